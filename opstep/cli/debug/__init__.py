@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,7 @@ def debug(file: str, **options: Any) -> int:
     line repeats the last command; help lists all. See docs/debugging.md.
     """
     from opstep.cli.debug import registry
+    from opstep.cli.debug.completing import completions
     from opstep.cli.debug.reading import PipeReader, ScriptReader, TerminalReader, script
     from opstep.cli.debug.session import Session
     from opstep.cli.debug.showing import Paint
@@ -102,7 +104,8 @@ def debug(file: str, **options: Any) -> int:
     for reader in first:
         session.loop(reader)
     if not options["batch"] and not session.over:
-        session.loop(TerminalReader(session) if interactive else PipeReader())
+        complete = partial(completions, session)
+        session.loop(TerminalReader(session.paint, complete) if interactive else PipeReader())
     return OK
 
 
