@@ -90,7 +90,8 @@ class Program:
 
     def __getitem__(self, graph: str) -> GraphView:
         """One graph, for a look at it (in a notebook, too)."""
-        return GraphView(self, self.graph(graph))
+        found = self.graph(graph)
+        return GraphView(found, self.verified.graphs[found.name.text])
 
     def __repr__(self) -> str:
         where = self.module.source.path if self.module.source else "<text>"
@@ -358,7 +359,7 @@ class Program:
                 binding.set(value, array)
             for plan in context.plans:
                 self._ready(plan, device)
-            yield Job(self, found, device, context, binding, check, recorder)
+            yield Job(self.params, self._asserts, found, device, context, binding, check, recorder)
         except BaseException as caught:
             error = caught
             with Held():
