@@ -110,7 +110,7 @@ class BreakpointTable:
         if entry.core is not None and not entry.core.verified:
             del self.entries[entry.number]
             self.apply(breakpoints)
-            raise Refused(entry.core.message)
+            raise entry.core.invalid or Refused(entry.core.message)
         self._next += 1
         return entry
 
