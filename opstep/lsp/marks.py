@@ -208,7 +208,7 @@ class _Marks:
 
     def _kind(self, word: str, end: int, attribute_type: str) -> str:
         """What a word is that no node names."""
-        if word in KEYWORDS:
+        if word in KEYWORDS or (word == "in" and not attribute_type):  # in: of an origin
             return "keyword"
         if word in NUMBER_NAMES:
             return "number"
@@ -240,7 +240,7 @@ def looks_like(file: File, item: Item, span: Span) -> Iterator[Mark]:
         rest = text[end : span.end].lstrip()
         kind, role, owner = "value", READS, ""
         tensor = file.tensors.get(word)
-        if word in KEYWORDS:
+        if word in KEYWORDS or (word == "in" and rest.startswith('"')):
             kind = "keyword"
         elif word in CONSTANTS:
             kind = "constant"

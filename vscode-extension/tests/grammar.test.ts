@@ -106,7 +106,7 @@ describe("a graph", () => {
   it("has statements of every kind", () => {
     const text = [
       "graph main(x: f32[N]) -> f32[N] {",
-      '  y, z: f32[N] = split(x, axis=-1, mode="a\\n") at "model.py":12',
+      '  y, z: f32[N] = split(x, axis=-1, mode="a\\n") at "model.py":12, "a.py":3 in "mod"  # behind',
       "  w <- y",
       '  assert fine, "why"',
       "  n = cond(p, x, then=yes, else=no)",
@@ -118,9 +118,12 @@ describe("a graph", () => {
       split: "entity.name.function.call",
       axis: "variable.parameter.attribute",
       at: "keyword.other.origin",
+      in: "keyword.other.origin",
+      mod: "string.quoted.double",
       "\\n": "constant.character.escape",
-      '"model.py"': "string.quoted.double",
+      "model.py": "string.quoted.double",
       "12": "constant.numeric.integer",
+      behind: "comment.line.number-sign",
       w: "variable.other.constant",
       "<-": "keyword.operator.update",
       assert: "keyword.control.assert",

@@ -6,6 +6,7 @@ Lines of more than 100 columns are broken inside their parentheses.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from opstep.runtime.ir.graph import (
@@ -69,7 +70,12 @@ def print_graph(graph: Graph) -> str:
 
 
 def print_statement(s: Statement) -> str:
-    """The text of one statement, on one line and without its comments."""
+    """The text of one statement, on one line and without its comments; of the lines that it came
+    from the innermost.
+    """
+    at = s.at
+    if at is not None and len(at.frames) > 1:
+        s = replace(s, at=Provenance(at.frames[:1], at.module))
     return _statement(s).text()
 
 
@@ -164,7 +170,10 @@ def _attr(a: Attr) -> str:
 
 
 def _at(at: Provenance | None) -> str:
-    return "" if at is None else f" at {quote(at.file)}:{at.line}"
+    if at is None:
+        return ""
+    frames = ", ".join([f"{quote(frame.file)}:{frame.line}" for frame in at.frames])
+    return f" at {frames} in {quote(at.module)}" if at.module else f" at {frames}"
 
 
 def _above(comments: Comments, indent: str, lines: list[str]) -> None:

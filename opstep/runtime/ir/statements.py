@@ -16,6 +16,7 @@ from opstep.runtime.ir.graph import (
     Name,
     Provenance,
     Return,
+    SourceLine,
     Span,
     Statement,
     Update,
@@ -86,10 +87,7 @@ def _assert(lex: Lexer, start: int, above) -> tuple[Statement, int]:
     message = ""
     if lex.kind == ",":
         lex.advance()
-        if lex.kind != "string":
-            raise lex.fault('a message in "quotes"')
-        message = unescape(lex.value, lex.start)
-        lex.advance()
+        message = _string(lex, "a message")
     at, span, comments, position = _finish(lex, start, above)
     return Assert(condition, message, at, comments, span), position
 
@@ -114,7 +112,7 @@ def _use(lex: Lexer, what: str, hint: str) -> Name:
 
 
 def _finish(lex: Lexer, start: int, above: tuple[str, ...]):
-    """``at "file":line`` and the end of a statement."""
+    """``at "file":line in "module"`` and the end of a statement."""
     at = None
     if lex.kind == "name" and lex.value == "at":
         at = _provenance(lex)
@@ -124,12 +122,21 @@ def _finish(lex: Lexer, start: int, above: tuple[str, ...]):
 
 
 def _provenance(lex: Lexer) -> Provenance:
+    frames = [_source_line(lex)]
+    while lex.kind == ",":
+        frames.append(_source_line(lex))
+    module = ""
+    if lex.kind == "name" and lex.value == "in":
+        lex.advance()
+        module = _string(lex, "a module", 'at "model.py":12 in "encoder.0"')
+    return Provenance(tuple(frames), module)
+
+
+def _source_line(lex: Lexer) -> SourceLine:
+    """``"file":line`` behind an ``at`` or a comma."""
     form = 'at "model.py":12'
     lex.advance()
-    if lex.kind != "string":
-        raise lex.fault('a file in "quotes"', form)
-    file = unescape(lex.value, lex.start)
-    lex.advance()
+    file = _string(lex, "a file", form)
     if lex.kind != ":":
         raise lex.fault(": and a line", form)
     lex.advance()
@@ -137,7 +144,15 @@ def _provenance(lex: Lexer) -> Provenance:
         raise lex.fault("the number of a line", form)
     line = integer(lex.value, lex.span)
     lex.advance()
-    return Provenance(file, line)
+    return SourceLine(file, line)
+
+
+def _string(lex: Lexer, what: str, hint: str = "") -> str:
+    if lex.kind != "string":
+        raise lex.fault(f'{what} in "quotes"', hint)
+    text = unescape(lex.value, lex.start)
+    lex.advance()
+    return text
 
 
 def end_of_line(lex: Lexer, above: tuple[str, ...]) -> tuple[Comments, int]:

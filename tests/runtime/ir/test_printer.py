@@ -76,7 +76,7 @@ graph g ( x:f32[N*2+N] , # inside, first
   tick(1e3)
   assert   b ,"a message"
   s<-4
-  return a ,b at "f":1
+  return a ,b at "f":1,"g" : 2   in "m"
 
     # at the end
 
@@ -114,7 +114,7 @@ graph g(x: f32[N*3], y: f32[(H + 1)//2]) -> f32[], i32[] {  # at the brace
   tick(1000.0)
   assert b, "a message"
   s <- 4
-  return a, b at "f":1
+  return a, b at "f":1, "g":2 in "m"
 
   # at the end
 }  # behind the brace
@@ -155,7 +155,7 @@ graph long_signature(
   y = some_op_with_a_long_name(
       first_input, second_input, third_input, labels, first_input, second_input, third_input,
       first_attribute=[1, 2, 3], second_attribute="a text", third_attribute=0.001,
-  ) at "model.py":1200  # behind
+  ) at "model.py":1200, "train.py":3 in "encoder.0"  # behind
   return y
 }
 """
