@@ -70,7 +70,6 @@ def full(client) -> list[int]:
     ("word", "kind", "modifiers"),
     [
         ("param", "keyword", ()),
-        ("at", "keyword", ()),
         ("in", "keyword", ()),
         ('"mod"', "string", ()),
         ("conv.w", "variable", ("declaration", "static", "readonly")),

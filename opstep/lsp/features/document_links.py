@@ -28,7 +28,9 @@ _PATH = re.compile(
 
 @feature(types.TEXT_DOCUMENT_DOCUMENT_LINK, types.DocumentLinkOptions(resolve_provider=False))
 def document_link(project: Project, params: types.DocumentLinkParams) -> list[types.DocumentLink]:
-    """Origins (``at "model.py":12, "train.py":3``), and files that comments name, as far as they exist."""
+    """The lines of origins (``at "model.py":12, "train.py":3``), and files that comments name, as
+    far as they exist.
+    """
     file = project.file(params.text_document.uri)
     found = _Links(file, Path(file.path).parent)
     text = file.text

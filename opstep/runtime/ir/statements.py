@@ -21,14 +21,14 @@ from opstep.runtime.ir.graph import (
     Statement,
     Update,
 )
-from opstep.runtime.ir.lexer import Lexer, SyntaxFault, comment_text, integer, unescape
+from opstep.runtime.ir.lexer import Lexer, SyntaxFault, comment_text, integer, quote_name, unescape
 from opstep.runtime.ir.values import parse_number, parse_type, starts_number
 
 
 def parse_statement(lex: Lexer, above: tuple[str, ...]) -> tuple[Statement, int]:
     """Any statement. `above` are the comments above it."""
     start, word = lex.start, lex.value
-    if lex.kind != "name":
+    if lex.kind != "name" and lex.kind != "quoted":
         hint = "comments begin with #" if lex.kind == "//" else ""
         raise lex.fault("a statement or }", hint)
     if word == "return":
@@ -68,7 +68,7 @@ def _bindings(lex: Lexer, results: list[Binding]) -> None:
 
 
 def _update(lex: Lexer, start: int, above) -> tuple[Statement, int]:
-    target = new_name(lex, "the name of a param or state", dotted=True)
+    target = new_name(lex, "the name of a param or state", tensor=True)
     lex.advance()
     value_start = lex.start
     value: Name | Literal
@@ -76,7 +76,11 @@ def _update(lex: Lexer, start: int, above) -> tuple[Statement, int]:
         number = parse_number(lex)
         value = Literal(number, Span(value_start, lex.previous_end))
     else:
-        value = _use(lex, "the value to keep", f"give it a name first, then {target.text} <- name")
+        value = _use(
+            lex,
+            "the value to keep",
+            f"give it a name first, then {quote_name(target.text)} <- name",
+        )
     at, span, comments, position = _finish(lex, start, above)
     return Update(target, value, at, comments, span), position
 
@@ -105,7 +109,7 @@ def _return(lex: Lexer, start: int, above) -> tuple[Statement, int]:
 
 def _use(lex: Lexer, what: str, hint: str) -> Name:
     """A name that stands for a value, alone."""
-    name = new_name(lex, what, dotted=True, hint=hint)
+    name = new_name(lex, what, tensor=True, hint=hint)
     if lex.kind == "(":
         raise SyntaxFault("a call cannot stand here", name.span, hint)
     return name

@@ -33,7 +33,10 @@ dotted_names = st.builds(
     st.lists(st.from_regex(r"[A-Za-z0-9_]{1,4}", fullmatch=True), max_size=3),
 ).filter(lambda w: w not in RESERVED)
 new_names = plain_names.map(Name)
-used_names = dotted_names.map(Name)
+tensor_names = dotted_names | st.text(
+    st.characters(exclude_characters="`").filter(str.isprintable), min_size=1, max_size=8
+)
+used_names = tensor_names.map(Name)
 
 ints = st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9)
 floats = st.floats()

@@ -134,6 +134,28 @@ def test_the_form_is_canonical_and_keeps_every_comment() -> None:
     assert print_module(parse(TIDY)) == TIDY
 
 
+def test_names_stand_in_backquotes_where_they_need_them() -> None:
+    text = """\
+param {}: f32[4]
+
+graph g(x: f32[4]) -> f32[4] {{
+  y = add(x, {}, {})
+  {} <- {}
+  assert {}
+  return {}
+}}
+"""
+    for name in ("0.weight", "layers.0-1.w", "naïve.b", "return", "inf", "a b", '"', "# no", "a..b"):
+        quoted = text.format(*[f"`{name}`"] * 7)
+        module = parse(quoted)
+        assert list(module.tensors) == [name]
+        assert print_module(module) == quoted
+    for name in ("w", "layers.0.w", "relu", "in", "f32"):
+        plain = text.format(*[name] * 7)
+        assert parse(text.format(*[f"`{name}`"] * 7)) == parse(plain)
+        assert print_module(parse(plain)) == plain
+
+
 def test_windows_line_ends_become_plain_ones() -> None:
     text = MESSY.replace("\n", "\r\n")
     assert print_module(parse(text)) == TIDY
