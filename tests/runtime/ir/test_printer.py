@@ -145,7 +145,17 @@ graph g(x: f32[4]) -> f32[4] {{
   return {}
 }}
 """
-    for name in ("0.weight", "layers.0-1.w", "naïve.b", "return", "inf", "a b", '"', "# no", "a..b"):
+    for name in (
+        "0.weight",
+        "layers.0-1.w",
+        "naïve.b",
+        "return",
+        "inf",
+        "a b",
+        '"',
+        "# no",
+        "a..b",
+    ):
         quoted = text.format(*[f"`{name}`"] * 7)
         module = parse(quoted)
         assert list(module.tensors) == [name]
