@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.devices import check_computes
+from opstep.api.origins import locate
 from opstep.api.program import Program
 from opstep.api.settings import BUDGET, RunSettings
 from opstep.runtime.debugger import debugger as core
@@ -206,7 +207,7 @@ class Debugger(core.Debugger):
         super().__init__(
             host, name, arrays, types, names, policy=settings.policy, steps=steps,
             stop_on_entry=stop_on_entry, stop_at_end=stop_at_end, memory_budget=memory_budget,
-            files=files,
+            files=files, locate=locate,
         )  # fmt: skip
 
     @property

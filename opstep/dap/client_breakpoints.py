@@ -136,6 +136,9 @@ class ClientBreakpoints:
             body["source"] = self.outlet.source(found.source.path, found.source.text)
             body |= {"line": client.line(line), "endLine": client.line(end_line)}
             body |= {"column": client.column(column), "endColumn": client.column(end_column)}
+        elif found.python_line:
+            line = client.line(found.python_line)
+            body |= {"source": self.outlet.source(found.path), "line": line}
         if found.message:
             body["message"] = found.message
         return body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.dap.facts import step_of
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.debugger.frames import Frame
     from opstep.runtime.device.disassembly import Section
+    from opstep.runtime.ir.graph import Graph
     from opstep.runtime.ir.types import TensorType
     from opstep.runtime.plan.plan import Plan, Step
 
@@ -84,7 +86,13 @@ class Line(NamedTuple):
 
     text: str
     symbol: str = ""
-    kernel: KernelInfo | None = None
+    place: tuple[str, int] | None = None  # file and line of what it was made from
+
+
+class StatementHere(NamedTuple):
+    """The statement of a graph that a function of Python stands at."""
+
+    frame: Frame
 
 
 class Here:
@@ -102,6 +110,7 @@ class Listings:
         self.session = session
         self._numbers: dict[Any, int] = {}
         self._lines: list[list[Line]] = []
+        self._graphs: list[Graph] = []  # whose ids are keys
 
     def of(self, location: Here) -> int:
         """The address of an op's code."""
@@ -118,6 +127,17 @@ class Listings:
             self._lines.append(lines)
         return (self._numbers[key] + 1) * APART
 
+    def of_graph(self, frame: Frame) -> int:
+        """The address of the statement that a frame stands at, in its graph's listing."""
+        key = id(frame.graph)
+        if key not in self._numbers:
+            self._numbers[key] = len(self._lines)
+            self._lines.append(_statements(self.session, frame.graph))
+            self._graphs.append(frame.graph)
+        body = frame.graph.body
+        at = next((k for k, s in enumerate(body) if s is frame.statement), len(body) - 1)
+        return (self._numbers[key] + 1) * APART + at * WIDTH
+
     def lines(self, address: int) -> tuple[list[Line], int]:
         """The listing that an address lies in, and where it begins. Raises `DapError`."""
         number = address // APART - 1
@@ -126,15 +146,30 @@ class Listings:
         return self._lines[number], (number + 1) * APART
 
 
+def _statements(session: Session, graph: Graph) -> list[Line]:
+    """A graph's text, with the lines of Python that its statements came from."""
+    from opstep.runtime.ir.printer import print_statement
+
+    lines, found = session.debugger.stop_point.lines, []
+    for statement in graph.body:
+        origin = lines.shown(graph, statement)
+        place = (origin.lines[-1].path, origin.lines[-1].line) if origin else None
+        found.append(Line(print_statement(replace(statement, at=None)), "", place))
+    if found:
+        found[0] = found[0]._replace(symbol=graph.name.text)
+    return found
+
+
 def _lines(session: Session, plan: Plan, step: Step) -> list[Line]:
     found: list[Line] = []
     for kernel in kernels_of(session, plan, step):
         for section in sections_of(kernel):
             title = f"; {kernel.name} ({step.op.name}): {section.title}"
+            place = None if kernel.definition[0].startswith("<") else kernel.definition
             if section.obstacle:
-                found.append(Line(f"{title}: none, as {section.obstacle}", "", kernel))
+                found.append(Line(f"{title}: none, as {section.obstacle}", "", place))
                 continue
-            found.append(Line(title, kernel.name, kernel))
+            found.append(Line(title, kernel.name, place))
             found += [Line(text.expandtabs(8)) for text in section.lines if text.strip()]
     return found or [Line(f"; {step.op.name} runs no kernel of opstep's own")]
 
@@ -149,12 +184,19 @@ def sections_of(kernel: KernelInfo) -> list[Section]:
 
 
 def code_reference(session: Session, frame: Frame) -> str:
-    """What stands for the code of the op at a frame; "" where there is none."""
+    """What stands for the code of the op at the innermost frame; "" where there is none."""
+    if frame.number:
+        return ""
     step = step_of(frame)
     if step is None or step.op.host or not step.launches:
         return ""
     number = session.references.add(Here(frame, step), ("code", frame.number))
     return f"code:{number}"
+
+
+def statement_reference(session: Session, frame: Frame) -> str:
+    """What stands for the statement of the graph that a function of Python stands at."""
+    return f"graph:{session.references.add(StatementHere(frame), ('statement', frame.number))}"
 
 
 def address_of(session: Session, reference: str) -> int:
@@ -164,6 +206,9 @@ def address_of(session: Session, reference: str) -> int:
         if kind == "code":
             location = session.references.get(int(number[:16]), Here, "code")
             return session.per_session(Listings).of(location)
+        if kind == "graph":
+            at = session.references.get(int(number[:16]), StatementHere, "code")
+            return session.per_session(Listings).of_graph(at.frame)
         return int(reference[:40], 0)
     except ValueError:
         raise DapError(f"{reference[:80]!r} is not code", NO_CODE) from None

@@ -137,7 +137,7 @@ def step_of(frame: Frame) -> Step | None:
     """The op that a frame stands at, or right behind; None for a call, or the graph's end."""
     from opstep.runtime.debugger.points import OP
 
-    if frame.number and not frame.imported:
+    if frame.call:
         return None
     for at in (frame.machine.history.next_point(), frame.machine.history.last_point()):
         if at is None or at[0] is not frame.activation or at[1].kind != OP:

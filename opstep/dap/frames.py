@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 NO_THREAD = 2001
 
-FrameKey = tuple[int, tuple[str, int] | None]  # in a stack: its depth, what it is a line of
+FrameKey = tuple[int, int | None]  # in a stack: its depth, and the level of Python there
 
 
 def _key(frame: Frame) -> FrameKey:
-    return frame.depth, frame.imported
+    return frame.depth, frame.python.level if frame.python else None
 
 
 class Stacks:
@@ -64,7 +64,7 @@ class Stacks:
             now = self.of(thread)
         except DapError:  # another plan is under way, which has fewer streams
             return []
-        calls = [[f for f in reversed(frames) if f.imported is None] for frames in (old, now)]
+        calls = [list({f.depth: f for f in reversed(frames)}.values()) for frames in (old, now)]
         pairs = zip(*calls, strict=False)
         same = next((f.depth for f, g in pairs if not f.same_call(g)), min(map(len, calls)))
         return [frame for frame in now if frame.depth < same]
@@ -98,6 +98,29 @@ class FrameHandle:
         """What a name means in the frame, as it is now."""
         return self.frame.lookup(name)
 
+    def of_graph(self) -> FrameHandle:
+        """The same, of the graph that is behind a function of Python."""
+        return _OfGraph(self)
+
+
+class _OfGraph(FrameHandle):
+    __slots__ = ("_shown",)
+
+    def __init__(self, shown: FrameHandle):
+        super().__init__(shown.thread, shown.frame)
+        self._shown = shown
+
+    @property
+    def frame(self) -> Frame:
+        return self._shown.frame._replace(python=None)
+
+    @property
+    def alive(self) -> bool:
+        return self._shown.alive
+
+    def update(self, frame: Frame | None) -> None:
+        self._shown.update(frame)
+
 
 def frame_of(session: Session, frame_id: int) -> Frame:
     """The frame of that ``frameId``. Raises `DapError` where the run went on since."""
@@ -111,8 +134,7 @@ def handle_of(session: Session, frame_id: int | None) -> FrameHandle:
     stop, stacks = session.debugger.stop, session.per_stop(Stacks)
     thread = (stop.thread if stop else 0) + FIRST_THREAD
     for frame in stacks.of(thread):
-        if frame.imported is None:
-            return stacks.handle(thread, frame)
+        return stacks.handle(thread, frame)
     raise DapError("the run has not begun")
 
 

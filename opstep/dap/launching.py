@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from opstep.api.settings import BUDGET, RunSettings
 from opstep.dap.debuggee import Debuggee
+from opstep.dap.source_view import SourceView, View
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
@@ -47,6 +48,7 @@ class LaunchArguments(RunSettings):
     cwd: str | None = None
     env: dict[str, str | None] = field(default_factory=dict)
     on_disconnect: Literal["terminate", "continue"] = "terminate"
+    source_view: View = "auto"
     no_debug: bool = False
 
     def __post_init__(self) -> None:
@@ -104,6 +106,7 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
         goes_on=arguments.on_disconnect == "continue",
     )
     debuggee.debugger = debugger
+    session.per_session(SourceView).view = arguments.source_view
     report_generated(session, arguments, program.module.graphs[graph])
     return debuggee
 

@@ -149,6 +149,10 @@ class Session:
             self._per_stop[kind] = kind(self)
         return self._per_stop[kind]
 
+    def forget(self, kind: Callable[[Session], Any]) -> None:
+        """What was made once a stop is made anew when it is wanted."""
+        self._per_stop.pop(kind, None)
+
     def per_session(self, kind: Callable[[Session], T]) -> T:
         """``kind(session)``, made once a session. Its `close`, if there is one, ends it."""
         if kind not in self._per_session:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -299,11 +299,14 @@ class Names(Opened):
     indexed = 0
 
     def __init__(
-        self, frame_handle: FrameHandle, names: Sequence[str], nodes: Callable[[str], Node | None]
-    ):
+        self, frame_handle: FrameHandle, names: Sequence[str], nodes: Callable[[str], Node | None],
+        shadowed: Collection[str] = (),
+    ):  # fmt: skip
+        """`shadowed`: names that mean something else in an expression."""
         self.frame_handle = frame_handle
         self.names = names
         self.nodes = nodes
+        self.shadowed = shadowed
         ungrouped = len(names) if len(names) <= 2 * GROUP else len(names) % GROUP or GROUP
         self.groups = (len(names) - ungrouped) // GROUP
         self.ungrouped = ungrouped
@@ -320,6 +323,8 @@ class Names(Opened):
             node = self.nodes(name)
             if node is not None:
                 shown = w.tensor(name, NamedTensor(self.frame_handle, name), node)
+                if name in self.shadowed:
+                    shown.pop("evaluateName", None)
                 found.append(
                     w.location(shown, lambda n=node, k=name: declared(self.frame_handle, k, n))
                 )
@@ -327,7 +332,7 @@ class Names(Opened):
 
     def _group(self, w: VariableWriter, k: int) -> Variable:
         names = self.names[k * GROUP : (k + 1) * GROUP]
-        of = Names(self.frame_handle, names, self.nodes)
+        of = Names(self.frame_handle, names, self.nodes, self.shadowed)
         title = f"{names[0]} … {names[-1]}"
         return w.opening(title, f"{len(names)} values", of, presentationHint=VIRTUAL)
 

@@ -60,10 +60,9 @@ def _instruction(session: Session, lines: list[Line], base: int, k: int) -> dict
     found: dict[str, Any] = {"address": address, "instruction": line.text}
     if line.symbol:
         found["symbol"] = line.symbol
-    if line.kernel is not None:
-        path, number = line.kernel.definition
-        if not path.startswith("<"):
-            found |= {"location": session.source(path), "line": session.client.line(number)}
+    if line.place is not None:
+        path, number = line.place
+        found |= {"location": session.source(path), "line": session.client.line(number)}
     return found
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.dap.checking import NULL
 from opstep.dap.frames import FrameHandle, handle_of, stream_of
+from opstep.dap.python_variables import value_name
 from opstep.dap.registry import INITIALIZED, DapError, State, request
 from opstep.dap.requests.variables import opened_of
 from opstep.dap.tensor_origins import NamedTensor
@@ -110,17 +111,19 @@ def _of_variable(session: Session, number: int, name: str) -> dict[str, Any]:
     target = opened.target(name)
     if target is None:
         return _not(f"{name} cannot be watched")
-    return _named(*target)
+    frame_handle, named = target
+    return _named(frame_handle, value_name(session, frame_handle, bare_name(named)))
 
 
 def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> dict[str, Any]:
     from opstep.runtime.expressions import ExpressionError, parse
 
     frame_handle, text = handle_of(session, arguments.frame_id), arguments.name.strip()
-    if _is_name(frame_handle, bare_name(text)):
-        return _named(frame_handle, text)
+    named = value_name(session, frame_handle, bare_name(text))
+    if _is_name(frame_handle, named):
+        return _named(frame_handle, named)
     try:
-        names = parse(text).names
+        names = [value_name(session, frame_handle, n) for n in parse(text).names]
     except ExpressionError as error:
         return _not(str(error))
     visible = [name for name in names if _is_name(frame_handle, name)]
@@ -136,7 +139,6 @@ def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> 
 
 
 def _named(frame_handle: FrameHandle, name: str, what: str = "") -> dict[str, Any]:
-    name = bare_name(name)
     id, where = data_id(frame_handle, name)
     if not id:
         return _not(where)

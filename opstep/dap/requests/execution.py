@@ -55,8 +55,7 @@ def resume(session: Session, action: Callable[[], Stop]) -> None:
 
 def step(session: Session, command: str, arguments: StepArguments) -> None:
     debugger, stream = session.debugger, stream_of(session, arguments.thread_id)
-    granularity = "instruction" if arguments.granularity == "instruction" else "statement"
-    resume(session, lambda: debugger.go(command, stream, granularity))
+    resume(session, lambda: debugger.go(command, stream, arguments.granularity))
 
 
 @request("continue")
@@ -156,7 +155,7 @@ def called_graph(session: Session, frame: Frame) -> list[StepInTarget]:
     from opstep.dap.graphs import graphs_called
 
     debugger = session.debugger
-    names = [] if frame.number else graphs_called(debugger)
+    names = [] if frame.call else graphs_called(debugger)
     if not names:
         return []
     label = f"graph {' or '.join(names)}"
@@ -211,9 +210,9 @@ def restart_frame(session: Session, arguments: FrameArguments) -> None:
         stop = debugger.restart_frame(frame)
         session.after(lambda: debuggee.go(lambda: stop))
         return
-    above = len(debugger.stack()) - frame.number
+    above = len(debugger.calls()) - frame.call
     reload(session)
-    frames = debugger.stack()
+    frames = debugger.calls()
     if len(frames) >= above:
         debugger.restart_frame(frames[len(frames) - above])
     session.after(lambda: debuggee.go(lambda: last_stop(session)))
@@ -267,6 +266,6 @@ def run_to(session: Session, arguments: RunToArguments) -> None:
     """Continues to a line, or to where something else stops the run."""
     path, line = path_of(session, arguments.source), session.client.our_line(arguments.line)
     debugger = session.debugger
-    if debugger.breakpoints.at_line(path, line) is None:
+    if not debugger.breakpoints.at_line(path, line):
         raise DapError("there is no statement on this line", show=True)
     resume(session, lambda: debugger.run_to(path, line))

@@ -28,6 +28,7 @@ from opstep.dap.registry import (
     request,
 )
 from opstep.dap.relay import Relay
+from opstep.dap.source_view import SourceView, View
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -101,6 +102,7 @@ class AttachArguments:
     stop_on_entry: bool = False
     stop_at_end: bool = False
     cwd: str | None = None
+    source_view: View = "auto"
 
 
 @request("attach", states=READY)
@@ -111,6 +113,7 @@ def attach(session: Session, arguments: AttachArguments) -> Any:
             raise DapError("port: where does the Python program listen?", BAD_ARGUMENTS, show=True)
         session.relay(Relay(session, arguments.host, arguments.port))
         return NO_ANSWER
+    session.per_session(SourceView).view = arguments.source_view
     adopt(session, session.attached.debuggee(session, arguments))
     session.after(lambda: initialized(session))
     return None

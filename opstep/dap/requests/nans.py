@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.dap.frames import handle_of
 from opstep.dap.nanreport import report_json
+from opstep.dap.python_variables import value_name
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.memory import origin_of
 
@@ -55,7 +56,7 @@ def _suspect(session: Session, arguments: NanReportArguments) -> Node:
             raise DapError("name: which tensor? The run is not stopped at a NaN", BAD_ARGUMENTS)
         return stop.exception.node
     frame_handle = handle_of(session, arguments.frame_id)
-    node = frame_handle.frame.lookup(arguments.name)
+    node = frame_handle.lookup(value_name(session, frame_handle, arguments.name))
     if node is None:
         raise DapError(f"{arguments.name[:80]} has no value here", NO_TENSOR)
     return node

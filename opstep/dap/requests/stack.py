@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from opstep.dap.code import code_reference
+from opstep.dap.code import code_reference, statement_reference
 from opstep.dap.facts import Fields, memory_entries, op_entries
 from opstep.dap.frames import FrameHandle, Stacks, handle_of
+from opstep.dap.python_variables import Variables, all_values
 from opstep.dap.registry import request
+from opstep.dap.source_view import SourceView, View, source_of
 from opstep.dap.variables import Names, Writer
 from opstep.dap.visible_names import VisibleNames
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.debugger.frames import Frame
+
+
+DEEMPHASIZED = {"presentationHint": "deemphasize"}
 
 
 @dataclass(frozen=True)
@@ -37,43 +42,46 @@ class StackTraceArguments:
 
 @request("stackTrace", capability="supportsDelayedStackTraceLoading")
 def stack_trace(session: Session, arguments: StackTraceArguments) -> dict[str, Any]:
-    """The frames of a stream, innermost first: graphs, turns of loops, lines that they were
-    imported from.
+    """The frames of a stream, innermost first: graphs and turns of loops; functions of Python in
+    place of those that were imported, see `SourceView`.
     """
     frames = session.per_stop(Stacks).of(arguments.thread_id)
     first = max(arguments.start_frame, 0)
     last = first + arguments.levels if arguments.levels > 0 else len(frames)
-    bodies = [_frame(session, arguments, frame) for frame in frames[first:last]]
+    imported = any(frame.python for frame in frames)
+    bodies = [_frame(session, arguments, frame, imported) for frame in frames[first:last]]
     return {"stackFrames": bodies, "totalFrames": len(frames)}
 
 
-def _frame(session: Session, arguments: StackTraceArguments, frame: Frame) -> dict[str, Any]:
-    client = session.client
-    text = frame.source.text if frame.source and not frame.imported else ""
-    source = session.source(frame.path, text)
+def _frame(
+    session: Session, arguments: StackTraceArguments, frame: Frame, imported: bool
+) -> dict[str, Any]:
+    """`imported`: frames around it show Python."""
+    client, source, python = session.client, source_of(session, frame), frame.python
+    session.per_session(SourceView).report_changed(frame)
     found: dict[str, Any] = {
         "id": session.per_stop(Stacks).number(arguments.thread_id, frame),
         "name": _name(frame, arguments.format),
         "source": source,
         "line": client.line(frame.line),
         "column": client.column(frame.column),
-        "canRestart": frame.imported is None,
+        "canRestart": python is None or not python.level,
     }
-    if not frame.imported:
-        if not client.selects_frames:
-            line, column = frame.end
-            found |= {"endLine": client.line(line), "endColumn": client.column(column)}
-    elif "path" not in source:  # a file of the importer that is not here
+    if python is None and not client.selects_frames:
+        line, column = frame.end
+        found |= {"endLine": client.line(line), "endColumn": client.column(column)}
+    if python is None and imported:  # what Python calls is not the user's: it is passed over
+        found |= {"presentationHint": "subtle", "source": source | DEEMPHASIZED}
+    elif python is not None and (python.at.changed or not python.at.found):
         found["presentationHint"] = "subtle"
-    if not frame.number:
-        reference = code_reference(session, frame)
-        if reference:
-            found["instructionPointerReference"] = reference
+    reference = statement_reference(session, frame) if python else code_reference(session, frame)
+    if reference:
+        found["instructionPointerReference"] = reference
     return found
 
 
 def _name(frame: Frame, form: StackFrameFormat | None) -> str:
-    if form is None or frame.imported:
+    if form is None or frame.python:
         return frame.name
     name = frame.name
     if form.parameters:
@@ -101,19 +109,24 @@ class ScopesArguments:
 
 @request("scopes")
 def scopes(session: Session, arguments: ScopesArguments) -> dict[str, Any]:
-    """Inputs, Values, Params, Op and Memory of a frame; those of a line that a statement was
-    imported from are those of the statement's graph. Nothing is looked at yet.
+    """Inputs, Values, Params, Op and Memory of a frame; of a function of Python its variables
+    first. Nothing is looked at yet.
     """
     frame_handle = handle_of(session, arguments.frame_id)
     w, key = Writer(session), arguments.frame_id
-    found = [
-        _scope(w, key, "Inputs", inputs_of(session, frame_handle), presentationHint="arguments"),
-        _scope(w, key, "Values", values_of(session, frame_handle), presentationHint="locals"),
-        _scope(w, key, "Params", params_of(frame_handle)),
-    ]
+    graph = frame_handle.of_graph() if frame_handle.frame.python else frame_handle
+    inputs = _scope(w, key, "Inputs", inputs_of(session, graph), presentationHint="arguments")
+    if frame_handle.frame.python:
+        variables = Variables(session, frame_handle)
+        locals_ = _scope(w, key, "Locals", variables, presentationHint="locals")
+        found = [locals_, inputs, _scope(w, key, "All values", all_values(session, frame_handle))]
+    else:
+        values = values_of(session, frame_handle)
+        found = [inputs, _scope(w, key, "Values", values, presentationHint="locals")]
+    found.append(_scope(w, key, "Params", params_of(graph)))
     if frame_handle.frame.statement is not None:
-        found.append(_scope(w, key, "Op", Fields(lambda: op_entries(frame_handle))))
-    memory = Fields(lambda: memory_entries(frame_handle))
+        found.append(_scope(w, key, "Op", Fields(lambda: op_entries(graph))))
+    memory = Fields(lambda: memory_entries(graph))
     return {"scopes": [*found, _scope(w, key, "Memory", memory)]}
 
 
@@ -138,3 +151,25 @@ def values_of(session: Session, frame_handle: FrameHandle) -> Names:
 def params_of(frame_handle: FrameHandle) -> Names:
     """All named tensors of the program."""
     return Names(frame_handle, list(frame_handle.frame.machine.host.tensors), frame_handle.lookup)
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SourceViewArguments:
+    """Without a `view`: the other one."""
+
+    view: View | None = None
+
+
+@request("opstep/sourceView", custom=True)
+def source_view(session: Session, arguments: SourceViewArguments) -> dict[str, Any]:
+    """Frames show Python's lines, or the graph's text, from now on."""
+    wanted = session.per_session(SourceView)
+    wanted.view = arguments.view or ("auto" if wanted.view == "graph" else "graph")
+    session.debugger.view = wanted.view
+    session.forget(Stacks)
+    if session.client.supports_invalidated_event:
+        session.after(lambda: session.event("invalidated", {"areas": ["stacks", "variables"]}))
+    return {"view": wanted.view}

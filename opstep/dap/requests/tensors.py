@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.dap.frames import FrameHandle, handle_of
+from opstep.dap.python_variables import value_name
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.memory import origin_of
 from opstep.dap.requests.variables import evaluated
@@ -135,7 +136,7 @@ def statistics_history(session: Session, arguments: HistoryArguments) -> dict[st
     debugger remembers them; a named tensor's over its versions. Oldest first.
     """
     frame_handle = handle_of(session, arguments.frame_id)
-    name = bare_name(arguments.name)
+    name = value_name(session, frame_handle, bare_name(arguments.name))
     if frame_handle.frame.lookup(name) is None:
         raise DapError(f"{name[:80]} has no value here", NO_TENSOR)
     most = max(1, min(arguments.count, MOST_POINTS))

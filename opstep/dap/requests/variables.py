@@ -11,6 +11,7 @@ import numpy as np
 from opstep.dap.client import Source
 from opstep.dap.facts import Fields
 from opstep.dap.frames import FrameHandle, handle_of
+from opstep.dap.python_variables import value_name, variable
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.tensor_origins import ComputedTensor, NamedTensor, Opened
 from opstep.dap.variables import Writer
@@ -111,7 +112,7 @@ def set_to(session: Session, frame_handle: FrameHandle, target: str, value: str)
     except ExpressionError as error:
         about = error.text or f"{target} = {value}"
         raise WrongExpression(error, NOT_SET, f"{about[:200]}: ") from None
-    change(session, frame_handle, name, array, part)
+    change(session, frame_handle, scope.value_name(name) or name, array, part)
 
 
 def change(
@@ -242,12 +243,15 @@ def variable_of(
         found = w.tensor(expression, ComputedTensor(value, expression, frame_handle))
     else:
         name = bare_name(expression)
+        known = value_name(w.session, frame_handle, name)
         origin = (
-            NamedTensor(frame_handle, name)
-            if frame_handle.frame.lookup(name) is not None
+            NamedTensor(frame_handle, known)
+            if frame_handle.frame.lookup(known) is not None
             else ComputedTensor(value, expression, frame_handle)
         )
         origin.handle().statistics()  # asked for by name: it is said at once
+        if known != name:
+            return variable(w, frame_handle, name, known)
         found = w.tensor(expression, origin)
     return found
 

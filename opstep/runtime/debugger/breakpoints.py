@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from opstep.runtime.debugger.line_mapping import mapped_line, text_on_disk
+from opstep.runtime.debugger.python.lines import PythonLines, Start
+from opstep.runtime.debugger.python.lines import canonical as _canonical
 from opstep.runtime.expressions import Expression, ExpressionError, parse
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.graph import Apply, Graph, Source, Span, Statement
@@ -56,13 +57,15 @@ class Breakpoint:
     hit_test: Callable[[int], bool] | None = None
     parts: list[str | Expression] | None = None  # of the log message
     invalid: ExpressionError | None = None  # of its condition, hits or message
+    python_line: int = 0  # of a file that the program was imported from
+    levels: dict[int, int] = field(default_factory=dict)  # of origins there, by ids of statements
     text: str | None = None  # of the file when it was set, whose lines it speaks of
     count: int = 0
 
     @property
     def line(self) -> int:
         if self.source is None or self.span is None:
-            return self.request.line
+            return self.python_line or self.request.line
         return self.source.locate(self.span.start)[0]
 
 
@@ -84,11 +87,14 @@ class _StatementLines(NamedTuple):
 
 class Breakpoints:
     """All that are set. Numbers are never used twice. `tensors`: names of the program's params and
-    states.
+    states; `python`: the lines that it was imported from.
     """
 
-    def __init__(self, texts: Sequence[Texts], tensors: Sequence[str] = ()):
+    def __init__(
+        self, texts: Sequence[Texts], tensors: Sequence[str] = (), python: PythonLines | None = None
+    ):
         self.tensors = tensors
+        self.python = python
         self._texts = list(texts)
         self._statement_lines: dict[str, list[_StatementLines]] = {}
         self._next = 1
@@ -154,11 +160,14 @@ class Breakpoints:
         """Whether anything stops before an op."""
         return bool(self.by_statement or self.by_graph or self.by_op or self.by_value)
 
-    def relocate(self, texts: Sequence[Texts]) -> list[Breakpoint]:
+    def relocate(
+        self, texts: Sequence[Texts], python: PythonLines | None = None
+    ) -> list[Breakpoint]:
         """The program's text is another: all are found again, where their lines are now. Gives
         those that changed.
         """
         before = {b.number: (b.verified, b.line) for b in self.all()}
+        self.python = python
         self._texts = list(texts)
         self._statement_lines.clear()
         for path, found in self._lines.items():
@@ -172,6 +181,10 @@ class Breakpoints:
 
     def locations(self, path: str, first: int, last: int) -> list[tuple[int, int, int, int]]:
         """Where breakpoints can be between two lines: line, column, end line, end column."""
+        if self.python is not None and not self._is_text(path):
+            starts = self.python.starts().get(_canonical(path), [])
+            lines = {s.first for s in starts if first <= s.first <= last}
+            return [(line, 1, line, 1) for line in sorted(lines)]
         found = []
         for source, graph, statement in self.statements(path):
             line, column = source.locate(statement.span.start)
@@ -189,7 +202,23 @@ class Breakpoints:
             for statement in graph.body
         ]
 
-    def at_line(self, path: str, line: int) -> tuple[Source, Graph, Statement] | None:
+    def at_line(self, path: str, line: int) -> list[Start]:
+        """Where a line begins, or the next one of the same graph; of a line of Python, each time
+        that it is executed.
+        """
+        if self._is_text(path):
+            found = self._of_text(path, line)
+            if found is None:
+                return []
+            source, graph, statement = found
+            return [Start(source.locate(statement.span.start)[0], graph, statement, 0)]
+        return self.python.at_line(path, line) if self.python else []
+
+    def _is_text(self, path: str) -> bool:
+        """Whether a file is one of the program's own texts."""
+        return any(_canonical(t.source.path) == _canonical(path) for t in self._texts)
+
+    def _of_text(self, path: str, line: int) -> tuple[Source, Graph, Statement] | None:
         """The statement of a line, or the next one of the same graph."""
         entries = self._index(path)
         k = bisect_right(entries, line, key=lambda one: one.start)
@@ -239,15 +268,26 @@ class Breakpoints:
         line, text = one.request.line, self._text(path)
         if text is not None and one.text is not None:
             line = mapped_line(line, one.text, text)
-        found = self.at_line(path, line)
-        if found is None:
-            loaded = any(_canonical(t.source.path) == path for t in self._texts)
-            reason = "there is no statement here" if loaded else "the program has no such file"
-            one.verified, one.message, one.span, one.source = False, reason, None, None
-            return
-        one.source, _, statement = found
-        one.verified, one.message, one.span = True, "", statement.span
-        self.by_statement.setdefault(id(statement), []).append(one)
+        one.python_line, one.levels, one.source, one.span = 0, {}, None, None
+        found = self._of_text(path, line)
+        if found is not None:
+            one.source, _, statement = found
+            one.verified, one.message, one.span = True, "", statement.span
+            self.by_statement.setdefault(id(statement), []).append(one)
+        elif not self._is_text(path) and (starts := self.at_line(path, line)):
+            one.verified, one.message, one.python_line = True, "", starts[0].first
+            for start in starts:
+                one.levels.setdefault(id(start.statement), start.level)
+                self.by_statement.setdefault(id(start.statement), []).append(one)
+        else:
+            one.verified, one.message = False, self._why_nowhere(path)
+
+    def _why_nowhere(self, path: str) -> str:
+        if self._is_text(path):
+            return "there is no statement here"
+        if self.python is not None and _canonical(path) in self.python.starts():
+            return "no op came from this line"
+        return "the program has no such file"
 
     def _text(self, path: str) -> str | None:
         """Of a file as it runs."""
@@ -315,11 +355,3 @@ def _parts(text: str) -> list[str | Expression]:
         elif part:
             found.append(part.replace("{{", "{").replace("}}", "}"))
     return found
-
-
-def _canonical(path: str) -> str:
-    """A path as it is compared."""
-    try:
-        return str(Path(path).resolve())
-    except (OSError, ValueError, RuntimeError):
-        return path

@@ -48,15 +48,39 @@ class Checks:
         self.on_output = on_output
         self._seconds: dict[str, float] = {}  # seconds, by conditions
 
-    def at_point(self) -> Stop | None:
-        """The breakpoints on the point that is next."""
+    def at_point(self, forwards: bool = True, than: int | None = None) -> Stop | None:
+        """The breakpoints on the point that is next. Of those on lines of Python the outermost
+        function's come first, on the way back the innermost's; `than`: only those that come behind
+        this level.
+        """
         here = self.machine.history.next_point()
         if here is None or hidden(here):
             return None
         activation, point = here
-        lines, names = self._lines(point), self._names(activation, point)
+        lines = self._lines(point)
+        names = self._names(activation, point) if than is None else []
+        if not lines and not names:
+            return None
+        key = id(point.statement)
+        levels = sorted({b.levels[key] for b in lines if b.levels}, reverse=not forwards)
+        for k, level in enumerate(levels or [-1]):
+            if than is not None and (level <= than if forwards else level >= than):
+                continue
+            all_else = than is None and not k
+            possible = [b for b in lines if b.levels.get(key, level if all_else else -1) == level]
+            stop = self._stop_at(point, possible, names if all_else else [], level)
+            if stop:
+                return stop
+        return None
+
+    def _stop_at(
+        self, point: Point, lines: list[Breakpoint], names: list[Breakpoint], level: int
+    ) -> Stop | None:
+        """At the level of the point's origin that these breakpoints are on."""
+        self.stop_point.level = level if level >= 0 else None
         hits = tuple(b.number for b in [*lines, *names] if b.verified and self._hit(b))
         if not hits:
+            self.stop_point.level = None
             return None
         by_name = any(b.number in hits for b in names)
         return Stop("function" if by_name else "breakpoint", thread=point.stream, hits=hits)
@@ -120,7 +144,7 @@ class Checks:
         """Whether a breakpoint that was reached stops the run; it may write its message instead."""
         if one.condition is None and one.hit_test is None and one.parts is None:
             return True
-        frame = self.stop_point.scope(None, extra)
+        frame = self.stop_point.scope(None, extra, python=bool(one.levels))
         if one.condition is not None:
             what = f"condition {one.request.condition}"
             if not self._true(one.condition, what, frame):

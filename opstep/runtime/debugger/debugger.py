@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import time
 from typing import Any
 
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.breakpoints import Breakpoints
+from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints
 from opstep.runtime.debugger.checks import Checks, Stop, hidden
 from opstep.runtime.debugger.frames import Frame, depth_of
 from opstep.runtime.debugger.full_speed import FullSpeed
@@ -20,6 +21,8 @@ from opstep.runtime.debugger.mailbox import Mailbox
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import Point
 from opstep.runtime.debugger.problems import Problem
+from opstep.runtime.debugger.python.lines import PythonLines
+from opstep.runtime.debugger.python.stepping import LineStep
 from opstep.runtime.debugger.reloading import (
     NO_LONGER,
     Reloaded,
@@ -44,14 +47,16 @@ class Debugger:
     """All methods belong to one thread, but for `pause` and `later`.
 
     `inputs`: arrays of exactly these `types`. `files`: the folder below which expressions may load
-    arrays. `stop_at_end`: the last step never runs at full speed, so that one can look at its end
-    and go back from there. Raises `OpstepError` where no plan can be made.
+    arrays. `locate`: where a file is that a program in a folder was imported from. `stop_at_end`:
+    the last step never runs at full speed, so that one can look at its end and go back from there.
+    Raises `OpstepError` where no plan can be made.
     """
 
     def __init__(
         self, host: Host, graph: str, inputs: Sequence[np.ndarray], types: Sequence[TensorType],
         names: Sequence[str], *, policy: Policy, memory_budget: int, steps: int = 1,
         stop_on_entry: bool = False, files: Path | None = None, stop_at_end: bool = False,
+        locate: Callable[[str, str], str | None] = lambda file, folder: None,
     ):  # fmt: skip
         self.stop_on_entry = stop_on_entry
         self.on_output: Callable[[str, Frame | None], Any] = lambda text, frame: None
@@ -59,8 +64,10 @@ class Debugger:
         self.machine = Machine(
             host, graph, inputs, types, names, policy, steps, memory_budget, self._output_dropped
         )
-        self.breakpoints = Breakpoints(host.texts(), list(host.tensors))
-        self.stop_point = StopPoint(self.machine, files)
+        self._locate, self._view = locate, "graph"
+        lines = self._lines()
+        self.breakpoints = Breakpoints(host.texts(), list(host.tensors), lines)
+        self.stop_point = StopPoint(self.machine, files, lines)
         self._mailbox = Mailbox()
         self._checks = Checks(self.machine, self.breakpoints, self.stop_point, self._output)
         self._runner = Runner(
@@ -119,8 +126,39 @@ class Debugger:
         return [(k, f"stream {k}") for k in range(self.stop_point.streams())]
 
     def stack(self, thread: int | None = None) -> list[Frame]:
-        """The frames of a stream, innermost first: what it runs next, or has run last."""
-        return self.stop_point.stack(thread)
+        """The frames of a stream, innermost first: what it runs next, or has run last (`view`)."""
+        return self.stop_point.view(self.stop_point.stack(thread))
+
+    def calls(self) -> list[Frame]:
+        """The frames of graphs, whatever is shown in their place."""
+        return self.stop_point.stack()
+
+    @property
+    def view(self) -> str:
+        """What frames show, and steps by lines go by: "graph", the program's text; "python", the
+        lines that it was imported from, where there are any; "auto", those that are found here.
+        """
+        return self._view
+
+    @view.setter
+    def view(self, view: str) -> None:
+        changed = "python" in (view, self._view) and view != self._view
+        self._view, self.stop_point.shows_python = view, view != "graph"
+        if changed:
+            self._read_lines()
+
+    def _lines(self) -> PythonLines:
+        texts = self.host.texts()
+        file = Path(texts[0].source.path) if texts else Path()
+        imported = file.stat().st_mtime if file.is_file() else time()
+        return PythonLines(texts, self._locate, imported, missing=self._view == "python")
+
+    def _read_lines(self) -> list[Breakpoint]:
+        """Those of the program as it is now. Gives the breakpoints that moved."""
+        lines = self._lines()
+        self.stop_point.read(lines)
+        self.stop_point.level = None
+        return self.breakpoints.relocate(self.host.texts(), lines)
 
     def scope(self, frame: Frame | None = None, extra: dict[str, Node] | None = None) -> FrameScope:
         """The names of a frame, the innermost one with values if none is given."""
@@ -137,6 +175,8 @@ class Debugger:
     def start(self) -> Stop:
         """Runs to the first stop."""
         if self.stop_on_entry:
+            here = self.stop_point.point()
+            self.stop_point.level = 0 if here and self.stop_point.shows_python else None
             return self._stopped(self._runner.stopped("entry"))
         hits = self._checks.at_point()
         if hits:
@@ -145,11 +185,15 @@ class Debugger:
 
     def go(self, command: str, thread: int | None = None, granularity: str = "statement") -> Stop:
         """Runs until a stop: see `COMMANDS`. `thread`: the stream that is to make the step.
-        `granularity` "instruction": forward steps run one launch of a kernel.
+        `granularity` "instruction": forward steps run one launch of a kernel, or, where Python is
+        shown, one op; else steps run a line of what is shown.
         """
         self._mailbox.pausing.clear()
         runner, stop_point = self._runner, self.stop_point
-        if granularity == "instruction" and command in ("in", "over"):
+        if self._stands_in_python():
+            if command in ("continue", "reverse_continue") or granularity != "instruction":
+                return self._stopped(self._line_step(command, thread))
+        elif granularity == "instruction" and command in ("in", "over"):
             return self._stopped(runner.launch())
         if command == "continue":
             return self._stopped(self._continue())
@@ -168,11 +212,11 @@ class Debugger:
     def run_to(self, path: str, line: int) -> Stop:
         """Continues to a line, or to where something else stops it. Raises `InputError`."""
         found = self.breakpoints.at_line(path, line)
-        if found is None:
+        if not found:
             raise InputError(f"there is no statement at {path}:{line}")
         self._mailbox.pausing.clear()
-        statement = found[2]
-        return self._stopped(self._runner.forwards(lambda at: at[1].statement is statement))
+        statements = {id(start.statement) for start in found}
+        return self._stopped(self._runner.forwards(lambda at: id(at[1].statement) in statements))
 
     def stop_for(self, problem: Problem, after_op: bool) -> Stop:
         """Stops where it stands, for a problem that was found elsewhere; `after_op`: behind the op
@@ -189,7 +233,8 @@ class Debugger:
         self.machine.executor.settle()
         self.host.begin_anew()
         self.machine.restart()
-        self._full_speed.outputs, self.stop_point.after_op = None, False
+        self._full_speed.outputs = None
+        self.stop_point.leave()
         return self._stopped(self.start())
 
     # --- going elsewhere ---
@@ -202,12 +247,14 @@ class Debugger:
 
     def goto(self, number: int) -> Stop:
         """Goes to a target. Raises `InputError`, where an operand there has no value too."""
-        target, self.stop_point.after_op = self._goto.go(number), False
+        target = self._goto.go(number)
+        self.stop_point.leave()
         return self._stopped(self._runner.stopped("goto", target.label))
 
     def restart_frame(self, frame: Frame) -> Stop:
         """Goes back to where a frame was entered."""
-        self.machine.history.cursor, self.stop_point.after_op = entry_of(frame), False
+        self.machine.history.cursor = entry_of(frame)
+        self.stop_point.leave()
         text = f"at the beginning of {frame.name}"
         return self._stopped(self._runner.stopped("restart", text))
 
@@ -254,18 +301,18 @@ class Debugger:
         op and operands are the same are kept. Raises `OpstepError`; then nothing has changed.
         """
         machine, operations = self.machine, self.machine.operations
-        frames = [f for f in self.stack() if f.imported is None]
+        frames = self.stop_point.stack()
         host = self.host.reload()
         host.plan_for(machine.graph, machine.types, machine.policy)  # else one stays where one is
         if not frames:  # nothing is kept of a run at full speed
             restart_program(machine, host)
             self._full_speed.outputs = None
-            moved = self.breakpoints.relocate(host.texts())
+            moved = self._read_lines()
             self._stopped(self._runner.stopped("restart", "nothing was kept"))
             return Reloaded(0, 0, moved, [])
         self.stop_point.after_op = False
         dropped = replace_program(machine, host, frames)
-        moved = self.breakpoints.relocate(host.texts())
+        moved = self._read_lines()
         hits, lookups = operations.memo_hits, operations.memo_lookups
         self._stopped(self._runner.stopped("restart", f"kept {hits} of {lookups} values"))
         return Reloaded(hits, lookups, moved, dropped)
@@ -292,6 +339,67 @@ class Debugger:
         watched = self.breakpoints.filters or self.breakpoints.data
         return self._runner.stop_after_op() if watched and not self.stop_point.after_op else None
 
+    def _stands_in_python(self) -> bool:
+        """Whether the function that is innermost is one of Python's that is shown."""
+        if not self.stop_point.shows_python:
+            return False
+        here = self.stop_point.point_or_last()
+        if here is None:
+            return False
+        graph = here[0].plan.frames[here[1].frame].graph
+        return self.stop_point.lines.shown(graph, here[1].statement) is not None
+
+    def _line_step(self, command: str, thread: int | None) -> Stop:
+        """A step of one line of Python; also where a function is entered without an op."""
+        runner, stop_point, lines = self._runner, self.stop_point, self.stop_point.lines
+        here, level, after_op = stop_point.point(), stop_point.level, stop_point.after_op
+        stop = None if here is None or after_op else self._at_level(here, command)
+        if stop is not None:
+            return stop
+        if command == "continue":
+            return self._continue()
+        if command == "reverse_continue":
+            return self._problem_here() or runner.backwards(lambda here: False)
+        step = LineStep(lines, here, level)
+        arrived = self._of_stream(step.arrival(command), thread)
+        if command in BACKWARDS:
+            stop = runner.backwards(arrived)
+        elif after_op:
+            stop_point.leave()  # the statement that is next was not shown yet
+            following = stop_point.point()
+            stop = self._checks.at_point()
+            if stop is None and following and not hidden(following) and arrived(following):
+                stop = runner.stopped("step")
+        stop = stop or runner.forwards(arrived)
+        if stop.reason == "step":
+            stop_point.level = step.level
+        return stop
+
+    def _at_level(self, here: tuple[Activation, Point], command: str) -> Stop | None:
+        """Into a function of Python that is called at this very point, or back out of it; or to a
+        breakpoint on a line there.
+        """
+        graph = here[0].plan.frames[here[1].frame].graph
+        origin, stop_point = self.stop_point.lines.origin(graph, here[1].statement), self.stop_point
+        if origin is None:
+            return None
+        innermost = len(origin.lines) - 1
+        level, forwards = stop_point.level, command not in BACKWARDS
+        level = innermost if level is None else level
+        if level == innermost if forwards else level <= origin.begins:
+            return None
+        stop = self._checks.at_point(forwards, level)
+        if stop is None and command not in ("in", "back", "back_in", "back_out"):
+            return None
+        if stop is None:
+            stop_point.level = level + 1 if forwards else level - 1
+        return stop or self._runner.stopped("step")
+
+    def _of_stream(self, arrived: Arrived, thread: int | None) -> Arrived:
+        if thread is None or self.stop_point.streams() < 2:
+            return arrived
+        return lambda at: at[1].stream == thread and arrived(at)
+
     def _arrival(self, command: str, thread: int | None) -> Arrived:
         """Which points a step leads to from here."""
         here = self.stop_point.point()
@@ -308,9 +416,7 @@ class Debugger:
             arrived = _past_turn(here[0], depth)
         else:
             raise KeyError(command)
-        if thread is None or self.stop_point.streams() < 2:
-            return arrived
-        return lambda at: at[1].stream == thread and arrived(at)
+        return self._of_stream(arrived, thread)
 
 
 def _anywhere(at: tuple[Activation, Point]) -> bool:

@@ -1,4 +1,4 @@
-"""The stack at a position: frames of graphs, turns of loops, lines they were imported from."""
+"""The stack at a position: frames of graphs and turns of loops."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import Point
+from opstep.runtime.debugger.python.stack import PythonFrame
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Graph, Source, Span, Statement
 
 
 class Frame(NamedTuple):
-    """One entry of a stack. `number`: 0 for the innermost. `imported`: the file and line that the
-    statement was imported from; such a frame has no values of its own.
+    """One entry of a stack. `number`: 0 for the innermost; `call`: the same, of the graph's call.
+    `python`: the function of Python that is shown in the graph's place.
     """
 
     number: int
+    call: int
     name: str
     graph: Graph
     statement: Statement | None
     source: Source | None
     span: Span
-    imported: tuple[str, int] | None
+    python: PythonFrame | None
     machine: Machine
     activation: Activation
     frame: int
@@ -32,29 +34,29 @@ class Frame(NamedTuple):
 
     @property
     def line(self) -> int:
-        """From 1; of an imported frame the line there."""
-        if self.imported:
-            return self.imported[1]
+        """From 1."""
+        if self.python:
+            return self.python.line
         return self.source.locate(self.span.start)[0] if self.source else 0
 
     @property
     def column(self) -> int:
-        if self.imported or self.source is None:
+        if self.python or self.source is None:
             return 1
         return self.source.locate(self.span.start)[1]
 
     @property
     def end(self) -> tuple[int, int]:
         """Line and column behind its last character."""
-        if self.imported or self.source is None:
+        if self.python or self.source is None:
             return self.line, 1
         return self.source.locate(self.span.end)
 
     @property
     def path(self) -> str:
         """Of its file."""
-        if self.imported:
-            return self.imported[0]
+        if self.python:
+            return self.python.at.path
         return self.source.path if self.source else "<text>"
 
     def same_call(self, other: Frame) -> bool:
@@ -142,11 +144,6 @@ def stack(machine: Machine, at: tuple[Activation, Point] | None, position: int) 
     statement, frame = point.statement, point.frame
     while True:
         frames.append(_frame(len(frames), machine, activation, frame, statement, position))
-        imported = getattr(statement, "at", None)
-        if imported is not None:
-            name = f"{imported.file.rpartition('/')[2]}:{imported.line}"
-            line = (imported.file, imported.line)
-            frames.append(frames[-1]._replace(number=len(frames), name=name, imported=line))
         around = activation.plan.frames[frame]
         if around.parent >= 0:
             statement, frame = around.statement, around.parent
@@ -174,6 +171,7 @@ def _frame(
     plan = activation.plan
     graph = plan.frames[frame].graph
     return Frame(
+        number,
         number,
         named(activation, frame),
         graph,

@@ -9,7 +9,6 @@ from opstep.runtime.debugger.frames import Frame, named
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.operations import Skipped
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.graph import Statement
 
 
 class Target(NamedTuple):
@@ -38,27 +37,26 @@ class Goto:
         ahead.
         """
         self._targets.clear()
-        found = self.breakpoints.at_line(path, line)
-        if found is None:
+        starts = self.breakpoints.at_line(path, line)
+        if not starts:
             return []
-        source, _, statement = found
-        number = source.locate(statement.span.start)[0]
-        target = self._reached(statement, number) or self._ahead(statement, number)
+        number, statements = starts[0].first, {id(s.statement) for s in starts}
+        target = self._reached(statements, number) or self._ahead(statements, number)
         if target is not None:
             self._targets[target.number] = target
         return list(self._targets.values())
 
-    def _reached(self, statement: Statement, line: int) -> Target | None:
+    def _reached(self, statements: set[int], line: int) -> Target | None:
         history = self.machine.history
         for position in range(history.frontier - 1, history.base - 1, -1):
             activation, k = history.log[position - history.base]
             point = activation.points[k]
-            if point.statement is statement:
+            if id(point.statement) in statements:
                 label = f"line {line}, back in {named(activation, point.frame)}"
                 return Target(1, position, k, line, label)
         return None
 
-    def _ahead(self, statement: Statement, line: int) -> Target | None:
+    def _ahead(self, statements: set[int], line: int) -> Target | None:
         history = self.machine.history
         here = history.next_point()
         if here is None:
@@ -66,7 +64,7 @@ class Goto:
         activation, at = here
         for k in range(history.index() + 1, len(activation.points)):
             point = activation.points[k]
-            if point.statement is statement and point.frame == at.frame:
+            if id(point.statement) in statements and point.frame == at.frame:
                 return Target(1, -1, k, line, f"line {line}, past what lies between")
         return None
 

@@ -59,7 +59,7 @@ def _replay(machine: Machine, length: int, names: list[str]) -> int:
         if here is None:
             break
         if history.index() in here[0].points.entered:
-            frames = [f.name for f in stack(machine, here, history.cursor) if not f.imported]
+            frames = [f.name for f in stack(machine, here, history.cursor)]
             if frames == names:
                 entered = history.cursor
         if history.cursor >= length or not _forward_quietly(machine):

@@ -39,7 +39,7 @@ class Runner:
         """Runs on until a point has arrived, or something else stops it."""
         machine, breakpoints, mailbox = self.machine, self.breakpoints, self.mailbox
         history = machine.history
-        self.stop_point.after_op = False
+        self.stop_point.leave()
         while True:
             if (mailbox.calls or mailbox.pausing.is_set()) and mailbox.serve():
                 return self.stopped("pause")
@@ -66,7 +66,7 @@ class Runner:
         """Goes back likewise; nothing is run."""
         history, breakpoints, mailbox = self.machine.history, self.breakpoints, self.mailbox
         began = history.cursor
-        self.stop_point.after_op = False
+        self.stop_point.leave()
         while True:
             if (mailbox.calls or mailbox.pausing.is_set()) and mailbox.serve():
                 return self.stopped("pause")
@@ -77,7 +77,7 @@ class Runner:
             if not history.back():
                 what = "what is kept" if history.base else "the run"
                 return self.stopped("entry", f"the beginning of {what}")
-            stop = self.checks.at_point()
+            stop = self.checks.at_point(forwards=False)
             if stop:
                 return stop
             here = history.next_point()
@@ -87,7 +87,8 @@ class Runner:
 
     def launch(self) -> Stop:
         """Runs one launch of a kernel."""
-        machine, self.stop_point.after_op = self.machine, False
+        machine = self.machine
+        self.stop_point.leave()
         here = machine.history.next_point()
         if here is None:
             return self.end()

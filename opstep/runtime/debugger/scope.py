@@ -93,15 +93,29 @@ class FrameScope:
         self.files = files
         self.runs = runs
         self.back = back  # versions
+        self.variables: dict[str, str | None] = {}  # of Python: what they are called here
+
+    def value_name(self, name: str) -> str | None:
+        """What is meant by a name: of a variable of Python its latest value, of an attribute of
+        `self` the named tensor. None for a variable of which the value is not known.
+        """
+        python = self.frame.python
+        if python is not None and name.startswith("self."):
+            attribute = name.removeprefix("self.")
+            full = f"{python.module}.{attribute}" if python.module else attribute
+            return full if full in self.frame.machine.host.tensors else name
+        return self.variables.get(name, name)
 
     def lookup(self, name: str) -> Handle | None:
-        node = None if self.back else self.extra.get(name)
-        if node is None:
+        node, known = None if self.back else self.extra.get(name), self.value_name(name)
+        if node is None and known is not None:
+            name = known
             node = self.frame.earlier(name, self.back) if self.back else self.frame.lookup(name)
         return None if node is None else Handle(self.frame.machine.executor, node)
 
     def names(self) -> list[str]:
-        return [*self.extra, *self.frame.names(), *self.frame.params()]
+        known = [name for name, value in self.variables.items() if value is not None]
+        return list(dict.fromkeys([*self.extra, *known, *self.frame.names(), *self.frame.params()]))
 
     def relative(self, steps: int) -> FrameScope | None:
         """The same graph so many steps of the run, or turns of its loop, away."""
@@ -115,6 +129,7 @@ class FrameScope:
                     activation=activation, position=machine.history.frontier
                 )
                 there = FrameScope(frame, None, self.files, self.runs, self.back)
+                there.variables = self.variables
                 found = {name: there.lookup(node.name) for name, node in self.extra.items()}
                 there.extra = {name: h.node for name, h in found.items() if h is not None}
                 return there
@@ -123,7 +138,9 @@ class FrameScope:
     def changed(self, changes: int) -> FrameScope:
         """The same names, each before its last changes."""
         back = self.back + changes
-        return FrameScope(self.frame, self.extra, self.files, self.runs, back)
+        found = FrameScope(self.frame, self.extra, self.files, self.runs, back)
+        found.variables = self.variables
+        return found
 
     def run(self, key: str, step: int | None = None) -> Any:
         """The tensors of a run in the workspace."""

@@ -11,6 +11,9 @@ from opstep.runtime.debugger.frames import Frame, innermost, stack
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import OP, Point
+from opstep.runtime.debugger.python.lines import PythonLines
+from opstep.runtime.debugger.python.names import PythonNames
+from opstep.runtime.debugger.python.stack import python_stack
 from opstep.runtime.debugger.scope import FrameScope
 from opstep.runtime.ir.errors import InputError
 
@@ -19,16 +22,29 @@ RecordedRuns = Callable[[str, int | None], Any]
 
 class StopPoint:
     """The point that is next; or (`after_op`) the op that was just passed, with its results.
+    `level`: the innermost function of Python that is entered there, of those that the point is in;
+    None: all are. `shows_python`: in the place of graphs.
 
     `files`: the folder below which expressions may load arrays; `runs`: runs of a workspace, by
     their key, for expressions.
     """
 
-    def __init__(self, machine: Machine, files: Path | None):
+    def __init__(self, machine: Machine, files: Path | None, lines: PythonLines):
         self.machine = machine
         self.after_op = False
+        self.level: int | None = None
+        self.shows_python = False
+        self.read(lines)
         self.files = files
         self.runs: RecordedRuns | None = None
+
+    def read(self, lines: PythonLines) -> None:
+        """These are the lines that the program was imported from."""
+        self.lines, self.names = lines, PythonNames(lines)
+
+    def leave(self) -> None:
+        """It stands before the point that is next, and in all functions of Python there."""
+        self.after_op, self.level = False, None
 
     def point(self) -> tuple[Activation, Point] | None:
         """The point; None at the end of the run."""
@@ -58,14 +74,28 @@ class StopPoint:
             at = (at[0], _point_of_stream(at[0], history.index(), stream) or at[1])
         return stack(self.machine, at, history.cursor)
 
-    def scope(self, frame: Frame | None = None, extra: dict[str, Node] | None = None) -> FrameScope:
-        """The names of a frame, the innermost one with values if none is given."""
+    def view(self, frames: list[Frame]) -> list[Frame]:
+        """A stack with the functions of Python that are shown in the place of graphs."""
+        return python_stack(self.lines, frames, self.level) if self.shows_python else frames
+
+    def scope(
+        self, frame: Frame | None = None, extra: dict[str, Node] | None = None, python: bool = False
+    ) -> FrameScope:
+        """The names of a frame, the innermost one with values if none is given; in a function of
+        Python, or with `python`, those of its variables, too.
+        """
         if frame is None:
             at = self.point_or_last()
             if at is None:
                 raise InputError("the run has not begun")
             frame = innermost(self.machine, at, self.machine.history.cursor)
-        return FrameScope(frame, extra, self.files, self.runs)
+            if python:
+                found = python_stack(self.lines, self.stack(), self.level)
+                frame = found[0] if found else frame
+        found = FrameScope(frame, extra, self.files, self.runs)
+        if frame.python is not None:
+            found.variables = self.names.of(frame)
+        return found
 
 
 def _point_of_stream(activation: Activation, k: int, stream: int) -> Point | None:

@@ -80,7 +80,7 @@ class KernelsAtStop:
 
 
 def _step(frame: Frame) -> Step | None:
-    if frame.number or frame.imported:
+    if frame.call:
         return None
     for at in (frame.machine.history.next_point(), frame.machine.history.last_point()):
         if at is None or at[0] is not frame.activation or at[1].kind != OP:

@@ -1,0 +1,105 @@
+"""Python's variables in the functions that a program was imported from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from opstep.dap.facts import declared
+from opstep.dap.frames import FrameHandle
+from opstep.dap.tensor_origins import NamedTensor, Opened, Variable, VariableWriter
+from opstep.dap.variables import Names
+from opstep.dap.visible_names import VisibleNames
+from opstep.runtime.ir.lexer import quote_name
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+    from opstep.runtime.debugger.frames import Frame
+
+
+def value_name(session: Session, frame_handle: FrameHandle, name: str) -> str:
+    """What a name of an expression in a frame is called in the frame's graph."""
+    return session.debugger.scope(frame_handle.frame).value_name(name) or name
+
+
+class Variables(Opened):
+    """Python's variables in a function, each with its latest value; and `self`, with the named
+    tensors of its module.
+    """
+
+    indexed = 0
+
+    def __init__(self, session: Session, frame_handle: FrameHandle):
+        frame = frame_handle.frame
+        self.frame_handle = frame_handle
+        found = session.debugger.stop_point.names.of(frame)
+        self.values = {name: value for name, value in found.items() if value is not None}
+        self.tensors = _of_module(frame)
+        self.named = len(self.values) + bool(self.tensors)
+
+    def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
+        rows = [lambda p=pair: self._one(w, *p) for pair in self.values.items()]
+        if self.tensors:
+            rows.insert(0, lambda: self._self(w))
+        return [row() for row in rows[start:stop]]
+
+    def _one(self, w: VariableWriter, name: str, value: str) -> Variable:
+        return variable(w, self.frame_handle, name, value)
+
+    def _self(self, w: VariableWriter) -> Variable:
+        python = self.frame_handle.frame.python
+        of = Attributes(self.frame_handle, self.tensors)
+        return w.opening("self", python.module if python else "", of)
+
+    def target(self, name: str) -> tuple[FrameHandle, str] | None:
+        return (self.frame_handle, quote_name(name)) if name in self.values else None
+
+
+class Attributes(Opened):
+    """The named tensors of a module, by their names in it."""
+
+    indexed = 0
+
+    def __init__(self, frame_handle: FrameHandle, tensors: Mapping[str, str]):
+        self.frame_handle = frame_handle
+        self.tensors = tensors
+        self.named = len(tensors)
+
+    def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
+        pairs = list(self.tensors.items())[start:stop]
+        return [w.tensor(name, NamedTensor(self.frame_handle, full)) for name, full in pairs]
+
+    def target(self, name: str) -> tuple[FrameHandle, str] | None:
+        full = self.tensors.get(name)
+        return None if full is None else (self.frame_handle, quote_name(full))
+
+
+def _of_module(frame: Frame) -> dict[str, str]:
+    """The named tensors of a function's module: the name in it, and the whole name."""
+    python = frame.python
+    function = python.function if python else None
+    if python is None or function is None or function.arguments[:1] != ("self",):
+        return {}
+    prefix = f"{python.module}." if python.module else ""
+    tensors = frame.machine.host.tensors
+    return {n.removeprefix(prefix): n for n in tensors if n.startswith(prefix)}
+
+
+def variable(w: VariableWriter, frame_handle: FrameHandle, name: str, value: str) -> Variable:
+    """A variable of Python; its type tells what the graph calls its value."""
+    origin = NamedTensor(frame_handle, value)
+    origin.expression = quote_name(name)
+    node = origin.node()
+    found = w.tensor(name, origin, node)
+    if name != value and "type" in found:
+        found["type"] += f" ({value})"
+    return w.location(found, lambda: declared(frame_handle, value, node))
+
+
+def all_values(session: Session, frame_handle: FrameHandle) -> Names:
+    """All that the graph of a function has computed, by the graph's names."""
+    graph = frame_handle.of_graph()
+    inputs = {b.name.text for b in graph.frame.graph.inputs}
+    names = [n for n in session.per_stop(VisibleNames).names(graph.frame) if n not in inputs]
+    shadowed = session.debugger.scope(frame_handle.frame).variables
+    return Names(graph, names, graph.lookup, {n for n in names if shadowed.get(n, n) != n})

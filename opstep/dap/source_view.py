@@ -1,0 +1,36 @@
+"""Which source frames show: Python's, or the graph's text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+    from opstep.runtime.debugger.frames import Frame
+
+View = Literal["python", "graph", "auto"]
+
+
+class SourceView:
+    """``session.per_session(SourceView)``: what the client wants to see."""
+
+    def __init__(self, session: Session):
+        self.session = session
+        self.view: View = "auto"
+        self._reported: set[str] = set()
+
+    def report_changed(self, frame: Frame) -> None:
+        """Says once of each file that it is not what was imported."""
+        python = frame.python
+        if python is not None and python.at.changed and python.at.path not in self._reported:
+            self._reported.add(python.at.path)
+            self.session.output(
+                f"{python.at.path} has changed since the program was imported from it: lines may "
+                "not be those that run. Import it again."
+            )
+
+
+def source_of(session: Session, frame: Frame) -> dict[str, Any]:
+    """The ``Source`` of a frame."""
+    text = frame.source.text if frame.source and not frame.python else ""
+    return session.source(frame.path, text)

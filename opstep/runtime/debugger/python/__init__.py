@@ -1,0 +1,1 @@
+"""Debugging at the lines of Python that a program was imported from."""

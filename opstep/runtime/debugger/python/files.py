@@ -1,0 +1,133 @@
+"""What a Python source file says of its lines: functions, statements, loops, assignments."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from opstep.runtime.debugger.line_mapping import text_on_disk
+
+Loop = ast.For | ast.AsyncFor | ast.While | ast.comprehension
+
+
+class Function(NamedTuple):
+    """`name` is qualified with the classes and functions around it; `owner` is those alone."""
+
+    name: str
+    owner: str
+    arguments: tuple[str, ...]
+    first: int
+    last: int
+
+
+class Lines(NamedTuple):
+    """The lines of a statement; of one with a body those above it. `targets`: the names that it
+    assigns, in order, "" for what is no name.
+    """
+
+    first: int
+    last: int
+    targets: tuple[str, ...]
+    node: ast.stmt | None
+
+
+class PythonFile:
+    """A file as it was read. One that cannot be parsed has lines without functions."""
+
+    def __init__(self, path: str, text: str):
+        self.path = path
+        self.lines = text.splitlines()
+        self._functions: list[Function] = []
+        self._statements: dict[int, Lines] = {}
+        self._loops: list[tuple[int, int]] = []
+        with suppress(SyntaxError, ValueError, RecursionError):
+            self._read(ast.parse(text), "", "")
+
+    def function(self, line: int) -> Function | None:
+        """The innermost around a line."""
+        around = [f for f in self._functions if f.first <= line <= f.last]
+        return max(around, key=lambda f: f.first, default=None)
+
+    def statement(self, line: int) -> Lines:
+        """The one that a line belongs to."""
+        return self._statements.get(line) or Lines(line, line, (), None)
+
+    def is_in_loop(self, line: int) -> bool:
+        """Whether a loop of the line's function is around it."""
+        function = self.function(line)
+        first = function.first if function else 0
+        return any(a <= line <= b and a > first for a, b in self._loops)
+
+    def _read(self, node: ast.AST, around: str, owner: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt):
+                self._note_statement(child)
+            if isinstance(child, Loop):
+                self._loops.append(_span_of_loop(child))
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                name = f"{around}{child.name}"
+                arguments = (*child.args.posonlyargs, *child.args.args, *child.args.kwonlyargs)
+                end = child.end_lineno or child.lineno
+                names = tuple(a.arg for a in arguments)
+                self._functions.append(Function(name, owner, names, child.lineno, end))
+                self._read(child, f"{name}.", owner)
+            elif isinstance(child, ast.ClassDef):
+                self._read(child, f"{around}{child.name}.", f"{around}{child.name}")
+            else:
+                self._read(child, around, owner)
+
+    def _note_statement(self, node: ast.stmt) -> None:
+        last = node.end_lineno or node.lineno
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body:
+            last = max(node.lineno, body[0].lineno - 1)
+        found = Lines(node.lineno, last, _targets(node), node)
+        for line in range(node.lineno, last + 1):
+            self._statements[line] = found
+
+
+def _span_of_loop(node: Loop) -> tuple[int, int]:
+    if isinstance(node, ast.comprehension):  # what is repeated stands before it
+        return node.target.lineno, node.iter.end_lineno or node.iter.lineno
+    return node.lineno, node.end_lineno or node.lineno
+
+
+def _targets(node: ast.stmt) -> tuple[str, ...]:
+    match node:
+        case ast.Assign(targets=[*_, ast.Tuple(elts=elements)]):
+            return tuple(e.id if isinstance(e, ast.Name) else "" for e in elements)
+        case (
+            ast.Assign(targets=[*_, ast.Name(id=name)])
+            | ast.AnnAssign(target=ast.Name(id=name))
+            | ast.AugAssign(target=ast.Name(id=name))
+        ):
+            return (name,)
+    return ()
+
+
+def calls_in(node: ast.AST, function: str) -> Iterator[ast.Call]:
+    """The calls of a function, or method, of that name."""
+    for found in ast.walk(node):
+        if isinstance(found, ast.Call):
+            match found.func:
+                case ast.Name(id=name) | ast.Attribute(attr=name) if name == function:
+                    yield found
+
+
+def python_file(path: str) -> PythonFile | None:
+    """A file as it is now; None where it cannot be read."""
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    return _read(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(256)
+def _read(path: str, modified: int, size: int) -> PythonFile | None:
+    text = text_on_disk(path)
+    return None if text is None else PythonFile(path, text)

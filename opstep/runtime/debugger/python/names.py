@@ -1,0 +1,104 @@
+"""What Python's variables are, in a function that a graph was imported from."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+from opstep.runtime.debugger.python.files import calls_in
+from opstep.runtime.ir.graph import Apply, Graph
+
+if TYPE_CHECKING:
+    from opstep.runtime.debugger.frames import Frame
+    from opstep.runtime.debugger.python.lines import Origin, PythonLines
+
+
+class Assigned(NamedTuple):
+    """A variable that an execution of a line assigned, and the graph's value that it got."""
+
+    variable: str
+    value: str
+    run: int
+
+
+class PythonNames:
+    """Of a program's functions; kept, as a stop asks for the same ones again."""
+
+    def __init__(self, lines: PythonLines):
+        self._lines = lines
+        self._assigned: dict[tuple[int, tuple[int, ...]], list[Assigned]] = {}
+
+    def of(self, frame: Frame, before: int | None = None) -> dict[str, str | None]:
+        """The variables of a frame of Python, each with the name of its latest value in the graph;
+        None for an argument of which it is not known. `before`: only those assigned before that
+        execution of a line.
+        """
+        python = frame.python
+        assert python is not None
+        found = self._arguments(frame)
+        for one in self._of_function(frame.graph, python.origin, python.level):
+            if one.run == before:
+                break
+            if frame.lookup(one.value) is not None:
+                found[one.variable] = one.value
+        return found
+
+    def _arguments(self, frame: Frame) -> dict[str, str | None]:
+        python = frame.python
+        assert python is not None
+        function = python.function
+        arguments = function.arguments if function else ()
+        if not python.level:
+            inputs = {b.name.text for b in frame.graph.inputs}
+            return {a: a for a in arguments if a in inputs}
+        found: dict[str, str | None] = {a: None for a in arguments if a != "self"}
+        origin, level = python.origin, python.level - 1
+        outer = python._replace(at=origin.lines[level], level=level)
+        values = self.of(frame._replace(python=outer), origin.runs[level])
+        found |= {a: values.get(v) for a, v in _passed(outer.at, function) if a in found}
+        return found
+
+    def _of_function(self, graph: Graph, origin: Origin, level: int) -> list[Assigned]:
+        """What the function at a level of an origin assigns, in order, all through the graph."""
+        key = id(graph), origin.runs[:level]
+        if key not in self._assigned:
+            self._assigned[key] = self._find(graph, origin.runs[:level])
+        return self._assigned[key]
+
+    def _find(self, graph: Graph, around: tuple[int, ...]) -> list[Assigned]:
+        level, origins = len(around), self._lines.of_graph(graph)
+        made: dict[int, list[Apply]] = {}  # by execution
+        at: dict[int, Origin] = {}
+        for statement in graph.body:
+            one = origins.get(id(statement))
+            if one is None or one.runs[:level] != around or len(one.lines) <= level:
+                continue
+            if isinstance(statement, Apply) and statement.results:
+                made.setdefault(one.runs[level], []).append(statement)
+                at[one.runs[level]] = one
+        found: list[Assigned] = []
+        for run, statements in made.items():
+            line = at[run].lines[level]
+            targets = line.file.statement(line.line).targets
+            found += [Assigned(*pair, run) for pair in _named(statements, targets)]
+        return found
+
+
+def _named(made: list[Apply], targets: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The targets of an assignment with the values that the last op, or ops, made."""
+    values = [r.name.text for r in made[-1].results]
+    if len(targets) > 1 and len(values) == 1 and len(made) >= len(targets):
+        values = [s.results[0].name.text for s in made[-len(targets) :]]
+    return [(t, v) for t, v in zip(targets, values, strict=False) if t]
+
+
+def _passed(at, function) -> list[tuple[str, str]]:
+    """The arguments of a function that a line passes variables for, with these."""
+    node = at.file.statement(at.line).node
+    calls = list(calls_in(node, function.name.rpartition(".")[2])) if node and function else []
+    if len(calls) != 1:
+        return []
+    names = function.arguments[function.arguments[:1] == ("self",) :]
+    pairs = [*zip(names, calls[0].args, strict=False)]
+    pairs += [(k.arg, k.value) for k in calls[0].keywords if k.arg]
+    return [(name, value.id) for name, value in pairs if isinstance(value, ast.Name)]

@@ -1,0 +1,91 @@
+"""The stack of Python: frames of graphs as those of the functions that they were imported from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from opstep.runtime.debugger.python.files import Function
+from opstep.runtime.debugger.python.lines import Origin, PythonLine, PythonLines
+
+if TYPE_CHECKING:
+    from opstep.runtime.debugger.frames import Frame
+
+
+class PythonFrame(NamedTuple):
+    """A function of Python at a line. `level`: of the statement's origin; `module`: the path of the
+    module whose code it is; `rows`: the first and the last line of the statement there.
+    """
+
+    at: PythonLine
+    line: int
+    level: int
+    origin: Origin
+    module: str
+
+    @property
+    def function(self) -> Function | None:
+        return self.at.file.function(self.at.line)
+
+    @property
+    def name(self) -> str:
+        """``Block.forward (h.3)``"""
+        function = self.function
+        name = function.name if function else f"{self.at.path.rpartition('/')[2]}:{self.line}"
+        return f"{name} ({self.module})" if self.module else name
+
+
+def python_stack(lines: PythonLines, frames: Sequence[Frame], level: int | None) -> list[Frame]:
+    """A stack of graphs, innermost first, with the functions of Python in place of those that were
+    imported. `level`: the innermost function that is entered at the point.
+    """
+    modules = _modules(frames)
+    found: list[Frame] = []
+    for frame, module in zip(frames, modules, strict=True):
+        origin = lines.shown(frame.graph, frame.statement)
+        for python in _functions(origin, module, level if not frame.call else None):
+            name = python.name
+            found.append(frame._replace(number=len(found), name=name, python=python))
+        if origin is None:
+            found.append(frame._replace(number=len(found)))
+    return found
+
+
+def _functions(origin: Origin | None, module: str, level: int | None) -> list[PythonFrame]:
+    """Of one call of a graph, innermost first."""
+    if origin is None:
+        return []
+    top = len(origin.lines) - 1 if level is None else min(level, len(origin.lines) - 1)
+    found = []
+    for k in range(top, -1, -1):
+        at = origin.lines[k]
+        begins = level is not None and k == top and origin.begins <= k
+        line = at.first if begins else at.line
+        path = module if not k or _same_owner(origin, k) else _joined(module, origin.module)
+        found.append(PythonFrame(at, line, k, origin, path))
+    return found
+
+
+def _same_owner(origin: Origin, level: int) -> bool:
+    """Whether a function is a method of the class whose `forward` the graph is, or none."""
+    owners = [f.owner if f else "" for f in map(_function_of, (origin.lines[0],
+              origin.lines[level]))]  # fmt: skip
+    return owners[1] in ("", owners[0])
+
+
+def _function_of(line: PythonLine) -> Function | None:
+    return line.file.function(line.line)
+
+
+def _modules(frames: Sequence[Frame]) -> list[str]:
+    """The path of the module of each call, innermost first."""
+    path, found = "", []
+    for frame in reversed(frames):
+        found.append(path)
+        at = getattr(frame.statement, "at", None)
+        path = _joined(path, at.module if at else "")
+    return found[::-1]
+
+
+def _joined(outer: str, inner: str) -> str:
+    return f"{outer}.{inner}" if outer and inner else outer or inner
