@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from opstep.dap.source_view import python_place
 from opstep.dap.tensor_origins import ComputedTensor
 from opstep.dap.variables import memory_reference
 
@@ -84,10 +85,11 @@ def _source(session: Session, producer: Producer) -> dict[str, Any]:
     from opstep.runtime.ir.printer import print_statement
 
     plan, step = producer.plan, producer.step
-    graph = plan.frames[step.frame].graph.name.text
-    record: dict[str, Any] = {"graph": graph, "statement": print_statement(step.statement)}
-    source = plan.sources.get(graph)
+    graph = plan.frames[step.frame].graph
+    record: dict[str, Any] = {"graph": graph.name.text}
+    record["statement"] = print_statement(step.statement)
+    source = plan.sources.get(graph.name.text)
     if source is not None:
         record["source"] = session.source(source.path, source.text)
         record["line"] = session.client.line(source.locate(step.statement.span.start)[0])
-    return record
+    return record | python_place(session, graph, step.statement)

@@ -44,7 +44,10 @@ class Variables(Opened):
         return [row() for row in rows[start:stop]]
 
     def _one(self, w: VariableWriter, name: str, value: str) -> Variable:
-        return variable(w, self.frame_handle, name, value)
+        node = self.frame_handle.lookup(value)
+        assert node is not None
+        found = variable(w, self.frame_handle, name, value)
+        return w.location(found, lambda: declared(self.frame_handle, value, node))
 
     def _self(self, w: VariableWriter) -> Variable:
         python = self.frame_handle.frame.python
@@ -89,11 +92,10 @@ def variable(w: VariableWriter, frame_handle: FrameHandle, name: str, value: str
     """A variable of Python; its type tells what the graph calls its value."""
     origin = NamedTensor(frame_handle, value)
     origin.expression = quote_name(name)
-    node = origin.node()
-    found = w.tensor(name, origin, node)
+    found = w.tensor(name, origin, origin.node())
     if name != value and "type" in found:
         found["type"] += f" ({value})"
-    return w.location(found, lambda: declared(frame_handle, value, node))
+    return found
 
 
 def all_values(session: Session, frame_handle: FrameHandle) -> Names:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.debugger.frames import Frame
+    from opstep.runtime.ir.graph import Graph, Statement
 
 View = Literal["python", "graph", "auto"]
 
@@ -34,3 +35,13 @@ def source_of(session: Session, frame: Frame) -> dict[str, Any]:
     """The ``Source`` of a frame."""
     text = frame.source.text if frame.source and not frame.python else ""
     return session.source(frame.path, text)
+
+
+def python_place(session: Session, graph: Graph, statement: Statement) -> dict[str, Any]:
+    """The source and the line of Python that frames show for a statement; empty where none is."""
+    stop_point = session.debugger.stop_point
+    origin = stop_point.lines.shown(graph, statement) if stop_point.shows_python else None
+    if origin is None:
+        return {}
+    at = origin.lines[-1]
+    return {"source": session.source(at.path), "line": session.client.line(at.line)}

@@ -222,9 +222,9 @@ def test_setting(debug):
 
 def test_frames(debug, tmp_path):
     (tmp_path / "model.py").write_text("import torch\ny = 2 * x\nprint(y)\n")
-    out = debug("b scaled", "r", "bt", "up", "list", "up", "p a", "down", "down", "frame 9", "f 2",
+    out = debug("b scaled", "r", "bt", "up", "list", "up", "p a", "down", "down", "frame 9", "f 1",
                 "bt 1", "info frame", "up")  # fmt: skip
-    assert "#1  imported from model.py:2" in out
+    assert "#0  <module> at model.py:2" in out and "#1  main (x=f32[3]) at model.opg:6" in out
     assert "=>   2  y = 2 * x" in out
     assert "a = [2.0, 3.0, 4.0]" in out
     assert "there is no frame 9" in out

@@ -94,11 +94,13 @@ def test_names_of_frames_as_they_are_wanted(halving):
     assert found[1]["name"] == f"main(x: f32[4]), line {found[1]['line']}"
 
 
-def test_lines_that_a_statement_was_imported_from(wide):
-    inner, outer = wide.stack()
-    assert inner["name"] == "main" and outer["name"] == "elsewhere.py:7"
-    assert outer["line"] == 7 and outer["presentationHint"] == "subtle"
-    assert set(values(wide, "Inputs", 1)) == {"x"}
+def test_lines_of_python_that_are_nowhere_are_shown_if_asked_for(wide):
+    assert [f["name"] for f in wide.stack()] == ["main"]
+    assert wide.request("opstep/sourceView", view="python") == {"view": "python"}
+    (frame,) = wide.stack()
+    assert frame["name"] == "elsewhere.py:7"
+    assert frame["line"] == 7 and frame["presentationHint"] == "subtle"
+    assert set(values(wide, "Inputs")) == {"x"}
 
 
 def test_a_thread_that_is_not_there(halving):

@@ -94,6 +94,7 @@ def looked(client, path):
     client.request("opstep/statisticsHistory", name="w")
     assert "mul" in client.request("opstep/plan")["text"]
     client.request("opstep/timeline")
+    assert client.request("opstep/sourceView", view="auto")["view"] == "auto"
     info = client.request("dataBreakpointInfo", name="w", frameId=frame["id"])
     watched = [{"dataId": info["dataId"], "condition": "max(value) > 1000"}]
     assert client.request("setDataBreakpoints", breakpoints=watched)["breakpoints"][0]["verified"]

@@ -136,6 +136,7 @@ def opened(file: str, options: dict[str, Any]) -> Debugger:
         from opstep.trace.workspace.scope import recorded_runs
 
         debugger.stop_point.runs = recorded_runs(options["workspace"])
+    debugger.view = "auto"
     return debugger
 
 

@@ -34,9 +34,9 @@ def locate(session: Session, text: str) -> Location:
     text = text.strip()
     if not text:
         frame = session.frame()
-        return Location(frame.path, frame.line) if not frame.imported else _of_text(session, frame)
+        return Location(frame.path, frame.line)
     if _NUMBER.match(text):
-        frame = session.text_frame()
+        frame = session.frame()
         line = int(text)
         if text[0] in "+-":
             line += frame.line
@@ -54,14 +54,12 @@ def locate(session: Session, text: str) -> Location:
     )
 
 
-def _of_text(session: Session, frame) -> Location:
-    inner = session.text_frame()
-    return Location(inner.path, inner.line)
-
-
 def resolve_file(session: Session, name: str) -> str:
-    """The path of one of the program's texts. Raises `Refused`."""
+    """The path of one of the program's texts, or of a file that it was imported from. Raises
+    `Refused`.
+    """
     paths = [t.source.path for t in session.debugger.host.texts()]
+    paths += session.debugger.stop_point.lines.starts()
     for path in paths:
         if path == name or Path(path).name == name or _same(path, name):
             return path

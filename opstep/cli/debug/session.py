@@ -156,14 +156,6 @@ class Session:
             raise Refused("there is no stack")
         return frames[min(self._selected, len(frames) - 1)]
 
-    def text_frame(self) -> Frame:
-        """The selected one, or of a line that was imported the one that has the values."""
-        frames = self.frames()
-        if not frames:
-            raise Refused("there is no stack")
-        k = min(self._selected, len(frames) - 1)
-        return frames[k - 1] if frames[k].imported and k else frames[k]
-
     def select(self, number: int) -> Frame:
         """Raises `Refused`."""
         count = len(self.frames())
@@ -274,8 +266,7 @@ class Session:
         """What `_computed` compares with: the frame, and what its statement computes."""
         found = []
         for frame in self.frames():
-            names = [] if frame.imported else defined_names(frame.statement)
-            found.append((key(frame), names, self.debugger.position))
+            found.append((key(frame), defined_names(frame.statement), self.debugger.position))
         return (found[0][0], found) if found else None
 
     def _computed(self, stop: Stop, before: Any, frames: list[Frame]) -> list[str]:
@@ -308,8 +299,8 @@ class Session:
 
     def lines(self, frame: Frame) -> list[str]:
         """Of a frame's text. They are kept: to cut a large text takes longer than a step."""
-        if frame.imported:
-            return showing.text_lines(frame)
+        if frame.python:
+            return frame.python.at.file.lines
         if self._cut is None or self._cut[0] is not frame.source:
             self._cut = (frame.source, showing.text_lines(frame))
         return self._cut[1]
@@ -362,4 +353,4 @@ def defined_names(statement: Any) -> list[str]:
 
 def key(frame: Frame) -> tuple:
     """What tells a frame from others while the run moves."""
-    return id(frame.activation), frame.frame, frame.imported is not None
+    return id(frame.activation), frame.frame, frame.python.level if frame.python else None

@@ -67,30 +67,8 @@ def excerpt(paint: Paint, lines: list[str], first: int, last: int, current: int 
 
 
 def text_lines(frame: Frame) -> list[str]:
-    """Of a frame's text; of a line that was imported those of the file, where it is there."""
-    if frame.imported is None:
-        return frame.source.text.splitlines() if frame.source else []
-    return imported_lines(frame)
-
-
-LARGEST = 16 << 20  # bytes of a file that is shown
-
-
-def imported_lines(frame: Frame) -> list[str]:
-    """Looked for beside the program, and where one stands."""
-    from pathlib import Path
-
-    roots = [Path()]
-    if frame.source is not None:
-        roots.insert(0, Path(frame.source.path).parent)
-    for root in roots:
-        path = root / frame.path
-        try:
-            if path.is_file() and path.stat().st_size <= LARGEST:
-                return path.read_text("utf-8", "replace").splitlines()
-        except (OSError, ValueError):
-            continue
-    return []
+    """Of a frame's text."""
+    return frame.source.text.splitlines() if frame.source else []
 
 
 def shown_path(path: str) -> str:
@@ -108,8 +86,10 @@ def frame_line(paint: Paint, frame: Frame, arguments: str | None = None) -> str:
     """``features (x=f32[8, 1, 8, 8]) at lenet.opg:19``; no `arguments`: no parentheses."""
     location = f"{shown_path(frame.path)}:{frame.line}"
     at = paint(location, "cyan")
-    if frame.imported:
-        return f"{paint('imported from', 'dim')} {at}"
+    if frame.python:
+        if frame.python.at.changed:
+            at += " (changed since it was imported)"
+        return f"{paint(visible(frame.name), 'bold')} at {at}"
     in_parentheses = f" ({arguments})" if arguments is not None else ""
     return f"{paint(visible(frame.name), 'bold')}{in_parentheses} at {at}"
 

@@ -14,6 +14,7 @@ from opstep.dap.python_variables import value_name
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.memory import origin_of
 from opstep.dap.requests.variables import evaluated
+from opstep.dap.source_view import python_place
 from opstep.editors import views
 from opstep.editors.views import MOST_BINS, HostTensor, Viewed, statistics_json
 from opstep.runtime.device.payload import payload
@@ -223,9 +224,12 @@ def _point(session: Session, position: int) -> dict[str, Any]:
         "graph": named(activation, point.frame),
         "stream": point.stream,
     }
-    source = plan.sources.get(plan.frames[point.frame].graph.name.text)
-    if source is not None and point.statement is not None:
-        body["line"] = session.client.line(source.locate(point.statement.span.start)[0])
+    graph = plan.frames[point.frame].graph
+    if point.statement is not None:
+        source = plan.sources.get(graph.name.text)
+        if source is not None:
+            body["line"] = session.client.line(source.locate(point.statement.span.start)[0])
+        body |= python_place(session, graph, point.statement)
     if point.step >= 0:
         step = plan.steps[point.step]
         results = [{"name": plan.values[v].name, "type": str(plan.values[v].type)}

@@ -227,7 +227,7 @@ class Model:
                 self.done[-1] += "!"
 
     def do_frame(self) -> None:
-        frames = [f for f in self.debugger.stack() if f.imported is None]
+        frames = self.debugger.stack()
         if frames:
             self.debugger.restart_frame(self.random.choice(frames))
 
@@ -265,7 +265,7 @@ class Model:
         self.changes = kept
 
     def do_set(self) -> None:
-        frames = [f for f in self.debugger.stack() if f.imported is None]
+        frames = self.debugger.stack()
         if not frames:
             return
         frame = self.random.choice(frames)

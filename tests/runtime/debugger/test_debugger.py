@@ -27,8 +27,11 @@ def test_steps(file):
     assert where(debugger) == [("main", 5)]
     assert value(debugger, "a") == [2, 3, 4]
     debugger.go("in")
-    assert where(debugger) == [("scaled", 13), ("model.py:12", 12), ("main", 5)]
-    assert [f.path for f in debugger.stack()] == [str(file), "model.py", str(file)]
+    assert where(debugger) == [("scaled", 13), ("main", 5)]
+    debugger.view = "python"
+    assert where(debugger) == [("model.py:12", 12), ("main", 5)]
+    assert [f.path for f in debugger.stack()] == ["model.py", str(file)]
+    debugger.view = "graph"
     assert list(debugger.stack()[0].names()) == ["v"]
     debugger.go("out")
     assert where(debugger) == [("main", 6)]

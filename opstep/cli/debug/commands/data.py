@@ -70,8 +70,10 @@ def set_(session: Session, text: str) -> None:
     if match is None or not text[: match.start()].strip() or not text[match.end() :].strip():
         raise Refused("it takes a name and a value", "set x[0, 1] = 3.5")
     target, value = text[: match.start()].strip(), text[match.end() :].strip()
-    debugger, frame = session.debugger, session.text_frame()
-    name, array, part = assign(debugger.scope(frame), target, value)
+    debugger, frame = session.debugger, session.frame()
+    scope = debugger.scope(frame)
+    name, array, part = assign(scope, target, value)
+    name = scope.value_name(name) or name
     number = session.frame().number
     debugger.set(frame, name, array, part)
     session.ended = False

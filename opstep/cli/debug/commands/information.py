@@ -57,7 +57,7 @@ def topic(name: str):
 def show_values(session: Session, nodes: dict, pattern: str, none: str) -> None:
     from fnmatch import fnmatchcase
 
-    frame = session.text_frame()
+    frame = session.frame()
     chosen = {n: v for n, v in nodes.items() if not pattern or fnmatchcase(n, pattern)}
     for name, node in chosen.items():
         session.say(named_line(session.paint, frame, name, node))
@@ -67,20 +67,23 @@ def show_values(session: Session, nodes: dict, pattern: str, none: str) -> None:
 
 @topic("args")
 def args(session: Session, text: str) -> None:
-    show_values(session, session.text_frame().inputs(), text, "No arguments.")
+    show_values(session, session.frame().inputs(), text, "No arguments.")
 
 
 @topic("locals")
 def locals_(session: Session, text: str) -> None:
-    frame = session.text_frame()
+    frame = session.frame()
     inputs = frame.inputs()
     found = {n: v for n, v in frame.names().items() if n not in inputs}
+    if frame.python is not None:
+        of = session.debugger.stop_point.names.of(frame)
+        found = {n: node for n, v in of.items() if v and (node := frame.lookup(v))}
     show_values(session, found, text, "No locals.")
 
 
 @topic("params")
 def params(session: Session, text: str) -> None:
-    show_values(session, session.text_frame().params(), text, "No params.")
+    show_values(session, session.frame().params(), text, "No params.")
 
 
 # --- the op ---
@@ -91,7 +94,7 @@ def op(session: Session, text: str) -> None:
     from opstep.runtime.ir.graph import Apply
     from opstep.runtime.ir.op import OPS
 
-    frame = session.text_frame()
+    frame = session.frame()
     statement = frame.statement
     if not isinstance(statement, Apply):
         session.say("No op is next: the graph returns, or updates and asserts.")
@@ -154,7 +157,7 @@ def event_list(what: str, events: tuple[int, ...]) -> str:
 
 @topic("memory")
 def memory(session: Session, text: str) -> None:
-    executor, frame = session.debugger.machine.executor, session.text_frame()
+    executor, frame = session.debugger.machine.executor, session.frame()
     session.say(
         f"results that are kept: {size(executor.bytes_held)} of {size(executor.budget)}; "
         f"{amount(executor.computed, 'op')} run so far"
@@ -193,7 +196,7 @@ TOPICS["threads"] = streams
 def plan(session: Session, text: str) -> None:
     from opstep.runtime.plan.text import format_plan
 
-    lines = format_plan(session.text_frame().activation.plan).splitlines()
+    lines = format_plan(session.frame().activation.plan).splitlines()
     for line in lines[:MOST]:
         session.say(visible(line))
     if len(lines) > MOST:
@@ -211,8 +214,7 @@ def frame(session: Session, text: str) -> None:
     session.say(
         f"#{frame.number}  " + showing.frame_line(session.paint, frame, showing.arguments_of(frame))
     )
-    inner = session.text_frame()
-    values, points = amount(len(inner.names()), "value"), amount(session.debugger.position, "point")
+    values, points = amount(len(frame.names()), "value"), amount(session.debugger.position, "point")
     session.say(f"  {values}; {points} into the run")
 
 

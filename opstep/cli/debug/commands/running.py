@@ -91,9 +91,8 @@ def stepi(session: Session, text: str) -> None:
 def finish(session: Session, text: str) -> None:
     """Run until the selected frame returns, and show what it returned."""
     alive(session)
-    frames = session.frames()
-    levels = len({f.depth for f in frames if f.depth >= session.text_frame().depth})
-    if levels == len({f.depth for f in frames}):
+    levels = session.frame().number + 1
+    if levels == len(session.frames()):
         raise Refused("the outermost graph does not return to anything", "continue")
     session.go(lambda: session.debugger.go("out"), levels)
 
@@ -146,7 +145,7 @@ def restart(session: Session, text: str) -> None:
         words = words[1:]
     if words:
         session.select(count(words[0]))
-    frame = session.text_frame()
+    frame = session.frame()
     session.ended = False
     session.go(lambda: session.debugger.restart_frame(frame))
 

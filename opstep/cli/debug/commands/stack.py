@@ -6,13 +6,14 @@ from opstep.cli.debug import showing
 from opstep.cli.debug.locations import count, line_of, locate
 from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
+from opstep.runtime.debugger.python.files import python_file
 
 PAGE = 10  # lines of list
 
 
 @command("backtrace", "bt", "where", usage="backtrace [N]", section="stack")
 def backtrace(session: Session, text: str) -> None:
-    """Show the frames: calls of graphs, iterations of loops, imported Python lines.
+    """Show the frames: calls of graphs, iterations of loops, functions of Python.
 
     N: the innermost N alone; -N the outermost.
     """
@@ -86,6 +87,21 @@ def thread(session: Session, text: str) -> None:
     session.show_frame(frame)
 
 
+@command("view", usage="view [python|graph|auto]", section="stack", repeats=False)
+def view(session: Session, text: str) -> None:
+    """Show Python's lines or the graph's text in frames, and step by them; alone: the other one.
+
+    auto, as at the beginning: Python's lines where the file is found.
+    """
+    debugger, word = session.debugger, text.strip()
+    if word not in ("", "python", "graph", "auto"):
+        raise Refused(f"there is no view {word}", "write python, graph or auto")
+    debugger.view = word or ("auto" if debugger.view == "graph" else "graph")
+    session.say(f"[{debugger.view}]")
+    if session.frames():
+        session.show_frame(session.select(0))
+
+
 @command("list", "l", usage="list [LOCATION|FIRST,LAST|-]", section="stack", then="list",
          completes="place")  # fmt: skip
 def list_(session: Session, text: str) -> None:
@@ -135,4 +151,7 @@ def lines_of(session: Session, path: str) -> list[str]:
     for text in session.debugger.host.texts():
         if text.source.path == path:
             return text.source.text.splitlines()
+    file = python_file(path)
+    if file is not None and path in session.debugger.stop_point.lines.starts():
+        return file.lines
     raise Refused(f"the program has no file {path}")

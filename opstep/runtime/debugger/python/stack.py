@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 class PythonFrame(NamedTuple):
     """A function of Python at a line. `level`: of the statement's origin; `module`: the path of the
-    module whose code it is; `rows`: the first and the last line of the statement there.
+    module whose code it is.
     """
 
     at: PythonLine
@@ -30,8 +30,10 @@ class PythonFrame(NamedTuple):
     @property
     def name(self) -> str:
         """``Block.forward (h.3)``"""
-        function = self.function
-        name = function.name if function else f"{self.at.path.rpartition('/')[2]}:{self.line}"
+        function, file = self.function, self.at.path.rpartition("/")[2]
+        name = function.name if function else f"{file}:{self.line}"
+        if function is None and self.at.file.lines:
+            name = "<module>"
         return f"{name} ({self.module})" if self.module else name
 
 
