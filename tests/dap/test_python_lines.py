@@ -128,6 +128,8 @@ def test_frames_are_those_of_python(client, net, net_py):
     assert here(client) == ("product", "gate", "call")
     assert {f["source"]["path"] for f in frames} == {net_py}
     assert [f["canRestart"] for f in frames] == [False, True, True]
+    place = frames[2]["source"]["adapterData"]
+    assert place == {"graph": "main", "path": str(net), "line": 5}
     client.go("continue", "breakpoint")
     assert client.stack()[1]["name"] == "Block.forward (h.1)"
 

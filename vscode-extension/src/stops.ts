@@ -10,6 +10,13 @@ interface StoppedSession {
   requests: Set<number> | undefined;
 }
 
+/** Where a frame that shows Python stands in the graph. */
+interface GraphPlace {
+  readonly graph: string;
+  readonly path: string;
+  readonly line: number;
+}
+
 /** Follows sessions of type `opstep`, and which frame is chosen. */
 export class Stops implements vscode.Disposable {
   private readonly fired = new vscode.EventEmitter<Stop | undefined>();
@@ -150,15 +157,16 @@ export class Stops implements vscode.Disposable {
     frame: DebugProtocol.StackFrame,
   ): Stop {
     const stopped = this.stopped.get(session)?.stopped;
+    const behind: GraphPlace | undefined = frame.source?.adapterData;
     return {
       session,
       threadId,
       frameId: frame.id,
       reason: stopped?.reason ?? "",
       text: stopped?.description ?? stopped?.text ?? "",
-      path: pathOf(frame.source?.path ?? ""),
-      line: frame.line,
-      graph: graphOf(frame.name),
+      path: pathOf(behind?.path ?? frame.source?.path ?? ""),
+      line: behind?.line ?? frame.line,
+      graph: behind?.graph ?? graphOf(frame.name),
     };
   }
 }

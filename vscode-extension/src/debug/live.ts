@@ -6,7 +6,7 @@ import type { Services, Stop } from "../services";
 
 const MOST_VALUES = 500;
 /** Scopes whose variables are values of the frame's graph, and that of named tensors. */
-const OF_GRAPH = new Set(["Inputs", "Values"]);
+const OF_GRAPH = new Set(["Inputs", "Values", "All values"]);
 const NAMED = "Params";
 
 /** What the server takes: see opstep/lsp/custom/live.py. */

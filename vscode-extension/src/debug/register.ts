@@ -10,6 +10,7 @@ import { registerEditing } from "./editing";
 import { enterKernel, followKernels, runToLine } from "./kernels";
 import { chooseGraph, findArguments, followCursor, programOf, Sizes } from "./prompts";
 import { activeFile, Configurations, DynamicConfigurations } from "./provider";
+import { inlinePythonValues, toggleSourceView } from "./pythonLines";
 import { breakOnNan, copyStatistics, type VariableContext } from "./variables";
 
 /** What code lenses and menus hand to commands on a graph. */
@@ -49,6 +50,8 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
     ),
     command("opstep.enterKernel", () => enterKernel(services)),
     command("opstep.runToLine", () => runToLine(services)),
+    command("opstep.toggleSourceView", () => toggleSourceView(services)),
+    inlinePythonValues(),
     command("opstep.breakOnNan", (context?: VariableContext) => breakOnNan(services, context)),
     command("opstep.copyStatistics", (context?: VariableContext) =>
       copyStatistics(services, context),

@@ -3,7 +3,7 @@
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import type { Stop } from "../services";
 
-const SHOWN = new Set(["Inputs", "Values", "Params"]);
+const SHOWN = new Set(["Inputs", "Values", "All values", "Params"]);
 const MOST_GROUPS = 60; // of a hundred values each
 
 export class FrameValues {
