@@ -24,6 +24,7 @@ from opstep.api.devices import kind_of
 from opstep.dap.debuggee import Debuggee
 from opstep.dap.registry import DapError, State
 from opstep.dap.server import Listener
+from opstep.dap.source_view import SourceView
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
@@ -106,6 +107,7 @@ class Attached:
             program, graph, inputs, stop_on_entry=arguments.stop_on_entry,
             stop_at_end=arguments.stop_at_end, **debugged(settings),
         )  # fmt: skip
+        debugger.view = session.per_session(SourceView).view
         debuggee = session.debuggee
         assert debuggee is not None
         session.inbox.own()

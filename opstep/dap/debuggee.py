@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from opstep.dap.client_breakpoints import ClientBreakpoints
 from opstep.dap.compiling import COMPILING, compile_progress
 from opstep.dap.registry import State
-from opstep.dap.source_view import SourceView, source_of
 from opstep.runtime.ir.diagnostics import OpstepError
 
 if TYPE_CHECKING:
@@ -65,7 +64,6 @@ class Debuggee:
         self.debugger = debugger
         self.error, self._fatal, self.terminated, self._at_end = None, None, False, False
         debugger.on_output = self._write_output
-        debugger.view = self.session.per_session(SourceView).view
         self._stamp = self._stamp_now()
         self.session.per_session(ClientBreakpoints).attach(debugger.breakpoints)
 
@@ -188,7 +186,7 @@ class Debuggee:
         more: dict[str, Any] = {}
         if frame is not None:
             client = self.session.client
-            more["source"] = source_of(self.session, frame)
+            more["source"] = self.session.source_of(frame)
             more |= {"line": client.line(frame.line), "column": client.column(frame.column)}
         self.session.output(text, "console", **more)
 

@@ -38,10 +38,10 @@ class Variables(Opened):
         self.named = len(self.values) + bool(self.tensors)
 
     def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
-        rows = [lambda p=pair: self._one(w, *p) for pair in self.values.items()]
-        if self.tensors:
-            rows.insert(0, lambda: self._self(w))
-        return [row() for row in rows[start:stop]]
+        first = [self._self(w)] if self.tensors and not start else []
+        shift = bool(self.tensors)
+        pairs = list(self.values.items())[max(start - shift, 0) : stop - shift]
+        return first + [self._one(w, name, value) for name, value in pairs]
 
     def _one(self, w: VariableWriter, name: str, value: str) -> Variable:
         node = self.frame_handle.lookup(value)

@@ -43,6 +43,7 @@ from opstep.runtime.ir.wording import Words, in_python, worded
 if TYPE_CHECKING:
     from opstep.dap.debuggee import Debuggee
     from opstep.runtime.debugger.debugger import Debugger
+    from opstep.runtime.debugger.frames import Frame
 
 T = TypeVar("T")
 
@@ -167,6 +168,18 @@ class Session:
     def source(self, path: str, text: str = "") -> dict[str, Any]:
         """A ``Source`` for a path as frames and breakpoints have it, and the text found there."""
         return self.sources.describe(path, text, self.client, self.folder)
+
+    def source_of(self, frame: Frame) -> dict[str, Any]:
+        """Of a frame; of a function of Python with its place in the graph, for views."""
+        if frame.python is None:
+            return self.source(frame.path, frame.source.text if frame.source else "")
+        graph = frame._replace(python=None)
+        place = {
+            "graph": graph.graph.name.text,
+            "path": self.source_of(graph).get("path", ""),
+            "line": self.client.line(graph.line),
+        }
+        return self.source(frame.path) | {"adapterData": place}
 
     def check_cancelled(self) -> None:
         """Raises `Cancelled` if the request that is being handled was: for what takes long."""

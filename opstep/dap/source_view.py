@@ -31,19 +31,6 @@ class SourceView:
             )
 
 
-def source_of(session: Session, frame: Frame) -> dict[str, Any]:
-    """The ``Source`` of a frame; of a function of Python with its place in the graph, for views."""
-    if frame.python is None:
-        return session.source(frame.path, frame.source.text if frame.source else "")
-    graph = frame._replace(python=None)
-    place = {
-        "graph": graph.graph.name.text,
-        "path": source_of(session, graph).get("path", ""),
-        "line": session.client.line(graph.line),
-    }
-    return session.source(frame.path) | {"adapterData": place}
-
-
 def python_place(session: Session, graph: Graph, statement: Statement) -> dict[str, Any]:
     """The source and the line of Python that frames show for a statement; empty where none is."""
     stop_point = session.debugger.stop_point

@@ -79,6 +79,7 @@ def adopt(session: Session, debuggee: Any) -> None:
     """This is debugged from now on."""
     session.debuggee = debuggee
     if debuggee.debugger is not None:
+        debuggee.debugger.view = session.per_session(SourceView).view
         debuggee.begin(debuggee.debugger)
 
 

@@ -10,7 +10,7 @@ from opstep.dap.facts import Fields, memory_entries, op_entries
 from opstep.dap.frames import FrameHandle, Stacks, handle_of
 from opstep.dap.python_variables import Variables, all_values
 from opstep.dap.registry import request
-from opstep.dap.source_view import SourceView, View, source_of
+from opstep.dap.source_view import SourceView, View
 from opstep.dap.variables import Names, Writer
 from opstep.dap.visible_names import VisibleNames
 
@@ -57,7 +57,7 @@ def _frame(
     session: Session, arguments: StackTraceArguments, frame: Frame, imported: bool
 ) -> dict[str, Any]:
     """`imported`: frames around it show Python."""
-    client, source, python = session.client, source_of(session, frame), frame.python
+    client, source, python = session.client, session.source_of(frame), frame.python
     session.per_session(SourceView).report_changed(frame)
     found: dict[str, Any] = {
         "id": session.per_stop(Stacks).number(arguments.thread_id, frame),

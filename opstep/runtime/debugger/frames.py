@@ -8,7 +8,7 @@ from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import Point
-from opstep.runtime.debugger.python.stack import PythonFrame
+from opstep.runtime.debugger.python.frame import PythonFrame
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Graph, Source, Span, Statement
 

@@ -169,10 +169,11 @@ class PythonLines:
                 origins = self.of_graph(graph)
                 for statement in graph.body if origins else ():
                     one = origins.get(id(statement))
-                    for level in range(one.begins, len(one.lines)) if one else ():
-                        path, _, first, *_ = one.lines[level]
-                        start = Start(first, graph, statement, level)
-                        self._starts.setdefault(canonical(path), []).append(start)
+                    if one is None:
+                        continue
+                    for level, line in [*enumerate(one.lines)][one.begins :]:
+                        start = Start(line.first, graph, statement, level)
+                        self._starts.setdefault(canonical(line.path), []).append(start)
             for found in self._starts.values():
                 found.sort(key=lambda s: s.first)
         return self._starts

@@ -3,38 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
+from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.python.files import Function
+from opstep.runtime.debugger.python.frame import PythonFrame
 from opstep.runtime.debugger.python.lines import Origin, PythonLine, PythonLines
-
-if TYPE_CHECKING:
-    from opstep.runtime.debugger.frames import Frame
-
-
-class PythonFrame(NamedTuple):
-    """A function of Python at a line. `level`: of the statement's origin; `module`: the path of the
-    module whose code it is.
-    """
-
-    at: PythonLine
-    line: int
-    level: int
-    origin: Origin
-    module: str
-
-    @property
-    def function(self) -> Function | None:
-        return self.at.file.function(self.at.line)
-
-    @property
-    def name(self) -> str:
-        """``Block.forward (h.3)``"""
-        function, file = self.function, self.at.path.rpartition("/")[2]
-        name = function.name if function else f"{file}:{self.line}"
-        if function is None and self.at.file.lines:
-            name = "<module>"
-        return f"{name} ({self.module})" if self.module else name
 
 
 def python_stack(lines: PythonLines, frames: Sequence[Frame], level: int | None) -> list[Frame]:
