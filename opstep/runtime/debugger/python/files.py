@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from opstep.runtime.debugger.line_mapping import text_on_disk
 
-Loop = ast.For | ast.AsyncFor | ast.While | ast.comprehension
+Loop = ast.For | ast.AsyncFor | ast.comprehension
 
 
 class Function(NamedTuple):
@@ -43,7 +43,7 @@ class PythonFile:
         self.lines = text.splitlines()
         self._functions: list[Function] = []
         self._statements: dict[int, Lines] = {}
-        self._loops: list[tuple[int, int]] = []
+        self._loops: list[tuple[int, int, set[str]]] = []  # lines, names that it goes through
         with suppress(SyntaxError, ValueError, RecursionError):
             self._read(ast.parse(text), "", "")
 
@@ -56,18 +56,22 @@ class PythonFile:
         """The one that a line belongs to."""
         return self._statements.get(line) or Lines(line, line, (), None)
 
-    def is_in_loop(self, line: int) -> bool:
-        """Whether a loop of the line's function is around it."""
-        function = self.function(line)
+    def calls_in_turn(self, line: int) -> bool:
+        """Whether the statement of a line calls what a loop around it goes through."""
+        (start, end, _, node), function = self.statement(line), self.function(line)
+        if node is None:
+            return False
         first = function.first if function else 0
-        return any(a <= line <= b and a > first for a, b in self._loops)
+        loops = (names for a, b, names in self._loops if first <= a <= end and start <= b)
+        calls = (n.func for n in ast.walk(node) if isinstance(n, ast.Call))
+        return bool(set().union(*loops) & set().union(*map(_names, calls)))
 
     def _read(self, node: ast.AST, around: str, owner: str) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.stmt):
                 self._note_statement(child)
             if isinstance(child, Loop):
-                self._loops.append(_span_of_loop(child))
+                self._loops.append((*_span_of_loop(child), _names(child.target)))
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 name = f"{around}{child.name}"
                 arguments = (*child.args.posonlyargs, *child.args.args, *child.args.kwonlyargs)
@@ -94,6 +98,10 @@ def _span_of_loop(node: Loop) -> tuple[int, int]:
     if isinstance(node, ast.comprehension):  # what is repeated stands before it
         return node.target.lineno, node.iter.end_lineno or node.iter.lineno
     return node.lineno, node.end_lineno or node.lineno
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def _targets(node: ast.stmt) -> tuple[str, ...]:

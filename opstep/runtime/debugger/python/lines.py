@@ -125,7 +125,7 @@ class PythonLines:
                 continue
             begins = _in_common(last.lines, lines)
             if turns.another(at.module, begins == 0):
-                looping = [k for k in range(begins) if lines[k].file.is_in_loop(lines[k].line)]
+                looping = [k for k in range(begins) if lines[k].file.calls_in_turn(lines[k].line)]
                 begins = max(looping, default=begins)
             runs = (*last.runs[:begins], *range(number, number + len(lines) - begins))
             number += len(lines) - begins
