@@ -59,7 +59,7 @@ def convolutions(
         for engine in cudnn.engines(wanted):
             then = [] if added or bias is None else [add_bias(bias, result, *_channels(result))]
             if kind == "images":
-                then += mended(outputs, filters, bias, images, rows, columns)
+                then += mended(outputs, filters, bias, images, (rows, columns))
             passed = [*given, bias] if added else given
             name = f"cudnn {engine.name}" + (" + bias" if then else "")
             yield name, partial(_planned, engine, passed, then)
