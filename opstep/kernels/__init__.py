@@ -6,6 +6,7 @@ Families import NumPy and nothing slower: numba is loaded when a kernel has to b
 from opstep.kernels.conv import (
     conv,  # noqa: F401
     conv_transpose,  # noqa: F401
+    unfold,  # noqa: F401
 )
 from opstep.kernels.matmul import (
     einsum,  # noqa: F401
@@ -34,6 +35,7 @@ from opstep.kernels.pointwise import (
 from opstep.kernels.pool import (
     adaptive_max,  # noqa: F401
     avgpool,  # noqa: F401
+    grid_sample,  # noqa: F401
     pool,  # noqa: F401
     upsample,  # noqa: F401
 )
