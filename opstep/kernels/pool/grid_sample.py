@@ -165,11 +165,11 @@ class grid_sample2d(Op):
         return y.transpose(0, 3, 1, 2)
 
     def cpu(x, grid, y, *, mode, padding_mode, align_corners):
-        given = (MODES.index(mode), PADDINGS.index(padding_mode), align_corners)
+        options = (MODES.index(mode), PADDINGS.index(padding_mode), align_corners)
         sizes = (x.shape[1], *x.shape[2:], prod(y.shape[2:]))
         units = y.shape[0] * sizes[3] if y.size else 0
         grain = max(1, _GRAIN // max(1, x.shape[1]))
-        return Launch(sample, x, grid, y, *sizes, *given, units=units, grain=grain)
+        return Launch(sample, x, grid, y, *sizes, *options, units=units, grain=grain)
 
     def grad(g, operands, results, grads, **attrs):
         return g.grid_sample2d_grad(grads[0], *operands, **attrs)
@@ -202,8 +202,8 @@ class grid_sample2d_grad(Op):
         gy = gy.transpose(0, 2, 3, 1)
         corners = _corners(grid, x.shape[2:], mode, padding_mode, align_corners)
         for row, column, inside, weight, by_row, by_column in corners:
-            given = np.where(inside[..., None], gy * weight[..., None], 0.0)
-            np.add.at(gx, (np.broadcast_to(n, row.shape), row, column), given)
+            share = np.where(inside[..., None], gy * weight[..., None], 0.0)
+            np.add.at(gx, (np.broadcast_to(n, row.shape), row, column), share)
             products = np.where(inside[..., None], gy * x[n, :, row, column], 0.0).sum(-1)
             for k, by in ((0, by_column), (1, by_row)):
                 slope = _slopes(grid[..., k], x.shape[3 - k], padding_mode, align_corners)
@@ -212,17 +212,17 @@ class grid_sample2d_grad(Op):
         return gx.transpose(0, 3, 1, 2), ggrid
 
     def cpu(gy, x, grid, gx, ggrid, *, mode, padding_mode, align_corners):
-        given = (MODES.index(mode), PADDINGS.index(padding_mode), align_corners)
+        options = (MODES.index(mode), PADDINGS.index(padding_mode), align_corners)
         sizes = (x.shape[1], *x.shape[2:], prod(gy.shape[2:]))
         planes, samples = prod(x.shape[:2]), x.shape[0] * sizes[3]
         return [
             Launch(
-                *(scatter_samples, gy, grid, gx, *sizes, *given),
+                *(scatter_samples, gy, grid, gx, *sizes, *options),
                 units=planes,
                 grain=max(1, _GRAIN // max(1, sizes[3])),
             ),
             Launch(
-                *(slopes_of_samples, gy, x, grid, ggrid, *sizes, *given),
+                *(slopes_of_samples, gy, x, grid, ggrid, *sizes, *options),
                 units=samples,
                 grain=max(1, _GRAIN // max(1, x.shape[1])),
             ),

@@ -31,14 +31,14 @@ def _ratio(scale: float) -> Fraction:
 
 
 class Sampling(NamedTuple):
-    """Where the elements of one axis lie between those of the source: (i*step + start)/whole.
+    """Where the elements of one axis lie between those of the source: (i*step + start)/divisor.
 
     A fraction of integers, so that no rounding decides which element is the nearest.
     """
 
     step: int
     start: int
-    whole: int
+    divisor: int
 
     @classmethod
     def of(cls, size: int, out: int, mode: str, align_corners: bool, scale=None) -> Sampling:
@@ -56,25 +56,25 @@ class Sampling(NamedTuple):
     def between(self, size: int, out: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The elements before and behind each place, the weight of the one behind."""
         place = np.maximum(np.arange(out) * self.step + self.start, 0)
-        before = np.minimum(place // self.whole, size - 1)
-        behind = np.minimum(before + 1, size - 1)
-        return before, behind, np.where(behind > before, place % self.whole / self.whole, 0.0)
+        before = np.minimum(place // self.divisor, size - 1)
+        after = np.minimum(before + 1, size - 1)
+        return before, after, np.where(after > before, place % self.divisor / self.divisor, 0.0)
 
     def mix(self, size: int, out: int, mode: str) -> Mix:
         """What each element of the result sums; weights of 0 are left out."""
         if mode == "bicubic":
-            found = [self._cubic(i, size) for i in range(out)]
+            entries = [self._cubic(i, size) for i in range(out)]
         else:
-            before, behind, weights = (a.tolist() for a in self.between(size, out))
+            before, after, weights = (a.tolist() for a in self.between(size, out))
             weights = [0.0] * out if mode in NEAREST else weights
-            found = [
-                [(b, 1.0 - w), (e, w)] for b, e, w in zip(before, behind, weights, strict=True)
+            entries = [
+                [(b, 1.0 - w), (e, w)] for b, e, w in zip(before, after, weights, strict=True)
             ]
-        return Mix.of([[(k, w) for k, w in entries if w] for entries in found])
+        return Mix.of([[(k, w) for k, w in element if w] for element in entries])
 
     def _cubic(self, i: int, size: int) -> list[tuple[int, float]]:
         place = i * self.step + self.start
-        first, t = place // self.whole, place % self.whole / self.whole
+        first, t = place // self.divisor, place % self.divisor / self.divisor
         near = [((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1 for d in (t, 1 - t)]
         far = [_CUBIC * (((d - 5) * d + 8) * d - 4) for d in (t + 1, 2 - t)]
         weights = (far[0], *near, far[1])
@@ -109,30 +109,30 @@ def gather_repeated(gy, gx, height, width, out_h, out_w, rows, columns, doubled,
                 row[columns[j]] += source[j]
 
 
-def weigh_columns(weights, out_w, width, step, start, whole):
+def weigh_columns(weights, out_w, width, step, start, divisor):
     """weights[j]: that of the pixel behind place j. 0 where there is none."""
     for j in range(out_w):
         place = max(j * step + start, 0)
         weights[j] = 0
-        if place // whole + 1 < width:
-            weights[j] = (place % whole) / whole
+        if place // divisor + 1 < width:
+            weights[j] = (place % divisor) / divisor
 
 
 def mix_pixels(
-    x, y, lines, line, height, width, out_h, out_w, step_h, start_h, whole_h, step_w, start_w,
-    whole_w, columns, lo, hi, lane,
+    x, y, lines, line, height, width, out_h, out_w, step_h, start_h, divisor_h, step_w, start_w,
+    divisor_w, columns, lo, hi, lane,
 ):  # fmt: skip
     """Bilinear mixtures; a unit is a row of y. columns[j]: the pixel before place j."""
     mixed = offset(lines, lane * line)
     weights = offset(lines, lane * line + width)
-    weigh_columns(weights, out_w, width, step_w, start_w, whole_w)
+    weigh_columns(weights, out_w, width, step_w, start_w, divisor_w)
     for unit in range(lo, hi):
         place = max(unit % out_h * step_h + start_h, 0)
-        before = min(place // whole_h, height - 1)
+        before = min(place // divisor_h, height - 1)
         upper = offset(x, (unit // out_h * height + before) * width)
         if before + 1 < height:
             lower = offset(upper, width)
-            part = (place % whole_h) / whole_h
+            part = (place % divisor_h) / divisor_h
             for w in range(width):
                 mixed[w] = upper[w] * (1.0 - part) + lower[w] * part
         else:
@@ -140,18 +140,18 @@ def mix_pixels(
                 mixed[w] = upper[w]
         for j in range(out_w):
             k = columns[j]
-            behind = min(k + 1, width - 1)
-            y[unit * out_w + j] = mixed[k] * (1.0 - weights[j]) + mixed[behind] * weights[j]
+            after = min(k + 1, width - 1)
+            y[unit * out_w + j] = mixed[k] * (1.0 - weights[j]) + mixed[after] * weights[j]
 
 
 def gather_mixed(
-    gy, gx, lines, line, height, width, out_h, out_w, step_h, start_h, whole_h, step_w, start_w,
-    whole_w, columns, lo, hi, lane,
+    gy, gx, lines, line, height, width, out_h, out_w, step_h, start_h, divisor_h, step_w, start_w,
+    divisor_w, columns, lo, hi, lane,
 ):  # fmt: skip
     """gx: what each pixel gave to mixtures comes back with the same weights; a unit is a plane."""
     mixed = offset(lines, lane * line)
     weights = offset(lines, lane * line + width)
-    weigh_columns(weights, out_w, width, step_w, start_w, whole_w)
+    weigh_columns(weights, out_w, width, step_w, start_w, divisor_w)
     for unit in range(lo, hi):
         to = offset(gx, unit * height * width)
         for k in range(height * width):
@@ -165,11 +165,11 @@ def gather_mixed(
                 mixed[k] += source[j] * (1.0 - weights[j])
                 mixed[min(k + 1, width - 1)] += source[j] * weights[j]
             place = max(i * step_h + start_h, 0)
-            before = min(place // whole_h, height - 1)
+            before = min(place // divisor_h, height - 1)
             upper = offset(to, before * width)
             if before + 1 < height:
                 lower = offset(upper, width)
-                part = (place % whole_h) / whole_h
+                part = (place % divisor_h) / divisor_h
                 for w in range(width):
                     upper[w] += mixed[w] * (1.0 - part)
                     lower[w] += mixed[w] * part
@@ -231,8 +231,8 @@ def _launch(kernels, source: Arg, target: Arg, to: _Resizing, units: int) -> Lau
     sizes = (height, width, out_h, out_w)
     if to.mode in NEAREST:
         doubled = columns == tuple(j // 2 for j in range(2 * width))
-        given = (*sizes, rows, columns, doubled)
-        return Launch(kernels[0], source, target, *given, units=units, grain=grain)
+        args = (*sizes, rows, columns, doubled)
+        return Launch(kernels[0], source, target, *args, units=units, grain=grain)
     line = width + out_w
     return Launch(
         *(kernels[1], source, target, Scratch(source.dtype, line, per_lane=True), line),
@@ -324,12 +324,12 @@ def _on_array(x, to: _Resizing):
     if not to.on_plane:
         return resampled(x, to.mixes)
     for axis, (s, n, out) in enumerate(zip(to.samplings, to.small, to.large, strict=True), 2):
-        before, behind, weights = s.between(n, out)
+        before, after, weights = s.between(n, out)
         if to.mode in NEAREST:
             x = np.take(x, before, axis)
         else:
             weights = weights.reshape(-1, *[1] * (x.ndim - axis - 1))
-            x = np.take(x, before, axis) * (1 - weights) + np.take(x, behind, axis) * weights
+            x = np.take(x, before, axis) * (1 - weights) + np.take(x, after, axis) * weights
     return x
 
 
