@@ -43,7 +43,9 @@ WIDE = torch.arange(24.0).to(torch.bfloat16).reshape(4, 6)
 )
 def test_tensors_are_inputs_and_params(x):
     program = opstep.loads(TEXT)
-    np.testing.assert_array_equal(program.run(inputs={"x": x})["y"].astype("f4"), x.detach().float() + 0.0)
+    np.testing.assert_array_equal(
+        program.run(inputs={"x": x})["y"].astype("f4"), x.detach().float() + 0.0
+    )
     program.params["w"] = x
     bits = np.array(program.params["w"]).view(np.int16)
     np.testing.assert_array_equal(bits, x.contiguous().view(torch.int16).numpy())
