@@ -132,6 +132,12 @@ def test_messages(debug):
     assert "already hit 6 times" in out
 
 
+def test_the_place_of_a_wrong_expression_in_a_message(debug):
+    out = debug("dprintf double, at most {1 + none(x)}", "i b", graph="count")
+    assert "expression:1:5: error: there is no function none\n  1 + none(x)\n      ^" in out
+    assert "dprintf 1" not in out
+
+
 def test_watching(debug):
     out = debug("watch max(y) > 40", "watch nan(value)", "c", "p y", "i b", "c", graph="count")
     assert "Watchpoint 1: max(y) > 40" in out

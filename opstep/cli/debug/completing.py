@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from opstep.cli.debug.registry import COMMANDS, Refused, find
-from opstep.cli.debug.session import split
+from opstep.cli.debug.registry import COMMANDS, Refused, find, split
 
 if TYPE_CHECKING:
     from opstep.cli.debug.session import Session
@@ -85,17 +84,3 @@ def expression(session: Session, line: str) -> tuple[int, list[str]]:
     offered = [n for n in dict.fromkeys(names) if n.startswith(word)]
     offered += sorted(f"{f}(" for f in FUNCTIONS if f.startswith(word))
     return len(line) - len(word), offered[:MOST]
-
-
-def line_completer(session: Session) -> Any:
-    """For the line editor."""
-    from prompt_toolkit.completion import Completer, Completion
-
-    class Words(Completer):
-        def get_completions(self, document, complete_event):
-            line = document.text_before_cursor
-            start, found = completions(session, line)
-            back = start - len(line.lstrip())
-            yield from (Completion(word, start_position=back) for word in found)
-
-    return Words()

@@ -392,7 +392,7 @@ class _Coder:
         if bound:
             self.binding._launched.append((step, bound))
         if self.binding.flags and bound:
-            bound = [*bound, *self.binding.flags.launches(self.binding, number)]
+            bound = [*bound, *self.binding.flags.launches(number, self.binding.address_of)]
         if self.tape:
             bound = self.tape.around(number, step, stream, bound)
         if not self.captures:

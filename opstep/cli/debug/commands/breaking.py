@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from opstep.cli.debug.locations import Location, count, locate, numbers, split_if, stopping
-from opstep.cli.debug.points import KINDS, Entry
+from opstep.cli.debug.locations import count, locate, numbers, split_if, stopping
+from opstep.cli.debug.points import KINDS, Entry, Location
 from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
 from opstep.runtime.ir.diagnostics import visible

@@ -47,15 +47,15 @@ class BoundGrid:
     __slots__ = ("_pointers", "_prepared", "_words", "name", "row")
 
     def __init__(
-        self, prepared: Prepared, function: int, kept: dict[int, int], addresses: Sequence[int],
-        workspace: int,
+        self, prepared: Prepared, function: int, constants: dict[int, int],
+        addresses: Sequence[int], workspace: int,
     ):  # fmt: skip
         words = np.array(prepared.words or (0,), np.int64)
         for word, slot in prepared.slots:
             words[word] = addresses[slot]
         for word, start in prepared.workspace:
             words[word] = workspace + start
-        for word, address in kept.items():
+        for word, address in constants.items():
             words[word] = address
         self._prepared = prepared
         self._words = words
