@@ -10,10 +10,12 @@ import pytest
 
 import opstep
 from opstep.api import devices
+from opstep.api import executable as module
 from opstep.api import program as hooks
 from opstep.api.devices import Kind
-from opstep.api.executable import Alias, Executable
+from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
+from opstep.api.places import Alias
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.device.cpu.streams import CpuStream
@@ -451,3 +453,38 @@ def test_the_null_device_does_nothing():
         given = executable(of(x, y), [ExternalTensor.of(target), None, None])
         assert [t.type for t in given] == list(executable.result_types)
     np.testing.assert_array_equal(target, 1)
+
+
+def test_a_debugger_and_a_hunt_update_what_others_have():
+    x, w = np.array([1, 2, 3], "f4"), np.array([10, 20, 30], "f4")
+    program = opstep.loads(TRAINED)
+    program.params.adopt("w", ExternalTensor.of(w))
+    debugger = opstep.Debugger(program, "main", {"x": x}, stop_on_entry=True)
+    debugger.start()
+    assert debugger.evaluate("w[1]") == 20
+    debugger.go("continue")
+    np.testing.assert_array_equal(w, [9, 18, 27])
+    opstep.hunt(program, "main", {"x": x}, steps=2)
+    np.testing.assert_array_equal(w, [7, 14, 21])
+
+
+@pytest.mark.parametrize("text", [TEXT, TRAINED])
+def test_a_call_that_is_given_up_leaves_no_trace(text, monkeypatch):
+    inputs = [np.ones((2, 4), "f4")] * 2 if text is TEXT else [np.ones(3, "f4")]
+    executable = held(text, inputs)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    executable(of(*inputs))
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "drive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            executable(of(*inputs))
+    found = arrays(executable(of(*inputs)))
+    program = opstep.loads(text)
+    names = ["x", "y"][: len(inputs)]
+    expected = program.run(
+        "main", dict(zip(names, inputs, strict=True)), steps=1 + (text is TRAINED)
+    )
+    assert [a.tobytes() for a in found] == [a.tobytes() for a in expected.outputs]
