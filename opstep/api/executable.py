@@ -126,7 +126,7 @@ class Executable:
         binding = held.binding or held.bind()
         if places.moved:
             binding.moved()
-        if places.before or foreign is not None:
+        if places.before or foreign is not None or context.ends:
             context.enter(places.before, foreign)
         if self._pure:
             drive(context.issue(binding, places.after(binding), foreign))

@@ -40,6 +40,19 @@ graph main(x: f32[N, 4], y: f32[N, 4]) -> f32[N, 4], f32[N, 4], f32[] {
 """
 
 
+BRANCHES = """
+graph main(x: f32[512, 64]) -> f32[512, 64] {
+  a = exp(x)
+  b = sin(x)
+  c = matmul(a, b, transpose_b=true)
+  d = matmul(b, a, transpose_b=true)
+  e = add(c, d)
+  y = matmul(e, x)
+  return y
+}
+"""
+
+
 def of(*values) -> list[ExternalTensor]:
     return [ExternalTensor.of(v) for v in values]
 
@@ -420,6 +433,51 @@ def test_a_call_on_a_stream_comes_behind_and_before_what_is_queued_there(far, at
         gate.set()
         far.theirs.synchronize()
         assert found == expected
+
+
+class Noted(CpuStream):
+    """A stream of others that takes down what it is told, and does it at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.told: list[tuple[str, object]] = []
+
+    def record(self, event):
+        self.told.append(("record", event))
+        event.set()
+
+    def wait(self, event):
+        self.told.append(("wait", event))
+
+
+def reach(executable: Executable, told: list) -> None:
+    for stream in executable._idle[0].context.streams:
+        stream.start()
+    for _, event in told:
+        event.wait()
+
+
+def test_a_call_on_another_stream_comes_after_the_call_before(far):
+    """They share memory for the values between."""
+    t = TensorType(f32, (512, 64))
+    executable = Executable(opstep.loads(BRANCHES), None, [t], RunSettings(device="far"))
+    assert executable.plan.streams > 1
+    memory = [far.alloc(512 * 256) for _ in range(2)]
+    x, target = (ExternalTensor(m.address, t, "far", m) for m in memory)
+    far.write(memory[0], 0, t, random((512, 64)))
+    first = far.theirs = Noted()
+    executable([x], [target], stream=9)
+    ends = first.told[1:]
+    reach(executable, ends)
+    second = far.theirs = Noted()
+    executable([x], [target], stream=9)
+    reach(executable, second.told)
+    assert [kind for kind, _ in first.told] == ["record", *["wait"] * executable.plan.streams]
+    assert second.told[: len(ends)] == ends
+    assert second.told[len(ends)][0] == "record"
+    (own,) = executable([x])  # waits
+    assert np.asarray(own).tobytes() == np.asarray(target).tobytes()
+    assert np.asarray(own).any()
 
 
 def test_memory_of_a_device_is_adopted_there(far):
