@@ -17,8 +17,10 @@ from opstep.kernels.move import (
     slicing,  # noqa: F401
 )
 from opstep.kernels.pick import (
+    advanced_index,  # noqa: F401
     index,  # noqa: F401
     scatter,  # noqa: F401
+    scatter_reduce,  # noqa: F401
     sort,  # noqa: F401
 )
 from opstep.kernels.pointwise import (
