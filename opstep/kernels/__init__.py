@@ -42,6 +42,7 @@ from opstep.kernels.reduce import (
     scan,  # noqa: F401
 )
 from opstep.kernels.rows import (
+    attention,  # noqa: F401
     batchnorm,  # noqa: F401
     classify,  # noqa: F401
     loss,  # noqa: F401

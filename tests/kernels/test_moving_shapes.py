@@ -48,6 +48,7 @@ FITS = [
     ("x: f16[N, C], s: f16[C]", "batch_norm_train(x, s, s)", "f16[N, C], f32[C], f32[C]"),
     ("x: f32[N, C, H], l: i32[N, H]", "softmax_cross_entropy(x, l)", "f32[]"),
     ("x: f32[N], i: i32[N]", 'mse_loss(x, i, reduction="none")', "f32[N]"),
+    ("q: f32[B, L, D], k: f32[B, S, D]", "scaled_dot_product_attention(q, k, k)", "f32[B, L, D]"),
 ]
 
 
