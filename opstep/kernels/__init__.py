@@ -47,5 +47,6 @@ from opstep.kernels.rows import (
     classify,  # noqa: F401
     loss,  # noqa: F401
     norm,  # noqa: F401
+    norm_statistics,  # noqa: F401
     softmax,  # noqa: F401
 )

@@ -16,6 +16,7 @@ ROWS = 8  # of q, which share what a block reads of k
 KEYS = 32  # of a tile: one for each thread of a row
 FEATURES = 32  # that are looked at together
 PITCH = FEATURES + 1  # of keys in shared memory
+KEY_ROOM, QUERY_ROOM, SCORE_ROOM = KEYS * PITCH, ROWS * FEATURES, ROWS * KEYS
 
 
 def attend(
@@ -55,9 +56,9 @@ def attending(kind: str, held: int) -> Callable:
         q, k, v, mask, y, shape, q_strides, k_strides, v_strides, mask_strides, rank, rows, keys,
         features, columns, blocks, scale, causal,
     ):  # fmt: skip
-        some_keys = cuda.shared.array(KEYS * PITCH, real)
-        some_queries = cuda.shared.array(ROWS * FEATURES, real)
-        scores = cuda.shared.array(ROWS * KEYS, real)
+        some_keys = cuda.shared.array(KEY_ROOM, real)
+        some_queries = cuda.shared.array(QUERY_ROOM, real)
+        scores = cuda.shared.array(SCORE_ROOM, real)
         sums = cuda.local.array(held, real)
         mine = cuda.threadIdx.x // KEYS
         column = cuda.threadIdx.x - mine * KEYS
