@@ -20,6 +20,7 @@ from opstep.kernels.pick import (
     advanced_index,  # noqa: F401
     embedding_bag,  # noqa: F401
     index,  # noqa: F401
+    masked,  # noqa: F401
     scatter,  # noqa: F401
     scatter_reduce,  # noqa: F401
     searching,  # noqa: F401

@@ -257,6 +257,17 @@ def test_top_k(k, largest):
     )
 
 
+@pytest.mark.parametrize("shape", [(30,), (4, 9), (2, 1200)])
+def test_masked_scatter(shape):
+    compare(
+        "y = masked_scatter(x, mask, source)",
+        lambda x, mask, source: torch.masked_scatter(x, mask, source),
+        x=data(*shape),
+        mask=RNG.random(shape) < 0.5,
+        source=data(*shape),
+    )
+
+
 @pytest.mark.parametrize("right", [False, True])
 @pytest.mark.parametrize("shape", [(9,), (3, 9)])
 def test_searchsorted(shape, right):
