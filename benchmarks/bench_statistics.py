@@ -58,7 +58,7 @@ class Nowhere(Recorder):
     def begin_run(self, run):
         return self
 
-    def wanted(self, plan):
+    def values_to_record(self, plan):
         steps = enumerate(plan.steps) if self.stats else ()
         return [(n, v) for n, step in steps for v in step.results if step.launches]
 
@@ -68,7 +68,7 @@ class Nowhere(Recorder):
     def next_number(self):
         return 0
 
-    def take(self, record): ...
+    def add_record(self, record): ...
     def end_step(self, outputs, failed=False): ...
     def end_run(self, error, unwritten): ...
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opstep.version import __version__
+
 if TYPE_CHECKING:
     from opstep.api.debugging import Debugger
     from opstep.api.kernel_debugging import debug_kernel
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from opstep.trace.recording import Recording
     from opstep.trace.workspace.workspace import Workspace
 
-__version__ = "0.1.0"
 __all__ = [
     "Debugger",
     "Hunt",

@@ -34,7 +34,10 @@ class Setup(NamedTuple):
         kind = kind_of(device)
         if kind.gpu:
             return self._replace(threads=None)
-        return Setup(self.threads, chaos=self.chaos) if kind.computes else Setup()
+        return Setup(self.threads, chaos=self.chaos) if kind.computes else PLAIN
+
+
+PLAIN = Setup()
 
 
 class Kind(NamedTuple):
@@ -115,7 +118,7 @@ def check_computes(name: str, what: str) -> None:
         raise InputError(f"the {name} device computes nothing that could be {what}")
 
 
-def device_named(name: str, setup: Setup = Setup()) -> Device:
+def device_named(name: str, setup: Setup = PLAIN) -> Device:
     """The device of that name.
 
     Raises `InputError` for a name that says nothing, `DeviceError` as `Kind.make` does.

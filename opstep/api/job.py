@@ -15,19 +15,21 @@ from opstep.runtime.recording import Outputs
 if TYPE_CHECKING:
     import numpy as np
 
-    from opstep.api.program import Program
+    from opstep.api.tensors import Tensors
     from opstep.runtime.device.binding import Binding
     from opstep.runtime.interpreter import Context
+    from opstep.runtime.plan.internal import Asserts
 
 
 class Job:
     """A call of `Program.run`: its context, the graph bound there, what is told of each step."""
 
     def __init__(
-        self, program: Program, graph: Graph, device: str, context: Context, binding: Binding,
-        check, recorder,
+        self, params: Tensors, asserts: Asserts, graph: Graph, device: str, context: Context,
+        binding: Binding, check, recorder,
     ):  # fmt: skip
-        self.program = program
+        self.params = params
+        self.asserts = asserts
         self.device = device
         self.context = context
         self.binding = binding
@@ -57,9 +59,9 @@ class Job:
         """
         if not self.context.device.in_host_memory:
             for plan in self.context.plans:
-                self.program.params.outdate(plan, self.device)
+                self.params.outdate(plan, self.device)
         if self.context.failed:
-            site = self.program._asserts.site(self.context.failed)
+            site = self.asserts.site(self.context.failed)
             message = f"assert failed: {site.statement.message}"
             if self.recorder:  # all of its ops ran: they are what one wants to look at
                 self.recorder.end_step(self._named(), failed=True)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.devices import Setup, canonical, check_computes, device_named, kind_of
+from opstep.api.devices import PLAIN, Setup, canonical, check_computes, device_named, kind_of
 from opstep.api.job import Job
 from opstep.api.results import Result
 from opstep.api.settings import RunSettings
@@ -90,7 +90,8 @@ class Program:
 
     def __getitem__(self, graph: str) -> GraphView:
         """One graph, for a look at it (in a notebook, too)."""
-        return GraphView(self, self.graph(graph))
+        found = self.graph(graph)
+        return GraphView(found, self.verified.graphs[found.name.text])
 
     def __repr__(self) -> str:
         where = self.module.source.path if self.module.source else "<text>"
@@ -163,7 +164,7 @@ class Program:
         device: str = "cpu",
         *,
         symbols: Mapping[str, int] | None = None,
-        setup: Setup = Setup(),
+        setup: Setup = PLAIN,
     ) -> Plan:
         """The plan of a graph for inputs of these concrete types, or for sizes of its symbols."""
         found = self.graph(graph)
@@ -179,7 +180,7 @@ class Program:
         device: str = "cpu",
         *,
         symbols: Mapping[str, int] | None = None,
-        setup: Setup = Setup(),
+        setup: Setup = PLAIN,
         most: int = 100,
     ) -> list[Plan]:
         """`plan`, and behind it those of the graphs that control flow in it calls, each once.
@@ -358,7 +359,7 @@ class Program:
                 binding.set(value, array)
             for plan in context.plans:
                 self._ready(plan, device)
-            yield Job(self, found, device, context, binding, check, recorder)
+            yield Job(self.params, self._asserts, found, device, context, binding, check, recorder)
         except BaseException as caught:
             error = caught
             with Held():
@@ -422,7 +423,7 @@ class Program:
         if kind_of(device).computes:
             self.params.bring(plan, device)
 
-    def on(self, device: str, setup: Setup = Setup()) -> Device:
+    def on(self, device: str, setup: Setup = PLAIN) -> Device:
         """The device of that name, as runs of this program use it. Raises `DeviceError`."""
         return self._device(canonical(device), setup)
 
@@ -437,7 +438,7 @@ class Program:
 
         if device not in self._stores:
             types = {name: d.type for name, d in self.module.tensors.items()}
-            self._stores[device] = Store(self._device(device, Setup()), types)
+            self._stores[device] = Store(self._device(device, PLAIN), types)
         return self._stores[device]
 
     def reseed_with(self, seed: int | None) -> None:

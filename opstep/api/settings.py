@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from opstep.api.devices import HOST, KERNELS, KINDS, Setup, canonical
+from opstep.api.devices import HOST, KERNELS, KINDS, PLAIN, Setup, canonical
 from opstep.runtime.ir.errors import SettingError
 from opstep.runtime.plan.plan import MODES, Policy
 
@@ -49,22 +49,22 @@ class RunSettings:
     sync: str | None = setting(None, "Wait for each op; op in debug mode.", ("none", "op"))
     device: str = setting(HOST, f"{'; '.join(k.about for k in KINDS if k.about)}.")
     kernels: str = setting(
-        "auto",
+        PLAIN.kernels,
         "The kernels to use on a GPU: numba (ours), vendor (NVIDIA's libraries for matrix "
         "products and convolutions), or auto (the fastest known).",
         KERNELS,
     )
-    threads: int | None = setting(None, "Number of threads per op.", range(1, 257))
+    threads: int | None = setting(PLAIN.threads, "Number of threads per op.", range(1, 257))
     steps: int = setting(1, "Run this many times.", range(1, OPEN))
     seed: int | None = setting(
         None, "Seed for random inputs, and for params that are not loaded.", range(OPEN)
     )
     autotune: bool = setting(
-        False,
+        PLAIN.autotune,
         "Time all kernels of an op on the GPU, once for each shape, and remember the fastest.",
     )
     chaos: int | None = setting(
-        None,
+        PLAIN.chaos,
         "Delay the streams at random, with this seed; results change only if there is a race.",
         range(OPEN),
     )

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
 from opstep.runtime.ir.graph import Apply, Graph
-
-if TYPE_CHECKING:
-    from opstep.api.program import Program
+from opstep.runtime.ir.verified import VerifiedGraph
 
 _STYLE = "font-family: ui-monospace, monospace; line-height: 1.5; border-collapse: collapse"
 _CELL = "text-align: left; padding: 0 1.5em 0 0; border: none; white-space: pre"
@@ -43,9 +40,9 @@ def _begins_statement(line: str) -> bool:
 class GraphView:
     """A graph as text, and as HTML in a notebook: each line with the types of what it computes."""
 
-    def __init__(self, program: Program, graph: Graph):
-        self.program = program
+    def __init__(self, graph: Graph, verified: VerifiedGraph):
         self.graph = graph
+        self.verified = verified
 
     def __repr__(self) -> str:
         from opstep.runtime.ir.printer import print_graph
@@ -53,5 +50,5 @@ class GraphView:
         return print_graph(self.graph)
 
     def _repr_html_(self) -> str:
-        types = self.program.verified.graphs[self.graph.name.text].types
-        return graph_html({name: str(t) for name, t in types.items()}, self.graph, repr(self))
+        types = {name: str(t) for name, t in self.verified.types.items()}
+        return graph_html(types, self.graph, repr(self))

@@ -92,7 +92,7 @@ def bench(file: str, **options: Any) -> int:
     each dtype. Bytes and operations are counted from an op's types, with each operand read once: an
     op whose operands are cached can exceed 100 %.
     """
-    import opstep
+    from opstep.api.program import load
     from opstep.cli import inputs as given
     from opstep.cli.run import check_kernels
     from opstep.trace import bench as timing
@@ -104,7 +104,7 @@ def bench(file: str, **options: Any) -> int:
 
         roofline.check(target)
         given.check_target(target, f"--roofline {target}", [])
-    program = opstep.load(file)
+    program = load(file)
     graph = given.choose_graph(program.module, options["graph"], file)
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graph, symbols)

@@ -66,10 +66,10 @@ def check(files: tuple[str, ...], as_json: bool) -> int:
 
 def diagnose(path: str) -> tuple[Diagnostic, ...]:
     """What there is to say about a file; raises InputError where it cannot be read."""
-    import opstep
+    from opstep.api.program import load
 
     try:
-        program = opstep.load(path)
+        program = load(path)
     except InputError:
         raise
     except OpstepError as error:

@@ -45,14 +45,14 @@ def demo(as_json: bool) -> int | None:
     LeNet reads 500 handwritten digits that it has not seen in training. The first run compiles the
     kernels, which takes a few seconds; later runs use the cache.
     """
-    import opstep
+    from opstep.api.program import load
     from opstep.cli.inputs import load_params
     from opstep.runtime import arrays
 
     folder = data_folder()
     digits = arrays.read_npz(folder / "digits.npz")
     images, labels = digits["test_images"], digits["test_labels"]
-    program = opstep.load(folder / "lenet.opg")
+    program = load(folder / "lenet.opg")
     load_params(program, str(folder / "lenet.safetensors"))
 
     with watch_compiler():

@@ -172,10 +172,10 @@ def diff_exact(files: tuple[str, ...], options: dict[str, Any]) -> int:
 
 def loaded(files: Sequence[str], options: dict[str, Any]) -> tuple[list, list, dict[str, Any]]:
     """Programs with their params, the graph of each, and the inputs of the first."""
-    import opstep
+    from opstep.api.program import load
     from opstep.cli import inputs as given
 
-    programs = [opstep.load(f) for f in files]
+    programs = [load(f) for f in files]
     graphs = [
         given.choose_graph(p.module, options["graph"], f)
         for p, f in zip(programs, files, strict=True)

@@ -101,7 +101,7 @@ def memory() -> Finding:
 
 
 def packages() -> Finding:
-    from opstep import __version__
+    from opstep.version import __version__
 
     names = ("numpy", "numba", "llvmlite", "ml_dtypes", "safetensors", "sqlite-utils", "perfetto")
     found, missing = [f"opstep {__version__}"], []

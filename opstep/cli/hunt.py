@@ -118,8 +118,8 @@ def hunt(file: str, **options: Any) -> int:
     full speed; if an op sets a flag, the step is replayed op by op from its initial state.
     docs/hunting.md describes the report.
     """
-    import opstep
     from opstep.api import sources
+    from opstep.api.program import load
     from opstep.cli import inputs as given
     from opstep.cli.run import check_kernels, progress, recorded, show_recording
     from opstep.runtime.ir.errors import InputError
@@ -131,7 +131,7 @@ def hunt(file: str, **options: Any) -> int:
             f"--nan-only and --hunt {options['kinds']} do not go together: choose one",
             hint=f"for both write --hunt nan,{options['kinds']}",
         )
-    program = opstep.load(file)
+    program = load(file)
     graph = sources.choose_graph(program.module, options["graph"], file).name.text
     symbols = sources.parse_symbols(options["symbols"])
     sources.check_symbols(program.graph(graph), symbols)

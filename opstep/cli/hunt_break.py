@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.debugging import Debugger
 from opstep.cli.common import colors
 from opstep.cli.debug import registry
+from opstep.cli.debug.completing import completions
 from opstep.cli.debug.reading import PipeReader, TerminalReader
 from opstep.cli.debug.session import Session
 from opstep.cli.debug.showing import Paint
@@ -63,7 +65,8 @@ def debug_finding(
     session = Session(debugger, Paint(colors(sys.stdout)), interactive)
     session.say(f"step {found.step}, {position_text(found.first)}; help lists the commands.")
     session.go(debugger.start)
-    session.loop(TerminalReader(session) if interactive else PipeReader())
+    complete = partial(completions, session)
+    session.loop(TerminalReader(session.paint, complete) if interactive else PipeReader())
 
 
 def position_text(finding: Finding) -> str:

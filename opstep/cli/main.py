@@ -97,7 +97,7 @@ class LazyGroup(click.Group):
 def show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """Prints the version and stops."""
     if value:
-        from opstep import __version__
+        from opstep.version import __version__
 
         click.echo(f"opstep {__version__}")
         ctx.exit()

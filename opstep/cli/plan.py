@@ -56,12 +56,12 @@ def plan(file: str, **options: Any) -> int:
     """
     if options["saved"]:
         return check_saved(file, options["as_json"])
-    import opstep
+    from opstep.api.program import load
     from opstep.cli.inputs import check_symbols, choose_graph, parse_symbols
     from opstep.runtime.plan.hazards import check
     from opstep.runtime.plan.text import format_plan
 
-    program = opstep.load(file)
+    program = load(file)
     graph = choose_graph(program.module, options["graph"], file)
     policy = RunSettings.of(options).policy
     symbols = parse_symbols(options["symbols"])

@@ -112,10 +112,10 @@ def run(file: str, **options: Any) -> int:
 
     The same inputs and seed give the same bits, whatever the mode, streams and threads.
     """
-    import opstep
+    from opstep.api.program import load
     from opstep.cli import inputs as given
 
-    program = opstep.load(file)
+    program = load(file)
     graph = given.choose_graph(program.module, options["graph"], file)
     targets = given.check_outputs(options["outputs"], given.result_names(graph))
     if options["save_params"]:

@@ -21,7 +21,6 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcInternalError
 from pygls.lsp.server import LanguageServer
 
-import opstep
 from opstep.editors import server
 from opstep.editors.server import Log, standard_streams, streams_of
 from opstep.editors.wire import BadMessage, BrokenStream, Gone, Wire
@@ -31,6 +30,7 @@ from opstep.lsp.registry import Feature, features
 from opstep.lsp.scheduler import CheckScheduler
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
+from opstep.version import __version__
 
 # What pygls tells of errors is told by us, in the client's log: not on stderr as well.
 logging.getLogger("pygls").addHandler(logging.NullHandler())
@@ -49,7 +49,7 @@ class Server(LanguageServer):
     def __init__(self, wire: Wire, log: Log):
         super().__init__(
             "opstep",
-            opstep.__version__,
+            __version__,
             protocol_cls=Protocol,
             converter_factory=converter,
             max_workers=4,

@@ -109,9 +109,9 @@ class StreamRecord(NamedTuple):
     begin and end of each of ``[w for w in layout.waits if w.stream == stream]``. `stats`:
     i64[len(stats[stream]), WORDS], see `runtime.statistics`; None in steps without statistics.
     `moves`: i64[n, 4], copies and fills between the ops, where a device tells of them: start, end,
-    bytes, and `COPY` or `FILL`. `taken`: i64[n, 2], begin and end of what took the statistics of
-    each step in ``stats[stream]``, where a device tells that. `details`: i64[n], the words of what
-    the recorder's `details` gave for each tensor in ``stats[stream]``; None where it has none.
+    bytes, and `COPY` or `FILL`. `stats_times`: i64[n, 2], begin and end of the statistics of each
+    step in ``stats[stream]``, where a device tells that. `details`: i64[n], the words of what the
+    recorder's `details` gave for each tensor in ``stats[stream]``; None where it has none.
     """
 
     activation: Activation
@@ -120,7 +120,7 @@ class StreamRecord(NamedTuple):
     waits: np.ndarray
     stats: np.ndarray | None
     moves: np.ndarray | None = None
-    taken: np.ndarray | None = None
+    stats_times: np.ndarray | None = None
     details: np.ndarray | None = None
 
 

@@ -86,7 +86,7 @@ class Stopwatch(Recorder):
     def begin_run(self, info: RunInfo) -> Stopwatch:
         return self
 
-    def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
+    def values_to_record(self, plan: Plan) -> Sequence[tuple[int, int]]:
         return ()
 
     def begin_step(self) -> tuple[int, bool]:
@@ -96,7 +96,7 @@ class Stopwatch(Recorder):
     def next_number(self) -> int:
         return next(self._numbers)
 
-    def take(self, record: StreamRecord | HostRecord) -> None:
+    def add_record(self, record: StreamRecord | HostRecord) -> None:
         if isinstance(record, StreamRecord):
             self._records.append(record)
 

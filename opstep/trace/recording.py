@@ -253,9 +253,11 @@ class _Recorder(Recorder):
         self._ended = False
         self._ending = threading.Lock()  # nothing is queued behind the end
         self._repeatable = True  # all steps so far had the inputs of the first call
-        self._asked_ns = 0  # when late records were asked for
+        self._flushed_ns = 0  # when late records were asked for
         self._inputs: Mapping[str, np.ndarray] = {}  # of the call under way
-        self._late: Callable[[], None] | None = None  # hands over records that are still to come
+        self._flush_device: Callable[[], None] | None = (
+            None  # hands over records that are still to come
+        )
         self._ends: deque[StepDone] = deque()  # of steps whose records are
 
     def begin_call(self, info: RunInfo) -> None:
@@ -267,7 +269,7 @@ class _Recorder(Recorder):
         self._spender = spender.set(self._add_overhead)
         self._inputs = info.inputs
 
-    def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
+    def values_to_record(self, plan: Plan) -> Sequence[tuple[int, int]]:
         if id(plan) not in self._values:
             self._values[id(plan)] = self._recording.selection.values(plan)
             self._plans.append(plan)
@@ -313,15 +315,15 @@ class _Recorder(Recorder):
         checkpoint = Checkpoint(self._steps, inputs, {n: params[n] for n in params.known()})
         self._put("add_checkpoint", checkpoint, nbytes=checkpoint.nbytes)
 
-    def late(self, tell: Callable[[], None]) -> bool:
-        self._late = tell
+    def may_defer(self, flush: Callable[[], None]) -> bool:
+        self._flush_device = flush
         return True
 
     def caught_up(self, step: int) -> None:
         self._end_before(step + 1)
         self._catch_up()
 
-    def lost(self, count: int) -> None:
+    def times_missing(self, count: int) -> None:
         self.run.untimed += count
 
     def _end_before(self, step: int) -> None:
@@ -329,7 +331,7 @@ class _Recorder(Recorder):
         while self._ends and self._ends[0].step < step:
             self._put("end_step", self._ends.popleft())
 
-    def take(self, record: StreamRecord | HostRecord) -> None:
+    def add_record(self, record: StreamRecord | HostRecord) -> None:
         if self._ends:
             self._end_before(record.activation.step)
         nbytes = RECORD_BYTES
@@ -343,7 +345,7 @@ class _Recorder(Recorder):
         done = StepDone(
             self._steps, self._began_ns, now, metrics, failed, self._repeatable, self._since_ns
         )
-        if self._late is None:
+        if self._flush_device is None:
             self._put("end_step", done)
         else:
             self._ends.append(done)
@@ -353,7 +355,7 @@ class _Recorder(Recorder):
         self._left -= 1
         if self._left == 0:
             self._outputs = {n: a.copy() for n, a in outputs.items()}
-        if self._late is None:
+        if self._flush_device is None:
             self._catch_up()
         self._since_ns = now, time.monotonic_ns()
 
@@ -374,9 +376,9 @@ class _Recorder(Recorder):
         if error is not None:
             self.finish(error)
         else:
-            if self._late and time.monotonic_ns() - self._asked_ns > LAG_S * 1e9:
-                self._late()
-                self._asked_ns = time.monotonic_ns()
+            if self._flush_device and time.monotonic_ns() - self._flushed_ns > LAG_S * 1e9:
+                self._flush_device()
+                self._flushed_ns = time.monotonic_ns()
             self.idle = True
 
     def _put(self, method: str, argument: Any, nbytes: int = 0) -> None:
@@ -399,9 +401,9 @@ class _Recorder(Recorder):
 
     def finish(self, error: BaseException | None = None) -> None:
         """Nothing more comes: the run's end is written."""
-        if self._late:
+        if self._flush_device:
             with suppress(DeviceError):  # what was lost with the device
-                self._late()
+                self._flush_device()
         self._end_before(self._steps + 1)
         with self._ending:
             if self._ended:

@@ -104,7 +104,7 @@ class RunTracks:
         """Which records are alike; first, what they are."""
         match record:
             case StreamRecord():
-                rest = (record.stream, record.taken is not None)
+                rest = (record.stream, record.stats_times is not None)
                 return ("stream", *_origin(record.activation), *rest)
             case HostRecord():
                 if record.activation.caller is None:
@@ -118,14 +118,14 @@ class RunTracks:
 
     def _fill_streams(self, records: Sequence[StreamRecord]) -> np.ndarray:
         first = records[0]
-        statistics = first.taken is not None
+        statistics = first.stats_times is not None
         what = ("stream", first.stream, statistics)
         make = partial(ops_and_waits, self, first.activation, first.stream, statistics)
         template = self._find(first.activation, what, make)
         times = np.array([r.times for r in records])
         others = [np.array([r.waits for r in records])]
         if statistics:
-            others.append(np.array([_times(r.taken) for r in records]))
+            others.append(np.array([_times(r.stats_times) for r in records]))
         rates = template.rates(times) if len(template.work) else None
         others = [part for part in others if part.shape[1]]
         every = np.concatenate([times, *others], axis=1) if others else times

@@ -193,6 +193,11 @@ def test_infinities_below_are_told_from_those_above(cli, write):
             2,
             "expression:1:10: error: expected a value, not >\n  absmax > > 3\n           ^",
         ),
+        (
+            ("falling.opg", "-g", "main", "-i", "ones", "-s", "N=2", "--hunt", "max > median"),
+            2,
+            "expression:1:7: error: median is no figure of a tensor\n  max > median\n        ^",
+        ),
         (("falling.opg", "-g", "main", "--data", "x=ones"), 2, "--data x=ones"),
         (("falling.opg", "-g", "main", "--data", "z=x.npy"), 2, "with NAME of x"),
         (("absent.opg",), 2, "absent.opg"),

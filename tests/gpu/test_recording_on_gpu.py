@@ -25,32 +25,32 @@ EXAMPLES = ["lenet", "while", "unet_two", "branches"]
 class Notes(Recorder):
     """Takes records down, of every run that it is given."""
 
-    def __init__(self, wanted=False):
+    def __init__(self, with_stats=False):
         self.records = []
-        self.lost_ops = 0
-        self._wanted = wanted
+        self.missing = 0
+        self._with_stats = with_stats
         self._numbers, self._steps = count(), count()
 
     def begin_run(self, info):
         self.info = info
         return self
 
-    def wanted(self, plan):
-        if not self._wanted:
+    def values_to_record(self, plan):
+        if not self._with_stats:
             return []
         return [(k, v) for k, s in enumerate(plan.steps) if s.launches for v in s.results]
 
     def begin_step(self):
-        return next(self._steps), self._wanted
+        return next(self._steps), self._with_stats
 
     def next_number(self):
         return next(self._numbers)
 
-    def take(self, record):
+    def add_record(self, record):
         self.records.append(record)
 
-    def lost(self, ops):
-        self.lost_ops += ops
+    def times_missing(self, count):
+        self.missing += count
 
     def end_step(self, outputs, failed=False):
         """All records of the step are there."""
@@ -71,8 +71,8 @@ def given(program, size=4):
     return found
 
 
-def recorded(name, device="cuda", wanted=False, **switches):
-    program, notes = opstep.load(f"examples/{name}.opg"), Notes(wanted)
+def recorded(name, device="cuda", with_stats=False, **switches):
+    program, notes = opstep.load(f"examples/{name}.opg"), Notes(with_stats)
     inputs = given(program)
     result = program.run("main", inputs, device=device, recording=notes, **switches)
     return result, notes, inputs
@@ -118,7 +118,7 @@ def test_async_runs(name, streams):
     result, notes, inputs = recorded(name, streams=streams, steps=6)
     kinds = check(notes.records)
     assert kinds[True] > kinds[False]  # captured stretches stay captured
-    assert notes.lost_ops == 0 and notes.info.note == ""
+    assert notes.missing == 0 and notes.info.note == ""
     bare = opstep.load(f"examples/{name}.opg").run("main", inputs, device="cuda", steps=6)
     for a, b in zip(result.values(), bare.values(), strict=True):
         assert a.tobytes() == b.tobytes()
@@ -136,7 +136,7 @@ def test_debug_runs(name):
 @pytest.mark.parametrize("mode", ["async", "debug"])
 def test_statistics_are_those_of_the_cpu(name, mode):
     def taken(device):
-        _, notes, _ = recorded(name, device, wanted=True, mode=mode, steps=3)
+        _, notes, _ = recorded(name, device, with_stats=True, mode=mode, steps=3)
         found = {}
         for r in notes.records:
             if isinstance(r, StreamRecord):
@@ -163,7 +163,7 @@ def test_statistics_are_those_of_the_cpu(name, mode):
 @pytest.mark.parametrize("streams", [1, 4])
 def test_statistics_are_taken_before_a_tensor_is_overwritten(name, streams):
     def taken(**switches):
-        _, notes, _ = recorded(name, wanted=True, steps=8, **switches)
+        _, notes, _ = recorded(name, with_stats=True, steps=8, **switches)
         streams = (r for r in notes.records if isinstance(r, StreamRecord))
         return Counter(words.tobytes() for r in streams for words in r.stats)
 
@@ -194,7 +194,7 @@ def test_several_contexts_at_once():
 
     asyncio.run(together())
     for note in notes:
-        assert note.lost_ops == 0
+        assert note.missing == 0
         assert check(note.records) == {False: 1, True: 19}
 
 
@@ -262,7 +262,7 @@ def test_without_cupti(monkeypatch):
         raise ImportError("there is none")
 
     monkeypatch.setattr(meters, "collector", missing)
-    monkeypatch.setattr(devices, "_takes", {})
+    monkeypatch.setattr(devices, "_pending", {})
     for name in EXAMPLES:
         _, notes, _ = recorded(name, steps=3)
         assert "cupti-python" in notes.info.note

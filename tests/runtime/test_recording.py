@@ -82,7 +82,7 @@ class Notes(Recorder):
         self.infos.append(run)
         return self
 
-    def wanted(self, plan):
+    def values_to_record(self, plan):
         self.plans.append(plan)
         steps = [(n, s) for n, s in enumerate(plan.steps) if not s.op.host]
         pairs = [(n, v) for n, s in steps for v in s.results]
@@ -96,7 +96,7 @@ class Notes(Recorder):
         self.numbers += 1
         return self.numbers
 
-    def take(self, record):
+    def add_record(self, record):
         assert not self.ends, "a record after the end of its run"
         self.records.append(record)
 
@@ -428,7 +428,7 @@ def test_an_error_on_the_way_ends_the_records(way):
 
 def test_what_a_recorder_raises_ends_the_run():
     class Broken(Notes):
-        def take(self, record):
+        def add_record(self, record):
             raise OSError("no room")
 
     with pytest.raises(OSError, match="no room"):

@@ -1,7 +1,8 @@
 """Imports go one way. This test reads every import statement and holds the layers.
 
-`runtime` < `kernels` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`, `lsp` < `cli`;
-inside `runtime`: `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
+`runtime` < `kernels` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`, `lsp` <
+`frontends` < `cli`, and no module imports `opstep` itself, which is for users; inside `runtime`:
+`ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
 `expressions` < `debugger` < `nan`. Imports inside functions and for type checkers count as well: a
 late import would only hide a cycle.
 """
@@ -19,13 +20,16 @@ PACKAGE = ROOT / "opstep"
 # What is on one line may not import each other, nor anything below it.
 API = "opstep itself"  # what users import
 LAYERS = [
+    ["version"],
     ["runtime"],
     ["kernels"],
-    ["api", API],
+    ["api"],
     ["hunting", "differing", "editors"],
     ["trace"],
     ["dap", "lsp"],
+    ["frontends"],
     ["cli"],
+    [API],
 ]
 RUNTIME_LAYERS = [
     ["ir"],
@@ -49,6 +53,21 @@ KERNEL_LAYERS = [
 ROOMS = {"runtime": RUNTIME_LAYERS, "kernels": KERNEL_LAYERS}
 DEVICE_LAYERS = [["cpu", "null"], ["cuda"], ["disassembly"]]  # all else is what devices share
 
+# Modules of one layer that import each other: the first of them makes or holds the others, which
+# name its type. Nothing else may.
+CIRCLES = [
+    "opstep.api: program, job, tensors",
+    "opstep.dap: session, debuggee",
+    "opstep.lsp: file, item, environment",
+    "opstep.lsp: server, protocol",
+    "opstep.runtime.device: binding, protocols, tape, flagging, store",
+    "opstep.runtime.device.cpu: device, tape",
+    "opstep.runtime.device.cuda: device, choice.trial, recording.tape, spinning",
+    "opstep.runtime.device.cuda.simulator: simulator, simulated, simulated_tiles",
+    "opstep.runtime.plan: plan, listing, text",  # a plan prints itself
+    "opstep.trace.workspace: workspace, rerun",
+]
+
 # Slow to import, so only where they are needed: inside functions.
 SLOW = {"numba", "llvmlite", "rich", "torch", "ml_dtypes", "safetensors", "pandas", "datasette"}
 SLOW |= {"perfetto", "google", "sqlite_utils", "viztracer", "matplotlib"}
@@ -64,11 +83,12 @@ SLOW |= {
     "pydevd",
     "greenlet",
 }
+TORCH = "opstep.frontends.torch"
 # Modules that are themselves imported late, by the first compilation of a kernel: they may import
 # numba at the top, and each other.
 COMPILERS = {
     f"opstep.runtime.device.{name}"
-    for name in ("shared_intrinsics", "cpu.intrinsics", "cpu.tiles", "cpu.vectors")
+    for name in ("shared_intrinsics", "cpu.intrinsics", "cpu.pipeline", "cpu.tiles", "cpu.vectors")
 }
 COMPILERS |= {
     f"opstep.runtime.device.cuda.compiling.{name}"
@@ -165,6 +185,35 @@ def test_devices_import_what_they_share():
     assert wrong == []
 
 
+def reached(imported: dict[str, set[str]], start: str) -> set[str]:
+    """All modules that a module imports, itself or through others."""
+    found, left = set(), [start]
+    while left:
+        new = imported[left.pop()] - found
+        found |= new
+        left += new
+    return found
+
+
+def circles() -> set[frozenset[str]]:
+    """Groups of modules of which each imports all others, itself or through others."""
+    every = {dotted(path) for path in modules()}
+    imported: dict[str, set[str]] = {}
+    for path in modules():
+        names = {n if n in every else n.rpartition(".")[0] for _, n in imports(path)}
+        imported[dotted(path)] = names & every - {dotted(path)}
+    reach = {name: reached(imported, name) for name in every}
+    return {frozenset(n for n in reach[m] if m in reach[n]) for m in every if m in reach[m]}
+
+
+def test_circles_are_those_that_are_known():
+    known = set()
+    for line in CIRCLES:
+        package, _, names = line.partition(": ")
+        known.add(frozenset(f"{package}.{name}" for name in names.split(", ")))
+    assert circles() == known
+
+
 def test_every_package_has_a_place():
     packages = {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
     assert packages <= {name for names in LAYERS for name in names}
@@ -188,6 +237,8 @@ def test_slow_packages_are_imported_late(path):
     if dotted(path) in COMPILERS:
         return
     unwanted = SLOW - EDITORS if dotted(path).startswith("opstep.lsp") else SLOW
+    if dotted(path).startswith(TORCH):
+        unwanted = unwanted - {"torch"}
     slow = []
     for node in at_module_level(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -196,6 +247,18 @@ def test_slow_packages_are_imported_late(path):
             slow += [node.module] if (node.module or "").split(".")[0] in unwanted else []
     told = "import these inside the functions that use them (start-up time is a bar), or, in a"
     assert slow == [], f"{told} module that only compiling imports, name it in COMPILERS"
+
+
+def test_only_its_importer_imports_torch():
+    found = []
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            uses = any(name.split(".")[0] == "torch" for name in names)
+            if uses and not dotted(path).startswith(TORCH):
+                found.append(dotted(path))
+    assert found == []
 
 
 def test_compilers_are_imported_late():

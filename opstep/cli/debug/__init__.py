@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,7 @@ def debug(file: str, **options: Any) -> int:
     line repeats the last command; help lists all. See docs/debugging.md.
     """
     from opstep.cli.debug import registry
+    from opstep.cli.debug.completing import completions
     from opstep.cli.debug.reading import PipeReader, ScriptReader, TerminalReader, script
     from opstep.cli.debug.session import Session
     from opstep.cli.debug.showing import Paint
@@ -102,22 +104,23 @@ def debug(file: str, **options: Any) -> int:
     for reader in first:
         session.loop(reader)
     if not options["batch"] and not session.over:
-        session.loop(TerminalReader(session) if interactive else PipeReader())
+        complete = partial(completions, session)
+        session.loop(TerminalReader(session.paint, complete) if interactive else PipeReader())
     return OK
 
 
 def opened(file: str, options: dict[str, Any]) -> Debugger:
     """The debugger of a program. Raises `OpstepError`."""
-    import opstep
     from opstep.api import sources
     from opstep.api.debugging import Debugger, debugged
+    from opstep.api.program import load
     from opstep.cli.run import check_kernels
     from opstep.runtime.ir.errors import InputError
 
     if options["autotune"]:
         raise InputError("--autotune is for opstep run", hint="times are kept for all commands")
     check_kernels(options)
-    program = opstep.load(file)
+    program = load(file)
     program.seed = options["seed"]
     graph = sources.choose_graph(program.module, options["graph"], file)
     symbols = sources.parse_symbols(options["symbols"])

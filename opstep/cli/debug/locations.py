@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from opstep.cli.debug.points import Location
 from opstep.cli.debug.registry import Refused
 from opstep.runtime.ir.diagnostics import visible
 
@@ -15,19 +16,6 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"[+-]?\d{1,9}$")
 _NAME = re.compile(r"[A-Za-z_][\w.]*$")
 _IF = re.compile(r"(?:^|\s)if(?:\s+|$|(?=\())")
-
-
-class Location(NamedTuple):
-    """A line of a file; or a name, of a graph, an op or a value."""
-
-    path: str = ""
-    line: int = 0
-    name: str = ""
-
-    def __str__(self) -> str:
-        from opstep.cli.debug.showing import shown_path
-
-        return self.name or f"{shown_path(self.path)}:{self.line}"
 
 
 def split_if(text: str) -> tuple[str, str | None]:

@@ -7,9 +7,8 @@ that are ignored some more times, or of those that go when they have stopped onc
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from opstep.cli.debug.locations import Location
 from opstep.cli.debug.registry import Refused
 
 if TYPE_CHECKING:
@@ -17,6 +16,20 @@ if TYPE_CHECKING:
 
     from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints
     from opstep.runtime.debugger.checks import Stop
+
+
+class Location(NamedTuple):
+    """A line of a file; or a name, of a graph, an op or a value."""
+
+    path: str = ""
+    line: int = 0
+    name: str = ""
+
+    def __str__(self) -> str:
+        from opstep.cli.debug.showing import shown_path
+
+        return self.name or f"{shown_path(self.path)}:{self.line}"
+
 
 NOWHERE = Location()
 KINDS = {"break": "breakpoint", "watch": "watchpoint", "catch": "catchpoint", "log": "dprintf"}
@@ -97,7 +110,7 @@ class BreakpointTable:
         if entry.core is not None and not entry.core.verified:
             del self.entries[entry.number]
             self.apply(breakpoints)
-            raise Refused(entry.core.message)
+            raise entry.core.invalid or Refused(entry.core.message)
         self._next += 1
         return entry
 

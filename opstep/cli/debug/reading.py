@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 if TYPE_CHECKING:
-    from opstep.cli.debug.session import Session
+    from opstep.cli.debug.showing import Paint
+
+Complete = Callable[[str], tuple[int, list[str]]]
 
 _LONGEST = 100_000  # characters of a line that is read at once
 _MOST_SCRIPT = 1 << 20  # bytes of a file of commands
@@ -65,16 +67,14 @@ class TerminalReader:
     name = "terminal"
     stops_at_error = False
 
-    def __init__(self, session: Session):
+    def __init__(self, paint: Paint, complete: Complete):
         from prompt_toolkit import PromptSession
         from prompt_toolkit.formatted_text import ANSI
 
-        from opstep.cli.debug.completing import line_completer
-
-        self._paint = session.paint
+        self._paint = paint
         self._ansi: Any = ANSI
         self._prompts: Any = PromptSession(
-            history=history(), completer=line_completer(session), complete_while_typing=False,
+            history=history(), completer=line_completer(complete), complete_while_typing=False,
             enable_history_search=True,
         )  # fmt: skip
 
@@ -83,6 +83,20 @@ class TerminalReader:
             return self._prompts.prompt(self._ansi(self._paint(prompt, "bold green")))
         except EOFError:
             return None
+
+
+def line_completer(complete: Complete) -> Any:
+    """For the line editor."""
+    from prompt_toolkit.completion import Completer, Completion
+
+    class Words(Completer):
+        def get_completions(self, document, complete_event):
+            line = document.text_before_cursor
+            start, found = complete(line)
+            back = start - len(line.lstrip())
+            yield from (Completion(word, start_position=back) for word in found)
+
+    return Words()
 
 
 def history() -> Any:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from opstep.cli.debug.session import Session
+from typing import Any
 
 SECTIONS = ("running", "backwards", "breakpoints", "stack", "data", "editing", "session")
 
@@ -34,7 +31,7 @@ class Command:
     repeats: bool
     completes: str
     then: str | None
-    function: Callable[[Session, str], None]
+    function: Callable[[Any, str], None]
 
     @property
     def name(self) -> str:
@@ -64,13 +61,21 @@ def command(
 ):
     """Declares the function below, which takes the session and the text behind the name."""
 
-    def register(function: Callable[[Session, str], None]):
+    def register(function: Callable[[Any, str], None]):
         entry = Command(names, usage, section, repeats, completes, then, function)
         COMMANDS[names[0]] = entry
         _ALIASES.update((name, entry) for name in names)
         return function
 
     return register
+
+
+def split(line: str) -> tuple[str, str]:
+    """``p/x loss`` as ``p`` and ``/x loss``."""
+    end = 0
+    while end < len(line) and (line[end].isalnum() or line[end] in "-_?"):
+        end += 1
+    return (line[:end], line[end:].strip()) if end else (line[:1], line[1:].strip())
 
 
 def find(word: str) -> Command:
@@ -88,6 +93,13 @@ def find(word: str) -> Command:
 
     hint = did_you_mean(word, _ALIASES) or "help lists the commands"
     raise Refused(f"there is no command {visible(word[:60])}", hint)
+
+
+def remembered(command: Command, line: str) -> str:
+    """What an empty line does next."""
+    if command.then is not None:
+        return command.then
+    return line if command.repeats else ""
 
 
 def load() -> None:

@@ -14,7 +14,8 @@ import click
 from opstep.cli.common import watch_compiler
 from opstep.cli.debug import showing
 from opstep.cli.debug.points import KINDS, BreakpointTable, Entry
-from opstep.cli.debug.registry import Command, Refused, find
+from opstep.cli.debug.registry import Refused, find, remembered, split
+from opstep.cli.debug.values import array_line, named_line, value_lines
 from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import OpstepError, render, render_all, visible
 
@@ -279,8 +280,6 @@ class Session:
 
     def _computed(self, stop: Stop, before: Any, frames: list[Frame]) -> list[str]:
         """The results of the statements that were left behind, in the frame that is shown."""
-        from opstep.cli.debug.values import named_line
-
         shown = frames[0]
         if before is None or stop.reason == "goto":
             return []
@@ -293,7 +292,9 @@ class Session:
         if stop.exception is not None and stop.exception.node is not None:
             names = [stop.exception.node.name]
         nodes = {n: shown.lookup(n) for n in names}
-        return [named_line(self, shown, n, node) for n, node in nodes.items() if node is not None]
+        return [
+            named_line(self.paint, shown, n, node) for n, node in nodes.items() if node is not None
+        ]
 
     def show_frame(self, frame: Frame, heading: bool = True, lead: str = "") -> None:
         """A frame and the lines around where it stands."""
@@ -313,21 +314,30 @@ class Session:
             self._cut = (frame.source, showing.text_lines(frame))
         return self._cut[1]
 
+    def print_value(self, text: str, form: str, lead: str) -> None:
+        """Evaluates an expression in the selected frame and prints it."""
+        value = self.debugger.evaluate(text, self.frame())
+        lines = list(value_lines(self.paint, value, form))
+        if len(lines) == 1:
+            self.say(f"{self.paint(visible(lead), 'bold')}{lines[0]}")
+            return
+        if lead:
+            self.say(self.paint(visible(lead.rstrip()), "bold"))
+        for line in lines:
+            self.say(f"  {line}")
+
     def show_displays(self) -> None:
         """What ``display`` asked for, as far as it can be computed here."""
-        from opstep.cli.debug.values import print_value
         from opstep.runtime.expressions import ExpressionError
 
         for number, (form, text) in self.displays.items():
             try:
-                print_value(self, text, form, f"{number}: {text} = ")
+                self.print_value(text, form, f"{number}: {text} = ")
             except (ExpressionError, OpstepError, Refused):
                 continue  # its names are not there yet
 
     def show_results(self) -> None:
         """The end of the run: what the graph returned."""
-        from opstep.cli.debug.values import array_line
-
         debugger, stop = self.debugger, self.debugger.stop
         no_frames = not self.frames()
         if stop is None or stop.exception is None:
@@ -353,18 +363,3 @@ def defined_names(statement: Any) -> list[str]:
 def key(frame: Frame) -> tuple:
     """What tells a frame from others while the run moves."""
     return id(frame.activation), frame.frame, frame.imported is not None
-
-
-def split(line: str) -> tuple[str, str]:
-    """``p/x loss`` as ``p`` and ``/x loss``."""
-    end = 0
-    while end < len(line) and (line[end].isalnum() or line[end] in "-_?"):
-        end += 1
-    return (line[:end], line[end:].strip()) if end else (line[:1], line[1:].strip())
-
-
-def remembered(command: Command, line: str) -> str:
-    """What an empty line does next."""
-    if command.then is not None:
-        return command.then
-    return line if command.repeats else ""

@@ -12,7 +12,7 @@ from opstep.cli.debug.registry import Refused
 from opstep.runtime.ir.diagnostics import visible
 
 if TYPE_CHECKING:
-    from opstep.cli.debug.session import Session
+    from opstep.cli.debug.showing import Paint
     from opstep.runtime.debugger.frames import Frame
     from opstep.runtime.debugger.node import Node
 
@@ -43,20 +43,7 @@ def format_of(text: str) -> tuple[str, str]:
     return f"{match[1]}{match[2] or 'e'}", text[match.end() :].strip()
 
 
-def print_value(session: Session, text: str, form: str, lead: str) -> None:
-    """Evaluates an expression in the selected frame and prints it."""
-    value = session.debugger.evaluate(text, session.frame())
-    lines = list(value_lines(session, value, form))
-    if len(lines) == 1:
-        session.say(f"{session.paint(visible(lead), 'bold')}{lines[0]}")
-        return
-    if lead:
-        session.say(session.paint(visible(lead.rstrip()), "bold"))
-    for line in lines:
-        session.say(f"  {line}")
-
-
-def value_lines(session: Session, value: Any, form: str) -> Iterator[str]:
+def value_lines(paint: Paint, value: Any, form: str) -> Iterator[str]:
     """A value's lines."""
     kind, amount = form[-1:], min(int(form[:-1] or 0), MOST)
     if kind == "t":
@@ -66,10 +53,10 @@ def value_lines(session: Session, value: Any, form: str) -> Iterator[str]:
     elif kind:
         yield from elements(array_of(value), kind, amount).splitlines()
     else:
-        yield from plain(session, value)
+        yield from plain(paint, value)
 
 
-def plain(session: Session, value: Any) -> Iterator[str]:
+def plain(paint: Paint, value: Any) -> Iterator[str]:
     """One line; of a table all its rows."""
     from opstep.runtime.expressions.text import value_text
 
@@ -84,7 +71,7 @@ def plain(session: Session, value: Any) -> Iterator[str]:
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     for k, row in enumerate(cells):
         line = "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip()
-        yield session.paint(line, "dim") if not k else line
+        yield paint(line, "dim") if not k else line
 
 
 def cell(value: Any) -> str:
@@ -174,18 +161,18 @@ def histogram(s: Any) -> Iterator[str]:
             yield f"{name:<6} {n:>12,}"
 
 
-def node_text(session: Session, frame: Frame, node: Node) -> str:
+def node_text(paint: Paint, frame: Frame, node: Node) -> str:
     """``f32[8, 128]  mean 0.01  std 1.2  [-3.1, 4.2]``; trouble in red."""
     from opstep.runtime.debugger.scope import Handle
     from opstep.runtime.expressions.text import value_text
 
     text = value_text(Handle(frame.machine.executor, node))
     odd = re.search(r"\b(NaN|nan|inf|unwritten)\b", text)
-    return session.paint(text, "red") if odd else text
+    return paint(text, "red") if odd else text
 
 
-def named_line(session: Session, frame: Frame, name: str, node: Node) -> str:
-    return f"{session.paint(visible(name), 'bold')} = {node_text(session, frame, node)}"
+def named_line(paint: Paint, frame: Frame, name: str, node: Node) -> str:
+    return f"{paint(visible(name), 'bold')} = {node_text(paint, frame, node)}"
 
 
 def array_line(array: np.ndarray) -> str:

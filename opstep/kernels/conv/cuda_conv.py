@@ -160,9 +160,9 @@ def correlate(
 def _fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
     """Whether bits and tables of places serve."""
     taps = len(g.rows) + len(g.columns)
-    there = x.dtype.is_float and x.size and 0 < terms <= _MOST_TERMS
-    there = there and prod(x.shape[1:]) < LIMIT // 4
-    return bool(there and taps <= _MOST_TAPS and pixels + 4096 < LIMIT)
+    supported = x.dtype.is_float and x.size and 0 < terms <= _MOST_TERMS
+    supported = supported and prod(x.shape[1:]) < LIMIT // 4
+    return bool(supported and taps <= _MOST_TAPS and pixels + 4096 < LIMIT)
 
 
 def _blocks(tile: Tile) -> int:
@@ -183,8 +183,8 @@ def _halves(x: Arg, w: Arg | Scratch) -> str:
     """The name of their type where both are stored as halves of one, else nothing."""
     if isinstance(w, Scratch):
         return x.stored.name if w.dtype is _BITS else ""
-    there = x.stored is w.stored and x.stored.is_half and architecture() >= 80
-    return x.stored.name if there else ""
+    supported = x.stored is w.stored and x.stored.is_half and architecture() >= 80
+    return x.stored.name if supported else ""
 
 
 def _steps(x: Arg, groups: int, g: Geometry) -> tuple[int, int, int, int]:

@@ -78,9 +78,9 @@ def convolve_few(some: int, own: int):
                     term = table[k0 + k + u]
                     bits, place = term >> 32, (term & LOWER) - HALF
                     for p in range(own):
-                        there = missing[p] & bits == 0
-                        value = x[pick(there, bases[p] + place, 0)]
-                        found[u * own + p] = pick(there, value, 0.0)
+                        inside = missing[p] & bits == 0
+                        value = x[pick(inside, bases[p] + place, 0)]
+                        found[u * own + p] = pick(inside, value, 0.0)
                 for u in range(turn):
                     for f in range(some):
                         weight = shared[(k + u) * some + f]
@@ -158,10 +158,10 @@ def sum_over_pixels(
         at = q - image * area
         i = div32(at, out_w)
         j = at - i * out_w
-        there = (missing_rows[i] | missing_columns[j]) & bits == 0
+        inside = (missing_rows[i] | missing_columns[j]) & bits == 0
         seen = place + image * image_step + i * row_step + j * column_step
-        value = x[pick(there, seen, 0)]
-        total += pick(there, value, 0.0) * source[image * gy_step + at]
+        value = x[pick(inside, seen, 0)]
+        total += pick(inside, value, 0.0) * source[image * gy_step + at]
     step = 16
     while step > 0:
         total += shuffle_xor(total, step)
@@ -214,7 +214,7 @@ def sum_each(
         filter_at = unit // (column_count * row_count) // channels
         total = 0.0
         for n in range(images):
-            given = offset(gy, (n * groups * filters + filter_at) * out_h * out_w)
+            gy_plane = offset(gy, (n * groups * filters + filter_at) * out_h * out_w)
             plane = (n * groups + filter_at // filters) * channels + c
             for i in range(out_h):
                 h = i * stride_h + rows[r]
@@ -223,7 +223,7 @@ def sum_each(
                     for j in range(out_w):
                         k = j * stride_w + columns[s]
                         if 0 <= k < width:
-                            total += given[i * out_w + j] * seen[k]
+                            total += gy_plane[i * out_w + j] * seen[k]
         gw[unit] = total
 
 

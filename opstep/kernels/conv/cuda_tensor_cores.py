@@ -23,12 +23,12 @@ from opstep.kernels.matmul.cuda_tile import (
 )
 from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.compiling.names import (
+    as_f32,
     commit_copies,
     cuda,
     div32,
     pointer_to,
     real,
-    seen_as_single,
     spread,
     store8,
     stored_bits,
@@ -49,7 +49,7 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
     chunks = held // 8
     copy_left = copier(tile_rows, threads, True, w_wide)
     multiply = tile.product(True, True, bf16)
-    starts, place_of = operand_offsets(tile, True, True), sums_origin(tile)
+    starts, origin_of = operand_offsets(tile, True, True), sums_origin(tile)
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
     eight = Intrinsic("gather", 8)
@@ -58,25 +58,25 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
     in_line = tile_columns // y_wide
     assert tile.stages == 2 and not threads % in_line, "a thread keeps to its columns"
 
-    def lookup(found, x, table, base, missing, step, thread):
+    def lookup(gathered, x, table, base, missing, step, thread):
         first = step + thread // tile_columns * 8
         right = 0
         for v in range(chunks):
             for e in range(8):
                 term = table[first + v * apart * 8 + e]
-                there = missing & np.int32(term >> 32) == 0
-                at = pick(there, np.int32(base + (term & LOWER) - HALF), np.int32(0))
-                found[v * 8 + e] = x[at]
-                right |= pick(there, 1 << v * 8 + e, 0)
+                inside = missing & np.int32(term >> 32) == 0
+                at = pick(inside, np.int32(base + (term & LOWER) - HALF), np.int32(0))
+                gathered[v * 8 + e] = x[at]
+                right |= pick(inside, 1 << v * 8 + e, 0)
         return right
 
-    def put(shared, found, right, thread):
+    def put(shared, gathered, right, thread):
         line = thread % tile_columns
         for v in range(chunks):
             for e in range(v * 8, v * 8 + 8):
-                found[e] = pick(right >> e & 1 != 0, found[e], np.uint16(0))
+                gathered[e] = pick(right >> e & 1 != 0, gathered[e], np.uint16(0))
             chunk = thread // tile_columns + v * apart
-            store8(shared, chunk_offset(line, chunk), eight(offset(found, v * 8)))
+            store8(shared, chunk_offset(line, chunk), eight(offset(gathered, v * 8)))
 
     def convolve(
         x, w, bias, y, w_start, table, missing_rows, missing_columns, groups, filters, terms,
@@ -85,7 +85,7 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
     ):  # fmt: skip
         """y[part, n, group*filters + f, pixel] = the sum over a part of the terms."""
         shared = pointer_to(cuda.shared.array(0, _BITS))
-        found = pointer_to(cuda.local.array(held, _BITS))
+        gathered = pointer_to(cuda.local.array(held, _BITS))
         thread = cuda.threadIdx.x
         batch = div32(cuda.blockIdx.x, down * across)
         tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
@@ -114,22 +114,22 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
         now = stage
         for step in range(begin - steps, end, steps):  # the first only reads ahead
             ahead = step + steps
-            there = offset(shared, stage - now)
+            next_stage = offset(shared, stage - now)
             right = 0
             if ahead < end:
-                copy_left(there, offset(left, ahead), rows, end - ahead, terms, thread)
-                right = lookup(found, seen, table, base, missing, ahead, thread)
+                copy_left(next_stage, offset(left, ahead), rows, end - ahead, terms, thread)
+                right = lookup(gathered, seen, table, base, missing, ahead, thread)
             commit_copies()
             if step >= begin:
                 here = offset(shared, now)
                 sums = multiply(sums, offset(here, left_start), offset(here, right_start))
             now = stage - now
             if ahead < end:
-                put(offset(there, right_at), found, right, thread)
+                put(offset(next_stage, right_at), gathered, right, thread)
             arrived()
             cuda.syncthreads()
-        whole = seen_as_single(shared)
-        row, column = place_of(thread)
+        whole = as_f32(shared)
+        row, column = origin_of(thread)
         put_sums(offset(whole, row * sums_pitch + column), sums)
         cuda.syncthreads()
         mine = pointer_to(cuda.local.array(y_wide, real))

@@ -46,13 +46,13 @@ def gatherer(columns: int, steps: int, threads: int, pitch: int, wide: int):
         right = 0
         for u in range(units):
             term = table[first + u * apart]
-            there = missing & np.int32(term >> 32) == 0
-            at = pick(there, np.int32(base + (term & LOWER) - HALF), np.int32(0))
+            inside = missing & np.int32(term >> 32) == 0
+            at = pick(inside, np.int32(base + (term & LOWER) - HALF), np.int32(0))
             if wide > 1:
                 spread(offset(held, u * wide), load(x, at))
             else:
                 held[u] = x[at]
-            right |= pick(there, 1 << u, 0)
+            right |= pick(inside, 1 << u, 0)
         return right
 
     def put(shared, held, right, thread):
@@ -87,7 +87,7 @@ def convolve_tiles(tile: Tile, w_wide: int, x_wide: int, y_wide: int):
     put_left = putter(tile_rows, steps, threads, True, w_wide, tile.left_pitch)
     lookup, put_right = gatherer(tile_columns, steps, threads, tile.right_pitch, x_wide)
     in_line = tile_columns // x_wide
-    multiply, place_of = tile.product(), thread_origin(tile)
+    multiply, origin_of = tile.product(), thread_origin(tile)
     zeros = Intrinsic("fill", count)
     gather, store = Intrinsic("gather", y_wide), Intrinsic("store", y_wide)
 
@@ -121,7 +121,7 @@ def convolve_tiles(tile: Tile, w_wide: int, x_wide: int, y_wide: int):
             missing = np.int32(missing_rows[i] | missing_columns[j])
         source = offset(x, first_of)
         left = offset(w, w_start + group * filters * terms)
-        row, column = place_of(thread)
+        row, column = origin_of(thread)
         shared = pointer_to(memory)
         sums = zeros(0.0)
         now = stage
@@ -178,7 +178,7 @@ def filter_tiles(tile: Tile, gy_wide: int):
     count, size = thread_rows * thread_columns, 2 * stage
     left_held, right_held = tile_rows * steps // threads, tile_columns * steps // threads
     put_left = putter(tile_rows, steps, threads, True, gy_wide, tile.left_pitch)
-    multiply, place_of = tile.product(), thread_origin(tile)
+    multiply, origin_of = tile.product(), thread_origin(tile)
     zeros, no_run = Intrinsic("fill", count), Intrinsic("fill", gy_wide)
     load = Intrinsic("load", gy_wide)
     in_line = steps // gy_wide  # threads that read a filter's pixels
@@ -219,9 +219,9 @@ def filter_tiles(tile: Tile, gy_wide: int):
         right = 0
         for u in range(right_held):
             term = table[first + u * right_apart]
-            there = missing & np.int32(term >> 32) == 0
-            held[u] = source[pick(there, np.int32(base + (term & LOWER) - HALF), np.int32(0))]
-            right |= pick(there, 1 << u, 0)
+            inside = missing & np.int32(term >> 32) == 0
+            held[u] = source[pick(inside, np.int32(base + (term & LOWER) - HALF), np.int32(0))]
+            right |= pick(inside, 1 << u, 0)
         return right
 
     def put_right(shared, held, right, thread):
@@ -248,7 +248,7 @@ def filter_tiles(tile: Tile, gy_wide: int):
         end = min(begin + part_steps, pixels)
         left = offset(gy, group * filters * area)
         base = group * group_step  # of the group's first channel
-        row, column = place_of(thread)
+        row, column = origin_of(thread)
         shared = pointer_to(memory)
         sums = zeros(0.0)
         now = stage

@@ -36,38 +36,38 @@ def convolutions(
         "images": (outputs, filters),
         "filters": (outputs, images),
     }
-    given = [*read[kind], result]
-    dtype = common_dtype(*given, *([bias] if bias else []))
-    empty = any(a.size == 0 for a in given)
+    args = [*read[kind], result]
+    dtype = common_dtype(*args, *([bias] if bias else []))
+    empty = any(a.size == 0 for a in args)
     # cuDNN 9.19 takes uneven padding, and gives wrong gradients for it (engine 1)
     even = all(window.before == window.after for window in (rows, columns))
     if (
         not even
         or not dtype
-        or not cudnn.takes(dtype)
+        or not cudnn.supports(dtype)
         or empty
-        or max(a.size for a in given) >= 1 << 31
+        or max(a.size for a in args) >= 1 << 31
     ):
         return
     for added in (True, False) if bias and kind == "forward" else (False,):
-        wanted = cudnn.Convolution(
+        key = cudnn.Convolution(
             *(kind, dtype, images.shape, filters.shape, outputs.shape),
             *((rows.before, columns.before), (rows.after, columns.after)),
             *((rows.stride, columns.stride), (rows.dilation, columns.dilation)),
             *(added, ALIGNMENT),
         )
-        for engine in cudnn.engines(wanted):
+        for engine in cudnn.engines(key):
             then = [] if added or bias is None else [add_bias(bias, result, *_channels(result))]
             if kind == "images":
                 then += mended(outputs, filters, bias, images, rows, columns)
-            passed = [*given, bias] if added else given
+            passed = [*args, bias] if added else args
             name = f"cudnn {engine.name}" + (" + bias" if then else "")
             yield name, partial(_planned, engine, passed, then)
 
 
-def _planned(engine: Any, given: list[Arg], then: list) -> list | None:
+def _planned(engine: Any, args: list[Arg], then: list) -> list | None:
     planned = engine.plan()
-    return None if planned is None else [Call(planned, *given), *then]
+    return None if planned is None else [Call(planned, *args), *then]
 
 
 def _channels(y: Arg) -> tuple[int, int]:

@@ -229,8 +229,8 @@ def _aligned(x: Operand, shape: tuple[int, ...], launches: list[Grid]) -> Operan
 
 def _halves(a: Arg | Scratch, b: Arg | Scratch) -> str:
     """The name of their type where both are stored as halves of one, else nothing."""
-    there = isinstance(a, Arg) and isinstance(b, Arg) and architecture() >= 80
-    return a.stored.name if there and a.stored is b.stored and a.stored.is_half else ""
+    supported = isinstance(a, Arg) and isinstance(b, Arg) and architecture() >= 80
+    return a.stored.name if supported and a.stored is b.stored and a.stored.is_half else ""
 
 
 def added(parts, bias: Arg | None, c: Arg | Scratch, count: int, n: int, part_count: int) -> Grid:

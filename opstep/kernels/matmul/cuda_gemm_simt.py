@@ -49,7 +49,7 @@ def tiled(tile: Tile, a_along: bool, b_along: bool, a_wide: int, b_wide: int, c_
     fetch_right = fetcher(tile_columns, steps, threads, b_along, b_wide)
     put_left = putter(tile_rows, steps, threads, a_along, a_wide, tile.left_pitch)
     put_right = putter(tile_columns, steps, threads, b_along, b_wide, tile.right_pitch)
-    multiply, place = tile.product(), thread_origin(tile)
+    multiply, origin_of = tile.product(), thread_origin(tile)
     zeros = Intrinsic("fill", count)
     gather, store = Intrinsic("gather", c_wide), Intrinsic("store", c_wide)
 
@@ -71,7 +71,7 @@ def tiled(tile: Tile, a_along: bool, b_along: bool, a_wide: int, b_wide: int, c_
         end = min(begin + part_steps, k)
         left = offset(a, matrix_offset(matrix, rank, batch_shape, a_strides))
         right = offset(b, matrix_offset(matrix, rank, batch_shape, b_strides))
-        row, column = place(thread)
+        row, column = origin_of(thread)
         shared = pointer_to(memory)
         sums = zeros(0.0)
         fetch_left(a_held, left, row0, m, begin, end, a_pitch, thread)

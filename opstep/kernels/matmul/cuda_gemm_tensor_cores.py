@@ -19,13 +19,13 @@ from opstep.kernels.matmul.cuda_tile import (
 )
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import (
+    as_f32,
     commit_copies,
     copy_async16,
     cuda,
     div32,
     pointer_to,
     real,
-    seen_as_single,
     spread,
     store8,
     stored_bits,
@@ -56,13 +56,13 @@ def copier(extent: int, threads: int, along: bool, wide: bool):
         to = offset(shared, chunk_offset(line, thread % 8))
         for u in range(units):
             if along:
-                there = at < terms
-                place = min(line + u * lines, limit - last) * pitch + at
+                inside = at < terms
+                index = min(line + u * lines, limit - last) * pitch + at
             else:
                 step = line + u * lines % LINE
-                there = step < terms
-                place = step * pitch + min(u * lines // LINE * LINE + at, limit - last)
-            copy_async16(offset(to, u * lines * LINE), source, place, there)
+                inside = step < terms
+                index = step * pitch + min(u * lines // LINE * LINE + at, limit - last)
+            copy_async16(offset(to, u * lines * LINE), source, index, inside)
 
     def copy_elements(shared, source, limit, terms, pitch, thread):
         line, at = thread // 8, thread % 8 * 8
@@ -71,13 +71,13 @@ def copier(extent: int, threads: int, along: bool, wide: bool):
             for e in range(8):
                 if along:
                     step = at + e
-                    place = min(line + u * lines, limit - 1) * pitch + step
+                    index = min(line + u * lines, limit - 1) * pitch + step
                 else:
                     step = line + u * lines % LINE
-                    place = step * pitch + min(u * lines // LINE * LINE + at + e, limit - 1)
+                    index = step * pitch + min(u * lines // LINE * LINE + at + e, limit - 1)
                 bits = np.uint16(0)
                 if step < terms:
-                    bits = source[place]
+                    bits = source[index]
                 to[u * lines * LINE + e] = bits
 
     return copy_chunks if wide else copy_elements
@@ -126,7 +126,7 @@ def tensor_tiled(
     copy_left = copier(tile_rows, threads, a_along, a_wide)
     copy_right = copier(tile_columns, threads, b_along, b_wide)
     multiply, settled = tile.product(a_along, b_along, bf16), tile.settled()
-    starts, place = operand_offsets(tile, a_along, b_along), sums_origin(tile)
+    starts, origin_of = operand_offsets(tile, a_along, b_along), sums_origin(tile)
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch, finish = tile.put_sums(), tile.sums_pitch, finisher(tile, c_wide)
 
@@ -187,8 +187,8 @@ def tensor_tiled(
             if at == stages * stage:
                 at = 0
         cuda.syncthreads()
-        whole = seen_as_single(shared)
-        row, column = place(thread)
+        whole = as_f32(shared)
+        row, column = origin_of(thread)
         put_sums(offset(whole, row * sums_pitch + column), sums)
         cuda.syncthreads()
         out = offset(c, matrix_offset(matrix, rank, batch_shape, c_strides) + part * m * n)

@@ -5,13 +5,13 @@ A block of threads makes a tile of the result, some terms of the sums at a time.
 (`Tile`) each thread multiplies with fused multiply-adds:
 
     tile = Tile(128, 128, 16, 8, 8)             # rows, columns, terms; a thread's rows, columns
-    multiply, place = tile.product(), thread_place(tile)
+    multiply, origin_of = tile.product(), thread_origin(tile)
     zeros = Intrinsic("fill", tile.thread_rows * tile.thread_columns)
 
     def kernel(...):                            # block=tile.threads
         memory = cuda.shared.array(SIZE, real)  # SIZE = tile.stage, twice that for two stages
         left, right = pointer_to(memory), offset(pointer_to(memory), tile.right_at)
-        row, column = place(cuda.threadIdx.x)
+        row, column = origin_of(cuda.threadIdx.x)
         sums = zeros(0.0)
         for each `tile.steps` terms:
             write left[k * tile.left_pitch + i] and right[k * tile.right_pitch + j], zero where
@@ -106,13 +106,13 @@ def thread_origin(tile: Tile):
     warp_rows, warp_columns = _LANES_DOWN * tile.thread_rows, _LANES_ACROSS * tile.thread_columns
     across, run = tile.columns // warp_columns, tile.run
 
-    def place(thread):
+    def origin(thread):
         warp, lane = thread // 32, thread % 32
         row = warp // across * warp_rows + lane // _LANES_ACROSS * run
         column = warp % across * warp_columns + lane % _LANES_ACROSS * run
         return row, column
 
-    return place
+    return origin
 
 
 @cache
@@ -138,15 +138,15 @@ def fetcher(extent: int, steps: int, threads: int, along: bool, wide: int):
             unit = thread + u * threads
             line, at = unit // in_line, unit % in_line * wide
             if along:
-                step, place = k + at, min(first + line, limit - last) * pitch + k + at
+                step, index = k + at, min(first + line, limit - last) * pitch + k + at
             else:
-                step, place = k + line, (k + line) * pitch + min(first + at, limit - last)
+                step, index = k + line, (k + line) * pitch + min(first + at, limit - last)
             to = offset(held, u * wide)
             if step < k_end:
                 if wide > 1:
-                    spread(to, load(source, place))
+                    spread(to, load(source, index))
                 else:
-                    to[0] = source[place]
+                    to[0] = source[index]
             else:
                 spread(to, zeros(0.0))
 
@@ -302,9 +302,9 @@ def sums_origin(tile: WarpTile):
     across = tile.columns // tile.warp_columns
     warp_rows, warp_columns = tile.warp_rows, tile.warp_columns
 
-    def place(thread):
+    def origin(thread):
         warp, lane = thread // 32, thread % 32
         row = warp // across * warp_rows + lane // 4
         return row, warp % across * warp_columns + lane % 4 * 2
 
-    return place
+    return origin

@@ -40,25 +40,23 @@ def products(
 
     batch = _one_stride(shape, *strides)
     dtype = common_dtype(a, b, y, *([bias] if bias else []))
-    if batch is None or not dtype or not cublas.takes(dtype) or 0 in (y.size, k):
+    if batch is None or not dtype or not cublas.supports(dtype) or 0 in (y.size, k):
         return
     count, of_a, of_b = batch
     limit = 1 << 31
     if max(m, n, k, count) >= limit:
         return
     for added in (True, False) if bias else (False,):
-        wanted = cublas.Product(
-            dtype, m, n, k, *turned, count, (of_a, of_b, m * n), added, ALIGNMENT
-        )
-        given = [a, b, y, bias] if added else [a, b, y]
-        for algorithm in cublas.algorithms(wanted):
+        key = cublas.Product(dtype, m, n, k, *turned, count, (of_a, of_b, m * n), added, ALIGNMENT)
+        args = [a, b, y, bias] if added else [a, b, y]
+        for algorithm in cublas.algorithms(key):
             then = [] if added or bias is None else [add_bias(bias, y, n, 1)]
             name = algorithm.name + (" + bias" if then else "")
-            yield name, partial(_launches, algorithm, given, then)
+            yield name, partial(_launches, algorithm, args, then)
 
 
-def _launches(routine: Any, given: list[Arg], then: list) -> list:
-    return [Call(routine, *given), *then]
+def _launches(routine: Any, args: list[Arg], then: list) -> list:
+    return [Call(routine, *args), *then]
 
 
 def common_dtype(*args: Arg) -> str:

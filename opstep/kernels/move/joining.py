@@ -74,11 +74,11 @@ class stack(Op):
     def cpu(*args, axis):
         *xs, y = args
         a = axis_of(axis, y.rank)
-        before, _, behind = around(y.shape, a)
+        before, _, after = around(y.shape, a)
         launches: list[Launch] = []
         for k, x in enumerate(xs):
-            steps = (len(xs) * behind, 1)
-            launches += copy_block(x, y, (before, behind), (behind, 1), steps, 0, k * behind)
+            steps = (len(xs) * after, 1)
+            launches += copy_block(x, y, (before, after), (after, 1), steps, 0, k * after)
         return launches
 
     def grad(g, operands, results, grads, *, axis):
@@ -169,12 +169,12 @@ def _sections(extent: Dim, sections: int) -> tuple[Dim, ...]:
 
 def _parts(parts, whole: Arg, axis: int, into: bool) -> list[Launch]:
     """Copies of the parts into the whole, or out of it, one behind the other along the axis."""
-    before, extent, behind = around(whole.shape, axis)
+    before, extent, after = around(whole.shape, axis)
     launches: list[Launch] = []
     start = 0
     for part in parts:
-        run = part.shape[axis] * behind
-        far, near = (extent * behind, 1), (run, 1)
+        run = part.shape[axis] * after
+        far, near = (extent * after, 1), (run, 1)
         if into:
             launches += copy_block(part, whole, (before, run), near, far, 0, start)
         else:

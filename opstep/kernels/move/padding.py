@@ -43,9 +43,9 @@ class pad(Op):
         check_value(value, x.dtype)
         shape = []
         for k, n in enumerate(x.shape):
-            before, behind = pads[k], pads[x.rank + k]
-            _check_extent(k, n, before, behind, mode)
-            shape.append(n + before + behind)
+            before, after = pads[k], pads[x.rank + k]
+            _check_extent(k, n, before, after, mode)
+            shape.append(n + before + after)
         return x.with_shape(shape)
 
     def oracle(x, *, pads, mode, value):
@@ -83,21 +83,21 @@ class pad(Op):
         return (gy,)
 
 
-def _check_extent(axis: int, n: Dim, before: Dim, behind: Dim, mode: str) -> None:
+def _check_extent(axis: int, n: Dim, before: Dim, after: Dim, mode: str) -> None:
     """Raises Mismatch where an axis known in numbers cannot be padded so."""
-    if type(n) is not int or type(before) is not int or type(behind) is not int:
+    if type(n) is not int or type(before) is not int or type(after) is not int:
         return
-    if n + before + behind < 0 or n + before < 0 or n + behind < 0:
-        raise Mismatch(f"pads {before} and {behind} take more than the {n} of axis {axis}", "pads")
+    if n + before + after < 0 or n + before < 0 or n + after < 0:
+        raise Mismatch(f"pads {before} and {after} take more than the {n} of axis {axis}", "pads")
     if mode == "constant":
         return
-    least = {"reflect": max(before, behind) + 1, "wrap": max(before, behind), "edge": 1}[mode]
-    if max(before, behind) > 0 and n < least:
+    least = {"reflect": max(before, after) + 1, "wrap": max(before, after), "edge": 1}[mode]
+    if max(before, after) > 0 and n < least:
         raise Mismatch(
-            f"axis {axis} has {n} elements, and {mode} by {max(before, behind)} needs {least}",
+            f"axis {axis} has {n} elements, and {mode} by {max(before, after)} needs {least}",
             "pads",
         )
-    if min(before, behind) < 0:
+    if min(before, after) < 0:
         raise Mismatch(f"only constant pads may be less than 0, not {mode}", "pads")
 
 
@@ -124,7 +124,7 @@ def _constant(x: Arg, y: Arg, before: Sequence[int], value: int) -> list[Launch]
 
 def _pieces(n: int, total: int, before: int, mode: str) -> list[tuple[int, int, int, int]]:
     """(extent, from, step in x, to) of the runs that make up an axis of y."""
-    behind = total - n - before
+    after = total - n - before
     first, last = {
         "reflect": ((before, -1), (n - 2, -1)),
         "edge": ((0, 0), (n - 1, 0)),
@@ -133,7 +133,7 @@ def _pieces(n: int, total: int, before: int, mode: str) -> list[tuple[int, int, 
     return [
         (before, *first, 0),
         (n, 0, 1, before),
-        (behind, *last, before + n),
+        (after, *last, before + n),
     ]
 
 
@@ -151,7 +151,7 @@ def _boxes(x: Arg, y: Arg, pieces) -> list[Launch]:
     return launches
 
 
-def _folded(g, gy, axis: int, n: Dim, before: Dim, behind: Dim, mode: str):
+def _folded(g, gy, axis: int, n: Dim, before: Dim, after: Dim, mode: str):
     """`gy` with the border along one axis added to the elements that it was copied from."""
 
     def part(start: Dim, count: Dim):
@@ -163,7 +163,7 @@ def _folded(g, gy, axis: int, n: Dim, before: Dim, behind: Dim, mode: str):
         return g.pad(value, pads=pads)
 
     total = part(before, n)
-    for width, start, near in ((before, 0, True), (behind, before + n, False)):
+    for width, start, near in ((before, 0, True), (after, before + n, False)):
         if width == 0:
             continue
         border = part(start, width)

@@ -60,8 +60,8 @@ class slice(Slicing):
         x, gy = operands[0], grads[0]
         cuts = _cuts(x.shape, starts, ends, axes, steps)
         if all(c.step == 1 for c in cuts):
-            behind = [n - c.start - c.count for n, c in zip(x.shape, cuts, strict=True)]
-            return (g.pad(gy, pads=[*(c.start for c in cuts), *behind]),)
+            after = [n - c.start - c.count for n, c in zip(x.shape, cuts, strict=True)]
+            return (g.pad(gy, pads=[*(c.start for c in cuts), *after]),)
         zeros = g.zeros_like(x)
         return (g.slice_scatter(zeros, gy, starts=starts, ends=ends, axes=axes, steps=steps),)
 
@@ -118,9 +118,9 @@ class select(Op):
         return np.take(x, index, axis)
 
     def cpu(x, y, *, index, axis):
-        before, n, behind = around(x.shape, axis_of(axis, x.rank))
-        start = _from_front(index, n) * behind
-        return copy_block(x, y, (before, behind), (n * behind, 1), (behind, 1), start)
+        before, n, after = around(x.shape, axis_of(axis, x.rank))
+        start = _from_front(index, n) * after
+        return copy_block(x, y, (before, after), (n * after, 1), (after, 1), start)
 
     def grad(g, operands, results, grads, *, index, axis):
         x = operands[0]

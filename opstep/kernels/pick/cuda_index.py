@@ -130,21 +130,21 @@ def elements_kernel(x, index, y, nothing, size, n, along, rank, table):
         y[i] = x[p + k * along] if k >= 0 and k < n else nothing
 
 
-def mark_indices(index: Arg, y: Arg, n: int, behind: int, on, off) -> Grid | None:
+def mark_indices(index: Arg, y: Arg, n: int, after: int, on, off) -> Grid | None:
     """y [before, n, behind]: `on` where index [before, behind] names the place, else `off`."""
     if y.size >= LIMIT:
         return None
     grid = -(-y.size // THREADS)
-    return Grid(marks_kernel, index, y, y.size, n, behind, on, off, grid=grid, block=THREADS)
+    return Grid(marks_kernel, index, y, y.size, n, after, on, off, grid=grid, block=THREADS)
 
 
-def marks_kernel(index, y, size, n, behind, on, off):
+def marks_kernel(index, y, size, n, after, on, off):
     i = cuda.grid(1)
     if i < size:
-        row = div32(i, behind)
+        row = div32(i, after)
         before = div32(row, n)
         k = row - before * n
-        at = np.int64(index[before * behind + mod32(i, behind)])
+        at = np.int64(index[before * after + mod32(i, after)])
         y[i] = on if at == k or at + n == k else off
 
 

@@ -38,8 +38,8 @@ def scatter(
     if index.shape[axis] < LONG or max(index.size, y.size) >= LIMIT:
         return None
     along, rest = steps[axis], tuple(0 if k == axis else s for k, s in enumerate(steps))
-    given = (index, index.shape, rest, index.rank, y.shape[axis], along)
-    launches, keys, places = sorted_pairs(element_keys, given, 1, index.size, 1)
+    args = (index, index.shape, rest, index.rank, y.shape[axis], along)
+    launches, keys, places = sorted_pairs(element_keys, args, 1, index.size, 1)
     args = (source, into or y, keys, places, index.size)
     grid = -(-index.size // THREADS)
     return [*launches, Grid(combine_runs(combine), *args, grid=grid, block=THREADS)]

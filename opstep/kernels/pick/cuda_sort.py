@@ -37,12 +37,12 @@ def sort(
     if n <= CHUNK:
         room = max(64, 1 << (n - 1).bit_length())
         kernel = sort_whole(key, room)
-        given = (x, *into, n, kept, inner)
-        return [Grid(kernel, *given, grid=rows, block=min(room // 2, THREADS))]
+        args = (x, *into, n, kept, inner)
+        return [Grid(kernel, *args, grid=rows, block=min(room // 2, THREADS))]
     launches, _, places = sorted_pairs(sort_chunks(key), (x,), rows, n, inner)
     count = rows * kept
-    given = (x, *into, places, n, kept, inner, count)
-    return [*launches, Grid(pick_sorted, *given, grid=-(-count // THREADS), block=THREADS)]
+    args = (x, *into, places, n, kept, inner, count)
+    return [*launches, Grid(pick_sorted, *args, grid=-(-count // THREADS), block=THREADS)]
 
 
 def sorted_pairs(
@@ -55,8 +55,8 @@ def sorted_pairs(
     places = Scratch(i32, rows * n), Scratch(i32, rows * n)
     tiles = -(-n // CHUNK)
     grid = rows * tiles
-    given = (*operands, keys[0], places[0], n, inner, tiles)
-    launches = [Grid(chunks, *given, grid=grid, block=THREADS)]
+    args = (*operands, keys[0], places[0], n, inner, tiles)
+    launches = [Grid(chunks, *args, grid=grid, block=THREADS)]
     at, width = 0, CHUNK
     while width < n:
         arrays = (keys[at], places[at], keys[1 - at], places[1 - at])
@@ -127,7 +127,7 @@ def sort_whole(key: Callable, room: int):
     """A block a sequence."""
     order_pairs = network(room)
 
-    def sort_rows(x, values, wanted, indices, n, kept, inner):
+    def sort_rows(x, values, with_values, indices, n, kept, inner):
         keys = cuda.shared.array(room, np.int64)
         places = cuda.shared.array(room, np.int32)
         start = first_of(np.int64(cuda.blockIdx.x), n, inner)
@@ -139,7 +139,7 @@ def sort_whole(key: Callable, room: int):
         for i in range(cuda.threadIdx.x, kept, cuda.blockDim.x):
             place = np.int64(places[i])
             indices[into + i * inner] = place
-            if wanted:
+            if with_values:
                 values[into + i * inner] = x[start + place * inner]
 
     return sort_rows
@@ -223,7 +223,7 @@ def merge_runs(keys, places, into_keys, into_places, n, width, tiles):
         into_places[row * n + tile + rank] = held_places[i]
 
 
-def pick_sorted(x, values, wanted, indices, places, n, kept, inner, count):
+def pick_sorted(x, values, with_values, indices, places, n, kept, inner, count):
     """A thread an element of the results, in the order of [rows, kept]."""
     t = cuda.grid(1)
     if t < count:
@@ -232,5 +232,5 @@ def pick_sorted(x, values, wanted, indices, places, n, kept, inner, count):
         place = np.int64(places[row * n + i])
         into = first_of(row, kept, inner) + i * inner
         indices[into] = place
-        if wanted:
+        if with_values:
             values[into] = x[first_of(row, n, inner) + place * inner]

@@ -54,8 +54,8 @@ class embedding_bag(Op):
             end = offsets[b + 1] if b + 1 < len(offsets) else len(index)
             places = [k for k in range(max(0, offsets[b]), min(end, len(index))) if used[k]]
             if places:
-                found = weight[at[places]] * (1 if scale is None else scale[places][:, None])
-                y[b] = getattr(np, mode)(found, axis=0)
+                rows_of_bag = weight[at[places]] * (1 if scale is None else scale[places][:, None])
+                y[b] = getattr(np, mode)(rows_of_bag, axis=0)
         return y
 
     def cpu(weight, index, offsets, scale, y, *, mode, include_last_offset, padding_index):
@@ -63,8 +63,8 @@ class embedding_bag(Op):
         skipped = -1 if padding_index is None else padding_index % max(rows, 1)
         sizes = (index.size, offsets.size, rows, columns, MODES.index(mode), skipped)
         grain = max(1, 32768 // max(1, columns * (index.size // max(y.shape[0], 1) + 1)))
-        given = (weight, index, offsets, scale or weight, int(scale is not None), y)
-        return Launch(add_bags, *given, *sizes, units=y.shape[0], grain=grain)
+        args = (weight, index, offsets, scale or weight, int(scale is not None), y)
+        return Launch(add_bags, *args, *sizes, units=y.shape[0], grain=grain)
 
     def flops(weight, index, offsets, *rest, **attrs):
         return index.size * weight.shape[1]

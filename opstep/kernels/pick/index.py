@@ -45,8 +45,8 @@ class gather(Op):
             return np.full((*x.shape[:a], *index.shape, *x.shape[a + 1 :]), unread(x), x.dtype)
         at, exists = _existing(index, x.shape[axis])
         y = np.take(x, at, axis)
-        behind = x.ndim - axis % x.ndim - 1
-        return np.where(exists.reshape(exists.shape + (1,) * behind), y, unread(x)).astype(x.dtype)
+        after = x.ndim - axis % x.ndim - 1
+        return np.where(exists.reshape(exists.shape + (1,) * after), y, unread(x)).astype(x.dtype)
 
     def cpu(x, index, y, *, axis):
         return _gather_rows(x, index, y, axis_of(axis, x.rank))
@@ -148,8 +148,8 @@ class gather_grad(Op):
         if ignored is not None:
             skipped = ignored if ignored >= 0 else g.add(count, ignored)
             counts = g.logical_and(counts, g.not_equal(at, skipped))
-        behind = gy.type.rank - index.type.rank - axis_of(axis, results[0].type.rank)
-        wide = g.reshape(counts, shape=(*index.shape, *(1,) * behind))
+        after = gy.type.rank - index.type.rank - axis_of(axis, results[0].type.rank)
+        wide = g.reshape(counts, shape=(*index.shape, *(1,) * after))
         return g.where(wide, g.gather(grads[0], index, axis=axis), 0.0), None
 
     def flops(gy, index, **attrs):
@@ -188,10 +188,10 @@ class gather_elements(Op):
         dims = merged(index.shape, steps, strides_of(index.shape))
         *outer, (count, xs, _) = dims
         table, counters = odometer(outer)
-        given = (as_carrier(x), index, as_carrier(y), count, xs, x.shape[a], along)
+        args = (as_carrier(x), index, as_carrier(y), count, xs, x.shape[a], along)
         fill = _bits(missing, x.dtype)
         cuda = partial(gpu.gather_elements, x, index, y, dims, x.shape[a], along, fill)
-        args = (*given, fill, len(outer), table, counters)
+        args = (*args, fill, len(outer), table, counters)
         return Launch(pick_elements, *args, units=y.size, cuda=cuda)
 
     def grad(g, operands, results, grads, *, axis, missing):
@@ -233,11 +233,9 @@ class gather_nd(Op):
     def cpu(x, index, y, *, batch, missing):
         depth, outer, places, inner = nd_sizes(x.shape, index.shape, batch)
         sizes = x.shape[batch : batch + depth]
-        given = (as_carrier(x), index, as_carrier(y), places, inner, depth, sizes)
+        args = (as_carrier(x), index, as_carrier(y), places, inner, depth, sizes)
         grain = max(1, 32768 // max(inner, 1))
-        return Launch(
-            pick_parts, *given, _bits(missing, x.dtype), units=outer * places, grain=grain
-        )
+        return Launch(pick_parts, *args, _bits(missing, x.dtype), units=outer * places, grain=grain)
 
     def grad(g, operands, results, grads, *, batch, missing):
         x, index = operands
@@ -274,12 +272,12 @@ class one_hot(Op):
         return np.where(hot, on, off)
 
     def cpu(index, y, *, classes, axis, on, off, dtype):
-        before, n, behind = around(y.shape, axis_of(axis, y.rank))
+        before, n, after = around(y.shape, axis_of(axis, y.rank))
         kind = float if y.dtype.is_float else int
-        grain = max(1, 32768 // max(n * behind, 1))
-        given = (index, y, n, behind, kind(on), kind(off))
-        cuda = partial(gpu.mark_indices, *given)
-        return Launch(mark_indices, *given, units=before, grain=grain, cuda=cuda)
+        grain = max(1, 32768 // max(n * after, 1))
+        args = (index, y, n, after, kind(on), kind(off))
+        cuda = partial(gpu.mark_indices, *args)
+        return Launch(mark_indices, *args, units=before, grain=grain, cuda=cuda)
 
 
 # --- shapes and oracles ---------------------------------------------------------------------------
@@ -347,11 +345,11 @@ def _bits(missing: int | float | None, dtype: DType) -> int:
 def _gather_rows(x: Arg, index: Arg, y: Arg, axis: int) -> Launch:
     outer, n, inner = around(x.shape, axis)
     nothing = nowhere(x.dtype)
-    given = (as_carrier(x), index, as_carrier(y), index.size, n, inner, nothing)
+    args = (as_carrier(x), index, as_carrier(y), index.size, n, inner, nothing)
     grain = max(1, 32768 // max(inner, 1))
     units = outer * index.size if inner else 0
     cuda = partial(gpu.gather_rows, x, index, y, outer, n, inner, nothing)
-    return Launch(pick_rows, *given, units=units, grain=grain, cuda=cuda)
+    return Launch(pick_rows, *args, units=units, grain=grain, cuda=cuda)
 
 
 # --- kernels --------------------------------------------------------------------------------------
@@ -450,12 +448,12 @@ def pick_parts(x, index, y, places, inner, depth, sizes, nothing, lo, hi):
                 target[i] = nothing
 
 
-def mark_indices(index, y, n, behind, on, off, lo, hi):
+def mark_indices(index, y, n, after, on, off, lo, hi):
     """Units are what lies before the new axis."""
     for unit in range(lo, hi):
         for k in range(n):
-            target = offset(y, (unit * n + k) * behind)
-            wanted = offset(index, unit * behind)
-            for j in range(behind):
+            target = offset(y, (unit * n + k) * after)
+            wanted = offset(index, unit * after)
+            for j in range(after):
                 at = np.int64(wanted[j])
                 target[j] = on if at == k or at + n == k else off

@@ -42,10 +42,10 @@ class masked_scatter(Op):
 
     def oracle(x, mask, source):
         y = x.copy()
-        given = np.full(mask.sum(), unread(x), x.dtype)
-        count = min(len(given), source.size)
-        given[:count] = source.reshape(-1)[:count]
-        y[mask.astype(bool)] = given
+        values = np.full(mask.sum(), unread(x), x.dtype)
+        count = min(len(values), source.size)
+        values[:count] = source.reshape(-1)[:count]
+        y[mask.astype(bool)] = values
         return y
 
     def cpu(x, mask, source, y):
@@ -53,13 +53,13 @@ class masked_scatter(Op):
         counts = Scratch(i64, chunks + 1)
         if not x.size:
             return []
-        given = (as_carrier(x), mask, as_carrier(source), counts, as_carrier(y))
+        args = (as_carrier(x), mask, as_carrier(source), counts, as_carrier(y))
         sizes = (x.size, source.size, nowhere(x.dtype), CHUNK)
         grain = max(1, 32768 // CHUNK)
         return [
             Launch(count_true, mask, counts, x.size, CHUNK, units=chunks, grain=grain),
             Launch(add_counts, counts, chunks, units=1),
-            Launch(put_where_true, *given, *sizes, units=chunks, grain=grain),
+            Launch(put_where_true, *args, *sizes, units=chunks, grain=grain),
         ]
 
     def grad(g, operands, results, grads):
@@ -99,12 +99,12 @@ def add_counts(counts, chunks, lo, hi):
             before += count
 
 
-def put_where_true(x, mask, source, counts, y, size, given, nothing, chunk, lo, hi):
+def put_where_true(x, mask, source, counts, y, size, available, nothing, chunk, lo, hi):
     for unit in range(lo, hi):
         k = counts[unit]
         for i in range(unit * chunk, min((unit + 1) * chunk, size)):
             if mask[i] != 0:
-                y[i] = source[k] if k < given else nothing
+                y[i] = source[k] if k < available else nothing
                 k += 1
             else:
                 y[i] = x[i]

@@ -277,9 +277,9 @@ def _scatter_parts(combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, b
     launches = copy_all(x, y)
     if combine is replace_element:
         source, y = as_carrier(source), as_carrier(y)
-    given = (source, index, y, places, inner, depth, sizes, prod(sizes))
+    args = (source, index, y, places, inner, depth, sizes, prod(sizes))
     grain = max(16, 32768 // max(places, 1))
-    return [*launches, Launch(scatter_parts(combine), *given, units=outer * inner, grain=grain)]
+    return [*launches, Launch(scatter_parts(combine), *args, units=outer * inner, grain=grain)]
 
 
 # --- kernels: units are columns, all of whose elements one lane handles in order ------------------

@@ -43,8 +43,8 @@ class searchsorted(Op):
         n = row.shape[-1]
         each = values.shape[-1] if row.rank > 1 else max(values.size, 1)
         grain = max(1, 32768 // max(n.bit_length() * 4, 1))
-        given = (row, values, y, n, max(each, 1), int(right))
-        return Launch(search_rows, *given, units=values.size, grain=grain)
+        args = (row, values, y, n, max(each, 1), int(right))
+        return Launch(search_rows, *args, units=values.size, grain=grain)
 
     def flops(row, values, *, right):
         return values.size

@@ -137,9 +137,9 @@ def _sorted(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: boo
     units = before * inner if kept else 0
     keys, places = (Scratch(t, 2 * n, per_lane=units > 1) for t in (x.dtype, i64))
     apart = 2 * n if units > 1 else 0  # from one lane's working memory to the next one's
-    given = (x, values or x, values is not None, indices, n, kept, inner, descending)
+    args = (x, values or x, values is not None, indices, n, kept, inner, descending)
     grain = max(1, 2048 // max(n, 1))
-    return [Launch(sort_rows, *given, keys, places, apart, units=units, grain=grain)]
+    return [Launch(sort_rows, *args, keys, places, apart, units=units, grain=grain)]
 
 
 def _sorted_on_gpu(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: bool):
@@ -209,7 +209,7 @@ def sort_row(keys, places, n, descending):
 
 
 def sort_rows(
-    x, values, wanted, indices, n, kept, inner, descending, keys, places, apart, lo, hi, lane
+    x, values, with_values, indices, n, kept, inner, descending, keys, places, apart, lo, hi, lane
 ):
     key = offset(keys, lane * apart)
     place = offset(places, lane * apart)
@@ -223,7 +223,7 @@ def sort_rows(
         start = outer * kept * inner + unit - outer * inner
         for i in range(kept):
             indices[start + i * inner] = place[at + i]
-            if wanted:
+            if with_values:
                 values[start + i * inner] = key[at + i]
 
 

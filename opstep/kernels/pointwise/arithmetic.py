@@ -107,7 +107,7 @@ class _IntegerOrFloat(Binary):
 
     @classmethod
     def function(cls, a):
-        return cls.scalar if a.dtype.is_float else cls.whole
+        return cls.scalar if a.dtype.is_float else cls.integer
 
 
 class floor_div(_IntegerOrFloat):
@@ -129,12 +129,14 @@ class floor_div(_IntegerOrFloat):
         if b == 0.0:
             return a / b
         rest = np.fmod(a, b)
-        whole = (a - rest) / b
-        whole = np.rint(whole - 1.0 if (b < 0.0) != (rest < 0.0) and rest != 0.0 else whole)
-        return math.copysign(whole, a / b) if whole == 0.0 else whole
+        quotient = (a - rest) / b
+        quotient = np.rint(
+            quotient - 1.0 if (b < 0.0) != (rest < 0.0) and rest != 0.0 else quotient
+        )
+        return math.copysign(quotient, a / b) if quotient == 0.0 else quotient
 
     @staticmethod
-    def whole(a, b):
+    def integer(a, b):
         if b == 0:
             return b
         return -a if b == -1 else a // b
@@ -162,7 +164,7 @@ class rem(_IntegerOrFloat):
         return rest + b if (b < 0.0) != (rest < 0.0) else rest
 
     @staticmethod
-    def whole(a, b):
+    def integer(a, b):
         return a - a if b == 0 or b == -1 else a % b
 
     def grad(g, operands, results, grads):
@@ -192,7 +194,7 @@ class fmod(_IntegerOrFloat):
         return np.fmod(a, b)
 
     @staticmethod
-    def whole(a, b):
+    def integer(a, b):
         if b == 0 or b == -1:
             return a - a
         rest = a % b
@@ -297,10 +299,10 @@ class sign(Unary):
 
     @classmethod
     def function(cls, x):
-        return (cls.scalar if x.dtype.is_float else cls.whole), []
+        return (cls.scalar if x.dtype.is_float else cls.integer), []
 
     @staticmethod
-    def whole(x):
+    def integer(x):
         return (1 if x > 0 else 0) - (1 if x < 0 else 0)
 
     def grad(g, operands, results, grads):

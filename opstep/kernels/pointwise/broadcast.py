@@ -22,18 +22,18 @@ def broadcast_shape(*operands: TensorType) -> tuple[Dim, ...]:
     owner = [0] * rank  # which operand gave the size
     for k, t in enumerate(operands):
         for axis, size in enumerate(t.shape, rank - t.rank):
-            known = shape[axis]
-            if known == 1:
+            expected = shape[axis]
+            if expected == 1:
                 shape[axis], owner[axis] = size, k
-            elif size not in (1, known):
-                _refuse(operands, owner[axis], k, known, size, axis - rank)
+            elif size not in (1, expected):
+                _refuse(operands, owner[axis], k, expected, size, axis - rank)
     return tuple(shape)
 
 
-def _refuse(operands, first: int, second: int, known: Dim, size: Dim, axis: int):
+def _refuse(operands, first: int, second: int, expected: Dim, size: Dim, axis: int):
     a, b = operands[first], operands[second]
     raise Mismatch(
-        f"{a} and {b} do not broadcast: axis {axis} has {known} in one and {size} in the other",
+        f"{a} and {b} do not broadcast: axis {axis} has {expected} in one and {size} in the other",
         second,
         hint="sizes must be equal or 1, counted from the last axis; reshape one of them",
     )

@@ -52,7 +52,7 @@ class pow(Binary):
     scalar = fastmath.pow
 
     @staticmethod
-    def whole(a, b):
+    def integer(a, b):
         if b < 0:
             odd = b % 2 == 1
             return (-1 if odd else 1) if a == -1 else (1 if a == 1 else 0)
@@ -68,7 +68,7 @@ class pow(Binary):
 
     @classmethod
     def function(cls, a):
-        return cls.scalar if a.dtype.is_float else cls.whole
+        return cls.scalar if a.dtype.is_float else cls.integer
 
     def grad(g, operands, results, grads):
         (a, b), (y,), (gy,) = operands, results, grads

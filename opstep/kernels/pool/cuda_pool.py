@@ -82,7 +82,7 @@ def max_gradient(
         at_h, at_w = row - plane * height, k - row * width
         place = at_h * width + at_w
         source = offset(x, plane * height * width)
-        given = offset(gy, plane * out_h * out_w)
+        plane_gy = offset(gy, plane * out_h * out_w)
         total = 0.0
         for r in range(kernel_h - 1, -1, -1):  # windows in order of their rows
             h = at_h + top - r * dilation_h
@@ -97,7 +97,7 @@ def max_gradient(
                             dilation_h, dilation_w,
                         )  # fmt: skip
                         if best == place:
-                            total += given[i * out_w + j]
+                            total += plane_gy[i * out_w + j]
         gx[k] = total
 
 
@@ -170,11 +170,11 @@ def average_gradient(
         row = div32(k, width)
         plane = div32(row, height)
         h, w = row - plane * height, k - row * width
-        given = offset(gy, plane * out_h * out_w)
+        plane_gy = offset(gy, plane * out_h * out_w)
         total = 0.0
         for i in range(row_first[h], row_end[h]):
             for j in range(column_first[w], column_end[w]):
-                total += given[i * out_w + j] / real(row_count[i] * column_count[j])
+                total += plane_gy[i * out_w + j] / real(row_count[i] * column_count[j])
         gx[k] = total
 
 
@@ -186,14 +186,14 @@ def means(x: Arg, y: Arg, tables: Sequence[tuple[int, ...]]) -> list[Grid]:
 
 
 def means_gradient(gy: Arg, gx: Arg, tables: Sequence[tuple[int, ...]]) -> list[Grid]:
-    asked: list[tuple[int, ...]] = []
+    tables_gx: list[tuple[int, ...]] = []
     for size, (begins, ends, counts) in zip(gx.shape[2:], (tables[:3], tables[3:]), strict=True):
-        asked += [
+        tables_gx += [
             tuple(bisect_right(ends, place) for place in range(size)),
             tuple(bisect_right(begins, place) for place in range(size)),
             counts,
         ]
-    return _over(average_gradient, gx, gy, gx, sizes=(*gx.shape[2:], *gy.shape[2:], *asked))
+    return _over(average_gradient, gx, gy, gx, sizes=(*gx.shape[2:], *gy.shape[2:], *tables_gx))
 
 
 # --- upsampling -----------------------------------------------------------------------------------
@@ -226,17 +226,17 @@ def repeated_gradient(
         gx[k] = total
 
 
-def weight_behind(index, before, size, step, start, whole):
+def weight_after(index, before, size, step, start, divisor):
     """The weight of the pixel behind `before`, of two that a place lies between."""
     place = max(index * step + start, 0)
     if before + 1 < size:
-        return real(place - before * whole) / real(whole)
+        return real(place - before * divisor) / real(divisor)
     return 0.0
 
 
 def mix(
-    x, y, size, height, width, out_h, out_w, rows, columns, step_h, start_h, whole_h, step_w,
-    start_w, whole_w,
+    x, y, size, height, width, out_h, out_w, rows, columns, step_h, start_h, divisor_h, step_w,
+    start_w, divisor_w,
 ):  # fmt: skip
     """y = the bilinear mixture of four pixels."""
     k = cuda.grid(1)
@@ -245,19 +245,19 @@ def mix(
         plane = div32(row, out_h)
         i, j = row - plane * out_h, k - row * out_w
         h, w = rows[i], columns[j]
-        down = weight_behind(i, h, height, step_h, start_h, whole_h)
-        right = weight_behind(j, w, width, step_w, start_w, whole_w)
+        down = weight_after(i, h, height, step_h, start_h, divisor_h)
+        right = weight_after(j, w, width, step_w, start_w, divisor_w)
         upper = offset(x, (plane * height + h) * width)
         lower = offset(x, (plane * height + min(h + 1, height - 1)) * width)
-        behind = min(w + 1, width - 1)
+        after = min(w + 1, width - 1)
         one = upper[w] * (1.0 - down) + lower[w] * down
-        two = upper[behind] * (1.0 - down) + lower[behind] * down
+        two = upper[after] * (1.0 - down) + lower[after] * down
         y[k] = one * (1.0 - right) + two * right
 
 
 def mixed_gradient(
     gy, gx, size, height, width, out_h, out_w, rows, columns, row_first, row_end, column_first,
-    column_end, step_h, start_h, whole_h, step_w, start_w, whole_w,
+    column_end, step_h, start_h, divisor_h, step_w, start_w, divisor_w,
 ):  # fmt: skip
     """gx = what a pixel gave to mixtures, with the same weights."""
     k = cuda.grid(1)
@@ -267,12 +267,12 @@ def mixed_gradient(
         h, w = row - plane * height, k - row * width
         total = 0.0
         for i in range(row_first[h], row_end[h]):
-            down = weight_behind(i, rows[i], height, step_h, start_h, whole_h)
+            down = weight_after(i, rows[i], height, step_h, start_h, divisor_h)
             share = 1.0 - down if rows[i] == h else down
             source = offset(gy, (plane * out_h + i) * out_w)
             part = 0.0
             for j in range(column_first[w], column_end[w]):
-                right = weight_behind(j, columns[j], width, step_w, start_w, whole_w)
+                right = weight_after(j, columns[j], width, step_w, start_w, divisor_w)
                 part += source[j] * (1.0 - right if columns[j] == w else right)
             total += part * share
         gx[k] = total

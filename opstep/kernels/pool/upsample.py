@@ -27,7 +27,7 @@ class Sampling(NamedTuple):
 
     step: int
     start: int
-    whole: int
+    divisor: int
 
     @classmethod
     def of(cls, size: int, out: int, mode: str, align_corners: bool) -> Sampling:
@@ -43,9 +43,9 @@ class Sampling(NamedTuple):
     def between(self, size: int, out: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """For oracles: the pixels before and behind each place, the weight of the one behind."""
         place = np.maximum(np.arange(out) * self.step + self.start, 0)
-        before = np.minimum(place // self.whole, size - 1)
-        behind = np.minimum(before + 1, size - 1)
-        return before, behind, np.where(behind > before, place % self.whole / self.whole, 0.0)
+        before = np.minimum(place // self.divisor, size - 1)
+        after = np.minimum(before + 1, size - 1)
+        return before, after, np.where(after > before, place % self.divisor / self.divisor, 0.0)
 
 
 def repeat_pixels(x, y, height, width, out_h, out_w, columns, lo, hi):
@@ -76,30 +76,30 @@ def gather_repeated(gy, gx, height, width, out_h, out_w, columns, lo, hi):
                 row[columns[j]] += source[j]
 
 
-def weigh_columns(weights, out_w, width, step, start, whole):
+def weigh_columns(weights, out_w, width, step, start, divisor):
     """weights[j]: that of the pixel behind place j. 0 where there is none."""
     for j in range(out_w):
         place = max(j * step + start, 0)
         weights[j] = 0
-        if place // whole + 1 < width:
-            weights[j] = (place % whole) / whole
+        if place // divisor + 1 < width:
+            weights[j] = (place % divisor) / divisor
 
 
 def mix_pixels(
-    x, y, lines, line, height, width, out_h, out_w, step_h, start_h, whole_h, step_w, start_w,
-    whole_w, columns, lo, hi, lane,
+    x, y, lines, line, height, width, out_h, out_w, step_h, start_h, divisor_h, step_w, start_w,
+    divisor_w, columns, lo, hi, lane,
 ):  # fmt: skip
     """Bilinear mixtures; a unit is a row of y. columns[j]: the pixel before place j."""
     mixed = offset(lines, lane * line)
     weights = offset(lines, lane * line + width)
-    weigh_columns(weights, out_w, width, step_w, start_w, whole_w)
+    weigh_columns(weights, out_w, width, step_w, start_w, divisor_w)
     for unit in range(lo, hi):
         place = max(unit % out_h * step_h + start_h, 0)
-        before = min(place // whole_h, height - 1)
+        before = min(place // divisor_h, height - 1)
         upper = offset(x, (unit // out_h * height + before) * width)
         if before + 1 < height:
             lower = offset(upper, width)
-            part = (place % whole_h) / whole_h
+            part = (place % divisor_h) / divisor_h
             for w in range(width):
                 mixed[w] = upper[w] * (1.0 - part) + lower[w] * part
         else:
@@ -107,18 +107,18 @@ def mix_pixels(
                 mixed[w] = upper[w]
         for j in range(out_w):
             k = columns[j]
-            behind = min(k + 1, width - 1)
-            y[unit * out_w + j] = mixed[k] * (1.0 - weights[j]) + mixed[behind] * weights[j]
+            after = min(k + 1, width - 1)
+            y[unit * out_w + j] = mixed[k] * (1.0 - weights[j]) + mixed[after] * weights[j]
 
 
 def gather_mixed(
-    gy, gx, lines, line, height, width, out_h, out_w, step_h, start_h, whole_h, step_w, start_w,
-    whole_w, columns, lo, hi, lane,
+    gy, gx, lines, line, height, width, out_h, out_w, step_h, start_h, divisor_h, step_w, start_w,
+    divisor_w, columns, lo, hi, lane,
 ):  # fmt: skip
     """gx: what each pixel gave to mixtures comes back with the same weights; a unit is a plane."""
     mixed = offset(lines, lane * line)
     weights = offset(lines, lane * line + width)
-    weigh_columns(weights, out_w, width, step_w, start_w, whole_w)
+    weigh_columns(weights, out_w, width, step_w, start_w, divisor_w)
     for unit in range(lo, hi):
         to = offset(gx, unit * height * width)
         for k in range(height * width):
@@ -132,11 +132,11 @@ def gather_mixed(
                 mixed[k] += source[j] * (1.0 - weights[j])
                 mixed[min(k + 1, width - 1)] += source[j] * weights[j]
             place = max(i * step_h + start_h, 0)
-            before = min(place // whole_h, height - 1)
+            before = min(place // divisor_h, height - 1)
             upper = offset(to, before * width)
             if before + 1 < height:
                 lower = offset(upper, width)
-                part = (place % whole_h) / whole_h
+                part = (place % divisor_h) / divisor_h
                 for w in range(width):
                     upper[w] += mixed[w] * (1.0 - part)
                     lower[w] += mixed[w] * part

@@ -302,7 +302,7 @@ def number_of_word(word, low, count):
     return low + share_of(word, count)
 
 
-def whole_numbers(y, step, seed, size, low, count, lo, hi):
+def random_integers(y, step, seed, size, low, count, lo, hi):
     for block in range(lo, min(hi, size // 4)):
         a, b, c, d = philox(block, step[0], seed)
         y[4 * block] = low + share_of(a, count)
@@ -347,7 +347,7 @@ class randint(Random):
 
     def cpu(step, y, *, shape, low, high, dtype, seed):
         args = (y, step or NO_STEP, seed, y.size, low, high - low)
-        return Launch(whole_numbers, *args, units=blocks_of(y.size, 4), grain=GRAIN)
+        return Launch(random_integers, *args, units=blocks_of(y.size, 4), grain=GRAIN)
 
     def cuda(step, y, *, shape, low, high, dtype, seed):
         args = (y, step or NO_STEP, seed, y.size, low, high - low)

@@ -12,11 +12,11 @@ from opstep.kernels.reduce.cuda_folding import (
     POSITION,
     THREADS,
     GpuFold,
-    Shape,
     power_of_two,
     steps_of,
 )
 from opstep.kernels.reduce.cuda_joining import join, parts_of
+from opstep.kernels.reduce.reduction import Groups
 from opstep.runtime.device.cuda.compiling.names import cuda, div32
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
@@ -40,7 +40,7 @@ def columns_kernel(fold: GpuFold, width: int, raw: bool):
     put, get = steps.put, steps.get
     vector = Intrinsic("load", width)
     combine, parts = fold.combine, fold.parts
-    first_is_given, position_is_given = fold.given == FIRST, fold.given == POSITION
+    needs_first, needs_position = fold.context == FIRST, fold.context == POSITION
     kind = getattr(np, fold.accumulator.numpy.name)
     places = THREADS * width * parts
 
@@ -67,15 +67,15 @@ def columns_kernel(fold: GpuFold, width: int, raw: bool):
                 v1 = vector(x, base + spot(r + tall, row_sizes, row_strides, axes))
                 v2 = vector(x, base + spot(r + 2 * tall, row_sizes, row_strides, axes))
                 v3 = vector(x, base + spot(r + 3 * tall, row_sizes, row_strides, axes))
-                c0 = given(first, r)
-                c1 = given(first, r + tall)
-                c2 = given(first, r + 2 * tall)
-                c3 = given(first, r + 3 * tall)
+                c0 = context(first, r)
+                c1 = context(first, r + tall)
+                c2 = context(first, r + 2 * tall)
+                c3 = context(first, r + 3 * tall)
                 accs = spread_four(accs, v0, v1, v2, v3, c0, c1, c2, c3)
                 r += 4 * tall
             while r < end:
                 v0 = vector(x, base + spot(r, row_sizes, row_strides, axes))
-                accs = spread(accs, v0, given(first, r))
+                accs = spread(accs, v0, context(first, r))
                 r += tall
         store(shared, accs, thread)
         step = tall >> 1
@@ -92,16 +92,16 @@ def columns_kernel(fold: GpuFold, width: int, raw: bool):
                 acc = get(shared, k * THREADS + thread)
                 finish(y, block * n + column + k, acc, count, divisor)
 
-    given = _given_first if first_is_given else _positions(width)
-    if not (first_is_given or position_is_given):
-        given = _nothing(width)
+    context = _first_of_result if needs_first else _positions(width)
+    if not (needs_first or needs_position):
+        context = _nothing(width)
     store = _store(put, width)
 
     kernel.__name__ = fold.name
     return kernel
 
 
-def _given_first(first, r):
+def _first_of_result(first, r):
     return first
 
 
@@ -156,7 +156,7 @@ def _store(put, width: int):
     return {1: one, 2: two, 4: four, 8: eight}[width]
 
 
-def by_columns(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> list[Grid]:
+def by_columns(fold: GpuFold, s: Groups, x: Arg, y: Arg, ends: tuple[int, int]) -> list[Grid]:
     width = min(COLUMN_WIDTH, 16 // x.stored.itemsize)
     strides = (s.n, *s.kept_strides, *s.row_strides)
     if any(step % width for step in strides):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ class GpuFold(NamedTuple):
     """A reduction as functions of scalars: see `reduction.Fold`.
 
     `parts`: numbers of an accumulator, 1 or 2, of dtype `accumulator` in memory. ``load(v, c)``
-    makes a term of an element v; c is what `given` says: 0, the first element of the result, or
+    makes a term of an element v; c is what `context` says: 0, the first element of the result, or
     where the element stands among those that are folded. ``merge(term, term)`` adds terms of a few
     elements, ``widen(term)`` makes an accumulator of what they give, and ``combine(acc, acc)`` adds
     those: so a sum is made in f64, without a conversion for each element.
@@ -41,7 +40,7 @@ class GpuFold(NamedTuple):
     widen: Callable
     combine: Callable
     finish: Callable
-    given: str = NOTHING
+    context: str = NOTHING
 
 
 def as_it_is(acc):
@@ -58,28 +57,6 @@ def as_on_cpu(fold: Fold) -> GpuFold:
 
     start, load, combine = fold[2:5]
     return GpuFold(fold.name, fold.accumulator, 1, start, load, combine, as_it_is, combine, finish)
-
-
-class Shape(NamedTuple):
-    """Results: kept x n in column form (`columns`), else kept; strides in elements.
-
-    Each folds `rows` runs: in row form of n elements, in column form of one.
-    """
-
-    columns: bool
-    kept_sizes: tuple[int, ...]
-    kept_strides: tuple[int, ...]
-    row_sizes: tuple[int, ...]
-    row_strides: tuple[int, ...]
-    n: int
-
-    @property
-    def kept(self) -> int:
-        return prod(self.kept_sizes)
-
-    @property
-    def rows(self) -> int:
-        return prod(self.row_sizes)
 
 
 class Steps(NamedTuple):
@@ -185,7 +162,7 @@ def _moved(c, k):
 def _term(fold: GpuFold, width: int):
     """Pairwise: short chains, small errors."""
     load, merge, widen = fold.load, fold.merge, fold.widen
-    at = _moved if fold.given == POSITION else _same
+    at = _moved if fold.context == POSITION else _same
 
     def one(v, c):
         return load(v[0], c)

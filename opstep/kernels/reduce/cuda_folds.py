@@ -171,7 +171,7 @@ def deviation_of(acc, count, divisor):
 def _spread(name: str, finish) -> GpuFold:
     return GpuFold(
         *(name, f64, 2, no_distance, distance, sums, both_wide, sums, finish),
-        given=FIRST,
+        context=FIRST,
     )
 
 
@@ -232,5 +232,5 @@ def arg_best(rank: Callable, name: str) -> GpuFold:
         return np.int64(rank(v)), np.int64(c)
 
     return GpuFold(
-        *(name, i64, 2, no_index, load, better, as_it_is, better, index_found), given=POSITION
+        *(name, i64, 2, no_index, load, better, as_it_is, better, index_found), context=POSITION
     )

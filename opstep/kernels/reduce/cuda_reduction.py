@@ -20,12 +20,11 @@ from opstep.kernels.reduce.cuda_folding import (
     POSITION,
     THREADS,
     GpuFold,
-    Shape,
     power_of_two,
     steps_of,
 )
 from opstep.kernels.reduce.cuda_joining import join, parts_of
-from opstep.kernels.reduce.reduction import merged_axes
+from opstep.kernels.reduce.reduction import Groups, group
 from opstep.runtime.device.cuda.compiling.names import cuda, div32
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
@@ -38,27 +37,13 @@ RESIDENT = 4  # blocks of rows that a multiprocessor holds at least
 ROW_BLOCKS = 1056  # about so many blocks share results that are few
 
 
-def shape_of(sizes: Sequence[int], axes: Sequence[int]) -> Shape:
-    (n, _, reduced), *others = merged_axes(sizes, axes) or [(1, 1, True)]
-    kept = [(size, step) for size, step, gone in reversed(others) if not gone]
-    rows = [(size, step) for size, step, gone in reversed(others) if gone]
-    return Shape(
-        not reduced,
-        tuple(size for size, _ in kept),
-        tuple(step for _, step in kept),
-        tuple(size for size, _ in rows),
-        tuple(step for _, step in rows),
-        n,
-    )
-
-
 def reduce(
     fold: GpuFold, x: Arg, y: Arg, axes: Sequence[int], count: int = 0, divisor: int = 0
 ) -> list[Grid] | None:
     """Launches that reduce x over the axes into y; None where x is empty, or too large for the
     kernels. `count` and `divisor` are handed to `finish`.
     """
-    s = shape_of(x.shape, axes)
+    s = group(x.shape, axes, cut=False)
     results = s.kept * (s.n if s.columns else 1)
     rows = s.rows * (1 if s.columns else -(-s.n // PIECE))
     if x.size == 0 or max(results, rows) >= LIMIT:
@@ -76,14 +61,14 @@ def rows_kernel(fold: GpuFold, width: int, raw: bool):
     start, load, widen, combine = fold.start, fold.load, fold.widen, fold.combine
     term, together, finish = (getattr(steps_of(fold, width, raw), k) for k in _USED_BY_ROWS)
     vector = Intrinsic("load", width)
-    first_is_given, position_is_given = fold.given == FIRST, fold.given == POSITION
+    needs_first, needs_position = fold.context == FIRST, fold.context == POSITION
 
     def run(x, p, length, lane, wide, c, acc):
         """Folds length elements from p on: single ones up to a vector's place, vectors, more."""
         ahead = min(-p & (width - 1), length)
         j = lane
         while j < ahead:
-            acc = combine(acc, widen(load(x[p + j], c + j if position_is_given else c)))
+            acc = combine(acc, widen(load(x[p + j], c + j if needs_position else c)))
             j += wide
         j = ahead + lane * width
         jump = wide * width
@@ -92,17 +77,17 @@ def rows_kernel(fold: GpuFold, width: int, raw: bool):
             v1 = vector(x, p + j + jump)
             v2 = vector(x, p + j + 2 * jump)
             v3 = vector(x, p + j + 3 * jump)
-            acc = combine(acc, term(v0, c + j if position_is_given else c))
-            acc = combine(acc, term(v1, c + j + jump if position_is_given else c))
-            acc = combine(acc, term(v2, c + j + 2 * jump if position_is_given else c))
-            acc = combine(acc, term(v3, c + j + 3 * jump if position_is_given else c))
+            acc = combine(acc, term(v0, c + j if needs_position else c))
+            acc = combine(acc, term(v1, c + j + jump if needs_position else c))
+            acc = combine(acc, term(v2, c + j + 2 * jump if needs_position else c))
+            acc = combine(acc, term(v3, c + j + 3 * jump if needs_position else c))
             j += 4 * jump
         while j + width <= length:
-            acc = combine(acc, term(vector(x, p + j), c + j if position_is_given else c))
+            acc = combine(acc, term(vector(x, p + j), c + j if needs_position else c))
             j += jump
         j = ahead + ((length - ahead) & -width) + lane
         while j < length:
-            acc = combine(acc, widen(load(x[p + j], c + j if position_is_given else c)))
+            acc = combine(acc, widen(load(x[p + j], c + j if needs_position else c)))
             j += wide
         return acc
 
@@ -119,7 +104,7 @@ def rows_kernel(fold: GpuFold, width: int, raw: bool):
             i = unit if blocks == 1 else div32(unit, blocks)
             begin = (unit - i * blocks) * per
             base = spot(i, kept_sizes, kept_strides, kept)
-            c = x[base] if first_is_given else 0
+            c = x[base] if needs_first else 0
             tall = lanes >> wide_bits
             r = begin + (lane >> wide_bits)
             end = min(begin + per, rows)
@@ -135,7 +120,7 @@ def rows_kernel(fold: GpuFold, width: int, raw: bool):
                     done = (r - row * pieces) * piece
                     p += spot(row, row_sizes, row_strides, axes) + done
                     length = min(piece, n - done)
-                    c = done if position_is_given else c
+                    c = done if needs_position else c
                 acc = run(x, p, length, lane & (wide - 1), wide, c, acc)
                 r += tall
         acc = together(acc, lanes)
@@ -149,7 +134,7 @@ def rows_kernel(fold: GpuFold, width: int, raw: bool):
 _USED_BY_ROWS = ("term", "together", "finish")
 
 
-def _rows(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> list[Grid]:
+def _rows(fold: GpuFold, s: Groups, x: Arg, y: Arg, ends: tuple[int, int]) -> list[Grid]:
     width = 16 // x.stored.itemsize
     pieces = -(-s.n // PIECE)
     rows = s.rows * pieces

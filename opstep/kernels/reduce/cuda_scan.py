@@ -61,17 +61,17 @@ def scan(
         kernels = column_kernels(*functions)
         block, grid = MOST_THREADS, -(-sequences * parts // MOST_THREADS)
     folding, scanning = kernels
-    found = Scratch(kind, parts * sequences)
-    given = (n, inner, sequences, parts, span)
+    partials = Scratch(kind, parts * sequences)
+    args = (n, inner, sequences, parts, span)
     last = Grid(
-        *(scanning, x, y, found, *given, int(exclusive), int(reverse)), grid=grid, block=block
+        *(scanning, x, y, partials, *args, int(exclusive), int(reverse)), grid=grid, block=block
     )
     if parts == 1:
         return [last]
-    first = Grid(folding, x, found, *given, int(reverse), grid=grid, block=block)
+    first = Grid(folding, x, partials, *args, int(reverse), grid=grid, block=block)
     middle = part_scanner(*functions)
     threads = -(-sequences // LANES)
-    return [first, Grid(middle, found, sequences, parts, grid=threads, block=LANES), last]
+    return [first, Grid(middle, partials, sequences, parts, grid=threads, block=LANES), last]
 
 
 def _way(n: int, itemsize: int) -> Way:
@@ -87,14 +87,14 @@ def _way(n: int, itemsize: int) -> Way:
 def part_scanner(start: Callable, load: Callable, combine: Callable, floating: bool) -> Callable:
     """What comes before each part, in the place of its fold."""
 
-    def scan_parts(found, sequences, parts):
+    def scan_parts(partials, sequences, parts):
         sequence = cuda.grid(1)
         if sequence < sequences:
             acc = start()
             for part in range(parts):
                 i = part * sequences + sequence
-                own = found[i]
-                found[i] = acc
+                own = partials[i]
+                partials[i] = acc
                 acc = combine(acc, own)
 
     return scan_parts
@@ -157,7 +157,7 @@ def row_kernels(
             acc = combine(acc, ends[w])
         return before, acc
 
-    def fold_rows(x, found, n, inner, sequences, parts, span, reverse):
+    def fold_rows(x, partials, n, inner, sequences, parts, span, reverse):
         row = cuda.blockIdx.x // parts
         part = cuda.blockIdx.x - row * parts
         thread = np.int64(cuda.threadIdx.x)
@@ -172,16 +172,16 @@ def row_kernels(
                 own = combine(own, values[k])
             _, total = warps_before(inclusive_scan(own, lane), lane, total)
         if thread == 0:
-            found[part * sequences + row] = total
+            partials[part * sequences + row] = total
 
-    def scan_rows(x, y, found, n, inner, sequences, parts, span, exclusive, reverse):
+    def scan_rows(x, y, partials, n, inner, sequences, parts, span, exclusive, reverse):
         row = cuda.blockIdx.x // parts
         part = cuda.blockIdx.x - row * parts
         thread = np.int64(cuda.threadIdx.x)
         lane = thread % LANES
         values = cuda.local.array(held, kind)
         results = cuda.local.array(width, kind)
-        acc = found[part * sequences + row] if parts > 1 else start()
+        acc = partials[part * sequences + row] if parts > 1 else start()
         end = min((part + 1) * span, n)
         for base in range(part * span, end, chunk):
             p = base + thread * held
@@ -221,7 +221,7 @@ def column_kernels(
             return first + (n - 1) * inner, -inner
         return first, inner
 
-    def fold_columns(x, found, n, inner, sequences, parts, span, reverse):
+    def fold_columns(x, partials, n, inner, sequences, parts, span, reverse):
         part = cuda.grid(1) // sequences
         sequence = cuda.grid(1) - part * sequences
         if part < parts:
@@ -229,14 +229,14 @@ def column_kernels(
             acc = start()
             for p in range(part * span, min((part + 1) * span, n)):
                 acc = combine(acc, load(x[first + p * step], 0.0))
-            found[part * sequences + sequence] = acc
+            partials[part * sequences + sequence] = acc
 
-    def scan_columns(x, y, found, n, inner, sequences, parts, span, exclusive, reverse):
+    def scan_columns(x, y, partials, n, inner, sequences, parts, span, exclusive, reverse):
         part = cuda.grid(1) // sequences
         sequence = cuda.grid(1) - part * sequences
         if part < parts:
             first, step = locate(sequence, n, inner, reverse)
-            acc = found[part * sequences + sequence] if parts > 1 else start()
+            acc = partials[part * sequences + sequence] if parts > 1 else start()
             for p in range(part * span, min((part + 1) * span, n)):
                 i = first + p * step
                 before = acc

@@ -36,7 +36,7 @@ def wide(v, c):
     return np.float64(v)
 
 
-def whole(v, c):
+def integer(v, c):
     return np.int64(v)
 
 
@@ -59,13 +59,13 @@ def over_count(acc, c, count):
 def total(dtype: DType) -> Fold:
     if dtype.is_float:
         return Fold("sum", f64, zero, wide, plus, as_it_is, sum_of)
-    return Fold("sum", i64, no_count, whole, plus, as_it_is)
+    return Fold("sum", i64, no_count, integer, plus, as_it_is)
 
 
 def product(dtype: DType) -> Fold:
     if dtype.is_float:
         return Fold("prod", f64, one, wide, times, as_it_is, product_of)
-    return Fold("prod", i64, one_count, whole, times, as_it_is)
+    return Fold("prod", i64, one_count, integer, times, as_it_is)
 
 
 average = Fold("mean", f64, zero, wide, plus, over_count, sum_of)

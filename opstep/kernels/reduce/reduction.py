@@ -71,8 +71,8 @@ class Groups(NamedTuple):
         return prod(self.row_sizes)
 
 
-def group(shape: Sequence[int], axes: Sequence[int]) -> Groups:
-    """Merges neighbouring axes of the same fate, and cuts a long run into rows.
+def group(shape: Sequence[int], axes: Sequence[int], cut: bool = True) -> Groups:
+    """Merges neighbouring axes of the same fate. `cut`: a long run becomes rows.
 
     >>> group((8, 3, 4, 5), (0, 2, 3))  # N and H*W are reduced, C is kept
     Groups(columns=False, kept_sizes=(3,), kept_strides=(20,), row_sizes=(8,), row_strides=(60,),
@@ -83,7 +83,7 @@ def group(shape: Sequence[int], axes: Sequence[int]) -> Groups:
     kept = [(g[0], g[1]) for g in reversed(merged) if not g[2]]
     rows = [(g[0], g[1]) for g in reversed(merged) if g[2]]
     last = n
-    if reduced and not rows and n > ROW:
+    if cut and reduced and not rows and n > ROW:
         rows, n, last = [(-(-n // ROW), ROW)], ROW, n - (-(-n // ROW) - 1) * ROW
     return Groups(
         not reduced,

@@ -134,14 +134,14 @@ def extremes_along(beats: Callable, name: str) -> Callable:
             outer = unit // inner
             i = outer * n * inner + unit - outer * inner
             best = x[i]
-            place = 0
+            position = 0
             for k in range(n):
                 new = x[i]
                 if new != new or (best == best and beats(new, best)):
                     best = new
-                    place = k
+                    position = k
                 values[i] = best
-                indices[i] = place
+                indices[i] = position
                 i += inner
 
     kernel.__name__ = name

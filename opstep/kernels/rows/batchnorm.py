@@ -56,10 +56,10 @@ class batch_norm(Op):
         return [factors, _normalise(x, mean, factor, bias, y)]
 
     def cuda(x, scale, bias, mean, var, y, *, epsilon):
-        given = (x, scale, bias, mean, var, y)
+        args = (x, scale, bias, mean, var, y)
         if x.size == 0 or not fits_32_bits(x):
-            return batch_norm.cpu(*given, epsilon=epsilon)
-        return gpu.inference(*given, around(x.shape, 1), epsilon)
+            return batch_norm.cpu(*args, epsilon=epsilon)
+        return gpu.inference(*args, around(x.shape, 1), epsilon)
 
     def flops(x, *others, epsilon):
         return 3 * x.size
@@ -115,21 +115,21 @@ class batch_norm_train(Op):
     def cpu(x, scale, bias, y, mean, var, *, epsilon):
         outer, channels, plane = around(x.shape, 1)
         factor, shift = Scratch(x.dtype, channels), Scratch(x.dtype, channels)
-        given = (x, scale, bias, mean, var, factor, shift, outer, channels)
+        args = (x, scale, bias, mean, var, factor, shift, outer, channels)
         if plane == 1:
             tiles = [Scratch(f64, COLUMNS, per_lane=True) for _ in range(2)]
             grain = max(COLUMNS, 32768 // max(outer, 1))
-            first = Launch(column_statistics, *given, epsilon, *tiles, units=channels, grain=grain)
+            first = Launch(column_statistics, *args, epsilon, *tiles, units=channels, grain=grain)
         else:
             grain = max(1, 32768 // max(outer * plane, 1))
-            first = Launch(plane_statistics, *given, plane, epsilon, units=channels, grain=grain)
+            first = Launch(plane_statistics, *args, plane, epsilon, units=channels, grain=grain)
         return [first, _normalise(x, mean, factor, shift, y)]
 
     def cuda(x, scale, bias, y, mean, var, *, epsilon):
-        given = (x, scale, bias, y, mean, var)
+        args = (x, scale, bias, y, mean, var)
         if x.size == 0 or not fits_32_bits(x):
-            return batch_norm_train.cpu(*given, epsilon=epsilon)
-        return gpu.train(*given, around(x.shape, 1), epsilon, put_channel)
+            return batch_norm_train.cpu(*args, epsilon=epsilon)
+        return gpu.train(*args, around(x.shape, 1), epsilon, put_channel)
 
     def flops(x, *others, epsilon):
         return 8 * x.size
@@ -144,8 +144,8 @@ class batch_norm_train(Op):
                 g.zeros_like(p) if gp is None else gp
                 for gp, p in zip(grads[1:], (mean, var), strict=True)
             )
-        given = (x, scale, gy, mean, var, *further)
-        found = g.batch_norm_grad(*given, epsilon=epsilon)
+        args = (x, scale, gy, mean, var, *further)
+        found = g.batch_norm_grad(*args, epsilon=epsilon)
         return tuple(g.to_dtype(v, o.dtype) for v, o in zip(found, operands, strict=True))
 
 
@@ -193,18 +193,18 @@ class batch_norm_grad(Op):
     def cpu(x, scale, gy, mean, var, g_mean, g_var, gx, g_scale, g_bias, *, epsilon):
         outer, channels, plane = around(x.shape, 1)
         abc = Scratch(x.dtype, 3 * channels)
-        given = (x, gy, scale, mean, var, g_mean or mean, g_var or var, g_mean is not None)
+        args = (x, gy, scale, mean, var, g_mean or mean, g_var or var, g_mean is not None)
         into = (g_scale, g_bias, abc, outer, channels)
         if plane == 1:
             tiles = [Scratch(f64, COLUMNS, per_lane=True) for _ in range(2)]
             grain = max(COLUMNS, 32768 // max(outer, 1))
             sums = Launch(
-                column_gradients, *given, *into, epsilon, *tiles, units=channels, grain=grain
+                column_gradients, *args, *into, epsilon, *tiles, units=channels, grain=grain
             )
         else:
             grain = max(1, 32768 // max(outer * plane, 1))
             sums = Launch(
-                plane_gradients, *given, *into, plane, epsilon, units=channels, grain=grain
+                plane_gradients, *args, *into, plane, epsilon, units=channels, grain=grain
             )
         last = Launch(combine_gradients, x, gy, mean, abc, gx, channels, plane, units=x.size)
         return [sums, last]
@@ -212,12 +212,12 @@ class batch_norm_grad(Op):
     def cuda(x, scale, gy, mean, var, g_mean, g_var, gx, g_scale, g_bias, *, epsilon):
         into = (gx, g_scale, g_bias)
         if x.size == 0 or not fits_32_bits(x):
-            given = (x, scale, gy, mean, var, g_mean, g_var)
-            return batch_norm_grad.cpu(*given, *into, epsilon=epsilon)
-        given = (g_mean or mean, g_var or var, g_mean is not None)
+            args = (x, scale, gy, mean, var, g_mean, g_var)
+            return batch_norm_grad.cpu(*args, *into, epsilon=epsilon)
+        args = (g_mean or mean, g_var or var, g_mean is not None)
         shape = around(x.shape, 1)
         return gpu.gradients(
-            x, scale, gy, mean, var, given, *into, shape, epsilon, gradients_of_channel
+            x, scale, gy, mean, var, args, *into, shape, epsilon, gradients_of_channel
         )
 
     def grad(g, operands, results, grads, *, epsilon):
@@ -361,7 +361,7 @@ def column_statistics(
 
 
 def gradients_of_channel(
-    c, n, dot, total, scale, var, g_mean, g_var, given, g_scale, g_bias, abc, channels, epsilon
+    c, n, dot, total, scale, var, g_mean, g_var, has_g, g_scale, g_bias, abc, channels, epsilon
 ):
     """From a channel's sums of gy * (x - mean) and of gy: its results, and what makes gx.
 
@@ -373,7 +373,7 @@ def gradients_of_channel(
     g_bias[c] = total
     b = -slope * inverse * inverse * dot / n
     constant = -slope * total / n
-    if given:
+    if has_g:
         b += 2.0 * g_var[c] / n
         constant += np.float64(g_mean[c]) / n
     abc[c] = slope
@@ -389,7 +389,7 @@ def plane_gradients(
     var,
     g_mean,
     g_var,
-    given,
+    has_g,
     g_scale,
     g_bias,
     abc,
@@ -417,7 +417,7 @@ def plane_gradients(
             var,
             g_mean,
             g_var,
-            given,
+            has_g,
             g_scale,
             g_bias,
             abc,
@@ -434,7 +434,7 @@ def column_gradients(
     var,
     g_mean,
     g_var,
-    given,
+    has_g,
     g_scale,
     g_bias,
     abc,
@@ -471,7 +471,7 @@ def column_gradients(
                 var,
                 g_mean,
                 g_var,
-                given,
+                has_g,
                 g_scale,
                 g_bias,
                 abc,

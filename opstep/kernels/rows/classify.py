@@ -73,11 +73,11 @@ class softmax_cross_entropy(ByLabel):
         return _forward(True, x, label, weight, y, axis, reduction, ignore_index)
 
     def cuda(x, label, weight, y, *, axis, reduction, ignore_index):
-        given = (True, x, label, weight, y)
+        args = (True, x, label, weight, y)
         if x.size == 0:
-            return _forward(*given, axis, reduction, ignore_index)
+            return _forward(*args, axis, reduction, ignore_index)
         positions = around(x.shape, axis_of(axis, x.rank))
-        return gpu.label_loss(*given, ignore_index, positions, reduction)
+        return gpu.label_loss(*args, ignore_index, positions, reduction)
 
     def grad(g, operands, results, grads, **attrs):
         x, label, weight = operands
@@ -114,11 +114,11 @@ class nll_loss(ByLabel):
         return _forward(False, x, label, weight, y, axis, reduction, ignore_index)
 
     def cuda(x, label, weight, y, *, axis, reduction, ignore_index):
-        given = (False, x, label, weight, y)
+        args = (False, x, label, weight, y)
         if x.size == 0:
-            return _forward(*given, axis, reduction, ignore_index)
+            return _forward(*args, axis, reduction, ignore_index)
         positions = around(x.shape, axis_of(axis, x.rank))
-        return gpu.label_loss(*given, ignore_index, positions, reduction)
+        return gpu.label_loss(*args, ignore_index, positions, reduction)
 
     def flops(x, label, *others, **attrs):
         return label.size
@@ -154,14 +154,14 @@ class softmax_cross_entropy_grad(ByLabel):
         before, n, inner = around(x.shape, axis_of(axis, x.rank))
         launches, mass = _mass(x, label, weight, axis, reduction, ignore_index)
         gy_step = reduction == "none"
-        given = (x, label, gy, gy_step, weight or x, weight is not None, mass, ignore_index, gx, n)
+        args = (x, label, gy, gy_step, weight or x, weight is not None, mass, ignore_index, gx, n)
         if inner == 1:
             grain = max(1, 8192 // n)
-            return [*launches, Launch(cross_entropy_grad_rows, *given, units=before, grain=grain)]
+            return [*launches, Launch(cross_entropy_grad_rows, *args, units=before, grain=grain)]
         tiles = [Scratch(t, COLUMNS, per_lane=True) for t in (x.dtype, f64)]
         grain = max(COLUMNS, 8192 // n)
         last = Launch(
-            cross_entropy_grad_columns, *given, inner, *tiles, units=before * inner, grain=grain
+            cross_entropy_grad_columns, *args, inner, *tiles, units=before * inner, grain=grain
         )
         return [*launches, last]
 
@@ -171,8 +171,8 @@ class softmax_cross_entropy_grad(ByLabel):
         positions = around(x.shape, axis_of(axis, x.rank))
         launches, mass = _mass_on_gpu(x, label, weight, positions[1], reduction, ignore_index)
         step = int(reduction == "none")
-        given = (x, label, gy, step, weight, mass, ignore_index, gx, positions)
-        return [*launches, gpu.cross_entropy_grad(*given, factor_of)]
+        args = (x, label, gy, step, weight, mass, ignore_index, gx, positions)
+        return [*launches, gpu.cross_entropy_grad(*args, factor_of)]
 
     def grad(g, operands, results, grads, **attrs):
         (x, label, gy, weight), (h,) = operands, grads
@@ -208,9 +208,9 @@ class nll_loss_grad(ByLabel):
         before, n, inner = around(x.shape, axis_of(axis, x.rank))
         launches, mass = _mass(x, label, weight, axis, reduction, ignore_index)
         gy_step = reduction == "none"
-        given = (label, gy, gy_step, weight or x, weight is not None, mass, ignore_index, gx, n)
+        args = (label, gy, gy_step, weight or x, weight is not None, mass, ignore_index, gx, n)
         grain = max(1, 32768 // n)
-        return [*launches, Launch(nll_grad, *given, inner, units=before * inner, grain=grain)]
+        return [*launches, Launch(nll_grad, *args, inner, units=before * inner, grain=grain)]
 
     def cuda(x, label, gy, weight, gx, *, axis, reduction, ignore_index):
         if x.size == 0:
@@ -221,8 +221,8 @@ class nll_loss_grad(ByLabel):
         positions = around(x.shape, axis_of(axis, x.rank))
         launches, mass = _mass_on_gpu(x, label, weight, positions[1], reduction, ignore_index)
         step, weighted = int(reduction == "none"), weight is not None
-        given = (label, gy, step, weight or x, weighted, mass, ignore_index, gx, positions)
-        return [*launches, gpu.nll_grad(*given, factor_of)]
+        args = (label, gy, step, weight or x, weighted, mass, ignore_index, gx, positions)
+        return [*launches, gpu.nll_grad(*args, factor_of)]
 
     flops = nll_loss.flops
 
@@ -290,9 +290,9 @@ def _forward(scores: bool, x: Arg, label, weight, y, axis, reduction, ignore_ind
     each = reduction == "none"
     partial = Scratch(f64, 2 * max(blocks, 1))
     tiles = [Scratch(t, BLOCK, per_lane=True) for t in (x.dtype, f64)]
-    given = (x, label, weight or x, weight is not None, ignore_index, scores, n, inner, positions)
+    args = (x, label, weight or x, weight is not None, ignore_index, scores, n, inner, positions)
     grain = max(1, 8192 // (BLOCK * (n if scores else 1)))
-    first = Launch(label_losses, *given, each, y, partial, *tiles, units=blocks, grain=grain)
+    first = Launch(label_losses, *args, each, y, partial, *tiles, units=blocks, grain=grain)
     if each:
         return [first]
     return [first, Launch(total_loss, y, partial, blocks, reduction == "mean", units=1)]
@@ -303,8 +303,8 @@ def _mass(x: Arg, label: Arg, weight, axis: int, reduction: str, ignore_index: i
     mass = Scratch(f64, 1)
     count = label.size if reduction == "mean" else 0
     n = x.shape[axis_of(axis, x.rank)]
-    given = (label, weight or x, weight is not None, ignore_index, n, count, mass)
-    return [Launch(inverse_mass, *given, units=1)], mass
+    args = (label, weight or x, weight is not None, ignore_index, n, count, mass)
+    return [Launch(inverse_mass, *args, units=1)], mass
 
 
 def _mass_on_gpu(x: Arg, label: Arg, weight, n: int, reduction: str, ignore_index: int):
@@ -312,8 +312,8 @@ def _mass_on_gpu(x: Arg, label: Arg, weight, n: int, reduction: str, ignore_inde
     if reduction == "mean":
         return gpu.inverse_mass(label, weight, ignore_index, n, x)
     mass = Scratch(f64, 1)
-    given = (label, weight or x, weight is not None, ignore_index, n, 0, mass)
-    return [Launch(inverse_mass, *given, units=1)], mass
+    args = (label, weight or x, weight is not None, ignore_index, n, 0, mass)
+    return [Launch(inverse_mass, *args, units=1)], mass
 
 
 # --- kernels --------------------------------------------------------------------------------------

@@ -31,22 +31,22 @@ def train(
     """`put`: what writes a channel's results, and what y is made of."""
     sums = Sums(x, shape)
     factor, shift = Scratch(x.dtype, shape[1]), Scratch(x.dtype, shape[1])
-    given = (x, scale, bias, mean, var, factor, shift, sums.count, sums.stride, epsilon)
-    finish = sums.finish(finisher(batch_statistics(put), len(given)), *given)
+    args = (x, scale, bias, mean, var, factor, shift, sums.count, sums.stride, epsilon)
+    finish = sums.finish(finisher(batch_statistics(put), len(args)), *args)
     return [sums.launch, finish, normalise(x, mean, factor, shift, y, shape)]
 
 
 def gradients(
-    x: Arg, scale: Arg, gy: Arg, mean: Arg, var: Arg, given: tuple[Arg, Arg, bool],
+    x: Arg, scale: Arg, gy: Arg, mean: Arg, var: Arg, moment_grads: tuple[Arg, Arg, bool],
     gx: Arg, g_scale: Arg, g_bias: Arg, shape: Shape, epsilon: float, of_channel: Callable,
 ) -> list[Grid]:  # fmt: skip
-    """`given`: the gradients by mean and var, and whether there are any; `of_channel`: what makes a
+    """`moment_grads`: by mean and var, and whether there are any; `of_channel`: what makes a
     channel's results of its sums.
     """
     sums = Sums(x, shape, pivot=GIVEN, pivots=mean, d=gy)
     channels = shape[1]
     abc = Scratch(x.dtype, 3 * channels)
-    into = (scale, var, *given, g_scale, g_bias, abc, channels, sums.count, epsilon)
+    into = (scale, var, *moment_grads, g_scale, g_bias, abc, channels, sums.count, epsilon)
     finish = sums.finish(finisher(channel_gradients(of_channel), len(into)), *into)
     width, args = _width(x, shape), (x, gy, mean, abc, gx, channels)
     if shape[2] == 1:
@@ -81,17 +81,17 @@ def group_norm(
     channels = x.shape[1]
     each, rows = channels // groups, x.shape[0] * groups
     n = each * plane
-    given = (scale or x, bias or x, scale is not None, bias is not None)
+    args = (scale or x, bias or x, scale is not None, bias is not None)
     sizes = (groups, each, plane)
     team = team_for(n, [x, y])
     if team is not None and team.width == gcd(plane, team.width):
         kernel = group_norm_rows(team)
-        return rows_grid(kernel, team, rows, x, *given, y, epsilon, *sizes, n)
+        return rows_grid(kernel, team, rows, x, *args, y, epsilon, *sizes, n)
     sums = Sums(x, (1, rows, n))
     centre, factor = Scratch(x.dtype, rows), Scratch(x.dtype, rows)
     into = (x, centre, factor, n, epsilon)
     width = gcd(plane, 16 // x.stored.itemsize)
-    args = (x, centre, factor, *given, y, *sizes, x.size)
+    args = (x, centre, factor, *args, y, *sizes, x.size)
     return [
         sums.launch,
         sums.finish(finisher(row_statistics, len(into)), *into),
@@ -141,11 +141,11 @@ def row_statistics(row, s1, s2, s3, s4, x, centre, factor, n, epsilon):
 @cache
 def channel_gradients(of_channel: Callable) -> Callable:
     def channel_gradients(
-        c, s1, s2, s3, s4, scale, var, g_mean, g_var, given, g_scale, g_bias, abc, channels, count,
+        c, s1, s2, s3, s4, scale, var, g_mean, g_var, has_g, g_scale, g_bias, abc, channels, count,
         epsilon,
     ):  # fmt: skip
         of_channel(
-            c, count, s4, s3, scale, var, g_mean, g_var, given, g_scale, g_bias, abc, channels,
+            c, count, s4, s3, scale, var, g_mean, g_var, has_g, g_scale, g_bias, abc, channels,
             epsilon,
         )  # fmt: skip
 
@@ -280,14 +280,20 @@ def tuple_of(width: int) -> Callable:
 @cache
 def group_norm_rows(team: Team):
     steps = steps_for(team)
-    place, fetch, put, there, total = steps.place, steps.fetch, steps.put, steps.there, steps.total
+    locate, fetch, put, in_row, total = (
+        steps.locate,
+        steps.fetch,
+        steps.put,
+        steps.in_row,
+        steps.total,
+    )
     width, vectors, threads = team.width, team.vectors, team.threads
     held = width * vectors
 
     def group_norm(
         x, scale, bias, scaled, moved, y, epsilon, groups, each, plane, n, rows
     ):  # fmt: skip
-        row, thread = place()
+        row, thread = locate()
         row_there = min(row, rows - 1)
         start = row_there * n
         values = cuda.local.array(held, real)
@@ -299,7 +305,7 @@ def group_norm_rows(team: Team):
         spread = 0.0
         for k in range(held):
             values[k] -= mean
-            spread += values[k] * values[k] if there(n, thread, k) else 0.0
+            spread += values[k] * values[k] if in_row(n, thread, k) else 0.0
         factor = 1.0 / math.sqrt(total(spread, 1) / real(n) + epsilon)
         first = row_there % groups * each
         for k in range(vectors):

@@ -51,12 +51,12 @@ def from_sums(
     operands = [a for a in (x, d, scale, bias, y) if a is not None]
     width = gcd(n, 16 // max(a.stored.itemsize for a in operands))
     kernel = every_element(combine, width, d is not None, scale is not None, bias is not None)
-    given = (x, d or x, scale or x, bias or x, coefficients, y, n, rows, x.size)
+    args = (x, d or x, scale or x, bias or x, coefficients, y, n, rows, x.size)
     grid = -(-x.size // (width * THREADS))
     return [
         sums.launch,
         sums.finish(finisher(finish, len(into)), *into),
-        Grid(kernel, *given, grid=grid, block=THREADS),
+        Grid(kernel, *args, grid=grid, block=THREADS),
     ]
 
 
@@ -145,13 +145,13 @@ def long_softmax(x: Arg, y: Arg, n: int, logarithm: bool) -> list[Grid]:
     width = gcd(n, 16 // x.stored.itemsize)
     span = max(PART, -(-n // (MOST_PARTS * PART)) * PART)
     parts = -(-n // span)
-    found = Scratch(x.dtype, 2 * rows * parts)
+    partials = Scratch(x.dtype, 2 * rows * parts)
     kind: Any = x.dtype.numpy.type
     lowest = np.finfo(kind).min
-    given = (n, parts, span)
-    first = Grid(part_sums(width, lowest), x, found, *given, grid=rows * parts, block=THREADS)
+    args = (n, parts, span)
+    first = Grid(part_sums(width, lowest), x, partials, *args, grid=rows * parts, block=THREADS)
     kernel = from_parts(width, lowest, logarithm)
-    return [first, Grid(kernel, x, y, found, *given, grid=rows * parts, block=THREADS)]
+    return [first, Grid(kernel, x, y, partials, *args, grid=rows * parts, block=THREADS)]
 
 
 _LARGEST, _TOTAL = reducers(fmax, THREADS)[0], reducers(plus, THREADS)[0]
@@ -164,7 +164,7 @@ def part_sums(width: int, lowest):
     """
     load, held = Intrinsic("load", width), width * AT_ONCE
 
-    def softmax_parts(x, found, n, parts, span):
+    def softmax_parts(x, partials, n, parts, span):
         row = np.int64(cuda.blockIdx.x) // parts
         start = (cuda.blockIdx.x - row * parts) * span
         end = min(start + span, n)
@@ -193,7 +193,7 @@ def part_sums(width: int, lowest):
         all = _LARGEST(top, 0)
         sum = _TOTAL(sum * exp(fmax(top, lowest) - fmax(all, lowest)), 1)
         if cuda.threadIdx.x == 0:
-            found[2 * cuda.blockIdx.x], found[2 * cuda.blockIdx.x + 1] = all, sum
+            partials[2 * cuda.blockIdx.x], partials[2 * cuda.blockIdx.x + 1] = all, sum
 
     return softmax_parts
 
@@ -202,16 +202,16 @@ def part_sums(width: int, lowest):
 def from_parts(width: int, lowest, logarithm: bool):
     load, store, gathered = Intrinsic("load", width), Intrinsic("store", width), GATHERED[width]
 
-    def softmax_of_parts(x, y, found, n, parts, span):
+    def softmax_of_parts(x, y, partials, n, parts, span):
         row = np.int64(cuda.blockIdx.x) // parts
         top = -1e999
         for p in range(cuda.threadIdx.x, parts, THREADS):
-            top = fmax(top, found[2 * (row * parts + p)])
+            top = fmax(top, partials[2 * (row * parts + p)])
         top = _LARGEST(top, 0)
         sum = 0.0
         for p in range(cuda.threadIdx.x, parts, THREADS):
-            own = fmax(found[2 * (row * parts + p)], lowest)
-            sum += found[2 * (row * parts + p) + 1] * exp(own - fmax(top, lowest))
+            own = fmax(partials[2 * (row * parts + p)], lowest)
+            sum += partials[2 * (row * parts + p) + 1] * exp(own - fmax(top, lowest))
         sum = _TOTAL(sum, 1)
         share = math.log(sum) if logarithm else 1.0 / sum
         start = (cuda.blockIdx.x - row * parts) * span

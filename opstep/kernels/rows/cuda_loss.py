@@ -44,8 +44,8 @@ class Partials:
         if self.count <= FEW:
             return [Grid(kernel, self.sums, self.count, *args, grid=1, block=THREADS)]
         fewer = Partials(-(-self.count // (THREADS * AT_ONCE)))
-        given = (self.sums, self.count, fewer.sums)
-        first = Grid(fold_partials, *given, grid=fewer.count, block=THREADS)
+        sums = (self.sums, self.count, fewer.sums)
+        first = Grid(fold_partials, *sums, grid=fewer.count, block=THREADS)
         return [first, *fewer.finish(kernel, *args)]
 
 
@@ -98,8 +98,8 @@ def pair_sum(
     vectors = x.size // width
     blocks = min(BLOCKS, -(-vectors // (THREADS * AT_ONCE)))
     partial = Partials(blocks)
-    given = (x, target, partial.sums, *numbers, vectors)
-    first = Grid(pair_sums(f, name, len(numbers), width), *given, grid=blocks, block=THREADS)
+    args = (x, target, partial.sums, *numbers, vectors)
+    first = Grid(pair_sums(f, name, len(numbers), width), *args, grid=blocks, block=THREADS)
     return [first, *partial.finish(write_share, y, divisor)]
 
 
@@ -109,7 +109,7 @@ def pair_sums(f: Callable, name: str, numbers: int, width: int) -> Callable:
 
     def fetch(x, target, first, vectors, values, targets):
         """How many elements there are."""
-        there = 0
+        valid = 0
         for k in range(AT_ONCE):
             v = first + k * THREADS
             if v < vectors:
@@ -117,8 +117,8 @@ def pair_sums(f: Callable, name: str, numbers: int, width: int) -> Callable:
                 for j in range(width):
                     values[k * width + j] = vector[j]
                     targets[k * width + j] = other[j]
-                there += width
-        return there
+                valid += width
+        return valid
 
     def plain(x, target, partial, vectors):
         values, targets = cuda.local.array(held, real), cuda.local.array(held, real)
@@ -126,9 +126,9 @@ def pair_sums(f: Callable, name: str, numbers: int, width: int) -> Callable:
         step = cuda.gridDim.x * THREADS * AT_ONCE
         first = np.int64(cuda.blockIdx.x) * THREADS * AT_ONCE + cuda.threadIdx.x
         while first < vectors:
-            there = fetch(x, target, first, vectors, values, targets)
+            valid = fetch(x, target, first, vectors, values, targets)
             for k in range(held):
-                if k < there:
+                if k < valid:
                     total += np.float64(f(values[k], targets[k]))
             first += step
         none = np.float64(0.0)
@@ -140,9 +140,9 @@ def pair_sums(f: Callable, name: str, numbers: int, width: int) -> Callable:
         step = cuda.gridDim.x * THREADS * AT_ONCE
         first = np.int64(cuda.blockIdx.x) * THREADS * AT_ONCE + cuda.threadIdx.x
         while first < vectors:
-            there = fetch(x, target, first, vectors, values, targets)
+            valid = fetch(x, target, first, vectors, values, targets)
             for k in range(held):
-                if k < there:
+                if k < valid:
                     total += np.float64(f(values[k], targets[k], p))
             first += step
         none = np.float64(0.0)
@@ -162,16 +162,16 @@ def label_loss(
 ) -> list[Grid]:  # fmt: skip
     """`scores`: x is not normalised."""
     before, n, inner = positions
-    given = (x, label, weight or x, weight is not None, ignored, reduction == "none", y)
+    args = (x, label, weight or x, weight is not None, ignored, reduction == "none", y)
     team = team_for(n, [x]) if scores and inner == 1 else None
     if team is not None:
         partial = Partials(team.grid(before))
-        first = rows_grid(cross_entropy_rows(team), team, before, *given, partial.sums, n)
+        first = rows_grid(cross_entropy_rows(team), team, before, *args, partial.sums, n)
     else:
         count = before * inner
         partial = Partials(-(-count // THREADS))
         kernel = label_columns(scores)
-        args = (*given, partial.sums, n, inner, count)
+        args = (*args, partial.sums, n, inner, count)
         first = Grid(kernel, *args, grid=partial.count, block=THREADS)
     if reduction == "none":
         return [first]
@@ -184,8 +184,8 @@ def inverse_mass(
     """(launches, where they leave 1 / the sum of the weights that count)."""
     mass = Scratch(f64, 1)
     partial = Partials(-(-label.size // (THREADS * AT_ONCE)))
-    given = (label, weight or x, weight is not None, ignored, n, label.size, partial.sums)
-    first = Grid(label_mass, *given, grid=partial.count, block=THREADS)
+    args = (label, weight or x, weight is not None, ignored, n, label.size, partial.sums)
+    first = Grid(label_mass, *args, grid=partial.count, block=THREADS)
     return [first, *partial.finish(write_inverse, mass)], mass
 
 
@@ -194,13 +194,13 @@ def cross_entropy_grad(
     gx: Arg, positions: Positions, factor_of: Callable,
 ) -> Grid:  # fmt: skip
     before, n, inner = positions
-    given = (x, label, gy, gy_step, weight or x, weight is not None, mass, ignored, gx)
+    args = (x, label, gy, gy_step, weight or x, weight is not None, mass, ignored, gx)
     team = team_for(n, [x, gx]) if inner == 1 else None
     if team is not None:
         kernel = cross_entropy_grad_rows(team, factor_of)
-        return rows_grid(kernel, team, before, *given, n)
+        return rows_grid(kernel, team, before, *args, n)
     count = before * inner
-    kernel, args = cross_entropy_grad_columns(factor_of), (*given, n, inner, count)
+    kernel, args = cross_entropy_grad_columns(factor_of), (*args, n, inner, count)
     return Grid(kernel, *args, grid=-(-count // THREADS), block=THREADS)
 
 
@@ -209,8 +209,8 @@ def nll_grad(
     gx: Arg, positions: Positions, factor_of: Callable,
 ) -> Grid:  # fmt: skip
     _, n, inner = positions
-    given = (label, gy, gy_step, weight, weighted, mass, ignored, gx, n, inner, gx.size)
-    return Grid(nll_grad_elements(factor_of), *given, grid=-(-gx.size // THREADS), block=THREADS)
+    args = (label, gy, gy_step, weight, weighted, mass, ignored, gx, n, inner, gx.size)
+    return Grid(nll_grad_elements(factor_of), *args, grid=-(-gx.size // THREADS), block=THREADS)
 
 
 @pinned("f64")
@@ -227,13 +227,13 @@ def loss_of(k, score, log_sum, weight, weighted, ignored, n):
 @cache
 def cross_entropy_rows(team: Team):
     steps = steps_for(team)
-    place, fetch, largest, total = steps.place, steps.fetch, steps.largest, steps.total
+    locate, fetch, largest, total = steps.locate, steps.fetch, steps.largest, steps.total
     exp = exp_for(team)
     held, teams, threads = team.width * team.vectors, team.teams, team.threads
     room = 2 * teams
 
     def cross_entropy(x, label, weight, weighted, ignored, each, y, partial, n, rows):
-        row, thread = place()
+        row, thread = locate()
         start = min(row, rows - 1) * n
         label_here = np.int64(label[min(row, rows - 1)])
         values = cuda.local.array(held, real)
@@ -330,7 +330,7 @@ def label_mass(label, weight, weighted, ignored, n, count, partial):
 @cache
 def cross_entropy_grad_rows(team: Team, factor_of: Callable):
     steps = steps_for(team)
-    place, fetch, put = steps.place, steps.fetch, steps.put
+    locate, fetch, put = steps.locate, steps.fetch, steps.put
     largest, total = steps.largest, steps.total
     width, threads = team.width, team.threads
     exp = exp_for(team)
@@ -339,7 +339,7 @@ def cross_entropy_grad_rows(team: Team, factor_of: Callable):
     def cross_entropy_grad(
         x, label, gy, gy_step, weight, weighted, mass, ignored, gx, n, rows
     ):  # fmt: skip
-        row, thread = place()
+        row, thread = locate()
         p = min(row, rows - 1)
         start = p * n
         values = cuda.local.array(held, real)

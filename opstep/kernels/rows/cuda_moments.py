@@ -60,19 +60,19 @@ class Sums:
         self.parts = parts
         self.sums = Scratch(f64, 4 * parts * channels)
         span = -(-work // parts)
-        given = (x, d or x, scale or x, pivots or x, self.sums, outer, channels)
+        args = (x, d or x, scale or x, pivots or x, self.sums, outer, channels)
         if across:
             kernel = column_sums(columns, d is not None, pivot)
-            self.launch = Grid(kernel, *given, parts, span, grid=groups * parts, block=THREADS)
+            self.launch = Grid(kernel, *args, parts, span, grid=groups * parts, block=THREADS)
         else:
             kernel = plane_sums(width, d is not None, scale is not None, pivot, outer == 1)
-            given = (*given, plane, parts, span)
-            self.launch = Grid(kernel, *given, grid=channels * parts, block=THREADS)
+            args = (*args, plane, parts, span)
+            self.launch = Grid(kernel, *args, grid=channels * parts, block=THREADS)
 
     def finish(self, kernel: Callable, *args) -> Grid:
         """A launch of a kernel made by `finisher`; it takes args behind the sums."""
-        given = (self.sums, self.parts, self.channels, *args)
-        return Grid(kernel, *given, grid=-(-self.channels // WARPS), block=THREADS)
+        args = (self.sums, self.parts, self.channels, *args)
+        return Grid(kernel, *args, grid=-(-self.channels // WARPS), block=THREADS)
 
 
 def fits_32_bits(x: Arg) -> bool:
@@ -139,10 +139,10 @@ def pivot_of(kind: str) -> Callable:
     def zero(x, pivots, at, channel):
         return 0.0
 
-    def given(x, pivots, at, channel):
+    def of_channel(x, pivots, at, channel):
         return real(pivots[channel])
 
-    return {FIRST: first, ZERO: zero, GIVEN: given}[kind]
+    return {FIRST: first, ZERO: zero, GIVEN: of_channel}[kind]
 
 
 @cache

@@ -64,11 +64,17 @@ def rms_norm_grad(
 @cache
 def layer_norm_kernel(team: Team, scaled: bool, moved: bool):
     steps = steps_for(team)
-    place, fetch, put, there, total = steps.place, steps.fetch, steps.put, steps.there, steps.total
+    locate, fetch, put, in_row, total = (
+        steps.locate,
+        steps.fetch,
+        steps.put,
+        steps.in_row,
+        steps.total,
+    )
     held = team.width * team.vectors
 
     def layer_norm(x, scale, bias, y, epsilon, n, rows):
-        row, thread = place()
+        row, thread = locate()
         start = min(row, rows - 1) * n
         values = cuda.local.array(held, real)
         params = cuda.local.array(held, real)
@@ -80,7 +86,7 @@ def layer_norm_kernel(team: Team, scaled: bool, moved: bool):
         spread = 0.0
         for k in range(held):
             values[k] -= mean
-            spread += values[k] * values[k] if there(n, thread, k) else 0.0
+            spread += values[k] * values[k] if in_row(n, thread, k) else 0.0
         factor = 1.0 / math.sqrt(total(spread, 1) / real(n) + epsilon)
         for k in range(held):
             values[k] *= factor
@@ -101,12 +107,12 @@ def layer_norm_kernel(team: Team, scaled: bool, moved: bool):
 @cache
 def layer_norm_grad_kernel(team: Team, scaled: bool):
     steps = steps_for(team)
-    place, fetch, put, there = steps.place, steps.fetch, steps.put, steps.there
+    locate, fetch, put, in_row = steps.locate, steps.fetch, steps.put, steps.in_row
     total, totals = steps.total, steps.totals
     held = team.width * team.vectors
 
     def layer_norm_grad(x, gy, scale, gx, epsilon, n, rows):
-        row, thread = place()
+        row, thread = locate()
         start = min(row, rows - 1) * n
         away = cuda.local.array(held, real)
         slopes = cuda.local.array(held, real)
@@ -125,7 +131,7 @@ def layer_norm_grad_kernel(team: Team, scaled: bool):
         dot = 0.0
         sum = 0.0
         for k in range(held):
-            away[k] = away[k] - centre if there(n, thread, k) else 0.0
+            away[k] = away[k] - centre if in_row(n, thread, k) else 0.0
             spread += away[k] * away[k]
             sum += slopes[k]
             dot += slopes[k] * away[k]
@@ -145,11 +151,11 @@ def layer_norm_grad_kernel(team: Team, scaled: bool):
 @cache
 def rms_norm_kernel(team: Team, scaled: bool):
     steps = steps_for(team)
-    place, fetch, put, total = steps.place, steps.fetch, steps.put, steps.total
+    locate, fetch, put, total = steps.locate, steps.fetch, steps.put, steps.total
     held = team.width * team.vectors
 
     def rms_norm(x, scale, y, epsilon, n, rows):
-        row, thread = place()
+        row, thread = locate()
         start = min(row, rows - 1) * n
         values = cuda.local.array(held, real)
         params = cuda.local.array(held, real)
@@ -173,11 +179,11 @@ def rms_norm_kernel(team: Team, scaled: bool):
 @cache
 def rms_norm_grad_kernel(team: Team, scaled: bool):
     steps = steps_for(team)
-    place, fetch, put, totals = steps.place, steps.fetch, steps.put, steps.totals
+    locate, fetch, put, totals = steps.locate, steps.fetch, steps.put, steps.totals
     held = team.width * team.vectors
 
     def rms_norm_grad(x, gy, scale, gx, epsilon, n, rows):
-        row, thread = place()
+        row, thread = locate()
         start = min(row, rows - 1) * n
         values = cuda.local.array(held, real)
         slopes = cuda.local.array(held, real)

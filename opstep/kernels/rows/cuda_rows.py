@@ -80,17 +80,17 @@ def rows_grid(kernel: Callable, team: Team, rows: int, *args) -> Grid:
 class Steps(NamedTuple):
     """What kernels of rows call.
 
-    ``place() -> (row, thread of the team)``; ``fetch(x, n, thread, values, missing)`` reads a row
+    ``locate() -> (row, thread of the team)``; ``fetch(x, n, thread, values, missing)`` reads a row
     that starts at x into a local array, `missing` where there is nothing; ``put(y, n, thread,
-    values)`` writes it; ``there(n, thread, k)`` tells whether element k of a thread exists.
+    values)`` writes it; ``in_row(n, thread, k)`` tells whether element k of a thread exists.
     ``largest(value, slot)``, ``total(value, slot)`` and ``totals(a, b, slot)`` are those of the
     team, in each of its threads; each call in a kernel has a slot of its own, `totals` has two.
     """
 
-    place: Callable
+    locate: Callable
     fetch: Callable
     put: Callable
-    there: Callable
+    in_row: Callable
     largest: Callable
     total: Callable
     totals: Callable
@@ -102,7 +102,7 @@ def steps_for(team: Team) -> Steps:
     load, store = Intrinsic("load", width), Intrinsic("store", width)
     gathered = GATHERED[width]
 
-    def place():
+    def locate():
         thread = cuda.threadIdx.x
         return cuda.blockIdx.x * teams + thread // threads, np.int64(thread % threads)
 
@@ -123,11 +123,11 @@ def steps_for(team: Team) -> Steps:
             if full or i < n:
                 store(y, i, gathered(values, k * width))
 
-    def there(n, thread, k):
+    def in_row(n, thread, k):
         return full or (k // width * threads + thread) * width < n
 
     largest, _ = reducers(fmax, threads)
-    return Steps(place, fetch, put, there, largest, *reducers(plus, threads))
+    return Steps(locate, fetch, put, in_row, largest, *reducers(plus, threads))
 
 
 def quick_exp(x):

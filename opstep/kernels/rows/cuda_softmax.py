@@ -24,13 +24,13 @@ def along_rows(maker, args: tuple[Arg, ...], n: int) -> Grid | None:
 @cache
 def softmax(team: Team):
     steps = steps_for(team)
-    place, fetch, put = steps.place, steps.fetch, steps.put
+    locate, fetch, put = steps.locate, steps.fetch, steps.put
     largest, total = steps.largest, steps.total
     exp = exp_for(team)
     held = team.width * team.vectors
 
     def softmax(x, y, n, rows):
-        row, thread = place()
+        row, thread = locate()
         start = min(row, rows - 1) * n
         values = cuda.local.array(held, real)
         fetch(offset(x, start), n, thread, values, -1e999)
@@ -54,13 +54,13 @@ def softmax(team: Team):
 @cache
 def log_softmax(team: Team):
     steps = steps_for(team)
-    place, fetch, put = steps.place, steps.fetch, steps.put
+    locate, fetch, put = steps.locate, steps.fetch, steps.put
     largest, total = steps.largest, steps.total
     exp = exp_for(team)
     held = team.width * team.vectors
 
     def log_softmax(x, y, n, rows):
-        row, thread = place()
+        row, thread = locate()
         start = min(row, rows - 1) * n
         values = cuda.local.array(held, real)
         fetch(offset(x, start), n, thread, values, -1e999)
@@ -84,11 +84,11 @@ def log_softmax(team: Team):
 @cache
 def softmax_grad(team: Team):
     steps = steps_for(team)
-    place, fetch, put, total = steps.place, steps.fetch, steps.put, steps.total
+    locate, fetch, put, total = steps.locate, steps.fetch, steps.put, steps.total
     held = team.width * team.vectors
 
     def softmax_grad(y, gy, gx, n, rows):
-        row, thread = place()
+        row, thread = locate()
         start = min(row, rows - 1) * n
         shares = cuda.local.array(held, real)
         values = cuda.local.array(held, real)
@@ -109,12 +109,12 @@ def softmax_grad(team: Team):
 @cache
 def log_softmax_grad(team: Team):
     steps = steps_for(team)
-    place, fetch, put, total = steps.place, steps.fetch, steps.put, steps.total
+    locate, fetch, put, total = steps.locate, steps.fetch, steps.put, steps.total
     exp = exp_for(team)
     held = team.width * team.vectors
 
     def log_softmax_grad(y, gy, gx, n, rows):
-        row, thread = place()
+        row, thread = locate()
         start = min(row, rows - 1) * n
         logs = cuda.local.array(held, real)
         values = cuda.local.array(held, real)

@@ -52,10 +52,10 @@ class cdist(Op):
         strides = [broadcast_strides(t.shape[:-2], len(shape)) for t in (a, b)]
         rows, others, n = a.shape[-2], b.shape[-2], a.shape[-1]
         kind = p if p in (0.0, 1.0, 2.0, math.inf) else -1.0
-        given = (a, b, y, shape, *map(tuple, strides), len(shape), rows, others, n, p)
+        args = (a, b, y, shape, *map(tuple, strides), len(shape), rows, others, n, p)
         grain = max(1, 8192 // max(1, others * n))
         units = y.size // others if others else 0
-        return Launch(distances(kind), *given, units=units, grain=grain)
+        return Launch(distances(kind), *args, units=units, grain=grain)
 
     def flops(a, b, *, p):
         size = 3 * b.shape[-2]

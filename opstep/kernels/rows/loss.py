@@ -72,10 +72,10 @@ class PairLoss(Op):
         blocks = -(-x.size // UNIT)
         partial = Scratch(f64, max(blocks, 1))
         kernel = summed_losses(cls.scalar, cls.name, len(numbers))
-        given = (x, target, partial, *(numbers or (0.0,)), x.size)
+        args = (x, target, partial, *(numbers or (0.0,)), x.size)
         grain = max(1, 32768 // UNIT)
         return [
-            Launch(kernel, *given, units=blocks, grain=grain),
+            Launch(kernel, *args, units=blocks, grain=grain),
             Launch(share_of_total, partial, y, blocks, count, units=1),
         ]
 

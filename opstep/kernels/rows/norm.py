@@ -71,12 +71,12 @@ class layer_norm(RowNorm):
 
     def cuda(x, scale, bias, y, *, shape, epsilon):
         n = prod(shape)
-        given = (x, scale, bias, y)
+        args = (x, scale, bias, y)
         if x.size == 0:
             return []
         if not fits_32_bits(x):
-            return layer_norm.cpu(*given, shape=shape, epsilon=epsilon)
-        return gpu.layer_norm(*given, n, epsilon)
+            return layer_norm.cpu(*args, shape=shape, epsilon=epsilon)
+        return gpu.layer_norm(*args, n, epsilon)
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         x, scale, bias = operands
@@ -112,17 +112,17 @@ class layer_norm_grad(RowNorm):
 
     def cpu(x, gy, scale, gx, *, shape, epsilon):
         n = prod(shape)
-        given = (x, gy, scale or gy, scale is not None, gx, n, epsilon)
-        return Launch(layer_norm_grad_rows, *given, units=row_count(x, n), grain=row_grain(n))
+        args = (x, gy, scale or gy, scale is not None, gx, n, epsilon)
+        return Launch(layer_norm_grad_rows, *args, units=row_count(x, n), grain=row_grain(n))
 
     def cuda(x, gy, scale, gx, *, shape, epsilon):
         n = prod(shape)
-        given = (x, gy, scale, gx)
+        args = (x, gy, scale, gx)
         if x.size == 0:
             return []
         if not fits_32_bits(x):
-            return layer_norm_grad.cpu(*given, shape=shape, epsilon=epsilon)
-        return gpu.layer_norm_grad(*given, n, epsilon)
+            return layer_norm_grad.cpu(*args, shape=shape, epsilon=epsilon)
+        return gpu.layer_norm_grad(*args, n, epsilon)
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         def formula(x, gy, scale):
@@ -159,12 +159,12 @@ class rms_norm(RowNorm):
 
     def cuda(x, scale, y, *, shape, epsilon):
         n = prod(shape)
-        given = (x, scale, y)
+        args = (x, scale, y)
         if x.size == 0:
             return []
         if not fits_32_bits(x):
-            return rms_norm.cpu(*given, shape=shape, epsilon=epsilon)
-        return gpu.rms_norm(*given, n, epsilon)
+            return rms_norm.cpu(*args, shape=shape, epsilon=epsilon)
+        return gpu.rms_norm(*args, n, epsilon)
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         x, scale = operands
@@ -197,17 +197,17 @@ class rms_norm_grad(RowNorm):
 
     def cpu(x, gy, scale, gx, *, shape, epsilon):
         n = prod(shape)
-        given = (x, gy, scale or gy, scale is not None, gx, n, epsilon)
-        return Launch(rms_norm_grad_rows, *given, units=row_count(x, n), grain=row_grain(n))
+        args = (x, gy, scale or gy, scale is not None, gx, n, epsilon)
+        return Launch(rms_norm_grad_rows, *args, units=row_count(x, n), grain=row_grain(n))
 
     def cuda(x, gy, scale, gx, *, shape, epsilon):
         n = prod(shape)
-        given = (x, gy, scale, gx)
+        args = (x, gy, scale, gx)
         if x.size == 0:
             return []
         if not fits_32_bits(x):
-            return rms_norm_grad.cpu(*given, shape=shape, epsilon=epsilon)
-        return gpu.rms_norm_grad(*given, n, epsilon)
+            return rms_norm_grad.cpu(*args, shape=shape, epsilon=epsilon)
+        return gpu.rms_norm_grad(*args, n, epsilon)
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         def formula(x, gy, scale):
@@ -261,13 +261,11 @@ class group_norm(Op):
 
     def cpu(x, scale, bias, y, *, groups, epsilon):
         _, channels, plane = around(x.shape, 1)
-        given = (x, scale or x, scale is not None, bias or x, bias is not None, y)
+        args = (x, scale or x, scale is not None, bias or x, bias is not None, y)
         each = channels // groups
         rows = x.shape[0] * groups if x.size else 0
         grain = row_grain(each * plane)
-        return Launch(
-            group_norm_rows, *given, groups, each, plane, epsilon, units=rows, grain=grain
-        )
+        return Launch(group_norm_rows, *args, groups, each, plane, epsilon, units=rows, grain=grain)
 
     def cuda(x, scale, bias, y, *, groups, epsilon):
         if x.size == 0 or not fits_32_bits(x):

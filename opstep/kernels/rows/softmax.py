@@ -149,24 +149,24 @@ class log_softmax_grad(AlongAxis):
 
 def _launch(rows, columns, args: tuple[Arg, ...], axis: int) -> Launch:
     """`rows` where the axis is the last in memory, else `columns`, whose units are columns."""
-    before, n, behind = around(args[0].shape, axis_of(axis, args[0].rank))
-    if behind == 1:
+    before, n, after = around(args[0].shape, axis_of(axis, args[0].rank))
+    if after == 1:
         grain = max(1, 8192 // max(n, 1))
         return Launch(rows, *args, n, units=before if n else 0, grain=grain)
     tiles = [Scratch(t, COLUMNS, per_lane=True) for t in (args[0].dtype, f64)]
-    units = before * behind if n else 0
+    units = before * after if n else 0
     return Launch(
-        columns, *args, n, behind, *tiles, units=units, grain=max(COLUMNS, 8192 // max(n, 1))
+        columns, *args, n, after, *tiles, units=units, grain=max(COLUMNS, 8192 // max(n, 1))
     )
 
 
 def _on_gpu(name: str, args: tuple[Arg, ...], axis: int) -> Grid | list[Grid]:
-    _, n, behind = around(args[0].shape, axis_of(axis, args[0].rank))
+    _, n, after = around(args[0].shape, axis_of(axis, args[0].rank))
     if args[0].size == 0:
         return []
-    if behind > 1:
+    if after > 1:
         return cuda_long_rows.along_columns(
-            getattr(cuda_long_rows, f"{name}_columns"), args, n, behind
+            getattr(cuda_long_rows, f"{name}_columns"), args, n, after
         )
     grid = gpu.along_rows(getattr(gpu, name), args, n)
     if grid is not None:

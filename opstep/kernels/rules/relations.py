@@ -20,9 +20,9 @@ def elementwise(site: Site) -> Regions:
     return [None if a is None else aligned(site.index, a.shape) for a in site.operands]
 
 
-def aligned(place: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
-    """The element of an operand of that shape that meets `place` of the result."""
-    tail = place[len(place) - len(shape) :] if shape else ()
+def aligned(index: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    """The element of an operand of that shape that meets `index` of the result."""
+    tail = index[len(index) - len(shape) :] if shape else ()
     return tuple(_one(p if n > 1 else 0) for p, n in zip(tail, shape, strict=True))
 
 
@@ -86,16 +86,16 @@ def whole_channel(site: Site) -> Regions:
 def row_by_column(site: Site) -> Regions:
     """A matrix product."""
     a, b = site.operands
-    place = list(site.index)
-    column = _one(place.pop()) if b.ndim > 1 else None
-    row = _one(place.pop()) if a.ndim > 1 else None
+    index = list(site.index)
+    column = _one(index.pop()) if b.ndim > 1 else None
+    row = _one(index.pop()) if a.ndim > 1 else None
     left = (row, slice(None)) if row else (slice(None),)
     right = (slice(None), column) if column else (slice(None),)
     if site.attrs["transpose_a"]:
         left = left[::-1]
     if site.attrs["transpose_b"]:
         right = right[::-1]
-    return [(*aligned(place, a.shape[:-2]), *left), (*aligned(place, b.shape[:-2]), *right)]
+    return [(*aligned(index, a.shape[:-2]), *left), (*aligned(index, b.shape[:-2]), *right)]
 
 
 def linear(site: Site) -> Regions:

@@ -68,9 +68,9 @@ class quantiles(Detail):
         made = []
         for shift in range(top, -1, -BITS):
             count = digit_counter(x.dtype, shift == top)
-            given = (enabled, state, marks, tables, x.size, -(-x.size // parts), shift)
+            args = (enabled, state, marks, tables, x.size, -(-x.size // parts), shift)
             choice = (enabled, state, marks, tables, words, PERCENTS, parts, shift, shift == top)
-            made.append(Launch(count, as_sort_keys(x), *given, units=parts, grain=1))
+            made.append(Launch(count, as_sort_keys(x), *args, units=parts, grain=1))
             made.append(Launch(chooser(x.dtype), *choice, units=1))
         return made
 

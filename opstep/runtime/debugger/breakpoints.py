@@ -55,7 +55,7 @@ class Breakpoint:
     condition: Expression | None = None
     hit_test: Callable[[int], bool] | None = None
     parts: list[str | Expression] | None = None  # of the log message
-    invalid: bool = False  # its condition, hits or message say nothing
+    invalid: ExpressionError | None = None  # of its condition, hits or message
     text: str | None = None  # of the file when it was set, whose lines it speaks of
     count: int = 0
 
@@ -221,8 +221,7 @@ class Breakpoints:
             new.hit_test = _hit_test(request.hits) if request.hits else None
             new.parts = _parts(request.log) if request.log else None
         except ExpressionError as error:
-            new.verified, new.message = False, str(error)
-            new.invalid = True
+            new.verified, new.message, new.invalid = False, str(error), error
         return new
 
     def _resolve(self) -> None:

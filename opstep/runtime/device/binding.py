@@ -360,7 +360,7 @@ class _Coder:
         self.latest = number, stream
         bound = self.binding.launch(step)
         if self.binding.flags and bound:
-            bound = [*bound, *self.binding.flags.launches(self.binding, number)]
+            bound = [*bound, *self.binding.flags.launches(number, self.binding.address_of)]
         if self.tape:
             bound = self.tape.around(number, step, stream, bound)
         if not self.captures:

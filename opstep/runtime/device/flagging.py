@@ -9,8 +9,9 @@ between.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,9 +21,6 @@ from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.types import DType, TensorType, f64
 from opstep.runtime.plan.internal import FLAGS, flag
 from opstep.runtime.plan.plan import Plan, Run, Step
-
-if TYPE_CHECKING:
-    from opstep.runtime.device.binding import Binding
 
 INFINITY = {"f64": 0x7FF0000000000000, "f32": 0x7F800000, "f16": 0x7C00, "bf16": 0x7F80}
 
@@ -49,13 +47,13 @@ class PlanFlags:
             self.places.setdefault(step, []).append((value, row))
         self.words: np.ndarray = device.words(2 * max(len(self.watched), 1)).reshape(-1, 2)
 
-    def launches(self, binding: Binding, step: int) -> list[Own]:
-        """What looks at the results of a step, bound."""
+    def launches(self, step: int, address_of: Callable[[int], Any]) -> list[Own]:
+        """What looks at the results of a step, which stand where `address_of` says, bound."""
         bound: list[Own] = []
         for value, row in self.places.get(step, ()):
             launches, _ = self.device.prepare(*step_for(self.plan.values[value].type))
             target: Any = self.words.ctypes.data + row * FLAGS.nbytes
-            bound += self.device.bind(launches, [binding.address_of(value).address, target], 0)
+            bound += self.device.bind(launches, [address_of(value).address, target], 0)
         return bound
 
 

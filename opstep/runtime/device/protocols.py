@@ -264,13 +264,13 @@ class Device(Protocol):
 
 
 class Recorder(Protocol):
-    """Takes down one run. `take` is called from the threads of streams, the rest from the run's.
+    """Records one run. `add_record` is called from the threads of streams, the rest from the run's.
 
-    Records come before the `end_step` of their step, unless `late` lets them come behind it.
+    Records come before the `end_step` of their step, unless `may_defer` lets them come after it.
     """
 
-    def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
-        """(step, value) of the tensors whose statistics are wanted, when the plan is bound."""
+    def values_to_record(self, plan: Plan) -> Sequence[tuple[int, int]]:
+        """(step, value) of the tensors whose statistics are recorded, when the plan is bound."""
         ...
 
     def details(self, t: TensorType) -> Sequence[tuple[Step, Types]]:
@@ -288,20 +288,20 @@ class Recorder(Protocol):
         """A number for an activation, different from all others of the recording."""
         ...
 
-    def take(self, record: StreamRecord | HostRecord) -> None:
+    def add_record(self, record: StreamRecord | HostRecord) -> None:
         """What a stream or the host did in an activation."""
         ...
 
-    def late(self, tell: Callable[[], None]) -> bool:
+    def may_defer(self, flush: Callable[[], None]) -> bool:
         """Before each `end_step` that would have to wait for its records: True lets them come
-        later. `tell()` hands them over at once.
+        later. `flush()` hands them over at once.
         """
         return False
 
     def caught_up(self, step: int) -> None:
         """The records of all steps up to this one were taken."""
 
-    def lost(self, count: int) -> None:
+    def times_missing(self, count: int) -> None:
         """Nobody knows the times of so many ops, whose records say 1 ns."""
 
     def end_step(self, outputs: Outputs, failed: bool = False) -> None:

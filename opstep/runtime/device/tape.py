@@ -33,7 +33,7 @@ class Tape(ABC):
         self.activation: Activation | None = None
         plan = binding.plan
         self.recorded: dict[int, list[int]] = {}  # step -> values whose statistics are taken
-        for step, value in recorder.wanted(plan):
+        for step, value in recorder.values_to_record(plan):
             self.recorded.setdefault(step, []).append(value)
         streams = range(max(plan.streams, 1))
         self.layout = Layout(plan, [[] for _ in streams], [[] for _ in streams])

@@ -43,6 +43,10 @@ class Expression:
         # what may divide by 0 or overflow; NumPy is not to warn of it
         self._may_warn = any(not isinstance(t, _NEVER_WARNS) and parts(t) for t in found)
 
+    def column_of(self, name: str) -> int:
+        """Where one of its names stands first."""
+        return next(t.at for t in _walk(self.tree) if isinstance(t, Name) and t.text == name)
+
     def evaluate(self, scope: Scope, limits: Limits = LIMITS) -> Any:
         """Its `Value` in a scope. Raises `ExpressionError`."""
         value = self._evaluated(scope, limits, self._run)

@@ -92,7 +92,7 @@ def describe(link: Link) -> str:
     head = f"{link.kind}: {link.value}, the result of {link.op}"
     lines = [f"{head}: {amount} are NaN or infinite", f"  {link.where.text}"]
     for rule, count in verdict.rules:
-        lines.append(f"  {rule}: {count:,} of the elements looked at")
+        lines.append(f"  {rule}: {count:,} of the examined elements")
     for element in verdict.elements[:ELEMENTS]:
         blamed = ", ".join(
             f"{operand_name(link, b.operand)}{list(b.place)} = {b.value:g}" for b in element.blamed

@@ -106,8 +106,9 @@ def _expression(text: str) -> Expression:
         raise _wrong(error) from None
     for name in expression.names:
         if name not in (*FIGURES, "value"):
-            hint = did_you_mean(name, FIGURES) or _HINT
-            raise InputError(f"{text}: {name} is no figure of a tensor", hint=hint)
+            at, hint = expression.column_of(name), did_you_mean(name, FIGURES)
+            wrong = ExpressionError(f"{name} is no figure of a tensor", at, hint)
+            raise _wrong(wrong.of(text))
     return expression
 
 

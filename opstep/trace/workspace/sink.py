@@ -362,8 +362,8 @@ def _command() -> str:
 
 
 def _run_row(run: Run) -> dict[str, Any]:
-    from opstep import __version__
     from opstep.runtime.ir.printer import print_module
+    from opstep.version import __version__
 
     info = run.info
     module = info.program.module

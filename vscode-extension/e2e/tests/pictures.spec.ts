@@ -126,7 +126,8 @@ test("graph", async ({ closed: workbench, server }) => {
 
 test("timeline", async ({ closed: workbench, server, folder }) => {
   await example(workbench, "branches.opg");
-  const run = ["run", folder.at("branches.opg"), "--input", "random", "--symbol", "N=256"];
+  const run = ["run", folder.at("branches.opg"), "--input", "random", "--symbol", "N=65536"];
+  opstep(...run); // compiles the kernels, which would be all that the timeline shows
   opstep(...run, "--streams", "2", "--steps", "3", "--trace", folder.at("run.pftrace"));
   await workbench.open(server.url);
   await workbench.openFile("branches.opg");

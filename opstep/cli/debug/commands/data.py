@@ -7,7 +7,7 @@ import re
 from opstep.cli.debug.commands.breaking import remove_displays
 from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
-from opstep.cli.debug.values import FORMATS, format_of, named_line, print_value, type_of
+from opstep.cli.debug.values import FORMATS, format_of, named_line, type_of
 
 _ASSIGNED = re.compile(r"(?<![=<>!])=(?!=)")
 
@@ -22,7 +22,7 @@ def print_(session: Session, text: str) -> None:
     form, expression = format_of(text)
     if not expression:
         raise Refused("an expression is missing", "print mean(x)")
-    print_value(session, expression, form, f"{expression} = ")
+    session.print_value(expression, form, f"{expression} = ")
 
 
 @command("whatis", "ptype", usage="whatis EXPR", section="data", completes="expression")
@@ -78,7 +78,7 @@ def set_(session: Session, text: str) -> None:
     frame = session.select(number)
     node = frame.lookup(name)
     if node is not None:
-        session.say(named_line(session, frame, name, node))
+        session.say(named_line(session.paint, frame, name, node))
 
 
 def formats() -> str:

@@ -60,7 +60,7 @@ def show_values(session: Session, nodes: dict, pattern: str, none: str) -> None:
     frame = session.text_frame()
     chosen = {n: v for n, v in nodes.items() if not pattern or fnmatchcase(n, pattern)}
     for name, node in chosen.items():
-        session.say(named_line(session, frame, name, node))
+        session.say(named_line(session.paint, frame, name, node))
     if not chosen:
         session.say(none)
 
@@ -109,7 +109,7 @@ def op(session: Session, text: str) -> None:
         for each in found:
             node = frame.lookup(each)
             if node is not None:
-                session.say(f"  {what} {named_line(session, frame, each, node)}")
+                session.say(f"  {what} {named_line(session.paint, frame, each, node)}")
     for line in kernels(session, frame):
         session.say(f"  {line}")
 

@@ -35,7 +35,7 @@ class Noticing(Pointer):
         self.notice = notice
 
     def __setitem__(self, index: int, value: Any) -> None:
-        if self._place(index) == self.watched:
+        if self._index(index) == self.watched:
             self.notice()
         super().__setitem__(index, value)
 

@@ -161,7 +161,11 @@ class CpuTape(Tape):
 
     def finish(self) -> None:
         """The figures are copied when they stand."""
-        activation, with_stats, deliver = self.activation, self._with_stats, self.recorder.take
+        activation, with_stats, deliver = (
+            self.activation,
+            self._with_stats,
+            self.recorder.add_record,
+        )
         assert activation is not None
         for stream, track in enumerate(self._tracks):
             if track.used:

@@ -33,7 +33,7 @@ from opstep.runtime.plan.plan import Step
 
 if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
-    from opstep.runtime.device.cuda.recording.takes import Takes
+    from opstep.runtime.device.cuda.recording.pending import PendingRecords
     from opstep.runtime.device.cuda.recording.tape import CudaTape
 
 WORTH_CAPTURING = 3  # pieces of work; fewer are issued as fast as a graph is launched
@@ -82,7 +82,7 @@ class CudaDevice(Device):
         self._searching = threading.Lock()  # several runs may look for such elements at once
         self._flag = self.staging.pinned(1)  # kernels write it where the host reads it
         self._chooser = self._choosing(Kernels("numba"))
-        self._choices = {self._chooser.wanted: self}
+        self._choices = {self._chooser.policy: self}
 
     # --- memory ---
 
@@ -195,20 +195,20 @@ class CudaDevice(Device):
             self._prepared[key] = [self.load(p) for p in launches], size
         return self._prepared[key]
 
-    def with_kernels(self, wanted: Kernels) -> CudaDevice:
+    def with_kernels(self, policy: Kernels) -> CudaDevice:
         """This device where it chooses otherwise between an op's kernels. Memory and machine code
         are shared.
         """
-        if wanted not in self._choices:
-            made = self._choices[wanted] = copy(self)
+        if policy not in self._choices:
+            made = self._choices[policy] = copy(self)
             made._prepared = {}
-            made._chooser = made._choosing(wanted)
-        return self._choices[wanted]
+            made._chooser = made._choosing(policy)
+        return self._choices[policy]
 
-    def _choosing(self, wanted: Kernels) -> Chooser:
+    def _choosing(self, policy: Kernels) -> Chooser:
         from opstep.runtime.device.cuda.choice.trial import times_of
 
-        return Chooser(wanted, self._table, lambda *tried: times_of(self, *tried))
+        return Chooser(policy, self._table, lambda *tried: times_of(self, *tried))
 
     def _table(self) -> TuningTable:
         """Times of ops on GPUs like this one."""
@@ -284,27 +284,27 @@ class CudaDevice(Device):
 
     def recording_note(self) -> str:
         """What is to be known of how runs are recorded here."""
-        return takes_of(self).meter.note
+        return pending_records_of(self).meter.note
 
     def tape(self, binding: Binding, recorder: Recorder) -> CudaTape:
         """Records a binding."""
         from opstep.runtime.device.cuda.recording.tape import CudaTape
 
-        return CudaTape(self, binding, recorder, takes_of(self))
+        return CudaTape(self, binding, recorder, pending_records_of(self))
 
     def recorded_step(self, recorder: Recorder, now: bool = False) -> None:
         """A step of a recorded run has ended, and its streams are idle. `now`: its records are
         handed over at once.
         """
-        takes_of(self).step_done(recorder, now)
+        pending_records_of(self).step_done(recorder, now)
 
     def meanwhile(self, recorder: Recorder) -> None:
         """A recorded run is under way on the GPU: time to look at what came before."""
-        takes_of(self).meanwhile(recorder)
+        pending_records_of(self).meanwhile(recorder)
 
     def unrecord(self, recorder: Recorder) -> None:
         """The recorder's run is over, or lies idle."""
-        takes_of(self).end(recorder)
+        pending_records_of(self).end(recorder)
 
 
 def _is_long(code: Sequence[Any]) -> bool:
@@ -316,19 +316,19 @@ def _launches(work: Any) -> int:
     return len(getattr(work, "bound", ()))
 
 
-_takes: dict[int, Takes] = {}
-_taking = threading.Lock()
+_pending: dict[int, PendingRecords] = {}
+_pending_lock = threading.Lock()
 
 
-def takes_of(on: CudaDevice) -> Takes:
+def pending_records_of(on: CudaDevice) -> PendingRecords:
     """What is recorded on a GPU, whichever kernels are chosen."""
     from opstep.runtime.device.cuda.recording.meters import meter_for
-    from opstep.runtime.device.cuda.recording.takes import Slots, Takes
+    from opstep.runtime.device.cuda.recording.pending import PendingRecords, Slots
 
-    with _taking:
-        if on.gpu.ordinal not in _takes:
-            _takes[on.gpu.ordinal] = Takes(meter_for(on.gpu), Slots(on.staging.pinned))
-        return _takes[on.gpu.ordinal]
+    with _pending_lock:
+        if on.gpu.ordinal not in _pending:
+            _pending[on.gpu.ordinal] = PendingRecords(meter_for(on.gpu), Slots(on.staging.pinned))
+        return _pending[on.gpu.ordinal]
 
 
 @cache

@@ -66,13 +66,13 @@ class Lowering:
         """What the op may launch of our own kernels, by name; first what it does by itself."""
         op = self.step.op
         cuda = internal.CUDA.get(op.name) or op.cuda or op.cpu
-        given = cuda(*self.args(), **self.step.attrs)
-        return given.launches if isinstance(given, Variants) else {"": given}
+        result = cuda(*self.args(), **self.step.attrs)
+        return result.launches if isinstance(result, Variants) else {"": result}
 
-    def lowered(self, given: Any) -> tuple[list[Prepared | PreparedCall], int]:
+    def lowered(self, launches: Any) -> tuple[list[Prepared | PreparedCall], int]:
         """Launches that an op asks for, and the bytes of working memory that they share."""
         self.size, self.places = 0, {}
-        launches = [given] if isinstance(given, (Grid, Launch, Call)) else list(given)
+        launches = [launches] if isinstance(launches, (Grid, Launch, Call)) else list(launches)
         launches = [_for_cuda(launch) for launch in launches]
         return [self._lower(launch) for launch in launches if _has_work(launch)], self.size
 
@@ -81,20 +81,20 @@ class Lowering:
         step = self.step
         count = len(step.operand_types)
         args: list[Arg | None] = [
-            self._arg(k, stored, seen)
-            for k, (stored, seen) in enumerate(
+            self._arg(k, stored, computed)
+            for k, (stored, computed) in enumerate(
                 zip(self.types[:count], step.operand_types, strict=True)
             )
         ]
-        there = [t for t in self.types[count:] if t is not None]  # results are never absent
-        return args + [self._arg(count + k, t, t) for k, t in enumerate(there)]
+        results = [t for t in self.types[count:] if t is not None]  # results are never absent
+        return args + [self._arg(count + k, t, t) for k, t in enumerate(results)]
 
-    def _arg(self, slot: int, stored: TensorType | None, seen: TensorType | None) -> Arg | None:
-        if stored is None or seen is None:
+    def _arg(self, slot: int, stored: TensorType | None, computed: TensorType | None) -> Arg | None:
+        if stored is None or computed is None:
             return None
-        if seen.dtype.is_half and not self.step.op.moves:
-            seen = seen.with_dtype(f32)
-        return Arg(stored.with_dtype(seen.dtype), slot, stored.dtype)
+        if computed.dtype.is_half and not self.step.op.moves:
+            computed = computed.with_dtype(f32)
+        return Arg(stored.with_dtype(computed.dtype), slot, stored.dtype)
 
     def _lower(self, launch: Grid | Launch | Call) -> Prepared | PreparedCall:
         if isinstance(launch, Call):
@@ -115,16 +115,16 @@ class Lowering:
                     f"*{a.dtype.name}" if plain else f"*{a.stored.name}:{a.dtype.name}"
                 )
             elif isinstance(a, Scratch):
-                workspace.append((k, self._place(a, lanes)))
+                workspace.append((k, self._workspace_offset(a, lanes)))
                 signature.append(f"*{a.dtype.name}")
             elif isinstance(a, tuple):
-                tuples.append((k, tuple(map(_whole, a)) or (0,)))
+                tuples.append((k, tuple(map(_int64, a)) or (0,)))
                 signature.append("*i64")
             elif isinstance(a, float):
                 value = _float_bits(a, dtype)
                 signature.append("f")
             else:
-                value = _whole(a)
+                value = _int64(a)
                 signature.append("i")
             words.append(value)
         parts = (tuple(slots), tuple(workspace), tuple(tuples))
@@ -134,9 +134,9 @@ class Lowering:
             sizes = (launch.grid, launch.block, launch.shared)
             return Prepared(kernel, tuple(words), *parts, *sizes)
         per_lane = any(isinstance(a, Scratch) and a.per_lane for a in launch.args)
-        threads = lanes if per_lane or _takes_lane(launch.kernel) else launch.units
+        threads = lanes if per_lane or _has_lane(launch.kernel) else launch.units
         grid = min(-(-threads // THREADS), 0x7FFFFFFF)
-        if per_lane or _takes_lane(launch.kernel):
+        if per_lane or _has_lane(launch.kernel):
             block, grid = (min(THREADS, lanes), 1, 1), max(1, lanes // THREADS)
         else:
             block = (THREADS, 1, 1)
@@ -144,10 +144,10 @@ class Lowering:
         return Prepared(kernel, (*words, launch.units), *parts, (grid, 1, 1), block, 0)
 
     def _lower_call(self, call: Call) -> PreparedCall:
-        place = self._place(Scratch(u8, call.routine.workspace), 1)
-        return PreparedCall(call.routine, tuple(a.slot for a in call.args), place)
+        offset = self._workspace_offset(Scratch(u8, call.routine.workspace), 1)
+        return PreparedCall(call.routine, tuple(a.slot for a in call.args), offset)
 
-    def _place(self, scratch: Scratch, lanes: int) -> int:
+    def _workspace_offset(self, scratch: Scratch, lanes: int) -> int:
         """The scratch's offset in the workspace."""
         if id(scratch) not in self.places:
             self.places[id(scratch)] = self.size
@@ -170,12 +170,12 @@ def _has_work(launch: Grid | Launch | Call) -> bool:
     return launch.units > 0 if isinstance(launch, Launch) else prod(launch.grid) > 0
 
 
-def _takes_lane(function) -> bool:
+def _has_lane(function) -> bool:
     code = function.__code__
     return code.co_varnames[code.co_argcount - 1] == "lane"
 
 
-def _whole(number) -> int:
+def _int64(number) -> int:
     number = int(number)
     if not -(1 << 63) <= number < 1 << 63:
         raise Mismatch("a size or an attribute does not fit 64 bits")

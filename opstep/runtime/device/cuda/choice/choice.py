@@ -64,11 +64,11 @@ class Chooser:
 
     def __init__(
         self,
-        wanted: Kernels,
+        policy: Kernels,
         table: Callable[[], TuningTable],
         tune: Callable[[Step, Types, list[Candidate]], Times],
     ):
-        self.wanted = wanted
+        self.policy = policy
         self._table = table
         self._tune = tune
 
@@ -76,7 +76,7 @@ class Chooser:
         """The launches of a step (operands as they are stored, then results)."""
         lowering = Lowering(step, types)
         variants = lowering.variants()
-        if len(variants) == 1 and (step.op.vendor is None or self.wanted == (OURS, False)):
+        if len(variants) == 1 and (step.op.vendor is None or self.policy == (OURS, False)):
             return lowering.lowered(next(iter(variants.values())))
         ours = {c.name: c for c in _ours(step, types, variants)}
         for candidate in self._in_order(step, types, ours):
@@ -88,7 +88,7 @@ class Chooser:
         self, step: Step, types: Types, ours: dict[str, Candidate]
     ) -> Iterator[Candidate]:
         """Those that may run: by their times as far as they are known, then what is likely fast."""
-        which = self.wanted.which
+        which = self.policy.which
         times = self._times(step, types, ours)
         vendors = None  # to ask the libraries takes time
         for name in sorted(times, key=lambda name: times[name]):
@@ -108,13 +108,13 @@ class Chooser:
     def _times(self, step: Step, types: Types, ours: dict[str, Candidate]) -> Times:
         """What is known, or can be found out if that is wanted."""
         table, key = self._table(), f"{key_of(step, types)} #{_digest(ours.values())}"
-        known = table.get(key)
-        if known is None and self.wanted.autotune:
+        times = table.get(key)
+        if times is None and self.policy.autotune:
             candidates = [*ours.values(), *_vendors(step, types)]
-            known = self._tune(step, types, candidates) if len(candidates) > 1 else {}
-            if known:
-                table.put(key, known)
-        return known or {}
+            times = self._tune(step, types, candidates) if len(candidates) > 1 else {}
+            if times:
+                table.put(key, times)
+        return times or {}
 
 
 def _small(step: Step) -> bool:
@@ -136,10 +136,10 @@ def _digest(ours: Iterable[Candidate]) -> str:
 
 
 def _ours(step: Step, types: Types, variants: dict[str, Any]) -> Iterator[Candidate]:
-    for name, given in variants.items():
+    for name, launches in variants.items():
         lowering = Lowering(step, types)
         yield Candidate(
-            f"{OURS} {name}".strip(), lambda at=lowering, given=given: at.lowered(given)
+            f"{OURS} {name}".strip(), lambda at=lowering, launches=launches: at.lowered(launches)
         )
 
 
@@ -152,8 +152,8 @@ def _vendors(step: Step, types: Types) -> Iterator[Candidate]:
         for name, launches in step.op.vendor(*lowering.args(), **step.attrs):
 
             def make(launches: Any = launches) -> Made | None:
-                given = launches()
-                return None if given is None else Lowering(step, types).lowered(given)
+                result = launches()
+                return None if result is None else Lowering(step, types).lowered(result)
 
             yield Candidate(name, make)
     except (Unavailable, Refused):

@@ -58,7 +58,7 @@ class _Trial:
 
     def _operand(self, t: TensorType) -> Any:
         memory = self.device.alloc(_nbytes(t), "autotune")
-        self.device.write(memory, 0, t, _made_up(t))
+        self.device.write(memory, 0, t, _sample_input(t))
         return memory
 
     def times(self, candidates: list[Candidate]) -> Times:
@@ -72,7 +72,7 @@ class _Trial:
                 scratch = self.device.alloc(made[1], "autotune")
                 work = self._work(made, scratch.address)
                 once = self._once(work)
-                got = [self.device.read(m, 0, t) for m, t in self._given()]
+                got = [self.device.read(m, 0, t) for m, t in self._outputs()]
                 if expected is None:
                     expected = got
                 elif not all(map(_alike, expected, got)):
@@ -86,7 +86,7 @@ class _Trial:
                 continue  # out of memory, or a library that does not do it after all
         return found
 
-    def _given(self) -> Iterator[tuple[Any, TensorType]]:
+    def _outputs(self) -> Iterator[tuple[Any, TensorType]]:
         return zip(self.targets, self.results, strict=True)
 
     def _work(self, made: Any, scratch: int) -> Callable[[int], None]:
@@ -97,7 +97,7 @@ class _Trial:
 
     def _once(self, work: Callable[[int], None]) -> float:
         """Microseconds of the second run, into results that were filled with what is no number."""
-        for memory, t in self._given():
+        for memory, t in self._outputs():
             self.stream.submit(self.device.fill(memory, 0, memory.nbytes, t.dtype))
         self.stream.submit(work)
         return self._timed(work)
@@ -151,7 +151,7 @@ def _nbytes(t: TensorType) -> int:
     return nbytes
 
 
-def _made_up(t: TensorType) -> np.ndarray:
+def _sample_input(t: TensorType) -> np.ndarray:
     """Normal floats, in turns of a million; zeros for integers, which may be indices."""
     shape: Any = t.shape  # concrete here
     if not t.dtype.is_float:

@@ -55,7 +55,7 @@ def pointer_type(stored: str, seen: str):
 # --- one element, or a vector of them ------------------------------------------------------------
 
 
-def _as_seen(context, builder, pointer, value):
+def _converted(context, builder, pointer, value):
     """From what is stored to what is seen."""
     if not isinstance(pointer, Elements):
         return value
@@ -89,7 +89,7 @@ def _as_stored(context, builder, pointer, value):
 def get_element(_, pointer, index):
     def generate(context, builder, signature, args):
         stored = builder.load(builder.gep(args[0], [args[1]]))
-        return _as_seen(context, builder, pointer, stored)
+        return _converted(context, builder, pointer, stored)
 
     return pointer.dtype(pointer, types.int64), generate
 
@@ -139,7 +139,7 @@ def load(count: int):
             values = []
             for k in range(count):
                 value = _part(builder, loaded, storage, k)
-                values.append(_as_seen(context, builder, pointer, value))
+                values.append(_converted(context, builder, pointer, value))
             return cgutils.pack_array(builder, values)
 
         return result(pointer, types.int64), generate

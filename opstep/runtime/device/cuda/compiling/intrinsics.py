@@ -89,7 +89,7 @@ shuffle_down = _shuffle("down", 31)
 shuffle_up = _shuffle("up", 0)
 
 
-def _whole_numbers(operation: str):
+def _division32(operation: str):
     def make():
         @intrinsic
         def divide(_, a, b):
@@ -107,8 +107,8 @@ def _whole_numbers(operation: str):
     return make
 
 
-div32 = _whole_numbers("udiv")
-mod32 = _whole_numbers("urem")
+div32 = _division32("udiv")
+mod32 = _division32("urem")
 
 
 def pointer_to():

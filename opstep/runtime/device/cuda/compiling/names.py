@@ -68,7 +68,7 @@ pointer_to = Intrinsic("pointer_to")
 # Numbers held in registers as a tuple; see `cuda.compiling.tiles` for what multiplies them.
 spread = Intrinsic("spread")  # (pointer, a tuple): writes it to elements 0, 1, ... of a local array
 stored_bits = Intrinsic("stored_bits")  # a pointer to halves -> one to their bits, as u16
-seen_as_single = Intrinsic("seen_as_single")  # a pointer to shared memory -> one to f32 there
+as_f32 = Intrinsic("as_f32")  # a pointer to shared memory -> one to f32 there
 
 # Copies from global to shared memory that the thread does not wait for: (shared pointer, global
 # pointer, i, whether it is there, else zeros); then groups of copies.

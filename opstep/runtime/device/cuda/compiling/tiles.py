@@ -358,7 +358,7 @@ def put_sums(m_tiles: int, n_tiles: int, pitch: int):
     return put
 
 
-def seen_as_single():
+def as_f32():
     """A pointer to shared memory -> one to the same bytes, as f32."""
 
     @intrinsic

@@ -46,15 +46,15 @@ class BoundGrid:
     __slots__ = ("_pointers", "_words", "name", "row")
 
     def __init__(
-        self, prepared: Prepared, function: int, kept: dict[int, int], addresses: Sequence[int],
-        workspace: int,
+        self, prepared: Prepared, function: int, constants: dict[int, int],
+        addresses: Sequence[int], workspace: int,
     ):  # fmt: skip
         words = np.array(prepared.words or (0,), np.int64)
         for word, slot in prepared.slots:
             words[word] = addresses[slot]
         for word, start in prepared.workspace:
             words[word] = workspace + start
-        for word, address in kept.items():
+        for word, address in constants.items():
             words[word] = address
         self._words = words
         self._pointers = words.ctypes.data + 8 * np.arange(len(words), dtype=np.int64)

@@ -52,11 +52,11 @@ class Pool:
         """`nbytes` bytes, at a multiple of 256. Raises `OutOfMemory`."""
         driver = self.gpu.enter()
         try:
-            address = self._taken(max(nbytes, 1))
+            address = self._allocate(max(nbytes, 1))
         except OutOfMemory:
             driver.cuMemPoolTrimTo(self._pool, 0)  # what is kept in pieces may do in one
             try:
-                address = self._taken(max(nbytes, 1))
+                address = self._allocate(max(nbytes, 1))
             except OutOfMemory:
                 driver.cuMemPoolTrimTo(self._pool, 0)
                 raise self._full(nbytes, what) from None
@@ -65,7 +65,7 @@ class Pool:
         weakref.finalize(memory, _give_back, self.gpu, address, self._stream)
         return memory
 
-    def _taken(self, nbytes: int) -> int:
+    def _allocate(self, nbytes: int) -> int:
         driver = self.gpu.driver
         address = int(driver.cuMemAllocAsync(nbytes, self._stream))
         driver.cuStreamSynchronize(self._stream)  # other streams may use it from here on

@@ -147,12 +147,12 @@ class _Watcher:
 
     def __init__(self, gpu: Gpu):
         self.gpu = gpu
-        self.asked: queue.SimpleQueue = queue.SimpleQueue()
+        self.requests: queue.SimpleQueue = queue.SimpleQueue()
         threading.Thread(target=self._watch, daemon=True, name="opstep events").start()
 
     def _watch(self) -> None:
         while True:
-            event, callbacks = self.asked.get()
+            event, callbacks = self.requests.get()
             with suppress(DeviceError):  # whoever waits for the stream is told
                 event.wait()
             for callback in callbacks:
@@ -167,4 +167,4 @@ def _watch(gpu: Gpu, event: CudaEvent, callbacks: list[Callable[[], Any]]) -> No
     with _lock:
         if gpu.ordinal not in _watchers:
             _watchers[gpu.ordinal] = _Watcher(gpu)
-    _watchers[gpu.ordinal].asked.put((event, callbacks))
+    _watchers[gpu.ordinal].requests.put((event, callbacks))

@@ -53,7 +53,7 @@ class Collector:
         ]
         self._tokens = count(1)
         self._matcher = Matcher()
-        self._told: set[int] = set()  # nodes of graphs whose kernels were described
+        self._described_nodes: set[int] = set()  # nodes of graphs whose kernels were described
         self._users: set[int] = set()
         self._lock = threading.Lock()  # of all that is above; not held while CUPTI is called
         self._calling = threading.Lock()
@@ -99,9 +99,9 @@ class Collector:
         """Whether a fill is reported: another profiler may have the GPU, or its use is forbidden.
         Where CUPTI cannot be told to leave out some calls, it is asked for all of them.
         """
-        return self._tells(gpu) or self._tells(gpu, all_calls=True)
+        return self._reports(gpu) or self._reports(gpu, all_calls=True)
 
-    def _tells(self, gpu: Gpu, all_calls: bool = False) -> bool:
+    def _reports(self, gpu: Gpu, all_calls: bool = False) -> bool:
         driver = gpu.enter()
         self._all_calls = all_calls
         self.acquire(0)
@@ -111,7 +111,7 @@ class Collector:
                 token = self.launch(lambda: driver.cuMemsetD8(target, 0, 256))
                 driver.cuCtxSynchronize()
                 self.gather({token: 1})
-                return len(self.take(token)) == 1
+                return len(self.pop(token)) == 1
             finally:
                 driver.cuMemFree(target)
         finally:
@@ -160,10 +160,10 @@ class Collector:
         """
         return count > 0 and self._matcher.count(token) >= count
 
-    def take(self, token: int) -> list[Ran]:
+    def pop(self, token: int) -> list[Ran]:
         """What a launch ran. Once."""
         with self._lock:
-            return self._matcher.take(token)
+            return self._matcher.pop(token)
 
     # --- records ---
 
@@ -184,7 +184,7 @@ class Collector:
         """A buffer is full, or was asked for. Called by CUPTI, from any thread."""
         external, kernel, copy, fill = (int(kind) for kind in self._kinds)
         ran, offset = {kernel, copy, fill}, self._offset
-        told, matcher, new = self._told, self._matcher, tuple.__new__
+        described_nodes, matcher, new = self._described_nodes, self._matcher, tuple.__new__
         with self._lock:
             for a in activities:
                 kind = a.kind
@@ -197,9 +197,9 @@ class Collector:
                     moved = COPY if kind == copy else FILL
                     matcher.ran(Ran(node, a.correlation_id, start, end, None, a.bytes, moved))
                     continue
-                about = None if node in told else _described(a)
+                about = None if node in described_nodes else _described(a)
                 if node:
-                    told.add(node)
+                    described_nodes.add(node)
                 # as `Ran` does it, in a third of the time
                 matcher.ran(new(Ran, (node, a.correlation_id, start, end, about, 0, COPY)))
 
@@ -231,13 +231,13 @@ def readable(name: str) -> str:
     return ".".join(parts) or name
 
 
-_made: list[Collector] = []
-_making = threading.Lock()
+_collectors: list[Collector] = []
+_collectors_lock = threading.Lock()
 
 
 def collector() -> Collector:
     """The process's collector. Raises like `Collector`."""
-    with _making:
-        if not _made:
-            _made.append(Collector())
-        return _made[0]
+    with _collectors_lock:
+        if not _collectors:
+            _collectors.append(Collector())
+        return _collectors[0]

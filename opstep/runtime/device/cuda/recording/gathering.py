@@ -16,11 +16,11 @@ from opstep.runtime.device.cuda.compiling.names import cuda
 from opstep.runtime.device.cuda.recording.merging import ROWS, THREADS, WARPS, merge
 from opstep.runtime.device.cuda.recording.statistics import (
     MOST,
+    as_numbers,
     blocks_for,
     pattern_of,
-    seen_as_numbers,
     span_for,
-    stretch_taker,
+    stretch_accumulator,
 )
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.protocols import Device
@@ -33,7 +33,7 @@ from opstep.runtime.statistics import ENABLED, RECORD, WORDS
 
 TOGETHER = 4  # tensors of one launch
 HELD = 64 * MOST  # blocks whose counts are held until they are put together
-_ENTRY = 5  # numbers of a tensor: first block, blocks, elements, told + 2 * floating, record
+_ENTRY = 5  # numbers of a tensor: first block, blocks, elements, filled + 2 * floating, record
 
 
 def gathers(t: TensorType) -> bool:
@@ -59,28 +59,28 @@ class Gathering:
         self._types = left_by(self._held)
         self._memory = [device.alloc(t.nbytes, "statistics") for t in self._types if self._held]
 
-    def add(self, address: int, t: TensorType, place: int) -> list[Any]:
+    def add(self, address: int, t: TensorType, index: int) -> list[Any]:
         """Launches that have to come behind what gives the tensor, but not at once."""
         made = []
         if self._used + sum(self._blocks()) + blocks_for(_size(t)) > self._held:
-            made = [*self.take(), *self.merge()]
-        self._waiting.append((address, t, place))
+            made = [*self.flush(), *self.merge()]
+        self._waiting.append((address, t, index))
         same = [w for w in self._waiting if w[1].dtype is t.dtype]
-        return made + (self._launched(same) if len(same) == TOGETHER else [])
+        return made + (self._launches_of(same) if len(same) == TOGETHER else [])
 
-    def before(self, written: Sequence[tuple[int, int]]) -> list[Any]:
+    def before(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
         """What has to come before something is written to these addresses."""
         ends = [(a, a + _size(t) * t.dtype.itemsize) for a, t, _ in self._waiting]
-        if any(a < end and start < b for a, b in ends for start, end in written):
-            return self.take()
+        if any(a < end and start < b for a, b in ends for start, end in ranges):
+            return self.flush()
         return []
 
-    def take(self) -> list[Any]:
+    def flush(self) -> list[Any]:
         """All that waits."""
         made = []
         while self._waiting:
             dtype = self._waiting[0][1].dtype
-            made += self._launched([w for w in self._waiting if w[1].dtype is dtype])
+            made += self._launches_of([w for w in self._waiting if w[1].dtype is dtype])
         return made
 
     def merge(self) -> list[Any]:
@@ -95,19 +95,19 @@ class Gathering:
     def _blocks(self) -> list[int]:
         return [blocks_for(_size(t)) for _, t, _ in self._waiting]
 
-    def _launched(self, tensors: Sequence[tuple[int, TensorType, int]]) -> list[Any]:
+    def _launches_of(self, tensors: Sequence[tuple[int, TensorType, int]]) -> list[Any]:
         """Of one dtype, and not more than `TOGETHER`."""
         self._waiting = [w for w in self._waiting if w not in tensors]
         first, dtype = self._used, tensors[0][1].dtype
-        told = self._filled and dtype.is_float
-        for _, t, place in tensors:
-            blocks, kind = blocks_for(_size(t)), told + 2 * dtype.is_float
-            self._table += [self._used, blocks, _size(t), kind, place]
+        filled = self._filled and dtype.is_float
+        for _, t, index in tensors:
+            blocks, kind = blocks_for(_size(t)), filled + 2 * dtype.is_float
+            self._table += [self._used, blocks, _size(t), kind, index]
             self._used += blocks
         padded = [*tensors, *[tensors[0]] * (TOGETHER - len(tensors))]
         step, types = step_of(
-            take_several, [*(t for _, t, _ in padded), ENABLED], self._types,
-            count=len(tensors), told=told,
+            accumulate_several, [*(t for _, t, _ in padded), ENABLED], self._types,
+            count=len(tensors), filled=filled,
         )  # fmt: skip
         left = [
             memory.address + n * first * t.dtype.itemsize
@@ -138,42 +138,42 @@ def step_of(op: type[Op], operands: list, results: list, **attrs: Any) -> tuple[
 # --- kernels --------------------------------------------------------------------------------------
 
 
-class take_several(Op):
+class accumulate_several(Op):
     """Counts and moments of `count` of the tensors, block by block."""
 
-    name = "take_several"
+    name = "accumulate_several"
     operands = (
         *(OperandSpec(f"x{k}", "T", "T", False, False) for k in range(TOGETHER)),
         OperandSpec("enabled", "I", "I", False, False),
     )
-    attrs = (AttrSpec("count", "int", True, None), AttrSpec("told", "bool", True, None))
-    results = ("counts", "moments", "whole")
+    attrs = (AttrSpec("count", "int", True, None), AttrSpec("filled", "bool", True, None))
+    results = ("counts", "moments", "limits")
     family = "internal"
     moves = True
     grad = None
 
-    def cuda(*args: Arg, count: int, told: bool) -> Grid:  # pyright: ignore
+    def cuda(*args: Arg, count: int, filled: bool) -> Grid:  # pyright: ignore
         xs, rest = args[:TOGETHER], args[TOGETHER:]
         sizes = [x.size for x in xs]
         blocks = [blocks_for(size) for size in sizes]
         starts = [sum(blocks[: min(k, count)]) for k in range(1, TOGETHER)]
         dtype = xs[0].dtype
         return Grid(
-            tensors_taker(dtype), *map(seen_as_numbers, xs), *xs, *rest, *starts, *sizes,
-            *map(span_for, sizes), *blocks, pattern_of(dtype, told),
+            tensors_kernel(dtype), *map(as_numbers, xs), *xs, *rest, *starts, *sizes,
+            *map(span_for, sizes), *blocks, pattern_of(dtype, filled),
             grid=sum(blocks[:count]), block=THREADS, blocks=3,
         )  # fmt: skip
 
 
 @cache
-def tensors_taker(dtype: DType):
+def tensors_kernel(dtype: DType):
     """The kernel whose blocks belong to one tensor after the other: those of the second begin at
     block `start1`.
     """
-    take_stretch = stretch_taker(dtype)
+    add_stretch = stretch_accumulator(dtype)
 
-    def take(
-        x0, x1, x2, x3, raw0, raw1, raw2, raw3, enabled, counts, moments, whole, start1, start2,
+    def accumulate(
+        x0, x1, x2, x3, raw0, raw1, raw2, raw3, enabled, counts, moments, limits, start1, start2,
         start3, size0, size1, size2, size3, span0, span1, span2, span3, blocks0, blocks1, blocks2,
         blocks3, unwritten,
     ):  # fmt: skip
@@ -186,22 +186,22 @@ def tensors_taker(dtype: DType):
         if block >= start3:
             x, raw, size, span, blocks, start = x3, raw3, size3, span3, blocks3, start3
         counts, moments = offset(counts, ROWS * start), offset(moments, 2 * start)
-        whole, on = offset(whole, 3 * start), enabled[0]
+        limits, on = offset(limits, 3 * start), enabled[0]
         block -= start
-        take_stretch(x, raw, on, counts, moments, whole, size, span, unwritten, block, blocks)
+        add_stretch(x, raw, on, counts, moments, limits, size, span, unwritten, block, blocks)
 
-    kernel = pinned("f64")(take)
+    kernel = pinned("f64")(accumulate)
     kernel.__name__ = f"statistics of {dtype.name} tensors"
     return kernel
 
 
 class merge_several(Op):
-    """Records from what `take_several` left. `table`: see `_ENTRY`."""
+    """Records from what `accumulate_several` left. `table`: see `_ENTRY`."""
 
     name = "merge_several"
     operands = tuple(
         OperandSpec(name, "T", "T", False, False)
-        for name in ("enabled", "counts", "moments", "whole")
+        for name in ("enabled", "counts", "moments", "limits")
     )
     attrs = (AttrSpec("table", "ints", True, None),)
     results = ("records",)
@@ -215,10 +215,11 @@ class merge_several(Op):
 
 
 @pinned("f64")
-def merge_tensors(enabled, counts, moments, whole, out, table):
+def merge_tensors(enabled, counts, moments, limits, out, table):
     at = cuda.blockIdx.y * _ENTRY
     start, kind = table[at], table[at + 3]
     merge(
-        enabled, offset(counts, ROWS * start), offset(moments, 2 * start), offset(whole, 3 * start),
-        offset(out, WORDS * table[at + 4]), table[at + 1], table[at + 2], kind & 1, kind >> 1,
+        enabled, offset(counts, ROWS * start), offset(moments, 2 * start),
+        offset(limits, 3 * start), offset(out, WORDS * table[at + 4]),
+        table[at + 1], table[at + 2], kind & 1, kind >> 1,
     )  # fmt: skip

@@ -82,7 +82,7 @@ def chan(n, mean, m2, more, other_mean, other_m2):
 
 
 @pinned("f64")
-def merge(enabled, counts, moments, whole, out, blocks, size, told, floating):
+def merge(enabled, counts, moments, limits, out, blocks, size, filled, floating):
     """Makes one record: each row of counts is a warp's work, and the rest is the last block's."""
     if enabled[0] == 0:
         return
@@ -98,16 +98,16 @@ def merge(enabled, counts, moments, whole, out, blocks, size, told, floating):
             found += shuffle_down(found, step)
             step //= 2
         if row < ROWS and lane == 0:
-            write_count(out, row, found, told)
+            write_count(out, row, found, filled)
     else:
-        n, mean, m2, low, high = merge_blocks(moments, whole, blocks)
+        n, mean, m2, low, high = merge_blocks(moments, limits, blocks)
         if cuda.threadIdx.x == 0:
             write_rest(out, size, n, mean, m2, low, high, floating)
 
 
 @pinned("f64")
-def write_count(out, row, found, told):
-    if row == ROWS - 1 and told == 0:
+def write_count(out, row, found, filled):
+    if row == ROWS - 1 and filled == 0:
         found = np.int64(-1)
     out[FIRST_BIN + row if row < BINS else NAN + row - BINS] = found
 
@@ -126,13 +126,13 @@ def write_rest(out, size, n, mean, m2, low, high, floating):
 
 
 @pinned("f64")
-def merge_blocks(moments, whole, blocks):
+def merge_blocks(moments, limits, blocks):
     """As `merge_threads`, of the blocks."""
     n, mean, m2 = np.int64(0), 0.0, 0.0
     low, high = np.int64(HIGHEST), np.int64(-HIGHEST - 1)
     for k in range(cuda.threadIdx.x, blocks, THREADS):
-        n, mean, m2 = chan(n, mean, m2, whole[k], moments[k], moments[blocks + k])
-        low, high = min(low, whole[blocks + k]), max(high, whole[2 * blocks + k])
+        n, mean, m2 = chan(n, mean, m2, limits[k], moments[k], moments[blocks + k])
+        low, high = min(low, limits[blocks + k]), max(high, limits[2 * blocks + k])
     return merge_threads(n, mean, m2, low, high)
 
 
@@ -154,7 +154,7 @@ def exponent_of(out):
 
 
 @pinned("f64")
-def take_scaled(x, enabled, out, moments, whole, size, span):
+def accumulate_scaled(x, enabled, out, moments, limits, size, span):
     """The moments of x / 2**exponent, where those of x are out of range."""
     if enabled[0] == 0:
         return
@@ -176,17 +176,17 @@ def take_scaled(x, enabled, out, moments, whole, size, span):
     nothing = np.int64(0)
     n, mean, m2, _, _ = merge_threads(np.int64(n), mean, m2, nothing, nothing)
     if thread == 0:
-        moments[block], moments[blocks + block], whole[block] = mean, m2, n
+        moments[block], moments[blocks + block], limits[block] = mean, m2, n
 
 
 @pinned("f64")
-def merge_scaled(enabled, out, moments, whole, blocks):
+def merge_scaled(enabled, out, moments, limits, blocks):
     if enabled[0] == 0:
         return
     exponent = exponent_of(out)
     if exponent == 0:
         return
-    n, mean, m2, _, _ = merge_blocks(moments, whole, blocks)
+    n, mean, m2, _, _ = merge_blocks(moments, limits, blocks)
     if cuda.threadIdx.x == 0:
         write_moments(out, n, mean, m2)
         out[EXPONENT] = exponent

@@ -9,8 +9,8 @@ from typing import Any
 from opstep.runtime.device.cuda.driver.driver import Gpu
 from opstep.runtime.device.cuda.driver.launching import work_of
 from opstep.runtime.device.cuda.recording.cupti import Collector, collector
+from opstep.runtime.device.cuda.recording.pending import Meter, PendingActivation
 from opstep.runtime.device.cuda.recording.records import Nodes, Part, Ran, Rows, issued
-from opstep.runtime.device.cuda.recording.takes import Meter, Take
 
 READINGS = 5  # of the host's clock beside an event, of which the closest is believed
 
@@ -47,26 +47,28 @@ class CuptiMeter:
     def around(self, row: int, bound: Sequence[Any]) -> list[tuple[int, Any]]:
         return [(row, b) for b in bound]
 
-    def issue(self, take: Take, piece: Any, stream: int) -> None:
+    def issue(self, pending: PendingActivation, piece: Any, stream: int) -> None:
         token = self._collector.launch(lambda: piece.work(stream))
-        take.marks.append((token, piece.part))
+        pending.marks.append((token, piece.part))
 
-    def replay(self, take: Take, nodes: Nodes, launch: Callable[[], None]) -> None:
-        take.marks.append((self._collector.launch(launch), nodes))
+    def replay(self, pending: PendingActivation, nodes: Nodes, launch: Callable[[], None]) -> None:
+        pending.marks.append((self._collector.launch(launch), nodes))
 
-    def ready(self, takes: Sequence[Take]) -> int:
-        for k, take in enumerate(takes):
-            if not all(self._collector.complete(t, _kernels(what)) for t, what in take.marks):
+    def ready(self, activations: Sequence[PendingActivation]) -> int:
+        for k, pending in enumerate(activations):
+            if not all(self._collector.complete(t, _kernels(what)) for t, what in pending.marks):
                 return k
-        return len(takes)
+        return len(activations)
 
-    def gather(self, takes: Sequence[Take]) -> None:
-        self._collector.gather({t: _kernels(what) for take in takes for t, what in take.marks})
+    def gather(self, activations: Sequence[PendingActivation]) -> None:
+        self._collector.gather(
+            {t: _kernels(what) for pending in activations for t, what in pending.marks}
+        )
 
-    def read(self, take: Take) -> Rows:
-        rows = Rows(take.activation.layout)
-        for token, what in take.marks:
-            what.fill(rows, self._collector.take(token))
+    def read(self, pending: PendingActivation) -> Rows:
+        rows = Rows(pending.activation.layout)
+        for token, what in pending.marks:
+            what.fill(rows, self._collector.pop(token))
         return rows
 
 
@@ -109,7 +111,7 @@ class EventMeter:
     def around(self, row: int, bound: Sequence[Any]) -> list[tuple[int, Any]]:
         return [(row, Row(bound))]
 
-    def issue(self, take: Take, piece: Any, stream: int) -> None:
+    def issue(self, pending: PendingActivation, piece: Any, stream: int) -> None:
         part = piece.part
         if part.rows[0] < 0:
             piece.work(stream)
@@ -118,34 +120,34 @@ class EventMeter:
         record(first, stream)
         piece.work(stream)
         record(last, stream)
-        take.marks.append((part, first, last))
+        pending.marks.append((part, first, last))
 
-    def replay(self, take: Take, nodes: Nodes, launch: Callable[[], None]) -> None:
+    def replay(self, pending: PendingActivation, nodes: Nodes, launch: Callable[[], None]) -> None:
         raise AssertionError("stretches are captured though events cannot time them")
 
-    def ready(self, takes: Sequence[Take]) -> int:
+    def ready(self, activations: Sequence[PendingActivation]) -> int:
         return 0  # events are asked, all at once
 
-    def gather(self, takes: Sequence[Take]) -> None:
+    def gather(self, activations: Sequence[PendingActivation]) -> None:
         driver = self._gpu.enter()
         reference, now = self._reference()
         early = 0
-        for take in takes:
-            began = issued(take.activation.layout, take.launches)
-            for k, (part, first, last) in enumerate(take.marks):
+        for pending in activations:
+            began = issued(pending.activation.layout, pending.launches)
+            for k, (part, first, last) in enumerate(pending.marks):
                 ago = [driver.cuEventElapsedTime(event, reference) for event in (first, last)]
                 start, end = (moment(now, ms) for ms in ago)
                 early = max(early, int(began[part.stream][part.rows[0]]) - start)
-                take.marks[k] = (part, start, end)
+                pending.marks[k] = (part, start, end)
                 self._free += [first, last]
         self._free.append(reference)
         # Nothing runs before it is launched: by so much the reference's time was read too early.
-        for take in takes:
-            take.marks[:] = [(part, s + early, e + early) for part, s, e in take.marks]
+        for pending in activations:
+            pending.marks[:] = [(part, s + early, e + early) for part, s, e in pending.marks]
 
-    def read(self, take: Take) -> Rows:
-        rows = Rows(take.activation.layout)
-        for part, start, end in take.marks:
+    def read(self, pending: PendingActivation) -> Rows:
+        rows = Rows(pending.activation.layout)
+        for part, start, end in pending.marks:
             rows.add([(part.stream, part.rows[0], Ran(0, 0, start, end, None))])
         return rows
 

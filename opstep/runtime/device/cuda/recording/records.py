@@ -37,37 +37,37 @@ class Matcher:
     """
 
     def __init__(self) -> None:
-        self._found: dict[int, list[Ran]] = {}  # by token
+        self._reports: dict[int, list[Ran]] = {}  # by token
         self._tokens: dict[int, int] = {}  # of calls
         self._calls: dict[int, list[int]] = {}  # by token
         self._early: dict[int, list[Ran]] = {}  # by call: whose launch is not known
 
     def expect(self, token: int) -> None:
-        self._found[token] = []
+        self._reports[token] = []
         self._calls[token] = []
 
     def named(self, correlation: int, token: int) -> None:
         """A call was made by a launch."""
-        if token in self._found:
+        if token in self._reports:
             self._tokens[correlation] = token
             self._calls[token].append(correlation)
-            self._found[token] += self._early.pop(correlation, ())
+            self._reports[token] += self._early.pop(correlation, ())
 
     def ran(self, what: Ran) -> None:
         token = self._tokens.get(what.correlation)
         if token is None:
             self._early.setdefault(what.correlation, []).append(what)
         else:
-            self._found[token].append(what)
+            self._reports[token].append(what)
 
     def count(self, token: int) -> int:
-        return len(self._found[token])
+        return len(self._reports[token])
 
-    def take(self, token: int) -> list[Ran]:
+    def pop(self, token: int) -> list[Ran]:
         """What was found of a launch; what comes later is nobody's."""
         for correlation in self._calls.pop(token):
             del self._tokens[correlation]
-        return self._found.pop(token)
+        return self._reports.pop(token)
 
     def forget(self, before: int) -> None:
         """Drops what ended before a time and is nobody's: work that is not of a recorded run."""
@@ -87,17 +87,17 @@ class Part(NamedTuple):
     rows: tuple[int, ...]
     exact: bool = True  # a kernel for each of the rows
 
-    def fill(self, rows: Rows, found: Sequence[Ran]) -> None:
-        rows.add(self.matched(found))
+    def fill(self, rows: Rows, reports: Sequence[Ran]) -> None:
+        rows.add(self.matched(reports))
 
-    def matched(self, found: Sequence[Ran]) -> list[tuple[int, int, Ran]]:
+    def matched(self, reports: Sequence[Ran]) -> list[tuple[int, int, Ran]]:
         """(stream, row, what ran); nothing where that cannot be told."""
-        found = sorted(found, key=lambda r: r.correlation)
+        reports = sorted(reports, key=lambda r: r.correlation)
         if not self.exact:
-            return [(self.stream, self.rows[0], r) for r in found]
-        if len(found) != len(self.rows):
+            return [(self.stream, self.rows[0], r) for r in reports]
+        if len(reports) != len(self.rows):
             return []
-        return [(self.stream, row, r) for row, r in zip(self.rows, found, strict=True)]
+        return [(self.stream, row, r) for row, r in zip(self.rows, reports, strict=True)]
 
 
 class Nodes:
@@ -109,29 +109,29 @@ class Nodes:
 
     def __init__(self, places: Sequence[tuple[int, int]]):
         self.places = places  # (stream, row)
-        self._known: dict[int, tuple[int, int]] = {}
+        self._places_of: dict[int, tuple[int, int]] = {}
         self._spans = _spans(places)
         self._plain = MOVED not in (row for _, row in places)
 
-    def fill(self, rows: Rows, found: Sequence[Ran]) -> None:
+    def fill(self, rows: Rows, reports: Sequence[Ran]) -> None:
         """Each launch once; a launch in full is the rule, and goes fast."""
-        whole = self._plain and self._known and len(found) == len(self.places)
-        if not whole or any(ran.kernel is not None for ran in found):
-            rows.add(self.matched(found))
+        complete = self._plain and self._places_of and len(reports) == len(self.places)
+        if not complete or any(ran.kernel is not None for ran in reports):
+            rows.add(self.matched(reports))
             return
-        times = np.array([(start, end) for _, _, start, end, *_ in sorted(found)], np.int64)
+        times = np.array([(start, end) for _, _, start, end, *_ in sorted(reports)], np.int64)
         for stream, (which, first, last) in self._spans.items():
             rows.times[stream][which, 0] = times[first, 0]
             rows.times[stream][which, 1] = times[last, 1]
 
-    def matched(self, found: Iterable[Ran]) -> list[tuple[int, int, Ran]]:
+    def matched(self, reports: Iterable[Ran]) -> list[tuple[int, int, Ran]]:
         """(stream, row, what ran); nothing where that cannot be told."""
-        found = sorted(found)
-        if not self._known and len(found) == len(self.places):
-            ids = [r.node for r in found]
+        reports = sorted(reports)
+        if not self._places_of and len(reports) == len(self.places):
+            ids = [r.node for r in reports]
             if len(set(ids)) == len(ids):
-                self._known = dict(zip(ids, self.places, strict=True))
-        placed = [(self._known.get(r.node), r) for r in found]
+                self._places_of = dict(zip(ids, self.places, strict=True))
+        placed = [(self._places_of.get(r.node), r) for r in reports]
         return [(*place, r) for place, r in placed if place is not None]
 
 
@@ -182,11 +182,11 @@ class Rows:
 
 def issued(layout: Layout, launches: np.ndarray) -> list[np.ndarray]:
     """When the host began to launch each row. `launches`: i64[n, 2], see `HostRecord`."""
-    found = [np.zeros(len(rows), np.int64) for rows in layout.rows]
+    result = [np.zeros(len(rows), np.int64) for rows in layout.rows]
     for launch, began in zip(layout.launches, launches[:, 0].tolist(), strict=True):
         for stream, lo, hi in launch.parts if isinstance(launch, GraphLaunch) else (launch,):
-            found[stream][lo:hi] = began
-    return found
+            result[stream][lo:hi] = began
+    return result
 
 
 def settled(times: np.ndarray, began: np.ndarray) -> np.ndarray:
@@ -208,16 +208,16 @@ def between(moves: Sequence[tuple[int, int, int, int]], times: np.ndarray) -> np
     """A stream's copies and fills, i64[n, 4] in the order of their starts, cut to the gaps between
     its rows and between each other.
     """
-    found, last = [], 0
+    result, last = [], 0
     for start, end, nbytes, kind in sorted(moves):
         row = int(np.searchsorted(times[:, 1], (start + end) // 2, "right"))  # behind its middle
         begin = max(start, last, int(times[row - 1, 1]) if row else 0)
         end = max(end, begin + 1)
         end = min(end, int(times[row, 0])) if row < len(times) else end
         if end > begin:
-            found.append((begin, end, nbytes, kind))
+            result.append((begin, end, nbytes, kind))
             last = end
-    return np.array(found, np.int64).reshape(-1, 4)
+    return np.array(result, np.int64).reshape(-1, 4)
 
 
 def waits(
@@ -228,7 +228,7 @@ def waits(
     """
     own = times[stream]
     first = min((int(b.min()) for b in began if len(b)), default=0)
-    found, last = [], 0
+    result, last = [], 0
     for wait in layout.waits:
         if wait.stream != stream:
             continue
@@ -240,8 +240,8 @@ def waits(
             latest = min(latest, int(own[wait.row, 0]))
         begin = max(begin, last, first)
         last = max(begin, latest)
-        found.append((begin, last))
-    return np.array(found, np.int64).reshape(-1, 2)
+        result.append((begin, last))
+    return np.array(result, np.int64).reshape(-1, 2)
 
 
 def merged(launches: Sequence[Launch], groups: Sequence[Sequence[int]]) -> tuple[list, list[int]]:
@@ -250,16 +250,16 @@ def merged(launches: Sequence[Launch], groups: Sequence[Sequence[int]]) -> tuple
     """
     first = {group[0]: group for group in groups if group}
     inside = {k for group in groups for k in group[1:]}
-    found: list[Launch | GraphLaunch] = []
+    result: list[Launch | GraphLaunch] = []
     places = [-1] * len(launches)
     for k, launch in enumerate(launches):
         if k in inside:
             continue
         group = first.get(k, (k,))
         for member in group:
-            places[member] = len(found)
-        found.append(_graph_launch([launches[m] for m in group]) if k in first else launch)
-    return found, places
+            places[member] = len(result)
+        result.append(_graph_launch([launches[m] for m in group]) if k in first else launch)
+    return result, places
 
 
 def _graph_launch(launches: Sequence[Launch]) -> GraphLaunch:

@@ -40,11 +40,11 @@ from opstep.runtime.device.cuda.recording.merging import (
     ROWS,
     THREADS,
     WARPS,
+    accumulate_scaled,
     centred,
     merge,
     merge_scaled,
     merge_threads,
-    take_scaled,
     write_count,
     write_rest,
 )
@@ -67,29 +67,30 @@ def launches(x: Arg, enabled: Arg, out: Arg, *, filled: bool) -> list[Grid]:
     """The launches that write the record `out` (see `runtime.statistics`) of `x`, unless
     ``enabled[0]`` is 0; ``filled``: whether elements never written hold the NaN payload.
     """
-    told = filled and x.dtype.is_float
-    seen, unwritten = seen_as_numbers(x), pattern_of(x.dtype, told)
+    filled = filled and x.dtype.is_float
+    numbers, unwritten = as_numbers(x), pattern_of(x.dtype, filled)
     blocks = blocks_for(x.size)
     span = span_for(x.size)
-    counts, moments, whole = (Scratch(t, n * blocks) for t, n in ((i32, ROWS), (f64, 2), (i64, 3)))
-    left = (counts, moments, whole)
-    made = [
+    counts, moments, limits = (Scratch(t, n * blocks) for t, n in ((i32, ROWS), (f64, 2), (i64, 3)))
+    left = (counts, moments, limits)
+    grids = [
         Grid(
-            *(block_taker(x.dtype), seen, x, enabled, *left, out, x.size, span, unwritten, told),
+            *(block_kernel(x.dtype), numbers, x, enabled, *left),
+            *(out, x.size, span, unwritten, filled),
             grid=blocks,
             block=THREADS,
             blocks=3,
         )
     ]
     if blocks > 1:
-        rest = (x.size, told, x.dtype.is_float)
+        rest = (x.size, filled, x.dtype.is_float)
         grid = -(-ROWS // WARPS) + 1
-        made.append(Grid(merge, enabled, *left, out, blocks, *rest, grid=grid, block=THREADS))
+        grids.append(Grid(merge, enabled, *left, out, blocks, *rest, grid=grid, block=THREADS))
     if x.dtype is f64:
-        again = (enabled, out, moments, whole)
-        made.append(Grid(take_scaled, x, *again, x.size, span, grid=blocks, block=THREADS))
-        made.append(Grid(merge_scaled, *again, blocks, grid=1, block=THREADS))
-    return made
+        again = (enabled, out, moments, limits)
+        grids.append(Grid(accumulate_scaled, x, *again, x.size, span, grid=blocks, block=THREADS))
+        grids.append(Grid(merge_scaled, *again, blocks, grid=1, block=THREADS))
+    return grids
 
 
 def blocks_for(size: int) -> int:
@@ -106,14 +107,14 @@ def span_for(size: int) -> int:
     return -(-size // (blocks_for(size) * STEP)) * STEP
 
 
-def seen_as_numbers(x: Arg) -> Arg:
+def as_numbers(x: Arg) -> Arg:
     """Halves as the numbers that they are."""
     return Arg(TensorType(f32, x.shape), x.slot, x.dtype) if x.dtype.is_half else x
 
 
-def pattern_of(dtype: DType, told: bool) -> int:
+def pattern_of(dtype: DType, filled: bool) -> int:
     """The bits of elements never written; 0 where they cannot be told."""
-    return _signed(int(payload(dtype)), dtype) if told else 0
+    return _signed(int(payload(dtype)), dtype) if filled else 0
 
 
 def _signed(bits: int, dtype: DType) -> int:
@@ -125,30 +126,30 @@ def _signed(bits: int, dtype: DType) -> int:
 
 
 @cache
-def block_taker(dtype: DType):
+def block_kernel(dtype: DType):
     """The kernel of which each block leaves counts and moments of its stretch."""
-    take_stretch, floating = stretch_taker(dtype), dtype.is_float
+    add_stretch, floating = stretch_accumulator(dtype), dtype.is_float
 
-    def take(x, raw, enabled, counts, moments, whole, out, size, span, unwritten, told):
+    def accumulate(x, raw, enabled, counts, moments, limits, out, size, span, unwritten, filled):
         block, blocks = cuda.blockIdx.x, cuda.gridDim.x
         on = enabled[0]
-        take_stretch(x, raw, on, counts, moments, whole, size, span, unwritten, block, blocks)
+        add_stretch(x, raw, on, counts, moments, limits, size, span, unwritten, block, blocks)
         if blocks == 1 and on != 0:
             thread = cuda.threadIdx.x
             cuda.syncthreads()
             if thread < ROWS:
-                write_count(out, thread, counts[thread], told)
+                write_count(out, thread, counts[thread], filled)
             if thread == 0:
                 mean, m2 = moments[0], moments[1]
-                write_rest(out, size, whole[0], mean, m2, whole[1], whole[2], floating)
+                write_rest(out, size, limits[0], mean, m2, limits[1], limits[2], floating)
 
-    kernel = pinned("f64")(take)
+    kernel = pinned("f64")(accumulate)
     kernel.__name__ = f"statistics of {dtype.name}"
     return kernel
 
 
 @cache
-def stretch_taker(dtype: DType):
+def stretch_accumulator(dtype: DType):
     """Takes the stretch that is a block's, one of so many; nothing where `on` is 0."""
     kind = Kind(dtype)
     floating, value, tiny = kind.floating, kind.value, kind.tiny
@@ -156,15 +157,16 @@ def stretch_taker(dtype: DType):
     load, width, vectors = kind.load, kind.width, TILE // kind.width
     finite = kind.finite
     counter_of, size_of, smaller, larger = kind.counter, kind.size, kind.smaller, kind.larger
-    take_odd, take_tiny, fold = odd_taker(dtype), tiny_taker(dtype), block_folder(dtype)
+    add_element, count_tiny = element_accumulator(dtype), tiny_counter(dtype)
+    fold = block_folder(dtype)
 
-    def take(x, raw, on, counts, moments, whole, size, span, unwritten, block, blocks):
+    def accumulate(x, raw, on, counts, moments, limits, size, span, unwritten, block, blocks):
         columns = pointer_to(cuda.shared.array(CELLS, np.int32))
         thread = np.int64(cuda.threadIdx.x)
         lane = thread & (LANES - 1)
         for k in range(thread, CELLS, THREADS):
             columns[k] = 0
-        if on == 0:  # asked late: it is read while counters are cleared
+        if on == 0:  # tested late: it is read while counters are cleared
             return
         cuda.syncthreads()
         values = cuda.local.array(TILE, value)
@@ -203,48 +205,48 @@ def stretch_taker(dtype: DType):
                 high = larger(high, most)
                 if floating and finest < tiny:
                     for k in range(TILE):
-                        take_tiny(values[k], columns, lane)
+                        count_tiny(values[k], columns, lane)
             else:
                 for k in range(TILE):
                     i = at + (k // width * THREADS + thread) * width + k % width
-                    n, low, high, pivot, total, squares = take_odd(
+                    n, low, high, pivot, total, squares = add_element(
                         x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
                     )
             at += STEP
         for i in range(at + thread, end, THREADS):
             atomic_add(columns, counter_of(x[i], lane), 1)
-            n, low, high, pivot, total, squares = take_odd(
+            n, low, high, pivot, total, squares = add_element(
                 x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
             )
         fold(
-            columns, n, low, high, pivot, total, squares, counts, moments, whole, block, blocks
+            columns, n, low, high, pivot, total, squares, counts, moments, limits, block, blocks
         )  # fmt: skip
 
-    return pinned("f64")(take)
+    return pinned("f64")(accumulate)
 
 
 @cache
-def tiny_taker(dtype: DType):
+def tiny_counter(dtype: DType):
     """Counts an element that is finite, if it is subnormal or dust."""
     normal, dust_below = Kind(dtype).normal, DUST_BELOW
 
-    def take(v, columns, lane):
+    def count(v, columns, lane):
         if v != 0 and abs(v) < normal:
             atomic_add(columns, extra(SUBNORMALS, lane), 1)
         if v != 0 and abs(v) < dust_below:
             atomic_add(columns, extra(DUST, lane), 1)
 
-    return pinned("f64")(take)
+    return pinned("f64")(count)
 
 
 @cache
-def odd_taker(dtype: DType):
+def element_accumulator(dtype: DType):
     """Takes one element that may be anything, all but its exponent."""
     kind = Kind(dtype)
-    floating, raw_of, take_tiny = kind.floating, kind.raw, tiny_taker(dtype)
+    floating, raw_of, count_tiny = kind.floating, kind.raw, tiny_counter(dtype)
     value, smaller, larger = kind.value, kind.smaller, kind.larger
 
-    def take(x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares):
+    def accumulate(x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares):
         v = value(x[i])
         if floating and not is_finite(v):
             row = NANS if v != v else ABOVE if v > 0.0 else BELOW
@@ -260,23 +262,23 @@ def odd_taker(dtype: DType):
             low = smaller(low, v)
             high = larger(high, v)
             if floating:
-                take_tiny(v, columns, lane)
+                count_tiny(v, columns, lane)
         return n, low, high, pivot, total, squares
 
-    return pinned("f64")(take)
+    return pinned("f64")(accumulate)
 
 
 @cache
 def block_folder(dtype: DType):
-    """Puts the threads of a block together and writes its counts, its moments and its extremes.
+    """Puts the threads of a block together and writes its counts, its moments and its limits.
 
-    counts: [ROWS, blocks]; moments: mean and m2, [2, blocks]; whole: finite elements and the keys
+    counts: [ROWS, blocks]; moments: mean and m2, [2, blocks]; limits: finite elements and the keys
     of min and max, [3, blocks].
     """
     key, count = Kind(dtype).key, counter_folder(dtype)
 
     def fold(
-        columns, n, low, high, pivot, total, squares, counts, moments, whole, block, blocks
+        columns, n, low, high, pivot, total, squares, counts, moments, limits, block, blocks
     ):  # fmt: skip
         thread = cuda.threadIdx.x
         sums = cuda.shared.array(COUNTED, np.int32)
@@ -293,7 +295,7 @@ def block_folder(dtype: DType):
             counts[thread * blocks + block] = count(sums, thread)
         if thread == 0:
             moments[block], moments[blocks + block] = mean, m2
-            whole[block], whole[blocks + block], whole[2 * blocks + block] = n, low, high
+            limits[block], limits[blocks + block], limits[2 * blocks + block] = n, low, high
 
     return pinned("f64")(fold)
 

@@ -1,9 +1,10 @@
 """Records a bound plan on a GPU: times as CUPTI or events tell them, statistics by kernels behind
 their ops.
 
-While a plan runs nothing is asked of the GPU. What was launched is noted (`Take`); when all streams
-of the run are idle (`Takes.collect`), the reports are fetched and become records. A stretch that is
-replayed as a graph is recorded as that: one launch, whose kernels are known by their nodes.
+While a plan runs nothing is asked of the GPU. What was launched is noted (`PendingActivation`);
+when all streams of the run are idle (`PendingRecords.step_done`), the reports are fetched and
+become records. A stretch that is replayed as a graph is recorded as that: one launch, whose kernels
+are known by their nodes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import numpy as np
 
 from opstep.runtime.device.cuda.driver.launching import BoundGrid, work_of
 from opstep.runtime.device.cuda.recording.gathering import Gathering, gathers
+from opstep.runtime.device.cuda.recording.pending import PendingActivation
 from opstep.runtime.device.cuda.recording.records import MOVED, NO_ROW, Nodes, Part, merged
-from opstep.runtime.device.cuda.recording.takes import Take
 from opstep.runtime.device.details import Details
 from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.device.tape import Tape
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
     from opstep.runtime.device.cuda.device import CudaDevice
     from opstep.runtime.device.cuda.driver.streams import CudaStream
-    from opstep.runtime.device.cuda.recording.takes import Takes
+    from opstep.runtime.device.cuda.recording.pending import PendingRecords
 
 
 _NBYTES = 8 * WORDS  # of a tensor's statistics
 
 
 class Piece:
-    """Work for a stream whose kernels are told apart."""
+    """Work for a stream whose kernels are timed on their own."""
 
     __slots__ = ("part", "work")
 
@@ -51,91 +52,99 @@ def pieces(stream: int, launches: Sequence[tuple[int, Any]]) -> list[Piece]:
     """Kernels of ours in a row are one piece; of what a library runs, it is not known how many
     kernels that has. `launches`: (row, what is launched).
     """
-    made: list[Piece] = []
+    result: list[Piece] = []
     rows: list[int] = []
     bound: list[Any] = []
     for row, launch in launches:
         ours = isinstance(launch, BoundGrid)
         if rows and not ours:
-            made.append(Piece(stream, rows, bound, True))
+            result.append(Piece(stream, rows, bound, True))
             rows, bound = [], []
         if ours:
             rows.append(row)
             bound.append(launch)
             continue
-        made.append(Piece(stream, [row], [launch], False))
+        result.append(Piece(stream, [row], [launch], False))
     if rows:
-        made.append(Piece(stream, rows, bound, True))
-    return made
+        result.append(Piece(stream, rows, bound, True))
+    return result
 
 
 class CudaTape(Tape):
     """Of a GPU's binding."""
 
-    def __init__(self, device: CudaDevice, binding: Binding, recorder: Recorder, takes: Takes):
+    def __init__(
+        self,
+        device: CudaDevice,
+        binding: Binding,
+        recorder: Recorder,
+        pending_records: PendingRecords,
+    ):
         super().__init__(binding, recorder)
         self.device = device
         self._streams = cast("Sequence[CudaStream]", binding.streams)  # as the device made them
         plan = binding.plan
-        self._takes = takes
-        self._meter = takes.meter
+        self._pending_records = pending_records
+        self._meter = pending_records.meter
         self._details = Details(device, recorder)
-        types = [[plan.values[v].type for v in taken] for taken in self._taken()]
+        values = self._recorded_values()
+        types = [[plan.values[v].type for v in of_stream] for of_stream in values]
         words = [sum(map(self._details.nbytes, of_stream)) for of_stream in types]
         self._stats = _StatsMemory(device, list(map(len, types)), words)
-        self._gathering = [self._gathering_of(s, taken) for s, taken in enumerate(self._taken())]
+        self._gathering = [self._gathering_of(s, of_stream) for s, of_stream in enumerate(values)]
         self._launches: list[Launch] = []
         self._indices: dict[int, int] = {}  # of launches, by id of what makes them
         self._stretches: list[Stretch] = []
         self._layouts: dict[tuple[bool, ...], tuple[Layout, list[int]]] = {}
         self._places: list[int] = []  # of launches in the layout of this activation
-        self._take: Take | None = None
+        self._pending: PendingActivation | None = None
         self.capturing: Capture | None = None
 
     # --- while the plan is bound ---
 
-    def _taken(self) -> list[list[int]]:
+    def _recorded_values(self) -> list[list[int]]:
         """By stream, the values whose statistics are taken."""
-        found: list[list[int]] = [[] for _ in self.layout.rows]
+        by_stream: list[list[int]] = [[] for _ in self.layout.rows]
         for instruction in self.binding.plan.instructions:
             if isinstance(instruction, Run):
-                found[instruction.stream] += self.recorded.get(instruction.step, ())
-        return found
+                by_stream[instruction.stream] += self.recorded.get(instruction.step, ())
+        return by_stream
 
-    def _gathering_of(self, stream: int, taken: Sequence[int]) -> Gathering:
+    def _gathering_of(self, stream: int, values: Sequence[int]) -> Gathering:
         plan, stats = self.binding.plan, self._stats
-        types = [plan.values[v].type for v in taken]
-        places = (stats.enabled.address, stats.place(stream, 0))
+        types = [plan.values[v].type for v in values]
+        places = (stats.enabled.address, stats.address(stream, 0))
         return Gathering(self.device, types, *places, plan.policy.fill == "nan")
 
     def around(self, number: int, step: Step, stream: int, bound: Any) -> list[tuple[int, Any]]:
         """The step's launches and those of its statistics, each with its row."""
         rows = self.layout.rows[stream]
         gathering = self._gathering[stream]
-        made: list[tuple[int, Any]] = []
+        work: list[tuple[int, Any]] = []
         if bound:
-            made += [(NO_ROW, b) for b in gathering.before(self._written(step))]
-            made += self._meter.around(len(rows), bound)
+            work += [(NO_ROW, b) for b in gathering.before(self._write_ranges(step))]
+            work += self._meter.around(len(rows), bound)
             rows.append(number)
         for value in self.recorded.get(number, ()):
             plan = self.binding.plan
-            taken, t = self.layout.stats[stream], plan.values[value].type
+            recorded, t = self.layout.stats[stream], plan.values[value].type
             source = self.binding.address_of(value).address
-            made += [(NO_ROW, b) for b in self._detailed(t, source, stream)]
+            work += [(NO_ROW, b) for b in self._detailed(t, source, stream)]
             if gathers(t):
-                made += [(NO_ROW, b) for b in gathering.add(source, t, len(taken))]
-                taken.append((number, value))
+                work += [(NO_ROW, b) for b in gathering.add(source, t, len(recorded))]
+                recorded.append((number, value))
                 continue
             launches, nbytes = self.device.prepare(*step_for(t, plan.policy.fill == "nan"))
-            addresses = [source, self._stats.enabled.address, self._stats.place(stream, len(taken))]
+            target = self._stats.address(stream, len(recorded))
+            addresses = [source, self._stats.enabled.address, target]
             statistics = self.device.bind(
                 launches, addresses, self._stats.workspace(stream, nbytes)
             )
-            made += [(NO_ROW, b) for b in statistics]
-            taken.append((number, value))
+            work += [(NO_ROW, b) for b in statistics]
+            recorded.append((number, value))
         if not bound:  # nothing else may have this launched
-            made += [(NO_ROW, b) for b in gathering.take()]
-        return made
+            work += [(NO_ROW, b) for b in gathering.flush()]
+        return work
 
     def _detailed(self, t: TensorType, source: int, stream: int) -> list[Any]:
         stats = self._stats
@@ -144,20 +153,20 @@ class CudaTape(Tape):
         stats.further[stream] += self._details.nbytes(t)
         return self._details.bound(t, [source, stats.enabled.address, target], workspace)
 
-    def _written(self, step: Step) -> list[tuple[int, int]]:
+    def _write_ranges(self, step: Step) -> list[tuple[int, int]]:
         """The addresses that a step writes: from, to."""
         places, buffers = self.binding.places, self.binding.plan.buffers
         return [(places[b].address, places[b].address + buffers[b].nbytes) for b in step.writes]
 
     def launch(self, stream: int, launches: list[tuple[int, Any]]) -> Callable[[], None]:
         gathering = self._gathering[stream]
-        launches = [*launches, *((NO_ROW, b) for b in (*gathering.take(), *gathering.merge()))]
+        launches = [*launches, *((NO_ROW, b) for b in (*gathering.flush(), *gathering.merge()))]
         self._launches.append(self._rows_launched(stream))
         index = len(self._launches) - 1
         work = Bundle(pieces(stream, launches))
-        made = partial(self._issue, work, index, self._streams[stream])
-        self._indices[id(made)] = index
-        return made
+        issue = partial(self._issue, work, index, self._streams[stream])
+        self._indices[id(issue)] = index
+        return issue
 
     def move(self, stream: int, work: Any) -> Callable[[], None]:
         piece = Piece(stream, [MOVED], [work], False)
@@ -172,7 +181,7 @@ class CudaTape(Tape):
         return self._meter.captures
 
     def stretch(self, code: Sequence[Any]) -> Stretch:
-        """To be told how a stretch is launched."""
+        """What is to be notified of how a stretch is launched."""
         indices = [self._indices[id(c)] for c in code if id(c) in self._indices]
         self._stretches.append(Stretch(self, indices))
         return self._stretches[-1]
@@ -180,15 +189,15 @@ class CudaTape(Tape):
     # --- while it runs ---
 
     @property
-    def _now(self) -> Take:
-        assert self._take is not None  # an activation began
-        return self._take
+    def _now(self) -> PendingActivation:
+        assert self._pending is not None  # an activation began
+        return self._pending
 
     def begin(self, recorder: Recorder, step: int, with_stats: bool) -> None:
         layout, self._places = self._layout_now()
-        self._take = Take(self._activate(recorder, step, layout))
-        self._sync_times, self._call_times = self._take.syncs, self._take.calls
-        self._takes.begin(recorder)
+        self._pending = PendingActivation(self._activate(recorder, step, layout))
+        self._sync_times, self._call_times = self._pending.syncs, self._pending.calls
+        self._pending_records.begin(recorder)
         if with_stats != self._with_stats:  # no stream is busy, or the value stays as it is
             self._with_stats = with_stats
             self.device.write(self._stats.enabled, 0, ENABLED, int(with_stats))
@@ -205,20 +214,20 @@ class CudaTape(Tape):
         return self._layouts[replayed]
 
     def finish(self) -> None:
-        take = self._now
-        take.with_stats = self._with_stats
-        if take.with_stats:
+        pending = self._now
+        pending.with_stats = self._with_stats
+        if pending.with_stats:
             for stream, (address, nbytes) in enumerate(self._stats.parts):
                 if nbytes:
-                    slot = self._takes.slots.get(nbytes)
+                    slot = self._pending_records.slots.get(nbytes)
                     copy = self.device.gpu.driver.cuMemcpyDtoHAsync
                     handle = self._streams[stream].handle
                     copy(slot.ctypes.data, address, nbytes, handle)
-                    take.stats[stream] = slot
+                    pending.stats[stream] = slot
                     count = len(self.layout.stats[stream])
-                    take.beyond[stream] = nbytes // 8 - count * WORDS
-        self._takes.add(self.recorder, take)
-        self._take = None
+                    pending.detail_words[stream] = nbytes // 8 - count * WORDS
+        self._pending_records.add(self.recorder, pending)
+        self._pending = None
 
     def _issue(self, work: Bundle, index: int, stream: CudaStream) -> None:
         began = monotonic_ns()
@@ -246,9 +255,9 @@ class Bundle:
 
     __slots__ = ("bound", "pieces")
 
-    def __init__(self, made: list[Piece]):
-        self.pieces = made
-        self.bound = [row for piece in made for row in piece.part.rows]  # as many as kernels
+    def __init__(self, pieces: list[Piece]):
+        self.pieces = pieces
+        self.bound = [row for piece in pieces for row in piece.part.rows]  # as many as kernels
 
 
 class _StatsMemory:
@@ -256,34 +265,34 @@ class _StatsMemory:
     them so many bytes of what is taken beyond them.
     """
 
-    def __init__(self, device: CudaDevice, counts: Sequence[int], beyond: Sequence[int]):
+    def __init__(self, device: CudaDevice, counts: Sequence[int], detail_bytes: Sequence[int]):
         self._device = device
         what = "statistics"
         self.enabled = device.alloc(ENABLED.nbytes, what)
         device.write(self.enabled, 0, ENABLED, 0)
-        sizes = [n * _NBYTES + more for n, more in zip(counts, beyond, strict=True)]
+        sizes = [n * _NBYTES + more for n, more in zip(counts, detail_bytes, strict=True)]
         self._memory = device.alloc(sum(sizes), what)
         starts = [self._memory.address + int(n) for n in np.cumsum([0, *sizes])[:-1]]
         self.parts: list[tuple[int, int]] = list(zip(starts, sizes, strict=True))
         self.further = [at + n * _NBYTES for at, n in zip(starts, counts, strict=True)]  # next
         self._workspaces: list[list[Any]] = [[] for _ in counts]
 
-    def place(self, stream: int, index: int) -> int:
+    def address(self, stream: int, index: int) -> int:
         return self.parts[stream][0] + index * _NBYTES
 
     def workspace(self, stream: int, nbytes: int) -> int:
         """Memory that the statistics of a stream share; a larger one for those that need more."""
-        kept = self._workspaces[stream]
-        if nbytes and (not kept or kept[-1].nbytes < nbytes):
-            kept.append(self._device.alloc(nbytes, "statistics"))
-        return kept[-1].address if kept else 0
+        workspaces = self._workspaces[stream]
+        if nbytes and (not workspaces or workspaces[-1].nbytes < nbytes):
+            workspaces.append(self._device.alloc(nbytes, "statistics"))
+        return workspaces[-1].address if workspaces else 0
 
 
 # --- captured stretches ---------------------------------------------------------------------------
 
 
 class Stretch:
-    """A stretch of a recorded plan, told by `graphs.Replay` what becomes of it."""
+    """A stretch of a recorded plan, which `graphs.Replay` notifies of what becomes of it."""
 
     def __init__(self, tape: CudaTape, launches: list[int]):
         self.tape = tape
@@ -338,5 +347,5 @@ class Capture:
         graph, count = self._graph(), self._count()
         handles = self._driver.cuGraphGetNodes(graph, count)[0]
         kinds = [int(self._driver.cuGraphNodeGetType(node)) for node in handles]
-        told = [k for k, kind in enumerate(kinds) if kind in self._kinds]
-        return Nodes([self._places.get(k, (0, NO_ROW)) for k in told])
+        reported = [k for k, kind in enumerate(kinds) if kind in self._kinds]
+        return Nodes([self._places.get(k, (0, NO_ROW)) for k in reported])

@@ -170,7 +170,7 @@ def put_sums(m_tiles: int, n_tiles: int, pitch: int):
     return put
 
 
-def seen_as_single():
+def as_f32():
     from opstep.runtime.device.cuda.simulator.simulator import Pointer
 
     return lambda pointer: Pointer(pointer.array.view(np.float32), np.dtype(np.float32))

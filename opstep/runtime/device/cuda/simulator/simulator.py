@@ -45,7 +45,7 @@ class Pointer:
         seen = next((t.name for t in DTYPES.values() if t.numpy == self.seen), self.seen.name)
         return f"{seen}[{left}]: {first}{', …' if left > 4 else ''}"
 
-    def _place(self, index: int, count: int = 1) -> int:
+    def _index(self, index: int, count: int = 1) -> int:
         place = self.start + int(index)
         if not 0 <= place <= len(self.array) - count:
             at = f"{place} to {place + count - 1}" if count > 1 else f"{place}"
@@ -53,7 +53,7 @@ class Pointer:
         return place
 
     def __getitem__(self, index: int) -> Any:
-        return self._read(self.array[self._place(index)])
+        return self._read(self.array[self._index(index)])
 
     def _read(self, stored: Any) -> Any:
         """As numba has it: arithmetic of integers is that of 64 bits."""
@@ -61,7 +61,7 @@ class Pointer:
         return np.int64(found) if self.seen.kind == "i" else found
 
     def __setitem__(self, index: int, value: Any) -> None:
-        place = self._place(index)
+        place = self._index(index)
         if self.seen.kind in "iu":
             value = np.int64(value) if self.seen.kind == "i" else int(value) & _mask(self.seen)
         self.array[place] = np.asarray(value).astype(self.seen).astype(self.array.dtype)
@@ -78,7 +78,7 @@ class Pointer:
         """Where in the array a vector begins."""
         if (self.start + int(index)) % count:
             raise IndexError(f"a vector of {count} at element {self.start + int(index)}")
-        return self._place(index, count)
+        return self._index(index, count)
 
     def load(self, index: int, count: int) -> tuple:
         place = self.vector_place(index, count)

@@ -45,7 +45,7 @@ class Product(NamedTuple):
     alignment: int = 256
 
 
-def takes(dtype: str) -> bool:
+def supports(dtype: str) -> bool:
     return dtype in _TYPES
 
 

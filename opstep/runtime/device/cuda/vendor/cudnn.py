@@ -102,7 +102,7 @@ class Convolution(NamedTuple):
     alignment: int = 256
 
 
-def takes(dtype: str) -> bool:
+def supports(dtype: str) -> bool:
     return dtype in _TYPES
 
 

@@ -52,17 +52,17 @@ def test_tensors_wait_until_they_are_four():
         [],
         [],
     ]
-    assert taken(some.take()) == [[5000, 6000]]
-    assert some.take() == []
+    assert taken(some.flush()) == [[5000, 6000]]
+    assert some.flush() == []
 
 
 def test_those_of_other_types_are_launched_apart():
     some = gathering_of(SMALL, WHOLE, SMALL, filled=True)
     for k, t in enumerate((SMALL, WHOLE, SMALL)):
         assert some.add(1000 * k, t, k) == []
-    launches = some.take()
+    launches = some.flush()
     assert taken(launches) == [[0, 2000], [1000]]
-    assert [attrs["told"] for _, attrs, _ in launches] == [True, False]
+    assert [attrs["filled"] for _, attrs, _ in launches] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -78,16 +78,16 @@ def test_none_waits_longer_than_its_memory_is_as_it_was(written, expected):
 def test_blocks_lie_behind_each_other_until_they_are_put_together():
     some, blocks = gathering_of(LARGE, SMALL, SMALL), blocks_for(2 * ALONE)
     some.add(0, LARGE, 2)
-    (first,) = some.take()
+    (first,) = some.flush()
     some.add(0, SMALL, 0)
-    (second,) = some.take()
+    (second,) = some.flush()
     assert second[2][-3] - first[2][-3] == 4 * ROWS * blocks
     ((name, attrs, addresses),) = some.merge()
     assert (name, addresses) == ("merge_several", [ENABLED, *first[2][-3:], OUT])
     assert attrs["table"] == (0, blocks, 2 * ALONE, 2, 2, blocks, 1, 100, 2, 0)
     assert some.merge() == []
     some.add(0, SMALL, 1)
-    assert some.take()[0][2][-3:] == first[2][-3:]
+    assert some.flush()[0][2][-3:] == first[2][-3:]
 
 
 def test_full_memory_is_put_together_first(monkeypatch):
@@ -96,6 +96,6 @@ def test_full_memory_is_put_together_first(monkeypatch):
     assert some.add(1000, LARGE, 0) == []
     assert some.add(2000, SMALL, 1) == []
     made = some.add(3000, SMALL, 2)
-    assert [name for name, _, _ in made] == ["take_several", "merge_several"]
+    assert [name for name, _, _ in made] == ["accumulate_several", "merge_several"]
     assert taken(made) == [[1000, 2000]]
-    assert taken(some.take()) == [[3000]]
+    assert taken(some.flush()) == [[3000]]

@@ -9,8 +9,8 @@ from gpu_reports import KERNEL, layout_of, ran
 import opstep
 from opstep.runtime.device.cuda.recording import tape
 from opstep.runtime.device.cuda.recording.meters import EventMeter, moment
+from opstep.runtime.device.cuda.recording.pending import PendingActivation, PendingRecords, Slots
 from opstep.runtime.device.cuda.recording.records import NO_ROW, Part, Rows, merged
-from opstep.runtime.device.cuda.recording.takes import Slots, Take, Takes
 from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.recording import (
     Activation,
@@ -37,15 +37,15 @@ class Reported:
         self.users = []
         self.gathered = []
 
-    def ready(self, takes):
+    def ready(self, activations):
         return 0
 
-    def gather(self, takes):
-        self.gathered += takes
+    def gather(self, activations):
+        self.gathered += activations
 
-    def read(self, take):
-        self.gathered = [t for t in self.gathered if t is not take]
-        rows = Rows(take.activation.layout)
+    def read(self, pending):
+        self.gathered = [t for t in self.gathered if t is not pending]
+        rows = Rows(pending.activation.layout)
         rows.add(self.found)
         return rows
 
@@ -56,24 +56,24 @@ class Reported:
         self.users.remove(user)
 
 
-class Noted(Recorder):
+class Records(Recorder):
     def __init__(self):
-        self.taken = []
+        self.records = []
 
-    def take(self, record):
-        self.taken.append(record)
+    def add_record(self, record):
+        self.records.append(record)
 
 
 def test_records_of_an_activation():
     layout = layout_of([5, 6], [7], waits=[Wait(1, 0, 0, 0)])
     layout.stats[0] = [(5, 0), (6, 1)]
     layout.launches = [GraphLaunch((Launch(0, 0, 2), Launch(1, 0, 1)))]
-    take = Take(Activation(3, 0, layout))
-    take.launches[:] = [[1000, 1010]]
-    take.with_stats = True
+    pending = PendingActivation(Activation(3, 0, layout))
+    pending.launches[:] = [[1000, 1010]]
+    pending.with_stats = True
     slots = Slots(lambda words: np.arange(words, dtype=np.int64))
-    take.stats[0] = slots.get((2 * WORDS + 5) * 8)
-    take.beyond[0] = 5
+    pending.stats[0] = slots.get((2 * WORDS + 5) * 8)
+    pending.detail_words[0] = 5
     meter = Reported(
         [
             (0, 0, ran(1, 1100, 1200, kernel=KERNEL)),
@@ -81,13 +81,13 @@ def test_records_of_an_activation():
             (1, 0, ran(1, 1205, 1400)),
         ]
     )
-    takes, recorder = Takes(meter, slots), Noted()
-    takes.begin(recorder)
-    takes.add(recorder, take)
-    takes.step_done(Noted())  # another run's
-    assert recorder.taken == []
-    takes.step_done(recorder)
-    host, first, second = recorder.taken
+    pending_records, recorder = PendingRecords(meter, slots), Records()
+    pending_records.begin(recorder)
+    pending_records.add(recorder, pending)
+    pending_records.step_done(Records())  # another run's
+    assert recorder.records == []
+    pending_records.step_done(recorder)
+    host, first, second = recorder.records
     assert isinstance(host, HostRecord) and host.launches.tolist() == [[1000, 1010]]
     assert isinstance(first, StreamRecord) and first.times.tolist() == [[1100, 1200], [1210, 1300]]
     assert first.stats.shape == (2, WORDS) and first.stats[1, 0] == WORDS
@@ -95,10 +95,10 @@ def test_records_of_an_activation():
     assert second.details is None
     assert second.waits.tolist() == [[1000, 1200]] and second.stats.shape == (0, WORDS)
     assert layout.kernels == {(0, 0): (KERNEL,)}
-    assert slots.get((2 * WORDS + 5) * 8) is take.stats[0]  # used again
-    takes.step_done(recorder)
-    assert len(recorder.taken) == 3
-    takes.end(recorder)
+    assert slots.get((2 * WORDS + 5) * 8) is pending.stats[0]  # used again
+    pending_records.step_done(recorder)
+    assert len(recorder.records) == 3
+    pending_records.end(recorder)
     assert meter.users == []
 
 
@@ -156,17 +156,17 @@ def test_times_of_events(monkeypatch):
         driver.now += 300_000
 
     layout = layout_of([4, 5])
-    take = Take(Activation(0, 0, layout))
+    pending = PendingActivation(Activation(0, 0, layout))
     for row in (0, NO_ROW, 1):
         piece = SimpleNamespace(part=Part(0, (row,), exact=False), work=work)
-        meter.issue(take, piece, 1)
-    meter.gather([take])
-    rows = meter.read(take)
+        meter.issue(pending, piece, 1)
+    meter.gather([pending])
+    rows = meter.read(pending)
     began = 4_000_000_000
     expected = [[began, began + 300_000], [began + 600_000, began + 900_000]]
     assert np.abs(rows.times[0] - expected).max() < 500
     before = driver.made
-    meter.issue(take, SimpleNamespace(part=Part(0, (0,), exact=False), work=work), 1)
+    meter.issue(pending, SimpleNamespace(part=Part(0, (0,), exact=False), work=work), 1)
     assert driver.made == before  # events are used again
 
 
@@ -194,8 +194,8 @@ def test_the_timeline_of_a_graph_that_was_launched_at_once(tmp_path, monkeypatch
     from opstep.trace import recording as module
     from opstep.trace.viewer.engine import Engine
 
-    def as_graph(take):
-        def told(self, record):
+    def as_graph(add_record):
+        def add_as_graph(self, record):
             activation = record.activation
             layout = activation.layout
             launches, _ = merged(layout.launches, [list(range(len(layout.launches)))])
@@ -212,11 +212,11 @@ def test_the_timeline_of_a_graph_that_was_launched_at_once(tmp_path, monkeypatch
                 record = record._replace(
                     launches=np.array([[spans[:, 0].min(), spans[:, 1].max()]])
                 )
-            take(self, record)
+            add_record(self, record)
 
-        return told
+        return add_as_graph
 
-    monkeypatch.setattr(module._Recorder, "take", as_graph(module._Recorder.take))
+    monkeypatch.setattr(module._Recorder, "add_record", as_graph(module._Recorder.add_record))
     program = opstep.load("examples/branches.opg")
     inputs = {"left": np.ones((4, 32), "f4"), "right": np.ones((4, 48), "f4"), "bias": 0.5}
     trace = tmp_path / "run.pftrace"
@@ -241,52 +241,55 @@ def test_the_timeline_of_a_graph_that_was_launched_at_once(tmp_path, monkeypatch
         assert [list(row) for row in grids] == [["4 x 2"]]
 
 
-class LateRecorder(Noted):
+class LateRecorder(Records):
     def __init__(self):
         super().__init__()
-        self.tell = None
+        self.flush = None
 
-    def late(self, tell):
-        self.tell = tell
+    def may_defer(self, flush):
+        self.flush = flush
         return True
 
     def caught_up(self, step):
-        self.taken.append(step)
+        self.records.append(step)
 
 
 def test_records_of_short_steps_are_made_during_later_ones(monkeypatch):
-    from opstep.runtime.device.cuda.recording import takes as module
+    from opstep.runtime.device.cuda.recording import pending as module
 
     clock = iter(range(0, 10**9, 1000))
     monkeypatch.setattr(module, "monotonic_ns", lambda: next(clock))
     layout = layout_of([5])
     layout.launches = [Launch(0, 0, 1)]
     meter = Reported([(0, 0, ran(1, 1100, 1200))])
-    takes, recorder = Takes(meter, Slots(lambda words: np.zeros(words, np.int64))), LateRecorder()
+    pending_records, recorder = (
+        PendingRecords(meter, Slots(lambda words: np.zeros(words, np.int64))),
+        LateRecorder(),
+    )
 
     def step(number):
-        takes.add(recorder, Take(Activation(number, number, layout)))
-        takes.meanwhile(recorder)
-        takes.step_done(recorder)
+        pending_records.add(recorder, PendingActivation(Activation(number, number, layout)))
+        pending_records.meanwhile(recorder)
+        pending_records.step_done(recorder)
 
-    def told():
-        return [r if isinstance(r, int) else r.activation.step for r in recorder.taken]
+    def steps():
+        return [r if isinstance(r, int) else r.activation.step for r in recorder.records]
 
     step(0)
     step(1)
-    assert told() == [] and meter.gathered == []
+    assert steps() == [] and meter.gathered == []
     monkeypatch.setattr(meter, "ready", lambda given: min(len(given), 1))
     step(2)  # the first was reported
-    assert told() == []
+    assert steps() == []
     step(3)
-    assert told() == [0, 0, 0]
+    assert steps() == [0, 0, 0]
     monkeypatch.setattr(meter, "ready", lambda given: 0)
     monkeypatch.setattr(module, "monotonic_ns", lambda: 2 * module.PERIOD)
     step(4)  # all have to be asked for, and so has one that was ready meanwhile
     step(5)
-    assert told()[3:] == [1, 1, 1, 2, 2, 3, 3, 4, 4, 4]
-    recorder.tell()
-    assert told()[13:] == [5, 5, 5]
+    assert steps()[3:] == [1, 1, 1, 2, 2, 3, 3, 4, 4, 4]
+    recorder.flush()
+    assert steps()[13:] == [5, 5, 5]
 
 
 def test_ends_of_steps_come_behind_their_records(tmp_path, monkeypatch):
@@ -296,20 +299,21 @@ def test_ends_of_steps_come_behind_their_records(tmp_path, monkeypatch):
     program = opstep.load("examples/branches.opg")
     inputs = {"left": np.ones((4, 32), "f4"), "right": np.ones((4, 48), "f4"), "bias": 0.5}
     held, order = [], []
-    take, end_step, put = module._Recorder.take, module._Recorder.end_step, module._Recorder._put
+    recorders = module._Recorder
+    add_record, end_step, put = recorders.add_record, recorders.end_step, recorders._put
 
-    def tell(recorder):
+    def flush(recorder):
         records, held[:] = held[:], []
         for record in records:
-            take(recorder, record)
+            add_record(recorder, record)
         if records:
             recorder.caught_up(records[-1].activation.step)
 
     def late_end(self, outputs, failed=False):
-        self.late(lambda: tell(self))
+        self.may_defer(lambda: flush(self))
         end_step(self, outputs, failed)
         if self._steps % 3 == 2:
-            tell(self)
+            flush(self)
 
     def noted(self, method, argument, nbytes=0):
         if method != "add_overhead":
@@ -317,7 +321,7 @@ def test_ends_of_steps_come_behind_their_records(tmp_path, monkeypatch):
             order.append((step, method == "end_step"))
         put(self, method, argument, nbytes)
 
-    monkeypatch.setattr(module._Recorder, "take", lambda self, record: held.append(record))
+    monkeypatch.setattr(module._Recorder, "add_record", lambda self, record: held.append(record))
     monkeypatch.setattr(module._Recorder, "end_step", late_end)
     monkeypatch.setattr(module._Recorder, "_put", noted)
     with opstep.Recording(trace=tmp_path / "run.pftrace") as recording:

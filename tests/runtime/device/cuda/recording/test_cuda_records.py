@@ -40,7 +40,7 @@ def test_reports_find_their_launch_in_any_order():
             matcher.expect(token)
         for what, *told in reports:
             getattr(matcher, what)(*told)
-        found = [sorted(r.correlation for r in matcher.take(token)) for token in (1, 2, 3)]
+        found = [sorted(r.correlation for r in matcher.pop(token)) for token in (1, 2, 3)]
         assert found == [[10, 11], [20, 21], [30]]
         assert matcher.unclaimed == 0
 
@@ -56,14 +56,14 @@ def test_what_nobody_launched_is_forgotten():
     matcher.forget(40)
     assert matcher.unclaimed == 2
     matcher.named(7, 1)
-    assert [r.start for r in matcher.take(1)] == [50]
+    assert [r.start for r in matcher.pop(1)] == [50]
 
 
 def test_late_reports_of_a_launch_that_was_taken():
     matcher = Matcher()
     matcher.expect(1)
     matcher.named(5, 1)
-    assert matcher.take(1) == []
+    assert matcher.pop(1) == []
     matcher.ran(ran(5, 10, 20))
     matcher.forget(21)
     assert matcher.unclaimed == 0

@@ -12,8 +12,8 @@ from opstep.api import devices
 from opstep.api.devices import Kind
 from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.device.cuda.driver.launching import work_of
+from opstep.runtime.device.cuda.recording.pending import PendingRecords, Slots
 from opstep.runtime.device.cuda.recording.records import Ran, Rows
-from opstep.runtime.device.cuda.recording.takes import Slots, Takes
 from opstep.runtime.device.cuda.recording.tape import CudaTape
 from opstep.runtime.device.protocols import Recorder, Stream
 from opstep.runtime.recording import HostRecord, StreamRecord
@@ -70,20 +70,20 @@ class Stopwatch:
     def around(self, row, bound):
         return [(row, b) for b in bound]
 
-    def issue(self, take, piece, stream):
+    def issue(self, pending, piece, stream):
         began = monotonic_ns()
         piece.work(stream)
-        take.marks.append((piece.part, began, monotonic_ns()))
+        pending.marks.append((piece.part, began, monotonic_ns()))
 
-    def ready(self, takes):
-        return len(takes)
+    def ready(self, activations):
+        return len(activations)
 
-    def gather(self, takes):
+    def gather(self, activations):
         """All is known."""
 
-    def read(self, take):
-        rows = Rows(take.activation.layout)
-        for part, start, end in take.marks:
+    def read(self, pending):
+        rows = Rows(pending.activation.layout)
+        for part, start, end in pending.marks:
             rows.add([(part.stream, row, Ran(0, 0, start, end, None)) for row in part.rows])
         return rows
 
@@ -100,7 +100,9 @@ class TapedDevice(CpuDevice):
 
     def __init__(self):
         super().__init__(1)
-        self.takes = Takes(Stopwatch(), Slots(lambda words: np.zeros(words, np.int64)))
+        self.pending_records = PendingRecords(
+            Stopwatch(), Slots(lambda words: np.zeros(words, np.int64))
+        )
 
     def stream(self):
         return Queue()
@@ -117,13 +119,13 @@ class TapedDevice(CpuDevice):
         return lambda stream: move()
 
     def tape(self, binding, recorder):
-        return CudaTape(self, binding, recorder, self.takes)
+        return CudaTape(self, binding, recorder, self.pending_records)
 
     def recorded_step(self, recorder, now=False):
-        self.takes.step_done(recorder, now)
+        self.pending_records.step_done(recorder, now)
 
     def unrecord(self, recorder):
-        self.takes.end(recorder)
+        self.pending_records.end(recorder)
 
 
 class Notes(Recorder):
@@ -136,7 +138,7 @@ class Notes(Recorder):
     def begin_run(self, info):
         return self
 
-    def wanted(self, plan):
+    def values_to_record(self, plan):
         return ()
 
     def begin_step(self):
@@ -145,7 +147,7 @@ class Notes(Recorder):
     def next_number(self):
         return next(self.numbers)
 
-    def take(self, record):
+    def add_record(self, record):
         self.records.append(record)
 
     def end_step(self, outputs, failed=False):

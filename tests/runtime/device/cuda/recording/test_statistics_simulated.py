@@ -11,10 +11,10 @@ from opstep.runtime.device.cpu.device import statistics_of
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.device.cuda.recording.gathering import (
     TOGETHER,
+    accumulate_several,
     left_by,
     merge_several,
     step_of,
-    take_several,
 )
 from opstep.runtime.device.cuda.recording.statistics import ALONE, STEP, blocks_for
 from opstep.runtime.device.cuda.simulator import simulator
@@ -105,7 +105,7 @@ def test_several_tensors_at_once_are_as_each_alone(dtype, sizes):
     padded = [*types, *types[:1] * (TOGETHER - len(types))]
     left = left_by(sum(map(blocks_for, sizes)))
     taken = step_of(
-        take_several, [*padded, ENABLED], left, count=len(sizes), told=filled
+        accumulate_several, [*padded, ENABLED], left, count=len(sizes), filled=filled
     )  # fmt: skip
     table, first = [], 0
     for place, size in enumerate(sizes):

@@ -1,4 +1,4 @@
-"""What recorded runs have launched and not yet told, and how it becomes records."""
+"""Launches of recorded runs that are not reported yet, and how they become records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from opstep.runtime.statistics import WORDS
 PERIOD = 15_000_000  # ns
 
 
-class Take:
+class PendingActivation:
     """One activation: what the host did, and marks of what it launched."""
 
     def __init__(self, activation: Activation):
@@ -37,7 +37,7 @@ class Take:
         self.calls = np.zeros((len(layout.calls), 2), np.int64)
         self.with_stats = False
         self.stats: dict[int, np.ndarray] = {}  # by stream: slots, where they are copied to
-        self.beyond: dict[int, int] = {}  # likewise: words behind the statistics
+        self.detail_words: dict[int, int] = {}  # likewise: words of details after the statistics
         self.marks: list[Any] = []  # of the meter
 
 
@@ -51,18 +51,20 @@ class Meter(Protocol):
         """The launches of a row, each with its row."""
         ...
 
-    def issue(self, take: Take, piece: Any, stream: int) -> None: ...
-    def replay(self, take: Take, nodes: Nodes, launch: Callable[[], None]) -> None: ...
+    def issue(self, pending: PendingActivation, piece: Any, stream: int) -> None: ...
+    def replay(
+        self, pending: PendingActivation, nodes: Nodes, launch: Callable[[], None]
+    ) -> None: ...
 
-    def ready(self, takes: Sequence[Take]) -> int:
+    def ready(self, activations: Sequence[PendingActivation]) -> int:
         """How many of them, from the first, were reported in full without being asked for."""
         ...
 
-    def gather(self, takes: Sequence[Take]) -> None:
+    def gather(self, activations: Sequence[PendingActivation]) -> None:
         """Fetches what was reported of them; all that they launched is done."""
         ...
 
-    def read(self, take: Take) -> Rows:
+    def read(self, pending: PendingActivation) -> Rows:
         """The times of the rows of one that was gathered. Once."""
         ...
 
@@ -71,16 +73,16 @@ class Meter(Protocol):
 
 
 class _Run:
-    """What a run has launched and not yet told, oldest first."""
+    """What a run has launched and not yet handed to its recorder, oldest first."""
 
     def __init__(self) -> None:
-        self.takes: list[Take] = []
+        self.activations: list[PendingActivation] = []
         self.done = 0  # how many of them are of steps that have ended
-        self.gathered = 0  # how many of them can be told
+        self.gathered = 0  # how many of them can be handed over
         self.lock = threading.RLock()
 
 
-class Takes:
+class PendingRecords:
     """Of one GPU. Runs are told apart by their recorders.
 
     To ask for reports takes time in which the GPU does nothing, and to make records of them takes
@@ -106,84 +108,86 @@ class Takes:
                 self._runs.pop(id(recorder), None)
             self.meter.end(id(recorder))
 
-    def add(self, recorder: Recorder, take: Take) -> None:
+    def add(self, recorder: Recorder, pending: PendingActivation) -> None:
         with self._lock:
             run = self._runs.setdefault(id(recorder), _Run())
         with run.lock:
-            run.takes.append(take)
+            run.activations.append(pending)
 
     def step_done(self, recorder: Recorder, now: bool = False) -> None:
-        """A step has ended, and no stream of the run is busy. `now`: what is known is told."""
+        """A step has ended, and no stream of the run is busy. `now`: all of it is handed over."""
         run = self._runs.get(id(recorder))
         if run is None:
             return
         with run.lock:
-            run.done = len(run.takes)
-            if now or not recorder.late(partial(self._tell_all, run, recorder)):
-                self._tell_all(run, recorder)
+            run.done = len(run.activations)
+            if now or not recorder.may_defer(partial(self._flush_all, run, recorder)):
+                self._flush_all(run, recorder)
                 return
-            run.gathered += self.meter.ready(run.takes[run.gathered : run.done])
-            oldest = run.takes[run.gathered : run.gathered + 1]
+            run.gathered += self.meter.ready(run.activations[run.gathered : run.done])
+            oldest = run.activations[run.gathered : run.gathered + 1]
             if oldest and monotonic_ns() - oldest[0].began > PERIOD:
                 self._gather(run)
 
     def meanwhile(self, recorder: Recorder) -> None:
-        """The GPU has something to do: what was gathered is told."""
+        """The GPU has something to do: what was gathered is handed over."""
         run = self._runs.get(id(recorder))
         if run is not None and run.gathered:
             with run.lock:
-                self._tell(run, recorder)
+                self._flush(run, recorder)
 
-    def _tell_all(self, run: _Run, recorder: Recorder) -> None:
+    def _flush_all(self, run: _Run, recorder: Recorder) -> None:
         """What is known of all steps that have ended."""
         with run.lock:
             self._gather(run)
-            self._tell(run, recorder)
+            self._flush(run, recorder)
 
     def _gather(self, run: _Run) -> None:
         if run.done > run.gathered:
-            self.meter.gather(run.takes[run.gathered : run.done])
+            self.meter.gather(run.activations[run.gathered : run.done])
             run.gathered = run.done
 
-    def _tell(self, run: _Run, recorder: Recorder) -> None:
-        takes = run.takes[: run.gathered]
-        del run.takes[: run.gathered]
-        run.done -= len(takes)
+    def _flush(self, run: _Run, recorder: Recorder) -> None:
+        activations = run.activations[: run.gathered]
+        del run.activations[: run.gathered]
+        run.done -= len(activations)
         run.gathered = 0
-        for take in takes:
-            rows = self.meter.read(take)
+        for pending in activations:
+            rows = self.meter.read(pending)
             if rows.missing:
-                recorder.lost(rows.missing)
-            layout = take.activation.layout
-            for place, kernels in rows.kernels.items():
-                layout.kernels.setdefault(place, tuple(kernels))
-            recorder.take(HostRecord(take.activation, take.launches, take.syncs, take.calls))
-            for record in _records(take, rows, self.slots):
-                recorder.take(record)
-        if takes:
-            recorder.caught_up(takes[-1].activation.step)
+                recorder.times_missing(rows.missing)
+            layout = pending.activation.layout
+            for row, kernels in rows.kernels.items():
+                layout.kernels.setdefault(row, tuple(kernels))
+            recorder.add_record(
+                HostRecord(pending.activation, pending.launches, pending.syncs, pending.calls)
+            )
+            for record in _records(pending, rows, self.slots):
+                recorder.add_record(record)
+        if activations:
+            recorder.caught_up(activations[-1].activation.step)
 
 
-def _records(take: Take, rows: Rows, slots: Slots) -> list[StreamRecord]:
-    layout, found = take.activation.layout, []
-    began = issued(layout, take.launches)
+def _records(pending: PendingActivation, rows: Rows, slots: Slots) -> list[StreamRecord]:
+    layout, records = pending.activation.layout, []
+    began = issued(layout, pending.launches)
     times = [settled(t, b) for t, b in zip(rows.times, began, strict=True)]
     for stream, own in enumerate(times):
-        stood = waits(layout, stream, times, began)
-        taken, stats, details = layout.stats[stream], None, None
-        if take.with_stats:
-            stats = np.zeros((len(taken), WORDS), np.int64)
-            if taken:
-                words = take.stats[stream]
+        waited = waits(layout, stream, times, began)
+        tensors, stats, details = layout.stats[stream], None, None
+        if pending.with_stats:
+            stats = np.zeros((len(tensors), WORDS), np.int64)
+            if tensors:
+                words = pending.stats[stream]
                 stats[...] = words[: stats.size].reshape(stats.shape)
-                if beyond := take.beyond.get(stream):
-                    details = words[stats.size :][:beyond].copy()
+                if detail_words := pending.detail_words.get(stream):
+                    details = words[stats.size :][:detail_words].copy()
                 slots.give_back(words)
         moves = between(rows.moves[stream], own)
-        if len(own) or len(stood) or taken or len(moves):
-            record = StreamRecord(take.activation, stream, own, stood, stats, moves)
-            found.append(record._replace(details=details))
-    return found
+        if len(own) or len(waited) or tensors or len(moves):
+            record = StreamRecord(pending.activation, stream, own, waited, stats, moves)
+            records.append(record._replace(details=details))
+    return records
 
 
 class Slots:

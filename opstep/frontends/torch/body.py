@@ -1,0 +1,127 @@
+"""The body of a graph under construction, as rules see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from opstep.frontends.torch.errors import Untranslatable
+from opstep.runtime.ir.dims import Dim, Expr
+from opstep.runtime.ir.graph import Apply, Binding, Name, same_value
+from opstep.runtime.ir.op import OPS, Mismatch
+from opstep.runtime.ir.types import DType, TensorType, boolean
+from opstep.runtime.transforms.builder import Builder, Var
+
+Number = int | float | bool
+
+
+class Body(Builder):
+    """Statements whose values are numbered (``%3``): two bodies that do the same are equal, and
+    names are given at the end (`naming`). ``b.add(x, y)`` appends a statement, as in `Builder`.
+
+    `expected`: the types of the results of the ATen op that is being translated. `stems`: what a
+    value would be called after the op that made it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expected: tuple[TensorType | None, ...] = ()
+        self.stems: dict[str, str] = {}
+
+    def fresh(self, stem: str) -> str:
+        name = f"%{len(self.stems)}"
+        self.stems[name] = stem.removeprefix(self.prefix + "_")
+        return name
+
+    def apply(self, op: Any, operands: tuple, attrs: dict[str, Any]) -> Any:
+        """`Builder.apply`; attributes that have their default value anyway are left out."""
+        kept = {k: v for k, v in attrs.items() if not _is_default(op, k, v)}
+        return super().apply(op, operands, kept)
+
+    def value(self, type: TensorType, stem: str) -> Var:
+        """A value that no statement here makes: an input, or the result of a call."""
+        return Var(self.fresh(stem), type)
+
+    def call(self, graph: str, operands: Sequence[Var], results: Sequence[TensorType]) -> list[Var]:
+        made = [self.value(t, graph) for t in results]
+        bindings = tuple(Binding(Name(v.name), None) for v in made)
+        self.statements.append(
+            Apply(bindings, Name(graph), tuple(Name(v.name) for v in operands), (), self.at)
+        )
+        return made
+
+    # --- what rules need again and again ---
+
+    @property
+    def out(self) -> TensorType:
+        """The type of the first result."""
+        (first, *_) = self.expected
+        assert first is not None
+        return first
+
+    def to(self, x: Any, dtype: DType) -> Any:
+        """x in that element type; numbers adapt by themselves."""
+        return self.to_dtype(x, dtype)
+
+    def number(self, x: Any) -> Any:
+        """An operand: a size becomes a scalar tensor, a bool 0 or 1."""
+        if isinstance(x, Expr):
+            return self.extent(of=[x])
+        return int(x) if isinstance(x, bool) else x
+
+    def binary(self, op: str, a: Any, b: Any, dtype: DType | None = None) -> Var:
+        """An op of two operands computed in `dtype`, by default that of the result, whatever ours
+        would be: PyTorch lets a scalar tensor adapt to one with dims.
+        """
+        a, b = self.number(a), self.number(b)
+        dtype = dtype or self.out.dtype
+        if not isinstance(a, Var) and not isinstance(b, Var):
+            a = self.full(shape=[], value=a, dtype=dtype)
+        return self.apply(OPS[op], (self.to(a, dtype), self.to(b, dtype)), {})
+
+    def unary(self, op: str, x: Var, **attrs: Any) -> Var:
+        """An op of one operand, in the result's element type."""
+        return self.apply(OPS[op], (self.to(x, self.out.dtype),), attrs)
+
+    def reshaped(self, x: Var, shape: Sequence[Dim]) -> Var:
+        return x if tuple(shape) == tuple(x.shape) else self.reshape(x, shape=list(shape))
+
+    def broadcasted(self, x: Var, shape: Sequence[Dim]) -> Var:
+        return x if tuple(shape) == tuple(x.shape) else self.broadcast(x, shape=list(shape))
+
+    def filled(self, type: TensorType, value: Number) -> Var:
+        whole = value if type.dtype is not boolean else int(bool(value))
+        return self.full(shape=list(type.shape), value=whole, dtype=type.dtype)
+
+    def conformed(self, x: Var, expected: TensorType | None) -> Var:
+        """x with the element type that PyTorch gives it. Raises where its shape is another."""
+        if expected is None:
+            return x
+        if x.type.rank != expected.rank or any(
+            isinstance(a, int) and isinstance(b, int) and a != b
+            for a, b in zip(x.shape, expected.shape, strict=True)
+        ):
+            raise Untranslatable(f"our result is {x.type}, PyTorch's {expected}")
+        return self.to(x, expected.dtype)
+
+
+def _is_default(op: Any, name: str, value: Any) -> bool:
+    spec = next((a for a in op.attrs if a.name == name), None)
+    listed = tuple(value) if isinstance(value, list) else value
+    return spec is not None and not spec.required and same_value(listed, spec.default)
+
+
+__all__ = ["Body", "Mismatch", "Number", "Var"]
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis from the front; a scalar counts as having one."""
+    return axis + max(rank, 1) if axis < 0 else axis
+
+
+def axes_of(axes: Sequence[int] | int | None, rank: int) -> list[int]:
+    """Axes from the front, in order; none or an empty list are all."""
+    if axes is None or axes == []:
+        return list(range(rank))
+    listed = [axes] if isinstance(axes, int) else axes
+    return sorted(axis_of(a, rank) for a in listed) if rank else []

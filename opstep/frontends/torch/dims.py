@@ -1,0 +1,84 @@
+"""PyTorch's symbolic sizes as dims: sympy expressions become polynomials over our symbols."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from opstep.frontends.torch.errors import Untranslatable
+from opstep.runtime.ir import types
+from opstep.runtime.ir.dims import Dim, symbol
+from opstep.runtime.ir.types import DType, TensorType
+
+DTYPES = {
+    torch.float64: types.f64,
+    torch.float32: types.f32,
+    torch.float16: types.f16,
+    torch.bfloat16: types.bf16,
+    torch.int64: types.i64,
+    torch.int32: types.i32,
+    torch.int16: types.i16,
+    torch.int8: types.i8,
+    torch.uint8: types.u8,
+    torch.bool: types.boolean,
+}
+
+
+def dtype_of(dtype: torch.dtype) -> DType:
+    """Our element type; raises `Untranslatable` where there is none (complex, float8, ...)."""
+    if dtype not in DTYPES:
+        raise Untranslatable(f"tensors of {dtype} have no counterpart")
+    return DTYPES[dtype]
+
+
+class Symbols:
+    """Names of the symbols of one import: those of `torch.export.Dim` where they were given."""
+
+    def __init__(self, names: dict[str, str] | None = None):
+        self._names = names or {}  # by sympy's name
+
+    def dim(self, size: Any) -> Dim:
+        """An int or a SymInt as a dim. Raises `Untranslatable` where it depends on data."""
+        if isinstance(size, int):
+            return size
+        return self._converted(size.node.expr)
+
+    def type_of(self, value: torch.Tensor) -> TensorType:
+        return TensorType(dtype_of(value.dtype), tuple(self.dim(s) for s in value.shape))
+
+    def _converted(self, e: Any) -> Dim:
+        if e.is_Integer:
+            return int(e)
+        if e.is_Symbol:
+            if e.name.startswith("u"):
+                raise Untranslatable("a size depends on data")
+            return symbol(str(self._names.get(e.name, e.name)))
+        kind = type(e).__name__
+        args = [self._converted(a) for a in e.args if a.is_Integer or not a.is_number]
+        if len(args) == len(e.args):
+            found = _combined(kind, args)
+            if found is not None:
+                return found
+        raise Untranslatable(f"the size {e} cannot be written as a dim")
+
+
+def _combined(kind: str, args: list[Dim]) -> Dim | None:
+    result = args[0]
+    for arg in args[1:]:
+        match kind:
+            case "Add":
+                result = result + arg
+            case "Mul":
+                result = result * arg
+            case "FloorDiv" | "CleanDiv":
+                result = result // arg
+            case "Mod" | "PythonMod":
+                result = result % arg
+            case "Pow" if isinstance(arg, int) and arg > 0:
+                base = result
+                for _ in range(arg - 1):
+                    result = result * base
+            case _:
+                return None
+    return result

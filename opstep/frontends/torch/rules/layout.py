@@ -1,0 +1,329 @@
+"""Shapes and positions: views, slices, joins, and what is made of nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from opstep.frontends.torch.body import Body, Var, axes_of, axis_of
+from opstep.frontends.torch.errors import Untranslatable
+from opstep.frontends.torch.rules.registry import RULES, rule
+from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.types import i64
+
+LAST = (1 << 63) - 1  # the end of a slice that has none
+
+
+@rule(
+    "view.default", "reshape.default", "_unsafe_view.default", "view_copy.default",
+    "flatten.using_ints", "unflatten.int", "_reshape_alias.default", "view_as.default",
+)  # fmt: skip
+def view(b: Body, x, *_, **__):
+    return b.reshaped(x, b.out.shape)
+
+
+@rule(
+    "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "unsqueeze_copy.default"
+)
+def view_with_ones(b: Body, x, *_):
+    return b.reshaped(x, b.out.shape)
+
+
+@rule("expand.default", "expand_as.default", "broadcast_to.default", "expand_copy.default")
+def expand(b: Body, x, *_, **__):
+    return b.broadcasted(x, b.out.shape)
+
+
+@rule("permute.default", "permute_copy.default")
+def permute(b: Body, x, perm):
+    perm = [axis_of(a, x.type.rank) for a in perm]
+    return x if perm == sorted(perm) else b.transpose(x, perm=perm)
+
+
+@rule("transpose.int", "swapaxes.default", "transpose_copy.int")
+def transpose(b: Body, x, first, second):
+    perm = list(range(x.type.rank))
+    if perm:
+        first, second = axis_of(first, len(perm)), axis_of(second, len(perm))
+        perm[first], perm[second] = second, first
+    return permute(b, x, perm)
+
+
+@rule("t.default", "numpy_T.default", "mT.default")
+def matrix_transpose(b: Body, x):
+    return transpose(b, x, -1, -2) if x.type.rank > 1 else x
+
+
+@rule("movedim.int", "movedim.intlist")
+def movedim(b: Body, x, source, target):
+    rank = x.type.rank
+    source, target = ([a] if isinstance(a, int) else list(a) for a in (source, target))
+    moved = {axis_of(t, rank): axis_of(s, rank) for s, t in zip(source, target, strict=True)}
+    rest = iter(a for a in range(rank) if a not in moved.values())
+    return permute(b, x, [moved[k] if k in moved else next(rest) for k in range(rank)])
+
+
+@rule("cat.default", "concat.default", "concatenate.default")
+def cat(b: Body, tensors, axis=0):
+    dtype = b.out.dtype
+    used = [b.to(t, dtype) for t in tensors if t.shape != (0,)]  # which join with any shape
+    return used[0] if len(used) == 1 else b.concat(*used, axis=axis)
+
+
+@rule("stack.default")
+def stack(b: Body, tensors, axis=0):
+    return b.stack(*(b.to(t, b.out.dtype) for t in tensors), axis=axis)
+
+
+@rule(
+    "split.Tensor",
+    "split_with_sizes.default",
+    "chunk.default",
+    "split.sizes",
+    "tensor_split.sections",
+)
+def split(b: Body, x, _=None, axis=0, **__):
+    axis = axis_of(axis, x.type.rank)
+    if len(b.expected) == 1:
+        return (x,)
+    return b.split(x, sizes=[t.shape[axis] for t in b.expected if t is not None], axis=axis)
+
+
+@rule("unbind.int")
+def unbind(b: Body, x, axis=0):
+    return tuple(b.select(x, index=k, axis=axis) for k in range(len(b.expected)))
+
+
+@rule("select.int", "select_copy.int")
+def select(b: Body, x, axis, index):
+    return b.select(x, index=index, axis=axis)
+
+
+@rule("narrow.default")
+def narrow(b: Body, x, axis, start, length):
+    return slice_(b, x, axis, start, start + length)
+
+
+@rule("slice.Tensor", "slice_copy.Tensor")
+def slice_(b: Body, x, axis=0, start=None, end=None, step=1):
+    start, end = _bounds(x.shape[axis], start, end)
+    if step == 1 and start == 0 and b.out.shape == x.shape:
+        return x
+    attrs = {"starts": [start], "ends": [end], "axes": [axis]}
+    return b.slice(x, **attrs, **({} if step == 1 else {"steps": [step]}))
+
+
+def _bounds(size: Dim, start, end) -> tuple[Dim, Dim]:
+    start = 0 if start is None else start
+    end = size if end is None or (isinstance(end, int) and end >= LAST) else end
+    if isinstance(start, int) and start < 0 and isinstance(size, int):
+        start = max(start + size, 0)
+    if isinstance(end, int) and isinstance(size, int):
+        end = min(end, size) if end >= 0 else max(end + size, 0)
+    return start, end
+
+
+@rule("slice_scatter.default")
+def slice_scatter(b: Body, x, source, axis=0, start=None, end=None, step=1):
+    start, end = _bounds(x.shape[axis], start, end)
+    source = b.to(source, x.dtype)
+    if step == 1 and start == 0 and end == x.shape[axis]:
+        return b.broadcasted(source, x.shape)
+    attrs = {"starts": [start], "ends": [end], "axes": [axis], "steps": [step]}
+    return b.slice_scatter(x, source, **attrs)
+
+
+@rule("select_scatter.default")
+def select_scatter(b: Body, x, source, axis, index):
+    source = b.unsqueeze(b.to(source, x.dtype), axes=[axis_of(axis, x.type.rank)])
+    end = index + 1 if index != -1 else x.shape[axis]
+    return b.slice_scatter(x, source, starts=[index], ends=[end], axes=[axis])
+
+
+@rule("diagonal.default", "diagonal_copy.default")
+def diagonal(b: Body, x, offset=0, first=0, second=1):
+    return b.diagonal(x, offset=offset, axes=[first, second])
+
+
+@rule("diagonal_scatter.default")
+def diagonal_scatter(b: Body, x, source, offset=0, first=0, second=1):
+    return b.diagonal_scatter(x, source, offset=offset, axes=[first, second])
+
+
+@rule("flip.default")
+def flip(b: Body, x, axes):
+    return b.flip(x, axes=axes_of(axes, x.type.rank)) if axes else x
+
+
+@rule("roll.default")
+def roll(b: Body, x, shifts, axes=()):
+    shifts = [shifts] if isinstance(shifts, int) else list(shifts)
+    axes = [axes] if isinstance(axes, int) else list(axes)
+    if axes:
+        return b.roll(x, shifts=shifts, axes=axes)
+    flat = b.roll(b.reshape(x, shape=[x.type.size]), shifts=shifts, axes=[0])
+    return b.reshaped(flat, x.shape)
+
+
+@rule("repeat.default", "tile.default")
+def repeat(b: Body, x, repeats):
+    return (
+        x
+        if all(r == 1 for r in repeats) and len(repeats) <= x.type.rank
+        else b.tile(x, repeats=list(repeats))
+    )
+
+
+@rule("repeat_interleave.self_int")
+def repeat_interleave(b: Body, x, repeats, axis=None, *, output_size=None):
+    if axis is None:
+        x, axis = b.reshape(x, shape=[x.type.size]), 0
+    axis = axis_of(axis, x.type.rank)
+    shape = list(x.shape)
+    wide = b.reshape(x, shape=[*shape[: axis + 1], 1, *shape[axis + 1 :]])
+    wide = b.broadcast(wide, shape=[*shape[: axis + 1], repeats, *shape[axis + 1 :]])
+    return b.reshape(wide, shape=[*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]])
+
+
+RULES["tril.default"] = lambda b, x, diagonal=0: b.tril(x, diagonal=diagonal)
+RULES["triu.default"] = lambda b, x, diagonal=0: b.triu(x, diagonal=diagonal)
+
+
+@rule("as_strided.default", "as_strided_copy.default")
+def as_strided(b: Body, x, size, stride, offset=None):
+    expected, n = [], 1
+    for d in reversed(size):
+        expected.insert(0, n)
+        n = n * d
+    if list(stride) == expected and not offset and n == x.type.size:
+        return b.reshaped(x, size)
+    raise Untranslatable("as_strided with strides that are no plain view")
+
+
+@rule("constant_pad_nd.default")
+def constant_pad(b: Body, x, pads, value=0):
+    return pad(b, x, pads, "constant", value)
+
+
+@rule("pad.default")
+def pad(b: Body, x, pads, mode="constant", value=None):
+    if all(isinstance(p, int) and p == 0 for p in pads):
+        return x
+    rank = x.type.rank
+    before, after = [0] * rank, [0] * rank
+    for k in range(len(pads) // 2):
+        before[rank - 1 - k], after[rank - 1 - k] = pads[2 * k], pads[2 * k + 1]
+    value = 0 if value is None else value
+    value = value if x.dtype.is_float else int(value)
+    attrs = {} if mode == "constant" else {"mode": mode}
+    return b.pad(x, pads=[*before, *after], **(attrs or {"value": value}))
+
+
+for _k in (1, 2, 3):
+    RULES[f"reflection_pad{_k}d.default"] = lambda b, x, pads: pad(b, x, pads, "reflect")
+    RULES[f"replication_pad{_k}d.default"] = lambda b, x, pads: pad(b, x, pads, "replicate")
+
+
+# --- made of nothing ---
+
+
+@rule("full.default", "new_full.default", "full_like.default", "scalar_tensor.default")
+def full(b: Body, *arguments: Any, **_):
+    value = arguments[-1]
+    if not isinstance(value, int | float):
+        if isinstance(value, Var):
+            return b.broadcasted(b.to(value, b.out.dtype), b.out.shape)
+        return b.broadcasted(b.to(b.number(value), b.out.dtype), b.out.shape)
+    return b.filled(b.out, _in_kind(value, b))
+
+
+def _in_kind(value, b: Body):
+    if b.out.dtype.is_float:
+        return float(value)
+    return int(value) if math.isfinite(value) else value
+
+
+RULES["full_like.default"] = lambda b, x, value, **_: full(b, value)
+
+
+@rule("zeros.default", "zeros_like.default", "new_zeros.default")
+def zeros(b: Body, *_, **__):
+    return b.filled(b.out, 0)
+
+
+@rule("ones.default", "ones_like.default", "new_ones.default")
+def ones(b: Body, *_, **__):
+    return b.filled(b.out, 1)
+
+
+@rule(
+    "empty.memory_format", "empty_like.default", "new_empty.default", "empty_strided.default",
+    "new_empty_strided.default", "empty_permuted.default",
+)  # fmt: skip
+def empty(b: Body, *_, **__):
+    return b.filled(b.out, 0)
+
+
+@rule("fill.Scalar", "fill.Tensor")
+def fill(b: Body, x, value):
+    return full(b, value)
+
+
+@rule("arange.default", "arange.start", "arange.start_step")
+def arange(b: Body, *bounds, **_):
+    start, step = 0, 1
+    if len(bounds) > 1:
+        start = bounds[0]
+    if len(bounds) > 2:
+        step = bounds[2]
+    return _counted(b, start, step)
+
+
+@rule("prims::iota.default")
+def iota(b: Body, length, *, start, step, **_):
+    return _counted(b, start, step)
+
+
+def _counted(b: Body, start, step):
+    shape, dtype = list(b.out.shape), b.out.dtype
+    if isinstance(start, int | float) and isinstance(step, int | float):
+        return b.iota(shape=shape, start=start, step=step, dtype=dtype)
+    counted = b.iota(shape=shape, dtype=i64)
+    return b.to(b.add(b.mul(counted, b.number(step)), b.number(start)), dtype)
+
+
+@rule("linspace.default")
+def linspace(b: Body, start, end, steps, **_):
+    if not isinstance(steps, int) or steps < 2:
+        return b.filled(b.out, start)
+    counted = b.iota(shape=[steps], dtype=b.out.dtype)
+    return b.add(b.mul(counted, (end - start) / (steps - 1)), float(start))
+
+
+@rule("eye.default", "eye.m")
+def eye(b: Body, *_, **__):
+    return b.eye(shape=list(b.out.shape), dtype=b.out.dtype)
+
+
+@rule("meshgrid.indexing")
+def meshgrid(b: Body, tensors, *, indexing="ij"):
+    found = []
+    for k, (x, t) in enumerate(zip(tensors, b.expected, strict=True)):
+        assert t is not None
+        axis = {0: 1, 1: 0}.get(k, k) if indexing == "xy" else k
+        shape: list[Dim] = [1] * t.rank
+        shape[axis] = t.shape[axis]
+        found.append(b.broadcast(b.reshaped(x, shape), shape=list(t.shape)))
+    return tuple(found)
+
+
+@rule("one_hot.default")
+def one_hot(b: Body, x, classes=-1):
+    return b.one_hot(x, classes=b.out.shape[-1], dtype=b.out.dtype)
+
+
+@rule("bucketize.Tensor")
+def bucketize(b: Body, x, boundaries, *, out_int32=False, right=False):
+    op = b.greater_equal if right else b.greater
+    wide = b.unsqueeze(x, axes=[x.type.rank])
+    return b.to(b.sum(b.cast(op(wide, boundaries), dtype=i64), axes=[-1]), b.out.dtype)

@@ -1,0 +1,343 @@
+"""Element by element: arithmetic, comparisons, activations, conversions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from opstep.frontends.torch.body import Body, Var
+from opstep.frontends.torch.dims import dtype_of
+from opstep.frontends.torch.errors import Untranslatable
+from opstep.frontends.torch.rules.registry import RULES, rule
+from opstep.runtime.ir.types import DType, boolean, promote
+
+# ATen's name where ours is another
+UNARY = {
+    "abs": "", "acos": "", "acosh": "", "asin": "", "asinh": "", "atan": "", "atanh": "",
+    "ceil": "", "cos": "", "cosh": "", "erf": "", "exp": "", "exp2": "", "expm1": "",
+    "floor": "", "log": "", "log10": "", "log1p": "", "log2": "", "neg": "", "reciprocal": "",
+    "rsqrt": "", "sigmoid": "", "silu": "", "sin": "", "sinh": "", "sqrt": "", "square": "",
+    "tan": "", "tanh": "", "trunc": "", "relu": "", "mish": "", "negative": "neg", "fix": "trunc",
+    "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "special_expm1":
+    "expm1", "hardswish": "hard_swish", "hardsigmoid": "hard_sigmoid", "positive": "identity",
+}  # fmt: skip
+BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "", "minimum": "",
+    "fmod": "", "remainder": "rem", "atan2": "", "pow": "", "floor_divide": "floor_div",
+    "true_divide": "div", "__rshift__": "shift_right", "__lshift__": "shift_left",
+    "bitwise_left_shift": "shift_left", "bitwise_right_shift": "shift_right",
+    "bitwise_and": "", "bitwise_or": "", "bitwise_xor": "", "__and__": "bitwise_and",
+    "__or__": "bitwise_or", "__xor__": "bitwise_xor", "multiply": "mul", "divide": "div",
+}  # fmt: skip
+COMPARISONS = {
+    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
+    "ge": "greater_equal",
+}  # fmt: skip
+LOGICAL = ("logical_and", "logical_or", "logical_xor")
+
+
+def _register() -> None:
+    for aten, ours in UNARY.items():
+        RULES[f"{aten}.default"] = _unary(ours or aten)
+    for aten, ours in BINARY.items():
+        if aten not in ("add", "sub"):
+            for overload in ("Tensor", "Scalar", "default"):
+                RULES[f"{aten}.{overload}"] = _binary(ours or aten)
+    for name in ("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar"):
+        RULES[name] = _binary("pow")
+    for aten, ours in COMPARISONS.items():
+        RULES[f"{aten}.Tensor"] = RULES[f"{aten}.Scalar"] = _comparison(ours)
+    for name in LOGICAL:
+        RULES[f"{name}.default"] = _logical(name)
+
+
+def _unary(op: str):
+    return lambda b, x: b.unary(op, x)
+
+
+def _binary(op: str):
+    return lambda b, x, other: b.binary(op, x, other)
+
+
+def _comparison(op: str):
+    return lambda b, x, other: b.binary(op, x, other, _common(x, other))
+
+
+def _logical(op: str):
+    return lambda b, x, other: getattr(b, op)(x, other)
+
+
+def _common(x: Any, y: Any) -> DType:
+    """The element type in which PyTorch compares: a scalar adapts, unless its kind is higher."""
+    if not isinstance(y, Var):
+        return _with_number(x.dtype, y)
+    if not isinstance(x, Var):
+        return _with_number(y.dtype, x)
+    if bool(x.type.rank) != bool(y.type.rank):
+        whole, scalar = (x, y) if x.type.rank else (y, x)
+        if _order(scalar.dtype) <= _order(whole.dtype):
+            return whole.dtype
+    return promote(x.dtype, y.dtype)
+
+
+def _with_number(dtype: DType, number: Any) -> DType:
+    from opstep.runtime.ir.types import f32, i64
+
+    kind = f32 if isinstance(number, float) else boolean if isinstance(number, bool) else i64
+    return dtype if _order(kind) <= _order(dtype) else kind
+
+
+def _order(dtype: DType) -> int:
+    return {"b": 0, "i": 1, "u": 1, "f": 2}[dtype.kind]
+
+
+_register()
+
+
+@rule("add.Tensor", "add.Scalar")
+def add(b: Body, x, other, *, alpha=1):
+    if alpha != 1:
+        other = b.binary("mul", other, alpha) if isinstance(other, Var) else other * alpha
+    if not isinstance(other, Var) and other == 0 and x.type == b.out:
+        return x  # as in `arange(n) + past_length`
+    return b.binary("logical_or" if b.out.dtype is boolean else "add", x, other)
+
+
+@rule("sub.Tensor", "sub.Scalar")
+def sub(b: Body, x, other, *, alpha=1):
+    if alpha != 1:
+        other = b.binary("mul", other, alpha) if isinstance(other, Var) else other * alpha
+    return b.binary("sub", x, other)
+
+
+@rule("rsub.Tensor", "rsub.Scalar")
+def rsub(b: Body, x, other, *, alpha=1):
+    if alpha != 1:
+        x = b.binary("mul", x, alpha)
+    return b.binary("sub", other, x)
+
+
+@rule("mul.Tensor", "mul.Scalar")
+def mul(b: Body, x, other):
+    return b.binary("logical_and" if b.out.dtype is boolean else "mul", x, other)
+
+
+@rule("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(b: Body, x, other, *, rounding_mode=None):
+    if rounding_mode == "floor":
+        return b.binary("floor_div", x, other)
+    if rounding_mode is None or b.out.dtype.is_float:
+        quotient = b.binary("div", x, other)
+        return quotient if rounding_mode is None else b.trunc(quotient)
+    x, other = b.to(x, b.out.dtype), b.to(b.number(other), b.out.dtype)
+    return b.floor_div(b.sub(x, b.fmod(x, other)), other)  # what is left over is taken off first
+
+
+@rule("clamp.default", "clamp.Tensor", "clip.default")
+def clamp(b: Body, x, low=None, high=None, **_):
+    for op, bound in (("maximum", low), ("minimum", high)):
+        if isinstance(bound, Var):
+            x = b.binary(op, x, bound)
+    limits = {"low": low, "high": high}
+    limits = {k: v for k, v in limits.items() if isinstance(v, int | float)}
+    x = b.to(x, b.out.dtype)
+    return b.clip(x, **limits) if limits else x
+
+
+RULES["hardtanh.default"] = lambda b, x, low=-1, high=1: clamp(b, x, low, high)
+RULES["relu6.default"] = lambda b, x: clamp(b, x, 0, 6)
+RULES["clamp_min.default"] = lambda b, x, low: clamp(b, x, low)
+RULES["clamp_max.default"] = lambda b, x, high: clamp(b, x, None, high)
+
+
+@rule("sign.default", "sgn.default")
+def sign(b: Body, x):
+    if not x.dtype.is_float:
+        return b.unary("sign", x)
+    return b.where(b.isnan(x), 0.0, b.sign(x))  # ours keeps NaN
+
+
+@rule("round.default", "round.decimals")
+def round_(b: Body, x, *, decimals=0):
+    if decimals == 0:
+        return b.round(x)
+    return b.div(b.round(b.mul(x, 10.0**decimals)), 10.0**decimals)
+
+
+@rule("logical_not.default")
+def logical_not(b: Body, x):
+    return b.logical_not(x)
+
+
+@rule("bitwise_not.default")
+def bitwise_not(b: Body, x):
+    return b.bitwise_not(x)
+
+
+def _classified(op: str):
+    def translated(b: Body, x):
+        if x.dtype is boolean:
+            return b.filled(b.out, op == "isfinite")
+        return getattr(b, op)(x)
+
+    return translated
+
+
+for _name in ("isnan", "isinf", "isfinite"):
+    RULES[f"{_name}.default"] = _classified(_name)
+
+
+@rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def where(b: Body, cond, x, y):
+    dtype = b.out.dtype
+    cond = b.to(cond, boolean)
+    return b.where(cond, b.to(b.number(x), dtype), b.to(b.number(y), dtype))
+
+
+@rule("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(b: Body, x, mask, value):
+    dtype = x.dtype
+    value = b.to(value, dtype) if isinstance(value, Var) else _fitting(value, dtype)
+    return b.where(mask, value, x)
+
+
+def _fitting(value, dtype: DType):
+    return float(value) if dtype.is_float else int(value)
+
+
+@rule("_to_copy.default", "to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as.default")
+def to_copy(b: Body, x, *_, **__):
+    return b.to(x, b.out.dtype) if x.dtype is not b.out.dtype else x
+
+
+@rule("prims::convert_element_type.default")
+def convert_element_type(b: Body, x, dtype):
+    return b.to(x, dtype_of(dtype))
+
+
+@rule(
+    "clone.default", "alias.default", "detach.default", "contiguous.default", "lift_fresh.default",
+    "lift_fresh_copy.default", "detach_copy.default", "alias_copy.default", "_conj.default",
+    "resolve_conj.default", "resolve_neg.default",
+)  # fmt: skip
+def same(b: Body, x, *_, **__):
+    return x
+
+
+@rule("copy.default")
+def copy(b: Body, x, source, *_):
+    return b.broadcasted(b.to(source, x.dtype), x.shape)
+
+
+@rule("dropout.default", "feature_dropout.default", "alpha_dropout.default")
+def dropout(b: Body, x, p, train):
+    if train and p:
+        raise Untranslatable("PyTorch's random numbers: export the model in eval mode")
+    return x
+
+
+@rule("gelu.default")
+def gelu(b: Body, x, *, approximate="none"):
+    return b.gelu(x, approximate=approximate)
+
+
+@rule("leaky_relu.default")
+def leaky_relu(b: Body, x, slope=0.01):
+    return b.leaky_relu(x, slope=float(slope))
+
+
+@rule("elu.default")
+def elu(b: Body, x, alpha=1.0, scale=1.0, input_scale=1.0):
+    if input_scale != 1:
+        x = b.mul(x, float(input_scale))
+    y = b.elu(x, alpha=float(alpha))
+    return b.mul(y, float(scale)) if scale != 1 else y
+
+
+@rule("selu.default")
+def selu(b: Body, x):
+    return elu(b, x, 1.6732632423543772, 1.0507009873554805)
+
+
+@rule("celu.default")
+def celu(b: Body, x, alpha=1.0):
+    return b.mul(b.elu(b.div(x, float(alpha))), float(alpha))
+
+
+@rule("softplus.default")
+def softplus(b: Body, x, beta=1, threshold=20):
+    return b.softplus(x, beta=float(beta), threshold=float(threshold))
+
+
+@rule("prelu.default", "_prelu_kernel.default")
+def prelu(b: Body, x, slope):
+    if slope.type.rank == 1 and x.type.rank > 2 and slope.shape[0] != 1:
+        slope = b.reshape(slope, shape=[slope.shape[0], *[1] * (x.type.rank - 2)])
+    return b.prelu(x, slope)
+
+
+@rule("log_sigmoid.default", "log_sigmoid_forward.default")
+def log_sigmoid(b: Body, x):
+    return b.neg(b.softplus(b.neg(x)))
+
+
+@rule("logit.default", "special_logit.default")
+def logit(b: Body, x, eps=None):
+    if eps is not None:
+        x = b.clip(x, low=float(eps), high=1 - float(eps))
+    return b.sub(b.log(x), b.log1p(b.neg(x)))
+
+
+@rule("addcmul.default")
+def addcmul(b: Body, x, y, z, *, value=1):
+    product = b.binary("mul", y, z)
+    return b.binary("add", x, product if value == 1 else b.binary("mul", product, value))
+
+
+@rule("addcdiv.default")
+def addcdiv(b: Body, x, y, z, *, value=1):
+    quotient = b.binary("div", y, z)
+    return b.binary("add", x, quotient if value == 1 else b.binary("mul", quotient, value))
+
+
+@rule("lerp.Scalar", "lerp.Tensor")
+def lerp(b: Body, x, end, weight):
+    return b.binary("add", x, b.binary("mul", b.binary("sub", end, x), weight))
+
+
+@rule("deg2rad.default")
+def deg2rad(b: Body, x):
+    return b.binary("mul", x, math.pi / 180)
+
+
+@rule("erfc.default")
+def erfc(b: Body, x):
+    return b.sub(1.0, b.erf(x))
+
+
+@rule("glu.default")
+def glu(b: Body, x, axis=-1):
+    first, second = b.split(x, sections=2, axis=axis)
+    return b.mul(first, b.sigmoid(second))
+
+
+@rule("nan_to_num.default")
+def nan_to_num(b: Body, x, nan=None, posinf=None, neginf=None):
+    import numpy as np
+
+    if not x.dtype.is_float:
+        return x
+    largest = float(_largest(x.dtype, np))
+    high = largest if posinf is None else posinf
+    low = -largest if neginf is None else neginf
+    y = b.where(b.isnan(x), float(nan or 0.0), x)
+    y = b.where(b.equal(x, math.inf), float(high), y)
+    return b.where(b.equal(x, -math.inf), float(low), y)
+
+
+def _largest(dtype: DType, np):
+    if dtype.name == "bf16":
+        import ml_dtypes
+
+        return ml_dtypes.finfo(dtype.numpy).max
+    return np.finfo(dtype.numpy).max

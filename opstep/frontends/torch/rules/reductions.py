@@ -1,0 +1,245 @@
+"""Along axes: sums, extremes, orders, cumulative ops, softmax."""
+
+from __future__ import annotations
+
+from opstep.frontends.torch.body import Body, Var, axes_of, axis_of
+from opstep.frontends.torch.errors import Untranslatable
+from opstep.frontends.torch.rules.registry import RULES, rule
+from opstep.runtime.ir.types import boolean, i64
+
+
+def _reduced(b: Body, op: str, x: Var, axes, keepdims: bool, **attrs) -> Var:
+    if not x.type.rank:
+        x = b.reshape(x, shape=[1])
+        return b.reshaped(getattr(b, op)(x, axes=[0], **attrs), ())
+    listed = axes_of(axes, x.type.rank)
+    shape = {"axes": listed} if len(listed) < x.type.rank else {}
+    return getattr(b, op)(x, **shape, **({"keepdims": True} if keepdims else {}), **attrs)
+
+
+@rule("sum.default", "sum.dim_IntList")
+def sum_(b: Body, x, axes=None, keepdim=False, *, dtype=None):
+    return _reduced(b, "sum", _raised(b, x), axes, keepdim)
+
+
+@rule("mean.default", "mean.dim")
+def mean(b: Body, x, axes=None, keepdim=False, *, dtype=None):
+    return _reduced(b, "mean", b.to(x, b.out.dtype), axes, keepdim)
+
+
+@rule("prod.default", "prod.dim_int")
+def prod(b: Body, x, axis=None, keepdim=False, *, dtype=None):
+    return _reduced(b, "prod", _raised(b, x), axis, keepdim)
+
+
+def _raised(b: Body, x: Var) -> Var:
+    """x in the result's type where the sum is of floats, or becomes one."""
+    return b.to(x, b.out.dtype) if b.out.dtype.is_float else x
+
+
+@rule("amax.default", "max.default")
+def amax(b: Body, x, axes=None, keepdim=False):
+    return _extreme(b, "max", x, axes, keepdim)
+
+
+@rule("amin.default", "min.default")
+def amin(b: Body, x, axes=None, keepdim=False):
+    return _extreme(b, "min", x, axes, keepdim)
+
+
+def _extreme(b: Body, op: str, x: Var, axes, keepdim: bool) -> Var:
+    if x.dtype is boolean:
+        return _reduced(b, "any" if op == "max" else "all", x, axes, keepdim)
+    return _reduced(b, op, x, axes, keepdim)
+
+
+RULES["max.other"] = lambda b, x, other: b.binary("maximum", x, other)
+RULES["min.other"] = lambda b, x, other: b.binary("minimum", x, other)
+
+
+@rule("max.dim")
+def max_dim(b: Body, x, axis, keepdim=False):
+    return _with_index(b, "max", x, axis, keepdim)
+
+
+@rule("min.dim")
+def min_dim(b: Body, x, axis, keepdim=False):
+    return _with_index(b, "min", x, axis, keepdim)
+
+
+def _with_index(b: Body, op: str, x: Var, axis: int, keepdim: bool):
+    if not x.type.rank:
+        return b.identity(x), b.filled(_index_type(b), 0)
+    keep = {"keepdims": True} if keepdim else {}
+    index = getattr(b, f"arg{op}")(x, axis=axis, **keep)
+    return _extreme(b, op, x, [axis], keepdim), index
+
+
+def _index_type(b: Body):
+    found = b.expected[1]
+    assert found is not None
+    return found
+
+
+@rule("argmax.default")
+def argmax(b: Body, x, axis=None, keepdim=False):
+    return _arg(b, "argmax", x, axis, keepdim)
+
+
+RULES["argmin.default"] = lambda b, x, axis=None, keepdim=False: _arg(b, "argmin", x, axis, keepdim)
+
+
+def _arg(b: Body, op: str, x: Var, axis, keepdim: bool) -> Var:
+    if x.dtype is boolean:
+        x = b.cast(x, dtype=i64)
+    if not x.type.rank:
+        return b.filled(b.out, 0)
+    attrs = {} if axis is None else {"axis": axis}
+    return getattr(b, op)(x, **attrs, **({"keepdims": True} if keepdim else {}))
+
+
+@rule("any.default", "any.dim", "any.dims")
+def any_(b: Body, x, axes=None, keepdim=False):
+    return _reduced(b, "any", x, axes, keepdim)
+
+
+@rule("all.default", "all.dim", "all.dims")
+def all_(b: Body, x, axes=None, keepdim=False):
+    return _reduced(b, "all", x, axes, keepdim)
+
+
+def spread(b: Body, op: str, x: Var, axes, correction, keepdim: bool) -> Var:
+    correction = 1 if correction is None else correction
+    if correction != int(correction):
+        raise Untranslatable("a correction that is no integer")
+    return _reduced(b, op, x, axes, keepdim, correction=int(correction))
+
+
+for _op in ("var", "std"):
+    RULES[f"{_op}.correction"] = (
+        lambda op: (
+            lambda b, x, axes=None, *, correction=None, keepdim=False: spread(
+                b, op, x, axes, correction, keepdim
+            )
+        )
+    )(_op)
+    RULES[f"{_op}.dim"] = (
+        lambda op: (
+            lambda b, x, axes=None, unbiased=True, keepdim=False: spread(
+                b, op, x, axes, int(unbiased), keepdim
+            )
+        )
+    )(_op)
+    RULES[f"{_op}.default"] = (
+        lambda op: lambda b, x, unbiased=True: spread(b, op, x, None, int(unbiased), False)
+    )(_op)
+
+
+@rule("var_mean.correction")
+def var_mean(b: Body, x, axes=None, *, correction=None, keepdim=False):
+    return spread(b, "var", x, axes, correction, keepdim), _reduced(b, "mean", x, axes, keepdim)
+
+
+@rule("logsumexp.default")
+def logsumexp(b: Body, x, axes, keepdim=False):
+    return _reduced(b, "logsumexp", x, axes, keepdim)
+
+
+@rule("linalg_vector_norm.default")
+def vector_norm(b: Body, x, p=2, axes=None, keepdim=False, *, dtype=None):
+    return _norm(b, x, p, axes, keepdim)
+
+
+@rule("norm.ScalarOpt_dim", "norm.Scalar")
+def norm(b: Body, x, p=2, axes=None, keepdim=False):
+    return _norm(b, x, 2 if p is None else p, axes, keepdim)
+
+
+def _norm(b: Body, x: Var, p, axes, keepdim: bool) -> Var:
+    x = b.to(x, b.out.dtype)
+    if p in (1, 2, float("inf")):
+        return _reduced(b, "norm", x, axes, keepdim, p=float(p))
+    if p == 0:
+        counted = b.cast(b.not_equal(x, 0.0), dtype=b.out.dtype)
+        return _reduced(b, "sum", counted, axes, keepdim)
+    powers = _reduced(b, "sum", b.pow(b.abs(x), float(p)), axes, keepdim)
+    return b.pow(powers, 1.0 / p)
+
+
+@rule("cumsum.default")
+def cumsum(b: Body, x, axis, *, dtype=None):
+    return _scanned(b, "cumsum", x, axis)
+
+
+@rule("cumprod.default")
+def cumprod(b: Body, x, axis, *, dtype=None):
+    return _scanned(b, "cumprod", x, axis)
+
+
+def _scanned(b: Body, op: str, x: Var, axis: int) -> Var:
+    if not x.type.rank:
+        return b.identity(b.to(x, b.out.dtype))
+    x = _raised(b, x) if x.dtype is not boolean else b.cast(x, dtype=i64)
+    return getattr(b, op)(x, axis=axis_of(axis, x.type.rank))
+
+
+@rule("softmax.int", "_softmax.default", "special_softmax.int")
+def softmax(b: Body, x, axis, *_, **__):
+    return _along(b, "softmax", x, axis)
+
+
+@rule("log_softmax.int", "_log_softmax.default", "special_log_softmax.int")
+def log_softmax(b: Body, x, axis, *_, **__):
+    return _along(b, "log_softmax", x, axis)
+
+
+def _along(b: Body, op: str, x: Var, axis: int) -> Var:
+    x = b.to(x, b.out.dtype)
+    if not x.type.rank:
+        return b.reshape(getattr(b, op)(b.reshape(x, shape=[1])), shape=[])
+    return getattr(b, op)(x, axis=axis)
+
+
+@rule("_softmax_backward_data.default")
+def softmax_backward(b: Body, gy, y, axis, _):
+    return b.softmax_grad(y, gy, axis=axis)
+
+
+@rule("_log_softmax_backward_data.default")
+def log_softmax_backward(b: Body, gy, y, axis, _):
+    return b.log_softmax_grad(y, gy, axis=axis)
+
+
+@rule("sort.default")
+def sort(b: Body, x, axis=-1, descending=False):
+    if not x.type.rank:
+        return b.identity(x), b.filled(_index_type(b), 0)
+    return b.sort(x, axis=axis, descending=descending)
+
+
+@rule("sort.stable")
+def sort_stable(b: Body, x, *, stable=None, dim=-1, descending=False):
+    return sort(b, x, dim, descending)
+
+
+@rule("argsort.default")
+def argsort(b: Body, x, axis=-1, descending=False):
+    return b.argsort(x, axis=axis, descending=descending)
+
+
+@rule("topk.default")
+def topk(b: Body, x, k, axis=-1, largest=True, sorted=True):
+    return b.top_k(x, k=k, axis=axis, largest=largest, sorted=sorted)
+
+
+@rule("diff.default")
+def diff(b: Body, x, n=1, axis=-1, prepend=None, append=None):
+    axis = axis_of(axis, x.type.rank)
+    parts = [t for t in (prepend, x, append) if t is not None]
+    x = b.concat(*parts, axis=axis) if len(parts) > 1 else x
+    for _ in range(n):
+        size = x.shape[axis]
+        later = b.slice(x, starts=[1], ends=[size], axes=[axis])
+        earlier = b.slice(x, starts=[0], ends=[size - 1], axes=[axis])
+        x = (b.logical_xor if x.dtype is boolean else b.sub)(later, earlier)
+    return x

@@ -1,0 +1,338 @@
+"""From a graph of ATen ops to graphs of ours: one for each kind of module that is called.
+
+Values are numbered while a graph is written, so that two calls of alike modules give equal bodies;
+those are one graph, which is called twice. Names come last (`writing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import getitem
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from opstep.frontends.torch.body import Body, Mismatch, Var
+from opstep.frontends.torch.dims import Symbols
+from opstep.frontends.torch.errors import Missing, Untranslatable
+from opstep.frontends.torch.modules import Call, call_tree, split_frames
+from opstep.frontends.torch.rules.registry import RULES, key_of
+from opstep.frontends.torch.sources import Frame, frames_of, portable
+from opstep.runtime.ir.dims import Expr
+from opstep.runtime.ir.graph import Provenance, SourceLine, Statement
+from opstep.runtime.ir.types import TensorType
+
+CHECKS = {  # of what the types say anyway
+    "_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default",
+    "sym_constrain_range_for_size.default", "_assert_async.default",
+}  # fmt: skip
+
+
+class Value(NamedTuple):
+    """A result of an ATen op, or a placeholder's value."""
+
+    node: fx.Node
+    index: int = 0
+
+
+class Made(NamedTuple):
+    """The values that one item of a graph made, and the Python frames that led to it, those of the
+    graph's module only, outermost first.
+    """
+
+    frames: tuple[Frame, ...]
+    results: tuple[Var, ...]
+    is_call: bool = False
+
+
+@dataclass(eq=False)
+class Draft:
+    """A graph whose values have no names yet. `name` is provisional, too (``%g1``)."""
+
+    name: str
+    call: Call
+    inputs: list[Var]
+    sources: list[Value]  # of the inputs, in the caller
+    body: Body
+    results: list[Var]
+    made: list[Made] = field(default_factory=list)
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        return tuple(self.body.statements)
+
+    @property
+    def key(self) -> tuple:
+        """Equal where two drafts do the same on the same types."""
+        types = tuple(v.type for v in self.inputs)
+        return self.call.class_name, types, self.statements, tuple(v.name for v in self.results)
+
+    def unbound(self) -> set[str]:
+        """Symbols that no input binds."""
+        bound = {d.lone_symbol() for v in self.inputs for d in v.shape if isinstance(d, Expr)}
+        return self.symbols() - {s for s in bound if s}
+
+    def symbols(self) -> set[str]:
+        found: set[str] = set()
+        for type in (*(v.type for v in self.inputs), *(v.type for v in self.results)):
+            found |= _symbols(type.shape)
+        for statement in self.body.statements:
+            for attr in getattr(statement, "attrs", ()):
+                found |= _symbols(attr.value if isinstance(attr.value, tuple) else (attr.value,))
+        return found
+
+
+def _symbols(dims: Sequence[Any]) -> set[str]:
+    return {s for d in dims if isinstance(d, Expr) for s in d.symbols()}
+
+
+class Translator:
+    """Translates one fx graph. `missing` has what could not be."""
+
+    def __init__(self, graph: fx.Graph, symbols: Symbols, outputs: Sequence[Value]):
+        self.symbols = symbols
+        self.missing: list[tuple[fx.Node, Missing]] = []
+        self.drafts: list[Draft] = []  # in the order in which they were first called
+        self._known: dict[tuple, Draft] = {}
+        self._values: dict[fx.Node, Value] = {}
+        live = _live(outputs)
+        nodes = [n for n in graph.nodes if n.op == "call_function" and n in live]
+        self.tree = call_tree(n for n in nodes if self._makes_tensors(n))
+        self._position = {n: k for k, n in enumerate(self.tree.nodes())}
+        self._last_use = self._last_uses(outputs)
+        self._spans: dict[Call, tuple[int, int]] = {}
+
+    # --- what is where ---
+
+    def value(self, node: fx.Node) -> Value:
+        """The value that a node stands for: `getitem` chooses a result of another."""
+        found = self._values.get(node)
+        if found is None:
+            found = Value(node)
+            if node.op == "call_function" and node.target is getitem:
+                found = Value(self.value(node.args[0]).node, node.args[1])  # pyright: ignore
+            self._values[node] = found
+        return found
+
+    def _makes_tensors(self, node: fx.Node) -> bool:
+        if node.target is getitem:
+            return False
+        found = node.meta.get("val")
+        return not isinstance(
+            found, int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool
+        )
+
+    def _last_uses(self, outputs: Sequence[Value]) -> dict[Value, int]:
+        found: dict[Value, int] = {}
+        for node, k in self._position.items():
+            for value in self._reads(node):
+                found[value] = k
+        found.update(dict.fromkeys(outputs, len(self._position)))
+        return found
+
+    def _reads(self, node: fx.Node) -> Iterator[Value]:
+        for argument in node.all_input_nodes:
+            found = argument.meta.get("val")
+            if isinstance(found, list | tuple) and argument.target is not getitem:
+                yield from (Value(argument, k) for k in range(len(found)))
+            elif isinstance(found, torch.Tensor):
+                yield self.value(argument)
+
+    def _span(self, call: Call) -> tuple[int, int]:
+        if call not in self._spans:
+            positions = [self._position[n] for n in call.nodes()]
+            self._spans[call] = (min(positions), max(positions) + 1)
+        return self._spans[call]
+
+    def _is_outside(self, value: Value, call: Call) -> bool:
+        first, _ = self._span(call)
+        return self._position.get(value.node, -1) < first
+
+    def _inputs(self, call: Call) -> list[Value]:
+        """What a call reads from outside, in the order of first use, named tensors last."""
+        found = {v: None for n in call.nodes() for v in self._reads(n) if self._is_outside(v, call)}
+        return sorted(found, key=lambda v: v.node.meta.get("named") is not None)
+
+    def _outputs(self, call: Call) -> list[Value]:
+        """What others read of what a call makes."""
+        _, end = self._span(call)
+        found = []
+        for node in call.nodes():
+            for k in range(len(_results(node))):
+                if self._last_use.get(Value(node, k), -1) >= end:
+                    found.append(Value(node, k))
+        return found
+
+    # --- writing ---
+
+    def translate(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Draft:
+        """The graph of the whole."""
+        return self._draft(self.tree, inputs, outputs)
+
+    def _draft(self, call: Call, inputs: Sequence[Value], outputs: Sequence[Value]) -> Draft:
+        body = Body()
+        made = [body.value(self._type(v), "x") for v in inputs]
+        env: dict[Value, Var] = dict(zip(inputs, made, strict=True))
+        draft = Draft(f"%g{len(self.drafts)}", call, made, list(inputs), body, [])
+        self._items(call, draft, env)
+        draft.results = [env[v] for v in outputs]
+        return draft
+
+    def _items(self, call: Call, draft: Draft, env: dict[Value, Var]) -> None:
+        for item in call.items:
+            if isinstance(item, fx.Node):
+                self._op(item, call, draft, env)
+            elif item.inlined or not self._called(item, draft, env):
+                self._items(item, draft, env)
+
+    def _called(self, call: Call, draft: Draft, env: dict[Value, Var]) -> bool:
+        """Writes a call of the module's graph; False where it cannot be a graph of its own."""
+        inputs, outputs = self._inputs(call), self._outputs(call)
+        if not outputs:
+            return True
+        count = len(self.drafts)
+        inner = self._draft(call, inputs, outputs)
+        if inner.unbound():
+            del self.drafts[count:]
+            self._known = {k: d for k, d in self._known.items() if d in self.drafts}
+            return False
+        known = self._known.setdefault(inner.key, inner)
+        if known is inner:
+            inner.name = f"%g{len(self.drafts)}"
+            self.drafts.append(inner)
+        frames = self._frames(next(call.nodes()), draft.call, call)
+        draft.body.at = origin(frames, relative(call.path, draft.call.path))
+        results = draft.body.call(
+            known.name, [env[v] for v in inputs], [v.type for v in inner.results]
+        )
+        env.update(zip(outputs, results, strict=True))
+        draft.made.append(Made(frames, tuple(results), is_call=True))
+        for result in results:
+            draft.body.stems[result.name] = label(call.path)
+        return True
+
+    def _op(self, node: fx.Node, call: Call, draft: Draft, env: dict[Value, Var]) -> None:
+        body = draft.body
+        frames = self._frames(node, draft.call)
+        body.at = origin(frames, relative(call.path, draft.call.path))
+        count = len(body.statements)
+        try:
+            results = self._translated(node, body, env)
+        except (Untranslatable, Mismatch) as error:
+            del body.statements[count:]
+            self._note(node, str(error))
+            results = [body.value(self._type(v), "x") for v in self._result_values(node)]
+        env.update({Value(node, k): v for k, v in enumerate(results) if v is not None})
+        own = tuple(v for v in results if v is not None)
+        if own:
+            draft.made.append(Made(frames, own))
+            if call is not draft.call and len(own) == 1:  # a small module's only result
+                body.stems[own[0].name] = label(call.path)
+
+    def _result_values(self, node: fx.Node) -> list[Value]:
+        return [Value(node, k) for k in range(len(_results(node)))]
+
+    def _translated(self, node: fx.Node, body: Body, env: Mapping[Value, Var]) -> list[Var | None]:
+        key = key_of(node.target) if hasattr(node.target, "_schema") else str(node.target)
+        if key in CHECKS:
+            return []
+        if key not in RULES:
+            raise Untranslatable("there is no op for it")
+        body.expected = tuple(
+            self.symbols.type_of(t) if isinstance(t, torch.Tensor) else None for t in _results(node)
+        )
+        args = [self._argument(a, env) for a in node.args]
+        kwargs = {k: self._argument(a, env) for k, a in node.kwargs.items()}
+        found = RULES[key](body, *args, **kwargs)
+        listed = (
+            list(found)
+            if isinstance(found, tuple | list) and not isinstance(found, Var)
+            else [found]
+        )
+        for k, result in enumerate(listed):
+            if result is None and self._last_use.get(Value(node, k), -1) >= 0:
+                raise Untranslatable(f"its result {k + 1} has no counterpart")
+        return [
+            None if r is None else body.conformed(r, e)
+            for r, e in zip(listed, body.expected, strict=False)
+        ]
+
+    def _argument(self, argument: Any, env: Mapping[Value, Var]) -> Any:
+        """An argument of an ATen op as rules take it."""
+        if isinstance(argument, list | tuple):
+            return [self._argument(a, env) for a in argument]
+        if not isinstance(argument, fx.Node):
+            return argument
+        found = argument.meta.get("val")
+        if isinstance(found, torch.SymInt):
+            return self.symbols.dim(found)
+        if isinstance(found, int | float | bool):
+            return found
+        if isinstance(found, torch.SymFloat | torch.SymBool):
+            raise Untranslatable("a number that is computed from sizes")
+        value = self.value(argument)
+        if isinstance(found, list | tuple) and argument.target is not getitem:
+            return [env[Value(argument, k)] for k in range(len(found))]
+        if value not in env:
+            raise Untranslatable("an operand could not be translated")
+        return env[value]
+
+    def _type(self, value: Value) -> TensorType:
+        return self.symbols.type_of(_results(value.node)[value.index])
+
+    def _note(self, node: fx.Node, reason: str) -> None:
+        frames = frames_of(node)
+        file, line = (frames[-1].file, frames[-1].line) if frames else ("", 0)
+        self.missing.append((node, Missing(str(node.target), reason, file, line)))
+
+    def _frames(self, node: fx.Node, graph: Call, upto: Call | None = None) -> tuple[Frame, ...]:
+        """The frames of a node that belong to a graph's module; with `upto`, those that lead to
+        that call.
+        """
+        if upto is None:
+            return split_frames(node, graph.chain())[-1]
+        split = split_frames(node, upto.chain())
+        return tuple(f for part in split[graph.depth : -1] for f in part)
+
+
+def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
+    """Where a statement comes from; `frames` have the outermost first."""
+    if not frames:
+        return None
+    return Provenance(tuple(SourceLine(portable(f.file), f.line) for f in frames[::-1]), module)
+
+
+def label(path: str) -> str:
+    """What a module is called where its whole name would be too long: ``layer.0`` is one."""
+    parts = path.split(".")
+    return "_".join(parts[-2:] if parts[-1].isdigit() else parts[-1:])
+
+
+def relative(path: str, outer: str) -> str:
+    """A module's name as seen from another around it."""
+    return (
+        path[len(outer) + 1 :]
+        if outer and path.startswith(outer + ".")
+        else path
+        if path != outer
+        else ""
+    )
+
+
+def _results(node: fx.Node) -> Sequence[Any]:
+    found = node.meta.get("val")
+    return found if isinstance(found, list | tuple) else (found,)
+
+
+def _live(outputs: Sequence[Value]) -> set[fx.Node]:
+    """The nodes that outputs depend on."""
+    live: set[fx.Node] = set()
+    stack = [v.node for v in outputs]
+    while stack:
+        node = stack.pop()
+        if node not in live:
+            live.add(node)
+            stack += node.all_input_nodes
+    return live
