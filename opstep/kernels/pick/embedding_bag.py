@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opstep.kernels.rules import indices as lost
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.dims import Dim
@@ -30,6 +31,7 @@ class embedding_bag(Op):
     )
     choices = {"mode": MODES}
     source = "torch.nn.functional.embedding_bag (with scale as per_sample_weights)"
+    outside = lost.bagged
 
     def infer(weight, index, offsets, scale, *, mode, include_last_offset, padding_index):
         if mode not in MODES:

@@ -14,6 +14,10 @@ SAMPLES = {  # operands and attributes that are right but for the word
     "upsample2d": ([TensorType(f32, (1, 1, 4, 4))], {"scale": (2, 2)}),
     "upsample2d_grad": ([TensorType(f32, (1, 1, 8, 8))], {"size": (4, 4)}),
     "scatter_reduce": ([TensorType(f32, (4,)), TensorType(i64, (2,)), TensorType(f32, (2,))], {}),
+    "embedding_bag": (
+        [TensorType(f32, (5, 4)), TensorType(i64, (7,)), TensorType(i64, (2,))],
+        {},
+    ),
     "softmax_cross_entropy": ([TensorType(f32, (4, 3)), TensorType(i64, (4,))], {}),
     "nll_loss": ([TensorType(f32, (4, 3)), TensorType(i64, (4,))], {}),
 }
