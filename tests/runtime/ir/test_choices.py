@@ -20,6 +20,10 @@ SAMPLES = {  # operands and attributes that are right but for the word
     "grid_sample2d": ([IMAGES, GRID], {}),
     "grid_sample2d_grad": ([IMAGES, IMAGES, GRID], {}),
     "scatter_reduce": ([TensorType(f32, (4,)), TensorType(i64, (2,)), TensorType(f32, (2,))], {}),
+    "embedding_bag": (
+        [TensorType(f32, (5, 4)), TensorType(i64, (7,)), TensorType(i64, (2,))],
+        {},
+    ),
     "softmax_cross_entropy": ([TensorType(f32, (4, 3)), TensorType(i64, (4,))], {}),
     "nll_loss": ([TensorType(f32, (4, 3)), TensorType(i64, (4,))], {}),
 }
