@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from opstep.api.program import Program
+from opstep.api.program import Program, loads
 from opstep.frontends.torch.dims import Symbols, dtype_of
 from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.inlining import inline_regions
@@ -24,6 +24,7 @@ from opstep.frontends.torch.translator import Draft, Translator, Value
 from opstep.frontends.torch.writing import Writer
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Declaration, Module, Name, Update
+from opstep.runtime.ir.printer import print_module
 from opstep.runtime.ir.types import TensorType
 
 ROUNDS = 4  # of decompositions: each may bring ops that need another
@@ -262,7 +263,7 @@ def _assembled(
     declarations = tuple(
         Declaration(i.kind, Name(i.name), _concrete(i), None) for i in inputs if i.kind != "input"
     )
-    program = Program(Module((*declarations, *graphs)))
+    program = loads(print_module(Module((*declarations, *graphs))))  # with places, to be debugged
     for found in inputs:
         if found.kind != "input" and found.value is not None:
             program.params[found.name] = found.value.detach()
