@@ -76,7 +76,11 @@ class StopPoint:
 
     def view(self, frames: list[Frame]) -> list[Frame]:
         """A stack with the functions of Python that are shown in the place of graphs."""
-        return python_stack(self.lines, frames, self.level) if self.shows_python else frames
+        if not self.shows_python:
+            return frames
+        here = self.point_or_last()
+        stands = here is not None and frames and frames[0].statement is here[1].statement
+        return python_stack(self.lines, frames, self.level if stands else None)
 
     def scope(
         self, frame: Frame | None = None, extra: dict[str, Node] | None = None, python: bool = False

@@ -42,6 +42,7 @@ class PythonFile:
         self.path = path
         self.lines = text.splitlines()
         self._functions: list[Function] = []
+        self._around: dict[int, Function | None] = {}
         self._statements: dict[int, Lines] = {}
         self._loops: list[tuple[int, int, set[str]]] = []  # lines, names that it goes through
         with suppress(SyntaxError, ValueError, RecursionError):
@@ -49,8 +50,10 @@ class PythonFile:
 
     def function(self, line: int) -> Function | None:
         """The innermost around a line."""
-        around = [f for f in self._functions if f.first <= line <= f.last]
-        return max(around, key=lambda f: f.first, default=None)
+        if line not in self._around:
+            around = [f for f in self._functions if f.first <= line <= f.last]
+            self._around[line] = max(around, key=lambda f: f.first, default=None)
+        return self._around[line]
 
     def statement(self, line: int) -> Lines:
         """The one that a line belongs to."""

@@ -21,7 +21,7 @@ class PythonFrame(NamedTuple):
 
     @property
     def function(self) -> Function | None:
-        return self.at.file.function(self.at.line)
+        return self.at.function
 
     @property
     def name(self) -> str:

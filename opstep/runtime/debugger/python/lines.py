@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from opstep.runtime.debugger.python.files import PythonFile, python_file
+from opstep.runtime.debugger.python.files import Function, PythonFile, python_file
 from opstep.runtime.ir.graph import Graph, Provenance, Source, SourceLine, Statement
 
 _NUMBERED = re.compile(r"(.*?)\b(\d+)(?=\.|$)")
@@ -33,6 +33,11 @@ class PythonLine(NamedTuple):
     file: PythonFile
     found: bool
     changed: bool  # since it was imported
+
+    @property
+    def function(self) -> Function | None:
+        """The innermost around it."""
+        return self.file.function(self.line)
 
 
 class Origin(NamedTuple):

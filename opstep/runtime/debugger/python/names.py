@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
-from opstep.runtime.debugger.python.files import calls_in
-from opstep.runtime.ir.graph import Apply, Graph
+from opstep.runtime.debugger.python.files import Function, calls_in
+from opstep.runtime.ir.graph import Apply, Graph, Statement
 
 if TYPE_CHECKING:
     from opstep.runtime.debugger.frames import Frame
-    from opstep.runtime.debugger.python.lines import Origin, PythonLines
+    from opstep.runtime.debugger.python.frame import PythonFrame
+    from opstep.runtime.debugger.python.lines import Origin, PythonLine, PythonLines
 
 
 class Assigned(NamedTuple):
@@ -26,7 +27,7 @@ class PythonNames:
 
     def __init__(self, lines: PythonLines):
         self._lines = lines
-        self._assigned: dict[tuple[int, tuple[int, ...]], list[Assigned]] = {}
+        self._assigned: dict[tuple, list[Assigned]] = {}
 
     def of(self, frame: Frame, before: int | None = None) -> dict[str, str | None]:
         """The variables of a frame of Python, each with the name of its latest value in the graph;
@@ -36,7 +37,7 @@ class PythonNames:
         python = frame.python
         assert python is not None
         found = self._arguments(frame)
-        for one in self._of_function(frame.graph, python.origin, python.level):
+        for one in self._of_function(frame.graph, python):
             if one.run == before:
                 break
             if frame.lookup(one.value) is not None:
@@ -48,24 +49,30 @@ class PythonNames:
         assert python is not None
         function = python.function
         arguments = function.arguments if function else ()
+        found: dict[str, str | None] = {a: None for a in arguments if a != "self"}
+        derived = getattr(frame.statement, "derived_from", None)
+        if derived is not None and (derived.backward or not python.level):
+            return found  # a gradient has the functions of all calls in one graph
         if not python.level:
             inputs = {b.name.text for b in frame.graph.inputs}
             return {a: a for a in arguments if a in inputs}
-        found: dict[str, str | None] = {a: None for a in arguments if a != "self"}
         origin, level = python.origin, python.level - 1
         outer = python._replace(at=origin.lines[level], level=level)
         values = self.of(frame._replace(python=outer), origin.runs[level])
         found |= {a: values.get(v) for a, v in _passed(outer.at, function) if a in found}
         return found
 
-    def _of_function(self, graph: Graph, origin: Origin, level: int) -> list[Assigned]:
-        """What the function at a level of an origin assigns, in order, all through the graph."""
-        key = id(graph), origin.runs[:level]
+    def _of_function(self, graph: Graph, python: PythonFrame) -> list[Assigned]:
+        """What a function assigns, in order, all through the graph."""
+        around, function = python.origin.runs[: python.level], python.function
+        key = id(graph), around, function
         if key not in self._assigned:
-            self._assigned[key] = self._find(graph, origin.runs[:level])
+            self._assigned[key] = self._find(graph, around, function)
         return self._assigned[key]
 
-    def _find(self, graph: Graph, around: tuple[int, ...]) -> list[Assigned]:
+    def _find(
+        self, graph: Graph, around: tuple[int, ...], function: Function | None
+    ) -> list[Assigned]:
         level, origins = len(around), self._lines.of_graph(graph)
         made: dict[int, list[Apply]] = {}  # by execution
         at: dict[int, Origin] = {}
@@ -73,7 +80,7 @@ class PythonNames:
             one = origins.get(id(statement))
             if one is None or one.runs[:level] != around or len(one.lines) <= level:
                 continue
-            if isinstance(statement, Apply) and statement.results:
+            if one.lines[level].function == function and _assigns(statement):
                 made.setdefault(one.runs[level], []).append(statement)
                 at[one.runs[level]] = one
         found: list[Assigned] = []
@@ -84,6 +91,13 @@ class PythonNames:
         return found
 
 
+def _assigns(statement: Statement) -> TypeGuard[Apply]:
+    """Whether it computes values; those of a derivative are no variables."""
+    if not isinstance(statement, Apply) or not statement.results:
+        return False
+    return statement.derived_from is None or not statement.derived_from.backward
+
+
 def _named(made: list[Apply], targets: tuple[str, ...]) -> list[tuple[str, str]]:
     """The targets of an assignment with the values that the last op, or ops, made."""
     values = [r.name.text for r in made[-1].results]
@@ -92,10 +106,12 @@ def _named(made: list[Apply], targets: tuple[str, ...]) -> list[tuple[str, str]]
     return [(t, v) for t, v in zip(targets, values, strict=False) if t]
 
 
-def _passed(at, function) -> list[tuple[str, str]]:
+def _passed(at: PythonLine, function: Function | None) -> list[tuple[str, str]]:
     """The arguments of a function that a line passes variables for, with these."""
     node = at.file.statement(at.line).node
-    calls = list(calls_in(node, function.name.rpartition(".")[2])) if node and function else []
+    if node is None or function is None:
+        return []
+    calls = list(calls_in(node, function.name.rpartition(".")[2]))
     if len(calls) != 1:
         return []
     names = function.arguments[function.arguments[:1] == ("self",) :]

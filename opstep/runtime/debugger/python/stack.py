@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opstep.runtime.debugger.frames import Frame
-from opstep.runtime.debugger.python.files import Function
 from opstep.runtime.debugger.python.frame import PythonFrame
-from opstep.runtime.debugger.python.lines import Origin, PythonLine, PythonLines
+from opstep.runtime.debugger.python.lines import Origin, PythonLines
 
 
 def python_stack(lines: PythonLines, frames: Sequence[Frame], level: int | None) -> list[Frame]:
@@ -19,7 +18,8 @@ def python_stack(lines: PythonLines, frames: Sequence[Frame], level: int | None)
     for frame, module in zip(frames, modules, strict=True):
         origin = lines.shown(frame.graph, frame.statement)
         for python in _functions(origin, module, level if not frame.call else None):
-            name = python.name
+            backward = getattr(frame.statement, "derived_from", None)
+            name = f"{python.name} backward" if backward and backward.backward else python.name
             found.append(frame._replace(number=len(found), name=name, python=python))
         if origin is None:
             found.append(frame._replace(number=len(found)))
@@ -43,13 +43,8 @@ def _functions(origin: Origin | None, module: str, level: int | None) -> list[Py
 
 def _same_owner(origin: Origin, level: int) -> bool:
     """Whether a function is a method of the class whose `forward` the graph is, or none."""
-    owners = [f.owner if f else "" for f in map(_function_of, (origin.lines[0],
-              origin.lines[level]))]  # fmt: skip
-    return owners[1] in ("", owners[0])
-
-
-def _function_of(line: PythonLine) -> Function | None:
-    return line.file.function(line.line)
+    outer, inner = origin.lines[0].function, origin.lines[level].function
+    return not inner or inner.owner in ("", outer.owner if outer else "")
 
 
 def _modules(frames: Sequence[Frame]) -> list[str]:
