@@ -318,6 +318,8 @@ def test_data_breakpoints_on_variables(client, net):
     set_lines(client, net.parent / "net.py", [])
     client.go("continue", "data breakpoint")
     assert here(client) == ("product", "gate", "call")
+    client.go("next", "step")  # it stood behind the op
+    assert here(client) == ("residual", "call")
 
 
 def test_run_to_a_line_and_go_to_one(entered, net_py):
@@ -325,10 +327,11 @@ def test_run_to_a_line_and_go_to_one(entered, net_py):
     entered.expect_stop("step")
     assert here(entered) == ("residual", "call")
     source = {"path": net_py}
-    (target,) = entered.request("gotoTargets", source=source, line=LINES["norm"])["targets"]
-    entered.request("goto", threadId=1, targetId=target["id"])
-    entered.expect_stop("goto")
-    assert here(entered) == ("norm", "call")
+    for line in ("norm", "gate"):
+        (target,) = entered.request("gotoTargets", source=source, line=LINES[line])["targets"]
+        entered.request("goto", threadId=1, targetId=target["id"])
+        entered.expect_stop("goto")
+        assert here(entered) == (line, "call")
 
 
 # --- values ---------------------------------------------------------------------------------------

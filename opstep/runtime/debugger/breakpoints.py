@@ -211,7 +211,7 @@ class Breakpoints:
             if found is None:
                 return []
             source, graph, statement = found
-            return [Start(source.locate(statement.span.start)[0], graph, statement, 0)]
+            return [Start(source.locate(statement.span.start)[0], graph, statement, None)]
         return self.python.at_line(path, line) if self.python else []
 
     def _is_text(self, path: str) -> bool:
@@ -277,7 +277,7 @@ class Breakpoints:
         elif not self._is_text(path) and (starts := self.at_line(path, line)):
             one.verified, one.message, one.python_line = True, "", starts[0].first
             for start in starts:
-                one.levels.setdefault(id(start.statement), start.level)
+                one.levels.setdefault(id(start.statement), start.level or 0)
                 self.by_statement.setdefault(id(start.statement), []).append(one)
         else:
             one.verified, one.message = False, self._why_nowhere(path)

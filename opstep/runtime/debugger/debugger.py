@@ -215,8 +215,12 @@ class Debugger:
         if not found:
             raise InputError(f"there is no statement at {path}:{line}")
         self._mailbox.pausing.clear()
-        statements = {id(start.statement) for start in found}
-        return self._stopped(self._runner.forwards(lambda at: id(at[1].statement) in statements))
+        levels = {id(start.statement): start.level for start in found}
+        stop = self._runner.forwards(lambda at: id(at[1].statement) in levels)
+        here = self.stop_point.point()
+        if stop.reason == "step" and here is not None:
+            self.stop_point.level = levels[id(here[1].statement)]
+        return self._stopped(stop)
 
     def stop_for(self, problem: Problem, after_op: bool) -> Stop:
         """Stops where it stands, for a problem that was found elsewhere; `after_op`: behind the op
@@ -248,7 +252,7 @@ class Debugger:
     def goto(self, number: int) -> Stop:
         """Goes to a target. Raises `InputError`, where an operand there has no value too."""
         target = self._goto.go(number)
-        self.stop_point.leave()
+        self.stop_point.after_op, self.stop_point.level = False, target.level
         return self._stopped(self._runner.stopped("goto", target.label))
 
     def restart_frame(self, frame: Frame) -> Stop:

@@ -10,15 +10,20 @@ from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.operations import Skipped
 from opstep.runtime.ir.errors import InputError
 
+Levels = dict[int, int | None]  # by the ids of statements
+
 
 class Target(NamedTuple):
-    """Where one can go to. `position` is -1 for one that has not been reached yet."""
+    """Where one can go to. `position` is -1 for one that has not been reached yet; `level`: of a
+    line of Python, see `StopPoint`.
+    """
 
     number: int
     position: int
     index: int
     line: int
     label: str
+    level: int | None
 
 
 class Goto:
@@ -40,23 +45,24 @@ class Goto:
         starts = self.breakpoints.at_line(path, line)
         if not starts:
             return []
-        number, statements = starts[0].first, {id(s.statement) for s in starts}
-        target = self._reached(statements, number) or self._ahead(statements, number)
+        number, levels = starts[0].first, {id(s.statement): s.level for s in starts}
+        target = self._reached(levels, number) or self._ahead(levels, number)
         if target is not None:
             self._targets[target.number] = target
         return list(self._targets.values())
 
-    def _reached(self, statements: set[int], line: int) -> Target | None:
+    def _reached(self, levels: Levels, line: int) -> Target | None:
         history = self.machine.history
         for position in range(history.frontier - 1, history.base - 1, -1):
             activation, k = history.log[position - history.base]
             point = activation.points[k]
-            if id(point.statement) in statements:
+            if id(point.statement) in levels:
                 label = f"line {line}, back in {named(activation, point.frame)}"
-                return Target(1, position, k, line, label)
+                level = levels[id(point.statement)]
+                return Target(1, position, k, line, label, level)
         return None
 
-    def _ahead(self, statements: set[int], line: int) -> Target | None:
+    def _ahead(self, levels: Levels, line: int) -> Target | None:
         history = self.machine.history
         here = history.next_point()
         if here is None:
@@ -64,8 +70,9 @@ class Goto:
         activation, at = here
         for k in range(history.index() + 1, len(activation.points)):
             point = activation.points[k]
-            if id(point.statement) in statements and point.frame == at.frame:
-                return Target(1, -1, k, line, f"line {line}, past what lies between")
+            if id(point.statement) in levels and point.frame == at.frame:
+                label, level = f"line {line}, past what lies between", levels[id(point.statement)]
+                return Target(1, -1, k, line, label, level)
         return None
 
     def go(self, number: int) -> Target:

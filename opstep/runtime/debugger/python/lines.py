@@ -53,12 +53,14 @@ class Origin(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where an execution of a line begins: at a level of a statement's origin."""
+    """Where an execution of a line begins: at a level of a statement's origin; None for a line of
+    the program's own text.
+    """
 
     first: int
     graph: Graph
     statement: Statement
-    level: int
+    level: int | None
 
 
 class _Text(Protocol):
@@ -80,7 +82,9 @@ class PythonLines:
         self, texts: Sequence[_Text], locate: Callable[[str, str], str | None], imported: float,
         missing: bool = False,
     ):  # fmt: skip
-        self._graphs = [(g, str(Path(t.source.path).parent)) for t in texts for g in t.graphs]
+        self._graphs = [
+            (g, str(Path(t.source.path).absolute().parent)) for t in texts for g in t.graphs
+        ]
         self._folders = {id(g): folder for g, folder in self._graphs}
         self._locate = locate
         self._imported = imported
