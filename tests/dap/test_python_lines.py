@@ -6,9 +6,12 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from dap.client import Refused
 from dap.test_data import children, scopes, values
+
+import opstep
 
 MODEL = """\
 def gate(x, y):
@@ -430,3 +433,55 @@ def test_the_timeline_names_lines_of_python(entered, net_py):
     assert [(p["source"]["path"], p["line"]) for p in points] == [
         (net_py, LINES["call"]), (net_py, LINES["norm"]),
     ]  # fmt: skip
+
+
+# --- beyond one graph's text ----------------------------------------------------------------------
+
+
+def test_lines_of_the_text_stop_too(client, net):
+    client.launch(net, graph="main", inputs={"x": "ones"})
+    text = net.read_text().splitlines()
+    line = next(k for k, t in enumerate(text, 1) if t.startswith("  y_2 = "))
+    source = {"path": str(net)}
+    client.request("setBreakpoints", source=source, breakpoints=[{"line": line}])
+    client.request("configurationDone")
+    client.expect_stop("breakpoint")
+    assert here(client)[1:] == ("call",) and client.stack()[0]["line"] == LINES["fc"]
+    client.go("next", "step")
+    assert here(client) == ("gate", "call")
+
+
+def test_the_program_is_read_again(client, net, net_py):
+    start(client, net, ["residual"])
+    client.expect_stop("breakpoint")
+    text = net.read_text().replace("add(matmul, 1.0)", "add(matmul, 2.0)")
+    net.write_text(f"# edited\n{text}")
+    client.request("restartFrame", frameId=client.stack()[0]["id"])
+    client.expect_stop("restart")
+    assert here(client) == ("norm", "call")
+    client.go("continue", "breakpoint")
+    assert evaluated(client, "y_2[0, 0]") == "4.0" and here(client) == ("residual", "call")
+
+
+def test_streams_have_stacks_of_their_own(client, net):
+    start(client, net, ["gate"], streams=3)
+    client.expect_stop("breakpoint")
+    for thread in client.request("threads")["threads"]:
+        assert client.stack(thread["id"])[-1]["name"] == "Net.forward"
+    assert steps(client, "stepIn", "stepOut") == ["sigmoid", "residual"]
+
+
+def test_a_gradient_has_the_lines_of_what_it_was_made_for(net):
+    text = net.read_text().replace("-> f32[2] {", "-> f32[] {", 1)
+    text = text.replace("  return output\n", "  loss = sum(output)\n  return loss\n", 1)
+    program = opstep.loads(text, str(net)).with_grad("main", ["x"])
+    inputs = {"x": np.ones((2, 4), "f4")}
+    debugger = opstep.Debugger(program, "main_grad", inputs, stop_on_entry=True)
+    debugger.view = "auto"
+    stop, names = debugger.start(), []
+    while stop.reason != "end":
+        names.append((debugger.stack()[0].name, debugger.stack()[0].line))
+        stop = debugger.go("in")
+    assert names[0] == ("Block.forward", LINES["norm"])
+    assert names[-1] == ("Block.forward backward", LINES["norm"])
+    assert names.count(("gate", LINES["product"])) == 2

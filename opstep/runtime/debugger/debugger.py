@@ -259,6 +259,7 @@ class Debugger:
         """Goes back to where a frame was entered."""
         self.machine.history.cursor = entry_of(frame)
         self.stop_point.leave()
+        self.stop_point.level = 0 if self.stop_point.shows_python else None
         text = f"at the beginning of {frame.name}"
         return self._stopped(self._runner.stopped("restart", text))
 

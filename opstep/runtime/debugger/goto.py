@@ -94,6 +94,13 @@ class Goto:
 def entry_of(frame: Frame) -> int:
     """The position at which a frame was entered."""
     history, found = frame.machine.history, None
+    here = history.next_point()
+    stands = here and here[0] is frame.activation and here[1].frame == frame.frame
+    entered = (
+        history.cursor == frame.position and history.index() in frame.activation.points.entered
+    )
+    if stands and entered:
+        return frame.position
     for position in range(min(frame.position, history.frontier) - 1, history.base - 1, -1):
         activation, k = history.log[position - history.base]
         if activation is not frame.activation:

@@ -82,10 +82,12 @@ class PythonLines:
         self, texts: Sequence[_Text], locate: Callable[[str, str], str | None], imported: float,
         missing: bool = False,
     ):  # fmt: skip
-        self._graphs = [
-            (g, str(Path(t.source.path).absolute().parent)) for t in texts for g in t.graphs
-        ]
-        self._folders = {id(g): folder for g, folder in self._graphs}
+        self._graphs = [graph for text in texts for graph in text.graphs]
+        self._folders = {
+            id(graph): str(Path(text.source.path).absolute().parent)
+            for text in texts
+            for graph in text.graphs
+        }
         self._locate = locate
         self._imported = imported
         self._missing = missing
@@ -165,16 +167,11 @@ class PythonLines:
 
     # --- of a line ---
 
-    @property
-    def known(self) -> bool:
-        """Whether any statement came from a line that is here."""
-        return bool(self.starts())
-
     def starts(self) -> dict[str, list[Start]]:
         """Where executions begin, by the path of the file (`canonical`), in the order of lines."""
         if self._starts is None:
             self._starts = {}
-            for graph, _ in self._graphs:
+            for graph in self._graphs:
                 origins = self.of_graph(graph)
                 for statement in graph.body if origins else ():
                     one = origins.get(id(statement))
