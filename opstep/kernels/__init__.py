@@ -3,7 +3,10 @@
 Families import NumPy and nothing slower: numba is loaded when a kernel has to be compiled.
 """
 
-from opstep.kernels.conv import conv  # noqa: F401
+from opstep.kernels.conv import (
+    conv,  # noqa: F401
+    conv_transpose,  # noqa: F401
+)
 from opstep.kernels.matmul import (
     einsum,  # noqa: F401
     matmul,  # noqa: F401
@@ -29,6 +32,7 @@ from opstep.kernels.pointwise import (
     transcendental,  # noqa: F401
 )
 from opstep.kernels.pool import (
+    adaptive_max,  # noqa: F401
     avgpool,  # noqa: F401
     pool,  # noqa: F401
     upsample,  # noqa: F401

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opstep.kernels.conv.windows import pair, pair_of_dims, want_images
+from opstep.kernels.conv.windows import per_axis, want_images, want_sizes
 from opstep.kernels.pool.cuda_pool import upsampled, upsampled_gradient
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -208,9 +208,9 @@ class upsample2d(Op):
         if 0 in x.shape[2:]:
             raise Mismatch(f"images {x} have no pixels", 0)
         if size is None:
-            factors = pair("scale", scale)
+            factors = per_axis("scale", scale, 2)
             size = tuple(n * f for n, f in zip(x.shape[2:], factors, strict=True))
-        pair_of_dims("size", size)
+        want_sizes("size", size)
         return x.with_shape((*x.shape[:2], *size))
 
     def oracle(x, *, scale, size, mode, align_corners):
@@ -254,7 +254,7 @@ class upsample2d_grad(Op):
 
     def infer(gy, *, size, mode, align_corners):
         _check(gy, mode, align_corners)
-        pair_of_dims("size", size)
+        want_sizes("size", size)
         return gy.with_shape((*gy.shape[:2], *size))
 
     def oracle(gy, *, size, mode, align_corners):

@@ -179,7 +179,7 @@ def convolved(site: Site) -> Regions:
     windows, _ = _windows(site, w.shape[2:], x.shape[2:])
     bias = (_one(channel),) if len(site.operands) > 2 and site.operands[2] is not None else None
     channels = slice(group * width, (group + 1) * width)
-    return [(_one(n), channels, *windows), (_one(channel), *[slice(None)] * 3), bias]
+    return [(_one(n), channels, *windows), (_one(channel), *[slice(None)] * (w.ndim - 1)), bias]
 
 
 def sum_of_products(site: Site, parts: Parts) -> Any:
@@ -208,7 +208,7 @@ def of_plane(oracle: Callable[..., Any], site: Site, parts: Parts) -> Any:
 
 
 def _windows(site: Site, kernel: Sequence[int], sizes: Sequence[int]) -> tuple[list, list]:
-    """Slices of the operand's and of the kernel's two axes, without what lies in the padding."""
+    """Slices of the operand's and of the kernel's axes, without what lies in the padding."""
     attrs: dict[str, Any] = site.attrs
     stride = attrs.get("stride") or [1] * len(kernel)
     padding = list(attrs.get("padding") or [0] * len(kernel))
