@@ -20,8 +20,10 @@ from opstep.kernels.move import (
     slicing,  # noqa: F401
 )
 from opstep.kernels.pick import (
+    advanced_index,  # noqa: F401
     index,  # noqa: F401
     scatter,  # noqa: F401
+    scatter_reduce,  # noqa: F401
     sort,  # noqa: F401
 )
 from opstep.kernels.pointwise import (
@@ -44,9 +46,11 @@ from opstep.kernels.reduce import (
     scan,  # noqa: F401
 )
 from opstep.kernels.rows import (
+    attention,  # noqa: F401
     batchnorm,  # noqa: F401
     classify,  # noqa: F401
     loss,  # noqa: F401
     norm,  # noqa: F401
+    norm_statistics,  # noqa: F401
     softmax,  # noqa: F401
 )

@@ -155,6 +155,24 @@ def picked_elements(site: Site) -> Regions:
     return [None if at is None else tuple(there), tuple(map(_one, site.index))]
 
 
+def indexed(site: Site) -> Regions:
+    """The same for several indices, which broadcast."""
+    x, *indices = site.operands
+    axes = [a % x.ndim for a in (site.attrs["axes"] or range(len(indices)))]
+    rank = max(i.ndim for i in indices)
+    first = min(axes) if max(axes) - min(axes) == len(axes) - 1 else 0
+    where = site.index[first : first + rank]
+    rest = iter((*site.index[:first], *site.index[first + rank :]))
+    parts = [aligned(where, i.shape) for i in indices]
+    at = {
+        a: _existing(int(i[p].reshape(())), x.shape[a])
+        for a, i, p in zip(axes, indices, parts, strict=True)
+    }
+    spots = [at[a] if a in at else next(rest) for a in range(x.ndim)]
+    element = None if None in spots else tuple(map(_one, spots))  # pyright: ignore[reportArgumentType]
+    return [element, *parts]
+
+
 def itself(site: Site, parts: Parts) -> Any:
     """The element that was picked; NaN where there is none."""
     return float("nan") if parts[0] is None else parts[0].reshape(-1)[0]
