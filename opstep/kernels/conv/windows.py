@@ -103,7 +103,9 @@ def per_axis(name: str, value: Sequence[int], count: int, least: int = 1) -> tup
     """An attribute of a number for each of `count` axes."""
     if len(value) != count:
         raise Mismatch(
-            f"{name} takes {_COUNTS[count]}, for {_listed(axes_of(count))}, not {list(value)}", name
+            f"{name} takes {_COUNTS[count]}, for {'the ' * (count == 1)}{_listed(axes_of(count))}, "
+            f"not {list(value)}",
+            name,
         )
     if min(value) < least:
         raise Mismatch(f"{name} must be at least {least}, not {list(value)}", name)

@@ -200,6 +200,48 @@ def test_upsample2d(mode, shape, given):
     )
 
 
+RESIZED = [
+    ("nearest", (2, 3, 7), {"scale": (2,)}),
+    ("linear", (2, 3, 7), {"size": (11,)}),
+    ("linear", (2, 3, 7), {"scale": (1.7,)}),
+    ("nearest-exact", (2, 3, 7), {"size": (11,)}),
+    ("bilinear", (2, 3, 5, 7), {"scale": (1.7, 0.6)}),
+    ("nearest", (2, 3, 5, 7), {"scale": (1.7, 0.6)}),
+    ("nearest-exact", (2, 3, 5, 7), {"scale": (1.7, 2.0)}),
+    ("bicubic", (2, 3, 5, 7), {"scale": (2, 3)}),
+    ("bicubic", (2, 3, 5, 7), {"scale": (1.7, 0.6)}),
+    ("bicubic", (2, 3, 15, 7), {"size": (4, 12)}),
+    ("nearest", (1, 2, 3, 4, 5), {"scale": (2, 1, 3)}),
+    ("nearest-exact", (1, 2, 3, 4, 5), {"size": (5, 3, 7)}),
+    ("trilinear", (1, 2, 3, 4, 5), {"size": (5, 3, 7)}),
+    ("trilinear", (1, 2, 3, 4, 5), {"scale": (1.5, 0.75, 2.0)}),
+]
+
+
+@pytest.mark.parametrize("mode, shape, given", RESIZED)
+@pytest.mark.parametrize("corners", [False, True])
+def test_upsampling(mode, shape, given, corners):
+    if corners and mode.startswith("nearest"):
+        corners = None
+    text = attributes(given) + (", align_corners=true" if corners else "")
+    compare(
+        f'y = upsample{len(shape) - 2}d(x, {text}, mode="{mode}")',
+        lambda x: F.interpolate(
+            *(x, given.get("size"), given.get("scale"), mode),
+            align_corners=corners if "linear" in mode or "cubic" in mode else None,
+        ),
+        x=data(*shape),
+    )
+
+
+def test_upsampling_to_a_size_by_a_scale():
+    compare(
+        'y = upsample2d(x, size=[8, 4], scale=[1.7, 0.6], mode="bilinear")',
+        lambda x: torch.ops.aten.upsample_bilinear2d(x, [8, 4], False, 1.7, 0.6),
+        x=data(2, 3, 5, 7),
+    )
+
+
 def test_second_derivatives():
     """The derivative of the derivative of max pooling."""
     x = data(2, 3, 6, 6)
