@@ -31,6 +31,7 @@ from opstep.kernels.pointwise import (
     arithmetic,  # noqa: F401
     comparison,  # noqa: F401
     selection,  # noqa: F401
+    special,  # noqa: F401
     transcendental,  # noqa: F401
 )
 from opstep.kernels.pool import (
