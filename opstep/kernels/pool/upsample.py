@@ -31,7 +31,7 @@ def _ratio(scale: float) -> Fraction:
 
 
 class Sampling(NamedTuple):
-    """Where the elements of one axis lie between those of the source: (i*step + start)/whole.
+    """Where the elements of one axis lie between those of the source: (i*step + start)/divisor.
 
     A fraction of integers, so that no rounding decides which element is the nearest.
     """
@@ -74,7 +74,7 @@ class Sampling(NamedTuple):
 
     def _cubic(self, i: int, size: int) -> list[tuple[int, float]]:
         place = i * self.step + self.start
-        first, t = place // self.whole, place % self.whole / self.whole
+        first, t = place // self.divisor, place % self.divisor / self.divisor
         near = [((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1 for d in (t, 1 - t)]
         far = [_CUBIC * (((d - 5) * d + 8) * d - 4) for d in (t + 1, 2 - t)]
         weights = (far[0], *near, far[1])

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from opstep.frontends.torch.exporting import from_torch
 from torch.utils import _pytree as pytree
+
+from opstep.frontends.torch.exporting import from_torch
 
 # By element type: how far an element may be off, as a part of the largest one.
 TOLERANCES = {
