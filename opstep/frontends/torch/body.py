@@ -21,9 +21,9 @@ class Body(Builder):
     names are given at the end (`naming`). ``b.add(x, y)`` appends a statement, as in `Builder`.
 
     Of the ATen op that is being translated: `expected` are the types of its results, `used` which
-    of them are read, `seeds` numbers that no other op has, `is_contiguous` whether its first operand has
-    its elements in order in memory. `stems`: what a value would be called after the op that made
-    it.
+    of them are read, `seeds` numbers that no other op has, `is_contiguous` whether the elements of
+    its first operand are in order in memory. `stems`: what a value would be called after the op
+    that made it.
     """
 
     def __init__(self) -> None:

@@ -34,6 +34,8 @@ CHECKS = {  # of what the types say anyway
 ASSERTS = {"_assert_async.default", "_assert_async.msg"}
 ITEMS = {"item.default", "_local_scalar_dense.default"}
 
+ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
+
 
 class Value(NamedTuple):
     """A result of an ATen op, or a placeholder's value."""
@@ -49,6 +51,7 @@ class Made(NamedTuple):
 
     frames: tuple[Frame, ...]
     results: tuple[Var, ...]
+    is_call: bool = False
 
 
 @dataclass(eq=False)
@@ -210,7 +213,7 @@ class Translator:
 
     def _draft(self, call: Call, inputs: Sequence[Value], outputs: Sequence[Value]) -> Draft:
         body = Body()
-        made = [self._input(v, body) for v in inputs]
+        made = [body.value(self._declared(v), "x") for v in inputs]
         env: dict[Value, Var] = dict(zip(inputs, made, strict=True))
         draft = Draft(f"%g{len(self.drafts)}", call, made, list(inputs), body, [])
         self._items(call, draft, env)
@@ -242,7 +245,7 @@ class Translator:
             known.name, [env[v] for v in inputs], [v.type for v in inner.results]
         )
         env.update(zip(outputs, results, strict=True))
-        draft.made.append(Made(frames, tuple(results)))
+        draft.made.append(Made(frames, tuple(results), is_call=True))
         for result in results:
             draft.body.stems[result.name] = label(call.path)
         return True
@@ -274,26 +277,17 @@ class Translator:
             if call is not draft.call and len(own) == 1:  # a small module's only result
                 body.stems[own[0].name] = label(call.path)
 
-    def _input(self, value: Value, body: Body) -> Var:
-        try:
-            return body.value(self._type(value), "x")
-        except Untranslatable as error:
-            self._note(value.node, str(error))
-            return self._stand_in(value, body)
-
     def _stand_in(self, value: Value, body: Body) -> Var:
         """For what could not be translated, so that the rest is looked at, too."""
         self._broken.add(value)
-        try:
-            type = self._type(value)
-        except Untranslatable:
-            type = TensorType(f32, ())
-        return body.value(type, "x")
+        return body.value(self._type_or_any(value), "x")
 
     def _result_values(self, node: fx.Node) -> list[Value]:
         return [Value(node, k) for k in range(len(_results(node)))]
 
-    def _translated(self, node: fx.Node, body: Body, env: Mapping[Value, Var]) -> list[Var | None]:
+    def _translated(
+        self, node: fx.Node, body: Body, env: Mapping[Value, Var]
+    ) -> Sequence[Var | None]:
         key = key_of(node.target)
         if key in CHECKS:
             return []
@@ -351,7 +345,7 @@ class Translator:
         if isinstance(found, int | float | bool):
             return found
         if isinstance(found, torch.SymFloat | torch.SymBool):
-            raise Untranslatable("a number that is computed from sizes or data")
+            raise Untranslatable("a number that is computed while the model runs")
         value = self.value(argument)
         if isinstance(found, list | tuple) and argument.target is not getitem:
             return [env[Value(argument, k)] for k in range(len(found))]
@@ -361,6 +355,25 @@ class Translator:
 
     def _type(self, value: Value) -> TensorType:
         return self.symbols.type_of(_results(value.node)[value.index])
+
+    def _declared(self, value: Value) -> TensorType:
+        """The type of a graph's input."""
+        try:
+            return self._type(value)
+        except Untranslatable as error:
+            node = value.node
+            if node.op == "placeholder":
+                what = f"{node.meta.get('named', node.name)}"
+                self.missing.append((node, Missing(what, str(error), "", 0)))
+            self._broken.add(value)
+            return ANY
+
+    def _type_or_any(self, value: Value) -> TensorType:
+        """A type, where what is missing is noted anyway."""
+        try:
+            return self._type(value)
+        except (Untranslatable, AttributeError):
+            return ANY
 
     def _note(self, node: fx.Node, reason: str) -> None:
         frames = frames_of(node)
@@ -378,11 +391,10 @@ class Translator:
 
 
 def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
-    """Where a statement comes from."""
+    """Where a statement comes from; `frames` have the outermost first."""
     if not frames:
         return None
-    lines = tuple(SourceLine(portable(f.file), f.line) for f in reversed(frames))
-    return Provenance(lines, module)
+    return Provenance(tuple(SourceLine(portable(f.file), f.line) for f in frames[::-1]), module)
 
 
 def label(path: str) -> str:

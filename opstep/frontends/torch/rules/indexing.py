@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from opstep.frontends.torch.body import Body, Var, axis_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import rule
+from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.types import boolean, i32, i64, u8
 
 INDICES = (i32, i64)
@@ -168,7 +169,7 @@ def scatter_value_reduce(b: Body, x, axis, index, value, *, reduce):
 def index_reduce(b: Body, x, axis, index, source, reduce, *, include_self=True):
     axis = axis_of(axis, x.type.rank)
     source = ranked(b, source)
-    shape = [1] * source.type.rank
+    shape: list[Dim] = [1] * source.type.rank
     shape[axis] = source.shape[axis]
     wide = b.broadcasted(b.reshaped(index, shape), source.shape)
     return scatter_reduce(b, x, axis, wide, source, reduce, include_self=include_self)
@@ -307,3 +308,11 @@ def searchsorted(b: Body, sequence, x, *, out_int32=False, right=False, side=Non
         sequence = b.unsqueeze(sequence, axes=[sequence.type.rank - 1])
     passed = op(b.unsqueeze(x, axes=[x.type.rank]), sequence)
     return b.to(b.sum(passed, axes=[passed.type.rank - 1]), b.out.dtype)
+
+
+@rule("repeat_interleave.Tensor")
+def repeat_interleave(b: Body, repeats, *, output_size=None):
+    """For each of the elements of the result, which one it repeats."""
+    ends = b.cumsum(repeats, axis=0)
+    place = b.iota(shape=[b.out.shape[0], 1], dtype=ends.dtype)
+    return b.to(b.sum(b.greater_equal(place, ends), axes=[1]), b.out.dtype)

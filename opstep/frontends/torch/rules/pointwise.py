@@ -14,20 +14,22 @@ from opstep.runtime.ir.types import DType, boolean, promote
 # ATen's name where ours is another
 UNARY = {
     "abs": "", "acos": "", "acosh": "", "asin": "", "asinh": "", "atan": "", "atanh": "",
-    "ceil": "", "cos": "", "cosh": "", "erf": "", "exp": "", "exp2": "", "expm1": "",
-    "floor": "", "log": "", "log10": "", "log1p": "", "log2": "", "neg": "", "reciprocal": "",
-    "rsqrt": "", "sigmoid": "", "silu": "", "sin": "", "sinh": "", "sqrt": "", "square": "",
-    "tan": "", "tanh": "", "trunc": "", "erfc": "", "erfinv": "", "lgamma": "", "digamma": "", "relu": "", "mish": "", "negative": "neg", "fix": "trunc",
-    "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "special_expm1":
-    "expm1", "hardswish": "hard_swish", "hardsigmoid": "hard_sigmoid", "positive": "identity",
+    "ceil": "", "cos": "", "cosh": "", "digamma": "", "erf": "", "erfc": "", "erfinv": "",
+    "exp": "", "exp2": "", "expm1": "", "floor": "", "lgamma": "", "log": "", "log10": "",
+    "log1p": "", "log2": "", "mish": "", "neg": "", "reciprocal": "", "relu": "", "rsqrt": "",
+    "sigmoid": "", "silu": "", "sin": "", "sinh": "", "sqrt": "", "square": "", "tan": "",
+    "tanh": "", "trunc": "", "absolute": "abs", "arccos": "acos", "arcsin": "asin",
+    "arctan": "atan", "fix": "trunc", "hardsigmoid": "hard_sigmoid", "hardswish": "hard_swish",
+    "negative": "neg", "positive": "identity", "special_expm1": "expm1",
 }  # fmt: skip
 BINARY = {
-    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "", "minimum": "",
-    "fmod": "", "remainder": "rem", "atan2": "", "pow": "", "floor_divide": "floor_div",
-    "true_divide": "div", "__rshift__": "shift_right", "__lshift__": "shift_left",
+    "atan2": "", "bitwise_and": "", "bitwise_or": "", "bitwise_xor": "", "copysign": "",
+    "div": "", "fmod": "", "hypot": "", "logaddexp": "", "maximum": "", "minimum": "",
+    "mul": "", "pow": "", "xlogy": "", "floor_divide": "floor_div", "remainder": "rem",
     "bitwise_left_shift": "shift_left", "bitwise_right_shift": "shift_right",
-    "bitwise_and": "", "bitwise_or": "", "bitwise_xor": "", "__and__": "bitwise_and",
-    "hypot": "", "copysign": "", "logaddexp": "", "xlogy": "", "__or__": "bitwise_or", "__xor__": "bitwise_xor", "multiply": "mul", "divide": "div",
+    "true_divide": "div", "divide": "div", "multiply": "mul", "__and__": "bitwise_and",
+    "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__lshift__": "shift_left",
+    "__rshift__": "shift_right",
 }  # fmt: skip
 COMPARISONS = {
     "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
@@ -40,9 +42,8 @@ def _register() -> None:
     for aten, ours in UNARY.items():
         RULES[f"{aten}.default"] = _unary(ours or aten)
     for aten, ours in BINARY.items():
-        if aten not in ("add", "sub"):
-            for overload in ("Tensor", "Scalar", "default"):
-                RULES[f"{aten}.{overload}"] = _binary(ours or aten)
+        for overload in ("Tensor", "Scalar", "default"):
+            RULES[f"{aten}.{overload}"] = _binary(ours or aten)
     RULES["xlogy.Scalar_Self"] = RULES["xlogy.Scalar_Other"] = _binary("xlogy")
     for name in ("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar"):
         RULES[name] = _binary("pow")
