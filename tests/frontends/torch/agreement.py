@@ -37,17 +37,21 @@ class Calls(torch.nn.Module):
         return [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
 
 
-def check(model: torch.nn.Module, *args: torch.Tensor, **options: Any) -> None:
-    """Asserts that a program agrees with the model: shapes, element types and values."""
+def check(
+    model: torch.nn.Module, *args: torch.Tensor, also: Sequence[tuple] = (), **options: Any
+) -> None:
+    """Asserts that a program agrees with the model: shapes, element types and values.
+
+    `also`: other inputs for the same program.
+    """
     program = from_torch(model, tuple(a.clone() for a in args), **options)
-    main = program.graph("main")
-    inputs = {p.name.text: array(a) for p, a in zip(main.inputs, args, strict=True)}
-    found = program.run("main", inputs)
-    wanted = model(*(a.clone() for a in args))
-    wanted = pytree.tree_leaves(wanted)
-    results = list(found.values())[-len(wanted) :]  # before them: inputs that changed
-    for ours, theirs in zip(results, wanted, strict=True):
-        compare(np.asarray(ours), theirs.detach())
+    names = [p.name.text for p in program.graph("main").inputs]
+    for given in (args, *also):
+        found = program.run("main", dict(zip(names, map(array, given), strict=True)))
+        wanted = pytree.tree_leaves(model(*(a.clone() for a in given)))
+        results = list(found.values())[-len(wanted) :]  # before them: inputs that changed
+        for ours, theirs in zip(results, wanted, strict=True):
+            compare(np.asarray(ours), theirs.detach())
 
 
 def array(t: torch.Tensor) -> Any:
