@@ -77,5 +77,5 @@ def compare(ours: np.ndarray, theirs: torch.Tensor) -> None:
     np.testing.assert_array_equal(np.isinf(a), np.isinf(b))
     finite = np.isfinite(b)
     off = np.abs(a[finite] - b[finite])
-    limit = TOLERANCES[theirs.dtype] * max(1e-3, np.abs(b[finite]).max(initial=0))
+    limit = TOLERANCES[theirs.dtype] * max(0.01, np.abs(b[finite]).max(initial=0))
     assert off.max(initial=0) <= limit, f"off by {off.max()} of {np.abs(b[finite]).max()}"

@@ -74,9 +74,9 @@ class Asserting(nn.Module):
 
 def test_asserts_are_kept():
     program = from_torch(Asserting(), (torch.ones(3),))
-    program.run("main", {"x": np.float32([1, 2, 3])})
+    program.run("main", {"x": np.array([1, 2, 3], np.float32)})
     with pytest.raises(OpstepError, match="numbers above 0"):
-        program.run("main", {"x": np.float32([1, -1, 1])})
+        program.run("main", {"x": np.array([1, -1, 1], np.float32)})
 
 
 class Choosing(nn.Module):

@@ -130,8 +130,7 @@ def _written(b: Body, op, x: Var, axis: int, index: Var, source: Var, **attrs) -
 
 
 def _filled_source(b: Body, x: Var, index: Var, value) -> Var:
-    whole = float(value) if x.dtype.is_float else int(value)
-    return b.full(shape=list(index.shape), value=whole, dtype=x.dtype)
+    return b.full(shape=list(index.shape), value=b.fitting(value, x.dtype), dtype=x.dtype)
 
 
 @rule("scatter.src")
@@ -179,7 +178,7 @@ def index_reduce(b: Body, x, axis, index, source, reduce, *, include_self=True):
 def index_add(b: Body, x, axis, index, source, *, alpha=1):
     source = b.to(source, x.dtype)
     if alpha != 1:
-        source = b.mul(source, alpha)
+        source = b.binary("mul", source, alpha)
     return _put(b, b.index_put_add, x, axis, index, source)
 
 
@@ -190,12 +189,8 @@ def index_copy(b: Body, x, axis, index, source):
 
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(b: Body, x, axis, index, value):
-    value = b.to(value, x.dtype) if isinstance(value, Var) else _number(value, x)
+    value = b.to(value, x.dtype) if isinstance(value, Var) else b.fitting(value, x.dtype)
     return _put(b, b.index_put, x, axis, index, value)
-
-
-def _number(value, x: Var):
-    return float(value) if x.dtype.is_float else int(value)
 
 
 def _put(b: Body, op, x: Var, axis: int, index: Var, source) -> Var:

@@ -96,32 +96,30 @@ def _order(dtype: DType) -> int:
 _register()
 
 
+def _times(b: Body, x, alpha):
+    if alpha == 1:
+        return x
+    if b.out.dtype is boolean:
+        return x if alpha else 0
+    return b.binary("mul", x, alpha) if isinstance(x, Var) else x * alpha
+
+
 @rule("add.Tensor", "add.Scalar")
 def add(b: Body, x, other, *, alpha=1):
-    if alpha != 1:
-        other = b.binary("mul", other, alpha) if isinstance(other, Var) else other * alpha
+    other = _times(b, other, alpha)
     if not isinstance(other, Var) and other == 0 and x.type == b.out:
         return x  # as in `arange(n) + past_length`
-    return b.binary("logical_or" if b.out.dtype is boolean else "add", x, other)
+    return b.binary("add", x, other)
 
 
 @rule("sub.Tensor", "sub.Scalar")
 def sub(b: Body, x, other, *, alpha=1):
-    if alpha != 1:
-        other = b.binary("mul", other, alpha) if isinstance(other, Var) else other * alpha
-    return b.binary("sub", x, other)
+    return b.binary("sub", x, _times(b, other, alpha))
 
 
 @rule("rsub.Tensor", "rsub.Scalar")
 def rsub(b: Body, x, other, *, alpha=1):
-    if alpha != 1:
-        x = b.binary("mul", x, alpha)
-    return b.binary("sub", other, x)
-
-
-@rule("mul.Tensor", "mul.Scalar")
-def mul(b: Body, x, other):
-    return b.binary("logical_and" if b.out.dtype is boolean else "mul", x, other)
+    return b.binary("sub", other, _times(b, x, alpha))
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
@@ -148,7 +146,7 @@ def clamp(b: Body, x, low=None, high=None, **_):
 
 @rule("hardtanh.default")
 def hardtanh(b: Body, x, low=-1, high=1):
-    return clamp(b, x, _fitting(low, x.dtype), _fitting(high, x.dtype))
+    return clamp(b, x, b.fitting(low, x.dtype), b.fitting(high, x.dtype))
 
 
 RULES["relu6.default"] = lambda b, x: clamp(b, x, 0, 6)
@@ -158,6 +156,8 @@ RULES["clamp_max.default"] = lambda b, x, high: clamp(b, x, None, high)
 
 @rule("sign.default", "sgn.default")
 def sign(b: Body, x):
+    if x.dtype is boolean:
+        return b.identity(x)
     if not x.dtype.is_float:
         return b.unary("sign", x)
     return b.where(b.isnan(x), 0.0, b.sign(x))  # ours keeps NaN
@@ -225,12 +225,8 @@ def where(b: Body, cond, x, y):
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(b: Body, x, mask, value):
     dtype = x.dtype
-    value = b.to(value, dtype) if isinstance(value, Var) else _fitting(value, dtype)
+    value = b.to(value, dtype) if isinstance(value, Var) else b.fitting(value, dtype)
     return b.where(mask, value, x)
-
-
-def _fitting(value, dtype: DType):
-    return float(value) if dtype.is_float else int(value)
 
 
 @rule("_to_copy.default", "to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as.default")
