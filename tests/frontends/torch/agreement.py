@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,24 +17,37 @@ TOLERANCES = {
 }  # fmt: skip
 
 
-class Calls(torch.nn.Module):
-    """Calls a function with several lists of arguments; what it returns are all results."""
+class Call(NamedTuple):
+    name: str
+    function: Callable
+    args: tuple
+    kwargs: dict[str, Any]
 
-    def __init__(self, function: Callable, calls: Sequence[tuple[tuple, dict]]):
+
+class Calls(torch.nn.Module):
+    """Calls functions; what it returns are all results. `tensors` are its inputs."""
+
+    def __init__(self, calls: Sequence[Call]):
         super().__init__()
-        self.function = function
-        leaves, self.spec = pytree.tree_flatten(list(calls))
+        self.calls = calls
+        leaves, self.spec = pytree.tree_flatten([(c.args, c.kwargs) for c in calls])
         self.tensors = [a for a in leaves if isinstance(a, torch.Tensor)]
         self.rest = [None if isinstance(a, torch.Tensor) else a for a in leaves]
         self.places = [k for k, a in enumerate(leaves) if isinstance(a, torch.Tensor)]
+        self.labels: list[str] = []  # of the results of the last call
 
     def forward(self, *tensors):
         leaves = list(self.rest)
         for k, t in zip(self.places, tensors, strict=True):
             leaves[k] = t
-        calls = pytree.tree_unflatten(leaves, self.spec)
-        found = [self.function(*args, **kwargs) for args, kwargs in calls]
-        return [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
+        self.labels, results = [], []
+        arguments = pytree.tree_unflatten(leaves, self.spec)
+        for k, (call, (args, kwargs)) in enumerate(zip(self.calls, arguments, strict=True)):
+            for found in pytree.tree_leaves(call.function(*args, **kwargs)):
+                if isinstance(found, torch.Tensor):
+                    self.labels.append(f"{call.name}, call {k}")
+                    results.append(found)
+        return results
 
 
 def check(
@@ -50,8 +63,12 @@ def check(
         found = program.run("main", dict(zip(names, map(array, given), strict=True)))
         wanted = pytree.tree_leaves(model(*(a.clone() for a in given)))
         results = list(found.values())[-len(wanted) :]  # before them: inputs that changed
-        for ours, theirs in zip(results, wanted, strict=True):
-            compare(np.asarray(ours), theirs.detach())
+        labels = model.labels if isinstance(model, Calls) else range(len(wanted))
+        for label, ours, theirs in zip(labels, results, wanted, strict=True):
+            try:
+                compare(np.asarray(ours), theirs.detach())
+            except AssertionError as error:
+                raise AssertionError(f"{label}: {error}") from None
 
 
 def array(t: torch.Tensor) -> Any:

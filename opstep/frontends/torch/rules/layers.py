@@ -60,6 +60,16 @@ def einsum(b: Body, equation, operands, *, path=None):
     return b.einsum(*operands, equation=equation.replace(" ", ""))
 
 
+@rule("_trilinear.default")
+def trilinear(b: Body, x, y, z, new_x, new_y, new_z, axes, _=1):
+    """The sum over some axes of the product of three, which get new axes first."""
+    x, y, z = (
+        b.unsqueeze(t, axes=list(new)) if new else t
+        for t, new in ((x, new_x), (y, new_y), (z, new_z))
+    )
+    return b.sum(b.mul(b.mul(x, y), z), axes=list(axes))
+
+
 # --- normalisation ---
 
 

@@ -207,7 +207,10 @@ def _resize(n: int, mode: str, has_corners: bool):
         if scale and all(s.is_integer() for s in scale):
             size = None  # that of the scale
         op = getattr(b, f"upsample{n}d")
-        return op(x, mode=mode, align_corners=bool(corners), scale=scale, size=size)
+        y = op(x, mode=mode, align_corners=bool(corners), scale=scale, size=size)
+        if b.out.dtype.is_float or mode.startswith("nearest"):
+            return y
+        return b.clip(b.round(y), low=0.0, high=255.0)  # bytes
 
     return translated
 
