@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from opstep.frontends.torch.errors import Untranslatable
+from opstep.frontends.torch.errors import Disagreement, Untranslatable
 from opstep.kernels.rules.literals import limits
 from opstep.runtime.ir.dims import Dim, Expr
 from opstep.runtime.ir.graph import Apply, Attr, Binding, Name, same_value
@@ -143,7 +143,7 @@ class Body(Builder):
             isinstance(a, int) and isinstance(b, int) and a != b
             for a, b in zip(x.shape, expected.shape, strict=True)
         ):
-            raise Untranslatable(f"our result is {x.type}, PyTorch's {expected}")
+            raise Disagreement(f"our result is {x.type}, PyTorch's {expected}")
         return self.to(x, expected.dtype)
 
 

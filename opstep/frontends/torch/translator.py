@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols
-from opstep.frontends.torch.errors import Missing, Untranslatable
+from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import Frame, frames_of, portable
@@ -116,6 +116,8 @@ class Translator:
         self.drafts: list[Draft] = around.drafts if around else []
         self._known: dict[tuple, Draft] = around._known if around else {}
         self._seeds: Iterator[int] = around._seeds if around else count()
+        # ops that another definition may help
+        self.undefined: set[Any] = around.undefined if around else set()
         self._broken: set[Value] = set()  # what could not be translated, or depends on it
         self._values: dict[fx.Node, Value] = {}
         live = _live(outputs, [n for n in graph.nodes if key_of(n.target) in ASSERTS])
@@ -269,6 +271,8 @@ class Translator:
             del body.statements[begin:]
             if self._broken.isdisjoint(self._reads(node)):
                 self._note(node, str(error))
+                if not isinstance(error, Disagreement):
+                    self.undefined.add(node.target)
             results = [self._stand_in(v, body) for v in self._result_values(node)]
         env.update({Value(node, k): v for k, v in enumerate(results) if v is not None})
         own = tuple(v for v in results if v is not None)
