@@ -28,7 +28,7 @@ FAMILIES = {
         masked_fill __radd__ __rdiv__ __rmul__ __rpow__ __rsub__""",
     "reductions": """all amax amin any argmax argmin count_nonzero cumprod cumsum
         linalg.vector_norm log_softmax logcumsumexp logsumexp max mean median min nanmean nansum
-        prod softmax std std_mean sum var var_mean diff aminmax""",
+        prod cummax cummin softmax std std_mean sum var var_mean diff aminmax""",
     "views": """as_strided broadcast_to chunk diagonal expand flatten flip movedim narrow_copy
         permute reshape roll rot90 select slice split split_with_sizes squeeze t transpose unbind
         unflatten unfold unsqueeze view""",
@@ -42,7 +42,8 @@ FAMILIES = {
         nn.functional.bilinear nn.functional.linear nn.functional.pdist outer tensordot""",
     "convolutions": """nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d
         nn.functional.conv_transpose1d nn.functional.conv_transpose2d
-        nn.functional.conv_transpose3d nn.functional.unfold""",
+        nn.functional.conv_transpose3d nn.functional.fold nn.functional.unfold
+        nn.functional.grid_sample""",
     "pools": """nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d
         nn.functional.adaptive_avg_pool3d nn.functional.adaptive_max_pool1d
         nn.functional.adaptive_max_pool2d nn.functional.avg_pool1d nn.functional.avg_pool2d

@@ -240,10 +240,7 @@ def flash_attention_backward(
 
 @rule("_cdist_forward.default")
 def cdist(b: Body, x, y, p, _):
-    differences = b.sub(
-        b.unsqueeze(x, axes=[x.type.rank - 1]), b.unsqueeze(y, axes=[y.type.rank - 2])
-    )
-    return norm_of(b, differences, p, [differences.type.rank - 1], False)
+    return b.cdist(x, y, p=float(p))
 
 
 @rule("_pdist_forward.default")

@@ -270,18 +270,19 @@ def _kth(b: Body, x: Var, k, axis: int, keepdim: bool) -> tuple[Var, Var]:
 
 @rule("logcumsumexp.default")
 def logcumsumexp(b: Body, x, axis):
-    """Sums over 1, 2, 4, ... elements: as exact where they differ much in size."""
-    if not x.type.rank:
-        return b.identity(x)
-    axis, size = axis_of(axis, x.type.rank), x.shape[axis_of(axis, x.type.rank)]
-    if not isinstance(size, int):
-        raise Untranslatable("logcumsumexp along an axis of symbolic size")
-    step, pads = 1, [0] * (2 * x.type.rank)
-    while step < size:
-        pads[axis], pads[axis + x.type.rank] = step, -step
-        x = b.logaddexp(x, b.pad(x, pads=pads, value=float("-inf")))
-        step *= 2
-    return x
+    return b.logcumsumexp(x, axis=axis) if x.type.rank else b.identity(x)
+
+
+def _running(op: str):
+    def translated(b: Body, x, axis):
+        if not x.type.rank:
+            return b.identity(x), b.filled(_index_type(b), 0)
+        return getattr(b, op)(b.cast(x, dtype=i64) if x.dtype is boolean else x, axis=axis)
+
+    return translated
+
+
+RULES["cummax.default"], RULES["cummin.default"] = _running("cummax"), _running("cummin")
 
 
 @rule("diff.default")
