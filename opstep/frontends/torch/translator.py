@@ -196,7 +196,7 @@ class Translator:
         """The graph of the whole."""
         return self._draft(self.tree, inputs, outputs)
 
-    def part(self, module: fx.GraphModule, title: str, returned: int = 0) -> Draft:
+    def part(self, module: fx.GraphModule, title: str, returned: int) -> Draft:
         """The graph of a function that an op of control flow calls. Its last `returned` inputs are
         results, too.
         """
@@ -299,7 +299,7 @@ class Translator:
             raise Untranslatable("an operand could not be translated")
         self._describe(node, body)
         if key in CONTROL:
-            return CONTROL[key](self, node, body, lambda a: self._argument(a, env))
+            return CONTROL[key](self.part, node, body, lambda a: self._argument(a, env))
         if key not in RULES:
             raise Untranslatable("there is no op for it")
         args = [self._argument(a, env) for a in node.args]
