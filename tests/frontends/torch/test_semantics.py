@@ -305,3 +305,33 @@ def test_refusals_have_reasons(function, reason):
     with pytest.raises(ImportFailed) as caught:
         from_torch(Unsupported(function), (torch.ones(3, 3),))
     assert all(reason in m.reason for m in caught.value.missing)
+
+
+class AnySize(nn.Module):
+    """Of batches and sequences of any size."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(8, 8, 3, padding="same"), nn.LayerNorm(8)
+        self.deconv = nn.ConvTranspose1d(8, 8, 2, stride=2)
+
+    def forward(self, x, index):
+        attended = functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+        y = self.norm(attended + self.conv(x.mT).mT)
+        y = torch.cat([y[:, 1:], y[:, :1].roll(1, 0)], 1).cumsum(1) / x.shape[1]
+        picked = y.gather(1, index[:, :, None].expand(-1, -1, 8))
+        put = torch.zeros_like(y).index_put((torch.arange(x.shape[0])[:, None], index), picked)
+        pooled = functional.avg_pool1d(functional.pad(y.mT, (1, 1)), 2)
+        wide = functional.interpolate(self.deconv(pooled), scale_factor=2.0)
+        best, where = y.max(1)
+        return put, wide, best, where, torch.tril(attended @ attended.mT), y.mean((0, 1)), y[-1]
+
+
+def test_sizes_that_are_not_known():
+    torch.manual_seed(0)
+    batch, picks = torch.export.Dim("batch", min=2), torch.export.Dim("picks", min=2)
+    length = torch.export.Dim("length", min=4)
+    first = numbers(3, 6, 8), torch.tensor([[0, 3], [2, 1], [5, 4]])
+    other = numbers(2, 9, 8), torch.tensor([[8, 1, 0, 3], [7, 2, 5, 6]])
+    shapes = ({0: batch, 1: length}, {0: batch, 1: picks})
+    check(AnySize(), *first, also=[other], dynamic_shapes=shapes)
