@@ -21,7 +21,7 @@ from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import Frame, frames_of, portable
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.graph import Provenance, Statement
+from opstep.runtime.ir.graph import Provenance, SourceLine, Statement
 from opstep.runtime.ir.types import TensorType
 
 CHECKS = {  # of what the types say anyway
@@ -300,7 +300,7 @@ def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
     """Where a statement comes from."""
     if not frames:
         return None
-    return Provenance(portable(frames[-1].file), frames[-1].line)
+    return Provenance((SourceLine(portable(frames[-1].file), frames[-1].line),), module)
 
 
 def label(path: str) -> str:
