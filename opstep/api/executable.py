@@ -18,36 +18,24 @@ between are in memory of ours, which the next call uses again.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from opstep.api import program as hooks
 from opstep.api.devices import kind_of
 from opstep.api.external import ExternalTensor
 from opstep.api.job import Job
+from opstep.api.places import Places, Targets, Tensors, aliases_of
 from opstep.api.settings import RunSettings
-from opstep.runtime.device.binding import Address, Binding
-from opstep.runtime.device.external import ExternalMemory
-from opstep.runtime.interpreter import Context, drive
+from opstep.runtime.device.binding import Binding
+from opstep.runtime.interpreter import drive
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from opstep.runtime.device.protocols import Device, Memory, Own, Stream
-
-Tensors = Sequence[ExternalTensor]
-Targets = Sequence[ExternalTensor | None]
-
-
-class Alias(NamedTuple):
-    """What a result is that no op writes for itself. `kind`: ``input`` or ``result``, of which
-    `index` is the number, or ``own``, a named tensor or a constant.
-    """
-
-    kind: str
-    index: int = -1
+    from opstep.runtime.device.protocols import Device, Stream
 
 
 class Executable:
@@ -71,7 +59,7 @@ class Executable:
         name, policy = self.graph.name.text, settings.policy
         self.plan = program.plan(name, self.types, policy, settings.device, setup=settings.setup)
         self.result_types = tuple(self.plan.values[v].type for v in self.plan.outputs)
-        self.aliases = _aliases(self.plan)
+        self.aliases = aliases_of(self.plan)
         self.nbytes: list[Any] = [t.nbytes for t in self.types]
         self.result_nbytes: list[Any] = [t.nbytes for t in self.result_types]
         self._names = [b.name.text for b in self.graph.inputs]
@@ -81,7 +69,6 @@ class Executable:
             b.kind == "param" for b in self.plan.buffers
         )
         self._store = program._store(settings.device)
-        self._moves = self._store.moves
         self._idle: list[_Held] = []
 
     def __call__(
@@ -123,13 +110,12 @@ class Executable:
 
     def _take(self) -> _Held:
         """An idle context with the plan bound, its named tensors in place."""
-        if self._moves != self._store.moves:
-            self._moves = self._store.moves
-            self._idle.clear()
-        try:
-            held = self._idle.pop()
-        except IndexError:
-            held = _Held(self)
+        moves, held = self._store.moves, None
+        while held is None or held.moves != moves:  # a named tensor has other memory
+            try:
+                held = self._idle.pop()
+            except IndexError:
+                held = _Held(self, moves)
         if self._named:
             for plan in held.context.plans or [self.plan]:
                 self.program._ready(plan, self.settings.device)
@@ -140,7 +126,7 @@ class Executable:
         binding = held.binding or held.bind()
         if places.moved:
             binding.moved()
-        if places.before or foreign is not None:
+        if places.before or foreign is not None or context.ends:
             context.enter(places.before, foreign)
         if self._pure:
             drive(context.issue(binding, places.after(binding), foreign))
@@ -156,7 +142,7 @@ class Executable:
             debugged = hooks.interposed(self.program, self.graph.name.text, named, self.settings)
             if debugged is not None:
                 return self._written(debugged.outputs, results)
-        places = Places(self)
+        places = self.places()
         given = places.place(inputs, results)
         with (
             Held(AT_ONCE) as signals,
@@ -176,6 +162,9 @@ class Executable:
             self.device.write(target.memory, 0, target.type, array)
             given.append(target)
         return given
+
+    def places(self) -> Places:
+        return Places(self.plan, self.device, self.aliases, self.allocate)
 
     def allocate(self, k: int) -> ExternalTensor:
         """New memory for a result."""
@@ -213,132 +202,18 @@ class Executable:
                 raise InputError(f"{kind} {k} is on {tensor.device}, and the run on {device}")
 
 
-class _Cell(ExternalMemory):
-    """Where an input or a result is in the present call. `mask`: bits that its address must not
-    have. `scratch`: where it is instead.
-    """
-
-    __slots__ = ("mask", "pointers", "scratch")
-
-    def __init__(self, nbytes: int, mask: int):
-        super().__init__(0, nbytes)
-        self.mask = mask
-        self.scratch: Memory | None = None
-        self.pointers: Sequence[Callable[[int], Any]] = ()
-
-    def move(self, address: int) -> None:
-        self.address = address
-        for point_to in self.pointers:
-            point_to(address)
-
-
-class Places:
-    """Where the inputs and results of a call are, and a binding to that. `before` is work that has
-    to be done first: copies of inputs that kernels cannot read where they are.
-    """
-
-    def __init__(self, executable: Executable):
-        self.executable = executable
-        self.device = executable.device
-        self.types = executable.types
-        plan = executable.plan
-        self.inputs = [_cell(self.device, t) for t in self.types]
-        self.results = {
-            k: _cell(self.device, t)
-            for k, t in enumerate(executable.result_types)
-            if executable.aliases[k] is None
-        }
-        self._buffers = {plan.values[plan.outputs[k]].buffer: c for k, c in self.results.items()}
-        self._inputs = [Address(c, 0) for c in self.inputs]
-        self.before: list[Own] = []
-        self.moved = False
-        self._copies: list[tuple[int, int, int]] = []  # result, target, bytes
-
-    def bind(self, context: Context) -> Binding:
-        places = {b: Address(cell, 0) for b, cell in self._buffers.items()}
-        name = self.executable.graph.name.text
-        return context.bind_at(name, self.types, self._inputs, places)
-
-    def follow(self, binding: Binding) -> None:
-        """From now on the binding's launches learn of other places."""
-        values = binding.plan.values
-        cells = {values[v].buffer: c for v, c in zip(binding.plan.inputs, self.inputs, strict=True)}
-        cells |= self._buffers
-        for buffer, pointers in binding.pointers(cells).items():
-            cells[buffer].pointers = pointers
-
-    def place(self, inputs: Tensors, results: Targets | None) -> list[ExternalTensor]:
-        """The tensors that the results will be."""
-        self.moved = False
-        if self.before:
-            self.before = []
-        for cell, tensor in zip(self.inputs, inputs, strict=True):
-            address = tensor.address
-            if address & cell.mask:
-                source, address = address, self._scratch(cell)
-                self.before.append(self.device.copy(source, address, cell.nbytes))
-            if address != cell.address:
-                self.moved = True
-                cell.move(address)
-        self._copies.clear()
-        given: list[ExternalTensor] = []
-        for k, alias in enumerate(self.executable.aliases):
-            target = results[k] if results is not None else None
-            if alias is None:
-                given.append(self._place_result(k, target))
-            else:
-                given.append(self._place_alias(k, alias, target, inputs, given))
-        return given
-
-    def _place_result(self, k: int, target: ExternalTensor | None) -> ExternalTensor:
-        if target is None:
-            target = self.executable.allocate(k)
-        cell, address = self.results[k], target.address
-        if address & cell.mask:
-            self._copies.append((k, address, cell.nbytes))
-            address = self._scratch(cell)
-        if address != cell.address:
-            self.moved = True
-            cell.move(address)
-        return target
-
-    def _place_alias(
-        self, k: int, alias: Alias, target: ExternalTensor | None, inputs: Tensors,
-        given: list[ExternalTensor],
-    ) -> ExternalTensor:  # fmt: skip
-        if target is None and alias.kind != "own":
-            source = (inputs if alias.kind == "input" else given)[alias.index]
-            t = self.executable.result_types[k]
-            if source.type == t:
-                return source
-            return ExternalTensor(source.address, t, source.device, source.owner)
-        target = target or self.executable.allocate(k)
-        self._copies.append((k, target.address, self.executable.result_nbytes[k]))
-        return target
-
-    def _scratch(self, cell: _Cell) -> int:
-        if cell.scratch is None:
-            cell.scratch = self.device.alloc(cell.nbytes, "inputs and results out of line")
-        return cell.scratch.address
-
-    def after(self, binding: Binding) -> list[Own]:
-        """What is to be done once the results are there: copies of those that are elsewhere."""
-        outputs, copy = binding.plan.outputs, self.device.copy
-        return [
-            copy(binding.address_of(outputs[k]).address, target, nbytes)
-            for k, target, nbytes in self._copies
-        ]
-
-
 class _Held:
-    """A context with the plan bound in it, for one call at a time."""
+    """A context with the plan bound in it, for one call at a time. `moves`: of the store, before
+    it is bound.
+    """
 
-    def __init__(self, executable: Executable):
+    def __init__(self, executable: Executable, moves: int):
         settings = executable.settings
         setup = settings.setup.on(settings.device)
         key = (settings.device, setup, settings.policy, None, False, None)
         self.executable = executable
-        self.places = Places(executable)
+        self.moves = moves
+        self.places = executable.places()
         self.context = executable.program._context(key, (), None, None)
         self.binding: Binding | None = None
         self.job: Any = None
@@ -349,10 +224,10 @@ class _Held:
         """In the first call, once its inputs and results have places."""
         binding = self.binding = self.places.bind(self.context)
         self.places.follow(binding)
-        executable = self.executable
+        executable, program = self.executable, self.executable.program
         self.job = Job(
-            executable.program, executable.graph, executable.settings.device, self.context,
-            binding, None, None,
+            program.params, program._asserts, executable.graph, executable.settings.device,
+            self.context, binding, None, None,
         )  # fmt: skip
         return binding
 
@@ -369,30 +244,6 @@ def _step(job: Job, places: Places, signals: Held) -> None:
 def _finish(streams: Sequence[Stream]) -> None:
     for stream in streams:
         stream.abandon()
-
-
-def _cell(device: Device, t: TensorType) -> _Cell:
-    nbytes: Any = t.nbytes  # concrete here
-    return _Cell(nbytes, max(device.alignment, t.dtype.itemsize) - 1)
-
-
-def _aliases(plan: Plan) -> list[Alias | None]:
-    """For each output what else its memory is; None where it has memory of its own."""
-    inputs = {plan.values[v].buffer: k for k, v in enumerate(plan.inputs)}
-    results: dict[int, int] = {}
-    found: list[Alias | None] = []
-    for k, v in enumerate(plan.outputs):
-        buffer = plan.values[v].buffer
-        if buffer in inputs:
-            found.append(Alias("input", inputs[buffer]))
-        elif buffer in results:
-            found.append(Alias("result", results[buffer]))
-        elif plan.buffers[buffer].kind != "temp":
-            found.append(Alias("own"))
-        else:
-            results[buffer] = k
-            found.append(None)
-    return found
 
 
 def _is_pure(plan: Plan) -> bool:

@@ -27,7 +27,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
 
 if TYPE_CHECKING:
-    from opstep.api.executable import Places
+    from opstep.api.places import Places
     from opstep.runtime.device.binding import Listener
     from opstep.runtime.device.protocols import Device, Recorder, Recording
     from opstep.runtime.device.store import Store

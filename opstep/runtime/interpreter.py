@@ -71,6 +71,7 @@ class Context:
         self.keeps_memory = False  # memory of a fresh run stays until nobody refers to it
         self._retired: list[Binding] = []  # children that others took the place of
         self._crossings: list[Event] = []  # events between plans that may not have been reached yet
+        self.ends: list[Event] = []  # of the last run, on each stream, if nobody waited for them
         self._committing = False  # updates are under way, which are not given up any more
         self._before = Before(device, store)
 
@@ -125,9 +126,13 @@ class Context:
                 tape.fenced(began)
 
     def enter(self, before: Sequence[Own] = (), foreign: Stream | None = None) -> None:
-        """All that a run does comes after what is queued on a stream of somebody else, and then
-        after this work.
+        """All that a run does comes after the last run, whose end nobody may have seen, after what
+        is queued on a stream of somebody else, and then after this work.
         """
+        ends, self.ends = self.ends, []
+        for stream in self.streams if foreign is None else [foreign]:
+            for event in ends:
+                stream.wait(event)
         if foreign is not None:
             event = self.device.event()
             foreign.record(event)
@@ -154,8 +159,8 @@ class Context:
         if foreign is None:
             yield self._fence(streams)
         else:
-            for stream in self.streams:
-                event = self.device.event()
+            self.ends = [self.device.event() for _ in streams]
+            for stream, event in zip(self.streams, self.ends, strict=True):
                 stream.record(event)
                 foreign.wait(event)
         self._crossings.clear()

@@ -10,10 +10,12 @@ import pytest
 
 import opstep
 from opstep.api import devices
+from opstep.api import executable as module
 from opstep.api import program as hooks
 from opstep.api.devices import Kind
-from opstep.api.executable import Alias, Executable
+from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
+from opstep.api.places import Alias
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.device.cpu.streams import CpuStream
@@ -34,6 +36,19 @@ graph main(x: f32[N, 4], y: f32[N, 4]) -> f32[N, 4], f32[N, 4], f32[] {
   c = sub(a, b)
   s = sum(c)
   return c, b, s
+}
+"""
+
+
+BRANCHES = """
+graph main(x: f32[512, 64]) -> f32[512, 64] {
+  a = exp(x)
+  b = sin(x)
+  c = matmul(a, b, transpose_b=true)
+  d = matmul(b, a, transpose_b=true)
+  e = add(c, d)
+  y = matmul(e, x)
+  return y
 }
 """
 
@@ -420,6 +435,51 @@ def test_a_call_on_a_stream_comes_behind_and_before_what_is_queued_there(far, at
         assert found == expected
 
 
+class Noted(CpuStream):
+    """A stream of others that takes down what it is told, and does it at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.told: list[tuple[str, object]] = []
+
+    def record(self, event):
+        self.told.append(("record", event))
+        event.set()
+
+    def wait(self, event):
+        self.told.append(("wait", event))
+
+
+def reach(executable: Executable, told: list) -> None:
+    for stream in executable._idle[0].context.streams:
+        stream.start()
+    for _, event in told:
+        event.wait()
+
+
+def test_a_call_on_another_stream_comes_after_the_call_before(far):
+    """They share memory for the values between."""
+    t = TensorType(f32, (512, 64))
+    executable = Executable(opstep.loads(BRANCHES), None, [t], RunSettings(device="far"))
+    assert executable.plan.streams > 1
+    memory = [far.alloc(512 * 256) for _ in range(2)]
+    x, target = (ExternalTensor(m.address, t, "far", m) for m in memory)
+    far.write(memory[0], 0, t, random((512, 64)))
+    first = far.theirs = Noted()
+    executable([x], [target], stream=9)
+    ends = first.told[1:]
+    reach(executable, ends)
+    second = far.theirs = Noted()
+    executable([x], [target], stream=9)
+    reach(executable, second.told)
+    assert [kind for kind, _ in first.told] == ["record", *["wait"] * executable.plan.streams]
+    assert second.told[: len(ends)] == ends
+    assert second.told[len(ends)][0] == "record"
+    (own,) = executable([x])  # waits
+    assert np.asarray(own).tobytes() == np.asarray(target).tobytes()
+    assert np.asarray(own).any()
+
+
 def test_memory_of_a_device_is_adopted_there(far):
     x = np.array([1, 2, 3], "f4")
     program = opstep.loads(TRAINED)
@@ -451,3 +511,38 @@ def test_the_null_device_does_nothing():
         given = executable(of(x, y), [ExternalTensor.of(target), None, None])
         assert [t.type for t in given] == list(executable.result_types)
     np.testing.assert_array_equal(target, 1)
+
+
+def test_a_debugger_and_a_hunt_update_what_others_have():
+    x, w = np.array([1, 2, 3], "f4"), np.array([10, 20, 30], "f4")
+    program = opstep.loads(TRAINED)
+    program.params.adopt("w", ExternalTensor.of(w))
+    debugger = opstep.Debugger(program, "main", {"x": x}, stop_on_entry=True)
+    debugger.start()
+    assert debugger.evaluate("w[1]") == 20
+    debugger.go("continue")
+    np.testing.assert_array_equal(w, [9, 18, 27])
+    opstep.hunt(program, "main", {"x": x}, steps=2)
+    np.testing.assert_array_equal(w, [7, 14, 21])
+
+
+@pytest.mark.parametrize("text", [TEXT, TRAINED])
+def test_a_call_that_is_given_up_leaves_no_trace(text, monkeypatch):
+    inputs = [np.ones((2, 4), "f4")] * 2 if text is TEXT else [np.ones(3, "f4")]
+    executable = held(text, inputs)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    executable(of(*inputs))
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "drive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            executable(of(*inputs))
+    found = arrays(executable(of(*inputs)))
+    program = opstep.loads(text)
+    names = ["x", "y"][: len(inputs)]
+    expected = program.run(
+        "main", dict(zip(names, inputs, strict=True)), steps=1 + (text is TRAINED)
+    )
+    assert [a.tobytes() for a in found] == [a.tobytes() for a in expected.outputs]

@@ -248,7 +248,10 @@ class Device(Protocol):
         ...
 
     def foreign_stream(self, handle: int) -> Stream:
-        """A stream of another library, by the handle that the driver knows it by."""
+        """A stream of another library, by the handle that the driver knows it by. A device that has
+        such streams takes addresses along when work is submitted: `pointers` may change them while
+        that is under way.
+        """
         raise DeviceError(f"streams of other libraries mean nothing to {self.name}")
 
     def event(self) -> Event:
