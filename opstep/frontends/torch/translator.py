@@ -222,7 +222,10 @@ class Translator:
         except (Untranslatable, Mismatch) as error:
             del body.statements[count:]
             self._note(node, str(error))
-            results = [body.value(self._type(v), "x") for v in self._result_values(node)]
+            results = [
+                body.value(self.symbols.type_of(t), "x") if isinstance(t, torch.Tensor) else None
+                for t in _results(node)
+            ]
         env.update({Value(node, k): v for k, v in enumerate(results) if v is not None})
         own = tuple(v for v in results if v is not None)
         if own:
@@ -230,11 +233,8 @@ class Translator:
             if call is not draft.call and len(own) == 1:  # a small module's only result
                 body.stems[own[0].name] = label(call.path)
 
-    def _result_values(self, node: fx.Node) -> list[Value]:
-        return [Value(node, k) for k in range(len(_results(node)))]
-
     def _translated(self, node: fx.Node, body: Body, env: Mapping[Value, Var]) -> list[Var | None]:
-        key = key_of(node.target) if hasattr(node.target, "_schema") else str(node.target)
+        key = key_of(node.target)
         if key in CHECKS:
             return []
         if key not in RULES:

@@ -15,9 +15,14 @@ from opstep.runtime.ir.op import OPS
 
 
 class Writer:
-    """Names the drafts of one program, from the outermost graph inwards."""
+    """Names the drafts of one program, from the outermost graph inwards. `ending`: what the names
+    of modules' graphs end in.
+    """
 
-    def __init__(self, drafts: Sequence[Draft], tensors: set[str], library: set[str]):
+    def __init__(
+        self, drafts: Sequence[Draft], tensors: set[str], library: set[str], ending: str = ""
+    ):
+        self._ending = ending
         self._drafts = {d.name: d for d in drafts}
         self._names = {d.name: "" for d in drafts}
         self._tensors = tensors
@@ -47,7 +52,7 @@ class Writer:
         """`direct`: inputs that are named tensors, which the body reads itself."""
         wanted = dict(draft.body.stems)
         wanted |= _assigned(draft.made)
-        wanted |= {v.name: r for v, r in zip(draft.results, results, strict=False)}
+        wanted |= {v.name: r for v, r in zip(draft.results, results, strict=False) if r}
         wanted |= wanted_inputs
         used = set(self._tensors) | draft.symbols()
         names = dict(direct)
@@ -80,7 +85,7 @@ class Writer:
             if once and names[o] in self._tensors
         }
         if not self._names[inner.name]:
-            name = unique(identifier(inner.call.class_name, "graph"), self._graphs_used)
+            name = unique(identifier(inner.call.class_name + self._ending, "graph"), self._graphs_used)
             self._names[inner.name] = name
             wanted = _input_names(inner, [names[o] for o in operands])
             self._graph(inner, name, direct, wanted)

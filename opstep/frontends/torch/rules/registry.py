@@ -27,6 +27,8 @@ def rule(*overloads: str) -> Callable[[Rule], Rule]:
 
 
 def key_of(target: Any) -> str:
-    """An op's name in the table."""
+    """An op's name in the table; a Python function's is its own."""
+    if not hasattr(target, "_schema"):
+        return getattr(target, "__name__", str(target))
     name = target._schema.name.removeprefix("aten::")
     return f"{name}.{target._overloadname}"

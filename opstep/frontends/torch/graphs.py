@@ -1,0 +1,202 @@
+"""A graph of AOTAutograd's as a program, and what its placeholders and outputs are there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from opstep.api.program import Program, loads
+from opstep.frontends.torch.autograd import VIEWS
+from opstep.frontends.torch.dims import Symbols
+from opstep.frontends.torch.errors import ImportFailed
+from opstep.frontends.torch.labels import Labels
+from opstep.frontends.torch.modules import set_root
+from opstep.frontends.torch.products import fold_transposes
+from opstep.frontends.torch.translator import Draft, Translator, Value
+from opstep.frontends.torch.writing import Writer
+from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.graph import Graph, Module, Name, Return
+from opstep.runtime.ir.printer import print_module
+
+Sizes = Mapping[Any, int]  # what sympy's symbols are in a call
+
+
+class _Concrete(Symbols):
+    """Sizes of one call, for what a program cannot keep open."""
+
+    def __init__(self, sizes: Sizes):
+        super().__init__()
+        self._sizes = sizes
+
+    def dim(self, size: Any) -> Dim:
+        return evaluated(size, self._sizes)
+
+
+def evaluated(size: Any, sizes: Sizes) -> Any:
+    """A size, or a number that is computed from sizes, in a call."""
+    if not isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return size
+    found = size.node.expr.xreplace(dict(sizes))
+    return size.node.pytype(found)
+
+
+class Output(NamedTuple):
+    """What AOTAutograd is given back. `kind`: ``result`` of the program, ``input`` (a placeholder),
+    both by `index`, or ``value``: a number, which may be symbolic, or None.
+    """
+
+    kind: str
+    index: int = -1
+    value: Any = None
+
+
+class AtenGraph:
+    """What is known of a graph before it is run.
+
+    `inputs`: numbers of the placeholders that are inputs of the program; behind them come
+    `constants`, tensors of the model. `results`: what the program is to give.
+    """
+
+    def __init__(self, module: fx.GraphModule, name: str, labels: Labels):
+        """`name`: of the program's graph: ``forward``, ``backward`` or ``inference``."""
+        self.graph, self.name, self.labels = module.graph, name, labels
+        for node in self.graph.find_nodes(op="get_attr"):
+            node.meta.setdefault("val", getattr(module, str(node.target)))
+        set_root(self.graph.nodes)
+        fold_transposes(self.graph)
+        nodes = list(self.graph.nodes)
+        self.placeholders = [n for n in nodes if n.op == "placeholder"]
+        for node in self.placeholders:
+            if "." in (label := labels.placeholder(node)):  # a parameter or buffer
+                node.meta["named"] = label
+        self._returned: Any = nodes[-1].args[0]
+        self._described = nodes[-1].meta.get("desc") or [None] * len(self._returned)
+        self.results: list[Value] = []
+        probe = Translator(self.graph, Symbols(), [])
+        self.outputs = [self._output(node, probe) for node in self._returned]
+        read = self._read()
+        self.inputs = [k for k, n in enumerate(self.placeholders) if n in read]
+        constants = [n for n in nodes if n.op == "get_attr" and n in read]
+        self.constants = [getattr(module, str(n.target)) for n in constants]
+        self._sources = [*(self.placeholders[k] for k in self.inputs), *constants]
+        self.is_dynamic = any(_is_symbolic(n.meta["val"]) for n in self.placeholders)
+
+    def _output(self, node: Any, probe: Translator) -> Output:
+        if not isinstance(node, fx.Node):
+            return Output("value", value=node)
+        if node.op == "placeholder":
+            return Output("input", self.placeholders.index(node))
+        if not isinstance(node.meta["val"], torch.Tensor):
+            return Output("value", value=node.meta["val"])
+        value = probe.value(node)
+        if value not in self.results:
+            self.results.append(value)
+        return Output("result", self.results.index(value))
+
+    def _read(self) -> set[fx.Node]:
+        """The nodes whose tensors the results are computed from."""
+        live = Translator(self.graph, Symbols(), self.results)
+        read = {v.node for n in live.tree.nodes() for v in live._reads(n)}
+        return read | {v.node for v in self.results}
+
+    def sizes(self, args: Sequence[Any]) -> Sizes:
+        """What the symbols are in a call."""
+        found: dict[Any, int] = {}
+        for node, argument in zip(self.placeholders, args, strict=True):
+            known = node.meta["val"]
+            whole = isinstance(known, torch.Tensor)
+            pairs = zip(known.shape, argument.shape, strict=True) if whole else [(known, argument)]
+            for size, number in pairs:
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    found[size.node.expr] = int(number)
+        return found
+
+    def expected(self, k: int) -> torch.Tensor:
+        """PyTorch's k-th result, without elements."""
+        value = self.results[k]
+        found = value.node.meta["val"]
+        return found if isinstance(found, torch.Tensor) else found[value.index]
+
+    def viewed(self, k: int) -> fx.Node:
+        """The node whose elements the k-th result has: itself, where it is no view."""
+        node = self.results[k].node
+        while node.target in VIEWS:
+            node = node.all_input_nodes[0]
+        return node
+
+    # --- the program ---
+
+    def program(self, sizes: Sizes) -> Program:
+        """One that keeps sizes open, where that can be; else one for these. Raises `ImportFailed`
+        where ops have no counterpart.
+        """
+        if self.is_dynamic:
+            try:
+                return self._program(Symbols())
+            except (ImportFailed, _Unbound):
+                return self._program(_Concrete(sizes))
+        return self._program(Symbols())
+
+    def _program(self, symbols: Symbols) -> Program:
+        translator = Translator(self.graph, symbols, self.results)
+        main = translator.translate([Value(n) for n in self._sources], self.results)
+        if translator.missing:
+            raise ImportFailed(list(dict(translator.missing).values()))
+        if main.unbound():
+            raise _Unbound
+        return _loaded(print_module(Module(tuple(self._written(translator, main)))), self.name)
+
+    def _written(self, translator: Translator, main: Draft) -> list[Graph]:
+        from opstep.kernels.stdlib import library
+
+        used = {name for module in library() for name in module.graphs}
+        writer = Writer(
+            translator.drafts, set(), used, "_backward" if self.name == "backward" else ""
+        )
+        inputs = {
+            v.name: self.labels.placeholder(n)
+            for v, n in zip(main.inputs, self._sources, strict=True)
+        }
+        first, *others = writer.write(main, {}, inputs, self._labels())
+        self._keep_names(first)
+        return [replace(first, name=Name(self.name)), *others]
+
+    def _labels(self) -> list[str]:
+        """What results are to be called."""
+        found = [""] * len(self.results)
+        for output, described in zip(self.outputs, self._described, strict=False):
+            if output.kind == "result":
+                found[output.index] = found[output.index] or self.labels.result(described)
+        return found
+
+    def _keep_names(self, graph: Graph) -> None:
+        """For the backward, which takes some results as inputs."""
+        returned = next((s.values for s in graph.body if isinstance(s, Return)), ())
+        for node, output in zip(self._returned, self.outputs, strict=True):
+            if output.kind == "result":
+                self.labels.saved[node.name] = returned[output.index].text
+
+
+class _Unbound(Exception):
+    """A symbol that is no size of an input."""
+
+
+def _is_symbolic(value: Any) -> bool:
+    sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+    return any(isinstance(s, torch.SymInt | torch.SymFloat) for s in sizes)
+
+
+_programs: dict[str, Program] = {}
+
+
+def _loaded(text: str, name: str) -> Program:
+    """The program of a text: what is compiled again gives the same one, with its plans."""
+    key = hashlib.sha256(text.encode()).hexdigest()
+    if key not in _programs:
+        _programs[key] = loads(text, f"{name}-{key[:8]}.opg")
+    return _programs[key]
