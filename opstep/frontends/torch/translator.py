@@ -44,6 +44,7 @@ class Made(NamedTuple):
 
     frames: tuple[Frame, ...]
     results: tuple[Var, ...]
+    is_call: bool = False
 
 
 @dataclass(eq=False)
@@ -207,7 +208,7 @@ class Translator:
             known.name, [env[v] for v in inputs], [v.type for v in inner.results]
         )
         env.update(zip(outputs, results, strict=True))
-        draft.made.append(Made(frames, tuple(results)))
+        draft.made.append(Made(frames, tuple(results), is_call=True))
         for result in results:
             draft.body.stems[result.name] = label(call.path)
         return True
@@ -297,10 +298,10 @@ class Translator:
 
 
 def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
-    """Where a statement comes from."""
+    """Where a statement comes from; `frames` have the outermost first."""
     if not frames:
         return None
-    return Provenance((SourceLine(portable(frames[-1].file), frames[-1].line),), module)
+    return Provenance(tuple(SourceLine(portable(f.file), f.line) for f in frames[::-1]), module)
 
 
 def label(path: str) -> str:
