@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.runtime.ir.dims import Dim, Expr
-from opstep.runtime.ir.graph import Apply, Binding, Name, same_value
-from opstep.runtime.ir.op import OPS, Mismatch
+from opstep.runtime.ir.graph import Apply, Attr, Binding, Name, same_value
+from opstep.runtime.ir.op import OPS, Mismatch, Ref
 from opstep.runtime.ir.types import DType, TensorType, boolean
 from opstep.runtime.transforms.builder import Builder, Var
 
@@ -19,13 +20,18 @@ class Body(Builder):
     """Statements whose values are numbered (``%3``): two bodies that do the same are equal, and
     names are given at the end (`naming`). ``b.add(x, y)`` appends a statement, as in `Builder`.
 
-    `expected`: the types of the results of the ATen op that is being translated. `stems`: what a
-    value would be called after the op that made it.
+    Of the ATen op that is being translated: `expected` are the types of its results, `used` which
+    of them are read, `seeds` numbers that no other op has, `is_contiguous` whether its first operand has
+    its elements in order in memory. `stems`: what a value would be called after the op that made
+    it.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.expected: tuple[TensorType | None, ...] = ()
+        self.used: tuple[bool, ...] = ()
+        self.seeds: Iterator[int] = count()
+        self.is_contiguous = True
         self.stems: dict[str, str] = {}
 
     def fresh(self, stem: str) -> str:
@@ -50,6 +56,17 @@ class Body(Builder):
         )
         return made
 
+    def control(
+        self, op: str, operands: Sequence[Var], results: Sequence[Var], graphs: Mapping[str, str]
+    ) -> list[Var]:
+        """Control flow: `graphs` are the names of the graphs it calls, by attribute."""
+        made = [self.value(r.type, op) for r in results]
+        bindings = tuple(Binding(Name(v.name), None) for v in made)
+        attrs = tuple(Attr(Name(k), Ref(g)) for k, g in graphs.items())
+        operand_names = tuple(Name(v.name) for v in operands)
+        self.statements.append(Apply(bindings, Name(op), operand_names, attrs, self.at))
+        return made
+
     # --- what rules need again and again ---
 
     @property
@@ -58,6 +75,13 @@ class Body(Builder):
         (first, *_) = self.expected
         assert first is not None
         return first
+
+    @property
+    def seed(self) -> int:
+        return next(self.seeds)
+
+    def is_used(self, result: int) -> bool:
+        return self.used[result]
 
     def to(self, x: Any, dtype: DType) -> Any:
         """x in that element type; numbers adapt by themselves."""

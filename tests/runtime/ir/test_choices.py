@@ -11,8 +11,11 @@ WORDS = [(op, a) for op in OPS.values() for a in op.attrs if a.type == "str"]
 SAMPLES = {  # operands and attributes that are right but for the word
     "gelu": ([TensorType(f32, (4,))], {}),
     "pad": ([TensorType(f32, (4,))], {"pads": (1, 1)}),
-    "upsample2d": ([TensorType(f32, (1, 1, 4, 4))], {"scale": (2, 2)}),
-    "upsample2d_grad": ([TensorType(f32, (1, 1, 8, 8))], {"size": (4, 4)}),
+    **{
+        f"upsample{n}d{suffix}": ([TensorType(f32, (1, 1, *[size] * n))], {attr: (value,) * n})
+        for n in (1, 2, 3)
+        for suffix, size, attr, value in (("", 4, "scale", 2), ("_grad", 8, "size", 4))
+    },
     "scatter_reduce": ([TensorType(f32, (4,)), TensorType(i64, (2,)), TensorType(f32, (2,))], {}),
     "softmax_cross_entropy": ([TensorType(f32, (4, 3)), TensorType(i64, (4,))], {}),
     "nll_loss": ([TensorType(f32, (4, 3)), TensorType(i64, (4,))], {}),

@@ -10,6 +10,9 @@ def all_rules() -> None:
         indexing,
         layers,
         layout,
+        losses,
         pointwise,
+        random,
         reductions,
+        spatial,
     )

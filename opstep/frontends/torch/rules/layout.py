@@ -9,7 +9,7 @@ from opstep.frontends.torch.body import Body, Var, axes_of, axis_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.types import i64
+from opstep.runtime.ir.types import boolean, i64
 
 LAST = (1 << 63) - 1  # the end of a slice that has none
 
@@ -67,7 +67,9 @@ def movedim(b: Body, x, source, target):
 def cat(b: Body, tensors, axis=0):
     dtype = b.out.dtype
     used = [b.to(t, dtype) for t in tensors if t.shape != (0,)]  # which join with any shape
-    return used[0] if len(used) == 1 else b.concat(*used, axis=axis)
+    if len(used) < 2:
+        return used[0] if used else b.filled(b.out, 0)
+    return b.concat(*used, axis=axis)
 
 
 @rule("stack.default")
@@ -191,13 +193,56 @@ RULES["triu.default"] = lambda b, x, diagonal=0: b.triu(x, diagonal=diagonal)
 
 @rule("as_strided.default", "as_strided_copy.default")
 def as_strided(b: Body, x, size, stride, offset=None):
+    if not b.is_contiguous:
+        raise Untranslatable("as_strided of a tensor whose elements are in another order")
     expected, n = [], 1
     for d in reversed(size):
         expected.insert(0, n)
         n = n * d
     if list(stride) == expected and not offset and n == x.type.size:
         return b.reshaped(x, size)
-    raise Untranslatable("as_strided with strides that are no plain view")
+    flat = b.reshape(x, shape=[x.type.size])
+    return b.gather(flat, _strided_places(b, size, stride, offset or 0))
+
+
+def _strided_places(b: Body, size, stride, offset) -> Var:
+    place = b.full(shape=[], value=offset, dtype=i64)
+    for k, (d, step) in enumerate(zip(size, stride, strict=True)):
+        shape = [1] * k + [d] + [1] * (len(size) - k - 1)
+        place = b.add(place, b.iota(shape=shape, axis=k, step=step))
+    return b.broadcasted(place, size)
+
+
+@rule("unfold.default", "unfold_copy.default")
+def unfold(b: Body, x, axis, size, step):
+    axis, rank = axis_of(axis, x.type.rank), max(x.type.rank, 1)
+    if not x.type.rank:
+        x = b.reshape(x, shape=[1])
+    count = (x.shape[axis] - size) // step + 1
+    starts = b.iota(shape=[count, 1], step=step)
+    windows = b.gather(x, b.add(starts, b.iota(shape=[1, size], axis=1)), axis=axis)
+    rest = [k for k in range(rank + 1) if k != axis + 1]
+    return b.reshaped(permute(b, windows, [*rest, axis + 1]), b.out.shape)
+
+
+def true_places(b: Body, mask: Var, count) -> Var:
+    """Where a mask, of which it is known that it has `count` true elements, is true, flattened."""
+    order = b.argsort(b.reshape(mask, shape=[mask.type.size]), descending=True)
+    return b.slice(order, starts=[0], ends=[count])
+
+
+def _triangle(op: str):
+    def translated(b: Body, rows, columns, offset=0, **_):
+        if 0 in b.out.shape:
+            return b.filled(b.out, 0)
+        whole = b.full(shape=[rows, columns], value=1, dtype=boolean)
+        places = true_places(b, getattr(b, op)(whole, diagonal=offset), b.out.shape[1])
+        return b.to(b.stack(b.floor_div(places, columns), b.rem(places, columns)), b.out.dtype)
+
+    return translated
+
+
+RULES["tril_indices.default"], RULES["triu_indices.default"] = _triangle("tril"), _triangle("triu")
 
 
 @rule("constant_pad_nd.default")
@@ -286,6 +331,8 @@ def iota(b: Body, length, *, start, step, **_):
 
 def _counted(b: Body, start, step):
     shape, dtype = list(b.out.shape), b.out.dtype
+    if not dtype.is_float:
+        start, step = (int(n) if isinstance(n, float) else n for n in (start, step))
     if isinstance(start, int | float) and isinstance(step, int | float):
         return b.iota(shape=shape, start=start, step=step, dtype=dtype)
     counted = b.iota(shape=shape, dtype=i64)
@@ -310,7 +357,7 @@ def meshgrid(b: Body, tensors, *, indexing="ij"):
     found = []
     for k, (x, t) in enumerate(zip(tensors, b.expected, strict=True)):
         assert t is not None
-        axis = {0: 1, 1: 0}.get(k, k) if indexing == "xy" else k
+        axis = {0: 1, 1: 0}.get(k, k) if indexing == "xy" and t.rank > 1 else k
         shape: list[Dim] = [1] * t.rank
         shape[axis] = t.shape[axis]
         found.append(b.broadcast(b.reshaped(x, shape), shape=list(t.shape)))

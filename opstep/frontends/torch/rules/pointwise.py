@@ -7,8 +7,8 @@ from typing import Any
 
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.dims import dtype_of
-from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
+from opstep.runtime.ir.graph import Assert, Name
 from opstep.runtime.ir.types import DType, boolean, promote
 
 # ATen's name where ours is another
@@ -17,7 +17,7 @@ UNARY = {
     "ceil": "", "cos": "", "cosh": "", "erf": "", "exp": "", "exp2": "", "expm1": "",
     "floor": "", "log": "", "log10": "", "log1p": "", "log2": "", "neg": "", "reciprocal": "",
     "rsqrt": "", "sigmoid": "", "silu": "", "sin": "", "sinh": "", "sqrt": "", "square": "",
-    "tan": "", "tanh": "", "trunc": "", "relu": "", "mish": "", "negative": "neg", "fix": "trunc",
+    "tan": "", "tanh": "", "trunc": "", "erfc": "", "erfinv": "", "lgamma": "", "digamma": "", "relu": "", "mish": "", "negative": "neg", "fix": "trunc",
     "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "special_expm1":
     "expm1", "hardswish": "hard_swish", "hardsigmoid": "hard_sigmoid", "positive": "identity",
 }  # fmt: skip
@@ -27,7 +27,7 @@ BINARY = {
     "true_divide": "div", "__rshift__": "shift_right", "__lshift__": "shift_left",
     "bitwise_left_shift": "shift_left", "bitwise_right_shift": "shift_right",
     "bitwise_and": "", "bitwise_or": "", "bitwise_xor": "", "__and__": "bitwise_and",
-    "__or__": "bitwise_or", "__xor__": "bitwise_xor", "multiply": "mul", "divide": "div",
+    "hypot": "", "copysign": "", "logaddexp": "", "xlogy": "", "__or__": "bitwise_or", "__xor__": "bitwise_xor", "multiply": "mul", "divide": "div",
 }  # fmt: skip
 COMPARISONS = {
     "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
@@ -43,6 +43,7 @@ def _register() -> None:
         if aten not in ("add", "sub"):
             for overload in ("Tensor", "Scalar", "default"):
                 RULES[f"{aten}.{overload}"] = _binary(ours or aten)
+    RULES["xlogy.Scalar_Self"] = RULES["xlogy.Scalar_Other"] = _binary("xlogy")
     for name in ("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar"):
         RULES[name] = _binary("pow")
     for aten, ours in COMPARISONS.items():
@@ -144,7 +145,11 @@ def clamp(b: Body, x, low=None, high=None, **_):
     return b.clip(x, **limits) if limits else x
 
 
-RULES["hardtanh.default"] = lambda b, x, low=-1, high=1: clamp(b, x, low, high)
+@rule("hardtanh.default")
+def hardtanh(b: Body, x, low=-1, high=1):
+    return clamp(b, x, _fitting(low, x.dtype), _fitting(high, x.dtype))
+
+
 RULES["relu6.default"] = lambda b, x: clamp(b, x, 0, 6)
 RULES["clamp_min.default"] = lambda b, x, low: clamp(b, x, low)
 RULES["clamp_max.default"] = lambda b, x, high: clamp(b, x, None, high)
@@ -155,6 +160,28 @@ def sign(b: Body, x):
     if not x.dtype.is_float:
         return b.unary("sign", x)
     return b.where(b.isnan(x), 0.0, b.sign(x))  # ours keeps NaN
+
+
+@rule("signbit.default")
+def signbit(b: Body, x):
+    if x.dtype.is_float:  # that of -0, too
+        x = b.copysign(1.0, x)
+    return b.filled(b.out, 0) if x.dtype is boolean else b.less(x, 0)
+
+
+def _passing_numbers(op: str):
+    """The larger or smaller; a number where the other is NaN."""
+
+    def translated(b: Body, x, y):
+        found = b.binary(op, x, y)
+        if not b.out.dtype.is_float:
+            return found
+        return b.where(b.isnan(x), b.to(y, found.dtype), b.where(b.isnan(y), x, found))
+
+    return translated
+
+
+RULES["fmax.default"], RULES["fmin.default"] = map(_passing_numbers, ("maximum", "minimum"))
 
 
 @rule("round.default", "round.decimals")
@@ -227,13 +254,6 @@ def same(b: Body, x, *_, **__):
 @rule("copy.default")
 def copy(b: Body, x, source, *_):
     return b.broadcasted(b.to(source, x.dtype), x.shape)
-
-
-@rule("dropout.default", "feature_dropout.default", "alpha_dropout.default")
-def dropout(b: Body, x, p, train):
-    if train and p:
-        raise Untranslatable("PyTorch's random numbers: export the model in eval mode")
-    return x
 
 
 @rule("gelu.default")
@@ -310,11 +330,6 @@ def deg2rad(b: Body, x):
     return b.binary("mul", x, math.pi / 180)
 
 
-@rule("erfc.default")
-def erfc(b: Body, x):
-    return b.sub(1.0, b.erf(x))
-
-
 @rule("glu.default")
 def glu(b: Body, x, axis=-1):
     first, second = b.split(x, sections=2, axis=axis)
@@ -341,3 +356,9 @@ def _largest(dtype: DType, np):
 
         return ml_dtypes.finfo(dtype.numpy).max
     return np.finfo(dtype.numpy).max
+
+
+@rule("_assert_async.msg", "_assert_async.default")
+def assertion(b: Body, condition, message=""):
+    condition = b.reshaped(b.to(condition, boolean), ())
+    b.statements.append(Assert(Name(condition.name), message, b.at))

@@ -147,21 +147,23 @@ def logsumexp(b: Body, x, axes, keepdim=False):
 
 @rule("linalg_vector_norm.default")
 def vector_norm(b: Body, x, p=2, axes=None, keepdim=False, *, dtype=None):
-    return _norm(b, x, p, axes, keepdim)
+    return norm_of(b, x, p, axes, keepdim)
 
 
 @rule("norm.ScalarOpt_dim", "norm.Scalar")
 def norm(b: Body, x, p=2, axes=None, keepdim=False):
-    return _norm(b, x, 2 if p is None else p, axes, keepdim)
+    return norm_of(b, x, 2 if p is None else p, axes, keepdim)
 
 
-def _norm(b: Body, x: Var, p, axes, keepdim: bool) -> Var:
+def norm_of(b: Body, x: Var, p, axes, keepdim: bool) -> Var:
     x = b.to(x, b.out.dtype)
     if p in (1, 2, float("inf")):
         return _reduced(b, "norm", x, axes, keepdim, p=float(p))
     if p == 0:
         counted = b.cast(b.not_equal(x, 0.0), dtype=b.out.dtype)
         return _reduced(b, "sum", counted, axes, keepdim)
+    if p == float("-inf"):
+        return _reduced(b, "min", b.abs(x), axes, keepdim)
     powers = _reduced(b, "sum", b.pow(b.abs(x), float(p)), axes, keepdim)
     return b.pow(powers, 1.0 / p)
 
@@ -229,7 +231,59 @@ def argsort(b: Body, x, axis=-1, descending=False):
 
 @rule("topk.default")
 def topk(b: Body, x, k, axis=-1, largest=True, sorted=True):
+    if not x.type.rank:
+        return b.reshaped(x, b.out.shape), b.filled(_index_type(b), 0)
     return b.top_k(x, k=k, axis=axis, largest=largest, sorted=sorted)
+
+
+@rule("kthvalue.default")
+def kthvalue(b: Body, x, k, axis=-1, keepdim=False):
+    return _kth(b, x, k - 1, axis, keepdim)
+
+
+@rule("median.dim")
+def median_dim(b: Body, x, axis=-1, keepdim=False):
+    """The lower of two in the middle; the first NaN, if there is one."""
+    if not x.type.rank:
+        return _kth(b, x, 0, axis, keepdim)
+    values, indices = _kth(b, x, (x.shape[axis] - 1) // 2, axis, keepdim)
+    if not x.dtype.is_float:
+        return values, indices
+    flags = b.isnan(x)
+    found = b.any(flags, axes=[axis], keepdims=keepdim)
+    first = b.argmax(b.cast(flags, dtype=i64), axis=axis, keepdims=keepdim)
+    return b.where(found, float("nan"), values), b.where(found, first, indices)
+
+
+@rule("median.default")
+def median(b: Body, x):
+    flat = b.reshape(x, shape=[x.type.size])
+    b.expected = (b.out, None)
+    return median_dim(b, flat, 0)[0]
+
+
+def _kth(b: Body, x: Var, k, axis: int, keepdim: bool) -> tuple[Var, Var]:
+    if not x.type.rank:
+        return b.identity(x), b.filled(_index_type(b), 0)
+    both = (b.select(t, index=k, axis=axis) for t in b.sort(x, axis=axis))
+    first, second = (b.unsqueeze(t, axes=[axis]) if keepdim else t for t in both)
+    return first, second
+
+
+@rule("logcumsumexp.default")
+def logcumsumexp(b: Body, x, axis):
+    """Sums over 1, 2, 4, ... elements: as exact where they differ much in size."""
+    if not x.type.rank:
+        return b.identity(x)
+    axis, size = axis_of(axis, x.type.rank), x.shape[axis_of(axis, x.type.rank)]
+    if not isinstance(size, int):
+        raise Untranslatable("logcumsumexp along an axis of symbolic size")
+    step, pads = 1, [0] * (2 * x.type.rank)
+    while step < size:
+        pads[axis], pads[axis + x.type.rank] = step, -step
+        x = b.logaddexp(x, b.pad(x, pads=pads, value=float("-inf")))
+        step *= 2
+    return x
 
 
 @rule("diff.default")
