@@ -12,10 +12,11 @@ from torch import fx
 
 from opstep.api.program import Program, loads
 from opstep.frontends.torch.autograd import VIEWS
+from opstep.frontends.torch.body import Var
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.labels import Labels
-from opstep.frontends.torch.modules import set_root
+from opstep.frontends.torch.modules import Call, set_root
 from opstep.frontends.torch.products import fold_transposes
 from opstep.frontends.torch.translator import Draft, Translator, Value
 from opstep.frontends.torch.writing import Writer
@@ -45,6 +46,15 @@ def evaluated(size: Any, sizes: Sizes) -> Any:
     return size.node.pytype(found)
 
 
+class _Backward(Translator):
+    """Modules of PyTorch's own are no graphs: no line of the model is in them, and that of the call
+    is what one looks for.
+    """
+
+    def _called(self, call: Call, draft: Draft, env: dict[Value, Var]) -> bool:
+        return not call.kind.startswith("torch.nn.") and super()._called(call, draft, env)
+
+
 class Output(NamedTuple):
     """What AOTAutograd is given back. `kind`: ``result`` of the program, ``input`` (a placeholder),
     both by `index`, or ``value``: a number, which may be symbolic, or None.
@@ -67,6 +77,8 @@ class AtenGraph:
         self.graph, self.name, self.labels = module.graph, name, labels
         for node in self.graph.find_nodes(op="get_attr"):
             node.meta.setdefault("val", getattr(module, str(node.target)))
+        (output,) = self.graph.find_nodes(op="output")
+        names = [n.name if isinstance(n, fx.Node) else "" for n in output.args[0]]
         set_root(self.graph.nodes)
         fold_transposes(self.graph)
         nodes = list(self.graph.nodes)
@@ -74,26 +86,26 @@ class AtenGraph:
         for node in self.placeholders:
             if "." in (label := labels.placeholder(node)):  # a parameter or buffer
                 node.meta["named"] = label
-        self._returned: Any = nodes[-1].args[0]
-        self._described = nodes[-1].meta.get("desc") or [None] * len(self._returned)
+        self._described = output.meta.get("desc") or [None] * len(names)
         self.results: list[Value] = []
-        probe = Translator(self.graph, Symbols(), [])
-        self.outputs = [self._output(node, probe) for node in self._returned]
+        self._probe = Translator(self.graph, Symbols(), [])
+        self.outputs = [self._output(node) for node in output.args[0]]
+        self._returned = list(zip(names, self.outputs, strict=True))
         read = self._read()
         self.inputs = [k for k, n in enumerate(self.placeholders) if n in read]
         constants = [n for n in nodes if n.op == "get_attr" and n in read]
         self.constants = [getattr(module, str(n.target)) for n in constants]
-        self._sources = [*(self.placeholders[k] for k in self.inputs), *constants]
+        self.sources = [*(self.placeholders[k] for k in self.inputs), *constants]
         self.is_dynamic = any(_is_symbolic(n.meta["val"]) for n in self.placeholders)
 
-    def _output(self, node: Any, probe: Translator) -> Output:
+    def _output(self, node: Any) -> Output:
         if not isinstance(node, fx.Node):
             return Output("value", value=node)
         if node.op == "placeholder":
             return Output("input", self.placeholders.index(node))
         if not isinstance(node.meta["val"], torch.Tensor):
             return Output("value", value=node.meta["val"])
-        value = probe.value(node)
+        value = self._probe.value(node)
         if value not in self.results:
             self.results.append(value)
         return Output("result", self.results.index(value))
@@ -108,10 +120,7 @@ class AtenGraph:
         """What the symbols are in a call."""
         found: dict[Any, int] = {}
         for node, argument in zip(self.placeholders, args, strict=True):
-            known = node.meta["val"]
-            whole = isinstance(known, torch.Tensor)
-            pairs = zip(known.shape, argument.shape, strict=True) if whole else [(known, argument)]
-            for size, number in pairs:
+            for size, number in zip(_sizes(node.meta["val"]), _sizes(argument), strict=True):
                 if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                     found[size.node.expr] = int(number)
         return found
@@ -122,29 +131,51 @@ class AtenGraph:
         found = value.node.meta["val"]
         return found if isinstance(found, torch.Tensor) else found[value.index]
 
-    def viewed(self, k: int) -> fx.Node:
-        """The node whose elements the k-th result has: itself, where it is no view."""
-        node = self.results[k].node
-        while node.target in VIEWS:
-            node = node.all_input_nodes[0]
-        return node
+    def viewed(self, k: int) -> Value:
+        """The value whose elements the k-th result has: itself, where it is no view."""
+        value = self.results[k]
+        while value.node.target in VIEWS:
+            value = self._probe.value(value.node.all_input_nodes[0])
+        return value
+
+    def is_view(self, k: int, of: str, index: int) -> bool:
+        """Whether PyTorch has one memory for the k-th result and an ``input`` or a ``result``."""
+        other = Value(self.sources[index]) if of == "input" else self.viewed(index)
+        return self.viewed(k) == other
+
+    def is_kept(self, k: int) -> bool:
+        """Whether only the backward sees the k-th result."""
+        return all(
+            "Saved" in type(d).__name__ or d is None
+            for o, d in zip(self.outputs, self._described, strict=False)
+            if o == ("result", k, None)
+        )
 
     # --- the program ---
 
-    def program(self, sizes: Sizes) -> Program:
-        """One that keeps sizes open, where that can be; else one for these. Raises `ImportFailed`
-        where ops have no counterpart.
+    def program(self) -> Program | None:
+        """One for all sizes; None where sizes cannot be kept open. Raises `ImportFailed` where ops
+        have no counterpart.
         """
-        if self.is_dynamic:
-            try:
-                return self._program(Symbols())
-            except (ImportFailed, _Unbound):
-                return self._program(_Concrete(sizes))
-        return self._program(Symbols())
+        try:
+            return self._program(Symbols())
+        except _Unbound:
+            pass
+        except ImportFailed:
+            if not self.is_dynamic:
+                raise
+        hints = [n.meta["val"] for n in self.placeholders]
+        self.program_for(self.sizes([_hinted(h) for h in hints]))
+        return None
+
+    def program_for(self, sizes: Sizes) -> Program:
+        """One for these sizes alone. Raises `ImportFailed`."""
+        return self._program(_Concrete(sizes))
 
     def _program(self, symbols: Symbols) -> Program:
-        translator = Translator(self.graph, symbols, self.results)
-        main = translator.translate([Value(n) for n in self._sources], self.results)
+        kind = _Backward if self.name == "backward" else Translator
+        translator = kind(self.graph, symbols, self.results)
+        main = translator.translate([Value(n) for n in self.sources], self.results)
         if translator.missing:
             raise ImportFailed(list(dict(translator.missing).values()))
         if main.unbound():
@@ -160,7 +191,7 @@ class AtenGraph:
         )
         inputs = {
             v.name: self.labels.placeholder(n)
-            for v, n in zip(main.inputs, self._sources, strict=True)
+            for v, n in zip(main.inputs, self.sources, strict=True)
         }
         first, *others = writer.write(main, {}, inputs, self._labels())
         self._keep_names(first)
@@ -177,18 +208,27 @@ class AtenGraph:
     def _keep_names(self, graph: Graph) -> None:
         """For the backward, which takes some results as inputs."""
         returned = next((s.values for s in graph.body if isinstance(s, Return)), ())
-        for node, output in zip(self._returned, self.outputs, strict=True):
+        for name, output in self._returned:
             if output.kind == "result":
-                self.labels.saved[node.name] = returned[output.index].text
+                self.labels.saved[name] = returned[output.index].text
 
 
 class _Unbound(Exception):
     """A symbol that is no size of an input."""
 
 
+def _sizes(value: Any) -> Sequence[Any]:
+    return value.shape if isinstance(value, torch.Tensor) else (value,)
+
+
 def _is_symbolic(value: Any) -> bool:
-    sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
-    return any(isinstance(s, torch.SymInt | torch.SymFloat) for s in sizes)
+    return any(isinstance(s, torch.SymInt | torch.SymFloat) for s in _sizes(value))
+
+
+def _hinted(value: Any) -> Any:
+    """A tensor or number with the sizes that it had when it was traced."""
+    sizes = [s.node.hint if isinstance(s, torch.SymInt) else s for s in _sizes(value)]
+    return torch.empty(sizes, device="meta") if isinstance(value, torch.Tensor) else sizes[0]
 
 
 _programs: dict[str, Program] = {}
