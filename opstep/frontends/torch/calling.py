@@ -14,7 +14,8 @@ from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
 from opstep.frontends.torch.dims import dtype_of
 from opstep.frontends.torch.graphs import AtenGraph, Sizes, evaluated
-from opstep.frontends.torch.watching import Watch
+from opstep.frontends.torch.watching import Hunter, Watch
+from opstep.runtime.device.flagging import Raised
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 
@@ -87,6 +88,7 @@ class _Ready:
         self.executable = executable
         self.device = device
         self.watch = watch
+        self._hunter = Hunter(executable)
         self._inputs = graph.inputs
         self._constants = [t.to(device).contiguous() for t in graph.constants]
         self._memory: list[Callable[[], torch.Tensor] | None] = []
@@ -137,11 +139,19 @@ class _Ready:
                 self._external(results, self.executable.result_types),
                 stream=stream, recording=watch.recording,
             )  # fmt: skip
-            return
-        self.executable.run(
-            [t.data_ptr() for t in inputs], [0 if t is None else t.data_ptr() for t in results],
-            stream,
-        )  # fmt: skip
+        else:
+            self.executable.run(
+                [t.data_ptr() for t in inputs],
+                [0 if t is None else t.data_ptr() for t in results],
+                stream,
+            )
+        if watch.alarm is not None and (raised := watch.raised()):
+            self._examine(raised, inputs)
+
+    def _examine(self, raised: list[Raised], inputs: list[torch.Tensor]) -> None:
+        names = [b.name.text for b in self.executable.graph.inputs]
+        tensors = self._external(inputs, self.executable.types)
+        self._hunter.examine(raised, dict(zip(names, tensors, strict=True)))
 
     def _external(self, tensors: Any, types: Any) -> list[Any]:
         device = self.executable.settings.device
