@@ -104,9 +104,7 @@ class Executable:
         held = self._take()
         return self._run(held, lambda: held.places.place(inputs, results), foreign)
 
-    def run(
-        self, inputs: Sequence[int], results: Sequence[int], stream: int | None = None
-    ) -> None:
+    def run(self, inputs: Sequence[int], results: Sequence[int], stream: int | None = None) -> None:
         """One step on tensors that are known to fit, by their addresses: nothing is checked. 0 for
         a result that stays the alias that it is. `stream`: see `__call__`.
         """
@@ -190,8 +188,13 @@ class Executable:
         with (
             Held(AT_ONCE) as signals,
             self.program._running(
-                self.graph.name.text, named, self.settings, listeners, recording,
-                self.alarm is not None, places=places,
+                self.graph.name.text,
+                named,
+                self.settings,
+                listeners,
+                recording,
+                self.alarm is not None,
+                places=places,
             ) as job,
         ):
             if places.before:

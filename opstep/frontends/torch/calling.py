@@ -12,8 +12,8 @@ import torch
 
 from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
-from opstep.frontends.torch.dims import dtype_of
-from opstep.frontends.torch.graphs import AtenGraph, Sizes, evaluated
+from opstep.frontends.torch.dims import Sizes, dtype_of, evaluated
+from opstep.frontends.torch.graphs import AtenGraph
 from opstep.frontends.torch.watching import Hunter, Watch
 from opstep.runtime.device.flagging import Raised
 from opstep.runtime.ir.errors import InputError
@@ -56,21 +56,25 @@ class Compiled:
     def _made(self, args: list[Any]) -> _Ready:
         sizes = self.graph.sizes(args) if self.graph.is_dynamic else {}
         program = self.program or self.graph.program_for(sizes)
-        inputs = [args[k] for k in self.graph.inputs] + self.graph.constants
-        device = _device_of(inputs, [self.graph.expected(k) for k in range(len(self.graph.results))])
-        types = [TensorType(dtype_of(t.dtype), tuple(t.shape)) for t in inputs]
+        inputs = [n.meta["val"] for n in self.graph.sources]
+        results = [self.graph.expected(k) for k in range(len(self.graph.results))]
+        device = _device_of(inputs + results)
+        types = [
+            TensorType(dtype_of(t.dtype), tuple(evaluated(n, sizes) for n in t.shape))
+            for t in inputs
+        ]
         settings = replace(self.watch.settings, device=_name(device))
         executable = Executable(program, self.graph.name, types, settings, self.watch.alarm)
         return _Ready(self.graph, executable, device, sizes, self.watch)
 
 
-def _device_of(inputs: list[torch.Tensor], results: list[torch.Tensor]) -> torch.device:
+def _device_of(tensors: list[torch.Tensor]) -> torch.device:
     """Where a graph runs: on the GPU, if any tensor is there; scalars may be elsewhere."""
-    found = {t.device for t in (*inputs, *results)}
+    found = {t.device for t in tensors}
     gpus = [d for d in found if d.type != "cpu"]
     if len(gpus) > 1 or any(d.type != "cuda" for d in gpus):
         listed = ", ".join(sorted(map(str, found)))
-        raise InputError(f"the graph has tensors on {listed}; it runs on the CPU or on one CUDA GPU")
+        raise InputError(f"tensors are on {listed}; a graph runs on the CPU or on one CUDA GPU")
     return gpus[0] if gpus else torch.device("cpu")
 
 
@@ -89,6 +93,7 @@ class _Ready:
         self.device = device
         self.watch = watch
         self._hunter = Hunter(executable)
+        self._draw = [d.bound(sizes) for d in graph.drawn]
         self._inputs = graph.inputs
         self._constants = [t.to(device).contiguous() for t in graph.constants]
         self._memory: list[Callable[[], torch.Tensor] | None] = []
@@ -114,6 +119,8 @@ class _Ready:
             self._restrided.append((k, shape, strides))
 
     def __call__(self, args: list[Any]) -> list[Any]:
+        if self._draw:
+            args = [*args, *(draw() for draw in self._draw)]
         inputs = [args[k] for k in self._inputs]
         for k, t in enumerate(inputs):
             if not t.is_contiguous() or t.device != self.device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,37 +13,16 @@ from torch import fx
 from opstep.api.program import Program, loads
 from opstep.frontends.torch.autograd import VIEWS
 from opstep.frontends.torch.body import Var
-from opstep.frontends.torch.dims import Symbols
+from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols
+from opstep.frontends.torch.drawing import is_random, take_out
 from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
 from opstep.frontends.torch.products import fold_transposes
 from opstep.frontends.torch.translator import Draft, Translator, Value
 from opstep.frontends.torch.writing import Writer
-from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.graph import Graph, Module, Name, Return
 from opstep.runtime.ir.printer import print_module
-
-Sizes = Mapping[Any, int]  # what sympy's symbols are in a call
-
-
-class _Concrete(Symbols):
-    """Sizes of one call, for what a program cannot keep open."""
-
-    def __init__(self, sizes: Sizes):
-        super().__init__()
-        self._sizes = sizes
-
-    def dim(self, size: Any) -> Dim:
-        return evaluated(size, self._sizes)
-
-
-def evaluated(size: Any, sizes: Sizes) -> Any:
-    """A size, or a number that is computed from sizes, in a call."""
-    if not isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return size
-    found = size.node.expr.xreplace(dict(sizes))
-    return size.node.pytype(found)
 
 
 class _Backward(Translator):
@@ -69,17 +48,18 @@ class AtenGraph:
     """What is known of a graph before it is run.
 
     `inputs`: numbers of the placeholders that are inputs of the program; behind them come
-    `constants`, tensors of the model. `results`: what the program is to give.
+    `constants`, tensors of the model. `drawn`: random numbers, which are arguments behind the
+    others. `results`: what the program is to give.
     """
 
     def __init__(self, module: fx.GraphModule, name: str, labels: Labels):
         """`name`: of the program's graph: ``forward``, ``backward`` or ``inference``."""
-        self.graph, self.name, self.labels = module.graph, name, labels
-        for node in self.graph.find_nodes(op="get_attr"):
-            node.meta.setdefault("val", getattr(module, str(node.target)))
+        self.name, self.labels = name, labels
+        self.graph = _copied(module)
         (output,) = self.graph.find_nodes(op="output")
         names = [n.name if isinstance(n, fx.Node) else "" for n in output.args[0]]
         set_root(self.graph.nodes)
+        self.drawn = take_out(self.graph)
         fold_transposes(self.graph)
         nodes = list(self.graph.nodes)
         self.placeholders = [n for n in nodes if n.op == "placeholder"]
@@ -119,7 +99,7 @@ class AtenGraph:
     def sizes(self, args: Sequence[Any]) -> Sizes:
         """What the symbols are in a call."""
         found: dict[Any, int] = {}
-        for node, argument in zip(self.placeholders, args, strict=True):
+        for node, argument in zip(self.placeholders, args, strict=False):  # what is drawn is not
             for size, number in zip(_sizes(node.meta["val"]), _sizes(argument), strict=True):
                 if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                     found[size.node.expr] = int(number)
@@ -170,12 +150,15 @@ class AtenGraph:
 
     def program_for(self, sizes: Sizes) -> Program:
         """One for these sizes alone. Raises `ImportFailed`."""
-        return self._program(_Concrete(sizes))
+        return self._program(ConcreteSizes(sizes))
 
     def _program(self, symbols: Symbols) -> Program:
         kind = _Backward if self.name == "backward" else Translator
         translator = kind(self.graph, symbols, self.results)
         main = translator.translate([Value(n) for n in self.sources], self.results)
+        for node in translator.tree.nodes():
+            if is_random(node.target) and node.target is not torch.ops.aten.native_dropout.default:
+                translator._note(node, "its random numbers depend on data")
         if translator.missing:
             raise ImportFailed(list(dict(translator.missing).values()))
         if main.unbound():
@@ -211,6 +194,17 @@ class AtenGraph:
         for name, output in self._returned:
             if output.kind == "result":
                 self.labels.saved[name] = returned[output.index].text
+
+
+def _copied(module: fx.GraphModule) -> fx.Graph:
+    """The graph, to be changed: PyTorch runs its own where ours cannot be made."""
+    graph = fx.Graph()
+    returned = graph.graph_copy(module.graph, {})
+    output = graph.output(returned)
+    output.meta = dict(module.graph.output_node().meta)
+    for node in graph.find_nodes(op="get_attr"):
+        node.meta.setdefault("val", getattr(module, str(node.target)))
+    return graph
 
 
 class _Unbound(Exception):

@@ -48,7 +48,7 @@ class Labels:
         return self._of(described) or node.name
 
     def result(self, described: Any) -> str:
-        """"" for a result that is best called after the op or the variable that it is from."""
+        """ "" for a result that is best called after the op or the variable that it is from."""
         wanted = type(described).__name__ in ("GradAOTOutput", "InputMutationAOTOutput")
         return self._of(described) if wanted else ""
 

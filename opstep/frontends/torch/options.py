@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ class Options:
     `listen`: a port for an editor to attach to. `fallback`: PyTorch runs what cannot be translated.
     """
 
-    settings: RunSettings = RunSettings()
+    settings: RunSettings = field(default_factory=RunSettings)
     hunt: bool = False
     workspace: str | Path | None = None
     trace: str | Path | None = None

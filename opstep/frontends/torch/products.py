@@ -101,5 +101,5 @@ def _unflatten(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _sizes(node: Any) -> list[Any]:
-    """A shape to compare: symbolic sizes as expressions, as comparing them themselves is a guard."""
+    """A shape to compare: of symbolic sizes the expressions, for to compare those is a guard."""
     return [s if isinstance(s, int) else s.node.expr for s in node.meta["val"].shape]

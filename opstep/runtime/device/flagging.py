@@ -47,9 +47,7 @@ class PlanFlags:
             self.places.setdefault(step, []).append((value, row))
         self.words: np.ndarray = device.words(2 * max(len(self.watched), 1)).reshape(-1, 2)
 
-    def launches(
-        self, step: int, address_of: Callable[[int], Any]
-    ) -> list[tuple[int, list[Own]]]:
+    def launches(self, step: int, address_of: Callable[[int], Any]) -> list[tuple[int, list[Own]]]:
         """The results of a step that are looked at, which stand where `address_of` says, and what
         looks at each, bound.
         """
