@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opstep.api import program as hooks
@@ -102,7 +103,7 @@ class Executable:
                 foreign.synchronize()
             return self._run_anew(inputs, results, recording, listeners)
         held = self._take()
-        return self._run(held, lambda: held.places.place(inputs, results), foreign)
+        return self._run(held, partial(held.places.place, inputs, results), foreign)
 
     def run(self, inputs: Sequence[int], results: Sequence[int], stream: int | None = None) -> None:
         """One step on tensors that are known to fit, by their addresses: nothing is checked. 0 for
@@ -123,7 +124,7 @@ class Executable:
         foreign = None if stream is None else self.device.foreign_stream(stream)
         self.device.enter()
         held = self._take()
-        self._run(held, lambda: held.places.point(inputs, results), foreign)
+        self._run(held, partial(held.places.point, inputs, results), foreign)
 
     # --- held ready ---
 

@@ -96,7 +96,8 @@ class _Ready:
         self._draw = [d.bound(sizes) for d in graph.drawn]
         self._inputs = graph.inputs
         self._constants = [t.to(device).contiguous() for t in graph.constants]
-        self._memory: list[Callable[[], torch.Tensor] | None] = []
+        self._scalars = [k for k, n in enumerate(graph.sources) if n.meta["val"].device != device]
+        self._memory: list[Callable[[], torch.Tensor]] = []
         self._views: list[tuple[int, bool, int, Any]] = []  # result, of an input, which, shape
         self._restrided: list[tuple[int, Any, Any]] = []
         for k in range(len(graph.results)):
@@ -109,11 +110,9 @@ class _Ready:
         expected, alias = graph.expected(k), self.executable.aliases[k]
         shape: Any = self.executable.result_types[k].shape
         if alias is not None and alias.kind != "own" and graph.is_view(k, *alias):
-            self._memory.append(None)
             self._views.append((k, alias.kind == "input", alias.index, shape))
             return
-        make = partial(torch.empty, shape, dtype=expected.dtype, device=self.device)
-        self._memory.append(make)
+        self._memory.append(_allocation(shape, expected.dtype, self.device))
         strides = tuple(evaluated(s, sizes) for s in expected.stride())
         if not graph.is_kept(k) and _is_permuted(shape, strides):
             self._restrided.append((k, shape, strides))
@@ -122,11 +121,17 @@ class _Ready:
         if self._draw:
             args = [*args, *(draw() for draw in self._draw)]
         inputs = [args[k] for k in self._inputs]
-        for k, t in enumerate(inputs):
-            if not t.is_contiguous() or t.device != self.device:
-                inputs[k] = t.to(self.device).contiguous()
-        inputs += self._constants
-        results: list[Any] = [make and make() for make in self._memory]
+        for t in inputs:
+            if not t.is_contiguous():
+                inputs = [t.contiguous() for t in inputs]
+                break
+        if self._constants or self._scalars:
+            inputs += self._constants
+            for k in self._scalars:
+                inputs[k] = inputs[k].to(self.device)
+        results: list[Any] = [make() for make in self._memory]
+        if self._views:
+            results = self._spread(results)
         self._run(inputs, results)
         for k, is_input, index, shape in self._views:
             results[k] = (inputs if is_input else results)[index].view(shape)
@@ -137,6 +142,11 @@ class _Ready:
             results[index] if kind == "result" else args[index] if kind == "input" else value
             for kind, index, value in self._outputs
         ]
+
+    def _spread(self, made: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        """Results with memory of their own, and None for views."""
+        views, own = {k for k, *_ in self._views}, iter(made)
+        return [None if k in views else next(own) for k in range(len(views) + len(made))]
 
     def _run(self, inputs: list[torch.Tensor], results: list[torch.Tensor | None]) -> None:
         watch, stream = self.watch, self._stream and self._stream()
@@ -152,8 +162,10 @@ class _Ready:
                 [0 if t is None else t.data_ptr() for t in results],
                 stream,
             )
-        if watch.alarm is not None and (raised := watch.raised()):
-            self._examine(raised, inputs)
+        if watch.alarm is not None:
+            if raised := watch.raised():
+                self._examine(raised, inputs)
+            self._hunter.steps += 1
 
     def _examine(self, raised: list[Raised], inputs: list[torch.Tensor]) -> None:
         names = [b.name.text for b in self.executable.graph.inputs]
@@ -170,6 +182,17 @@ class _Ready:
 
 def _stream_of(device: torch.device) -> int:
     return torch.cuda.current_stream(device).cuda_stream
+
+
+def _allocation(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Callable[[], torch.Tensor]:
+    """What allocates a contiguous tensor."""
+    quick = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)
+    if device.type == "cpu" and quick is not None:
+        strides = torch.empty(shape, device="meta").stride()
+        return partial(quick, shape, strides, dtype)
+    return partial(torch.empty, shape, dtype=dtype, device=device)
 
 
 def _is_permuted(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

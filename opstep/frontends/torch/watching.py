@@ -51,6 +51,7 @@ class Hunter:
 
     def __init__(self, executable: Executable):
         self.executable = executable
+        self.steps = 0  # that were run
         self._harmless: set[tuple[int, bool, bool]] = set()  # flags that turned out to be
         self._told = False
 
@@ -73,8 +74,17 @@ class Hunter:
         self._told = True
         if findings and all(f.given for f in found.findings):
             return  # it came from another graph, which was told of
+        found.step = self.steps
         findings.append(found)
-        warnings.warn(found.report(), NumericsWarning, stacklevel=2)
+        file, line = _python_line(found)
+        warnings.warn_explicit(found.report(), NumericsWarning, file, line)
+
+
+def _python_line(hunt: Hunt) -> tuple[str, int]:
+    """Where the model does what was found first."""
+    places = (f.where.imported for f in hunt.findings if f.where is not None and f.where.imported)
+    file, _, line = next(places, f"{hunt.graph}:0").rpartition(":")
+    return file, int(line)
 
 
 # --- what the process has once ---
