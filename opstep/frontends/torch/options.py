@@ -36,8 +36,8 @@ class Options:
         for name in given:
             if name not in own and name not in SETTINGS:
                 known = [*SETTINGS, *own]
-                hint = did_you_mean(name, known) or f"there are: {', '.join(known)}"
-                raise InputError(f"there is no option {name}", hint=hint)
+                what = f"there is no option {name}; there are {', '.join(known)}"
+                raise InputError(what, hint=did_you_mean(name, known))
         for name in ("hunt", "fallback"):
             if not isinstance(given.get(name, False), bool):
                 raise SettingError(name, given[name], "True or False")

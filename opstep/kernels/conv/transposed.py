@@ -44,11 +44,11 @@ def gather_back(gy: Arg, w: Arg, bias, gx: Arg, views: tuple[Window, ...], group
         geometry = _phase_geometry(views, phase, gx.shape[2:])
         launches.append(correlate(gy, turned, bias, gx, groups, geometry, buffer))
     if gx.dtype.is_float and gy.size:
-        given = sizes(gy, w, bias, gx, views)
+        args = sizes(gy, w, bias, gx, views)
         pixels = gx.size // gx.shape[1]
         launches.append(
             Launch(
-                *(mend_edges, gy, w, bias or gy, gx, odd, phases, *given, pixels),
+                *(mend_edges, gy, w, bias or gy, gx, odd, phases, *args, pixels),
                 units=gx.shape[1],
             )
         )

@@ -49,12 +49,12 @@ def convolve(
                         if 0 <= h < rows[2]:
                             at = ((first + c) * planes[2] + d) * rows[2] + h
                             tap = ((f * channels + c) * planes[0] + t) * rows[0] + r
-                            seen = offset(x, at * columns[2])
+                            row = offset(x, at * columns[2])
                             weights = offset(w, tap * columns[0])
                             for s in range(columns[0]):
                                 k = j + rights[s]
                                 if 0 <= k < columns[2]:
-                                    total += seen[k] * weights[s]
+                                    total += row[k] * weights[s]
         y[unit] = total
 
 
@@ -101,10 +101,10 @@ def sum_products(
                         h = i * rows[1] + downs[r]
                         if 0 <= h < rows[2]:
                             at = ((n * all_filters + f) * planes[3] + z) * rows[3] + i
-                            given = offset(gy, at * columns[3])
-                            seen = offset(x, ((source * planes[2] + d) * rows[2] + h) * columns[2])
+                            row_gy = offset(gy, at * columns[3])
+                            row = offset(x, ((source * planes[2] + d) * rows[2] + h) * columns[2])
                             for j in range(columns[3]):
                                 k = j * columns[1] + rights[s]
                                 if 0 <= k < columns[2]:
-                                    total += given[j] * seen[k]
+                                    total += row_gy[j] * row[k]
         gw[unit] = total

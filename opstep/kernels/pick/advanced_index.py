@@ -75,8 +75,8 @@ class index(Op):
         *outer, (count, xs, ps) = merged(layout.shape, layout.x_strides, layout.p_strides)
         table, counters = odometer(outer)
         nothing = nowhere(x.dtype) if missing is None else bits_of(missing, x.dtype)
-        given = (as_carrier(x), positions, as_carrier(y), count, xs, ps, nothing)
-        return [*launches, Launch(pick_at, *given, len(outer), table, counters, units=y.size)]
+        args = (as_carrier(x), positions, as_carrier(y), count, xs, ps, nothing)
+        return [*launches, Launch(pick_at, *args, len(outer), table, counters, units=y.size)]
 
     def grad(g, operands, results, grads, *, axes, missing):
         x, *indices = operands
@@ -90,9 +90,9 @@ class IndexPut(Op):
     outside = lost.index_written
 
     def infer(x, source, *indices, axes):
-        wanted = x.with_shape(indexed_shape(x, indices, axes))
-        if broadcast_shape(wanted, source) != wanted.shape:
-            raise Mismatch(f"{source} does not broadcast to the {wanted} that are selected", 1)
+        selected = x.with_shape(indexed_shape(x, indices, axes))
+        if broadcast_shape(selected, source) != selected.shape:
+            raise Mismatch(f"{source} does not broadcast to the {selected} that are selected", 1)
         return x
 
 
@@ -107,8 +107,8 @@ class index_put(IndexPut):
     moves = True
 
     def oracle(x, source, *indices, axes):
-        y, places, given = _written(x, source, indices, axes)
-        y[places] = given
+        y, places, values = _updates(x, source, indices, axes)
+        y[places] = values
         return y.reshape(x.shape)
 
     def cpu(*args, axes):
@@ -135,8 +135,8 @@ class index_put_add(IndexPut):
     source = "torch.index_put(accumulate=True), torch.index_add, numpy.add.at"
 
     def oracle(x, source, *indices, axes):
-        y, places, given = _written(x, source, indices, axes)
-        np.add.at(y, places, given)
+        y, places, values = _updates(x, source, indices, axes)
+        np.add.at(y, places, values)
         return y.reshape(x.shape)
 
     def cpu(*args, axes):
@@ -160,11 +160,11 @@ class index_put_add(IndexPut):
 
 def indexed_axes(rank: int, count: int, axes: Sequence[int] | None) -> tuple[int, ...]:
     """Which axis each of `count` indices is for; raises Mismatch."""
-    found = axes_of(range(count) if axes is None else axes, rank) if rank or axes else ()
-    if len(found) != count:
-        given = f"{count} {'index' if count == 1 else 'indices'}"
-        raise Mismatch(f"{given} for {len(found)} axes", "axes" if axes is not None else None)
-    return found
+    indexed = axes_of(range(count) if axes is None else axes, rank) if rank or axes else ()
+    if len(indexed) != count:
+        indices = f"{count} {'index' if count == 1 else 'indices'}"
+        raise Mismatch(f"{indices} for {len(indexed)} axes", "axes" if axes is not None else None)
+    return indexed
 
 
 def indexed_shape(x: TensorType, indices: Sequence[TensorType], axes) -> tuple:
@@ -189,8 +189,8 @@ def _before(axes: Sequence[int]) -> int:
 
 
 def _picture(x, indices, axes):
-    """(the position in x of each element that is selected, x.size where there is none; which there
-    are).
+    """(the position in x of each element that is selected, x.size where there is none; which
+    elements exist).
     """
     chosen = indexed_axes(x.ndim, len(indices), axes)
     shape = np.broadcast_shapes(*[i.shape for i in indices])
@@ -201,20 +201,20 @@ def _picture(x, indices, axes):
     for i, axis in zip(indices, chosen, strict=True):
         n = x.shape[axis]
         at = np.where(i < 0, i + n, i).astype(np.int64)
-        there = ((at >= 0) & (at < n)).reshape((1,) * (len(shape) - i.ndim) + i.shape)
-        wide = (*there.shape, *(1,) * (len(rest) - before))
+        inside = ((at >= 0) & (at < n)).reshape((1,) * (len(shape) - i.ndim) + i.shape)
+        wide = (*inside.shape, *(1,) * (len(rest) - before))
         places = places + (at * steps[axis]).reshape(wide)
-        exists = exists & there.reshape(wide)
+        exists = exists & inside.reshape(wide)
     for k, axis in enumerate(rest):
         behind = len(rest) - k - 1 + (len(shape) if k < before else 0)
         places = places + (np.arange(x.shape[axis]) * steps[axis]).reshape(-1, *(1,) * behind)
-    whole = [x.shape[k] for k in rest]
-    whole = (*whole[:before], *shape, *whole[before:])
-    exists = np.broadcast_to(exists, whole)
+    selected = [x.shape[k] for k in rest]
+    selected = (*selected[:before], *shape, *selected[before:])
+    exists = np.broadcast_to(exists, selected)
     return np.where(exists, places, x.size), exists
 
 
-def _written(x, source, indices, axes):
+def _updates(x, source, indices, axes):
     """(x's elements, positions to write to, what to write), one after the other."""
     places, exists = _picture(x, indices, axes)
     return x.reshape(-1).copy(), places[exists], np.broadcast_to(source, places.shape)[exists]
@@ -258,8 +258,8 @@ def _positions(x: Arg, indices: Sequence[Arg], layout: _Layout) -> tuple[list[La
         walked = [0 if n == 1 else s for n, s in zip(own, strides_of(own), strict=True)]
         *outer, (count, xs, _) = merged(layout.places, walked, strides_of(layout.places))
         table, counters = odometer(outer)
-        given = (i, positions, int(k == 0), x.shape[axis], steps[axis], count, xs, len(outer))
-        launches.append(Launch(locate, *given, table, counters, units=total))
+        args = (i, positions, int(k == 0), x.shape[axis], steps[axis], count, xs, len(outer))
+        launches.append(Launch(locate, *args, table, counters, units=total))
     return launches, positions
 
 
@@ -273,16 +273,16 @@ def _put(combine: Callable, x: Arg, *args: Arg, axes, sort: bool = False) -> lis
     if combine is replace_element:
         source, y = as_carrier(source), as_carrier(y)
     if source.size < size:
-        spread, given = _spread(source, layout)
+        spread, values = _spread(source, layout)
         launches += spread
     else:
-        given = source
+        values = source
     located, positions = _positions(x, indices, layout)
     launches += located
     if sort and layout.shape == (positions.size,):
-        found = cuda_segments.put(combine, given, positions, y)
-        if found is not None:
-            return [*launches, *found]
+        grids = cuda_segments.put(combine, values, positions, y)
+        if grids is not None:
+            return [*launches, *grids]
     inner = strides_of(layout.shape)
     free = [k for k in range(len(layout.shape)) if k != layout.at]
     *outer, (count, ys, ss) = merged(
@@ -293,7 +293,7 @@ def _put(combine: Callable, x: Arg, *args: Arg, axes, sort: bool = False) -> lis
     units, grain = size // positions.size, max(1, 32768 // positions.size)
     return [
         *launches,
-        Launch(put_columns(combine), given, positions, y, *walk, units=units, grain=grain),
+        Launch(put_columns(combine), values, positions, y, *walk, units=units, grain=grain),
     ]
 
 
@@ -318,14 +318,14 @@ def locate(index, positions, first, n, along, count, xs, rank, table, counters, 
     left = hi - lo
     while left > 0:
         m = min(count - column, left)
-        wanted = offset(index, at[rank] + column * xs)
+        indices = offset(index, at[rank] + column * xs)
         target = offset(positions, hi - left)
         for i in range(m):
-            k = np.int64(wanted[i * xs])
+            k = np.int64(indices[i * xs])
             k = k + n if k < 0 else k
             before = 0 if first else target[i]
-            there = k >= 0 and k < n and before >= 0
-            target[i] = before + k * along if there else _NOWHERE
+            inside = k >= 0 and k < n and before >= 0
+            target[i] = before + k * along if inside else _NOWHERE
         left -= m
         column = 0
         advance_odometer(at, rank, table)
@@ -346,12 +346,12 @@ def pick_at(
         m = min(count - column, left)
         target = offset(y, hi - left)
         source = offset(x, at[rank] + column * xs)
-        wanted = offset(positions, at[rank + 1] + column * ps)
-        if ps == 0 and wanted[0] >= 0:
-            copy_segment(offset(source, wanted[0]), xs, target, 1, m)
+        of_row = offset(positions, at[rank + 1] + column * ps)
+        if ps == 0 and of_row[0] >= 0:
+            copy_segment(offset(source, of_row[0]), xs, target, 1, m)
         else:
             for i in range(m):
-                p = wanted[i * ps]
+                p = of_row[i * ps]
                 target[i] = source[p] if p >= 0 else nothing
         left -= m
         column = 0
@@ -378,9 +378,9 @@ def put_columns(combine: Callable) -> Callable:
                 p = positions[j]
                 if p >= 0:
                     target = offset(y, p + at[rank] + column * ys)
-                    given = offset(source, j * step + at[rank + 1] + column * ss)
+                    values = offset(source, j * step + at[rank + 1] + column * ss)
                     for i in range(m):
-                        target[i * ys] = combine(target[i * ys], given[i * ss])
+                        target[i * ys] = combine(target[i * ys], values[i * ss])
             left -= m
             column = 0
             advance_odometer(at, rank, table)

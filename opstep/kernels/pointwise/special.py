@@ -62,7 +62,7 @@ def inverse_erf(x):
     """Giles's approximation (2010), refined by Newton's method."""
     size = abs(x)
     if not size < 1.0:
-        return math.copysign(math.inf, x) if size == 1.0 else math.nan
+        return math.copysign(1e999, x) if size == 1.0 else 1e999 - 1e999
     left = 1.0 - size
     w = -math.log(left * (1.0 + size))
     if w < 5.0:

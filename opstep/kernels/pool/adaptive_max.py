@@ -66,11 +66,11 @@ class AdaptiveMaxPool(Op):
         if gy is None:
             return (None,)
         last = x.type.rank - 1
-        given, indices = (g.flatten(v, start=2, end=last) for v in (gy, results[1]))
+        gy, indices = (g.flatten(v, start=2, end=last) for v in (gy, results[1]))
         size = 1
         for n in x.shape[2:]:
             size = size * n
-        gx = g.gather_elements_grad(given, indices, shape=[*x.shape[:2], size], axis=2)
+        gx = g.gather_elements_grad(gy, indices, shape=[*x.shape[:2], size], axis=2)
         return (g.reshape(gx, shape=x.shape),)
 
     def flops(x, **attrs):

@@ -41,11 +41,11 @@ class Spans(NamedTuple):
         ends = [min(b + v.kernel, size + v.after) for b in starts]  # pyright: ignore[reportOperatorIssue]
         begins = [max(b, 0) for b in starts]
         inside = [max(min(e, size), b) for b, e in zip(begins, ends, strict=True)]
-        given = (starts, ends) if count_include_pad else (begins, inside)
-        counted = [e - b for b, e in zip(*given, strict=True)]
+        counted = (starts, ends) if count_include_pad else (begins, inside)
+        counts = [e - b for b, e in zip(*counted, strict=True)]
         if divisor is not None:
-            counted = [divisor] * out
-        return cls(tuple(begins), tuple(inside), tuple(counted))
+            counts = [divisor] * out
+        return cls(tuple(begins), tuple(inside), tuple(counts))
 
     @classmethod
     def adaptive(cls, size: int, out: int) -> Spans:

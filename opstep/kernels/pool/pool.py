@@ -40,14 +40,14 @@ def pool_windows(axes: int, kernel, stride, padding, dilation=None) -> tuple[Win
     """Attributes checked: no window may lie in the padding alone."""
     kernel = per_axis("kernel", kernel, axes)
     stride = kernel if stride is None else stride
-    found = windows(kernel, stride, padding, (1,) * axes if dilation is None else dilation)
-    for axis, v in zip(axes_of(axes), found, strict=True):
+    views = windows(kernel, stride, padding, (1,) * axes if dilation is None else dilation)
+    for axis, v in zip(axes_of(axes), views, strict=True):
         most = max(v.before, v.after)
         if most >= v.span:
             raise Mismatch(
                 f"padding {most} of the {axis} is not less than the window, {v.span}", "padding"
             )
-    return found
+    return views
 
 
 def pooled(name: str, x, views: Sequence[Window], ceil_mode: bool, at: int = 0):
@@ -189,8 +189,8 @@ def _highest_at_of(kernels: Kernels, x: Arg, y: Arg, at: Arg, views: Sequence[Wi
     launches += kernels.highest_at(middle, volumes, at, *along)
     area = prod(out[1:])
     if x.size:
-        given = (area, out[0] * area, sizes[0] * area, prod(sizes[1:]))
-        launches.append(Launch(index_in_volume, places, at, *given, units=at.size))
+        sizes = (area, out[0] * area, sizes[0] * area, prod(sizes[1:]))
+        launches.append(Launch(index_in_volume, places, at, *sizes, units=at.size))
     return launches
 
 
@@ -209,16 +209,16 @@ def _gradient_of(kernels: Kernels, gy: Arg, x: Arg, gx: Arg, views: Sequence[Win
         return kernels.gradient(gy, x, gx, *_within(views, x, gy))
     (channels, *sizes), out = _merged(x), gy.shape[2:]
     shape, turned = (channels, sizes[0], *out[1:]), (channels, 1, sizes[0], prod(out[1:]))
-    middle, given = Shaped(x.dtype, shape), Shaped(x.dtype, shape)
+    middle, middle_gy = Shaped(x.dtype, shape), Shaped(x.dtype, shape)
     planes, result = _viewed(x, channels, *sizes), _viewed(gx, channels, *sizes)
     within = _within(views[1:], planes, middle)
     launches = kernels.highest(planes, middle, *within)
-    middle.shape = given.shape = turned
+    middle.shape = middle_gy.shape = turned
     volumes = _viewed(gy, channels, 1, out[0], prod(out[1:]))
     along = _within((views[0], LINE), middle, volumes)
-    launches += kernels.gradient(volumes, middle, given, *along)
-    given.shape = shape
-    return [*launches, *kernels.gradient(given, planes, result, *within)]
+    launches += kernels.gradient(volumes, middle, middle_gy, *along)
+    middle_gy.shape = shape
+    return [*launches, *kernels.gradient(middle_gy, planes, result, *within)]
 
 
 def _merged(x: Arg) -> tuple[int, ...]:

@@ -43,11 +43,11 @@ class Mix(NamedTuple):
 
     def transposed(self, size: int) -> Mix:
         """For the derivative: what each of `size` elements gave."""
-        given: list[list[tuple[int, float]]] = [[] for _ in range(size)]
+        entries: list[list[tuple[int, float]]] = [[] for _ in range(size)]
         for j, divisor in enumerate(self.divisors):
             for k, weight in self.entries(j):
-                given[k].append((j, weight / divisor))
-        return Mix.of(given)
+                entries[k].append((j, weight / divisor))
+        return Mix.of(entries)
 
     def apply(self, x: np.ndarray, axis: int) -> np.ndarray:
         """For oracles: x summed along an axis, term by term."""
@@ -81,10 +81,10 @@ def resample(x: Arg, y: Arg, mixes: Sequence[Mix], each: bool = False) -> list[L
     held = Scratch(x.dtype, len(weights))
     sizes = ((1,) * missing + x.shape[2:], (1,) * missing + y.shape[2:])
     tables = [table for mix in mixes for table in (mix.starts, mix.indices, mix.divisors)]
-    given = (held, *(len(mix.weights) for mix in mixes[:2]), *sizes[0], *sizes[1], *tables)
+    args = (held, *(len(mix.weights) for mix in mixes[:2]), *sizes[0], *sizes[1], *tables)
     unpack = Launch(unpack_weights, bits, held, units=len(weights))
     if each:
-        return [unpack, Launch(mix_each, x, y, *given, units=y.size)]
+        return [unpack, Launch(mix_each, x, y, *args, units=y.size)]
     line = sizes[0][2]
     units = y.size // sizes[1][2]
     work = len(mixes[2].weights) + line * prod(
@@ -92,7 +92,7 @@ def resample(x: Arg, y: Arg, mixes: Sequence[Mix], each: bool = False) -> list[L
     )
     lines = Scratch(x.dtype, line, per_lane=True)
     grain = max(1, _GRAIN // max(1, work))
-    return [unpack, Launch(mix_rows, x, y, lines, line, *given, units=units, grain=grain)]
+    return [unpack, Launch(mix_rows, x, y, lines, line, *args, units=units, grain=grain)]
 
 
 def unpack_weights(bits, weights, lo, hi):

@@ -63,14 +63,14 @@ class Sampling(NamedTuple):
     def mix(self, size: int, out: int, mode: str) -> Mix:
         """What each element of the result sums; weights of 0 are left out."""
         if mode == "bicubic":
-            found = [self._cubic(i, size) for i in range(out)]
+            entries = [self._cubic(i, size) for i in range(out)]
         else:
-            before, behind, weights = (a.tolist() for a in self.between(size, out))
+            before, after, weights = (a.tolist() for a in self.between(size, out))
             weights = [0.0] * out if mode in NEAREST else weights
-            found = [
-                [(b, 1.0 - w), (e, w)] for b, e, w in zip(before, behind, weights, strict=True)
+            entries = [
+                [(b, 1.0 - w), (e, w)] for b, e, w in zip(before, after, weights, strict=True)
             ]
-        return Mix.of([[(k, w) for k, w in entries if w] for entries in found])
+        return Mix.of([[(k, w) for k, w in element if w] for element in entries])
 
     def _cubic(self, i: int, size: int) -> list[tuple[int, float]]:
         place = i * self.step + self.start
@@ -231,8 +231,8 @@ def _launch(kernels, source: Arg, target: Arg, to: _Resizing, units: int) -> Lau
     sizes = (height, width, out_h, out_w)
     if to.mode in NEAREST:
         doubled = columns == tuple(j // 2 for j in range(2 * width))
-        given = (*sizes, rows, columns, doubled)
-        return Launch(kernels[0], source, target, *given, units=units, grain=grain)
+        args = (*sizes, rows, columns, doubled)
+        return Launch(kernels[0], source, target, *args, units=units, grain=grain)
     line = width + out_w
     return Launch(
         *(kernels[1], source, target, Scratch(source.dtype, line, per_lane=True), line),
@@ -324,12 +324,12 @@ def _on_array(x, to: _Resizing):
     if not to.on_plane:
         return resampled(x, to.mixes)
     for axis, (s, n, out) in enumerate(zip(to.samplings, to.small, to.large, strict=True), 2):
-        before, behind, weights = s.between(n, out)
+        before, after, weights = s.between(n, out)
         if to.mode in NEAREST:
             x = np.take(x, before, axis)
         else:
             weights = weights.reshape(-1, *[1] * (x.ndim - axis - 1))
-            x = np.take(x, before, axis) * (1 - weights) + np.take(x, behind, axis) * weights
+            x = np.take(x, before, axis) * (1 - weights) + np.take(x, after, axis) * weights
     return x
 
 

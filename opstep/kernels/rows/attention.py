@@ -285,8 +285,8 @@ def turn_keys(k, packed, keys, features, width, tiles, lo, hi):
 def take_exponentials(row, count, tops, totals, i):
     """Scores become exponentials; gives what earlier ones are to be multiplied with."""
     old = tops[i]
-    here = largest_of(row, count)
-    top = here if here > old or here != here else old
+    largest = largest_of(row, count)
+    top = largest if largest > old or largest != largest else old
     tops[i] = top
     shift = 0.0 if top == -1e999 else top
     for j in range(count):
@@ -342,25 +342,25 @@ def blocks_kernel(kind: str) -> Callable:
             values = offset(v, batch_offset(batch, rank, shape, v_strides) * keys * pitch)
             masked = batch_offset(batch, rank, shape, mask_strides) + i0 * mask_strides[rank]
             target = offset(y, (batch * rows + i0) * columns)
-            given = offset(q, source * features)
+            query_rows = offset(q, source * features)
             for i in range(some * features):
-                queries[i] = given[i] * scale
+                queries[i] = query_rows[i] * scale
             for i in range(some):
                 tops[i] = -1e999
                 totals[i] = 0.0
-            seen = min(keys, i0 + some) if causal else keys
-            if seen == 0:
+            visible = min(keys, i0 + some) if causal else keys
+            if visible == 0:
                 for i in range(some * columns):
                     target[i] = 0.0
-            for j0 in range(0, seen, width):
-                count = min(width, seen - j0)
+            for j0 in range(0, visible, width):
+                count = min(width, visible - j0)
                 tile = offset(packed, own + j0 * features)
                 for j in range(0, count, widest):
                     for i in range(0, some, 8):
-                        place = offset(scores, i * width + j)
+                        out = offset(scores, i * width + j)
                         outer_tile_8(
                             features, offset(queries, i * features), features, 1, offset(tile, j),
-                            key_table, place, width, 0, place, 0, some - i, min(widest, count - j),
+                            key_table, out, width, 0, out, 0, some - i, min(widest, count - j),
                         )  # fmt: skip
                 for i in range(some):
                     row = offset(scores, i * width)
@@ -376,10 +376,10 @@ def blocks_kernel(kind: str) -> Callable:
                 below = offset(values, j0 * pitch)
                 for e in range(0, columns, wide):
                     for i in range(0, some, 8):
-                        place = offset(target, i * columns + e)
+                        out = offset(target, i * columns + e)
                         outer_tile_8(
                             count, offset(scores, i * width), width, 1, offset(below, e),
-                            value_table, place, columns, int(j0 > 0), place, columns, some - i,
+                            value_table, out, columns, int(j0 > 0), out, columns, some - i,
                             min(wide, columns - e),
                         )  # fmt: skip
             for i in range(some):
@@ -407,24 +407,26 @@ def rows_kernel(kind: str) -> Callable:
         for unit in range(lo, hi):
             batch = unit // rows
             i = unit - batch * rows
-            given = offset(q, (batch_offset(batch, rank, shape, q_strides) * rows + i) * features)
+            query_rows = offset(
+                q, (batch_offset(batch, rank, shape, q_strides) * rows + i) * features
+            )
             own = offset(k, batch_offset(batch, rank, shape, k_strides) * keys * features)
             values = offset(v, batch_offset(batch, rank, shape, v_strides) * keys * columns)
             masked = batch_offset(batch, rank, shape, mask_strides) + i * mask_strides[rank]
             target = offset(y, unit * columns)
             for c in range(features):
-                query[c] = given[c] * scale
+                query[c] = query_rows[c] * scale
             tops[0] = -1e999
             totals[0] = 0.0
-            clear_run(target, given, columns)
-            seen = min(keys, i + 1) if causal else keys
-            for j0 in range(0, seen, width):
-                count = min(width, seen - j0)
+            clear_run(target, query_rows, columns)
+            visible = min(keys, i + 1) if causal else keys
+            for j0 in range(0, visible, width):
+                count = min(width, visible - j0)
                 for j in range(0, count, 8):
-                    place = offset(scores, j)
+                    out = offset(scores, j)
                     inner_tile_1x8(
-                        features, query, 0, offset(own, (j0 + j) * features), table, place, 0, 1,
-                        0, place, 1, count - j,
+                        features, query, 0, offset(own, (j0 + j) * features), table, out, 0, 1,
+                        0, out, 1, count - j,
                     )  # fmt: skip
                 at = masked + j0 * mask_strides[rank + 1]
                 apply_mask(scores, offset(mask, at), mask_strides[rank + 1], count)

@@ -74,15 +74,15 @@ def attending(kind: str, held: int) -> Callable:
         top = -1e999
         total = 0.0
         last = min(rows, i - mine + ROWS)
-        seen = min(keys, last) if causal else keys
-        for j0 in range(0, seen, KEYS):
+        visible = min(keys, last) if causal else keys
+        for j0 in range(0, visible, KEYS):
             score = 0.0
             for first in range(0, features, FEATURES):
-                there = first + column < features
-                some_queries[mine * FEATURES + column] = query[first + column] if there else 0.0
+                inside = first + column < features
+                some_queries[mine * FEATURES + column] = query[first + column] if inside else 0.0
                 for j in range(mine, KEYS, ROWS):
                     key = 0.0
-                    if there and j0 + j < keys:
+                    if inside and j0 + j < keys:
                         key = own[(j0 + j) * features + first + column]
                     some_keys[j * PITCH + column] = key
                 cuda.syncthreads()

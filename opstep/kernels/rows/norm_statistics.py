@@ -44,25 +44,25 @@ class layer_norm_with_statistics(Op):
         return y, mean, (_oracle_mean((x - mean) ** 2, axes) + epsilon) ** -0.5
 
     def cpu(x, scale, bias, y, mean, rstd, *, shape, epsilon):
-        given = _statistics(x, mean, rstd, prod(shape), epsilon)
-        return [given, layer_norm.cpu(x, scale, bias, y, shape=shape, epsilon=epsilon)]
+        statistics = _statistics(x, mean, rstd, prod(shape), epsilon)
+        return [statistics, layer_norm.cpu(x, scale, bias, y, shape=shape, epsilon=epsilon)]
 
     def cuda(x, scale, bias, y, mean, rstd, *, shape, epsilon):
-        found = layer_norm.cuda(x, scale, bias, y, shape=shape, epsilon=epsilon)
-        given = _statistics(x, mean, rstd, prod(shape), epsilon)
-        return [given, *(found if isinstance(found, list) else [found])]
+        normalise = layer_norm.cuda(x, scale, bias, y, shape=shape, epsilon=epsilon)
+        statistics = _statistics(x, mean, rstd, prod(shape), epsilon)
+        return [statistics, *(normalise if isinstance(normalise, list) else [normalise])]
 
     def flops(x, *params, shape, epsilon):
         return 12 * x.size
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         x, _, mean, rstd = operands[0], *results
-        found = [None] * 3
+        gradients = [None] * 3
         if grads[0] is not None:
             attrs = {"shape": shape, "epsilon": epsilon}
-            found = list(layer_norm.grad(g, operands, results[:1], grads[:1], **attrs))
+            gradients = list(layer_norm.grad(g, operands, results[:1], grads[:1], **attrs))
         gx = _by_statistics(g, x, mean, rstd, *grads[1:], volume(shape))
-        return g.to_dtype(_sum(g, found[0], gx), x.dtype), *found[1:]
+        return g.to_dtype(_sum(g, gradients[0], gx), x.dtype), *gradients[1:]
 
 
 class group_norm_with_statistics(Op):
@@ -92,29 +92,29 @@ class group_norm_with_statistics(Op):
         return y, mean[..., 0], rstd[..., 0]
 
     def cpu(x, scale, bias, y, mean, rstd, *, groups, epsilon):
-        given = _statistics(x, mean, rstd, prod(x.shape[1:]) // groups, epsilon)
-        return [given, group_norm.cpu(x, scale, bias, y, groups=groups, epsilon=epsilon)]
+        statistics = _statistics(x, mean, rstd, prod(x.shape[1:]) // groups, epsilon)
+        return [statistics, group_norm.cpu(x, scale, bias, y, groups=groups, epsilon=epsilon)]
 
     def cuda(x, scale, bias, y, mean, rstd, *, groups, epsilon):
-        found = group_norm.cuda(x, scale, bias, y, groups=groups, epsilon=epsilon)
-        given = _statistics(x, mean, rstd, prod(x.shape[1:]) // groups, epsilon)
-        return [given, *(found if isinstance(found, list) else [found])]
+        normalise = group_norm.cuda(x, scale, bias, y, groups=groups, epsilon=epsilon)
+        statistics = _statistics(x, mean, rstd, prod(x.shape[1:]) // groups, epsilon)
+        return [statistics, *(normalise if isinstance(normalise, list) else [normalise])]
 
     def flops(x, *params, groups, epsilon):
         return 12 * x.size
 
     def grad(g, operands, results, grads, *, groups, epsilon):
         x, _, mean, rstd = operands[0], *results
-        found = [None] * 3
+        gradients = [None] * 3
         if grads[0] is not None:
             attrs = {"groups": groups, "epsilon": epsilon}
-            found = list(group_norm.grad(g, operands, results[:1], grads[:1], **attrs))
+            gradients = list(group_norm.grad(g, operands, results[:1], grads[:1], **attrs))
         n = x.shape[1] // groups * volume(x.shape[2:])
         rows = g.reshape(x, shape=(x.shape[0], groups, n))
         wide = [None if v is None else g.unsqueeze(v, axes=[2]) for v in (mean, rstd, *grads[1:])]
         gx = _by_statistics(g, rows, *wide, n)
         gx = None if gx is None else g.reshape(gx, shape=x.shape)
-        return g.to_dtype(_sum(g, found[0], gx), x.dtype), *found[1:]
+        return g.to_dtype(_sum(g, gradients[0], gx), x.dtype), *gradients[1:]
 
 
 def _statistic(x: TensorType, shape) -> TensorType:
@@ -137,13 +137,13 @@ def _by_statistics(g, x, mean, rstd, g_mean, g_rstd, n):
     if g_mean is None and g_rstd is None:
         return None
     count = float(n) if type(n) is int else g.extent(of=[n], dtype=mean.dtype)
-    found = None
+    gx = None
     if g_rstd is not None:
         cubed = g.mul(g.mul(rstd, rstd), g.mul(rstd, g_rstd))
-        found = g.neg(g.mul(g.div(cubed, count), g.sub(x, mean)))
+        gx = g.neg(g.mul(g.div(cubed, count), g.sub(x, mean)))
     if g_mean is not None:
-        found = _sum(g, found, g.broadcast(g.div(g_mean, count), shape=x.shape))
-    return found
+        gx = _sum(g, gx, g.broadcast(g.div(g_mean, count), shape=x.shape))
+    return gx
 
 
 def _statistics(x: Arg, mean: Arg, rstd: Arg, n: int, epsilon: float) -> Launch:

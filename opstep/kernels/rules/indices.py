@@ -97,3 +97,9 @@ def _beyond_any(x: np.ndarray, indices: Sequence[Any], axes: Sequence[int]) -> A
     for index, axis in zip(indices, axes, strict=True):
         beyond = beyond | _beyond(np.asarray(index), x.shape[axis])
     return beyond
+
+
+def bagged(operands: Sequence[Any], shape, **_: Any) -> np.ndarray:
+    """Of embedding_bag."""
+    weight, index = operands[:2]
+    return np.asarray(_beyond(index, weight.shape[0]).any())

@@ -154,6 +154,29 @@ def test_other_dimensions(x, w, given, dtype):
     )
 
 
+@pytest.mark.parametrize(
+    "shape, given",
+    [
+        ((2, 3, 5, 6), {"kernel": (3, 2)}),
+        ((1, 2, 9, 8), {"kernel": (2, 3), "stride": (2, 1), "padding": (1, 2)}),
+        ((1, 2, 9, 8), {"kernel": (3, 2), "dilation": (2, 3), "stride": (1, 2)}),
+    ],
+)
+def test_windows_as_columns(shape, given):
+    options = {{"kernel": "kernel_size"}.get(k, k): v for k, v in given.items()}
+    columns = F.unfold(torch.zeros(shape), **options).shape
+    compare(
+        f"y = im2col(x{attributes(given)})",
+        lambda x: F.unfold(x, **options),
+        x=data(*shape),
+    )
+    compare(
+        f"y = col2im(x{attributes({'size': shape[2:]} | given)})",
+        lambda x: F.fold(x, shape[2:], **options),
+        x=data(*columns),
+    )
+
+
 def test_padding_of_six_sides():
     compare(
         "y = conv3d(x, w, padding=[1, 0, 2, 3, 0, 1], stride=[2, 1, 1])",

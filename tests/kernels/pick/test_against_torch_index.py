@@ -257,6 +257,65 @@ def test_top_k(k, largest):
     )
 
 
+@pytest.mark.parametrize("shape", [(30,), (4, 9), (2, 1200)])
+def test_masked_scatter(shape):
+    compare(
+        "y = masked_scatter(x, mask, source)",
+        lambda x, mask, source: torch.masked_scatter(x, mask, source),
+        x=data(*shape),
+        mask=RNG.random(shape) < 0.5,
+        source=data(*shape),
+    )
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("shape", [(9,), (3, 9)])
+def test_searchsorted(shape, right):
+    row = np.sort(RNG.integers(0, 6, shape).astype("f4"))
+    values = RNG.integers(-1, 7, (3, 20)).astype("f4")
+    values[0, :4] = [np.nan, np.inf, -np.inf, -0.0]
+    compare(
+        f"y = searchsorted(row, values, right={str(right).lower()})",
+        lambda row, values: torch.searchsorted(row, values, right=right),
+        wrt=(),
+        row=row,
+        values=values,
+    )
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("padding", [None, 2])
+def test_embedding_bag(mode, padding):
+    extra = "" if padding is None else f", padding_index={padding}"
+    compare(
+        f'y = embedding_bag(weight, index, offsets, mode="{mode}"{extra})',
+        lambda weight, index, offsets: torch.nn.functional.embedding_bag(
+            index, weight, offsets, mode=mode, padding_idx=padding
+        ),
+        weight=data(9, 4),
+        index=np.concatenate([np.argsort(RNG.random(9)) for _ in range(3)]),
+        offsets=np.array([0, 3, 3, 9, 18]),
+    )
+
+
+def test_embedding_bag_with_scales_and_the_last_offset():
+    compare(
+        'y = embedding_bag(weight, index, offsets, scale, mode="sum", include_last_offset=true)',
+        lambda weight, index, offsets, scale: torch.nn.functional.embedding_bag(
+            index,
+            weight,
+            offsets,
+            mode="sum",
+            per_sample_weights=scale,
+            include_last_offset=True,
+        ),
+        weight=data(9, 4),
+        index=places(9, 20),
+        offsets=np.array([0, 3, 3, 9, 20]),
+        scale=data(20),
+    )
+
+
 def run(op: str, arrays: list, **attrs):
     from opstep.runtime.device.cpu.device import execute
     from opstep.runtime.ir.op import OPS, complete

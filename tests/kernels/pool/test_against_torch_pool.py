@@ -242,6 +242,19 @@ def test_upsampling_to_a_size_by_a_scale():
     )
 
 
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_grid_sample2d(mode, padding, corners):
+    text = f'mode="{mode}", padding_mode="{padding}", align_corners={str(corners).lower()}'
+    compare(
+        f"y = grid_sample2d(x, grid, {text})",
+        lambda x, grid: F.grid_sample(x, grid, mode, padding, corners),
+        x=data(2, 3, 5, 7),
+        grid=2 * data(2, 4, 6, 2),
+    )
+
+
 def test_second_derivatives():
     """The derivative of the derivative of max pooling."""
     x = data(2, 3, 6, 6)

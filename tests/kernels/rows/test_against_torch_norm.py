@@ -167,3 +167,15 @@ def test_group_norm_with_statistics(groups):
         scale=data(6),
         bias=data(6),
     )
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf")])
+@pytest.mark.parametrize("shapes", [((5, 7), (4, 7)), ((2, 30, 7), (2, 40, 7))])
+def test_cdist(p, shapes):
+    compare(
+        f"y = cdist(a, b, p={p})",
+        lambda a, b: torch.cdist(a, b, p, compute_mode="donot_use_mm_for_euclid_dist"),
+        tol=4e-6,
+        a=data(*shapes[0]),
+        b=data(*shapes[1]),
+    )

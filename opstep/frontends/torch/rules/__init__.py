@@ -13,6 +13,7 @@ def all_rules() -> None:
         losses,
         pointwise,
         random,
+        recurrent,
         reductions,
         spatial,
     )
