@@ -81,5 +81,17 @@ def _find_lines(graph: fx.Graph) -> None:
             stack = stack or source.meta.get("nn_module_stack")
             if not node.meta.get("stack_trace"):
                 node.meta["stack_trace"] = source.meta["stack_trace"]
+        if node.meta.get("is_gradient_acc"):  # of a value that was used several times
+            stack = _around([n.meta.get("nn_module_stack") or {} for n in node.all_input_nodes])
         if stack:
             node.meta["nn_module_stack"] = stack
+
+
+def _around(stacks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The modules that are around all of these."""
+    common = []
+    for level in zip(*(stack.items() for stack in stacks), strict=False):
+        if any(entry != level[0] for entry in level):
+            break
+        common.append(level[0])
+    return dict(common)
