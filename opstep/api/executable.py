@@ -94,14 +94,19 @@ class Executable:
         self._check(inputs, results)
         foreign = None
         if stream is not None:
-            if None in (results or (None,) * len(self.result_types)):
+            if not self._has_memory(results):
                 raise InputError("a step on a stream needs memory for all of its results")
             foreign = self.device.foreign_stream(stream)
         self.device.enter()
         if recording or listeners or self._anew or hooks.interposed:
             if foreign is not None:
                 foreign.synchronize()
-            return self._run_anew(inputs, results, recording, listeners)
+            if hooks.interposed and not (recording or listeners):
+                debugged = self._debugged(inputs, results)
+                if debugged is not None:
+                    return debugged
+            if recording or listeners or self._anew:
+                return self._run_anew(inputs, results, recording, listeners)
         held = self._take()
         return self._run(held, partial(held.places.place, inputs, results), foreign)
 
@@ -110,16 +115,7 @@ class Executable:
         a result that stays the alias that it is. `stream`: see `__call__`.
         """
         if self._anew or hooks.interposed:
-            device = self.settings.device
-            given = [ExternalTensor(a, t, device) for a, t in zip(inputs, self.types, strict=True)]
-            wanted = [
-                ExternalTensor(a, t, device) if a or alias is None else None
-                for a, t, alias in zip(results, self.result_types, self.aliases, strict=True)
-            ]
-            if stream is not None:
-                self.device.foreign_stream(stream).synchronize()
-            self.device.enter()
-            self._run_anew(given, wanted, None, ())
+            self(*self._tensors(inputs, results), stream=stream)
             return
         foreign = None if stream is None else self.device.foreign_stream(stream)
         self.device.enter()
@@ -180,10 +176,6 @@ class Executable:
 
     def _run_anew(self, inputs, results, recording, listeners) -> list[ExternalTensor]:
         named = dict(zip(self._names, inputs, strict=True))
-        if hooks.interposed and not (recording or listeners):
-            debugged = hooks.interposed(self.program, self.graph.name.text, named, self.settings)
-            if debugged is not None:
-                return self._written(debugged.outputs, results)
         places = self.places()
         given = places.place(inputs, results)
         with (
@@ -204,6 +196,13 @@ class Executable:
             self._alarmed(job.context)
         return given
 
+    def _debugged(self, inputs: Tensors, results: Targets | None) -> list[ExternalTensor] | None:
+        """A step under the debugger that is attached; None where nobody wants to see it."""
+        assert hooks.interposed is not None
+        named = dict(zip(self._names, inputs, strict=True))
+        debugged = hooks.interposed(self.program, self.graph.name.text, named, self.settings)
+        return None if debugged is None else self._written(debugged.outputs, results)
+
     def _written(self, arrays: Sequence[Any], results: Targets | None) -> list[ExternalTensor]:
         given = []
         for k, array in enumerate(arrays):
@@ -221,6 +220,26 @@ class Executable:
         return ExternalTensor(memory.address, self.result_types[k], self.settings.device, memory)
 
     # --- what is handed over ---
+
+    def _tensors(
+        self, inputs: Sequence[int], results: Sequence[int]
+    ) -> tuple[list[ExternalTensor], list[ExternalTensor | None]]:
+        """Those at these addresses."""
+        device = self.settings.device
+        given = [ExternalTensor(a, t, device) for a, t in zip(inputs, self.types, strict=True)]
+        wanted = [
+            ExternalTensor(a, t, device) if a or alias is None else None
+            for a, t, alias in zip(results, self.result_types, self.aliases, strict=True)
+        ]
+        return given, wanted
+
+    def _has_memory(self, results: Targets | None) -> bool:
+        """Whether no result needs memory of ours."""
+        given = results or (None,) * len(self.aliases)
+        return not any(
+            target is None and (alias is None or alias.kind == "own")
+            for target, alias in zip(given, self.aliases, strict=True)
+        )
 
     def _check(self, inputs: Tensors, results: Targets | None) -> None:
         self._check_types("input", inputs, self.types)
