@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.frontends.torch import findings
 from opstep.frontends.torch.options import Options
 
 if TYPE_CHECKING:
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from opstep.hunting.report import Hunt
     from opstep.runtime.device.flagging import Raised
     from opstep.trace.recording import Recording
-
-findings: list[Hunt] = []  # of all compiled models of the process, the latest last
-
 
 class NumericsWarning(UserWarning):
     """A NaN or an infinity was born in a compiled model."""

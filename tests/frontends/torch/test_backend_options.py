@@ -23,9 +23,10 @@ def line_of(marker: str) -> int:
 
 @pytest.fixture
 def findings():
-    watching.findings.clear()
-    yield watching.findings
-    watching.findings.clear()
+    found = opstep.frontends.torch.findings
+    found.clear()
+    yield found
+    found.clear()
 
 
 class Logarithm(nn.Module):
