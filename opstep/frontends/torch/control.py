@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import fx
 
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.errors import Untranslatable
 
-if TYPE_CHECKING:
-    from opstep.frontends.torch.translator import Draft, Translator
 
+class Part(Protocol):
+    """The graph of a function that an op of control flow calls."""
+
+    name: str
+    inputs: list[Var]
+    results: list[Var]
+
+
+# The graph of a function, what it is called, and how many of its last inputs are results, too.
+Translate = Callable[[fx.GraphModule, str, int], Part]
 Argument = Callable[[Any], Any]  # an argument of a node as rules take it
 
 
@@ -22,30 +30,30 @@ def _function(node: fx.Node, place: int) -> fx.GraphModule:
     return getattr(named.graph.owning_module, str(named.target))
 
 
-def _check_results(first: Draft, second: Draft) -> None:
+def _check_results(first: Part, second: Part) -> None:
     types = [[v.type for v in draft.results] for draft in (first, second)]
     if types[0] != types[1]:
         raise Untranslatable("the functions of control flow give different types")
 
 
-def cond(translator: Translator, node: fx.Node, body: Body, argument: Argument) -> list[Var]:
+def cond(translate: Translate, node: fx.Node, body: Body, argument: Argument) -> list[Var]:
     pred, operands = argument(node.args[0]), argument(node.args[3])
     if not isinstance(pred, Var):
         raise Untranslatable("a condition that is no tensor")
-    then = translator.part(_function(node, 1), "then")
-    other = translator.part(_function(node, 2), "else")
+    then = translate(_function(node, 1), "then", 0)
+    other = translate(_function(node, 2), "else", 0)
     _check_results(then, other)
     graphs = {"then": then.name, "else": other.name}
     return body.control("cond", (body.reshaped(pred, ()), *operands), then.results, graphs)
 
 
-def while_loop(translator: Translator, node: fx.Node, body: Body, argument: Argument) -> list[Var]:
+def while_loop(translate: Translate, node: fx.Node, body: Body, argument: Argument) -> list[Var]:
     """What the loop only reads goes around with what it changes."""
     carried, constant = argument(node.args[2]), argument(node.args[3])
     if not all(isinstance(v, Var) for v in (*carried, *constant)):
         raise Untranslatable("an operand of control flow that is no tensor")
-    test = translator.part(_function(node, 0), "test")
-    inner = translator.part(_function(node, 1), "body", returned=len(constant))
+    test = translate(_function(node, 0), "test", 0)
+    inner = translate(_function(node, 1), "body", len(constant))
     if [v.type for v in inner.results] != [v.type for v in inner.inputs]:
         raise Untranslatable("a loop that changes the types of its operands")
     graphs = {"test": test.name, "body": inner.name}

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols
-from opstep.frontends.torch.errors import Missing, Untranslatable
+from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import Frame, frames_of, portable
@@ -33,6 +33,8 @@ CHECKS = {  # of what the types say anyway
 }  # fmt: skip
 ASSERTS = {"_assert_async.default", "_assert_async.msg"}
 ITEMS = {"item.default", "_local_scalar_dense.default"}
+
+ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
 
 
 class Value(NamedTuple):
@@ -114,6 +116,8 @@ class Translator:
         self.drafts: list[Draft] = around.drafts if around else []
         self._known: dict[tuple, Draft] = around._known if around else {}
         self._seeds: Iterator[int] = around._seeds if around else count()
+        # ops that another definition may help
+        self.undefined: set[Any] = around.undefined if around else set()
         self._broken: set[Value] = set()  # what could not be translated, or depends on it
         self._values: dict[fx.Node, Value] = {}
         live = _live(outputs, [n for n in graph.nodes if key_of(n.target) in ASSERTS])
@@ -192,7 +196,7 @@ class Translator:
         """The graph of the whole."""
         return self._draft(self.tree, inputs, outputs)
 
-    def part(self, module: fx.GraphModule, title: str, returned: int = 0) -> Draft:
+    def part(self, module: fx.GraphModule, title: str, returned: int) -> Draft:
         """The graph of a function that an op of control flow calls. Its last `returned` inputs are
         results, too.
         """
@@ -211,7 +215,7 @@ class Translator:
 
     def _draft(self, call: Call, inputs: Sequence[Value], outputs: Sequence[Value]) -> Draft:
         body = Body()
-        made = [self._input(v, body) for v in inputs]
+        made = [body.value(self._declared(v), "x") for v in inputs]
         env: dict[Value, Var] = dict(zip(inputs, made, strict=True))
         draft = Draft(f"%g{len(self.drafts)}", call, made, list(inputs), body, [])
         self._items(call, draft, env)
@@ -267,6 +271,8 @@ class Translator:
             del body.statements[begin:]
             if self._broken.isdisjoint(self._reads(node)):
                 self._note(node, str(error))
+                if not isinstance(error, Disagreement):
+                    self.undefined.add(node.target)
             results = [
                 None if t is None else self._stand_in(Value(node, k), body)
                 for k, t in enumerate(_results(node))
@@ -278,23 +284,14 @@ class Translator:
             if call is not draft.call and len(own) == 1:  # a small module's only result
                 body.stems[own[0].name] = label(call.path)
 
-    def _input(self, value: Value, body: Body) -> Var:
-        try:
-            return body.value(self._type(value), "x")
-        except Untranslatable as error:
-            self._note(value.node, str(error))
-            return self._stand_in(value, body)
-
     def _stand_in(self, value: Value, body: Body) -> Var:
         """For what could not be translated, so that the rest is looked at, too."""
         self._broken.add(value)
-        try:
-            type = self._type(value)
-        except Untranslatable:
-            type = TensorType(f32, ())
-        return body.value(type, "x")
+        return body.value(self._type_or_any(value), "x")
 
-    def _translated(self, node: fx.Node, body: Body, env: Mapping[Value, Var]) -> list[Var | None]:
+    def _translated(
+        self, node: fx.Node, body: Body, env: Mapping[Value, Var]
+    ) -> Sequence[Var | None]:
         key = key_of(node.target)
         if key in CHECKS:
             return []
@@ -302,7 +299,7 @@ class Translator:
             raise Untranslatable("an operand could not be translated")
         self._describe(node, body)
         if key in CONTROL:
-            return CONTROL[key](self, node, body, lambda a: self._argument(a, env))
+            return CONTROL[key](self.part, node, body, lambda a: self._argument(a, env))
         if key not in RULES:
             raise Untranslatable("there is no op for it")
         args = [self._argument(a, env) for a in node.args]
@@ -352,7 +349,7 @@ class Translator:
         if isinstance(found, int | float | bool):
             return found
         if isinstance(found, torch.SymFloat | torch.SymBool):
-            raise Untranslatable("a number that is computed from sizes or data")
+            raise Untranslatable("a number that is computed while the model runs")
         value = self.value(argument)
         if isinstance(found, list | tuple) and argument.target is not getitem:
             return [env[Value(argument, k)] for k in range(len(found))]
@@ -362,6 +359,25 @@ class Translator:
 
     def _type(self, value: Value) -> TensorType:
         return self.symbols.type_of(_results(value.node)[value.index])
+
+    def _declared(self, value: Value) -> TensorType:
+        """The type of a graph's input."""
+        try:
+            return self._type(value)
+        except Untranslatable as error:
+            node = value.node
+            if node.op == "placeholder":
+                what = f"{node.meta.get('named', node.name)}"
+                self.missing.append((node, Missing(what, str(error), "", 0)))
+            self._broken.add(value)
+            return ANY
+
+    def _type_or_any(self, value: Value) -> TensorType:
+        """A type, where what is missing is noted anyway."""
+        try:
+            return self._type(value)
+        except (Untranslatable, AttributeError):
+            return ANY
 
     def _note(self, node: fx.Node, reason: str) -> None:
         frames = frames_of(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,37 +17,58 @@ TOLERANCES = {
 }  # fmt: skip
 
 
-class Calls(torch.nn.Module):
-    """Calls a function with several lists of arguments; what it returns are all results."""
+class Call(NamedTuple):
+    name: str
+    function: Callable
+    args: tuple
+    kwargs: dict[str, Any]
 
-    def __init__(self, function: Callable, calls: Sequence[tuple[tuple, dict]]):
+
+class Calls(torch.nn.Module):
+    """Calls functions; what it returns are all results. `tensors` are its inputs."""
+
+    def __init__(self, calls: Sequence[Call]):
         super().__init__()
-        self.function = function
-        leaves, self.spec = pytree.tree_flatten(list(calls))
+        self.calls = calls
+        leaves, self.spec = pytree.tree_flatten([(c.args, c.kwargs) for c in calls])
         self.tensors = [a for a in leaves if isinstance(a, torch.Tensor)]
         self.rest = [None if isinstance(a, torch.Tensor) else a for a in leaves]
         self.places = [k for k, a in enumerate(leaves) if isinstance(a, torch.Tensor)]
+        self.labels: list[str] = []  # of the results of the last call
 
     def forward(self, *tensors):
         leaves = list(self.rest)
         for k, t in zip(self.places, tensors, strict=True):
             leaves[k] = t
-        calls = pytree.tree_unflatten(leaves, self.spec)
-        found = [self.function(*args, **kwargs) for args, kwargs in calls]
-        return [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
+        self.labels, results = [], []
+        arguments = pytree.tree_unflatten(leaves, self.spec)
+        for k, (call, (args, kwargs)) in enumerate(zip(self.calls, arguments, strict=True)):
+            for found in pytree.tree_leaves(call.function(*args, **kwargs)):
+                if isinstance(found, torch.Tensor):
+                    self.labels.append(f"{call.name}, call {k}")
+                    results.append(found)
+        return results
 
 
-def check(model: torch.nn.Module, *args: torch.Tensor, **options: Any) -> None:
-    """Asserts that a program agrees with the model: shapes, element types and values."""
+def check(
+    model: torch.nn.Module, *args: torch.Tensor, also: Sequence[tuple] = (), **options: Any
+) -> None:
+    """Asserts that a program agrees with the model: shapes, element types and values.
+
+    `also`: other inputs for the same program.
+    """
     program = from_torch(model, tuple(a.clone() for a in args), **options)
-    main = program.graph("main")
-    inputs = {p.name.text: array(a) for p, a in zip(main.inputs, args, strict=True)}
-    found = program.run("main", inputs)
-    wanted = model(*(a.clone() for a in args))
-    wanted = pytree.tree_leaves(wanted)
-    assert len(found.values()) == len(wanted)
-    for ours, theirs in zip(found.values(), wanted, strict=True):
-        compare(np.asarray(ours), theirs.detach())
+    names = [p.name.text for p in program.graph("main").inputs]
+    for given in (args, *also):
+        found = program.run("main", dict(zip(names, map(array, given), strict=True)))
+        wanted = pytree.tree_leaves(model(*(a.clone() for a in given)))
+        results = list(found.values())[-len(wanted) :]  # before them: inputs that changed
+        labels = model.labels if isinstance(model, Calls) else range(len(wanted))
+        for label, ours, theirs in zip(labels, results, wanted, strict=True):
+            try:
+                compare(np.asarray(ours), theirs.detach())
+            except AssertionError as error:
+                raise AssertionError(f"{label}: {error}") from None
 
 
 def array(t: torch.Tensor) -> Any:
@@ -73,5 +94,5 @@ def compare(ours: np.ndarray, theirs: torch.Tensor) -> None:
     np.testing.assert_array_equal(np.isinf(a), np.isinf(b))
     finite = np.isfinite(b)
     off = np.abs(a[finite] - b[finite])
-    limit = TOLERANCES[theirs.dtype] * max(1e-3, np.abs(b[finite]).max(initial=0))
+    limit = TOLERANCES[theirs.dtype] * max(0.01, np.abs(b[finite]).max(initial=0))
     assert off.max(initial=0) <= limit, f"off by {off.max()} of {np.abs(b[finite]).max()}"

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from opstep.frontends.torch.body import Body, Var, axis_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import rule
-from opstep.runtime.ir.types import boolean, i32, i64, u8
+from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.types import boolean, f64, i32, i64, u8
 
 INDICES = (i32, i64)
 
@@ -44,26 +45,10 @@ def embedding_bag(
     include_last_offset=False, padding_idx=-1,
 ):  # fmt: skip
     """Only the bags themselves; PyTorch's other results serve its gradient."""
-    count = b.out.shape[0]
-    if include_last_offset:
-        offsets = b.slice(offsets, starts=[0], ends=[count])
-    position = b.iota(shape=[index.shape[0], 1], dtype=offsets.dtype)
-    begun = b.cast(b.greater_equal(position, offsets), dtype=i64)
-    bag = b.sub(b.sum(begun, axes=[1]), 1)
-    if padding_idx >= 0:  # out of range: it is dropped
-        bag = b.where(b.equal(index, padding_idx), count, bag)
-    rows = b.gather(weight, as_index(b, index))
-    if weights is not None:
-        rows = b.mul(rows, b.unsqueeze(weights, axes=[1]))
-    zeros = b.filled(b.out, 0)
-    if mode == 2:
-        wide = b.broadcast(b.unsqueeze(bag, axes=[1]), shape=list(rows.shape))
-        y = b.scatter_reduce(zeros, wide, rows, reduction="max", axis=0, include_self=False)
-        return y, None, None, None
-    y = b.index_put_add(zeros, rows, bag, axes=[0])
-    if mode == 1:
-        sizes = b.index_put_add(b.full(shape=[count, 1], value=0, dtype=y.dtype), 1, bag, axes=[0])
-        y = b.div(y, b.maximum(sizes, 1))
+    attrs = {"mode": _BAGS[mode], "include_last_offset": include_last_offset}
+    padding = None if padding_idx < 0 else padding_idx
+    index, offsets = as_index(b, index), as_index(b, offsets)
+    y = b.embedding_bag(weight, index, offsets, weights, padding_index=padding, **attrs)
     return y, None, None, None
 
 
@@ -129,8 +114,7 @@ def _written(b: Body, op, x: Var, axis: int, index: Var, source: Var, **attrs) -
 
 
 def _filled_source(b: Body, x: Var, index: Var, value) -> Var:
-    whole = float(value) if x.dtype.is_float else int(value)
-    return b.full(shape=list(index.shape), value=whole, dtype=x.dtype)
+    return b.full(shape=list(index.shape), value=b.fitting(value, x.dtype), dtype=x.dtype)
 
 
 @rule("scatter.src")
@@ -168,7 +152,7 @@ def scatter_value_reduce(b: Body, x, axis, index, value, *, reduce):
 def index_reduce(b: Body, x, axis, index, source, reduce, *, include_self=True):
     axis = axis_of(axis, x.type.rank)
     source = ranked(b, source)
-    shape = [1] * source.type.rank
+    shape: list[Dim] = [1] * source.type.rank
     shape[axis] = source.shape[axis]
     wide = b.broadcasted(b.reshaped(index, shape), source.shape)
     return scatter_reduce(b, x, axis, wide, source, reduce, include_self=include_self)
@@ -178,7 +162,7 @@ def index_reduce(b: Body, x, axis, index, source, reduce, *, include_self=True):
 def index_add(b: Body, x, axis, index, source, *, alpha=1):
     source = b.to(source, x.dtype)
     if alpha != 1:
-        source = b.mul(source, alpha)
+        source = b.binary("mul", source, alpha)
     return _put(b, b.index_put_add, x, axis, index, source)
 
 
@@ -189,12 +173,8 @@ def index_copy(b: Body, x, axis, index, source):
 
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(b: Body, x, axis, index, value):
-    value = b.to(value, x.dtype) if isinstance(value, Var) else _number(value, x)
+    value = b.to(value, x.dtype) if isinstance(value, Var) else b.fitting(value, x.dtype)
     return _put(b, b.index_put, x, axis, index, value)
-
-
-def _number(value, x: Var):
-    return float(value) if x.dtype.is_float else int(value)
 
 
 def _put(b: Body, op, x: Var, axis: int, index: Var, source) -> Var:
@@ -259,31 +239,23 @@ def _masked_put(b: Body, x, indices, values, accumulate):
     after = x.type.rank - before - mask.type.rank
     mask = b.to(mask, boolean)
     shape = [1] * (before + 1 + after - values.type.rank) + list(values.shape)
-    if shape[before] != 1:
-        if before:
-            raise Untranslatable("a value for each element that a mask chooses in later axes")
-        rows = _row_for_each(b, mask, values)
-    else:
-        rows = b.reshaped(values, shape[:before] + [1] * mask.type.rank + shape[before + 1 :])
     wide = b.reshaped(mask, [*mask.shape, *[1] * after])
-    return b.where(wide, b.add(x, rows) if accumulate else rows, x)
-
-
-def _row_for_each(b: Body, mask: Var, rows: Var) -> Var:
-    """For each true element of a mask, in row-major order, the next of the rows."""
-    counted = b.cumsum(b.reshape(mask, shape=[mask.type.size]), axis=0)
-    place = b.reshaped(b.sub(counted, 1), mask.shape)
-    return b.gather(rows, place)
+    if shape[before] == 1:
+        rows = b.reshaped(values, shape[:before] + [1] * mask.type.rank + shape[before + 1 :])
+        return b.where(wide, b.add(x, rows) if accumulate else rows, x)
+    if before:
+        raise Untranslatable("a value for each element that a mask chooses in later axes")
+    values = b.broadcasted(values, [shape[0], *x.shape[mask.type.rank :]])
+    wide = b.broadcasted(wide, x.shape)
+    if accumulate:
+        return b.add(x, b.masked_scatter(b.filled(x.type, 0), wide, values))
+    return b.masked_scatter(x, wide, values)
 
 
 @rule("masked_scatter.default")
 def masked_scatter(b: Body, x, mask, source):
     mask = b.broadcasted(b.to(mask, boolean), b.out.shape)
-    x = b.broadcasted(x, b.out.shape)
-    if not x.type.size or not source.type.size:
-        return x
-    source = b.reshape(b.to(source, x.dtype), shape=[source.type.size])
-    return b.where(mask, _row_for_each(b, mask, source), x)
+    return b.masked_scatter(b.broadcasted(x, b.out.shape), mask, b.to(source, x.dtype))
 
 
 # --- places in sorted sequences ---
@@ -296,14 +268,19 @@ def bucketize(b: Body, x, boundaries, *, out_int32=False, right=False):
 
 @rule("searchsorted.Tensor", "searchsorted.Scalar")
 def searchsorted(b: Body, sequence, x, *, out_int32=False, right=False, side=None, sorter=None):
-    """How many elements of each sequence are below (with `right`: not above) each number."""
     if sorter is not None:
         sequence = b.gather_elements(sequence, as_index(b, sorter), axis=sequence.type.rank - 1)
-    op = b.greater_equal if right or side == "right" else b.greater
     if not isinstance(x, Var):
-        passed = op(x, sequence)
-        return b.to(b.sum(passed, axes=[0]), b.out.dtype)
-    if sequence.type.rank > 1:
-        sequence = b.unsqueeze(sequence, axes=[sequence.type.rank - 1])
-    passed = op(b.unsqueeze(x, axes=[x.type.rank]), sequence)
-    return b.to(b.sum(passed, axes=[passed.type.rank - 1]), b.out.dtype)
+        dtype = f64 if isinstance(x, float) else sequence.dtype
+        x = b.full(shape=[], value=x, dtype=dtype)
+    values = x if sequence.type.rank == 1 else ranked(b, x)
+    y = b.searchsorted(sequence, values, right=right or side == "right")
+    return b.to(b.reshaped(y, b.out.shape), b.out.dtype)
+
+
+@rule("repeat_interleave.Tensor")
+def repeat_interleave(b: Body, repeats, *, output_size=None):
+    """For each of the elements of the result, which one it repeats."""
+    ends = b.cumsum(repeats, axis=0)
+    place = b.iota(shape=[b.out.shape[0], 1], dtype=ends.dtype)
+    return b.to(b.sum(b.greater_equal(place, ends), axes=[1]), b.out.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.layout import true_places
@@ -56,6 +58,16 @@ def outer(b: Body, x, y):
 @rule("einsum.default")
 def einsum(b: Body, equation, operands, *, path=None):
     return b.einsum(*operands, equation=equation.replace(" ", ""))
+
+
+@rule("_trilinear.default")
+def trilinear(b: Body, x, y, z, new_x, new_y, new_z, axes, _=1):
+    """The sum over some axes of the product of three, which get new axes first."""
+    x, y, z = (
+        b.unsqueeze(t, axes=list(new)) if new else t
+        for t, new in ((x, new_x), (y, new_y), (z, new_z))
+    )
+    return b.sum(b.mul(b.mul(x, y), z), axes=list(axes))
 
 
 # --- normalisation ---
@@ -186,7 +198,41 @@ def attention(
 def flash_attention(
     b: Body, q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None
 ):
-    return attention(b, q, k, v, attn_mask, dropout_p, is_causal, scale=scale), None
+    y = attention(b, q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
+    if not b.is_used(1):
+        return y, None
+    return y, b.logsumexp(_scores(b, q, k, attn_mask, is_causal, scale), axes=[3])
+
+
+def _scores(b: Body, q: Var, k: Var, mask: Var | None, is_causal: bool, scale) -> Var:
+    """With -inf where a query does not look."""
+    scores = b.matmul(b.mul(q, _scale(b, q, scale)), k, transpose_b=True)
+    if is_causal:
+        mask = b.tril(b.full(shape=list(scores.shape[-2:]), value=1, dtype=boolean))
+    if mask is None:
+        return scores
+    return b.where(mask, scores, -math.inf) if mask.dtype is boolean else b.add(scores, mask)
+
+
+def _scale(b: Body, q: Var, scale: float | None):
+    size = q.shape[-1]
+    if scale is None and isinstance(size, int):
+        scale = size**-0.5
+    return b.rsqrt(b.extent(of=[size], dtype=q.dtype)) if scale is None else float(scale)
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu_backward.default")
+def flash_attention_backward(
+    b: Body, gy, q, k, v, y, logsumexp, dropout_p, is_causal, *, attn_mask=None, scale=None
+):
+    """The weights are computed again, from the scores and the logarithm of their sum."""
+    scores = _scores(b, q, k, attn_mask, is_causal, scale)
+    weights = b.exp(b.sub(scores, b.to(b.unsqueeze(logsumexp, axes=[3]), scores.dtype)))
+    inner = b.sum(b.mul(gy, y), axes=[3], keepdims=True)
+    g_scores = b.mul(weights, b.sub(b.matmul(gy, v, transpose_b=True), inner))
+    g_scores = b.mul(g_scores, _scale(b, q, scale))
+    gq, gk = b.matmul(g_scores, k), b.matmul(g_scores, q, transpose_a=True)
+    return gq, gk, b.matmul(weights, gy, transpose_a=True)
 
 
 # --- distances ---
@@ -194,10 +240,7 @@ def flash_attention(
 
 @rule("_cdist_forward.default")
 def cdist(b: Body, x, y, p, _):
-    differences = b.sub(
-        b.unsqueeze(x, axes=[x.type.rank - 1]), b.unsqueeze(y, axes=[y.type.rank - 2])
-    )
-    return norm_of(b, differences, p, [differences.type.rank - 1], False)
+    return b.cdist(x, y, p=float(p))
 
 
 @rule("_pdist_forward.default")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from opstep.frontends.torch.body import Body, Var, axes_of, axis_of
@@ -272,7 +271,7 @@ def pad(b: Body, x, pads, mode="constant", value=None):
     for k in range(len(pads) // 2):
         before[rank - 1 - k], after[rank - 1 - k] = pads[2 * k], pads[2 * k + 1]
     value = 0 if value is None else value
-    value = value if x.dtype.is_float else int(value)
+    value = b.fitting(value, x.dtype)
     attrs = {} if mode == "constant" else {"mode": mode}
     return b.pad(x, pads=[*before, *after], **(attrs or {"value": value}))
 
@@ -292,13 +291,7 @@ def full(b: Body, *arguments: Any, **_):
         if isinstance(value, Var):
             return b.broadcasted(b.to(value, b.out.dtype), b.out.shape)
         return b.broadcasted(b.to(b.number(value), b.out.dtype), b.out.shape)
-    return b.filled(b.out, _in_kind(value, b))
-
-
-def _in_kind(value, b: Body):
-    if b.out.dtype.is_float:
-        return float(value)
-    return int(value) if math.isfinite(value) else value
+    return b.filled(b.out, value)
 
 
 RULES["full_like.default"] = lambda b, x, value, **_: full(b, value)
@@ -344,9 +337,8 @@ def iota(b: Body, length, *, start, step, **_):
 
 def _counted(b: Body, start, step):
     shape, dtype = list(b.out.shape), b.out.dtype
-    if not dtype.is_float:
-        start, step = (int(n) if isinstance(n, float) else n for n in (start, step))
     if isinstance(start, int | float) and isinstance(step, int | float):
+        start, step = b.fitting(start, dtype), b.fitting(step, dtype)
         return b.iota(shape=shape, start=start, step=step, dtype=dtype)
     counted = b.iota(shape=shape, dtype=i64)
     return b.to(b.add(b.mul(counted, b.number(step)), b.number(start)), dtype)

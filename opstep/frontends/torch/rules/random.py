@@ -1,5 +1,6 @@
-"""Random numbers: ours, not PyTorch's. Each op has a seed of its own, made of its place in the model:
-the same in each import and in each run.
+"""Random numbers: ours, not PyTorch's.
+
+Each op has a seed of its own, by its place in the model: it draws the same numbers in each run.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opstep.frontends.torch.body import Body, Var, axes_of, axis_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
-from opstep.runtime.ir.types import boolean, i64
+from opstep.runtime.ir.types import boolean, f32, i64
 
 
 def _reduced(b: Body, op: str, x: Var, axes, keepdims: bool, **attrs) -> Var:
@@ -13,8 +13,8 @@ def _reduced(b: Body, op: str, x: Var, axes, keepdims: bool, **attrs) -> Var:
         x = b.reshape(x, shape=[1])
         return b.reshaped(getattr(b, op)(x, axes=[0], **attrs), ())
     listed = axes_of(axes, x.type.rank)
-    shape = {"axes": listed} if len(listed) < x.type.rank else {}
-    return getattr(b, op)(x, **shape, **({"keepdims": True} if keepdims else {}), **attrs)
+    axes = listed if len(listed) < x.type.rank else None
+    return getattr(b, op)(x, axes=axes, keepdims=keepdims, **attrs)
 
 
 @rule("sum.default", "sum.dim_IntList")
@@ -70,9 +70,7 @@ def min_dim(b: Body, x, axis, keepdim=False):
 def _with_index(b: Body, op: str, x: Var, axis: int, keepdim: bool):
     if not x.type.rank:
         return b.identity(x), b.filled(_index_type(b), 0)
-    keep = {"keepdims": True} if keepdim else {}
-    index = getattr(b, f"arg{op}")(x, axis=axis, **keep)
-    return _extreme(b, op, x, [axis], keepdim), index
+    return _extreme(b, op, x, [axis], keepdim), _arg(b, f"arg{op}", x, axis, keepdim)
 
 
 def _index_type(b: Body):
@@ -94,8 +92,7 @@ def _arg(b: Body, op: str, x: Var, axis, keepdim: bool) -> Var:
         x = b.cast(x, dtype=i64)
     if not x.type.rank:
         return b.filled(b.out, 0)
-    attrs = {} if axis is None else {"axis": axis}
-    return getattr(b, op)(x, **attrs, **({"keepdims": True} if keepdim else {}))
+    return getattr(b, op)(x, axis=axis, keepdims=keepdim)
 
 
 @rule("any.default", "any.dim", "any.dims")
@@ -164,6 +161,7 @@ def norm_of(b: Body, x: Var, p, axes, keepdim: bool) -> Var:
         return _reduced(b, "sum", counted, axes, keepdim)
     if p == float("-inf"):
         return _reduced(b, "min", b.abs(x), axes, keepdim)
+    x = b.to(x, f32) if x.dtype.is_half else x  # powers overflow soon
     powers = _reduced(b, "sum", b.pow(b.abs(x), float(p)), axes, keepdim)
     return b.pow(powers, 1.0 / p)
 
@@ -272,18 +270,19 @@ def _kth(b: Body, x: Var, k, axis: int, keepdim: bool) -> tuple[Var, Var]:
 
 @rule("logcumsumexp.default")
 def logcumsumexp(b: Body, x, axis):
-    """Sums over 1, 2, 4, ... elements: as exact where they differ much in size."""
-    if not x.type.rank:
-        return b.identity(x)
-    axis, size = axis_of(axis, x.type.rank), x.shape[axis_of(axis, x.type.rank)]
-    if not isinstance(size, int):
-        raise Untranslatable("logcumsumexp along an axis of symbolic size")
-    step, pads = 1, [0] * (2 * x.type.rank)
-    while step < size:
-        pads[axis], pads[axis + x.type.rank] = step, -step
-        x = b.logaddexp(x, b.pad(x, pads=pads, value=float("-inf")))
-        step *= 2
-    return x
+    return b.logcumsumexp(x, axis=axis) if x.type.rank else b.identity(x)
+
+
+def _running(op: str):
+    def translated(b: Body, x, axis):
+        if not x.type.rank:
+            return b.identity(x), b.filled(_index_type(b), 0)
+        return getattr(b, op)(b.cast(x, dtype=i64) if x.dtype is boolean else x, axis=axis)
+
+    return translated
+
+
+RULES["cummax.default"], RULES["cummin.default"] = _running("cummax"), _running("cummin")
 
 
 @rule("diff.default")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opstep.frontends.torch.body import Body, Var
+from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
 
 
@@ -207,7 +208,10 @@ def _resize(n: int, mode: str, has_corners: bool):
         if scale and all(s.is_integer() for s in scale):
             size = None  # that of the scale
         op = getattr(b, f"upsample{n}d")
-        return op(x, mode=mode, align_corners=bool(corners), scale=scale, size=size)
+        y = op(x, mode=mode, align_corners=bool(corners), scale=scale, size=size)
+        if b.out.dtype.is_float or mode.startswith("nearest"):
+            return y
+        return b.clip(b.round(y), low=0.0, high=255.0)  # bytes
 
     return translated
 
@@ -225,6 +229,33 @@ def _resize_backward(n: int, mode: str, has_corners: bool):
 for _name, _form in _RESIZED.items():
     RULES[f"{_name}.default"] = RULES[f"{_name}.vec"] = _resize(*_form)
     RULES[f"{_name}_backward.default"] = _resize_backward(*_form)
+
+
+@rule("grid_sampler_2d.default", "grid_sampler.default")
+def grid_sample(b: Body, x, grid, mode, padding, align_corners):
+    if mode > 1 or x.type.rank != 4:
+        raise Untranslatable("grid_sample of volumes, or bicubic")
+    attrs = {"mode": ("bilinear", "nearest")[mode], "align_corners": align_corners}
+    return b.grid_sample2d(
+        x, grid, padding_mode=("zeros", "border", "reflection")[padding], **attrs
+    )
+
+
+def _windows(kernel, dilation, padding, stride) -> dict[str, list[int]]:
+    given = {"kernel": kernel, "dilation": dilation, "padding": padding, "stride": stride}
+    return {k: each(v, 2) for k, v in given.items()}
+
+
+@rule("im2col.default")
+def im2col(b: Body, x, *window):
+    attrs = _windows(*window)
+    return batched(b, x, 2, lambda x: b.im2col(x, **attrs))
+
+
+@rule("col2im.default")
+def col2im(b: Body, x, size, *window):
+    attrs = _windows(*window)
+    return batched(b, x, 1, lambda x: b.col2im(x, size=list(size), **attrs))
 
 
 @rule("pixel_shuffle.default")
