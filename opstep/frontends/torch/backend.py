@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opstep.frontends.torch.autograd import decompositions, partition

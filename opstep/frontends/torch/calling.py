@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._C._dynamo import guards  # pyright: ignore[reportMissingImports]
 
 from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
@@ -188,7 +189,7 @@ def _allocation(
     shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> Callable[[], torch.Tensor]:
     """What allocates a contiguous tensor."""
-    quick = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)
+    quick = getattr(guards, "_empty_strided_cpu", None)  # a fifth of the time
     if device.type == "cpu" and quick is not None:
         strides = torch.empty(shape, device="meta").stride()
         return partial(quick, shape, strides, dtype)

@@ -5,10 +5,11 @@ what it gives in eager mode. The program takes them as inputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import fx
+from torch.fx.node import map_aggregate
 
 from opstep.frontends.torch.dims import evaluated
 
@@ -49,7 +50,7 @@ class Drawn(NamedTuple):
             shape = [evaluated(s, sizes) for s in value.shape]
             return torch.empty(shape, dtype=value.dtype, device=value.device)
 
-        args, kwargs = (fx.node.map_aggregate(a, concrete) for a in (self.args, dict(self.kwargs)))
+        args, kwargs = (map_aggregate(a, concrete) for a in (self.args, dict(self.kwargs)))
         return lambda: self.op(*args, **kwargs)
 
 
@@ -85,7 +86,7 @@ def _kept(x: torch.Tensor, p: float) -> torch.Tensor:
 
 def _dropout(graph: fx.Graph, node: fx.Node, mask: fx.Node) -> None:
     """What `native_dropout` does once it has its mask."""
-    x, p, _ = node.args
+    x, p, _ = cast(tuple[fx.Node, float, Any], node.args)
     result = node.meta["val"][0]
     with graph.inserting_before(node):
         masked = graph.call_function(aten.mul.Tensor, (x, mask))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from torch import fx
@@ -37,7 +36,7 @@ class Labels:
     placeholder stands for.
     """
 
-    def __init__(self, arguments: Sequence[str]):
+    def __init__(self, arguments: list[str]):
         self.arguments = arguments
         self.saved: dict[str, str] = {}  # what the forward calls what it keeps, by node
 

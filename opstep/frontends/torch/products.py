@@ -4,7 +4,7 @@ language computes, and a product; here they become one op again.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -65,7 +65,11 @@ def _swaps(node: Any) -> bool:
     if node.target is aten.t.default:
         return rank == 2
     if node.target is aten.transpose.int:
-        return {a % rank for a in node.args[1:]} == {rank - 1, rank - 2} if rank > 1 else False
+        return (
+            {a % rank for a in cast(tuple[int, ...], node.args[1:])} == {rank - 1, rank - 2}
+            if rank > 1
+            else False
+        )
     if node.target is aten.permute.default:
         axes = [a % rank for a in node.args[1]]  # pyright: ignore
         return rank > 1 and axes == [*range(rank - 2), rank - 1, rank - 2]

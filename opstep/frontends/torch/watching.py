@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from opstep.runtime.device.flagging import Raised
     from opstep.trace.recording import Recording
 
+
 class NumericsWarning(UserWarning):
     """A NaN or an infinity was born in a compiled model."""
 
@@ -96,16 +97,17 @@ def _recording(options: Options) -> Recording | None:
     """The recording of these files; it is closed when the process ends."""
     from opstep.trace.recording import Recording
 
-    files = tuple(
-        None if path is None else Path(path).absolute()
-        for path in (options.workspace, options.trace)
-    )
+    files = _absolute(options.workspace), _absolute(options.trace)
     if files == (None, None):
         return None
     with _lock:
         if files not in _recordings:
             _recordings[files] = Recording(workspace=files[0], trace=files[1])
         return _recordings[files]
+
+
+def _absolute(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path).absolute()
 
 
 def _listen(port: int) -> None:

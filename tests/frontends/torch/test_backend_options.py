@@ -170,7 +170,9 @@ def test_no_setting_changes_a_bit(compiled, options):
 
 
 def test_an_unknown_option(compiled):
-    with pytest.raises(Exception, match="there is no option hunts; there are mode, .* fallback") as e:
+    with pytest.raises(
+        Exception, match=r"there is no option hunts; there are mode, .* fallback"
+    ) as e:
         compiled(nn.Linear(2, 2), hunts=True)(torch.ones(1, 2))
     assert "did you mean hunt?" in str(e.value)
 
