@@ -26,6 +26,7 @@ class LineStep:
     def __init__(self, lines: PythonLines, at: Location | None, level: int | None):
         self._lines = lines
         self._around: dict[tuple[Activation, int], Path] = {}
+        self._within: dict[tuple[Activation, int], bool] = {}
         self.level: int | None = None
         self._from: Path = ((None, 0, UNKNOWN),)
         if at is not None:
@@ -49,6 +50,8 @@ class LineStep:
         return self._arrived(min(self._in_common(path), len(path) - 1), around, own)
 
     def _over(self, at: Location) -> bool:
+        if self._is_within(at):
+            return False
         path, own, around = self._of(at)
         same = self._in_common(path)
         if own is None or same == len(self._from):
@@ -65,6 +68,8 @@ class LineStep:
     # --- backwards ---
 
     def _back(self, at: Location) -> bool:
+        if len(self._outside(at[0], at[1].frame)) >= len(self._from):
+            return False  # in what a line has called: told fast, as a call may have many points
         path, own, around = self._of(at)
         same = self._in_common(path)
         if own is None:
@@ -92,6 +97,15 @@ class LineStep:
         return depth >= 0 and self._at_begin(min(same, depth), around, own)
 
     # --- paths ---
+
+    def _is_within(self, at: Location) -> bool:
+        """Whether the line that the step began at has called the graph of a point."""
+        key = at[0], at[1].frame
+        found = self._within.get(key)
+        if found is None:
+            around = self._outside(*key)
+            found = self._within[key] = around[: len(self._from)] == self._from
+        return found
 
     def _of(self, at: Location) -> tuple[Path, Origin | None, int]:
         """A point's path, its origin, and how many lines are around its call."""
