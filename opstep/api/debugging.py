@@ -195,7 +195,7 @@ class Debugger(core.Debugger):
         )  # fmt: skip
         program.reseed_with(seed)
         found = program.graph(graph)
-        arrays, types = conform(found, inputs or {}, program.module.source)
+        arrays, types = conform(found, program.inputs_for(found, inputs), program.module.source)
         names = [b.name.text for b in found.inputs]
         inputs_by_name = dict(zip(names, arrays, strict=True))
         name = found.name.text

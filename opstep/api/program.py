@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.devices import PLAIN, Setup, canonical, check_computes, device_named, kind_of
+from opstep.api.files import Files, importer_of, save
 from opstep.api.job import Job
 from opstep.api.results import Result
 from opstep.api.settings import RunSettings
@@ -38,10 +39,20 @@ interposed: Callable[[Program, str | None, Any, RunSettings], Result | None] | N
 
 
 def load(path: str | Path) -> Program:
-    """Reads, parses and verifies a file. Raises `OpstepError` with every error in it."""
+    """Reads, parses and verifies a file, or imports one: a ``.pt2`` that PyTorch exported. Raises
+    `OpstepError` with every error in it.
+
+    Params and states without an initialiser have the values that ``NAME.safetensors`` beside the
+    file gives them; `Program.example` has the inputs in ``NAME.example.safetensors``.
+    """
     from opstep.runtime.ir.parser import load as load_module
 
-    return Program(load_module(path))
+    importer = importer_of(path)
+    if importer is not None:
+        return importer(path)
+    program = Program(load_module(path))
+    program.files = Files(path)
+    return program
 
 
 def loads(text: str, path: str = "<text>") -> Program:
@@ -77,6 +88,8 @@ class Program:
         self.library = library()
         self.verified = verify(module, library=self.library)
         self.seed = 0
+        self.files = Files()
+        self._example: Mapping[str, Any] | None = None
         self.params = Tensors(self)
         self._asserts = Asserts()
         self._plans: dict[tuple, Plan] = {}
@@ -87,6 +100,35 @@ class Program:
     @property
     def graphs(self) -> dict[str, Graph]:
         return self.module.graphs
+
+    @property
+    def example(self) -> Mapping[str, Any]:
+        """Inputs that are known to fit, by name: those that a model was imported with, or that were
+        saved with the program. Empty where there are none.
+        """
+        if self._example is None:
+            self._example = self.files.inputs()
+        return self._example
+
+    @example.setter
+    def example(self, inputs: Mapping[str, Any]) -> None:
+        self._example = inputs
+
+    def inputs_for(self, graph: Graph, inputs: Any) -> Any:
+        """What a graph runs on: `inputs`, or the example where they are None and it fits."""
+        if inputs is not None:
+            return inputs
+        names = [b.name.text for b in graph.inputs]
+        if not names or any(n not in self.example for n in names):
+            return {}
+        return {n: self.example[n] for n in names}
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Writes the program as a text (``model.opg``), with the values of params and states that
+        no initialiser gives (``model.safetensors``) and the example inputs
+        (``model.example.safetensors``). `load` finds them again. Gives the paths that were written.
+        """
+        return save(self, path)
 
     def __getitem__(self, graph: str) -> GraphView:
         """One graph, for a look at it (in a notebook, too)."""
@@ -133,6 +175,7 @@ class Program:
         module = Module((*self.module.items, gradient), self.module.closing, self.module.source)
         program = Program(module)
         program.seed = self.seed
+        program.files, program._example = self.files, self._example
         for key in self.params.known():
             program.params[key] = self.params[key]
         return program
@@ -260,7 +303,7 @@ class Program:
         """Runs a graph `steps` times on the same inputs and gives the last outputs.
 
         `inputs`: arrays by name (NumPy, or anything with ``__array__`` or ``__dlpack__``), or
-        numbers and lists. `seed` draws the params that initialisers make; `threads` share a
+        numbers and lists; without them, those of `example`. `seed` draws the params that initialisers make; `threads` share a
         kernel's range. On a GPU `kernels` says whose run ("numba": ours, "vendor": those of
         NVIDIA's libraries, "auto": the fastest known), and `autotune` tries ops that were never
         timed (docs/tuning.md). `chaos`: a seed for random delays of the streams, which bring races
@@ -337,7 +380,7 @@ class Program:
         setup = settings.setup.on(device)
         self.reseed_with(settings.seed)
         found = self.graph(graph)
-        arrays, types = conform(found, inputs or {}, self.module.source)
+        arrays, types = conform(found, self.inputs_for(found, inputs), self.module.source)
         if plan is not None:
             chosen = runnable(plan, found.name.text, types).policy
         check, watched = None, bool(listeners)

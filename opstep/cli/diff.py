@@ -182,7 +182,7 @@ def loaded(files: Sequence[str], options: dict[str, Any]) -> tuple[list, list, d
     ]
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graphs[0], symbols)
-    values = given.gather(graphs[0], options["inputs"], symbols, options["seed"])
+    values = given.gather(programs[0], graphs[0], options["inputs"], symbols, options["seed"])
     for program in programs:
         program.reseed(options["seed"])
         if options["params"]:

@@ -139,7 +139,7 @@ def hunt(file: str, **options: Any) -> int:
     batches = given.batches(program.graph(graph), options["data"], options["inputs"])
     first = {name: array[0] for name, array in batches.items()}
     values = sources.gather(
-        program.graph(graph), options["inputs"], symbols, options["seed"], first
+        program, program.graph(graph), options["inputs"], symbols, options["seed"], first
     )
     steps = max((len(array) for array in batches.values()), default=1)
     options["steps"] = options["steps"] or steps

@@ -125,7 +125,7 @@ def run(file: str, **options: Any) -> int:
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graph, symbols)
     check_kernels(options)
-    values = given.gather(graph, options["inputs"], symbols, options["seed"])
+    values = given.gather(program, graph, options["inputs"], symbols, options["seed"])
     if options["params"]:
         given.load_params(program, options["params"])
 

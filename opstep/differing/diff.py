@@ -33,8 +33,9 @@ def diff(
     `chaos`: a seed for random delays of the streams of both. `budget`: bytes of results that are
     kept of each side at a time. Raises `OpstepError` where a program cannot be run at all.
     """
+    inputs = a.inputs_for(a.graph(graph), inputs)
     sides = (
-        Side("a", a, graph, inputs or {}, settings_a, chaos),
-        Side("b", b, graph_b or graph, inputs or {}, settings_b, chaos),
+        Side("a", a, graph, inputs, settings_a, chaos),
+        Side("b", b, graph_b or graph, inputs, settings_b, chaos),
     )
     return Lockstep(*sides, rtol, atol, budget).run(steps)

@@ -90,7 +90,8 @@ def hunt(
     criteria = Criteria.parse(kinds, wanted)
     _check_names(program, criteria.wanted)
     hunter = _Hunter(program, found, settings, criteria, masked, plan)
-    return hunter.hunt(_batches(inputs or {}, steps), recording, on_step)
+    inputs = program.inputs_for(program.graph(found), inputs)
+    return hunter.hunt(_batches(inputs, steps), recording, on_step)
 
 
 def _batches(inputs: Any, steps: int | None) -> Iterator[Mapping[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sysconfig
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -35,22 +34,6 @@ def _parsed(trace: str) -> tuple[Frame, ...]:
     return tuple(
         f for f in found if not f.file.startswith(_TORCH) and not _WRAPPER.fullmatch(f.function)
     )
-
-
-@lru_cache(1024)
-def portable(file: str) -> str:
-    """The path of an installed library's file from where it is installed: the same on every
-    machine. Other paths stay.
-    """
-    for folder in _LIBRARIES:
-        if file.startswith(folder):
-            return file[len(folder) :]
-    return file
-
-
-_LIBRARIES = sorted(
-    {f"{sysconfig.get_path(kind)}/" for kind in ("purelib", "platlib", "stdlib")}, key=len
-)[::-1]
 
 
 class Assignment(NamedTuple):

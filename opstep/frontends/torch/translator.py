@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
+from opstep.api.origins import portable
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.errors import Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
-from opstep.frontends.torch.sources import Frame, frames_of, portable
+from opstep.frontends.torch.sources import Frame, frames_of
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.graph import Provenance, Statement
 from opstep.runtime.ir.types import TensorType
