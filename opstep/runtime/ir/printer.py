@@ -6,6 +6,7 @@ Lines of more than 100 columns are broken inside their parentheses.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from opstep.runtime.ir.graph import (
@@ -23,7 +24,7 @@ from opstep.runtime.ir.graph import (
     Return,
     Statement,
 )
-from opstep.runtime.ir.lexer import quote
+from opstep.runtime.ir.lexer import quote, quote_name
 
 _WIDTH = 100
 _INDENT = "  "
@@ -69,7 +70,12 @@ def print_graph(graph: Graph) -> str:
 
 
 def print_statement(s: Statement) -> str:
-    """The text of one statement, on one line and without its comments."""
+    """The text of one statement, on one line and without its comments; of the lines that it came
+    from the innermost.
+    """
+    at = s.at
+    if at is not None and len(at.frames) > 1:
+        s = replace(s, at=Provenance(at.frames[:1], at.module))
     return _statement(s).text()
 
 
@@ -129,7 +135,7 @@ def _graph(graph: Graph, lines: list[str]) -> None:
 
 
 def _declaration(d: Declaration) -> list[str]:
-    head = f"{d.kind} {d.name.text}: {d.type}"
+    head = f"{d.kind} {quote_name(d.name.text)}: {d.type}"
     if d.value is not None:
         return [f"{head} = {print_value(d.value.value)}"]
     if d.init is not None:
@@ -144,11 +150,11 @@ def _statement(s: Statement) -> _Line:
         head = f"{results} = {s.callee.text}" if results else s.callee.text
         return _Line(head, items, _at(s.at))
     if isinstance(s, Return):
-        return _Line(f"return {', '.join(v.text for v in s.values)}", None, _at(s.at))
+        return _Line(f"return {', '.join([quote_name(v.text) for v in s.values])}", None, _at(s.at))
     if isinstance(s, Assert):
         message = f", {quote(s.message)}" if s.message else ""
-        return _Line(f"assert {s.condition.text}{message}", None, _at(s.at))
-    return _Line(f"{s.target.text} <- {_operand(s.value)}", None, _at(s.at))
+        return _Line(f"assert {quote_name(s.condition.text)}{message}", None, _at(s.at))
+    return _Line(f"{quote_name(s.target.text)} <- {_operand(s.value)}", None, _at(s.at))
 
 
 def _binding(b: Binding) -> str:
@@ -156,7 +162,7 @@ def _binding(b: Binding) -> str:
 
 
 def _operand(o: Name | Literal) -> str:
-    return o.text if isinstance(o, Name) else print_value(o.value)
+    return quote_name(o.text) if isinstance(o, Name) else print_value(o.value)
 
 
 def _attr(a: Attr) -> str:
@@ -164,7 +170,10 @@ def _attr(a: Attr) -> str:
 
 
 def _at(at: Provenance | None) -> str:
-    return "" if at is None else f" at {quote(at.file)}:{at.line}"
+    if at is None:
+        return ""
+    frames = ", ".join([f"{quote(frame.file)}:{frame.line}" for frame in at.frames])
+    return f" at {frames} in {quote(at.module)}" if at.module else f" at {frames}"
 
 
 def _above(comments: Comments, indent: str, lines: list[str]) -> None:
