@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from opstep.runtime.ir.graph import Graph, Module, Provenance
+from opstep.runtime.ir.graph import Graph, Module, Provenance, SourceLine
 
 _KINDS = ("purelib", "platlib", "stdlib")
 _LIBRARIES = sorted({f"{sysconfig.get_path(k)}/" for k in _KINDS}, key=len)[::-1]
@@ -58,8 +58,9 @@ def relocated(module: Module, old: Path, new: Path) -> Module:
         path = os.path.normpath(os.path.join(old, file))
         return os.path.relpath(path, new) if os.path.isfile(path) else file
 
-    def at(found: Provenance | None) -> Provenance | None:
-        return None if found is None else replace(found, file=moved(found.file))
+    def at(found: Provenance) -> Provenance:
+        frames = tuple(SourceLine(moved(f.file), f.line) for f in found.frames)
+        return replace(found, frames=frames)
 
     def graph(g: Graph) -> Graph:
         body: Any = tuple(replace(s, at=at(s.at)) if s.at else s for s in g.body)

@@ -60,8 +60,9 @@ def check_installed() -> None:
     try:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:
-        raise InputError("models of PyTorch need PyTorch, which is not installed", hint) from None
+        message = "models of PyTorch need PyTorch, which is not installed"
+        raise InputError(message, hint=hint) from None
     numbers = version.split(".")[:2]
     if all(n.isdigit() for n in numbers) and tuple(map(int, numbers)) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        raise InputError(f"PyTorch {version} is too old: {oldest} or newer is needed", hint)
+        raise InputError(f"PyTorch {version} is too old: {oldest} or newer is needed", hint=hint)

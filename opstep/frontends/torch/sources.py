@@ -17,6 +17,11 @@ _TORCH = str(Path(torch.__file__).parent) + "/"
 _WRAPPER = re.compile(r"\w*wrap\w*|inner|__call__|_fn|decorate_context|forward_\w+|<lambda>")
 
 
+def is_pytorch(file: str) -> bool:
+    """Whether a Python file is one of PyTorch's own."""
+    return file.startswith(_TORCH)
+
+
 class Frame(NamedTuple):
     file: str
     line: int
@@ -32,7 +37,7 @@ def frames_of(node: fx.Node) -> tuple[Frame, ...]:
 def _parsed(trace: str) -> tuple[Frame, ...]:
     found = [Frame(f, int(n), name) for f, n, name in _FRAME.findall(trace)]
     return tuple(
-        f for f in found if not f.file.startswith(_TORCH) and not _WRAPPER.fullmatch(f.function)
+        f for f in found if not is_pytorch(f.file) and not _WRAPPER.fullmatch(f.function)
     )
 
 

@@ -22,13 +22,15 @@ from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import Frame, frames_of
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.graph import Provenance, Statement
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.graph import Provenance, SourceLine, Statement
+from opstep.runtime.ir.types import TensorType, f32
 
 CHECKS = {  # of what the types say anyway
     "_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default",
     "sym_constrain_range_for_size.default", "_assert_async.default",
 }  # fmt: skip
+
+ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
 
 
 class Value(NamedTuple):
@@ -173,7 +175,7 @@ class Translator:
 
     def _draft(self, call: Call, inputs: Sequence[Value], outputs: Sequence[Value]) -> Draft:
         body = Body()
-        made = [body.value(self._type(v), "x") for v in inputs]
+        made = [body.value(self._declared(v), "x") for v in inputs]
         env: dict[Value, Var] = dict(zip(inputs, made, strict=True))
         draft = Draft(f"%g{len(self.drafts)}", call, made, list(inputs), body, [])
         self._items(call, draft, env)
@@ -223,7 +225,7 @@ class Translator:
         except (Untranslatable, Mismatch) as error:
             del body.statements[count:]
             self._note(node, str(error))
-            results = [body.value(self._type(v), "x") for v in self._result_values(node)]
+            results = [body.value(self._type_or_any(v), "x") for v in self._result_values(node)]
         env.update({Value(node, k): v for k, v in enumerate(results) if v is not None})
         own = tuple(v for v in results if v is not None)
         if own:
@@ -271,7 +273,7 @@ class Translator:
         if isinstance(found, int | float | bool):
             return found
         if isinstance(found, torch.SymFloat | torch.SymBool):
-            raise Untranslatable("a number that is computed from sizes")
+            raise Untranslatable("a number that is computed while the model runs")
         value = self.value(argument)
         if isinstance(found, list | tuple) and argument.target is not getitem:
             return [env[Value(argument, k)] for k in range(len(found))]
@@ -281,6 +283,24 @@ class Translator:
 
     def _type(self, value: Value) -> TensorType:
         return self.symbols.type_of(_results(value.node)[value.index])
+
+    def _declared(self, value: Value) -> TensorType:
+        """The type of a graph's input."""
+        try:
+            return self._type(value)
+        except Untranslatable as error:
+            node = value.node
+            if node.op == "placeholder":
+                what = f"{node.meta.get('named', node.name)}"
+                self.missing.append((node, Missing(what, str(error), "", 0)))
+            return ANY
+
+    def _type_or_any(self, value: Value) -> TensorType:
+        """A type, where what is missing is noted anyway."""
+        try:
+            return self._type(value)
+        except (Untranslatable, AttributeError):
+            return ANY
 
     def _note(self, node: fx.Node, reason: str) -> None:
         frames = frames_of(node)
@@ -301,7 +321,8 @@ def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
     """Where a statement comes from."""
     if not frames:
         return None
-    return Provenance(portable(frames[-1].file), frames[-1].line)
+    lines = tuple(SourceLine(portable(f.file), f.line) for f in reversed(frames))
+    return Provenance(lines, module)
 
 
 def label(path: str) -> str:

@@ -1,0 +1,191 @@
+"""Symbols of an exported program: what they are called, and which sizes PyTorch exported it for."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from opstep.frontends.torch.body import Body
+from opstep.frontends.torch.dims import Symbols
+from opstep.frontends.torch.naming import identifier
+from opstep.runtime.ir.dims import Dim, symbol
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Assert, Name
+
+_COMPARED = {
+    ast.Eq: "equal", ast.NotEq: "not_equal", ast.Lt: "less", ast.LtE: "less_equal",
+    ast.Gt: "greater", ast.GtE: "greater_equal",
+}  # fmt: skip
+_SIZE = re.compile(r"L(\[[^()]*\])\.size\(\)\[(\d+)\]")
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def symbol_names(exported: ExportedProgram, shapes: Any, model: Any) -> dict[str, str]:
+    """Names for sympy's symbols: those of the `Dim`s in `shapes`, as `torch.export` takes them."""
+    named: dict[str, str] = {}
+    for value, shape in zip(_inputs(exported), _shapes(exported, shapes, model), strict=False):
+        if not isinstance(value, torch.Tensor) or not shape:
+            continue
+        axes = shape.items() if isinstance(shape, Mapping) else enumerate(shape)
+        for axis, dim in axes:
+            dim = getattr(dim, "root", dim)  # of Dim("n") * 2
+            size = value.shape[axis]
+            symbols = size.node.expr.free_symbols if isinstance(size, torch.SymInt) else ()
+            if len(symbols) == 1 and isinstance(getattr(dim, "__name__", None), str):
+                named.setdefault(next(iter(symbols)).name, identifier(dim.__name__))
+    return named
+
+
+def _inputs(exported: ExportedProgram) -> list[Any]:
+    """The user's inputs as the graph has them, in order."""
+    nodes = {n.name: n for n in exported.graph.nodes if n.op == "placeholder"}
+    names = [s.arg.name for s in exported.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    return [nodes[n].meta.get("val") if n in nodes else None for n in names]
+
+
+def _shapes(exported: ExportedProgram, shapes: Any, model: Any) -> Iterator[Any]:
+    """What `shapes` says of each input, in the order of the graph."""
+    args, kwargs = exported.example_inputs or ((), {})
+    given: Mapping[str, Any] | None = None
+    if model is not None and exported.example_inputs:
+        try:
+            given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+        except (TypeError, ValueError):
+            given = None
+    if given is None:
+        given = {str(k): a for k, a in enumerate(args)} | dict(kwargs)
+    for k, (name, value) in enumerate(given.items()):
+        if isinstance(shapes, Mapping):
+            said = shapes.get(name)
+        else:
+            said = shapes[k] if shapes and k < len(shapes) else None
+        yield from _each(value, said)
+
+
+def _each(value: Any, said: Any) -> Iterator[Any]:
+    """What is said of each leaf of a nested argument."""
+    if isinstance(value, torch.Tensor):
+        yield said
+    elif isinstance(value, Mapping) and isinstance(said, Mapping):
+        for key, inner in value.items():
+            yield from _each(inner, said.get(key))
+    elif isinstance(value, list | tuple) and isinstance(said, list | tuple):
+        for inner, one in zip(value, said, strict=False):
+            yield from _each(inner, one)
+    else:
+        yield from (None for _ in pytree.tree_leaves(value))
+
+
+# --- conditions -----------------------------------------------------------------------------------
+
+
+def assert_sizes(exported: ExportedProgram, symbols: Symbols, used: set[str], body: Body) -> None:
+    """Puts asserts at the start of `main`: PyTorch traced the model for these sizes only. Raises
+    `InputError` for a condition that cannot be written.
+    """
+    rest, body.statements = body.statements, []
+    for theirs, found in exported.range_constraints.items():
+        name = symbols.name(str(theirs))
+        if name not in used:
+            continue
+        lower, upper = found.lower, found.upper
+        if lower.is_Integer and lower >= 2:
+            _condition(body, "greater_equal", symbol(name), int(lower))
+        if upper.is_Integer:
+            _condition(body, "less_equal", symbol(name), int(upper))
+    inputs = _by_source(exported)
+    for text in getattr(exported, "_guards_code", None) or ():
+        _guard(text, inputs, symbols, body)
+    body.statements += rest
+
+
+def _condition(body: Body, op: str, a: Dim, b: Dim) -> None:
+    if isinstance(a, int) and isinstance(b, int):
+        return  # it held when the model was exported
+    sign = {
+        "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
+        "greater_equal": ">=",
+    }[op]  # fmt: skip
+    fine = getattr(body, op)(body.number(a), body.number(b))
+    body.stems[fine.name] = "fits"
+    message = f"the model was exported for {a} {sign} {b}"
+    found = Assert(Name(fine.name), message)
+    if not any(isinstance(s, Assert) and s.message == message for s in body.statements):
+        body.statements.append(found)
+
+
+def _by_source(exported: ExportedProgram) -> dict[str, torch.Tensor]:
+    """The inputs by what guards call them: ``['x'][0]``."""
+    values = _inputs(exported)
+    names = exported.module_call_graph[0].signature
+    arguments = getattr(names, "forward_arg_names", None) or []
+    args, kwargs = exported.example_inputs or ((), {})
+    if len(arguments) == 1 and len(args) != 1:  # def forward(self, *args)
+        args = (args,)
+    tree = {n: a for n, a in zip(arguments, (*args, *kwargs.values()), strict=False)}
+    paths = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(tree)[0]]
+    return {p: v for p, v in zip(paths, values, strict=False) if isinstance(v, torch.Tensor)}
+
+
+def _guard(text: str, inputs: Mapping[str, torch.Tensor], symbols: Symbols, body: Body) -> None:
+    """A guard such as ``(L['x'].size()[0] % 3) == 0``."""
+    found: dict[str, Dim] = {}
+
+    def size(match: re.Match) -> str:
+        path, axis = match[1], int(match[2])
+        value = inputs.get(path)
+        if value is None:
+            value = inputs.get(re.sub(r"^(\['\w+'\])", r"\1[0]", path))
+        if value is None:
+            raise _unwritable(text)
+        name = f"d{len(found)}"
+        found[name] = symbols.dim(value.shape[axis])
+        return name
+
+    tree = ast.parse(_SIZE.sub(size, text), mode="eval").body
+    if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or type(tree.ops[0]) not in _COMPARED:
+        raise _unwritable(text)
+    a, b = _dim(tree.left, found, text), _dim(tree.comparators[0], found, text)
+    _condition(body, _COMPARED[type(tree.ops[0])], a, b)
+
+
+def _dim(tree: ast.expr, names: Mapping[str, Dim], text: str) -> Dim:
+    match tree:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -1 * _dim(inner, names, text)
+        case ast.BinOp(left=left, op=op, right=right):
+            a, b = _dim(left, names, text), _dim(right, names, text)
+            match op:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.FloorDiv():
+                    return a // b
+                case ast.Mod():
+                    return a % b
+    raise _unwritable(text)
+
+
+def _unwritable(text: str) -> InputError:
+    return InputError(
+        f"the model was exported for sizes with {text}, which cannot be written as an assert",
+        hint='name the sizes: torch.export.Dim("batch") in place of Dim.AUTO',
+    )
+
+
