@@ -28,6 +28,8 @@ _REASONS = (  # (in PyTorch's message, ours, hint)
     (r"aten\.(_nested\w*|nested\w*)", "nested tensors have no counterpart", "pad them"),
     (r"Exporting a ScriptModule", "TorchScript modules cannot be imported",
      "pass the module that was scripted"),
+    (r"^list assignment index out of range$",
+     "dynamic_shapes names an axis that its input does not have", ""),
     (r"specialized it to be a constant \((\d+)\)",
      r"a size is marked as dynamic, and the model works for \1 only", ""),
 )  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from opstep.frontends.torch.body import Body
+from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.naming import identifier
 from opstep.runtime.ir.dims import Dim, symbol
@@ -92,7 +92,7 @@ def assert_sizes(exported: ExportedProgram, symbols: Symbols, used: set[str], bo
     """Puts asserts at the start of `main`: PyTorch traced the model for these sizes only. Raises
     `InputError` for a condition that cannot be written.
     """
-    rest, body.statements = body.statements, []
+    rest, body.statements, body.at = body.statements, [], None
     for theirs, found in exported.range_constraints.items():
         name = symbols.name(str(theirs))
         if name not in used:
@@ -115,12 +115,16 @@ def _condition(body: Body, op: str, a: Dim, b: Dim) -> None:
         "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
         "greater_equal": ">=",
     }[op]  # fmt: skip
-    fine = getattr(body, op)(body.number(a), body.number(b))
-    body.stems[fine.name] = "fits"
     message = f"the model was exported for {a} {sign} {b}"
-    found = Assert(Name(fine.name), message)
-    if not any(isinstance(s, Assert) and s.message == message for s in body.statements):
-        body.statements.append(found)
+    if any(isinstance(s, Assert) and s.message == message for s in body.statements):
+        return
+    sizes = [body.number(d) for d in (a, b)]
+    for d, size in zip((a, b), sizes, strict=True):
+        if isinstance(size, Var):
+            body.stems[size.name] = f"{d}_size"
+    fine = getattr(body, op)(*sizes)
+    body.stems[fine.name] = "fits"
+    body.statements.append(Assert(Name(fine.name), message))
 
 
 def _by_source(exported: ExportedProgram) -> dict[str, torch.Tensor]:

@@ -36,9 +36,13 @@ def frames_of(node: fx.Node) -> tuple[Frame, ...]:
 @lru_cache(1 << 14)
 def _parsed(trace: str) -> tuple[Frame, ...]:
     found = [Frame(f, int(n), name) for f, n, name in _FRAME.findall(trace)]
-    return tuple(
-        f for f in found if not is_pytorch(f.file) and not _WRAPPER.fullmatch(f.function)
-    )
+    found = [f for f in found if not is_pytorch(f.file)]
+    return tuple(f for k, f in enumerate(found, 1 - len(found)) if not k or not _is_wrapper(f))
+
+
+def _is_wrapper(frame: Frame) -> bool:
+    """Whether it only calls the next one."""
+    return bool(_WRAPPER.fullmatch(frame.function))
 
 
 class Assignment(NamedTuple):

@@ -102,6 +102,8 @@ class Translator:
         live = _live(outputs)
         nodes = [n for n in graph.nodes if n.op == "call_function" and n in live]
         self.tree = call_tree(n for n in nodes if self._makes_tensors(n))
+        named = (n for n in graph.nodes if n.meta.get("named") is not None)
+        self._places = {n: k for k, n in enumerate(named)}
         self._position = {n: k for k, n in enumerate(self.tree.nodes())}
         self._last_use = self._last_uses(outputs)
         self._spans: dict[Call, tuple[int, int]] = {}
@@ -153,9 +155,11 @@ class Translator:
         return self._position.get(value.node, -1) < first
 
     def _inputs(self, call: Call) -> list[Value]:
-        """What a call reads from outside, in the order of first use, named tensors last."""
+        """What a call reads from outside: values in the order of first use, then named tensors in
+        the model's own.
+        """
         found = {v: None for n in call.nodes() for v in self._reads(n) if self._is_outside(v, call)}
-        return sorted(found, key=lambda v: v.node.meta.get("named") is not None)
+        return sorted(found, key=lambda v: self._places.get(v.node, -1))
 
     def _outputs(self, call: Call) -> list[Value]:
         """What others read of what a call makes."""
@@ -180,6 +184,7 @@ class Translator:
         draft = Draft(f"%g{len(self.drafts)}", call, made, list(inputs), body, [])
         self._items(call, draft, env)
         draft.results = [env[v] for v in outputs]
+        body.merge_reshapes({v.name for v in draft.results})
         return draft
 
     def _items(self, call: Call, draft: Draft, env: dict[Value, Var]) -> None:

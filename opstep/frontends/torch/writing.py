@@ -10,7 +10,7 @@ from opstep.frontends.torch.modules import forward_of
 from opstep.frontends.torch.naming import identifier, renamed, unique
 from opstep.frontends.torch.sources import Frame, assignment
 from opstep.frontends.torch.translator import Draft, Made, relative
-from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return
+from opstep.runtime.ir.graph import NO_COMMENTS, Apply, Binding, Comments, Graph, Name, Return
 from opstep.runtime.ir.op import OPS
 
 
@@ -64,6 +64,7 @@ class Writer:
                 tuple(Binding(Name(names[v.name]), v.type) for v in inputs),
                 tuple(v.type for v in draft.results),
                 (*renamed(body, names), Return(tuple(Name(names[v.name]) for v in draft.results))),
+                Comments((draft.call.kind,)) if draft.call.kind else NO_COMMENTS,
             ),
         )
 

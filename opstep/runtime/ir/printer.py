@@ -1,7 +1,8 @@
 """Syntax tree to text, in the one canonical form: what ``opstep fmt`` writes.
 
 ``parse(print_module(m)) == m`` for every module that parses, and printing twice changes nothing.
-Lines of more than 100 columns are broken inside their parentheses.
+Lines of more than 100 columns are broken inside their parentheses; `at` and what follows it does
+not count.
 """
 
 from __future__ import annotations
@@ -94,21 +95,26 @@ def print_value(value: Any) -> str:
 
 
 class _Line:
-    """``head(item, item)tail``: broken inside its parentheses where it is too long."""
+    """``head(item, item)tail``: broken inside its parentheses where it is too long. `margin`: what
+    stands behind, and may be beyond the last column.
+    """
 
-    def __init__(self, head: str, items: list[str] | None = None, tail: str = ""):
+    def __init__(
+        self, head: str, items: list[str] | None = None, tail: str = "", margin: str = ""
+    ):
+        self.margin = margin
         self.head = head
         self.items = items
         self.tail = tail
 
     def text(self) -> str:
         if self.items is None:
-            return self.head + self.tail
-        return f"{self.head}({', '.join(self.items)}){self.tail}"
+            return self.head + self.tail + self.margin
+        return f"{self.head}({', '.join(self.items)}){self.tail}{self.margin}"
 
     def lines(self, indent: str) -> list[str]:
         one_line = indent + self.text()
-        if len(one_line) <= _WIDTH or not self.items:
+        if len(one_line) - len(self.margin) <= _WIDTH or not self.items:
             return [one_line]
         lines = [f"{indent}{self.head}("]
         inner = indent + 2 * _INDENT
@@ -118,7 +124,7 @@ class _Line:
                 lines.append(inner + row)
                 row = ""
             row += f"{' ' if row else ''}{item},"
-        return [*lines, inner + row, f"{indent}){self.tail}"]
+        return [*lines, inner + row, f"{indent}){self.tail}{self.margin}"]
 
 
 def _graph(graph: Graph, lines: list[str]) -> None:
@@ -148,13 +154,13 @@ def _statement(s: Statement) -> _Line:
         results = ", ".join(map(_binding, s.results))
         items = [_operand(o) for o in s.operands] + [_attr(a) for a in s.attrs]
         head = f"{results} = {s.callee.text}" if results else s.callee.text
-        return _Line(head, items, _at(s.at))
+        return _Line(head, items, margin=_at(s.at))
     if isinstance(s, Return):
-        return _Line(f"return {', '.join([quote_name(v.text) for v in s.values])}", None, _at(s.at))
+        return _Line(f"return {', '.join([quote_name(v.text) for v in s.values])}", margin=_at(s.at))
     if isinstance(s, Assert):
         message = f", {quote(s.message)}" if s.message else ""
-        return _Line(f"assert {quote_name(s.condition.text)}{message}", None, _at(s.at))
-    return _Line(f"{quote_name(s.target.text)} <- {_operand(s.value)}", None, _at(s.at))
+        return _Line(f"assert {quote_name(s.condition.text)}{message}", margin=_at(s.at))
+    return _Line(f"{quote_name(s.target.text)} <- {_operand(s.value)}", margin=_at(s.at))
 
 
 def _binding(b: Binding) -> str:
