@@ -15,6 +15,8 @@ _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
 _TORCH = str(Path(torch.__file__).parent) + "/"
 # Of decorators: they stand between a call of a module and its `forward`.
 _WRAPPER = re.compile(r"\w*wrap\w*|inner|__call__|_fn|decorate_context|forward_\w+|<lambda>")
+# Frames of a line's own: a loop that is an expression.
+_INLINE = {"<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "<lambda>"}
 
 
 def is_pytorch(file: str) -> bool:
@@ -37,6 +39,10 @@ def frames_of(node: fx.Node) -> tuple[Frame, ...]:
 def _parsed(trace: str) -> tuple[Frame, ...]:
     found = [Frame(f, int(n), name) for f, n, name in _FRAME.findall(trace)]
     found = [f for f in found if not is_pytorch(f.file)]
+    found = [
+        f for k, f in enumerate(found)
+        if f.function not in _INLINE or not k or found[k - 1][:2] != f[:2]
+    ]  # fmt: skip
     return tuple(f for k, f in enumerate(found, 1 - len(found)) if not k or not _is_wrapper(f))
 
 
