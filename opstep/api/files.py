@@ -86,7 +86,9 @@ def save(program: Program, path: str | os.PathLike) -> list[Path]:
         raise InputError(f"{target}: there is no folder {target.parent}")
     files = Files(target)
     assert files.weights is not None and files.example is not None
-    values = {n: program.params[n] for n in program.params.known() if not program.params.drawable(n)}
+    values = {
+        n: program.params[n] for n in program.params.known() if not program.params.drawable(n)
+    }
     module = _without_initialisers(program.module, values)
     module = relocated(module, _folder_of(program), target.absolute().parent)
     example = program.example

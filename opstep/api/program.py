@@ -114,15 +114,6 @@ class Program:
     def example(self, inputs: Mapping[str, Any]) -> None:
         self._example = inputs
 
-    def inputs_for(self, graph: Graph, inputs: Any) -> Any:
-        """What a graph runs on: `inputs`, or the example where they are None and it fits."""
-        if inputs is not None:
-            return inputs
-        names = [b.name.text for b in graph.inputs]
-        if not names or any(n not in self.example for n in names):
-            return {}
-        return {n: self.example[n] for n in names}
-
     def save(self, path: str | Path) -> list[Path]:
         """Writes the program as a text (``model.opg``), with the values of params and states that
         no initialiser gives (``model.safetensors``) and the example inputs
@@ -303,12 +294,13 @@ class Program:
         """Runs a graph `steps` times on the same inputs and gives the last outputs.
 
         `inputs`: arrays by name (NumPy, or anything with ``__array__`` or ``__dlpack__``), or
-        numbers and lists; without them, those of `example`. `seed` draws the params that initialisers make; `threads` share a
-        kernel's range. On a GPU `kernels` says whose run ("numba": ours, "vendor": those of
-        NVIDIA's libraries, "auto": the fastest known), and `autotune` tries ops that were never
-        timed (docs/tuning.md). `chaos`: a seed for random delays of the streams, which bring races
-        out (docs/diff.md). `plan`: of `Program.plan`, changed; it has its own policy. `recording`:
-        where times and statistics of the ops go. `on_step` is called after each step. Raises
+        numbers and lists; without them, those of `example`. `seed` draws the params that
+        initialisers make; `threads` share a kernel's range. On a GPU `kernels` says whose run
+        ("numba": ours, "vendor": those of NVIDIA's libraries, "auto": the fastest known), and
+        `autotune` tries ops that were never timed (docs/tuning.md). `chaos`: a seed for random
+        delays of the streams, which bring races out (docs/diff.md). `plan`: of `Program.plan`,
+        changed; it has its own policy. `recording`: where times and statistics of the ops go.
+        `on_step` is called after each step. Raises
         `OpstepError`: a failed assert, a loop past its limit, inputs or a plan that do not fit.
 
         However a run ends (an error, Ctrl-C, an exception in `on_step`), params and states are
@@ -372,7 +364,7 @@ class Program:
 
         `flagged`: its ops raise flags of NaNs and infinities.
         """
-        from opstep.api.inputs import conform
+        from opstep.api.inputs import conform, inputs_for
         from opstep.runtime.plan.runnable import runnable
         from opstep.runtime.uninitialised import UninitialisedCheck
 
@@ -380,7 +372,7 @@ class Program:
         setup = settings.setup.on(device)
         self.reseed_with(settings.seed)
         found = self.graph(graph)
-        arrays, types = conform(found, self.inputs_for(found, inputs), self.module.source)
+        arrays, types = conform(found, inputs_for(self, found, inputs), self.module.source)
         if plan is not None:
             chosen = runnable(plan, found.name.text, types).policy
         check, watched = None, bool(listeners)

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 GENERATED = ("random", "zeros", "ones")
 EXAMPLE = "example"  # the inputs that were saved with the program
-SOURCES = (
-    "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY, random, zeros, ones, example or a number"
-)
+SOURCES = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY, random, zeros, ones, example or a number"
 
 
 def choose_graph(module: Module, name: str | None, path: str) -> Graph:
@@ -83,8 +81,9 @@ def gather(
     """An array for every input of the graph, from files or made here.
 
     `words` holds ``name=source`` and may hold one bare ``random``, ``zeros``, ``ones`` or
-    ``example`` for all inputs that have no source of their own. Symbols get their sizes from `symbols` and the files.
-    `at_hand`: arrays of inputs that need no source, and may have none by name.
+    ``example`` for all inputs that have no source of their own. Symbols get their sizes from
+    `symbols` and the files. `at_hand`: arrays of inputs that need no source, and may have none by
+    name.
     """
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
     available = dict(at_hand or {})

@@ -100,7 +100,9 @@ class Tensors(MutableMapping):
     def _is_saved(self, name: str) -> bool:
         """Whether the file beside the program has the value, and no initialiser gives it."""
         declared = self._declared[name]
-        return declared.init is None and declared.value is None and name in self._program.files.names
+        return (
+            declared.init is None and declared.value is None and name in self._program.files.names
+        )
 
     def known(self) -> list[str]:
         """Names of those that have values; the others get theirs when they are first needed."""

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME=SOURCE",
     help="As for opstep run: FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, "
-    "ones or a number.",
+    "ones, example or a number.",
 )
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")

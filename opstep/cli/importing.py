@@ -13,7 +13,10 @@ from opstep.cli.common import COMMAND, amount, command, say
     "import",
     short_help="Translate a PyTorch model to a program, with its weights beside it.",
     examples=[
-        ("opstep import model.pt2", "to model.opg, model.safetensors and model.example.safetensors"),
+        (
+            "opstep import model.pt2",
+            "to model.opg, model.safetensors and model.example.safetensors",
+        ),
         ("opstep import model.pt2 -o net.opg", "to net.opg and the files beside it"),
         ("opstep run model.opg --input example", "run the program on the inputs of the export"),
         ("opstep run model.pt2 --input example", "the same without saving the program"),

@@ -153,9 +153,7 @@ def is_special(path: str) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def arrays_of(
-    arguments: LaunchArguments, program: Program, graph: Graph
-) -> dict[str, np.ndarray]:
+def arrays_of(arguments: LaunchArguments, program: Program, graph: Graph) -> dict[str, np.ndarray]:
     """An array for each input: from words, or from numbers and lists that stand there."""
     import numpy as np
 

@@ -111,7 +111,9 @@ def test_other_params_win_over_those_beside_it(cli, model):
     values = arrays.read_safetensors("model.safetensors")
     values = {n: np.full_like(a, 0.5) for n, a in values.items()}
     arrays.write_safetensors("other.safetensors", values)
-    outcome = cli("run", "model.opg", "-i", "x=1", "-s", "s0=1", "--params", "other.safetensors", "--json")
+    outcome = cli(
+        "run", "model.opg", "-i", "x=1", "-s", "s0=1", "--params", "other.safetensors", "--json"
+    )
     expected = float(np.log(0.5 * 8 * 2.5 + 0.5))
     assert outcome.json["outputs"][0]["values"] == [[pytest.approx(expected)] * 2]
 

@@ -38,8 +38,9 @@ class _Input(NamedTuple):
 class Translation:
     """One attempt to translate an exported program."""
 
-    def __init__(self, exported: ExportedProgram, symbols: Symbols):
+    def __init__(self, exported: ExportedProgram, symbols: Symbols, model: Any = None):
         self._exported = exported
+        self._model = model  # where it is at hand: its `forward` names the arguments
         self._symbols = symbols
         self._inputs = list(_inputs(exported))
         graph = exported.graph
@@ -69,13 +70,14 @@ class Translation:
         changed: list[tuple[str, Var]] = []  # inputs that the model updates in place
         for spec, value, name in zip(self._specs, main.results, self._result_names(), strict=True):
             if spec.kind is OutputKind.BUFFER_MUTATION:
-                main.body.statements.append(Update(Name(str(spec.target)), Name(value.name)))
+                update = Update(Name(str(spec.target)), Name(value.name))
+                main.body.statements.append(update)  # pyright: ignore[reportArgumentType]
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 changed.append((f"{spec.target}_updated", value))
             else:
                 results.append((name, value))
         results += changed
-        assert_sizes(self._exported, self._symbols, main.symbols(), main.body)
+        assert_sizes(self._exported, self._model, self._symbols, main.symbols(), main.body)
         main.results = [value for _, value in results]
         program = self._written(main, [name for name, _ in results], path)
         for found in self._tensors:

@@ -44,13 +44,13 @@ def import_exported(
     names = symbol_names(exported, dynamic_shapes, model)
     check_tensors(exported)
     lowered = _decomposed(exported, {})
-    translation = Translation(lowered, Symbols(names))
+    translation = Translation(lowered, Symbols(names), model)
     for _ in range(ROUNDS):
         table = _decompositions(translation.missing_targets())
         if not table:
             break
         lowered = _decomposed(lowered, table)
-        translation = Translation(lowered, Symbols(names))
+        translation = Translation(lowered, Symbols(names), model)
     return translation.program(path)
 
 

@@ -32,7 +32,9 @@ _KNOWN = re.compile(
 _CODE = re.compile(r"data/aotinductor/|data/executorch/|.*\.(so|py|pkl|cpp)$")
 _SYMBOL = re.compile(r"Symbol\('\w+'")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_HARMLESS = re.compile(r"[A-Z]\w*|[a-z]{1,3}\d+|positive|integer|nonnegative|floor|ceiling|evaluate")
+_HARMLESS = re.compile(
+    r"[A-Z]\w*|[a-z]{1,3}\d+|positive|integer|nonnegative|floor|ceiling|evaluate"
+)
 _TREES = ("default_factory", "__enum__")  # of containers that import modules to make themselves
 _TARGETS = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
 
@@ -88,7 +90,7 @@ def only_tensors() -> Iterator[None]:
 
 
 def check(path: Path) -> None:
-    """Complains of a file that is no archive, is damaged, or holds more than tensors and a graph."""
+    """Complains of a file that is no archive, or holds more than tensors and a graph."""
     if not path.exists():
         raise InputError(f"{path}: there is no such file")
     if not path.is_file():
@@ -162,4 +164,6 @@ def is_size(text: str) -> bool:
     """Whether a text of sympy's is made of numbers, symbols and sympy's own functions."""
     bare = re.sub(r"\d\.\d+", "0", _SYMBOL.sub("Symbol(", text))
     words = (m.group() for m in _WORD.finditer(bare))
-    return bool(re.fullmatch(r"[\w\s(),=+\-*/<>&|~]*", bare)) and all(map(_HARMLESS.fullmatch, words))
+    return bool(re.fullmatch(r"[\w\s(),=+\-*/<>&|~]*", bare)) and all(
+        map(_HARMLESS.fullmatch, words)
+    )

@@ -17,11 +17,16 @@ from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.naming import identifier
 from opstep.runtime.ir.dims import Dim, symbol
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.graph import Assert, Name
+from opstep.runtime.ir.graph import Apply, Assert, Name
+from opstep.runtime.ir.types import TensorType, i64
 
 _COMPARED = {
     ast.Eq: "equal", ast.NotEq: "not_equal", ast.Lt: "less", ast.LtE: "less_equal",
     ast.Gt: "greater", ast.GtE: "greater_equal",
+}  # fmt: skip
+_SIGNS = {
+    "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
+    "greater_equal": ">=",
 }  # fmt: skip
 _SIZE = re.compile(r"L(\[[^()]*\])\.size\(\)\[(\d+)\]")
 
@@ -48,27 +53,33 @@ def symbol_names(exported: ExportedProgram, shapes: Any, model: Any) -> dict[str
 def _inputs(exported: ExportedProgram) -> list[Any]:
     """The user's inputs as the graph has them, in order."""
     nodes = {n.name: n for n in exported.graph.nodes if n.op == "placeholder"}
-    names = [s.arg.name for s in exported.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    names = [
+        s.arg.name for s in exported.graph_signature.input_specs if s.kind.name == "USER_INPUT"
+    ]
     return [nodes[n].meta.get("val") if n in nodes else None for n in names]
 
 
 def _shapes(exported: ExportedProgram, shapes: Any, model: Any) -> Iterator[Any]:
     """What `shapes` says of each input, in the order of the graph."""
-    args, kwargs = exported.example_inputs or ((), {})
-    given: Mapping[str, Any] | None = None
-    if model is not None and exported.example_inputs:
-        try:
-            given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
-        except (TypeError, ValueError):
-            given = None
-    if given is None:
-        given = {str(k): a for k, a in enumerate(args)} | dict(kwargs)
-    for k, (name, value) in enumerate(given.items()):
+    for k, (name, value) in enumerate(_arguments(exported, model).items()):
         if isinstance(shapes, Mapping):
             said = shapes.get(name)
         else:
             said = shapes[k] if shapes and k < len(shapes) else None
         yield from _each(value, said)
+
+
+def _arguments(exported: ExportedProgram, model: Any) -> Mapping[str, Any]:
+    """The example inputs by the names of the arguments of `forward`."""
+    args, kwargs = exported.example_inputs or ((), {})
+    if model is not None:
+        try:
+            return inspect.signature(model.forward).bind(*args, **kwargs).arguments
+        except (TypeError, ValueError):
+            pass
+    signature = exported.module_call_graph[0].signature
+    names = getattr(signature, "forward_arg_names", None) or map(str, range(len(args)))
+    return dict(zip(names, args, strict=False)) | dict(kwargs)
 
 
 def _each(value: Any, said: Any) -> Iterator[Any]:
@@ -88,7 +99,9 @@ def _each(value: Any, said: Any) -> Iterator[Any]:
 # --- conditions -----------------------------------------------------------------------------------
 
 
-def assert_sizes(exported: ExportedProgram, symbols: Symbols, used: set[str], body: Body) -> None:
+def assert_sizes(
+    exported: ExportedProgram, model: Any, symbols: Symbols, used: set[str], body: Body
+) -> None:
     """Puts asserts at the start of `main`: PyTorch traced the model for these sizes only. Raises
     `InputError` for a condition that cannot be written.
     """
@@ -102,42 +115,43 @@ def assert_sizes(exported: ExportedProgram, symbols: Symbols, used: set[str], bo
             _condition(body, "greater_equal", symbol(name), int(lower))
         if upper.is_Integer:
             _condition(body, "less_equal", symbol(name), int(upper))
-    inputs = _by_source(exported)
+    inputs = _by_source(exported, model)
     for text in getattr(exported, "_guards_code", None) or ():
         _guard(text, inputs, symbols, body)
     body.statements += rest
 
 
 def _condition(body: Body, op: str, a: Dim, b: Dim) -> None:
-    if isinstance(a, int) and isinstance(b, int):
-        return  # it held when the model was exported
-    sign = {
-        "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
-        "greater_equal": ">=",
-    }[op]  # fmt: skip
-    message = f"the model was exported for {a} {sign} {b}"
+    if (isinstance(a, int) and isinstance(b, int)) or (op == "equal" and a == b):
+        return  # it held when the model was exported, or always
+    message = f"the model was exported for {a} {_SIGNS[op]} {b}"
     if any(isinstance(s, Assert) and s.message == message for s in body.statements):
         return
-    sizes = [body.number(d) for d in (a, b)]
-    for d, size in zip((a, b), sizes, strict=True):
-        if isinstance(size, Var):
-            body.stems[size.name] = f"{d}_size"
-    fine = getattr(body, op)(*sizes)
+    fine = getattr(body, op)(_extent(body, a), _extent(body, b))
     body.stems[fine.name] = "fits"
     body.statements.append(Assert(Name(fine.name), message))
 
 
-def _by_source(exported: ExportedProgram) -> dict[str, torch.Tensor]:
+def _extent(body: Body, d: Dim) -> Var | int:
+    """A size as an operand; the same one where it was needed before."""
+    if isinstance(d, int):
+        return d
+    for s in body.statements:
+        if isinstance(s, Apply) and s.callee.text == "extent" and s.attrs[0].value == (d,):
+            return Var(s.results[0].name.text, TensorType(i64, ()))
+    found = body.number(d)
+    body.stems[found.name] = f"{d}_size"
+    return found
+
+
+def _by_source(exported: ExportedProgram, model: Any) -> dict[str, torch.Tensor]:
     """The inputs by what guards call them: ``['x'][0]``."""
+    leaves = pytree.tree_flatten_with_path(dict(_arguments(exported, model)))[0]
+    paths = [pytree.keystr(path) for path, _ in leaves]
     values = _inputs(exported)
-    names = exported.module_call_graph[0].signature
-    arguments = getattr(names, "forward_arg_names", None) or []
-    args, kwargs = exported.example_inputs or ((), {})
-    if len(arguments) == 1 and len(args) != 1:  # def forward(self, *args)
-        args = (args,)
-    tree = {n: a for n, a in zip(arguments, (*args, *kwargs.values()), strict=False)}
-    paths = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(tree)[0]]
-    return {p: v for p, v in zip(paths, values, strict=False) if isinstance(v, torch.Tensor)}
+    if len(paths) != len(values):
+        return {}
+    return {p: v for p, v in zip(paths, values, strict=True) if isinstance(v, torch.Tensor)}
 
 
 def _guard(text: str, inputs: Mapping[str, torch.Tensor], symbols: Symbols, body: Body) -> None:
@@ -148,15 +162,17 @@ def _guard(text: str, inputs: Mapping[str, torch.Tensor], symbols: Symbols, body
         path, axis = match[1], int(match[2])
         value = inputs.get(path)
         if value is None:
-            value = inputs.get(re.sub(r"^(\['\w+'\])", r"\1[0]", path))
-        if value is None:
             raise _unwritable(text)
         name = f"d{len(found)}"
         found[name] = symbols.dim(value.shape[axis])
         return name
 
     tree = ast.parse(_SIZE.sub(size, text), mode="eval").body
-    if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or type(tree.ops[0]) not in _COMPARED:
+    if (
+        not isinstance(tree, ast.Compare)
+        or len(tree.ops) != 1
+        or type(tree.ops[0]) not in _COMPARED
+    ):
         raise _unwritable(text)
     a, b = _dim(tree.left, found, text), _dim(tree.comparators[0], found, text)
     _condition(body, _COMPARED[type(tree.ops[0])], a, b)
@@ -191,5 +207,3 @@ def _unwritable(text: str) -> InputError:
         f"the model was exported for sizes with {text}, which cannot be written as an assert",
         hint='name the sizes: torch.export.Dim("batch") in place of Dim.AUTO',
     )
-
-

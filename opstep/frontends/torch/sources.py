@@ -12,6 +12,8 @@ import torch
 from torch import fx
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
+_CONTAINERS = torch.nn.modules.container.__file__
+_MODULES = str(Path(_CONTAINERS).parent)
 _TORCH = str(Path(torch.__file__).parent) + "/"
 # Of decorators: they stand between a call of a module and its `forward`.
 _WRAPPER = re.compile(r"\w*wrap\w*|inner|__call__|_fn|decorate_context|forward_\w+|<lambda>")
@@ -33,6 +35,16 @@ class Frame(NamedTuple):
 def frames_of(node: fx.Node) -> tuple[Frame, ...]:
     """The chain of Python frames that led to an op, outermost first; PyTorch's own are left out."""
     return _parsed(node.meta.get("stack_trace") or "")
+
+
+@lru_cache(1 << 14)
+def library_line(trace: str) -> tuple[Frame, ...]:
+    """The line of PyTorch's modules for what no other line is known of: where a container calls
+    another module, or what such a module does, an `nn.LSTM`.
+    """
+    found = [Frame(f, int(n), name) for f, n, name in _FRAME.findall(trace)]
+    found = [f for f in found if f.file.startswith(_MODULES)]
+    return tuple([f for f in found if f.file == _CONTAINERS][-1:] or found[-1:])
 
 
 @lru_cache(1 << 14)

@@ -20,7 +20,7 @@ from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.errors import Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
-from opstep.frontends.torch.sources import Frame, frames_of
+from opstep.frontends.torch.sources import Frame, frames_of, library_line
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.graph import Provenance, SourceLine, Statement
 from opstep.runtime.ir.types import TensorType, f32
@@ -210,14 +210,15 @@ class Translator:
             inner.name = f"%g{len(self.drafts)}"
             self.drafts.append(inner)
         frames = self._frames(next(call.nodes()), draft.call, call)
-        draft.body.at = origin(frames, relative(call.path, draft.call.path))
+        inside = relative(call.path, draft.call.path)
+        draft.body.at = origin(frames, inside)
         results = draft.body.call(
             known.name, [env[v] for v in inputs], [v.type for v in inner.results]
         )
         env.update(zip(outputs, results, strict=True))
         draft.made.append(Made(frames, tuple(results)))
         for result in results:
-            draft.body.stems[result.name] = label(call.path)
+            draft.body.stems[result.name] = label(inside) or call.class_name.lower()
         return True
 
     def _op(self, node: fx.Node, call: Call, draft: Draft, env: dict[Value, Var]) -> None:
@@ -236,7 +237,8 @@ class Translator:
         if own:
             draft.made.append(Made(frames, own))
             if call is not draft.call and len(own) == 1:  # a small module's only result
-                body.stems[own[0].name] = label(call.path)
+                stem = label(relative(call.path, draft.call.path))
+                body.stems[own[0].name] = stem or body.stems[own[0].name]
 
     def _result_values(self, node: fx.Node) -> list[Value]:
         return [Value(node, k) for k in range(len(_results(node)))]
@@ -317,9 +319,11 @@ class Translator:
         that call.
         """
         if upto is None:
-            return split_frames(node, graph.chain())[-1]
-        split = split_frames(node, upto.chain())
-        return tuple(f for part in split[graph.depth : -1] for f in part)
+            found = split_frames(node, graph.chain())[-1]
+        else:
+            split = split_frames(node, upto.chain())
+            found = tuple(f for part in split[graph.depth : -1] for f in part)
+        return found or library_line(node.meta.get("stack_trace") or "")
 
 
 def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
@@ -331,8 +335,12 @@ def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
 
 
 def label(path: str) -> str:
-    """What a module is called where its whole name would be too long: ``layer.0`` is one."""
+    """What a module is called where its whole name would be too long: ``layer.0`` is one; "" for a
+    number alone.
+    """
     parts = path.split(".")
+    if len(parts) == 1 and parts[0].isdigit():
+        return ""
     return "_".join(parts[-2:] if parts[-1].isdigit() else parts[-1:])
 
 

@@ -99,9 +99,7 @@ class _Line:
     stands behind, and may be beyond the last column.
     """
 
-    def __init__(
-        self, head: str, items: list[str] | None = None, tail: str = "", margin: str = ""
-    ):
+    def __init__(self, head: str, items: list[str] | None = None, tail: str = "", margin: str = ""):
         self.margin = margin
         self.head = head
         self.items = items
@@ -156,7 +154,9 @@ def _statement(s: Statement) -> _Line:
         head = f"{results} = {s.callee.text}" if results else s.callee.text
         return _Line(head, items, margin=_at(s.at))
     if isinstance(s, Return):
-        return _Line(f"return {', '.join([quote_name(v.text) for v in s.values])}", margin=_at(s.at))
+        return _Line(
+            f"return {', '.join([quote_name(v.text) for v in s.values])}", margin=_at(s.at)
+        )
     if isinstance(s, Assert):
         message = f", {quote(s.message)}" if s.message else ""
         return _Line(f"assert {quote_name(s.condition.text)}{message}", margin=_at(s.at))

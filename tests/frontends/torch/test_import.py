@@ -65,8 +65,10 @@ def test_a_model_computes_as_eager_does_at_several_sizes(name):
     (binding,) = program.graphs["main"].inputs
     for sizes in ({}, other):
         shape = [sizes.get(k, n) for k, n in enumerate(args[0].shape)]
-        x = torch.ones(shape, dtype=args[0].dtype) * 0.5 if name == "unet" else torch.zeros(
-            shape, dtype=args[0].dtype
+        x = (
+            torch.ones(shape, dtype=args[0].dtype) * 0.5
+            if name == "unet"
+            else torch.zeros(shape, dtype=args[0].dtype)
         )
         assert_equal(program, model, (x,), inputs={binding.name.text: x})
 
@@ -78,7 +80,9 @@ def test_buffers_that_the_model_updates_are_states():
     assert_equal(program, model, (x,))
     model(x)
     assert program.params["seen"] == model.seen == 5
-    np.testing.assert_allclose(program.params["norm.running_var"], model.norm.running_var, rtol=1e-6)
+    np.testing.assert_allclose(
+        program.params["norm.running_var"], model.norm.running_var, rtol=1e-6
+    )
     assert "state seen: i64[]" in text_of(program)
 
 
@@ -142,7 +146,9 @@ def test_modules_are_graphs_and_alike_ones_one():
     program = opstep.from_torch(model, (ids,), dynamic_shapes=({0: BATCH, 1: Dim("length")},))
     assert list(program.graphs) == ["main", "Block", "Attention"]
     text = text_of(program)
-    assert "# plain.Transformer\ngraph main(ids: i64[batch, length]) -> f32[batch, length, 50]" in text
+    assert (
+        "# plain.Transformer\ngraph main(ids: i64[batch, length]) -> f32[batch, length, 50]" in text
+    )
     assert text.count("= Block(") == 3
     assert "query, key, value = " in text
     for line in text.splitlines():
@@ -253,8 +259,12 @@ def test_trained_values_are_saved_and_win_over_initialisers(tmp_path):
 def test_a_tensor_that_no_file_holds_is_named(exported, tmp_path):
     opstep.load(exported[0]).save(tmp_path / "net.opg")
     text = (tmp_path / "net.opg").read_text()
-    (tmp_path / "net.opg").write_text("param more: f32[2]\n" + text.replace("{\n", "{\n  m = neg(more)\n", 1))
-    with pytest.raises(opstep.OpstepError, match=r"more: f32\[2\] has no value, and .*net.safetensors"):
+    (tmp_path / "net.opg").write_text(
+        "param more: f32[2]\n" + text.replace("{\n", "{\n  m = neg(more)\n", 1)
+    )
+    with pytest.raises(
+        opstep.OpstepError, match=r"more: f32\[2\] has no value, and .*net.safetensors"
+    ):
         opstep.load(tmp_path / "net.opg").run()
 
 
@@ -307,7 +317,9 @@ def test_a_graph_that_calls_anything_but_ops_is_refused(exported, target):
     path, _ = exported
     with zipfile.ZipFile(path) as archive:
         text = archive.read("model/models/model.json").decode()
-    evil = changed(path, "models/model.json", text.replace("torch.ops.aten.relu.default", target).encode())
+    evil = changed(
+        path, "models/model.json", text.replace("torch.ops.aten.relu.default", target).encode()
+    )
     with pytest.raises(opstep.OpstepError):
         opstep.load(evil)
 

@@ -123,9 +123,7 @@ def t5() -> nn.Module:
     config = transformers.T5Config(
         vocab_size=99, d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4, use_cache=False
     )
-    return Named(
-        transformers.T5ForConditionalGeneration(config), "input_ids", "decoder_input_ids"
-    )
+    return Named(transformers.T5ForConditionalGeneration(config), "input_ids", "decoder_input_ids")
 
 
 def bart() -> nn.Module:
