@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -51,8 +51,9 @@ class Files:
             return {}
         return arrays.read_safetensors(self.weights, held)
 
-    def inputs(self) -> dict[str, np.ndarray]:
-        """The example inputs by name; none where there are none."""
+    @cached_property
+    def inputs(self) -> Mapping[str, Any]:
+        """The example inputs by name; none where there are none. May be set."""
         if self.example is None or not self.example.is_file():
             return {}
         return arrays.read_safetensors(self.example)

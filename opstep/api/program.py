@@ -28,6 +28,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
 
 if TYPE_CHECKING:
+    from opstep.api.places import Places
     from opstep.runtime.device.binding import Listener
     from opstep.runtime.device.protocols import Device, Recorder, Recording
     from opstep.runtime.device.store import Store
@@ -39,11 +40,8 @@ interposed: Callable[[Program, str | None, Any, RunSettings], Result | None] | N
 
 
 def load(path: str | Path) -> Program:
-    """Reads, parses and verifies a file, or imports one: a ``.pt2`` that PyTorch exported. Raises
-    `OpstepError` with every error in it.
-
-    Params and states without an initialiser have the values that ``NAME.safetensors`` beside the
-    file gives them; `Program.example` has the inputs in ``NAME.example.safetensors``.
+    """Reads, parses and verifies a file, or imports a ``.pt2``. Raises `OpstepError` with every
+    error in it. ``NAME.safetensors`` beside it has the values that no initialiser gives.
     """
     from opstep.runtime.ir.parser import load as load_module
 
@@ -89,7 +87,6 @@ class Program:
         self.verified = verify(module, library=self.library)
         self.seed = 0
         self.files = Files()
-        self._example: Mapping[str, Any] | None = None
         self.params = Tensors(self)
         self._asserts = Asserts()
         self._plans: dict[tuple, Plan] = {}
@@ -106,18 +103,15 @@ class Program:
         """Inputs that are known to fit, by name: those that a model was imported with, or that were
         saved with the program. Empty where there are none.
         """
-        if self._example is None:
-            self._example = self.files.inputs()
-        return self._example
+        return self.files.inputs
 
     @example.setter
     def example(self, inputs: Mapping[str, Any]) -> None:
-        self._example = inputs
+        self.files.inputs = inputs
 
     def save(self, path: str | Path) -> list[Path]:
-        """Writes the program as a text (``model.opg``), with the values of params and states that
-        no initialiser gives (``model.safetensors``) and the example inputs
-        (``model.example.safetensors``). `load` finds them again. Gives the paths that were written.
+        """Writes ``model.opg``, with the values that no initialiser gives (``model.safetensors``)
+        and the example inputs (``model.example.safetensors``); gives the paths.
         """
         return save(self, path)
 
@@ -166,7 +160,7 @@ class Program:
         module = Module((*self.module.items, gradient), self.module.closing, self.module.source)
         program = Program(module)
         program.seed = self.seed
-        program.files, program._example = self.files, self._example
+        program.files = self.files
         for key in self.params.known():
             program.params[key] = self.params[key]
         return program
@@ -358,11 +352,12 @@ class Program:
     @contextmanager
     def _running(
         self, graph, inputs, settings: RunSettings, listeners=(), recording=None,
-        flagged: bool = False, plan: Plan | None = None,
+        flagged: bool = False, plan: Plan | None = None, places: Places | None = None,
     ) -> Iterator[Job]:  # fmt: skip
         """A context with the graph bound and its inputs in place; given back, or cleaned up.
 
-        `flagged`: its ops raise flags of NaNs and infinities.
+        `flagged`: its ops raise flags of NaNs and infinities. `places`: inputs and results are
+        there; the inputs are looked at only for a recording.
         """
         from opstep.api.inputs import conform, inputs_for
         from opstep.runtime.plan.runnable import runnable
@@ -372,7 +367,11 @@ class Program:
         setup = settings.setup.on(device)
         self.reseed_with(settings.seed)
         found = self.graph(graph)
-        arrays, types = conform(found, inputs_for(self, found, inputs), self.module.source)
+        if places is None or recording is not None:
+            given = inputs_for(self, found, inputs)
+            arrays, types = conform(found, given, self.module.source)
+        else:
+            arrays, types = [], places.types
         if plan is not None:
             chosen = runnable(plan, found.name.text, types).policy
         check, watched = None, bool(listeners)
@@ -389,9 +388,12 @@ class Program:
         try:
             context = self._context(key, tuple(listeners), recorder, plan)
             context.keeps_memory = watched
-            binding = context.bind(found.name.text, types)
-            for value, array in zip(binding.plan.inputs, arrays, strict=True):
-                binding.set(value, array)
+            if places is not None:
+                binding = places.bind(context)
+            else:
+                binding = context.bind(found.name.text, types)
+                for value, array in zip(binding.plan.inputs, arrays, strict=True):
+                    binding.set(value, array)
             for plan in context.plans:
                 self._ready(plan, device)
             yield Job(self.params, self._asserts, found, device, context, binding, check, recorder)

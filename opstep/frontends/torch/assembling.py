@@ -58,7 +58,7 @@ class Translation:
         self._main = self._translator.translate([Value(i.node) for i in self._tensors], outputs)
 
     def missing_targets(self) -> list[Any]:
-        return list({node.target for node, _ in self._translator.missing})
+        return list(self._translator.undefined)
 
     def program(self, path: str) -> Program:
         """`path` stands in its messages. Raises `ImportFailed`."""

@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 from opstep.api.program import Program
 from opstep.frontends.torch.assembling import Translation
 from opstep.frontends.torch.dims import Symbols
+from opstep.frontends.torch.inlining import inline_regions
 from opstep.frontends.torch.refusals import check_args, check_tensors, refusal
 from opstep.frontends.torch.rules import all_rules
 from opstep.frontends.torch.sizes import symbol_names
@@ -43,6 +44,7 @@ def import_exported(
     all_rules()
     names = symbol_names(exported, dynamic_shapes, model)
     check_tensors(exported)
+    inline_regions(exported.graph_module)
     lowered = _decomposed(exported, {})
     translation = Translation(lowered, Symbols(names), model)
     for _ in range(ROUNDS):

@@ -50,7 +50,7 @@ def library_line(trace: str) -> tuple[Frame, ...]:
 @lru_cache(1 << 14)
 def _parsed(trace: str) -> tuple[Frame, ...]:
     found = [Frame(f, int(n), name) for f, n, name in _FRAME.findall(trace)]
-    found = [f for f in found if not is_pytorch(f.file)]
+    found = [f for f in found if not f.file.startswith((_TORCH, "<"))]
     found = [
         f for k, f in enumerate(found)
         if f.function not in _INLINE or not k or found[k - 1][:2] != f[:2]

@@ -17,7 +17,7 @@ from torch import fx
 from opstep.api.origins import portable
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.dims import Symbols
-from opstep.frontends.torch.errors import Missing, Untranslatable
+from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import Frame, frames_of, library_line
@@ -47,6 +47,7 @@ class Made(NamedTuple):
 
     frames: tuple[Frame, ...]
     results: tuple[Var, ...]
+    is_call: bool = False
 
 
 @dataclass(eq=False)
@@ -96,6 +97,7 @@ class Translator:
     def __init__(self, graph: fx.Graph, symbols: Symbols, outputs: Sequence[Value]):
         self.symbols = symbols
         self.missing: list[tuple[fx.Node, Missing]] = []
+        self.undefined: set[Any] = set()  # ops that another definition may help
         self.drafts: list[Draft] = []  # in the order in which they were first called
         self._known: dict[tuple, Draft] = {}
         self._values: dict[fx.Node, Value] = {}
@@ -216,7 +218,7 @@ class Translator:
             known.name, [env[v] for v in inputs], [v.type for v in inner.results]
         )
         env.update(zip(outputs, results, strict=True))
-        draft.made.append(Made(frames, tuple(results)))
+        draft.made.append(Made(frames, tuple(results), is_call=True))
         for result in results:
             draft.body.stems[result.name] = label(inside) or call.class_name.lower()
         return True
@@ -231,6 +233,8 @@ class Translator:
         except (Untranslatable, Mismatch) as error:
             del body.statements[count:]
             self._note(node, str(error))
+            if not isinstance(error, Disagreement):
+                self.undefined.add(node.target)
             results = [body.value(self._type_or_any(v), "x") for v in self._result_values(node)]
         env.update({Value(node, k): v for k, v in enumerate(results) if v is not None})
         own = tuple(v for v in results if v is not None)
@@ -327,11 +331,10 @@ class Translator:
 
 
 def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
-    """Where a statement comes from."""
+    """Where a statement comes from; `frames` have the outermost first."""
     if not frames:
         return None
-    lines = tuple(SourceLine(portable(f.file), f.line) for f in reversed(frames))
-    return Provenance(lines, module)
+    return Provenance(tuple(SourceLine(portable(f.file), f.line) for f in frames[::-1]), module)
 
 
 def label(path: str) -> str:

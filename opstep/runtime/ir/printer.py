@@ -1,8 +1,7 @@
 """Syntax tree to text, in the one canonical form: what ``opstep fmt`` writes.
 
 ``parse(print_module(m)) == m`` for every module that parses, and printing twice changes nothing.
-Lines of more than 100 columns are broken inside their parentheses; `at` and what follows it does
-not count.
+Lines of more than 100 columns are broken inside their parentheses.
 """
 
 from __future__ import annotations
@@ -95,24 +94,24 @@ def print_value(value: Any) -> str:
 
 
 class _Line:
-    """``head(item, item)tail``: broken inside its parentheses where it is too long. `margin`: what
-    stands behind, and may be beyond the last column.
+    """``head(item, item)tail``: broken inside its parentheses where it is too long, but for the
+    `origin` behind it, which nobody reads line by line.
     """
 
-    def __init__(self, head: str, items: list[str] | None = None, tail: str = "", margin: str = ""):
-        self.margin = margin
+    def __init__(self, head: str, items: list[str] | None = None, tail: str = "", origin: str = ""):
         self.head = head
         self.items = items
         self.tail = tail
+        self.origin = origin
 
     def text(self) -> str:
         if self.items is None:
-            return self.head + self.tail + self.margin
-        return f"{self.head}({', '.join(self.items)}){self.tail}{self.margin}"
+            return self.head + self.tail + self.origin
+        return f"{self.head}({', '.join(self.items)}){self.tail}{self.origin}"
 
     def lines(self, indent: str) -> list[str]:
         one_line = indent + self.text()
-        if len(one_line) - len(self.margin) <= _WIDTH or not self.items:
+        if len(one_line) - len(self.origin) <= _WIDTH or not self.items:
             return [one_line]
         lines = [f"{indent}{self.head}("]
         inner = indent + 2 * _INDENT
@@ -122,7 +121,7 @@ class _Line:
                 lines.append(inner + row)
                 row = ""
             row += f"{' ' if row else ''}{item},"
-        return [*lines, inner + row, f"{indent}){self.tail}{self.margin}"]
+        return [*lines, inner + row, f"{indent}){self.tail}{self.origin}"]
 
 
 def _graph(graph: Graph, lines: list[str]) -> None:
@@ -152,15 +151,15 @@ def _statement(s: Statement) -> _Line:
         results = ", ".join(map(_binding, s.results))
         items = [_operand(o) for o in s.operands] + [_attr(a) for a in s.attrs]
         head = f"{results} = {s.callee.text}" if results else s.callee.text
-        return _Line(head, items, margin=_at(s.at))
+        return _Line(head, items, origin=_at(s.at))
     if isinstance(s, Return):
         return _Line(
-            f"return {', '.join([quote_name(v.text) for v in s.values])}", margin=_at(s.at)
+            f"return {', '.join([quote_name(v.text) for v in s.values])}", origin=_at(s.at)
         )
     if isinstance(s, Assert):
         message = f", {quote(s.message)}" if s.message else ""
-        return _Line(f"assert {quote_name(s.condition.text)}{message}", margin=_at(s.at))
-    return _Line(f"{quote_name(s.target.text)} <- {_operand(s.value)}", margin=_at(s.at))
+        return _Line(f"assert {quote_name(s.condition.text)}{message}", origin=_at(s.at))
+    return _Line(f"{quote_name(s.target.text)} <- {_operand(s.value)}", origin=_at(s.at))
 
 
 def _binding(b: Binding) -> str:
@@ -178,8 +177,14 @@ def _attr(a: Attr) -> str:
 def _at(at: Provenance | None) -> str:
     if at is None:
         return ""
-    frames = ", ".join([f"{quote(frame.file)}:{frame.line}" for frame in at.frames])
-    return f" at {frames} in {quote(at.module)}" if at.module else f" at {frames}"
+    frames, file = [], None
+    for frame in at.frames:
+        frames.append(
+            str(frame.line) if frame.file == file else f"{quote(frame.file)}:{frame.line}"
+        )
+        file = frame.file
+    module = f" in {quote(at.module)}" if at.module else ""
+    return f" at {', '.join(frames)}{module}"
 
 
 def _above(comments: Comments, indent: str, lines: list[str]) -> None:

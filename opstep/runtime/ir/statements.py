@@ -128,7 +128,7 @@ def _finish(lex: Lexer, start: int, above: tuple[str, ...]):
 def _provenance(lex: Lexer) -> Provenance:
     frames = [_source_line(lex)]
     while lex.kind == ",":
-        frames.append(_source_line(lex))
+        frames.append(_source_line(lex, frames[-1].file))
     module = ""
     if lex.kind == "name" and lex.value == "in":
         lex.advance()
@@ -136,14 +136,15 @@ def _provenance(lex: Lexer) -> Provenance:
     return Provenance(tuple(frames), module)
 
 
-def _source_line(lex: Lexer) -> SourceLine:
-    """``"file":line`` behind an ``at`` or a comma."""
+def _source_line(lex: Lexer, file: str | None = None) -> SourceLine:
+    """``"file":line`` behind an ``at`` or a comma; a line alone is one of the same file."""
     form = 'at "model.py":12'
     lex.advance()
-    file = _string(lex, "a file", form)
-    if lex.kind != ":":
-        raise lex.fault(": and a line", form)
-    lex.advance()
+    if file is None or lex.kind != "int":
+        file = _string(lex, "a file", form)
+        if lex.kind != ":":
+            raise lex.fault(": and a line", form)
+        lex.advance()
     if lex.kind != "int":
         raise lex.fault("the number of a line", form)
     line = integer(lex.value, lex.span)
