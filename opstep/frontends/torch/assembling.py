@@ -83,7 +83,7 @@ class Translation:
         for found in self._tensors:
             if found.kind != "input":
                 program.params[found.name] = _value(found)
-        program.example = self._example()
+        program.example = self._example([b.name.text for b in program.graphs["main"].inputs])
         return program
 
     def _written(self, main: Draft, results: Sequence[str], path: str) -> Program:
@@ -102,18 +102,17 @@ class Translation:
         text = print_module(Module((*declarations, *graphs)))
         return Program(parse(text, path))
 
-    def _example(self) -> dict[str, Any]:
-        """The example inputs by name."""
+    def _example(self, names: Sequence[str]) -> dict[str, Any]:
+        """The example inputs; `names`: what the program calls those that are tensors."""
         leaves = pytree.tree_leaves(self._exported.example_inputs)
         inputs = [i for i in self._inputs if i.kind == "input"]
         if len(leaves) != len(inputs):
             return {}
-        found = {i.name: v for i, v in zip(inputs, leaves, strict=True)}
-        names = {i.name for i in self._tensors}
+        pairs = zip(inputs, leaves, strict=True)
+        tensors = [v for i, v in pairs if isinstance(i.node.meta["val"], torch.Tensor)]
         return {
-            n: as_array(f"input {n}", v.detach().cpu(), dtype_of(v.dtype))
-            for n, v in found.items()
-            if n in names
+            name: as_array(f"input {name}", v.detach().cpu(), dtype_of(v.dtype))
+            for name, v in zip(names, tensors, strict=True)
         }
 
     def _result_names(self) -> Iterator[str]:

@@ -67,6 +67,8 @@ def _diagnostic(found: Sequence[Missing]) -> Diagnostic:
     is_random = any(word in first.op for word in RANDOM)
     hint = "in training mode models draw numbers: call model.eval() first" if is_random else ""
     message = f"{first.op} cannot be imported: {first.reason}{times}"
+    if first.line and source is None:  # the file is on the machine that exported the model
+        message = f"{first.file}:{first.line}: {message}"
     return Diagnostic("error", message, span, source, hint)
 
 

@@ -95,6 +95,37 @@ def test_arguments_by_name_nested_and_numbers():
     assert list(program.example) == ["pair_a", "pair_b", "scale", "mask"]
 
 
+def test_names_that_are_taken_or_words_of_the_language():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+            self.add_module("größe-1", nn.Linear(2, 2))
+
+        def forward(self, graph, batch, weight=None):
+            graph = self.get_submodule("größe-1")(graph * batch)
+            return {"return": graph * self.weight * weight}
+
+    model, args = made(Odd()), (torch.randn(3, 2), torch.randn(2))
+    kwargs = {"weight": torch.randn(2)}
+    program = opstep.from_torch(model, args, kwargs, dynamic_shapes=({0: BATCH}, None, None))
+    assert_equal(program, model, args, kwargs)
+    assert list(program.example) == [b.name.text for b in program.graphs["main"].inputs]
+    assert "größe-1.weight" in program.params
+
+
+def test_arguments_by_name_in_another_order():
+    class Three(nn.Module):
+        def forward(self, a, *, b, c):
+            return a - 2 * b - 3 * c
+
+    kwargs = {"c": torch.randn(2), "b": torch.randn(2)}
+    args = (torch.randn(2),)
+    program = opstep.from_torch(Three(), args, kwargs)
+    assert_equal(program, Three(), args, kwargs)
+    np.testing.assert_array_equal(program.example["c"], kwargs["c"])
+
+
 def test_an_input_that_the_model_changes_is_a_result_more():
     class Doubling(nn.Module):
         def forward(self, x):
