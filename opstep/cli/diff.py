@@ -71,7 +71,7 @@ EXACT = "f64"
     "inputs",
     multiple=True,
     metavar="NAME=SOURCE",
-    help="As for opstep run: FILE.npy, random, zeros, ones or a number.",
+    help="As for opstep run: FILE.npy, random, zeros, ones, example or a number.",
 )
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     "inputs",
     multiple=True,
     metavar="NAME=SOURCE",
-    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones or a number, as "
-    "for opstep run.",
+    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones, example or a "
+    "number, as for opstep run.",
 )
 @symbol_option
 @click.option(
