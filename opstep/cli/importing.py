@@ -18,8 +18,7 @@ from opstep.cli.common import COMMAND, amount, command, say
             "to model.opg, model.safetensors and model.example.safetensors",
         ),
         ("opstep import model.pt2 -o net.opg", "to net.opg and the files beside it"),
-        ("opstep run model.opg --input example", "run the program on the inputs of the export"),
-        ("opstep run model.pt2 --input example", "the same without saving the program"),
+        ("opstep import model.pt2 --force", "again: replace the files"),
     ],
     codes={COMMAND: "usage; no exported program, an op without a counterpart, files that exist"},
 )
@@ -30,8 +29,8 @@ def importing(file: str, output: str | None, force: bool) -> None:
     """Translate a PyTorch model to a program, with its weights beside it.
 
     FILE.pt2 is what torch.export.save wrote. It is read without running code that it may hold.
-    Params and buffers keep their names; the example inputs are saved, too. The other commands take
-    FILE.pt2 as well. docs/pytorch.md describes it all.
+    Params and buffers keep their names; the example inputs are saved, too: opstep run FILE.opg
+    --input example. The other commands take FILE.pt2 as well. docs/pytorch.md describes it all.
     """
     from opstep.api.files import Files
     from opstep.api.program import load
