@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +46,28 @@ def from_torch(
     `program.example` has the example inputs by name. Raises `InputError` where PyTorch cannot
     export the model, `ImportFailed` where ops of it have no counterpart here.
     """
+    return translated(model, args, kwargs, dynamic_shapes=dynamic_shapes).program
+
+
+class Translation(NamedTuple):
+    """A program and what it was made from: `exported` has ATen ops only, and `nodes` says which of
+    their results a value is, by its site (``main/Block:h/y``).
+    """
+
+    program: Program
+    exported: ExportedProgram
+    nodes: dict[str, Value]
+
+
+def translated(
+    model: torch.nn.Module | ExportedProgram | str | Path,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    convert: Callable[[ExportedProgram], ExportedProgram] = lambda lowered: lowered,
+) -> Translation:
+    """`from_torch`, with what it found on the way. `convert` changes the graph of ATen ops."""
     all_rules()
     exported = _exported(model, args, kwargs, dynamic_shapes)
     names = _symbol_names(exported, dynamic_shapes)
@@ -53,12 +75,12 @@ def from_torch(
         warnings.simplefilter("ignore")
         lowered = exported.run_decompositions({})
         for _ in range(ROUNDS):
-            translation = _Translation(lowered, Symbols(names))
+            translation = _Translation(convert(lowered), Symbols(names))
             table = _decompositions(translation.missing_targets())
             if not table:
                 break
             lowered = lowered.run_decompositions(table)
-    return translation.program()
+    return translation.finished()
 
 
 def _exported(model: Any, args, kwargs, dynamic_shapes) -> ExportedProgram:
@@ -186,7 +208,7 @@ class _Translation:
     def missing_targets(self) -> list[Any]:
         return list({node.target for node, _ in self._translator.missing})
 
-    def program(self) -> Program:
+    def finished(self) -> Translation:
         """Raises `ImportFailed`."""
         if self._translator.missing:
             unique_nodes = dict(self._translator.missing)
@@ -244,7 +266,7 @@ def _inputs(exported: ExportedProgram) -> Iterator[_Input]:
 
 def _assembled(
     translation: _Translation, main: Draft, updates: Sequence, kept: Sequence, names: Sequence[str]
-) -> Program:
+) -> Translation:
     from opstep.kernels.stdlib import library
 
     inputs = translation._tensors
@@ -264,7 +286,7 @@ def _assembled(
     for found in inputs:
         if found.kind != "input" and found.value is not None:
             program.params[found.name] = found.value.detach()
-    return program
+    return Translation(program, translation._exported, writer.nodes(main))
 
 
 def _concrete(found: _Input) -> TensorType:

@@ -48,7 +48,11 @@ class Made(NamedTuple):
 
 @dataclass(eq=False)
 class Draft:
-    """A graph whose values have no names yet. `name` is provisional, too (``%g1``)."""
+    """A graph whose values have no names yet. `name` is provisional, too (``%g1``).
+
+    `nodes`: by value, what it is in the fx graph; `calls`: by the first result of a call, the graph
+    that is called and the draft of this very call.
+    """
 
     name: str
     call: Call
@@ -57,6 +61,8 @@ class Draft:
     body: Body
     results: list[Var]
     made: list[Made] = field(default_factory=list)
+    nodes: dict[str, Value] = field(default_factory=dict)
+    calls: dict[str, tuple[str, Draft]] = field(default_factory=dict)
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -207,6 +213,7 @@ class Translator:
             known.name, [env[v] for v in inputs], [v.type for v in inner.results]
         )
         env.update(zip(outputs, results, strict=True))
+        draft.calls[results[0].name] = known.name, inner
         draft.made.append(Made(frames, tuple(results)))
         for result in results:
             draft.body.stems[result.name] = label(call.path)
@@ -224,6 +231,9 @@ class Translator:
             self._note(node, str(error))
             results = [body.value(self._type(v), "x") for v in self._result_values(node)]
         env.update({Value(node, k): v for k, v in enumerate(results) if v is not None})
+        for k, v in enumerate(results):
+            if v is not None:
+                draft.nodes.setdefault(v.name, Value(node, k))
         own = tuple(v for v in results if v is not None)
         if own:
             draft.made.append(Made(frames, own))

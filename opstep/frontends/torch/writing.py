@@ -9,7 +9,7 @@ from dataclasses import replace
 from opstep.frontends.torch.modules import forward_of
 from opstep.frontends.torch.naming import identifier, renamed, unique
 from opstep.frontends.torch.sources import Frame, assignment
-from opstep.frontends.torch.translator import Draft, Made, relative
+from opstep.frontends.torch.translator import Draft, Made, Value, relative
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return
 from opstep.runtime.ir.op import OPS
 
@@ -23,6 +23,7 @@ class Writer:
         self._tensors = tensors
         self._graphs_used = {"main", *OPS, *library}
         self._sites: dict[str, int] = {}
+        self._values: dict[str, dict[str, str]] = {}  # by graph: what its values are called
         self.graphs: list[Graph] = []
 
     def write(
@@ -54,6 +55,7 @@ class Writer:
         for value in draft.body.stems:
             if value not in names:
                 names[value] = unique(identifier(wanted[value]), used)
+        self._values[name] = names
         inputs = [v for v in draft.inputs if v.name not in direct]
         place = len(self.graphs)
         body = [self._call(s, draft, names) for s in draft.statements]
@@ -66,6 +68,15 @@ class Writer:
                 (*renamed(body, names), Return(tuple(Name(names[v.name]) for v in draft.results))),
             ),
         )
+
+    def nodes(self, draft: Draft, graph: str = "main", path: str = "main") -> dict[str, Value]:
+        """What values are in the fx graph, by their sites (``main/Block:h/y``), once written."""
+        names = self._values[graph]
+        found = {f"{path}/{names[v]}": value for v, value in draft.nodes.items()}
+        for result, (callee, inner) in draft.calls.items():
+            called = self._names[callee]
+            found |= self.nodes(inner, called, f"{path}/{called}:{names[result]}")
+        return found
 
     def _call(self, statement, draft: Draft, names: Mapping[str, str]):
         """A call with its graph's name; the graph is written when it is first met."""
