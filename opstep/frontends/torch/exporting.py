@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,9 +65,8 @@ def translated(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
-    convert: Callable[[ExportedProgram], ExportedProgram] = lambda lowered: lowered,
 ) -> Translation:
-    """`from_torch`, with what it found on the way. `convert` changes the graph of ATen ops."""
+    """`from_torch`, with what it found on the way."""
     all_rules()
     exported = _exported(model, args, kwargs, dynamic_shapes)
     names = _symbol_names(exported, dynamic_shapes)
@@ -75,7 +74,7 @@ def translated(
         warnings.simplefilter("ignore")
         lowered = exported.run_decompositions({})
         for _ in range(ROUNDS):
-            translation = _Translation(convert(lowered), Symbols(names))
+            translation = _Translation(lowered, Symbols(names))
             table = _decompositions(translation.missing_targets())
             if not table:
                 break
@@ -177,11 +176,18 @@ def _decompositions(targets: Sequence[Any]) -> dict[Any, Any]:
     return {t: table[t] for t in targets if t in table}
 
 
-class _Input(NamedTuple):
+class Placeholder(NamedTuple):
+    """An input of the fx graph: a named tensor, or what the model is given."""
+
     node: fx.Node
     name: str
     kind: str  # "param", "state" or "input"
     value: Any  # of a named tensor
+
+
+def retranslated(exported: ExportedProgram) -> Translation:
+    """The translation of a graph of ATen ops that was translated before, and changed."""
+    return _Translation(exported, Symbols()).finished()
 
 
 class _Translation:
@@ -190,7 +196,7 @@ class _Translation:
     def __init__(self, exported: ExportedProgram, symbols: Symbols):
         self._exported = exported
         self._symbols = symbols
-        self._inputs = list(_inputs(exported))
+        self._inputs = list(placeholders(exported))
         graph = exported.graph
         for found in self._inputs:
             if found.kind != "input":
@@ -246,7 +252,7 @@ def _label(path: Sequence[Any]) -> str:
     return identifier("_".join(map(str, keys)), "output") if path else "output"
 
 
-def _inputs(exported: ExportedProgram) -> Iterator[_Input]:
+def placeholders(exported: ExportedProgram) -> Iterator[Placeholder]:
     """The placeholders, in order."""
     nodes = {n.name: n for n in exported.graph.nodes if n.op == "placeholder"}
     mutated = set(exported.graph_signature.buffers_to_mutate.values())
@@ -259,9 +265,9 @@ def _inputs(exported: ExportedProgram) -> Iterator[_Input]:
             target = spec.target or name
             value = exported.state_dict.get(target, exported.constants.get(target))
             is_param = spec.kind is InputKind.PARAMETER and target not in mutated
-            yield _Input(node, target, "param" if is_param else "state", value)
+            yield Placeholder(node, target, "param" if is_param else "state", value)
         else:
-            yield _Input(node, name, "input", None)
+            yield Placeholder(node, name, "input", None)
 
 
 def _assembled(
@@ -289,6 +295,6 @@ def _assembled(
     return Translation(program, translation._exported, writer.nodes(main))
 
 
-def _concrete(found: _Input) -> TensorType:
+def _concrete(found: Placeholder) -> TensorType:
     value = found.node.meta["val"]
     return TensorType(dtype_of(value.dtype), tuple(int(d) for d in value.shape))

@@ -1,0 +1,205 @@
+"""Graphs of ATen ops as PyTorch runs them: op by op, compiled, and in f64."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import getitem
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from opstep.api.inputs import as_array
+from opstep.frontends.torch.dims import dtype_of
+from opstep.frontends.torch.translator import Value
+from opstep.runtime.ir.errors import DeviceError
+
+Known = Mapping[Value, torch.Tensor]
+
+
+def value_of(node: fx.Node) -> Value:
+    """The value that a node stands for: `getitem` chooses a result of another."""
+    if node.op == "call_function" and node.target is getitem:
+        parent, index = node.args
+        return Value(value_of(parent).node, index)  # pyright: ignore[reportArgumentType]
+    return Value(node)
+
+
+def values(graph: fx.Graph) -> Iterator[Value]:
+    """The tensors that its ops give, in order."""
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target is not getitem:
+            for k, found in enumerate(results_of(node.meta.get("val"))):
+                if isinstance(found, torch.Tensor):
+                    yield Value(node, k)
+
+
+def results_of(found: Any) -> Sequence[Any]:
+    return found if isinstance(found, list | tuple) else (found,)
+
+
+def run(graph: fx.Graph, known: Known, device: str = "cpu") -> dict[Value, torch.Tensor]:
+    """All values of a graph, of which those of placeholders are known, by PyTorch's own kernels."""
+
+    def adapted(leaf: Any) -> Any:
+        return torch.device(device) if isinstance(leaf, torch.device) else leaf
+
+    with _memory_errors():
+        found = {v: t.to(device) for v, t in known.items()}
+        nodes = [n for n in graph.nodes if n.op == "call_function"]
+        env = _evaluated(nodes, found, adapted)
+    for node, made in env.items():
+        if node.target is not getitem:
+            found.update(_tensors(node, made))
+    return {v: t.cpu() for v, t in found.items()}
+
+
+def run_compiled(
+    graph: fx.Graph, known: Known, wanted: Sequence[Value], device: str = "cpu"
+) -> dict[Value, torch.Tensor]:
+    """Some values of a graph that Inductor compiles as a whole: they are its outputs, so it fuses
+    what lies between them. Raises `DeviceError` where it has no compiler.
+    """
+    copy, outer = fx.Graph(), {}
+    copy.graph_copy(graph, outer)
+    outputs = []
+    for value in wanted:
+        node = outer[value.node]
+        several = isinstance(value.node.meta["val"], list | tuple)
+        outputs.append(copy.call_function(getitem, (node, value.index)) if several else node)
+    copy.output(tuple(outputs))
+    if device != "cpu":
+        for node in copy.nodes:
+            node.kwargs = {
+                k: torch.device(device) if isinstance(a, torch.device) else a
+                for k, a in node.kwargs.items()
+            }
+    places = [n for n in graph.nodes if n.op == "placeholder"]
+    with _memory_errors():
+        operands = [known[Value(n)].to(device) if Value(n) in known else None for n in places]
+        made = _compiled(fx.GraphModule(torch.nn.Module(), copy), operands)
+    found = dict(zip(wanted, (t.cpu() for t in made), strict=True))
+    return {**{v: t for v, t in known.items() if v.node.op == "placeholder"}, **found}
+
+
+def _compiled(module: fx.GraphModule, operands: Sequence[Any]) -> Sequence[torch.Tensor]:
+    torch._dynamo.reset()
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            return torch.compile(module, backend="inductor", fullgraph=True)(*operands)
+    except torch._inductor.exc.InductorError as error:
+        cause = str(error).split("\n")[0]
+        if "compiler" not in cause:
+            raise
+        raise DeviceError(
+            f"Inductor cannot compile here: {cause}",
+            hint="install a C++ compiler, or name one in CXX; or compare with torch",
+        ) from None
+
+
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise DeviceError(f"PyTorch: {str(error).splitlines()[0]}") from None
+
+
+class Exact:
+    """Ops of a graph in f64, on operands that one side had. What a side is not known to have had is
+    computed from what it had before.
+    """
+
+    def __init__(self, graph: fx.Graph, known: Known):
+        self._known = known
+        self._order = {n: k for k, n in enumerate(graph.nodes)}
+
+    def leaves(self, values: Sequence[Value]) -> tuple[list[fx.Node], list[Value]]:
+        """What must be computed for values, in order, and the known values that this begins
+        with.
+        """
+        stack = [v.node for v in values]
+        nodes, leaves = set(stack), dict[Value, None]()
+        while stack:
+            for operand in stack.pop().all_input_nodes:
+                value = value_of(operand)
+                if value in self._known:
+                    leaves[value] = None
+                elif operand not in nodes and operand.op == "call_function":
+                    nodes.add(operand)
+                    stack.append(operand)
+        return sorted(nodes, key=self._order.__getitem__), list(leaves)
+
+    def results(
+        self, values: Sequence[Value], shaken: np.random.Generator | None = None
+    ) -> list[torch.Tensor]:
+        """What the ops that make values give. With `shaken` each element of the floats that this
+        begins with is moved up or down by the rounding error of its type. Raises what PyTorch
+        raises where an op has no f64.
+        """
+        nodes, leaves = self.leaves(values)
+        wide = {v: _wide(self._known[v], shaken) for v in leaves}
+        env = _evaluated(nodes, wide, _in_f64)
+        return [_tensors(v.node, env[v.node])[v] for v in values]
+
+    def operand(self, node: fx.Node) -> torch.Tensor:
+        """What an op is given."""
+        value = value_of(node)
+        known = self._known.get(value)
+        return self.results([value])[0] if known is None else _wide(known, None)
+
+
+def _wide(tensor: torch.Tensor, shaken: np.random.Generator | None) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    wide = tensor.double()
+    if shaken is None:
+        return wide
+    signs = torch.from_numpy(shaken.integers(0, 2, wide.shape) * 2.0 - 1.0)
+    return wide * (1 + signs * (torch.finfo(tensor.dtype).eps / 2))
+
+
+def _in_f64(leaf: Any) -> Any:
+    return torch.float64 if isinstance(leaf, torch.dtype) and leaf.is_floating_point else leaf
+
+
+def _evaluated(
+    nodes: Iterable[fx.Node], known: Known, adapted: Callable[[Any], Any]
+) -> dict[fx.Node, Any]:
+    """What nodes give, in order; `adapted` changes arguments that are no nodes."""
+    env: dict[fx.Node, Any] = {}
+
+    def operand(found: Any) -> Any:
+        if not isinstance(found, fx.Node):
+            return adapted(found)
+        if found in env:
+            return env[found]
+        value = value_of(found)
+        return known[value] if value in known else found.meta.get("val")
+
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for node in nodes:
+            args = fx.node.map_aggregate(node.args, operand)
+            kwargs = fx.node.map_aggregate(node.kwargs, operand)
+            env[node] = node.target(*args, **kwargs)  # pyright: ignore
+    return env
+
+
+def _tensors(node: fx.Node, made: Any) -> dict[Value, torch.Tensor]:
+    found = enumerate(results_of(made))
+    return {Value(node, k): t for k, t in found if isinstance(t, torch.Tensor)}
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    return as_array("a tensor", tensor.detach().contiguous(), dtype_of(tensor.dtype))
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(np.array(array))

@@ -1,0 +1,135 @@
+"""Who is right: a result of each side beside f64 arithmetic on the operands that this side had."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from opstep.differing.errors import TOLERANCE, Error, error_of
+from opstep.frontends.torch.dims import dtype_of
+from opstep.frontends.torch.evaluating import Exact, Known
+from opstep.frontends.torch.translator import Value
+
+SHAKEN = 2  # runs with moved operands
+SLACK = 8  # of what moving the operands by their rounding error changes
+FARTHER = 4  # times: an error that is a fault and not as large as the other's
+ROUNDING, FAULT_A, FAULT_B, LOSS, UNKNOWN = "rounding", "a", "b", "loss", "unknown"
+CHOOSES = {  # ops whose indices may be others where elements are equal
+    "argmax", "argmin", "sort", "topk", "max", "min", "kthvalue", "median", "nanmedian", "mode",
+}  # fmt: skip
+
+
+class Own(NamedTuple):
+    """What an op itself adds to one side's result. `excess`: the largest error of an element, as a
+    multiple of what rounding and the condition of the op let it be; `exact`: the result in f64.
+    """
+
+    error: Error
+    excess: float
+    exact: np.ndarray
+
+    @property
+    def right(self) -> bool:
+        return self.excess <= 1
+
+
+def own_error(
+    value: Value, known: Known, exact: Exact, tolerance: float | None = None
+) -> Own | None:
+    """Of a value that one side had; None where PyTorch has no f64 of the op."""
+    got = known[value]
+    try:
+        (target,) = exact.results([value])
+        rngs = (np.random.default_rng(k) for k in range(SHAKEN))
+        shaken = [exact.results([value], rng)[0] for rng in rngs]
+    except (RuntimeError, NotImplementedError):  # not for this type, of many kinds
+        return None
+    if not got.is_floating_point():
+        return _own_choice(value, exact, got, target)
+    sought = target.to(got.dtype).double() if got.dtype != torch.float64 else target
+    y, x = sought.numpy(), got.double().numpy()
+    with np.errstate(all="ignore"):
+        moved = np.max([np.abs((s - target).numpy()) for s in shaken], axis=0)
+    moved = np.where(np.isfinite(moved), moved, 0.0)
+    bound = _allowed(y, got.dtype, tolerance) + SLACK * np.maximum(moved, rms(moved))
+    return Own(error_of(x, y), _excess(x, y, bound), target.numpy())
+
+
+def apart(a: torch.Tensor, b: torch.Tensor, tolerance: float | None = None) -> bool:
+    """Whether results of two sides differ by more than rounding to the coarser of their types."""
+    if not (a.is_floating_point() and b.is_floating_point()):
+        return not torch.equal(a, b)
+    coarse = max(a.dtype, b.dtype, key=lambda t: TOLERANCE[dtype_of(t).name])
+    x, y = a.double().numpy(), b.double().numpy()
+    return _excess(x, y, _allowed(y, coarse, tolerance)) > 1
+
+
+def verdict(a: Own | None, b: Own | None) -> str:
+    """The side whose error is no rounding; `LOSS` where both are as far away."""
+    if a is None or b is None:
+        return UNKNOWN
+    if a.right and b.right:
+        return ROUNDING
+    if a.excess > FARTHER * b.excess:
+        return FAULT_A
+    if b.excess > FARTHER * a.excess:
+        return FAULT_B
+    return ROUNDING if a.right or b.right else LOSS
+
+
+def _allowed(y: np.ndarray, dtype: torch.dtype, tolerance: float | None) -> np.ndarray:
+    """How far elements may be from y: relative to themselves or to most of the others."""
+    scale = TOLERANCE[dtype_of(dtype).name] if tolerance is None else tolerance
+    finite = np.where(np.isfinite(y), np.abs(y), 0.0)
+    return scale * np.maximum(finite, rms(finite)) + SLACK * _smallest(dtype)
+
+
+def _smallest(dtype: torch.dtype) -> float:
+    """Above 0: what rounding makes of tiny numbers."""
+    return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+
+
+def rms(x: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(x)))) if x.size else 0.0
+
+
+def _excess(x: np.ndarray, y: np.ndarray, allowed: np.ndarray) -> float:
+    """The largest difference as a multiple of what is allowed; infinite where one alone is NaN or
+    infinite.
+    """
+    if not x.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        ratio = np.abs(x - y) / allowed
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    return float(np.where(same, 0.0, np.where(np.isfinite(ratio), ratio, np.inf)).max())
+
+
+def _own_choice(value: Value, exact: Exact, got: torch.Tensor, target: torch.Tensor) -> Own:
+    """Of integers and bools: they are right or wrong. Among equal elements any may be chosen."""
+    same = torch.equal(got, target.to(got.dtype)) or _chose_equal(value, exact, got, target)
+    found = error_of(got.numpy(), target.numpy())
+    return Own(found, 0.0 if same else float("inf"), target.numpy())
+
+
+def _chose_equal(value: Value, exact: Exact, got: torch.Tensor, target: torch.Tensor) -> bool:
+    schema: Any = value.node.target._schema  # pyright: ignore[reportFunctionMemberAccess]
+    if schema.name.removeprefix("aten::") not in CHOOSES or got.dtype != torch.int64:
+        return False
+    arguments = {a.name: a.default_value for a in schema.arguments}
+    arguments |= dict(zip(arguments, value.node.args, strict=False)) | dict(value.node.kwargs)
+    x = exact.operand(arguments["self"])
+    dim = arguments.get("dim")
+    if dim is None or x.ndim == 0:
+        x, dim = x.reshape(-1), 0
+    chosen = [x.gather(dim, _along(i, x, dim)) for i in (got, target)]
+    return torch.equal(*chosen)
+
+
+def _along(indices: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Indices as `gather` takes them: with the axis that they were chosen along."""
+    if indices.ndim < x.ndim:
+        indices = indices.unsqueeze(dim) if indices.ndim else indices.reshape([1] * x.ndim)
+    return indices
