@@ -19,17 +19,16 @@ from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
 
 from opstep.api.settings import RunSettings
-from opstep.differing.elements import Elements, difference
-from opstep.differing.errors import TOLERANCE, Error, coarser, error_of
+from opstep.differing.elements import Elements
+from opstep.differing.errors import Error, error_of
 from opstep.differing.lockstep import placed
 from opstep.differing.taps import Tapped, Taps
 from opstep.frontends.torch import evaluating, judging
 from opstep.frontends.torch.converting import converted, float_type, in_type
-from opstep.frontends.torch.dims import dtype_of
 from opstep.frontends.torch.evaluating import Exact, Known, array_of, tensor_of, value_of
 from opstep.frontends.torch.exporting import Translation, placeholders, retranslated, translated
 from opstep.frontends.torch.judging import FAULT_A, FAULT_B, Own
-from opstep.frontends.torch.modules import call_tree
+from opstep.frontends.torch.modules import Call, call_tree
 from opstep.frontends.torch.sources import frames_of, portable
 from opstep.frontends.torch.translator import Value
 from opstep.runtime.ir.errors import DeviceError, InputError
@@ -242,9 +241,10 @@ class _Comparer:
                 continue
             found.compared += 1
             a, b = self._ours.values[value], theirs[value]
-            if judging.apart(a, b, self._rtol):
+            elements = judging.apart(a, b, self._rtol)
+            if elements:
                 totals[value] = error_of(array_of(a), array_of(b))
-                found.differing.append(self._difference(value, theirs, exact, totals))
+                found.differing.append(self._difference(value, elements, theirs, exact, totals))
         found.outputs = self._output_errors(theirs)
         return found
 
@@ -276,10 +276,10 @@ class _Comparer:
     # --- one value ---
 
     def _difference(
-        self, value: Value, theirs: Known, exact: tuple[Exact, Exact], totals: Mapping[Value, Error]
+        self, value: Value, elements: Elements, theirs: Known, exact: tuple[Exact, Exact],
+        totals: Mapping[Value, Error],
     ) -> OpDifference:  # fmt: skip
         node, ours = value.node, self._ours.values
-        a, b = ours[value], theirs[value]
         own = tuple(
             judging.own_error(value, known, e, self._rtol)
             for known, e in ((ours, exact[0]), (theirs, exact[1]))
@@ -293,7 +293,7 @@ class _Comparer:
         return OpDifference(
             str(node.target), node.name, str(tapped.type) if tapped else "", portable(file), line,
             linecache.getline(file, line).strip() if line else "", module_of(node),
-            site.statement if site else "", site.site if site else "", _elements(a, b, self._rtol),
+            site.statement if site else "", site.site if site else "", elements,
             totals[value], totals[worst].relative if worst else 0.0,
             worst.node.name if worst else "", own, judging.verdict(*own),
         )  # fmt: skip
@@ -324,19 +324,6 @@ class _Comparer:
         return found
 
 
-def _elements(a: torch.Tensor, b: torch.Tensor, rtol: float | None) -> Elements:
-    """How results differ that are apart."""
-    x, y = array_of(a), array_of(b)
-    if not a.is_floating_point():
-        found = difference(x, y)
-    else:
-        coarse = coarser(dtype_of(a.dtype), dtype_of(b.dtype))
-        scale = TOLERANCE[coarse.name] if rtol is None else rtol
-        found = difference(x, y, scale, scale * judging.rms(y), coarse)
-    assert found is not None
-    return found
-
-
 def module_of(node: fx.Node) -> str:
     """The path of the module that calls an op: ``encoder.layer.0``."""
     stack = node.meta.get("nn_module_stack")
@@ -348,8 +335,6 @@ def module_of(node: fx.Node) -> str:
 
 def _between_modules(graph: fx.Graph) -> set[Value]:
     """What modules give to others."""
-    from opstep.frontends.torch.modules import Call
-
     nodes = [n for n in graph.nodes if n.op == "call_function"]
     found: set[Value] = set()
     pending: list[Call] = [call_tree(nodes)]

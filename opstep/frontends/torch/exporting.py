@@ -221,11 +221,12 @@ class _Translation:
             raise ImportFailed(list(unique_nodes.values()))
         main = self._main
         results = list(self._result_names())
-        updates = []
+        updates, types = [], {i.name: i.node.meta["val"].dtype for i in self._tensors}
         kept, names = [], []
         for spec, value, name in zip(self._specs, main.results, results, strict=True):
             if spec.kind is OutputKind.BUFFER_MUTATION:
-                updates.append((spec.target, value))
+                dtype = dtype_of(types[spec.target])
+                updates.append((spec.target, main.body.to(value, dtype)))
             else:
                 kept.append(value)
                 names.append(name)

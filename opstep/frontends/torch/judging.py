@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from opstep.differing.elements import Elements, difference
 from opstep.differing.errors import TOLERANCE, Error, error_of
 from opstep.frontends.torch.dims import dtype_of
-from opstep.frontends.torch.evaluating import Exact, Known
+from opstep.frontends.torch.evaluating import Exact, Known, array_of
 from opstep.frontends.torch.translator import Value
 
 SHAKEN = 2  # runs with moved operands
@@ -53,17 +54,21 @@ def own_error(
     with np.errstate(all="ignore"):
         moved = np.max([np.abs((s - target).numpy()) for s in shaken], axis=0)
     moved = np.where(np.isfinite(moved), moved, 0.0)
-    bound = _allowed(y, got.dtype, tolerance) + SLACK * np.maximum(moved, rms(moved))
+    scale, floor = _tolerance(y, got.dtype, tolerance)
+    bound = scale * np.abs(y) + floor + SLACK * np.maximum(moved, _rms(moved))
     return Own(error_of(x, y), _excess(x, y, bound), target.numpy())
 
 
-def apart(a: torch.Tensor, b: torch.Tensor, tolerance: float | None = None) -> bool:
-    """Whether results of two sides differ by more than rounding to the coarser of their types."""
+def apart(a: torch.Tensor, b: torch.Tensor, tolerance: float | None = None) -> Elements | None:
+    """How results of two sides differ where that is more than rounding to the coarser type: for
+    each element relative to itself and to the others' root mean square.
+    """
+    x, y = array_of(a), array_of(b)
     if not (a.is_floating_point() and b.is_floating_point()):
-        return not torch.equal(a, b)
+        return difference(x, y)
     coarse = max(a.dtype, b.dtype, key=lambda t: TOLERANCE[dtype_of(t).name])
-    x, y = a.double().numpy(), b.double().numpy()
-    return _excess(x, y, _allowed(y, coarse, tolerance)) > 1
+    scale, floor = _tolerance(b.double().numpy(), coarse, tolerance)
+    return difference(x, y, scale, floor, dtype_of(coarse))
 
 
 def verdict(a: Own | None, b: Own | None) -> str:
@@ -79,19 +84,16 @@ def verdict(a: Own | None, b: Own | None) -> str:
     return ROUNDING if a.right or b.right else LOSS
 
 
-def _allowed(y: np.ndarray, dtype: torch.dtype, tolerance: float | None) -> np.ndarray:
-    """How far elements may be from y: relative to themselves or to most of the others."""
+def _tolerance(
+    y: np.ndarray, dtype: torch.dtype, tolerance: float | None
+) -> tuple[float, float]:  # fmt: skip
+    """How far elements may be from y: relative to themselves, and absolutely."""
     scale = TOLERANCE[dtype_of(dtype).name] if tolerance is None else tolerance
-    finite = np.where(np.isfinite(y), np.abs(y), 0.0)
-    return scale * np.maximum(finite, rms(finite)) + SLACK * _smallest(dtype)
+    smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    return scale, scale * _rms(y[np.isfinite(y)]) + SLACK * smallest
 
 
-def _smallest(dtype: torch.dtype) -> float:
-    """Above 0: what rounding makes of tiny numbers."""
-    return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
-
-
-def rms(x: np.ndarray) -> float:
+def _rms(x: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(x)))) if x.size else 0.0
 
 
