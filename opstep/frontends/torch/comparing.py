@@ -122,8 +122,18 @@ def diff_torch(
     relative difference that is rounding, by default 8 units in the last place. Raises
     `OpstepError` where one of them cannot be run.
     """
-    how, device = _reference(against)
-    theirs = translated(model, args, kwargs)
+    check_reference(against)
+    found = translated(model, args, kwargs)
+    return compare(found, against, dtype, inputs, settings, rtol, budget)
+
+
+def compare(
+    theirs: Translation, against: str = TORCH, dtype: str | None = None,
+    inputs: Mapping[str, Any] | None = None, settings: RunSettings = RunSettings(),
+    rtol: float | None = None, budget: int = BUDGET,
+) -> TorchComparison:  # fmt: skip
+    """`diff_torch` of a model that is translated already."""
+    how, device = check_reference(against)
     ours = theirs
     if dtype is not None:
         ours = retranslated(converted(theirs.exported, float_type(dtype)))
@@ -131,13 +141,12 @@ def diff_torch(
     known = _Ours(theirs, ours, settings, budget).run(given)
     names = (f"{OURS}, {dtype}" if dtype else OURS, against)
     comparer = _Comparer(theirs.exported, known, names, rtol)
-    before = {v: in_type(t, t.dtype) for v, t in given.items()}
     if how == INDUCTOR:
-        return comparer.compiled(before, device)
-    return comparer.compared(evaluating.run(theirs.exported.graph, before, device))
+        return comparer.compiled(given, device)
+    return comparer.compared(evaluating.run(theirs.exported.graph, given, device))
 
 
-def _reference(against: str) -> tuple[str, str]:
+def check_reference(against: str) -> tuple[str, str]:
     """What runs it, and where. Raises `InputError`, `DeviceError`."""
     how, _, device = against.partition(":")
     kind, _, index = device.partition(":")
@@ -184,7 +193,7 @@ class _Ours:
 
     def __init__(
         self, theirs: Translation, ours: Translation, settings: RunSettings, budget: int
-    ):  # fmt: skip
+    ):
         self._ours = ours
         self._program = ours.program
         self._settings = settings
@@ -223,7 +232,7 @@ class _Comparer:
 
     def __init__(
         self, exported: ExportedProgram, ours: _Ours, names: tuple[str, str], rtol: float | None
-    ):  # fmt: skip
+    ):
         self._exported = exported
         self._graph = exported.graph
         self._ours = ours
@@ -259,18 +268,15 @@ class _Comparer:
         outputs = list(self._outputs().values())
         found = run(outputs)
         found.fused = True
-        between = _between_modules(self._graph)
+        between = {*outputs, *_between_modules(self._graph)}
         for _ in range(2):
-            if not found.faults:
-                break
-            wrong = next(v for v in self._order if v.node.name == found.faults[0].value)
-            closer = run([v for v in self._order if v in between or v in outputs])
-            if not closer.faults:  # it needs what lies between to be fused
+            closer = run([v for v in self._order if v in between]) if found.faults else found
+            if not closer.faults:  # there are none, or what lies between must be fused for one
                 break
             found = closer
             wrong = next(v for v in self._order if v.node.name == found.faults[0].value)
-            inside = Exact(self._graph, dict.fromkeys(between - {wrong}))
-            between |= {v for v in self._order if v.node in inside.leaves([wrong])[0]}
+            module = Exact(self._graph, dict.fromkeys(between - {wrong})).leaves([wrong])[0]
+            between |= {v for v in self._order if v.node in module}
         return found
 
     # --- one value ---

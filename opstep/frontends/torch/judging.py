@@ -49,14 +49,15 @@ def own_error(
         return None
     if not got.is_floating_point():
         return _own_choice(value, exact, got, target)
-    sought = target.to(got.dtype).double() if got.dtype != torch.float64 else target
-    y, x = sought.numpy(), got.double().numpy()
+    rounded = target.to(got.dtype).double()  # infinite where the type holds no such number
+    y = torch.where(rounded.isinf(), rounded, target).numpy()
+    x = got.double().numpy()
     with np.errstate(all="ignore"):
         moved = np.max([np.abs((s - target).numpy()) for s in shaken], axis=0)
     moved = np.where(np.isfinite(moved), moved, 0.0)
     scale, floor = _tolerance(y, got.dtype, tolerance)
     bound = scale * np.abs(y) + floor + SLACK * np.maximum(moved, _rms(moved))
-    return Own(error_of(x, y), _excess(x, y, bound), target.numpy())
+    return Own(error_of(x, y), _excess(x, y, bound), y)
 
 
 def apart(a: torch.Tensor, b: torch.Tensor, tolerance: float | None = None) -> Elements | None:
