@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opstep.api.dlpack import read_bf16
+from opstep.api.external import array_of, without_gradient
 from opstep.runtime.ir.errors import InputError, MissingInputs, UnknownName
 from opstep.runtime.ir.graph import Graph, Source
 from opstep.runtime.ir.types import DType, TensorType, dtype_of
@@ -57,13 +57,14 @@ def as_array(what: str, value: Any, dtype: DType) -> np.ndarray:
     loses nothing but precision.
     """
     bare = isinstance(value, (bool, int, float, list, tuple))
+    value = without_gradient(value)
     try:
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             array = np.from_dlpack(value)
         else:
             array = np.asarray(value)
     except Exception as error:  # whatever a foreign object raises when asked for its elements
-        array = read_bf16(value)
+        array = array_of(value)
         if array is None:
             raise InputError(f"{what} cannot be read as an array: {error}") from None
     if bare and _converts(array.dtype, dtype):

@@ -27,6 +27,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
 
 if TYPE_CHECKING:
+    from opstep.api.places import Places
     from opstep.runtime.device.binding import Listener
     from opstep.runtime.device.protocols import Device, Recorder, Recording
     from opstep.runtime.device.store import Store
@@ -323,11 +324,12 @@ class Program:
     @contextmanager
     def _running(
         self, graph, inputs, settings: RunSettings, listeners=(), recording=None,
-        flagged: bool = False, plan: Plan | None = None,
+        flagged: bool = False, plan: Plan | None = None, places: Places | None = None,
     ) -> Iterator[Job]:  # fmt: skip
         """A context with the graph bound and its inputs in place; given back, or cleaned up.
 
-        `flagged`: its ops raise flags of NaNs and infinities.
+        `flagged`: its ops raise flags of NaNs and infinities. `places`: inputs and results are
+        there; the inputs are looked at only for a recording.
         """
         from opstep.api.inputs import conform
         from opstep.runtime.plan.runnable import runnable
@@ -337,7 +339,10 @@ class Program:
         setup = settings.setup.on(device)
         self.reseed_with(settings.seed)
         found = self.graph(graph)
-        arrays, types = conform(found, inputs or {}, self.module.source)
+        if places is None or recording is not None:
+            arrays, types = conform(found, inputs or {}, self.module.source)
+        else:
+            arrays, types = [], places.types
         if plan is not None:
             chosen = runnable(plan, found.name.text, types).policy
         check, watched = None, bool(listeners)
@@ -354,9 +359,12 @@ class Program:
         try:
             context = self._context(key, tuple(listeners), recorder, plan)
             context.keeps_memory = watched
-            binding = context.bind(found.name.text, types)
-            for value, array in zip(binding.plan.inputs, arrays, strict=True):
-                binding.set(value, array)
+            if places is not None:
+                binding = places.bind(context)
+            else:
+                binding = context.bind(found.name.text, types)
+                for value, array in zip(binding.plan.inputs, arrays, strict=True):
+                    binding.set(value, array)
             for plan in context.plans:
                 self._ready(plan, device)
             yield Job(self.params, self._asserts, found, device, context, binding, check, recorder)

@@ -15,6 +15,7 @@ from opstep.runtime.ir.wording import ARRAY, Argument, Wording
 if TYPE_CHECKING:
     import numpy as np
 
+    from opstep.api.external import ExternalTensor
     from opstep.api.program import Program
     from opstep.runtime.plan.plan import Plan
 
@@ -32,6 +33,7 @@ class Tensors(MutableMapping):
         self._set: dict[str, str] = {}  # name -> "drawn" by its initialiser, or "given"
         self._updated: set[str] = set()  # by runs
         self._holders: dict[str, set[str]] = {}  # devices that have the tensor's present value
+        self._homes: dict[str, str] = {}  # devices where others may write the tensor at any time
         self._of_plan: dict[int, tuple[Plan, list[str], list[str]]] = {}  # what each uses, updates
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -49,9 +51,38 @@ class Tensors(MutableMapping):
         self._holders[name] = {HOST}
         self._set[name] = "given"
 
+    def adopt(self, name: str, tensor: ExternalTensor) -> None:
+        """Memory of others is the tensor's own from now on, on the device where it is: runs there
+        read and update it in place, and what others write to it is the tensor's value. Raises
+        `InputError` where it is of another type, or kernels could not use it.
+        """
+        declared, device = self._declaration(name), tensor.device
+        what = f"{declared.kind} {name}"
+        if tensor.type != declared.type:
+            raise InputError(f"{what} is {declared.type}, not {tensor.type}")
+        store = self._program._store(device)
+        bytes = max(store.device.alignment, tensor.type.dtype.itemsize)
+        if tensor.address % bytes:
+            raise InputError(f"{what} is to begin at a multiple of {bytes} bytes", hint="copy it")
+        if tensor.readonly:
+            raise InputError(f"{what} cannot be updated in memory that is readonly", hint="copy it")
+        self._release(name)
+        store.adopt(name, tensor.memory)
+        self._homes[name] = device
+        self._holders[name] = {device}
+        self._set[name] = "given"
+        self._program.forget_contexts()
+
+    def _release(self, name: str) -> None:
+        """Memory of others is left as it is from now on."""
+        home = self._homes.pop(name, None)
+        if home is not None:
+            self._program._store(home).release(name)
+
     def __delitem__(self, name: str) -> None:
-        """Back to what the initialiser gives."""
+        """Back to what the initialiser gives, in memory of the program's own."""
         self._declaration(name)
+        self._release(name)
         self._set.pop(name, None)
         self._program.forget_contexts()
 
@@ -124,6 +155,8 @@ class Tensors(MutableMapping):
     def _copy(self, name: str, device: str) -> None:
         """Sees to it that the device has the present value."""
         holders = self._holders[name]
+        if (home := self._homes.get(name)) in holders:
+            self._holders[name] = holders = {home}
         if device not in holders:
             source = self._program._store(next(iter(holders)))
             self._program._store(device).copy_from(name, source)

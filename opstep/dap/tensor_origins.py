@@ -14,6 +14,7 @@ import numpy as np
 from opstep.dap.frames import FrameHandle
 from opstep.dap.registry import DapError
 from opstep.editors.views import HostTensor
+from opstep.runtime.ir.lexer import is_tensor_name, quote_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -46,7 +47,8 @@ class NamedTensor(Origin):
 
     def __init__(self, frame_handle: FrameHandle, name: str):
         self.frame_handle = frame_handle
-        self.name = self.expression = name
+        self.name = name
+        self.expression = quote_name(name)
 
     def node(self) -> Node:
         """Raises `DapError` where the name has no value any more."""
@@ -120,14 +122,14 @@ def indexed(expression: str, indices: Sequence[int]) -> str:
     """``x[3, 17]``; "" where nothing stands for x."""
     if not expression or not indices:
         return expression
-    name = expression if expression.replace(".", "").replace("_", "").isalnum() else ""
-    return f"{name or f'({expression})'}[{', '.join(map(str, indices))}]"
+    name = expression if is_tensor_name(expression) else f"({expression})"
+    return f"{name}[{', '.join(map(str, indices))}]"
 
 
 def target_of(origin: Origin, indices: tuple[int, ...]) -> tuple[FrameHandle, str] | None:
     """Only what has a name can be set."""
     if isinstance(origin, NamedTensor):
-        return origin.frame_handle, indexed(origin.name, indices)
+        return origin.frame_handle, indexed(origin.expression, indices)
     if isinstance(origin, ComputedTensor) and origin.frame_handle is not None and origin.expression:
         return origin.frame_handle, indexed(origin.expression, indices)
     return None

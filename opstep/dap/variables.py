@@ -19,6 +19,7 @@ from opstep.dap.tensor_origins import (
     indexed,
     target_of,
 )
+from opstep.runtime.ir.lexer import quote_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -331,4 +332,4 @@ class Names(Opened):
         return w.opening(title, f"{len(names)} values", of, presentationHint=VIRTUAL)
 
     def target(self, name: str) -> tuple[FrameHandle, str] | None:
-        return (self.frame_handle, name) if name in self.names else None
+        return (self.frame_handle, quote_name(name)) if name in self.names else None

@@ -22,7 +22,7 @@ from opstep.runtime.ir.graph import (
     Statement,
     Update,
 )
-from opstep.runtime.ir.lexer import CONSTANTS, DOTTED, KEYWORDS, NUMBER_NAMES
+from opstep.runtime.ir.lexer import CONSTANTS, DOTTED, KEYWORDS, NUMBER_NAMES, QUOTED, bare_name
 from opstep.runtime.ir.op import OPS, Op
 from opstep.runtime.ir.types import DTYPES
 
@@ -34,7 +34,7 @@ Part = Statement | Declaration | Graph
 DEFINES, READS, WRITES = "defines", "reads", "writes"
 
 _WORD = re.compile(
-    rf"""(?P<name>{DOTTED})
+    rf"""(?P<name>{DOTTED}|{QUOTED})
     | (?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
     | (?P<string>"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"?)
     | (?P<comment>\#[^\n]*)""",
@@ -208,7 +208,7 @@ class _Marks:
 
     def _kind(self, word: str, end: int, attribute_type: str) -> str:
         """What a word is that no node names."""
-        if word in KEYWORDS:
+        if word in KEYWORDS or (word == "in" and not attribute_type):  # in: of an origin
             return "keyword"
         if word in NUMBER_NAMES:
             return "number"
@@ -239,8 +239,8 @@ def looks_like(file: File, item: Item, span: Span) -> Iterator[Mark]:
             continue
         rest = text[end : span.end].lstrip()
         kind, role, owner = "value", READS, ""
-        tensor = file.tensors.get(word)
-        if word in KEYWORDS:
+        tensor = file.tensors.get(bare_name(word))
+        if word in KEYWORDS or (word == "in" and rest.startswith('"')):
             kind = "keyword"
         elif word in CONSTANTS:
             kind = "constant"
@@ -256,4 +256,4 @@ def looks_like(file: File, item: Item, span: Span) -> Iterator[Mark]:
             kind = tensor.kind
         elif not nested and rest[:1] in ("=", ",", ":"):
             role = DEFINES
-        yield Mark(kind, word, start, end, role, owner)
+        yield Mark(kind, bare_name(word), start, end, role, owner)

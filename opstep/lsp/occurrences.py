@@ -173,7 +173,10 @@ def hits(text: str, name: str, low: int, high: int) -> Iterator[int]:
     word = re.compile(rf"{re.escape(name)}(?![\w.])", re.ASCII)
     for match in word.finditer(text, low, min(high, len(text))):
         start = match.start()
-        if not start or not (text[start - 1].isalnum() or text[start - 1] in "_."):
+        before = text[start - 1] if start else ""
+        if before == "`":
+            yield start - 1
+        elif not (before.isalnum() or (before and before in "_.")):
             yield start
 
 

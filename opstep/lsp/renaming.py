@@ -27,8 +27,17 @@ from opstep.lsp.occurrences import (
     op_named,
 )
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.graph import Declaration, Graph
-from opstep.runtime.ir.lexer import DOTTED, KEYWORDS, NUMBER_NAMES, RESERVED
+from opstep.runtime.ir.graph import NOWHERE, Declaration, Graph
+from opstep.runtime.ir.lexer import (
+    DOTTED,
+    KEYWORDS,
+    NUMBER_NAMES,
+    RESERVED,
+    SyntaxFault,
+    bare_name,
+    quote_name,
+    unquote_name,
+)
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project
@@ -97,13 +106,15 @@ def rename(project: Project, found: Occurrence, new: str) -> Renaming:
     file, thing = renamable(project, found).file, found.thing
     new = new.strip()
     _check_name(thing, new)
+    new = bare_name(new)
     if new == thing.name:
         return Renaming([], {})
     _check_free(project, file, thing, new)
     _check_read(file, thing, thing.name)
     spans = [(o.start, o.end) for o in occurrences(file, thing)]
     _check_result(project, file, thing, spans, new)
-    edits = [types.TextEdit(file.range(start, end), new) for start, end in spans]
+    written = quote_name(new) if thing.kind == "tensor" else new
+    edits = [types.TextEdit(file.range(start, end), written) for start, end in spans]
     others: dict[str, list[types.TextEdit]] = {}
     for mention in mentions(project, file, thing, _is_input(file, thing)):
         others.setdefault(mention.uri, []).append(types.TextEdit(mention.range, new))
@@ -120,10 +131,17 @@ def _is_input(file: File, thing: Thing) -> bool:
 def _check_name(thing: Thing, new: str) -> None:
     """Whether it is a name at all, of this kind of thing."""
     what = _WHAT[thing.kind]
+    if thing.kind == "tensor" and len(new) > 1 and new[0] == new[-1] == "`":
+        try:
+            unquote_name(new, NOWHERE)
+        except SyntaxFault as fault:
+            raise InputError(fault.message) from None
+        return
     if not _NAME.fullmatch(new):
+        others = "; any other stands in `backquotes`" if thing.kind == "tensor" else ""
         raise InputError(
             f"{new!r} is not a name" if new else "a name is wanted",
-            hint="a name is a letter or _, then letters, digits and _",
+            hint=f"a name is a letter or _, then letters, digits and _{others}",
         )
     if "." in new and thing.kind != "tensor":
         raise InputError(f"{new} cannot name a {what}: only params and states have dots")
@@ -188,9 +206,12 @@ def _check_result(
     """Looks at the new text as a file: are the names right, and is nothing newly wrong?"""
     text, pieces, last = file.text, [], 0
     expected = []
-    for k, (start, end) in enumerate(spans):
-        pieces += [text[last:start], new]
-        expected.append(start + k * (len(new) - len(thing.name)))
+    written = quote_name(new) if thing.kind == "tensor" else new
+    longer = 0
+    for start, end in spans:
+        pieces += [text[last:start], written]
+        expected.append(start + longer)
+        longer += len(written) - (end - start)
         last = end
     pieces.append(text[last:])
     after = File(project, file.uri, file.path, "".join(pieces))

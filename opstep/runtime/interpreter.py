@@ -8,7 +8,7 @@ things meanwhile, such as drive another context.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic_ns
 from typing import Any
@@ -18,7 +18,7 @@ from opstep.runtime.device.binding import Address, Binding, Execution, Listener
 from opstep.runtime.device.fence import Fence
 from opstep.runtime.device.flagging import Flags
 from opstep.runtime.device.null import NullDevice
-from opstep.runtime.device.protocols import Device, Event, Recorder, Stream
+from opstep.runtime.device.protocols import Device, Event, Own, Recorder, Stream
 from opstep.runtime.device.store import Before, Store
 from opstep.runtime.interrupts import Held
 from opstep.runtime.ir.control import TEST, GraphCall
@@ -71,6 +71,7 @@ class Context:
         self.keeps_memory = False  # memory of a fresh run stays until nobody refers to it
         self._retired: list[Binding] = []  # children that others took the place of
         self._crossings: list[Event] = []  # events between plans that may not have been reached yet
+        self.ends: list[Event] = []  # of the last run, on each stream, if nobody waited for them
         self._committing = False  # updates are under way, which are not given up any more
         self._before = Before(device, store)
 
@@ -83,6 +84,15 @@ class Context:
                 return binding
             self._bound[key] = binding
         return self._bound[key]
+
+    def bind_at(
+        self, graph: str, types: tuple[TensorType, ...], inputs: Sequence[Address],
+        places: Mapping[int, Address],
+    ) -> Binding:  # fmt: skip
+        """The plan with its inputs, and the buffers in `places`, where a caller has them. It is the
+        caller's: `bind` does not give it.
+        """
+        return self._binding(self.plan_for(graph, types, self.policy), inputs, places=places)
 
     def run(self, binding: Binding) -> Generator[Fence, None, None]:
         """One run of a bound plan, its inputs in place; afterwards its outputs are, and no stream
@@ -114,6 +124,47 @@ class Context:
             yield self._fence(range(len(self.streams)))
             if tape:
                 tape.fenced(began)
+
+    def enter(self, before: Sequence[Own] = (), foreign: Stream | None = None) -> None:
+        """All that a run does comes after the last run, whose end nobody may have seen, after what
+        is queued on a stream of somebody else, and then after this work.
+        """
+        ends, self.ends = self.ends, []
+        for stream in self.streams if foreign is None else [foreign]:
+            for event in ends:
+                stream.wait(event)
+        if foreign is not None:
+            event = self.device.event()
+            foreign.record(event)
+            for stream in self.streams:
+                stream.wait(event)
+        for work in before:
+            self.streams[0].submit(work)
+        if before:
+            self._order([0], range(len(self.streams)))
+
+    def issue(
+        self, binding: Binding, after: Sequence[Own] = (), foreign: Stream | None = None
+    ) -> Generator[Fence, None, None]:
+        """A run of a plan that updates and asserts nothing, and then this work. With a `foreign`
+        stream nobody waits for its end here: what is queued on that stream comes behind it.
+        """
+        streams = range(len(self.streams))
+        self._running = binding
+        yield from _unrolled(self._run(binding))
+        if after:
+            self._order(streams, [0])
+        for work in after:
+            self.streams[0].submit(work)
+        if foreign is None:
+            yield self._fence(streams)
+        else:
+            self.ends = [self.device.event() for _ in streams]
+            for stream, event in zip(self.streams, self.ends, strict=True):
+                stream.record(event)
+                foreign.wait(event)
+        self._crossings.clear()
+        self._let_go()
 
     def commit(self, binding: Binding) -> Generator[Fence, None, None]:
         """The part that is not given up: updates of named tensors, all of them, or none where an
@@ -301,7 +352,7 @@ class Context:
 
     # --- streams ---
 
-    def _binding(self, plan: Plan, inputs=None, parent=None, turn: int = 0) -> Binding:
+    def _binding(self, plan: Plan, inputs=None, parent=None, turn: int = 0, places=None) -> Binding:
         while len(self.streams) < max(plan.streams, 1):
             self.streams.append(self.device.stream())
         if plan not in self.plans:
@@ -320,6 +371,7 @@ class Context:
                 turn,
                 self.recorder,
                 self.flags.of(plan) if self.flags else None,
+                places,
             )
 
     def _fence(self, streams) -> Fence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from debugged_program import PROGRAM, stands
@@ -45,6 +46,14 @@ def test_run_and_its_end(debug):
     assert "c = [9.0, 15.0, 21.0]" in out
     assert "error: the run has ended" in out
     assert stands(out)[-1] == 5
+
+
+def test_params_with_names_in_backquotes(debug):
+    text = re.sub(r"\bw\b", "`0.weight`", PROGRAM)
+    Path("model.opg").write_text(text)
+    out = debug("p sum(`0.weight`)", "set `0.weight` = 3", "p max(`0.weight`)", "watch `0.weight`")
+    assert "max(`0.weight`) = 3.0" in out and "Watchpoint 1: `0.weight`" in out
+    assert "0.weight = [" in debug("info params")
 
 
 def test_loops_until_and_finish(debug):

@@ -123,6 +123,44 @@ def test_slices_params_and_the_console(stopped):
     assert evaluate(stopped, "w")["result"] == "[2.0, 2.0, 2.0, 2.0]"
 
 
+QUOTED = """\
+param `0.weight`: f32[2, 2] = ones()
+state `return`: i32[] = 0
+
+graph main(x: f32[4]) -> f32[2, 2] {
+  y = relu(`0.weight`)
+  n = add(`return`, 1)  # break: here
+  `return` <- n
+  return y
+}
+"""
+
+
+def test_params_with_names_in_backquotes(client, program):
+    client.start(program(QUOTED), graph="main", inputs=INPUT, breakpoints=["here"])
+    client.expect_stop("breakpoint")
+    assert evaluate(client, "mean(`0.weight`)")["result"] == "1.0"
+    params = scopes(client)["Params"]["variablesReference"]
+    weight = children(client, params)["0.weight"]
+    assert weight["evaluateName"] == "`0.weight`"
+    row = children(client, weight, filter="indexed")["[1]"]
+    assert row["evaluateName"] == "`0.weight`[1]"
+    client.request("setVariable", variablesReference=params, name="0.weight", value="3")
+    client.request(
+        "setVariable", variablesReference=row["variablesReference"], name="[0]", value="5"
+    )
+    assert evaluate(client, "`0.weight`[1, 1] = 7", context="repl")["result"] == "7.0"
+    assert evaluate(client, row["evaluateName"])["result"] == "[5.0, 7.0]"
+    for name in ("`0.weight`", "0.weight"):
+        assert client.request("dataBreakpointInfo", name=name)["dataId"] == "0.weight"
+        entries = client.request("opstep/statisticsHistory", name=name)["entries"]
+        assert entries[-1]["statistics"]["max"] == 7
+    found = client.request("completions", text="max(`0", column=7)["targets"]
+    assert [t["label"] for t in found] == ["`0.weight`"]
+    client.request("setDataBreakpoints", breakpoints=[{"dataId": "return"}])
+    client.go("continue", "data breakpoint")
+
+
 def test_loaded_values(stopped, loops):
     np.save(loops.parent / "mine.npy", np.full(4, 8, "f4"))
     with pytest.raises(Refused, match=r"not below|no such|there is no"):

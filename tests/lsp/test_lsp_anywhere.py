@@ -15,6 +15,7 @@ from opstep.lsp.project import Project
 from opstep.lsp.registry import features
 from opstep.lsp.tokens import tokens
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.lexer import bare_name
 
 ERRORS = sorted((Path(__file__).parent.parent / "runtime" / "ir" / "errors").glob("*.opg"))
 URI = "file:///a.opg"
@@ -86,7 +87,7 @@ def check_marks(project: Project, text: str) -> None:
         if found is None:
             continue
         assert found.start <= offset <= found.end
-        assert text[found.start : found.end] == found.name
+        assert bare_name(text[found.start : found.end]) == found.name
         if found.part is not None and found.kind not in ("keyword", "string", "comment", "number"):
             assert found.start in [o.start for o in occurrences(file, found.thing)]
 

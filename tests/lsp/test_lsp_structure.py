@@ -154,6 +154,13 @@ def links(client, folder, text):
             '  y = relu(x) at "model.py":12\n',
             [('model.py":12', "/model.py#L12", "model.py, line 12")],
         ),
+        (
+            '  y = relu(x) at "model.py":12, "gone.py":1, "sub/notes.md":3 in "model.py"\n',
+            [
+                ('model.py":12', "/model.py#L12", "model.py, line 12"),
+                ('sub/notes.md":3', "/sub/notes.md#L3", "sub/notes.md, line 3"),
+            ],
+        ),
         ('  y = relu(x) at "gone.py":12\n', []),
         (
             "# weights: lenet.safetensors.\n",

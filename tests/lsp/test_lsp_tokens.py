@@ -15,7 +15,7 @@ PROGRAM = """
 
     graph main(x: f32[N, 8], u: f32[]) -> f32[N, 4] {
       y = linear(x, conv.w)  # über 𝛼
-      z: f32[N, 4] = layer_norm(y, eps=1e-3) at "model.py":12
+      z: f32[N, 4] = layer_norm(y, eps=1e-3) at "model.py":12, "a.py":3 in "mod"
       r = while(u, test=large, body=same)
       k = attention(x, x, x)
       wide = sum(z, axes=[1], keepdims=true)
@@ -70,6 +70,8 @@ def full(client) -> list[int]:
     ("word", "kind", "modifiers"),
     [
         ("param", "keyword", ()),
+        ("in", "keyword", ()),
+        ('"mod"', "string", ()),
         ("conv.w", "variable", ("declaration", "static", "readonly")),
         ("conv.w", "variable", ("static", "readonly")),
         ("count", "variable", ("declaration", "static")),

@@ -83,6 +83,10 @@ describe("a declaration", () => {
       state: "storage.type",
       inf: "constant.numeric.float",
     });
+    expect(scopes("param `0.w at`: f32[6]")).toMatchObject({
+      "`0.w at`": "variable.other.constant",
+      f32: "support.type",
+    });
     expect(scopes("state ready: bool[] = false")).toMatchObject({ false: "constant.language" });
   });
 });
@@ -106,8 +110,10 @@ describe("a graph", () => {
   it("has statements of every kind", () => {
     const text = [
       "graph main(x: f32[N]) -> f32[N] {",
-      '  y, z: f32[N] = split(x, axis=-1, mode="a\\n") at "model.py":12',
+      '  y, z: f32[N] = split(x, axis=-1, mode="a\\n") at "model.py":12, "a.py":3 in "mod"  # behind',
       "  w <- y",
+      "  `0.w # at` <- y",
+      "  z = add(`in # out`, y, axis=1)",
       '  assert fine, "why"',
       "  n = cond(p, x, then=yes, else=no)",
       "  r = reshape(conv1.w, shape=[N, 8*(M + 1)], as=bf16)",
@@ -118,10 +124,15 @@ describe("a graph", () => {
       split: "entity.name.function.call",
       axis: "variable.parameter.attribute",
       at: "keyword.other.origin",
+      in: "keyword.other.origin",
+      mod: "string.quoted.double",
       "\\n": "constant.character.escape",
-      '"model.py"': "string.quoted.double",
+      "model.py": "string.quoted.double",
       "12": "constant.numeric.integer",
+      behind: "comment.line.number-sign",
       w: "variable.other.constant",
+      "`0.w # at`": "variable.other.constant",
+      "`in # out`": "variable.other.constant",
       "<-": "keyword.operator.update",
       assert: "keyword.control.assert",
       cond: "keyword.control",

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from opstep.cli.debug.session import Session
 
 _WORD = re.compile(r"[\w.*:/-]*$")
-_EXPRESSION_WORD = re.compile(r"[A-Za-z_][\w.]*$")
 MOST = 500  # that are offered
 
 
@@ -74,13 +73,15 @@ def locations(session: Session) -> list[str]:
 def expression(session: Session, line: str) -> tuple[int, list[str]]:
     """Names that have values in the selected frame, and functions."""
     from opstep.runtime.expressions import FUNCTIONS
+    from opstep.runtime.expressions.completion import begun_name
+    from opstep.runtime.ir.lexer import quote_name
 
-    match = _EXPRESSION_WORD.search(line)
-    word = match[0] if match else ""
+    word = begun_name(line)
     try:
         names = session.debugger.scope(session.frame()).names()
     except Exception:  # Tab never complains
         names = []
-    offered = [n for n in dict.fromkeys(names) if n.startswith(word)]
+    written = map(quote_name, dict.fromkeys(names))
+    offered = [n for n in written if n.startswith((word, f"`{word}"))]
     offered += sorted(f"{f}(" for f in FUNCTIONS if f.startswith(word))
     return len(line) - len(word), offered[:MOST]

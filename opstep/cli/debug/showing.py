@@ -18,16 +18,18 @@ _STYLES = {
     "magenta": "35", "cyan": "36",
 }  # fmt: skip
 _TOKENS = re.compile(
-    r"(?P<comment>#.*)"
+    r"(?P<name>`[^`]*`)"
+    r"|(?P<comment>#.*)"
     r'|(?P<string>"(?:[^"\\]|\\.)*")'
-    r"|(?P<keyword>\b(?:graph|param|state|return|assert|at|import|from|as)\b(?!\s*[(=]))"
+    r"|(?P<keyword>\b(?:graph|param|state|return|assert|at|import|from|as)\b(?!\s*[(=])"
+    r'|\bin(?= "))'
     r"|(?P<type>\b(?:f64|f32|f16|bf16|i64|i32|i16|i8|u8|bool)\b)"
     r"|(?P<op>\b[A-Za-z_][\w.]*(?=\())"
     r"|(?P<number>(?<![\w.])-?\d[\w.]*)"
 )
 _TOKEN_STYLES = {
     "comment": "dim", "string": "green", "keyword": "magenta", "type": "cyan", "op": "blue",
-    "number": "yellow",
+    "number": "yellow", "name": "bold",
 }  # fmt: skip
 
 

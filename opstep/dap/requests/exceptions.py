@@ -11,6 +11,7 @@ from opstep.dap.registry import INITIALIZED, DapError, State, request
 from opstep.dap.requests.variables import opened_of
 from opstep.dap.tensor_origins import NamedTensor
 from opstep.dap.variables import Range, Tensor
+from opstep.runtime.ir.lexer import bare_name, quote_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -60,7 +61,7 @@ def exception_info(session: Session, arguments: ExceptionInfoArguments) -> dict[
     if problem.error is not None:
         description = session.worded(problem.error)
     if problem.node is not None and problem.node.name:
-        details["evaluateName"] = problem.node.name
+        details["evaluateName"] = quote_name(problem.node.name)
     ends = problem.error is not None
     return {
         "exceptionId": problem.kind,
@@ -116,7 +117,7 @@ def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> 
     from opstep.runtime.expressions import ExpressionError, parse
 
     frame_handle, text = handle_of(session, arguments.frame_id), arguments.name.strip()
-    if _is_name(frame_handle, text):
+    if _is_name(frame_handle, bare_name(text)):
         return _named(frame_handle, text)
     try:
         names = parse(text).names
@@ -135,6 +136,7 @@ def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> 
 
 
 def _named(frame_handle: FrameHandle, name: str, what: str = "") -> dict[str, Any]:
+    name = bare_name(name)
     id, where = data_id(frame_handle, name)
     if not id:
         return _not(where)

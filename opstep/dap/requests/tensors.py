@@ -17,6 +17,7 @@ from opstep.editors import views
 from opstep.editors.views import MOST_BINS, HostTensor, Viewed, statistics_json
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.lexer import bare_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -121,7 +122,7 @@ def histogram(session: Session, arguments: HistogramArguments) -> dict[str, Any]
 
 @dataclass(frozen=True)
 class HistoryArguments:
-    """`name`: a value of the frame's graph, or a named tensor."""
+    """`name`: a value of the frame's graph, or a named tensor, maybe in backquotes."""
 
     name: str
     frame_id: int | None = None
@@ -134,11 +135,12 @@ def statistics_history(session: Session, arguments: HistoryArguments) -> dict[st
     debugger remembers them; a named tensor's over its versions. Oldest first.
     """
     frame_handle = handle_of(session, arguments.frame_id)
-    if frame_handle.frame.lookup(arguments.name) is None:
-        raise DapError(f"{arguments.name[:80]} has no value here", NO_TENSOR)
+    name = bare_name(arguments.name)
+    if frame_handle.frame.lookup(name) is None:
+        raise DapError(f"{name[:80]} has no value here", NO_TENSOR)
     most = max(1, min(arguments.count, MOST_POINTS))
     entries = []
-    for label, node in _versions(session.debugger, frame_handle, arguments.name)[-most:]:
+    for label, node in _versions(session.debugger, frame_handle, name)[-most:]:
         session.check_cancelled()
         s = session.debugger.machine.executor.statistics(node)
         entries.append(label | {"type": str(node.type), "statistics": statistics_json(s)})

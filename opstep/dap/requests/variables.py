@@ -16,6 +16,7 @@ from opstep.dap.tensor_origins import ComputedTensor, NamedTensor, Opened
 from opstep.dap.variables import Writer
 from opstep.dap.visible_names import renew
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.lexer import QUOTED, bare_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 NOT_SET, WRONG_EXPRESSION = 2202, 2203
 MOST_COPIED = 1 << 17  # elements that the clipboard gets
-_ASSIGNMENT = re.compile(r"\s*([A-Za-z_][\w.]*(?:\[[^=]*\])?)\s*=(?!=)\s*(.+)", re.DOTALL)
+_ASSIGNMENT = re.compile(
+    rf"\s*((?:[A-Za-z_][\w.]*|{QUOTED})(?:\[[^=]*\])?)\s*=(?!=)\s*(.+)", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -238,10 +241,10 @@ def variable_of(
     if isinstance(value, np.ndarray):
         found = w.tensor(expression, ComputedTensor(value, expression, frame_handle))
     else:
-        name = frame_handle.frame.lookup(expression) is not None
+        name = bare_name(expression)
         origin = (
-            NamedTensor(frame_handle, expression)
-            if name
+            NamedTensor(frame_handle, name)
+            if frame_handle.frame.lookup(name) is not None
             else ComputedTensor(value, expression, frame_handle)
         )
         origin.handle().statistics()  # asked for by name: it is said at once

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,13 +25,22 @@ from opstep.differing.lockstep import placed
 from opstep.differing.taps import Tapped, Taps
 from opstep.frontends.torch import evaluating, judging
 from opstep.frontends.torch.converting import converted, float_type, in_type
-from opstep.frontends.torch.evaluating import Exact, Known, array_of, tensor_of, value_of
+from opstep.frontends.torch.evaluating import (
+    Exact,
+    Known,
+    array_of,
+    draws,
+    results_of,
+    tensor_of,
+    value_of,
+)
 from opstep.frontends.torch.exporting import Translation, placeholders, retranslated, translated
 from opstep.frontends.torch.judging import FAULT_A, FAULT_B, Own
 from opstep.frontends.torch.modules import Call, call_tree
 from opstep.frontends.torch.sources import frames_of, portable
 from opstep.frontends.torch.translator import Value
 from opstep.runtime.ir.errors import DeviceError, InputError
+from opstep.runtime.ir.printer import print_statement
 
 BUDGET = 1 << 30  # bytes of our results that are kept
 OURS = "opstep"
@@ -139,11 +148,23 @@ def compare(
         ours = retranslated(converted(theirs.exported, float_type(dtype)))
     given = _given(theirs, inputs)
     known = _Ours(theirs, ours, settings, budget).run(given)
+    given |= _drawn(theirs.exported.graph, known.values, how)
     names = (f"{OURS}, {dtype}" if dtype else OURS, against)
-    comparer = _Comparer(theirs.exported, known, names, rtol)
+    comparer = _Comparer(theirs.exported, known, given, names, rtol)
     if how == INDUCTOR:
-        return comparer.compiled(given, device)
+        return comparer.compiled(device)
     return comparer.compared(evaluating.run(theirs.exported.graph, given, device))
+
+
+def _drawn(graph: fx.Graph, ours: Known, how: str) -> dict[Value, torch.Tensor]:
+    """Random numbers: the other side is given ours. Raises `InputError` where it cannot take them.
+    """
+    random = [v for v in evaluating.values(graph) if draws(v.node)]
+    if random and how == INDUCTOR:
+        op = random[0].node.target
+        raise InputError(f"{op} draws other numbers there", hint="compare with torch")
+    return {v: ours[v].to(results_of(v.node.meta["val"])[v.index].dtype)
+            for v in random if v in ours}  # fmt: skip
 
 
 def check_reference(against: str) -> tuple[str, str]:
@@ -218,6 +239,8 @@ class _Ours:
             tapped = taps.found.get((site,))
             if tapped is None:
                 continue
+            if value.node.graph is not self._ours.exported.graph:  # of a branch or a loop
+                continue
             counterpart = Value(self._nodes[value.node.name], value.index)
             self.tapped[counterpart] = tapped
             if tapped.memory is None:
@@ -231,11 +254,13 @@ class _Comparer:
     """Compares what we had with what the other side had."""
 
     def __init__(
-        self, exported: ExportedProgram, ours: _Ours, names: tuple[str, str], rtol: float | None
-    ):
+        self, exported: ExportedProgram, ours: _Ours, given: Known, names: tuple[str, str],
+        rtol: float | None,
+    ):  # fmt: skip
         self._exported = exported
         self._graph = exported.graph
         self._ours = ours
+        self._given = given
         self._rtol = rtol
         self._names = names
         self._order = list(evaluating.values(self._graph))
@@ -244,7 +269,7 @@ class _Comparer:
         """All values that both sides have."""
         found = TorchComparison(self._names, complete=self._ours.complete)
         exact = Exact(self._graph, self._ours.values), Exact(self._graph, theirs)
-        totals: dict[Value, Error] = {}
+        totals = self._input_errors(theirs)
         for value in self._order:
             if value not in self._ours.values or value not in theirs:
                 continue
@@ -257,13 +282,13 @@ class _Comparer:
         found.outputs = self._output_errors(theirs)
         return found
 
-    def compiled(self, given: Known, device: str) -> TorchComparison:
+    def compiled(self, device: str) -> TorchComparison:
         """The outputs of what Inductor makes; where one is wrong, what modules give as well, and
         then all values of the module with the first that is: for as long as one is.
         """
 
         def run(wanted: Sequence[Value]) -> TorchComparison:
-            return self.compared(evaluating.run_compiled(self._graph, given, wanted, device))
+            return self.compared(evaluating.run_compiled(self._graph, self._given, wanted, device))
 
         outputs = list(self._outputs().values())
         found = run(outputs)
@@ -281,6 +306,11 @@ class _Comparer:
 
     # --- one value ---
 
+    def _input_errors(self, theirs: Known) -> dict[Value, Error]:
+        """What rounding to another type makes of weights and inputs."""
+        pairs = ((v, t, theirs[v]) for v, t in self._ours.values.items() if v in self._given)
+        return {v: error_of(array_of(a), array_of(b)) for v, a, b in pairs if a.dtype != b.dtype}
+
     def _difference(
         self, value: Value, elements: Elements, theirs: Known, exact: tuple[Exact, Exact],
         totals: Mapping[Value, Error],
@@ -295,13 +325,14 @@ class _Comparer:
         frames = frames_of(node)
         file, line = (frames[-1].file, frames[-1].line) if frames else ("", 0)
         tapped = self._ours.tapped.get(value)
-        site = placed(tapped) if tapped else None
+        site = placed(tapped).site if tapped else ""
+        statement = print_statement(replace(tapped.step.statement, at=None)) if tapped else ""
         return OpDifference(
             str(node.target), node.name, str(tapped.type) if tapped else "", portable(file), line,
             linecache.getline(file, line).strip() if line else "", module_of(node),
-            site.statement if site else "", site.site if site else "", elements,
+            statement.strip(), site, elements,
             totals[value], totals[worst].relative if worst else 0.0,
-            worst.node.name if worst else "", own, judging.verdict(*own),
+            worst.node.meta.get("named", worst.node.name) if worst else "", own, judging.verdict(*own),
         )  # fmt: skip
 
     # --- outputs ---
@@ -317,9 +348,8 @@ class _Comparer:
 
     def _output_errors(self, theirs: Known) -> dict[str, OutputErrors]:
         outputs = {n: v for n, v in self._outputs().items() if v.node.op == "call_function"}
-        start = {v: t for v, t in theirs.items() if v.node.op == "placeholder"}
         try:
-            exact = Exact(self._graph, start).results(list(outputs.values()))
+            exact = Exact(self._graph, self._given).results(list(outputs.values()))
         except (RuntimeError, NotImplementedError):  # an op has no f64
             exact = [None] * len(outputs)
         found = {}

@@ -41,15 +41,24 @@ def results_of(found: Any) -> Sequence[Any]:
     return found if isinstance(found, list | tuple) else (found,)
 
 
+def draws(node: fx.Node) -> bool:
+    """Whether an op gives random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
 def run(graph: fx.Graph, known: Known, device: str = "cpu") -> dict[Value, torch.Tensor]:
-    """All values of a graph, of which those of placeholders are known, by PyTorch's own kernels."""
+    """All values of a graph, by PyTorch's own kernels, from those that are known: of placeholders,
+    and random numbers.
+    """
 
     def adapted(leaf: Any) -> Any:
         return torch.device(device) if isinstance(leaf, torch.device) else leaf
 
     with _memory_errors():
         found = {v: t.to(device) for v, t in known.items()}
-        nodes = [n for n in graph.nodes if n.op == "call_function"]
+        drawn = {v.node for v in known}
+        nodes = [n for n in graph.nodes if n.op == "call_function" and n not in drawn]
+        nodes = [n for n in nodes if value_of(n) not in known]
         env = _evaluated(nodes, found, adapted)
     for node, made in env.items():
         if node.target is not getitem:

@@ -90,7 +90,7 @@ def _exported(model: Any, args, kwargs, dynamic_shapes) -> ExportedProgram:
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"a {type(model).__name__} is no PyTorch model")
     try:
-        with whole_stacks(), warnings.catch_warnings():
+        with whole_stacks(), warnings.catch_warnings(), torch.no_grad():  # else `no_grad` nests
             warnings.simplefilter("ignore")
             return torch.export.export(
                 model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False

@@ -33,7 +33,9 @@ def frames_of(node: fx.Node) -> tuple[Frame, ...]:
 def _parsed(trace: str) -> tuple[Frame, ...]:
     found = [Frame(f, int(n), name) for f, n, name in _FRAME.findall(trace)]
     return tuple(
-        f for f in found if not f.file.startswith(_TORCH) and not _WRAPPER.fullmatch(f.function)
+        f
+        for f in found
+        if not f.file.startswith((_TORCH, "<")) and not _WRAPPER.fullmatch(f.function)
     )
 
 

@@ -21,7 +21,7 @@ from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import Frame, frames_of, portable
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.graph import Provenance, Statement
+from opstep.runtime.ir.graph import Provenance, SourceLine, Statement
 from opstep.runtime.ir.types import TensorType
 
 CHECKS = {  # of what the types say anyway
@@ -44,6 +44,7 @@ class Made(NamedTuple):
 
     frames: tuple[Frame, ...]
     results: tuple[Var, ...]
+    is_call: bool = False
 
 
 @dataclass(eq=False)
@@ -214,7 +215,7 @@ class Translator:
         )
         env.update(zip(outputs, results, strict=True))
         draft.calls[results[0].name] = known.name, inner
-        draft.made.append(Made(frames, tuple(results)))
+        draft.made.append(Made(frames, tuple(results), is_call=True))
         for result in results:
             draft.body.stems[result.name] = label(call.path)
         return True
@@ -307,10 +308,10 @@ class Translator:
 
 
 def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
-    """Where a statement comes from."""
+    """Where a statement comes from; `frames` have the outermost first."""
     if not frames:
         return None
-    return Provenance(portable(frames[-1].file), frames[-1].line)
+    return Provenance(tuple(SourceLine(portable(f.file), f.line) for f in frames[::-1]), module)
 
 
 def label(path: str) -> str:

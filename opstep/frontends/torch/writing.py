@@ -111,6 +111,8 @@ def _assigned(made: Sequence[Made]) -> dict[str, str]:
         key, targets = _statement(made[k].frames)
         end = k + 1
         while end < len(made) and key is not None and _statement(made[end].frames)[0] == key:
+            if made[end].is_call and made[end - 1].is_call:
+                break  # the next turn of a loop over modules
             end += 1
         found |= _named(made[k:end], targets)
         k = end

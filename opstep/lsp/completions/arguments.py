@@ -19,6 +19,7 @@ from opstep.lsp.completions.proposals import MOST, Kind, Proposals
 from opstep.lsp.completions.scope import head
 from opstep.lsp.completions.snippets import values
 from opstep.runtime.ir.graph import Graph
+from opstep.runtime.ir.lexer import quote_name
 from opstep.runtime.ir.op import AttrSpec, Op
 from opstep.runtime.ir.printer import print_value
 from opstep.runtime.ir.types import TensorType, boolean
@@ -60,7 +61,7 @@ def propose_values(
     ranks: dict[int, int] = {}  # a type's id to its rank: most values share a few types
     fitting = found[FITS]
     for name in (*scope.values, *scope.tensors):
-        if not out.wants(name):
+        if not out.wants(quote_name(name)):
             continue
         t = scope.types.get(name)
         fit = ranks.get(id(t))
@@ -74,7 +75,7 @@ def propose_values(
             t, d = scope.types.get(name), scope.tensors.get(name)
             detail = f"{d.kind} {t}" if d is not None else str(t) if t is not None else "a value"
             out.add(
-                name,
+                quote_name(name),
                 Kind.Variable if d is None else Kind.Field,
                 detail,
                 rank=order,

@@ -10,6 +10,7 @@ from opstep.lsp.completions import snippets
 from opstep.lsp.completions.proposals import Kind, Proposals
 from opstep.lsp.completions.scope import Scope, head
 from opstep.runtime.ir.graph import Graph, Return
+from opstep.runtime.ir.lexer import quote_name
 from opstep.runtime.ir.op import Op
 
 _MOST_GRAPHS = 120  # of a file, as long as nothing is typed
@@ -22,7 +23,8 @@ def propose_statement(out: Proposals) -> None:
         out.add("return", Kind.Keyword, "the last statement", "return ", rank=1)
     out.add("assert", Kind.Keyword, "fails where the condition is false", "assert ",
             snippet=snippets.ASSERT, rank=1)  # fmt: skip
-    for name, d in scope.tensors.items():
+    for tensor, d in scope.tensors.items():
+        name = quote_name(tensor)
         out.add(f"{name} <-", Kind.Field, f"update the {d.kind} {d.type}", f"{name} <- ", rank=2)
     for entry in callees_at(out):
         _call(out, entry, snippets.statement(entry, scope.names_in_use))

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from opstep.runtime.ir.graph import Graph, Source
-from opstep.runtime.ir.lexer import LIKE_STATEMENT, NUMBER_NAMES, Lexer
+from opstep.runtime.ir.lexer import LIKE_STATEMENT, NUMBER_NAMES, QUOTED, Lexer, bare_name
 
 _MOST_LINES = 80  # of one statement
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _NEW = re.compile(
-    r"[ \t]*(?:return|assert|[\w., \t:\[\]]+?<-|(\w+)[ \t]*(?:=|:[^=]*=)[ \t]*\w*[ \t]*$)"
+    rf"[ \t]*(?:return|assert|{QUOTED}[ \t]*<-|[\w., \t:\[\]]+?<-"
+    r"|(\w+)[ \t]*(?:=|:[^=]*=)[ \t]*\w*[ \t]*$)"
 )
 _BRACKETS = re.compile(r"\[([^\]\n]*)")
-_REST = re.compile(r"\w*")
+_REST = re.compile(r"\w*`?")
 _OPERATORS = ("+", "-", "*", "//", "%")
 
 
@@ -103,7 +104,7 @@ def read(file, offset: int) -> Cursor:
     last, comment = _line(text, line, len(text) if ahead < 0 else ahead, offset)
     if comment:
         return Cursor("", "", offset, offset, line, [])
-    quoted = last is not None and last.kind in ("string", "bad")
+    quoted = last is not None and last.kind in ("string", "bad") and last.value[0] != "`"
     start, end = (last.start, last.end) if last is not None else (offset, offset)
     body = item is not None and in_body(item, offset)
     begin = _begin(text, min(low, line), line)
@@ -165,8 +166,8 @@ def _line(text: str, start: int, end: int, offset: int) -> tuple[Token | None, b
             return None, True
         if lex.kind == "bad" and lex.value == "." and before is not None and lex.end == cursor:
             return before._replace(value=f"{before.value}.", end=offset), False  # `conv1.`
-        open_string = lex.kind == "bad" and lex.value.startswith('"')
-        if lex.end >= cursor and (lex.kind == "name" or lex.kind == "int" or lex.kind == "float"):
+        open_string = lex.kind == "bad" and lex.value[0] in '"`'
+        if lex.end >= cursor and lex.kind in ("name", "quoted", "int", "float"):
             return token, False
         if lex.kind == "string" and lex.end > cursor:
             return token, False
@@ -274,7 +275,7 @@ def _header(cursor: Cursor, tokens: list[Token]) -> None:
 
 def _declaration(cursor: Cursor, tokens: list[Token]) -> None:
     equals = _outside(tokens, "=")
-    cursor.target = tokens[1].value
+    cursor.target = bare_name(tokens[1].value)
     if equals is None:
         _typed(cursor, tokens[1:])
         return
@@ -317,7 +318,7 @@ def _statement(cursor: Cursor, tokens: list[Token]) -> None:
     elif first == "assert":
         cursor.context = "condition" if len(tokens) == 1 else ""
     elif equals is not None and tokens[equals].kind == "<-":
-        cursor.target = first
+        cursor.target = bare_name(first)
         cursor.context = "operand" if equals == len(tokens) - 1 else ""
     elif equals is not None:
         rest = tokens[equals + 1 :]

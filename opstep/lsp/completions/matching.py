@@ -18,7 +18,7 @@ from opstep.runtime.ir.calls import resolve_call, unify
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import NOWHERE, Binding, Graph, Name, Source
-from opstep.runtime.ir.lexer import Lexer, SyntaxFault
+from opstep.runtime.ir.lexer import Lexer, SyntaxFault, bare_name
 from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved, complete, expand, resolve
 from opstep.runtime.ir.types import TensorType, boolean
 from opstep.runtime.ir.values import parse_number, parse_value
@@ -248,8 +248,8 @@ def _operand(argument: Argument, types: Mapping[str, TensorType]) -> Operand | N
     tokens = argument.tokens
     if not tokens:
         return None
-    if len(tokens) == 1 and tokens[0].kind == "name" and not is_number(tokens):
-        return types.get(tokens[0].value)
+    if len(tokens) == 1 and tokens[0].kind in ("name", "quoted") and not is_number(tokens):
+        return types.get(bare_name(tokens[0].value))
     return read_tokens(tokens, parse_number) if is_number(tokens) else None
 
 

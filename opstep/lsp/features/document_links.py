@@ -14,7 +14,9 @@ from opstep.runtime.ir.lexer import unescape
 
 _MOST = 20_000  # links of a file: an imported program names a line of its origin on each of its own
 _STRING = r'"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"'
-_ORIGIN = re.compile(rf"\bat[ \t]+(?P<string>{_STRING})[ \t]*:[ \t]*(?P<line>\d+)")
+_LINE = rf"(?P<string>{_STRING})[ \t]*:[ \t]*(?P<line>\d+)"
+_ORIGIN = re.compile(rf"\bat[ \t]+(?={_STRING}[ \t]*:)")
+_FRAME = re.compile(rf"(?:,[ \t]*)?{_LINE}[ \t]*")
 _COMMENT = re.compile(rf"(?:{_STRING}|[^#\n\"])*(?P<comment>#[^\n]*)?")
 # A path in a comment: an ending that says it is a file, then maybe an array's name or a line. It is
 # looked for where a run of its characters begins: from each of them would take a long line hours.
@@ -26,13 +28,18 @@ _PATH = re.compile(
 
 @feature(types.TEXT_DOCUMENT_DOCUMENT_LINK, types.DocumentLinkOptions(resolve_provider=False))
 def document_link(project: Project, params: types.DocumentLinkParams) -> list[types.DocumentLink]:
-    """Origins (``at "model.py":12``), and files that comments name, as far as they exist."""
+    """The lines of origins (``at "model.py":12, "train.py":3``), and files that comments name, as
+    far as they exist.
+    """
     file = project.file(params.text_document.uri)
     found = _Links(file, Path(file.path).parent)
     text = file.text
     if '"' in text:
-        for match in _ORIGIN.finditer(text):
-            found.origin(match)
+        for origin in _ORIGIN.finditer(text):
+            position = origin.end()
+            while frame := _FRAME.match(text, position):
+                found.frame(frame)
+                position = frame.end()
     position = text.find("#")
     while position >= 0:
         start = text.rfind("\n", 0, position) + 1
@@ -54,7 +61,7 @@ class _Links:
         self.links: list[types.DocumentLink] = []
         self._targets: dict[str, str | None] = {}
 
-    def origin(self, match: re.Match[str]) -> None:
+    def frame(self, match: re.Match[str]) -> None:
         try:
             path = unescape(match["string"], match.start("string"))
         except (OpstepError, Exception):

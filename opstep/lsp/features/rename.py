@@ -15,6 +15,7 @@ from opstep.lsp.occurrences import at
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
 from opstep.lsp.renaming import draws_by_name, renamable, rename
+from opstep.runtime.ir.lexer import quote_name
 
 
 @feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
@@ -22,7 +23,9 @@ def prepare(project: Project, params: types.PrepareRenameParams) -> types.Prepar
     """The name under the cursor; an error that says why, where it cannot be renamed."""
     file = project.file(params.text_document.uri)
     found = renamable(project, at(file, file.offset(params.position)))
-    return types.PrepareRenamePlaceholder(file.range(found.start, found.end), found.name)
+    return types.PrepareRenamePlaceholder(
+        file.range(found.start, found.end), quote_name(found.name)
+    )
 
 
 @feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))

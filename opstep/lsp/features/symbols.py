@@ -97,7 +97,8 @@ def search(project: Project, params: types.WorkspaceSymbolParams) -> list[types.
 
 def _found(file: File, item: Item) -> types.WorkspaceSymbol:
     end = item.start + item.after_name
-    location = types.Location(file.uri, file.range(end - len(item.name), end))
+    quotes = 2 * (file.text[end - 1] == "`")
+    location = types.Location(file.uri, file.range(end - len(item.name) - quotes, end))
     return types.WorkspaceSymbol(
         location=location, name=item.name, kind=KINDS[item.kind], container_name=_base(file)
     )

@@ -15,6 +15,7 @@ from opstep.lsp.unused import used_names
 from opstep.runtime.ir.body import BodyChecker
 from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Literal, Name, Span, Statement
+from opstep.runtime.ir.lexer import bare_name, identifier
 from opstep.runtime.ir.reporting import Reporter
 from opstep.runtime.ir.types import TensorType
 
@@ -113,7 +114,8 @@ class MessageSite:
         return names
 
     def fresh(self, name: str) -> str:
-        """`name`, or with a number behind it that makes it one of its own."""
+        """`name` as an identifier, or with a number behind it that makes it one of its own."""
+        name = identifier(bare_name(name))
         file = self.item.file
         used = self.types.keys() | file.environment.tensors.keys()
         if self.graph is not None:

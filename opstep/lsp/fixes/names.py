@@ -9,9 +9,9 @@ from opstep.lsp.fixes.fix import Edit, Fix, MessageSite, makes
 from opstep.lsp.unused import UNUSED
 from opstep.runtime.ir.diagnostics import Suggestion
 from opstep.runtime.ir.graph import Apply, Name, Return
-from opstep.runtime.ir.lexer import DOTTED
+from opstep.runtime.ir.lexer import DOTTED, QUOTED, bare_name, quote_name
 
-_WORD = re.compile(DOTTED, re.ASCII)
+_WORD = re.compile(f"{DOTTED}|{QUOTED}", re.ASCII)
 
 
 @makes("")
@@ -52,13 +52,14 @@ def rename(site: MessageSite) -> Iterator[Fix]:
 
 def _free(site: MessageSite, name: str) -> str:
     if site.statement is not None:
-        return site.fresh(name.replace(".", "_"))
+        return site.fresh(name)
+    name = bare_name(name)
     file = site.item.file
     used = {*file.graphs, *file.tensors, *file.environment.applier.ops}
     number = 2
     while f"{name}{number}" in used:
         number += 1
-    return f"{name}{number}"
+    return quote_name(f"{name}{number}")
 
 
 @makes(UNUSED)

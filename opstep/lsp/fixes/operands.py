@@ -7,6 +7,7 @@ from itertools import islice
 
 from opstep.lsp.fixes.fix import Edit, Fix, MessageSite, makes, operand_at, with_operand
 from opstep.runtime.ir.graph import Apply, Graph, Name, Return, Span, Update
+from opstep.runtime.ir.lexer import bare_name, quote_name
 from opstep.runtime.ir.types import DType, TensorType, boolean, f32, i32, i64
 
 _KINDS = (i64, i32, f32, boolean)  # what an op may want that is not the type of another operand
@@ -33,7 +34,7 @@ def _forms(site: MessageSite, s: Apply) -> Iterator[Fix]:
             continue
         for dtype in _dtypes(site, s, k):
             if dtype is not t.dtype:
-                call = f"cast({o.text}, dtype={dtype})"
+                call = f"cast({quote_name(o.text)}, dtype={dtype})"
                 title = f"Cast {o.text} to {dtype}"
                 fix = _tried(site, s, k, f"{o.text}_{dtype}", t.with_dtype(dtype), call, title)
                 if fix is not None:
@@ -42,7 +43,8 @@ def _forms(site: MessageSite, s: Apply) -> Iterator[Fix]:
         if t.rank >= 2:
             swapped = TensorType(t.dtype, (*t.shape[:-2], t.shape[-1], t.shape[-2]))
             perm = [*range(t.rank - 2), t.rank - 1, t.rank - 2]
-            call = f"transpose({o.text})" if t.rank == 2 else f"transpose({o.text}, perm={perm})"
+            x = quote_name(o.text)
+            call = f"transpose({x})" if t.rank == 2 else f"transpose({x}, perm={perm})"
             title = f"Transpose {o.text}"
             fix = _tried(site, s, k, f"{o.text}_t", swapped, call, title)
             if fix is not None and swapped != t:
@@ -66,7 +68,7 @@ def _tried(
     site: MessageSite, s: Apply, number: int, name: str, t: TensorType, call: str, title: str
 ) -> Fix | None:
     """A line above that makes the operand what it should be, where that helps."""
-    name = site.fresh(name.replace(".", "_"))
+    name = site.fresh(name)
     if site.tried(with_operand(s, number, name), {name: t}) is None:
         return None
     where: Span = s.operands[number].span
@@ -77,12 +79,12 @@ def _tried(
 @makes("update-type", "return-type")
 def cast_value(site: MessageSite) -> Iterator[Fix]:
     """The value cast to what is wanted, where only its element type is another."""
-    s, t = site.statement, site.types.get(site.text)
+    s, t = site.statement, site.types.get(bare_name(site.text))
     expected = _expected_type(site)
     if s is None or t is None or expected is None or not site.is_only_on_line():
         return
     if t.shape == expected.shape:
-        name = site.fresh(f"{site.text}_{expected.dtype}".replace(".", "_"))
+        name = site.fresh(f"{bare_name(site.text)}_{expected.dtype}")
         line = site.line_above(f"{name} = cast({site.text}, dtype={expected.dtype})")
         edits = (line, Edit(*site.span, name))
         yield Fix(f"Cast {site.text} to {expected.dtype}", edits, likely=True)
@@ -103,11 +105,11 @@ def _expected_type(site: MessageSite) -> TensorType | None:
 @makes("condition")
 def one_bool(site: MessageSite) -> Iterator[Fix]:
     """``all`` or ``any`` of a condition that has several elements."""
-    t = site.types.get(site.text)
+    t = site.types.get(bare_name(site.text))
     if t is None or t.dtype is not boolean or not site.is_only_on_line():
         return
     for op in ("all", "any"):
-        name = site.fresh(f"{op}_{site.text}".replace(".", "_"))
+        name = site.fresh(f"{op}_{bare_name(site.text)}")
         edits = (site.line_above(f"{name} = {op}({site.text})"), Edit(*site.span, name))
         yield Fix(f"Assert {op} of {site.text}", edits, likely=op == "all")
 
@@ -122,7 +124,7 @@ def declare(site: MessageSite) -> Iterator[Fix]:
         t for o in s.operands if isinstance(o, Name) and (t := site.types.get(o.text)) is not None
     ]
     for t in dict.fromkeys(_likely_types(operand_types)):
-        if t.is_concrete and site.tried(s, {name: t}) is not None:
+        if t.is_concrete and site.tried(s, {bare_name(name): t}) is not None:
             text = site.item.text
             at = site.item.node.span.start if site.item.node is not None else 0
             at = text.rfind("\n", 0, at) + 1

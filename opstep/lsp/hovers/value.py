@@ -15,6 +15,7 @@ from opstep.lsp.hovers.operation import application_at, shape
 from opstep.lsp.occurrences import DEFINES, Occurrence, Thing, definition, occurrences
 from opstep.lsp.recorded import Recorded, RecordedValue, records_of, workspaces_near
 from opstep.runtime.ir.graph import Apply, Declaration, Graph, Name, Return
+from opstep.runtime.ir.lexer import bare_name
 from opstep.runtime.ir.printer import print_value
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _updates(file: File, name: str) -> str:
     sign = text.find("<-")  # there are few of them, and many of the name
     while sign >= 0:
         target = text[text.rfind("\n", 0, sign) + 1 : sign].strip()
-        item = file.item_at(sign) if target == name else None
+        item = file.item_at(sign) if bare_name(target) == name else None
         if item is not None and item.kind == "graph":
             graphs[item.name] = None
         sign = text.find("<-", sign + 2)

@@ -28,8 +28,11 @@ _KEYWORDS = {
     "assert": ('assert condition, "message"',
                "If the `bool[]` is false, the run fails with the message and the line, and none "
                "of its updates take effect."),
-    "at": ('at "model.py":12',
-           "The source line that the statement was imported from; it does not affect the program."),
+    "at": ('at "model.py":33, "train.py":10 in "encoder.0"',
+           "The source lines that the statement was imported from, innermost first; they do not "
+           "affect the program."),
+    "in": ('at "model.py":33 in "encoder.0"',
+           "The module that the statement was imported from; it does not affect the program."),
 }  # fmt: skip
 _CONSTANTS = {
     "true": "The bool true.",

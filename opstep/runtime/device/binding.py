@@ -7,7 +7,7 @@ nobody listens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -114,7 +114,8 @@ class Binding:
     """A plan with memory and streams, ready to run; with `reuse` it runs any number of times.
 
     `inputs` gives the places of the plan's inputs where a caller has them; else they get memory
-    here. `streams` are the context's; the plan's stream k is `streams[k]`. `parent` is the
+    here. `places` are those of other buffers that are to be elsewhere than in its own memory.
+    `streams` are the context's; the plan's stream k is `streams[k]`. `parent` is the
     execution that called this plan and `iteration` which turn of its loop this is. With a
     `recorder` it has a `tape`; with `flags` ops tell of NaNs and infinities.
 
@@ -136,6 +137,7 @@ class Binding:
         iteration: int = 0,
         recorder: Recorder | None = None,
         flags: PlanFlags | None = None,
+        places: Mapping[int, Address] | None = None,
     ):
         self.plan = plan
         self.device = device
@@ -150,7 +152,8 @@ class Binding:
         self.staging: dict[int, Address] = {}  # for outputs that their caller cannot take in place
         self.events = [device.event() for _ in range(plan.events)]
         self._types = _buffer_types(plan)
-        self.places = self._allocate(inputs)
+        self._launched: list[tuple[Step, list[Own]]] = []
+        self.places = self._allocate(inputs, dict(places or {}))
         self.tape = device.tape(self, recorder) if recorder is not None else None
         coder = _Coder(self)
         self.segments = coder.segments()
@@ -177,11 +180,37 @@ class Binding:
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
         return self.device.bind(step.launches, [*operands, *results], workspace)
 
+    def pointers(self, buffers: Collection[int]) -> dict[int, list[Callable[[int], Any]]]:
+        """For each of these buffers what is to be called with its new address when it moves: the
+        memory in `places` has that address then, and no run is being issued. See `moved`.
+
+        That holds for launches of ops: where there are fills, flags, a tape or listeners, who wants
+        other addresses binds anew.
+        """
+        found: dict[int, list[Callable[[int], Any]]] = {b: [] for b in buffers}
+        values, pointers = self.plan.values, self.device.pointers
+        for step, bound in self._launched:
+            absent = (None,) * (len(step.operand_types) - len(step.operands))
+            for slot, v in enumerate((*step.operands, *absent, *step.results)):
+                if v is not None and (buffer := values[v].buffer) in found:
+                    found[buffer] += pointers(bound, slot)
+        return found
+
+    def moved(self) -> None:
+        """Buffers have other addresses; nothing is under way that a called graph does."""
+        for segment in self.segments:
+            self.device.moved(segment.code)
+        self.device.moved(self.commit)
+        for child in self.children.values():
+            child.close()
+        self.children.clear()  # bound anew when they are called
+
     def close(self) -> None:
         """Gives back its memory at once; it must be done, and nobody may look at its values."""
         for child in self.children.values():
             child.close()
         self.children.clear()
+        self._launched.clear()
         self.segments.clear()
         self.commit.clear()
         self.places.clear()
@@ -192,19 +221,20 @@ class Binding:
         for event in self.events:
             event.reset()
 
-    def _allocate(self, inputs: Sequence[Address] | None) -> list[Address]:
+    def _allocate(
+        self, inputs: Sequence[Address] | None, given: dict[int, Address]
+    ) -> list[Address]:
         plan, device = self.plan, self.device
-        input_addresses = {}
         if inputs is not None:
             for value, address in zip(plan.inputs, inputs, strict=True):
-                input_addresses[plan.values[value].buffer] = address
+                given[plan.values[value].buffer] = address
         what = f"graph {plan.graph}"
         # of 0 bytes, too: a tensor of no elements has a place
         arena = device.alloc(plan.arena, what)
         places: list[Address] = []
         for k, buffer in enumerate(plan.buffers):
-            if k in input_addresses:
-                places.append(input_addresses[k])
+            if k in given:
+                places.append(given[k])
             elif buffer.kind == "param":
                 places.append(Address(self.store.memory(buffer.name), 0))
             elif buffer.kind == "status":
@@ -359,6 +389,8 @@ class _Coder:
         step = self.plan.steps[number]
         self.latest = number, stream
         bound = self.binding.launch(step)
+        if bound:
+            self.binding._launched.append((step, bound))
         if self.binding.flags and bound:
             bound = [*bound, *self.binding.flags.launches(number, self.binding.address_of)]
         if self.tape:

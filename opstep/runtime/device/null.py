@@ -83,6 +83,9 @@ class NullDevice(Device):
     def bind(self, launches: Any, addresses: list[int], workspace: int) -> list[Any]:
         return [_nothing]
 
+    def pointers(self, bound: list[Any], slot: int) -> tuple[()]:
+        return ()
+
     def capture(self, bound: list[Any]) -> Any:
         return _nothing
 

@@ -18,9 +18,10 @@ plainest that computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.plan.plan import Plan, Step
 from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord
@@ -42,7 +43,9 @@ Types = tuple[TensorType | None, ...]
 
 
 class Memory(Protocol):
-    """Bytes on a device, freed when nothing refers to them. `address` is a multiple of 64."""
+    """Bytes on a device, freed when nothing refers to them. `address` is a multiple of 64, but for
+    memory of others (`external`), where it is one of `Device.alignment`.
+    """
 
     address: int
     nbytes: int
@@ -137,8 +140,14 @@ class Device(Protocol):
     """All that is issued between two calls of graphs goes through `stretch`. It counts as one piece
     of work, which nobody takes back once it is issued: a step's updates may be part of it."""
 
+    alignment: int = 64
+    """Bytes, a power of two: what its kernels assume of an address, beyond that of an element."""
+
     patience: float | None = None
     """Seconds after which `wait_for_op` gives up, where a kernel can hang; None: never."""
+
+    def enter(self) -> None:
+        """The calling thread, which may have used another device, is about to use this one."""
 
     # --- memory ---
 
@@ -197,6 +206,15 @@ class Device(Protocol):
         """
         ...
 
+    def pointers(self, bound: list[Own], slot: int) -> Iterable[Callable[[int], Any]]:
+        """What to call with another address of an operand or result, by its index in `addresses` of
+        `bind`. It holds from the next time the work is issued; none is being issued meanwhile.
+        """
+        ...
+
+    def moved(self, code: Sequence[Callable[[], Any]]) -> None:
+        """Addresses in this code, of `stretch`, were changed by `pointers`."""
+
     def capture(self, bound: list[Own]) -> Own:
         """Bound launches, in their order, as one piece of work for any stream."""
         ...
@@ -228,6 +246,13 @@ class Device(Protocol):
     def stream(self) -> Stream:
         """A stream of its own for a context."""
         ...
+
+    def foreign_stream(self, handle: int) -> Stream:
+        """A stream of another library, by the handle that the driver knows it by. A device that has
+        such streams takes addresses along when work is submitted: `pointers` may change them while
+        that is under way.
+        """
+        raise DeviceError(f"streams of other libraries mean nothing to {self.name}")
 
     def event(self) -> Event:
         """An event that was not recorded yet."""

@@ -17,6 +17,17 @@ class Store:
         self.device = device
         self.types = types
         self._memory: dict[str, Memory] = {}
+        self.moves = 0  # how often a tensor got other memory
+
+    def adopt(self, name: str, memory: Memory) -> None:
+        """The tensor is in this memory from now on; plans that are bound are to be bound anew."""
+        self._memory[name] = memory
+        self.moves += 1
+
+    def release(self, name: str) -> None:
+        """The tensor gets memory of its own when it is next asked for."""
+        del self._memory[name]
+        self.moves += 1
 
     def memory(self, name: str) -> Memory:
         """Its memory, made (but not filled) when first asked for."""

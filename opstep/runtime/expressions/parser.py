@@ -24,7 +24,7 @@ from opstep.runtime.expressions.tree import (
     parts,
 )
 from opstep.runtime.ir.diagnostics import visible
-from opstep.runtime.ir.lexer import DOTTED, INT_MAX
+from opstep.runtime.ir.lexer import DOTTED, INT_MAX, QUOTED, bare_name
 
 WORDS = {"true": True, "false": False, "nan": float("nan"), "inf": float("inf")}
 OPERATORS = ("and", "or", "not")
@@ -38,6 +38,7 @@ _TOKEN = re.compile(
       (?P<name>{DOTTED})
     | (?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?P<tail>\w*))
     | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    | (?P<quoted>{QUOTED})
     | (?P<sign>\.\.\.|\*\*|//|==|!=|<=|>=|&&|\|\||<-|[-+*/%@<>()\[\],:.=!&|^~])
     | (?P<end>\Z)
     | (?P<bad>.)
@@ -53,7 +54,7 @@ _FOREIGN = {
 
 
 class Token(NamedTuple):
-    """`kind`: name, int, float, string, end, or the sign itself."""
+    """`kind`: name, quoted (a name in backquotes), int, float, string, end, or the sign itself."""
 
     kind: str
     text: str
@@ -85,8 +86,9 @@ def tokens(text: str) -> list[Token]:
         start, at = match.span(kind)
         token = match[kind]
         if kind == "bad":
-            if token in "\"'":
-                raise ExpressionError("the string is not closed", start)
+            if token in "\"'`":
+                what = "name" if token == "`" else "string"
+                raise ExpressionError(f"the {what} is not closed", start)
             raise ExpressionError(f"unexpected character {visible(token)}", start)
         if kind == "number":
             if match["tail"]:
@@ -195,6 +197,11 @@ class Parser:
         if token.kind == "string":
             self.advance()
             return Text(re.sub(r"\\(.)", r"\1", token.text[1:-1]), token.start)
+        if token.kind == "quoted":
+            self.advance()
+            if token.text == "``":
+                raise ExpressionError("there is no name between the backquotes", token.start)
+            return Name(bare_name(token.text), token.start)
         if token.kind == "name" and token.text not in OPERATORS:
             return self._name()
         raise self.unexpected("a value")

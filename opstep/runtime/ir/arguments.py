@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from opstep.runtime.ir.graph import Attr, Literal, Name, Span
-from opstep.runtime.ir.lexer import CONSTANTS, KEYWORDS, NUMBER_NAMES, RESERVED, Lexer, SyntaxFault
+from opstep.runtime.ir.lexer import (
+    CONSTANTS,
+    KEYWORDS,
+    NUMBER_NAMES,
+    ONLY_TENSORS,
+    RESERVED,
+    Lexer,
+    SyntaxFault,
+    unquote_name,
+)
 from opstep.runtime.ir.values import (
     close_list,
     open_list,
@@ -17,8 +26,10 @@ _OPERATORS = {
 }  # fmt: skip
 
 
-def new_name(lex: Lexer, what: str, dotted: bool = False, hint: str = "") -> Name:
-    """A name that is not reserved. `dotted`: it may name a param or state."""
+def new_name(lex: Lexer, what: str, tensor: bool = False, hint: str = "") -> Name:
+    """A name that is not reserved. `tensor`: it may name a param or state."""
+    if lex.kind == "quoted":
+        return _quoted_name(lex, what, tensor)
     if lex.kind != "name":
         raise lex.fault(what, hint)
     text, span = lex.value, lex.span
@@ -31,7 +42,7 @@ def new_name(lex: Lexer, what: str, dotted: bool = False, hint: str = "") -> Nam
             else "a constant"
         )
         raise SyntaxFault(f"{text} is {is_a} and cannot be {what}", span, hint)
-    if "." in text and not dotted:
+    if "." in text and not tensor:
         raise SyntaxFault(
             f"{text} cannot be {what}",
             span,
@@ -39,6 +50,15 @@ def new_name(lex: Lexer, what: str, dotted: bool = False, hint: str = "") -> Nam
         )
     lex.advance()
     return Name(text, span)
+
+
+def _quoted_name(lex: Lexer, what: str, tensor: bool) -> Name:
+    span = lex.span
+    name = Name(unquote_name(lex.value, span), span)
+    if not tensor:
+        raise SyntaxFault(f"{lex.value} cannot be {what}", span, ONLY_TENSORS)
+    lex.advance()
+    return name
 
 
 def parse_callee(lex: Lexer, what: str) -> Name:
@@ -54,7 +74,7 @@ def parse_callee(lex: Lexer, what: str) -> Name:
     if lex.kind != "name" or lex.value in CONSTANTS:
         raise lex.fault(what)
     plain = "." not in lex.value
-    name = new_name(lex, what, dotted=not plain)
+    name = new_name(lex, what, tensor=not plain)
     if lex.kind != "(":
         operator = _OPERATORS.get(lex.kind)
         if operator:
@@ -82,6 +102,11 @@ def parse_arguments(
         elif starts_number(lex):
             number = parse_number(lex)
             operand = Literal(number, Span(start, lex.previous_end))
+        elif lex.kind == "quoted":
+            operand = new_name(lex, "an operand", tensor=True)
+            if lex.kind == "=":
+                message = "an attribute's name stands in no backquotes"
+                raise SyntaxFault(message, operand.span, ONLY_TENSORS)
         else:
             raise _no_operand(lex, opened)
         if operand is not None:

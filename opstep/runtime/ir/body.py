@@ -22,6 +22,7 @@ from opstep.runtime.ir.graph import (
     Statement,
     Update,
 )
+from opstep.runtime.ir.lexer import quote_name
 from opstep.runtime.ir.reporting import Reporter
 from opstep.runtime.ir.types import TensorType, boolean
 from opstep.runtime.ir.verified import Application, VerifiedGraph
@@ -314,10 +315,11 @@ class BodyChecker:
             else:
                 self.error(name.span, f"{text} is used before it is defined", "", (note,))
             return
-        hint = self.reporter.near(text, [*self.types, *self.tensors])
+        shown = quote_name(text)
+        hint = self.reporter.near(shown, map(quote_name, [*self.types, *self.tensors]))
         if not hint and self.applier.is_callee(text):
             hint = f"{text} is an op or a graph: call it on a line of its own"
-        self.error(name.span, f"there is no value {text}", hint, code="undefined")
+        self.error(name.span, f"there is no value {shown}", hint, code="undefined")
 
     def definition(self, text: str) -> Span | None:
         """Where a value is defined (first)."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from opstep.runtime.ir.lexer import DOTTED
+from opstep.runtime.ir.lexer import DOTTED, QUOTED
 
 _ITEM = re.compile(
-    rf"^(?:\A\ufeff)?[ \t\r\f\v]*(param|state|graph)[ \t\r\f\v]+({DOTTED})", re.MULTILINE | re.ASCII
+    rf"^(?:\A\ufeff)?[ \t\r\f\v]*(param|state|graph)[ \t\r\f\v]*"
+    rf"({QUOTED}|(?<=[ \t\r\f\v]){DOTTED})",
+    re.MULTILINE | re.ASCII,
 )
 _TRIVIA_LINE = re.compile(r"(?:\A\ufeff)?[ \t\r\f\v]*(?:#[^\n]*)?\n").match
 
@@ -40,7 +42,7 @@ def cut(text: str) -> list[Piece]:
         start = _above(text, floor, match.start())
         if start and not begins:
             begins.append((0, "", "", 0))
-        begins.append((start, match[1], match[2], match.end()))
+        begins.append((start, match[1], match[2].strip("`"), match.end()))
         floor = text.find("\n", match.end()) + 1 or len(text)
     if not text:
         return []

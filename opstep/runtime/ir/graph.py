@@ -83,12 +83,31 @@ class Attr:
         return hash((self.name, repr(self.value)))
 
 
-@_node
-class Provenance:
-    """``at "model.py":12``: the line that an importer took a statement from."""
+class SourceLine(NamedTuple):
+    """A line of a source file."""
 
     file: str
     line: int
+
+
+@_node
+class Provenance:
+    """``at "model.py":33, "train.py":10 in "encoder.0"``: what an importer took a statement from.
+
+    The lines are those of a call stack, innermost first; at least one. `module` is "" where no
+    module is named.
+    """
+
+    frames: tuple[SourceLine, ...]
+    module: str = ""
+
+    @property
+    def file(self) -> str:
+        return self.frames[0].file
+
+    @property
+    def line(self) -> int:
+        return self.frames[0].line
 
 
 @_node

@@ -1,8 +1,9 @@
 """Characters to tokens. Tokens are read one at a time, where the parser stands.
 
 A lexer holds the token it stands on: `kind`, `value` (its text), `start`, `end`, and
-`previous_end`, where the token before it ended. Kinds: name, int, float, string, newline, comment,
-end, bad, and each sign of punctuation is its own kind.
+`previous_end`, where the token before it ended. Kinds: name, quoted (a name in backquotes, which
+are part of `value`), int, float, string, newline, comment, end, bad, and each sign of punctuation
+is its own kind.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ INT_MIN = -(2**63)
 
 IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
 DOTTED = rf"{IDENTIFIER}(?:\.[A-Za-z0-9_]+)*"
+QUOTED = r"`[^`\n]*`"
+ONLY_TENSORS = "only params and states have names in backquotes"
 
+_PLAIN = re.compile(DOTTED).fullmatch
+_IN_QUOTES = re.compile(QUOTED.replace("*", "+")).fullmatch
+_NO_IDENTIFIER = re.compile(r"[^A-Za-z0-9_]")
 _TOKEN = re.compile(
     rf"""[ \t\r\f\v]*(?:
       (?P<name>{DOTTED})
@@ -32,15 +38,16 @@ _TOKEN = re.compile(
     | (?P<newline>\n)
     | (?P<comment>\#[^\n]*)
     | (?P<string>"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*")
+    | (?P<quoted>{QUOTED})
     | (?P<end>\Z)
-    | (?P<bad>"[^\n]*|.)
+    | (?P<bad>["`][^\n]*|.)
     )""",
     re.VERBOSE | re.ASCII,
 ).match
 
 _PASSED_OVER = ("newline", "comment")  # inside parentheses
 
-_NAMES = r"[A-Za-z_][\w.]*(?:[ \t]*[,:][^=\n(]*)?"
+_NAMES = rf"(?:[A-Za-z_][\w.]*(?:[ \t]*[,:][^=\n(]*)?|{QUOTED})"
 LIKE_STATEMENT = re.compile(  # a line that probably begins a statement or an item
     rf"[ \t]*(?:\}}|(?:return|assert|graph|param|state)\b|\#|\r?\n|{_NAMES}[ \t]*"
     rf"(?:<-|=[ \t]*[A-Za-z_]\w*[ \t]*\())",
@@ -57,7 +64,7 @@ _DESCRIBED = {
     "comment": "a comment",
 }
 _SPELT = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "oe", "æ": "ae", "ı": "i", "ł": "l"}
-_QUOTES = "'‘’“”`´"
+_QUOTES = "'‘’“”´"
 
 
 class SyntaxFault(Exception):
@@ -160,6 +167,8 @@ class Lexer:
             if (len(value) - len(value.rstrip("\\"))) % 2:
                 return "a string cannot end in a lone \\", 'write "\\\\" for one backslash'
             return "the string is not closed", 'strings end in " on the line on which they begin'
+        if value[0] == "`":
+            return "the name is not closed", "names end in ` on the line on which they begin"
         if value[0] in "0123456789.":
             message = f"{value[:40]} is not a number"
             if re.match(r"[0-9]+\.[A-Za-z_]", value):
@@ -225,6 +234,38 @@ def quote(text: str) -> str:
     for plain, escaped in _QUOTED:
         text = text.replace(plain, escaped)
     return '"' + _CONTROL.sub(lambda m: f"\\u{ord(m[0]):04x}", text) + '"'
+
+
+def unquote_name(token: str, span: Span) -> str:
+    """The name that a quoted token stands for."""
+    name = token[1:-1]
+    if not name:
+        raise SyntaxFault("there is no name between the backquotes", span)
+    if not name.isprintable():
+        odd = next(c for c in name if not c.isprintable())
+        raise SyntaxFault(f"a name cannot have the character U+{ord(odd):04X}", span)
+    return name
+
+
+def quote_name(name: str) -> str:
+    """The name of a param or state as a program writes it: in backquotes where it needs them."""
+    return name if name not in RESERVED and _PLAIN(name) else f"`{name}`"
+
+
+def bare_name(text: str) -> str:
+    """`text` without its backquotes, where it is a name in them."""
+    return text[1:-1] if _IN_QUOTES(text) else text
+
+
+def is_tensor_name(text: str) -> bool:
+    """Whether a text is one name, with or without backquotes."""
+    return bool(_PLAIN(text) or _IN_QUOTES(text))
+
+
+def identifier(name: str) -> str:
+    """A name for a value that is made from a tensor's: ``layers_0_w`` from ``layers.0.w``."""
+    name = _NO_IDENTIFIER.sub("_", name)
+    return f"_{name}" if name[:1].isdigit() or name in RESERVED else name
 
 
 def integer(token: str, span: Span, negative: bool = False) -> int:

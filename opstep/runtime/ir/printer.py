@@ -6,6 +6,7 @@ Lines of more than 100 columns are broken inside their parentheses.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from opstep.runtime.ir.graph import (
@@ -23,7 +24,7 @@ from opstep.runtime.ir.graph import (
     Return,
     Statement,
 )
-from opstep.runtime.ir.lexer import quote
+from opstep.runtime.ir.lexer import quote, quote_name
 
 _WIDTH = 100
 _INDENT = "  "
@@ -69,7 +70,12 @@ def print_graph(graph: Graph) -> str:
 
 
 def print_statement(s: Statement) -> str:
-    """The text of one statement, on one line and without its comments."""
+    """The text of one statement, on one line and without its comments; of the lines that it came
+    from the innermost.
+    """
+    at = s.at
+    if at is not None and len(at.frames) > 1:
+        s = replace(s, at=Provenance(at.frames[:1], at.module))
     return _statement(s).text()
 
 
@@ -88,21 +94,24 @@ def print_value(value: Any) -> str:
 
 
 class _Line:
-    """``head(item, item)tail``: broken inside its parentheses where it is too long."""
+    """``head(item, item)tail``: broken inside its parentheses where it is too long, but for the
+    `origin` behind it, which nobody reads line by line.
+    """
 
-    def __init__(self, head: str, items: list[str] | None = None, tail: str = ""):
+    def __init__(self, head: str, items: list[str] | None = None, tail: str = "", origin: str = ""):
         self.head = head
         self.items = items
         self.tail = tail
+        self.origin = origin
 
     def text(self) -> str:
         if self.items is None:
-            return self.head + self.tail
-        return f"{self.head}({', '.join(self.items)}){self.tail}"
+            return self.head + self.tail + self.origin
+        return f"{self.head}({', '.join(self.items)}){self.tail}{self.origin}"
 
     def lines(self, indent: str) -> list[str]:
         one_line = indent + self.text()
-        if len(one_line) <= _WIDTH or not self.items:
+        if len(one_line) - len(self.origin) <= _WIDTH or not self.items:
             return [one_line]
         lines = [f"{indent}{self.head}("]
         inner = indent + 2 * _INDENT
@@ -112,7 +121,7 @@ class _Line:
                 lines.append(inner + row)
                 row = ""
             row += f"{' ' if row else ''}{item},"
-        return [*lines, inner + row, f"{indent}){self.tail}"]
+        return [*lines, inner + row, f"{indent}){self.tail}{self.origin}"]
 
 
 def _graph(graph: Graph, lines: list[str]) -> None:
@@ -129,7 +138,7 @@ def _graph(graph: Graph, lines: list[str]) -> None:
 
 
 def _declaration(d: Declaration) -> list[str]:
-    head = f"{d.kind} {d.name.text}: {d.type}"
+    head = f"{d.kind} {quote_name(d.name.text)}: {d.type}"
     if d.value is not None:
         return [f"{head} = {print_value(d.value.value)}"]
     if d.init is not None:
@@ -142,13 +151,15 @@ def _statement(s: Statement) -> _Line:
         results = ", ".join(map(_binding, s.results))
         items = [_operand(o) for o in s.operands] + [_attr(a) for a in s.attrs]
         head = f"{results} = {s.callee.text}" if results else s.callee.text
-        return _Line(head, items, _at(s.at))
+        return _Line(head, items, origin=_at(s.at))
     if isinstance(s, Return):
-        return _Line(f"return {', '.join(v.text for v in s.values)}", None, _at(s.at))
+        return _Line(
+            f"return {', '.join([quote_name(v.text) for v in s.values])}", origin=_at(s.at)
+        )
     if isinstance(s, Assert):
         message = f", {quote(s.message)}" if s.message else ""
-        return _Line(f"assert {s.condition.text}{message}", None, _at(s.at))
-    return _Line(f"{s.target.text} <- {_operand(s.value)}", None, _at(s.at))
+        return _Line(f"assert {quote_name(s.condition.text)}{message}", origin=_at(s.at))
+    return _Line(f"{quote_name(s.target.text)} <- {_operand(s.value)}", origin=_at(s.at))
 
 
 def _binding(b: Binding) -> str:
@@ -156,7 +167,7 @@ def _binding(b: Binding) -> str:
 
 
 def _operand(o: Name | Literal) -> str:
-    return o.text if isinstance(o, Name) else print_value(o.value)
+    return quote_name(o.text) if isinstance(o, Name) else print_value(o.value)
 
 
 def _attr(a: Attr) -> str:
@@ -164,7 +175,16 @@ def _attr(a: Attr) -> str:
 
 
 def _at(at: Provenance | None) -> str:
-    return "" if at is None else f" at {quote(at.file)}:{at.line}"
+    if at is None:
+        return ""
+    frames, file = [], None
+    for frame in at.frames:
+        frames.append(
+            str(frame.line) if frame.file == file else f"{quote(frame.file)}:{frame.line}"
+        )
+        file = frame.file
+    module = f" in {quote(at.module)}" if at.module else ""
+    return f" at {', '.join(frames)}{module}"
 
 
 def _above(comments: Comments, indent: str, lines: list[str]) -> None:

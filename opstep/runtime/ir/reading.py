@@ -23,7 +23,14 @@ from opstep.runtime.ir.graph import (
     Span,
     Statement,
 )
-from opstep.runtime.ir.lexer import CONSTANTS, LIKE_STATEMENT, Lexer, SyntaxFault, comment_text
+from opstep.runtime.ir.lexer import (
+    CONSTANTS,
+    LIKE_STATEMENT,
+    Lexer,
+    SyntaxFault,
+    comment_text,
+    quote_name,
+)
 from opstep.runtime.ir.statements import comments_of, end_of_line, parse_statement
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.values import (
@@ -190,9 +197,10 @@ class Reader:
         lex = self.lex
         start, kind = lex.start, lex.value
         lex.advance()
-        name = new_name(lex, f"the name of the {kind}", dotted=True)
+        name = new_name(lex, f"the name of the {kind}", tensor=True)
         if lex.kind != ":":
-            raise lex.fault(f": and the type of {name.text}", f"{kind} {name.text}: f32[8]")
+            shown = quote_name(name.text)
+            raise lex.fault(f": and the type of {shown}", f"{kind} {shown}: f32[8]")
         lex.advance()
         type_start = lex.start
         t = parse_type(lex)
@@ -327,7 +335,9 @@ class Reader:
                 read.comments += more
                 continue
             lex.seek(read.position)
-            if lex.kind in ("}", "end") or (lex.value in ITEM_KEYWORDS and lex.peek()[0] == "name"):
+            if lex.kind in ("}", "end") or (
+                lex.value in ITEM_KEYWORDS and lex.peek()[0] in ("name", "quoted")
+            ):
                 return True
             above = tidy(read.comments, first=read.first)
             try:

@@ -16,18 +16,19 @@ from opstep.runtime.ir.graph import (
     Name,
     Provenance,
     Return,
+    SourceLine,
     Span,
     Statement,
     Update,
 )
-from opstep.runtime.ir.lexer import Lexer, SyntaxFault, comment_text, integer, unescape
+from opstep.runtime.ir.lexer import Lexer, SyntaxFault, comment_text, integer, quote_name, unescape
 from opstep.runtime.ir.values import parse_number, parse_type, starts_number
 
 
 def parse_statement(lex: Lexer, above: tuple[str, ...]) -> tuple[Statement, int]:
     """Any statement. `above` are the comments above it."""
     start, word = lex.start, lex.value
-    if lex.kind != "name":
+    if lex.kind != "name" and lex.kind != "quoted":
         hint = "comments begin with #" if lex.kind == "//" else ""
         raise lex.fault("a statement or }", hint)
     if word == "return":
@@ -67,7 +68,7 @@ def _bindings(lex: Lexer, results: list[Binding]) -> None:
 
 
 def _update(lex: Lexer, start: int, above) -> tuple[Statement, int]:
-    target = new_name(lex, "the name of a param or state", dotted=True)
+    target = new_name(lex, "the name of a param or state", tensor=True)
     lex.advance()
     value_start = lex.start
     value: Name | Literal
@@ -75,7 +76,11 @@ def _update(lex: Lexer, start: int, above) -> tuple[Statement, int]:
         number = parse_number(lex)
         value = Literal(number, Span(value_start, lex.previous_end))
     else:
-        value = _use(lex, "the value to keep", f"give it a name first, then {target.text} <- name")
+        value = _use(
+            lex,
+            "the value to keep",
+            f"give it a name first, then {quote_name(target.text)} <- name",
+        )
     at, span, comments, position = _finish(lex, start, above)
     return Update(target, value, at, comments, span), position
 
@@ -86,10 +91,7 @@ def _assert(lex: Lexer, start: int, above) -> tuple[Statement, int]:
     message = ""
     if lex.kind == ",":
         lex.advance()
-        if lex.kind != "string":
-            raise lex.fault('a message in "quotes"')
-        message = unescape(lex.value, lex.start)
-        lex.advance()
+        message = _string(lex, "a message")
     at, span, comments, position = _finish(lex, start, above)
     return Assert(condition, message, at, comments, span), position
 
@@ -107,14 +109,14 @@ def _return(lex: Lexer, start: int, above) -> tuple[Statement, int]:
 
 def _use(lex: Lexer, what: str, hint: str) -> Name:
     """A name that stands for a value, alone."""
-    name = new_name(lex, what, dotted=True, hint=hint)
+    name = new_name(lex, what, tensor=True, hint=hint)
     if lex.kind == "(":
         raise SyntaxFault("a call cannot stand here", name.span, hint)
     return name
 
 
 def _finish(lex: Lexer, start: int, above: tuple[str, ...]):
-    """``at "file":line`` and the end of a statement."""
+    """``at "file":line in "module"`` and the end of a statement."""
     at = None
     if lex.kind == "name" and lex.value == "at":
         at = _provenance(lex)
@@ -124,20 +126,38 @@ def _finish(lex: Lexer, start: int, above: tuple[str, ...]):
 
 
 def _provenance(lex: Lexer) -> Provenance:
+    frames = [_source_line(lex)]
+    while lex.kind == ",":
+        frames.append(_source_line(lex, frames[-1].file))
+    module = ""
+    if lex.kind == "name" and lex.value == "in":
+        lex.advance()
+        module = _string(lex, "a module", 'at "model.py":12 in "encoder.0"')
+    return Provenance(tuple(frames), module)
+
+
+def _source_line(lex: Lexer, file: str | None = None) -> SourceLine:
+    """``"file":line`` behind an ``at`` or a comma; a line alone is one of the same file."""
     form = 'at "model.py":12'
     lex.advance()
-    if lex.kind != "string":
-        raise lex.fault('a file in "quotes"', form)
-    file = unescape(lex.value, lex.start)
-    lex.advance()
-    if lex.kind != ":":
-        raise lex.fault(": and a line", form)
-    lex.advance()
+    if file is None or lex.kind != "int":
+        file = _string(lex, "a file", form)
+        if lex.kind != ":":
+            raise lex.fault(": and a line", form)
+        lex.advance()
     if lex.kind != "int":
         raise lex.fault("the number of a line", form)
     line = integer(lex.value, lex.span)
     lex.advance()
-    return Provenance(file, line)
+    return SourceLine(file, line)
+
+
+def _string(lex: Lexer, what: str, hint: str = "") -> str:
+    if lex.kind != "string":
+        raise lex.fault(f'{what} in "quotes"', hint)
+    text = unescape(lex.value, lex.start)
+    lex.advance()
+    return text
 
 
 def end_of_line(lex: Lexer, above: tuple[str, ...]) -> tuple[Comments, int]:

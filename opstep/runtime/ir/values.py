@@ -328,6 +328,8 @@ def _scalar(lex: Lexer):
             return parse_number(lex)
     if kind in _STARTS_DIM:
         return _name_or_dim(lex)
+    if kind == "quoted":
+        raise lex.fault("a value", "tensors are operands, and stand before the attributes")
     raise lex.fault("a value")
 
 

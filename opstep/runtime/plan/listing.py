@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from opstep.runtime.ir.diagnostics import visible
 from opstep.runtime.ir.graph import Apply, Assert, Literal, Source, Update
+from opstep.runtime.ir.lexer import quote_name
 from opstep.runtime.plan.plan import Instruction, Plan, Policy, Step
 
 NOTHING = -1  # as a value: bytes that mean something to one op only, its workspace
@@ -126,6 +127,8 @@ class _Lister:
         rows = []
         for b, buffer in enumerate(self.plan.buffers):
             label = repr(buffer.literal) if buffer.kind == "const" else buffer.name
+            if buffer.kind == "param":
+                label = quote_name(label)
             first = NOTHING if buffer.kind == "temp" else holds.get(b, NOTHING)
             if buffer.kind == "input" and first >= 0:
                 label = self.plan.values[first].name
@@ -151,17 +154,20 @@ class _Lister:
         statement = step.statement
         if isinstance(statement, Apply) and step.op.name == statement.callee.text:
             operands = ", ".join(
-                [repr(o.value) if isinstance(o, Literal) else o.text for o in statement.operands]
+                [
+                    repr(o.value) if isinstance(o, Literal) else quote_name(o.text)
+                    for o in statement.operands
+                ]
             )
             call = f"{step.op.name}({operands})"
             results = ", ".join([b.name.text for b in statement.results])
             return f"{results} = {call}" if results else call
         if isinstance(statement, Assert) and step.op.name == "assert":
-            return f"assert {statement.condition.text}"
+            return f"assert {quote_name(statement.condition.text)}"
         if isinstance(statement, Update) and step.op.name == "update":
             value = statement.value
-            text = repr(value.value) if isinstance(value, Literal) else value.text
-            return f"{statement.target.text} <- {text}"
+            text = repr(value.value) if isinstance(value, Literal) else quote_name(value.text)
+            return f"{quote_name(statement.target.text)} <- {text}"
         names = self.plan.values
         operands = ", ".join([names[v].name for v in step.operands if v is not None])
         results = ", ".join([names[v].name for v in step.results])

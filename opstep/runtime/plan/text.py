@@ -153,7 +153,8 @@ _HEADER = {
 }
 _FRAME = re.compile(rf"f({_N}) +(\S+) +(-|f{_N})(?: +(\S.*))?$")
 _BUFFER = re.compile(
-    rf"b({_N}) +(input|const|param|temp|status) +({_N}) +(own|{_N}\.\.{_N}) +(-|v{_N}) +(\S+)"
+    rf"b({_N}) +(input|const|param|temp|status) +({_N}) +(own|{_N}\.\.{_N}) +(-|v{_N})"
+    r" +(`[^`]*`|\S+)"
 )
 _RUN = re.compile(rf"(run|call) +s({_S}) +@({_N}) +(\S.*)$")
 _PLACE = re.compile(rf"f({_N}) (.*)$")

@@ -27,6 +27,7 @@ from opstep.runtime.ir.graph import (
     Source,
     Update,
 )
+from opstep.runtime.ir.lexer import identifier
 from opstep.runtime.ir.op import OPS, Op, Ref, complete, resolve
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.backward import GradientError, accumulate, backward
@@ -87,7 +88,7 @@ def _derivative_names(
     names: dict[str, str] = {}
     for target, value in zip(wrt, found, strict=True):
         if value.name not in fixed and value.name not in names:
-            names[value.name] = builder.fresh("d_" + target.replace(".", "_"))
+            names[value.name] = builder.fresh(identifier(f"d_{target}"))
     return names
 
 

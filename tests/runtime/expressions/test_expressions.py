@@ -55,6 +55,18 @@ def test_types_of_results(text, wanted):
     assert found.dtype == np.dtype(wanted)
 
 
+def test_names_in_backquotes():
+    names = {"0.weight": np.arange(4.0), "and": np.array(2.0), "w": np.array(3.0), "a (b)": X}
+    assert value("`0.weight`[1:] * `w`", **names).tolist() == [3, 6, 9]
+    assert value("sum(`0.weight`) + `and`", **names) == 8
+    assert value("`a (b)`[0, 0] and w", **names)
+    assert parse("`0.weight` + `w`").names == parse("w * `0.weight`").names[::-1]
+    assert "the name is not closed" in str(failure("1 + `0.weight"))
+    assert "there is no name between the backquotes" in str(failure("max(``)"))
+    assert "only functions are called" in str(failure("`max`(1)"))
+    assert "there is no 0.w here" in str(failure("`0.w`", **names))
+
+
 def test_bf16_is_combined_as_the_language_does():
     b = np.array([1, 2.5, -3], ml_dtypes.bfloat16)
     h = np.array([1, 2, 3], "f2")

@@ -270,4 +270,17 @@ def test_completion():
     assert complete('load("x', 7, names) == [] and complete("3", 1, names) == []
     assert {c.text for c in complete("", 0, names)} >= {"x", "stats", "not", "true"}
     assert [c.text for c in complete("MAS", 3, names)] == ["mask"]
+
     assert complete("x", 99, names)[0].text == "x"
+
+
+@pytest.mark.parametrize(
+    "before, after, start",
+    [("max(`0.w", "", 4), ("max(`0.w", "eight`)", 4), ("max(`", "`)", 4), ("`1.b` + `0.", "", 8)],
+)
+def test_completion_of_names_in_backquotes(before, after, start):
+    found = complete(before + after, len(before), ["0.weight", "w", "1.b"])
+    end = len(before) + len(after.rstrip(")"))
+    assert ("`0.weight`", "tensor", "", start, end) in found
+    assert "w" not in [c.text for c in found]
+    assert [c.text for c in complete("max(wei", 7, ["0.weight", "`1"])] == []

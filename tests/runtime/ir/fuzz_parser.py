@@ -34,6 +34,7 @@ LONGEST = 3_000  # characters of a usual input
 
 WORDS = """
     param state graph return assert at true false none inf nan f32 bool i64 bf16 N M x y w.b a.0.b
+    in "f":1, "g":2 `w` `0.w` `` `
     relu add while cond test body then else shape dtype axis 0 1 -1 3.5 1e3 1e999 3x .5 1. 1.2.3
     9223372036854775808 99999999999999999999999999 "" "text" "a\\n" "\\q" "\\ud800" "open ' `
     ( ) [ ] { } , : = + - * / // % -> <- # ## . ; @ ! & | ^ ~ ? \\ $ é λ 变量

@@ -18,6 +18,7 @@ from opstep.runtime.ir.graph import (
     Name,
     Provenance,
     Return,
+    SourceLine,
     Update,
 )
 from opstep.runtime.ir.lexer import RESERVED
@@ -32,7 +33,10 @@ dotted_names = st.builds(
     st.lists(st.from_regex(r"[A-Za-z0-9_]{1,4}", fullmatch=True), max_size=3),
 ).filter(lambda w: w not in RESERVED)
 new_names = plain_names.map(Name)
-used_names = dotted_names.map(Name)
+tensor_names = dotted_names | st.text(
+    st.characters(exclude_characters="`").filter(str.isprintable), min_size=1, max_size=8
+)
+used_names = tensor_names.map(Name)
 
 ints = st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9)
 floats = st.floats()
@@ -76,7 +80,10 @@ scalars = (
 )
 values = scalars | st.lists(scalars, max_size=3).map(tuple)
 attrs = st.lists(st.builds(Attr, _words.map(Name), values), max_size=3).map(tuple)
-provenances = st.none() | st.builds(Provenance, st.text(max_size=8), st.integers(0, 2**63 - 1))
+_source_lines = st.builds(SourceLine, st.text(max_size=8), st.integers(0, 2**63 - 1))
+provenances = st.none() | st.builds(
+    Provenance, st.lists(_source_lines, min_size=1, max_size=3).map(tuple), st.text(max_size=8)
+)
 
 _comment = st.text(st.characters(exclude_characters="\n", exclude_categories=("Cs",)), max_size=12)
 comment_lines = _comment.map(lambda text: text.rstrip() or " ")

@@ -13,9 +13,19 @@ from programs import chain
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.dims import Expr, symbol
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.graph import Apply, Assert, Literal, Name, Provenance, Return, Update
+from opstep.runtime.ir.graph import (
+    Apply,
+    Assert,
+    Literal,
+    Name,
+    Provenance,
+    Return,
+    SourceLine,
+    Update,
+)
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.parser import load, parse, parse_with_diagnostics, read_source
+from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.ir.types import TensorType, f32, i32
 
 PROGRAM = """\
@@ -65,7 +75,7 @@ def test_graphs_and_statements() -> None:
     conv, split, notify, check, update, number, result = graph.body
     assert isinstance(conv, Apply)
     assert conv.operands == (Name("x"), Name("conv1.w"))
-    assert conv.at == Provenance("model.py", 12)
+    assert conv.at == Provenance((SourceLine("model.py", 12),))
     assert conv.attrs[0].value == (1, 1)
     assert [b.type for b in split.results] == [None, TensorType(f32, (N,))]
     assert split.operands == (Name("c"), Literal(2))
@@ -74,6 +84,23 @@ def test_graphs_and_statements() -> None:
     assert update == Update(Name("conv1.w"), Name("b"))
     assert number == Update(Name("step"), Literal(-1))
     assert result == Return((Name("a"), Name("step")))
+
+
+def test_origins_hold_the_stack_of_lines_and_the_module() -> None:
+    text = """
+      y = relu(x) at "model.py":33, "train.py":10 in "encoder.0.act"
+      in <- y at "model.py":34 in "encoder"
+      assert in, "in" at "a":1 , "b":2,"c":3
+      return in at "a":1  # in"""
+    apply, update, check, result = body(text)
+    assert apply.at is not None and (apply.at.file, apply.at.line) == ("model.py", 33)
+    frames = (SourceLine("model.py", 33), SourceLine("train.py", 10))
+    assert apply.at == Provenance(frames, "encoder.0.act") != Provenance(frames)
+    assert update.at == Provenance((SourceLine("model.py", 34),), "encoder")
+    assert [line for _, line in check.at.frames] == [1, 2, 3]
+    assert result.at == Provenance((SourceLine("a", 1),))
+    short = 'y = relu(x) at "model.py":33 in "encoder.0.act"'
+    assert print_statement(apply) == short
 
 
 def test_every_span_shows_the_text_it_stands_for() -> None:

@@ -76,7 +76,7 @@ graph g ( x:f32[N*2+N] , # inside, first
   tick(1e3)
   assert   b ,"a message"
   s<-4
-  return a ,b at "f":1
+  return a ,b at "f":1,"g" : 2   in "m"
 
     # at the end
 
@@ -114,7 +114,7 @@ graph g(x: f32[N*3], y: f32[(H + 1)//2]) -> f32[], i32[] {  # at the brace
   tick(1000.0)
   assert b, "a message"
   s <- 4
-  return a, b at "f":1
+  return a, b at "f":1, "g":2 in "m"
 
   # at the end
 }  # behind the brace
@@ -132,6 +132,38 @@ def test_the_form_is_canonical_and_keeps_every_comment() -> None:
     assert parse(MESSY) == parse(TIDY)  # spans are not compared
     assert print_module(parse(MESSY)) == TIDY
     assert print_module(parse(TIDY)) == TIDY
+
+
+def test_names_stand_in_backquotes_where_they_need_them() -> None:
+    text = """\
+param {}: f32[4]
+
+graph g(x: f32[4]) -> f32[4] {{
+  y = add(x, {}, {})
+  {} <- {}
+  assert {}
+  return {}
+}}
+"""
+    for name in (
+        "0.weight",
+        "layers.0-1.w",
+        "naïve.b",
+        "return",
+        "inf",
+        "a b",
+        '"',
+        "# no",
+        "a..b",
+    ):
+        quoted = text.format(*[f"`{name}`"] * 7)
+        module = parse(quoted)
+        assert list(module.tensors) == [name]
+        assert print_module(module) == quoted
+    for name in ("w", "layers.0.w", "relu", "in", "f32"):
+        plain = text.format(*[name] * 7)
+        assert parse(text.format(*[f"`{name}`"] * 7)) == parse(plain)
+        assert print_module(parse(plain)) == plain
 
 
 def test_windows_line_ends_become_plain_ones() -> None:
@@ -155,7 +187,7 @@ graph long_signature(
   y = some_op_with_a_long_name(
       first_input, second_input, third_input, labels, first_input, second_input, third_input,
       first_attribute=[1, 2, 3], second_attribute="a text", third_attribute=0.001,
-  ) at "model.py":1200  # behind
+  ) at "model.py":1200, "train.py":3 in "encoder.0"  # behind
   return y
 }
 """

@@ -116,6 +116,14 @@ def test_lines_of_another_file_carry_its_name():
     assert parse_plan(shown) == listing(plan)
 
 
+def test_names_in_backquotes_are_read_back():
+    text = PROGRAM.replace("param p:", "param `a p`:").replace("p <-", "`a p` <-")
+    plan = planned(text, Policy())
+    shown = format_plan(plan)
+    assert shown.count("`a p`") >= 2
+    assert parse_plan(shown) == listing(plan)
+
+
 def test_a_path_may_have_any_character():
     text = f"graph main(x: {N}) -> {N} {{\n  y = twice(x)\n  return y\n}}"
     library = parse(

@@ -58,6 +58,21 @@ def test_the_gradient_is_a_program_that_can_be_printed_and_read():
     np.testing.assert_array_equal(a, b)
 
 
+def test_params_with_names_in_backquotes():
+    quoted = MLP.replace("w1", "`0.weight`").replace("w2", "`naïve-b`")
+    program = opstep.loads(quoted).with_grad("loss", ["0.weight", "naïve-b"])
+    text = print_module(program.module)
+    assert "return l, d_0_weight, d_na_ve_b\n" in text
+    inputs = {"x": np.ones((3, 4), F32), "y": np.ones((3, 1), F32)}
+    plain = opstep.loads(MLP).with_grad("loss", ["w1", "w2"])
+    for ours, its in (("0.weight", "w1"), ("naïve-b", "w2")):
+        plain.params[its] = opstep.loads(quoted).params[ours]
+    again = opstep.loads(text)
+    found = again.run("loss_grad", inputs).outputs
+    for mine, other in zip(found, plain.run("loss_grad", inputs).outputs, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
 def test_what_does_not_depend_on_a_value_has_gradient_zero():
     program = opstep.loads(
         "graph g(a: f32[3], b: f32[3]) -> f32[] {\n  s = sum(a)\n  return s\n}\n"

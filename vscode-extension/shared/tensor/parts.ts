@@ -45,7 +45,7 @@ export function elementsOf(part: Part): number {
 
 /** An expression of which an index may be taken. */
 export function operand(expression: string): string {
-  return /^[A-Za-z_][\w.]*$/.test(expression) ? expression : `(${expression})`;
+  return /^(?:[A-Za-z_][\w.]*|`[^`]+`)$/.test(expression) ? expression : `(${expression})`;
 }
 
 /** `x[0, 3, ::2, ::2]`: the expression that gives a part. */

@@ -44,7 +44,7 @@ export function readProgram(text: string): Program {
       inputs: readInputs(code.slice(open, close)),
     });
   }
-  return { graphs, hasParams: /^[ \t\f]*param[ \t\f]+[A-Za-z_]/m.test(code) };
+  return { graphs, hasParams: /^[ \t\f]*param[ \t\f]+[A-Za-z_`]/m.test(code) };
 }
 
 /** The line, from 0, of places that are asked for in rising order. */

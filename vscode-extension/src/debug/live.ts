@@ -102,7 +102,7 @@ async function valuesAt(stop: Stop): Promise<LiveValue[]> {
     })) as DebugProtocol.VariablesResponse["body"];
     for (const { name, value, presentationHint } of variables.slice(0, MOST_VALUES)) {
       // One that is lazy has no figures yet, and groups of older values are no values.
-      if (!presentationHint?.lazy && /^[A-Za-z_][\w.]*$/.test(name)) {
+      if (!presentationHint?.lazy && presentationHint?.kind !== "virtual") {
         values.push({ name, graph: scope.name === NAMED ? null : graph, text: value });
       }
     }

@@ -14,8 +14,8 @@ interface VariableArgument {
   };
 }
 
-/** A name in a program, which may have points in it. */
-const NAME = /[A-Za-z_]\w*(?:\.\w+)*/;
+/** A name in a program, which may have points in it, or stand in backquotes. */
+const NAME = /`[^`]+`|[A-Za-z_]\w*(?:\.\w+)*/;
 
 /** The tensor that is meant; undefined where nothing says which. */
 export function subjectOf(

@@ -43,7 +43,7 @@ export class History {
   private async fetch(): Promise<void> {
     const { expression, memoryReference } = this.model.subject;
     this.entries = [];
-    if (!memoryReference && /^[A-Za-z_][\w.]*$/.test(expression)) {
+    if (!memoryReference && /^(?:[A-Za-z_][\w.]*|`[^`]+`)$/.test(expression)) {
       try {
         this.entries = (
           await this.connection.call("history", { name: expression, count: MOST })

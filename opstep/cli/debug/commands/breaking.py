@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from opstep.cli.debug.locations import count, locate, numbers, split_if, stopping
 from opstep.cli.debug.points import KINDS, Entry, Location
 from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
 from opstep.runtime.ir.diagnostics import visible
-
-_NAME = re.compile(r"[A-Za-z_][\w.]*$")
+from opstep.runtime.ir.lexer import bare_name, is_tensor_name
 
 
 def added(session: Session, kind: str, what: str, **details) -> Entry:
@@ -100,8 +97,8 @@ def watch(session: Session, text: str) -> None:
         if not mentioned:
             raise Refused("a constant cannot be watched", "watch nan(loss)")
         names = [n for n in mentioned if n != "value"]
-        if _NAME.match(text):
-            name, condition = text, None
+        if is_tensor_name(text):
+            name, condition = bare_name(text), None
         else:
             name, condition = computed_last(session, names), text
     check_computed(session, name)

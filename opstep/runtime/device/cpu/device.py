@@ -90,6 +90,7 @@ class CpuDevice(Device):
 
     name = "cpu"
     in_host_memory = True
+    alignment = 1
 
     def __init__(self, lanes: int | None = None):
         self.lanes = native.team(lanes or usable_cores()).lanes
@@ -147,6 +148,9 @@ class CpuDevice(Device):
 
     def bind(self, launches: list[Prepared], addresses: list[int], workspace: int) -> list[Bound]:
         return [Bound(p, addresses, workspace) for p in launches]
+
+    def pointers(self, bound: list[Bound], slot: int) -> list[Callable[[int], None]]:
+        return [setter for b in bound for setter in b.pointers(slot)]
 
     def stamp(self, address: int) -> Bound:
         """A launch that writes the time, in ns of CLOCK_MONOTONIC, as an i64."""

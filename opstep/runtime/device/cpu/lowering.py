@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +50,17 @@ class Bound:
         self._words = words
         self._prepared = prepared
         self.row = (prepared.entry, words.ctypes.data, prepared.units, prepared.grain)
+
+    def pointers(self, slot: int) -> list[Callable[[int], None]]:
+        return setters(self._words, self._prepared.slots, slot)
+
+
+def setters(
+    words: np.ndarray, slots: Sequence[tuple[int, int]], slot: int
+) -> list[Callable[[int], None]]:
+    """What sets the words that hold the address of an operand or result."""
+    view: Any = words.data  # quicker to set than an array
+    return [partial(view.__setitem__, word) for word, s in slots if s == slot]
 
 
 class Lowering:

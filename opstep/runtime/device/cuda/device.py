@@ -22,7 +22,7 @@ from opstep.runtime.device.cuda.driver.driver import Gpu, gpu
 from opstep.runtime.device.cuda.driver.graphs import Replay
 from opstep.runtime.device.cuda.driver.launching import BoundGrid, work_of
 from opstep.runtime.device.cuda.driver.memory import Constants, CudaMemory, Pool, Staging
-from opstep.runtime.device.cuda.driver.streams import CudaEvent, CudaStream
+from opstep.runtime.device.cuda.driver.streams import CudaEvent, CudaStream, ForeignStream
 from opstep.runtime.device.cuda.lowering import Prepared, PreparedCall
 from opstep.runtime.device.cuda.unwritten import search_for
 from opstep.runtime.device.cuda.vendor.libraries import versions
@@ -83,6 +83,9 @@ class CudaDevice(Device):
         self._flag = self.staging.pinned(1)  # kernels write it where the host reads it
         self._chooser = self._choosing(Kernels("numba"))
         self._choices = {self._chooser.policy: self}
+
+    def enter(self) -> None:
+        self.gpu.enter_again()
 
     # --- memory ---
 
@@ -176,6 +179,9 @@ class CudaDevice(Device):
         else:
             stream.synchronize_within(self.patience)
 
+    def foreign_stream(self, handle: int) -> ForeignStream:
+        return ForeignStream(self.gpu, handle)
+
     def event(self) -> CudaEvent:
         return CudaEvent(self.gpu)
 
@@ -243,6 +249,14 @@ class CudaDevice(Device):
         """`addresses`: of operands, then results, in the order given to `prepare`."""
         self.gpu.enter()
         return [launch.bound(addresses, workspace) for launch in launches]
+
+    def pointers(self, bound: list[Any], slot: int) -> list[Callable[[int], None]]:
+        return [setter for b in bound for setter in b.pointers(slot)]
+
+    def moved(self, code: Sequence[Callable[[], Any]]) -> None:
+        for piece in code:
+            if isinstance(piece, Replay):
+                piece.moved()
 
     def capture(self, bound: list[Any]) -> Callable[[int], None]:
         """Launches as one piece of work for a stream."""

@@ -7,7 +7,8 @@ not care how their range is cut, and so not how many threads share it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -44,8 +45,34 @@ class PreparedCall(NamedTuple):
     slots: tuple[int, ...]  # operands and results, in its order
     workspace: int  # where its own begins in the op's
 
-    def bound(self, addresses: Sequence[int], workspace: int) -> Enqueue:
-        return self.routine.bind([addresses[s] for s in self.slots], workspace + self.workspace)
+    def bound(self, addresses: Sequence[int], workspace: int) -> BoundCall:
+        return BoundCall(self, addresses, workspace)
+
+
+class BoundCall:
+    """A routine with addresses, to be called with a stream; it is bound again after they change."""
+
+    __slots__ = ("_addresses", "_enqueue", "_prepared", "_workspace")
+
+    def __init__(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int):
+        self._prepared = prepared
+        self._addresses = [addresses[s] for s in prepared.slots]
+        self._workspace = workspace + prepared.workspace
+        self._enqueue: Enqueue | None = self._bind()
+
+    def __call__(self, stream: int) -> None:
+        if self._enqueue is None:
+            self._enqueue = self._bind()
+        self._enqueue(stream)
+
+    def _bind(self) -> Enqueue:
+        return self._prepared.routine.bind(self._addresses, self._workspace)
+
+    def pointers(self, slot: int) -> list[Callable[[int], None]]:
+        return [partial(self._move, k) for k, s in enumerate(self._prepared.slots) if s == slot]
+
+    def _move(self, k: int, address: int) -> None:
+        self._addresses[k], self._enqueue = address, None
 
 
 class Lowering:

@@ -171,6 +171,11 @@ class Gpu:
             _current.gpu = self
         return self.driver
 
+    def enter_again(self) -> None:
+        """`enter` where another library may have made another context current."""
+        _current.gpu = None
+        self.enter()
+
     def memory(self) -> tuple[int, int]:
         """Bytes free and in all."""
         free, total = self.enter().cuMemGetInfo()

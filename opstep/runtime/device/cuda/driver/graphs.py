@@ -2,7 +2,9 @@
 
 A stretch is what stands between two calls of graphs that the host runs. It is issued as it is the
 first time, captured the second, and replayed from then on. A graph begins on the first stream; the
-others join it there, as they are joined again at its end.
+others join it there, as they are joined again at its end. A graph has the addresses that it was
+captured with: where they change it is dropped, and the stretch is issued as it is for a while,
+longer each time, for to capture takes as long as to issue it many times.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.errors import DeviceError
 
 _lock = threading.Lock()  # one capture at a time
+_LONGEST = 256  # runs at the same addresses before a stretch is captured
 
 
 class Watch(Protocol):
@@ -55,12 +58,12 @@ class Replay:
         self.alone = alone
         self.watch = watch
         self.graph: Any = None
-        self._issued = False
+        self._wait = self._left = 1  # runs that are issued before one is captured
         self._events = [CudaEvent(gpu) for _ in range(2 * len(streams))]
 
     def __call__(self) -> None:
-        if not self._issued:
-            self._issued = True
+        if self._left:
+            self._left -= 1
             self._issue()
             if self.watch:
                 self.watch.issued = True
@@ -77,6 +80,14 @@ class Replay:
             launch()
         if not self.alone:
             self._join([first], others)
+
+    def moved(self) -> None:
+        """Addresses have changed."""
+        if self.graph is not None:
+            self._drop()
+            self.graph = None
+            self._wait = min(2 * self._wait, _LONGEST)
+        self._left = self._wait
 
     def _issue(self) -> None:
         for do in self.code:
@@ -115,7 +126,7 @@ class Replay:
             graph = driver.cuStreamEndCapture(first.handle)
         made = driver.cuGraphInstantiate(graph, 0)
         driver.cuGraphDestroy(graph)
-        weakref.finalize(self, _destroy, self.gpu, made)
+        self._drop = weakref.finalize(self, _destroy, self.gpu, made)
         return made
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from opstep.runtime.device.builtin import launch_kernel, offset
 from opstep.runtime.device.cpu import jit
+from opstep.runtime.device.cpu.lowering import setters
 from opstep.runtime.device.cpu.native import call
 from opstep.runtime.device.cuda.driver.driver import driver, launcher
 from opstep.runtime.device.cuda.lowering import Prepared
@@ -43,7 +44,7 @@ class BoundGrid:
     driver.
     """
 
-    __slots__ = ("_pointers", "_words", "name", "row")
+    __slots__ = ("_pointers", "_prepared", "_words", "name", "row")
 
     def __init__(
         self, prepared: Prepared, function: int, constants: dict[int, int],
@@ -56,11 +57,16 @@ class BoundGrid:
             words[word] = workspace + start
         for word, address in constants.items():
             words[word] = address
+        self._prepared = prepared
         self._words = words
         self._pointers = words.ctypes.data + 8 * np.arange(len(words), dtype=np.int64)
         self.name = prepared.kernel.function.__name__
         grid, block = prepared.grid, prepared.block
         self.row = (function, *grid, *block, prepared.shared, self._pointers.ctypes.data)
+
+    def pointers(self, slot: int) -> list[Callable[[int], None]]:
+        """The driver copies the words when a kernel is launched, so they may change behind it."""
+        return setters(self._words, self._prepared.slots, slot)
 
 
 class Launches:

@@ -133,6 +133,14 @@ class CudaStream(Stream):
             self.synchronize()
 
 
+class ForeignStream(CudaStream):
+    """A stream that another library made, and destroys. 0 is the legacy default stream."""
+
+    def __init__(self, gpu: Gpu, handle: int):
+        self.gpu = gpu
+        self.handle = handle
+
+
 def _destroy(gpu: Gpu, function: str, handle: Any) -> None:
     """Gives something back; there is nobody to tell where that fails."""
     with suppress(DeviceError):

@@ -34,7 +34,8 @@ class Routine:
     name, workspace = "a routine", 100
 
     def bind(self, pointers, workspace):
-        return pointers, workspace
+        bound = (list(pointers), workspace)
+        return lambda stream: stream.append(bound)
 
 
 def ways(op: str, *arrays: np.ndarray, **attrs) -> list:
@@ -138,5 +139,15 @@ def test_a_call_is_bound_to_its_operands_and_workspace():
     x, y = lowering.args()
     (first, second), size = lowering.lowered([Call(Routine(), y, x), Call(Routine(), x)])
     assert size == 512
-    assert first.bound([1000, 2000], 4096) == ([2000, 1000], 4096)
-    assert second.bound([1000, 2000], 4096) == ([1000], 4096 + 256)
+    stream = []
+    bound = [call.bound([1000, 2000], 4096) for call in (first, second)]
+    for call in bound:
+        call(stream)
+    assert stream == [([2000, 1000], 4096), ([1000], 4096 + 256)]
+    stream.clear()
+    for point_to in (*bound[0].pointers(0), *bound[1].pointers(0)):
+        point_to(3000)
+    assert list(bound[1].pointers(1)) == []
+    for call in bound:
+        call(stream)
+    assert stream == [([2000, 3000], 4096), ([3000], 4096 + 256)]

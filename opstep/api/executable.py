@@ -1,0 +1,252 @@
+"""A graph held ready to run on tensors of others, where they lie.
+
+executable = Executable(program, "main", types, RunSettings(device="cuda"))
+results = executable([ExternalTensor.of(x) for x in tensors])
+
+Between calls a plan stays bound to its device; a call only tells the launches where inputs and
+results are now. Results are written where the caller wants them, or to new memory. The values
+between are in memory of ours, which the next call uses again.
+
+- An input is never written. It is copied where its address is not one that kernels can read
+  (`Device.alignment`), and a result where they cannot write.
+- A result may be an input, an earlier result or a named tensor: see `Executable.aliases`.
+- Named tensors take part where they are; `Tensors.adopt` makes memory of others theirs.
+- Where somebody watches (a recording, listeners) and in modes that fill memory or allocate it anew,
+  each call is bound anew to the same memory.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from opstep.api import program as hooks
+from opstep.api.devices import kind_of
+from opstep.api.external import ExternalTensor
+from opstep.api.job import Job
+from opstep.api.places import Places, Targets, Tensors, aliases_of
+from opstep.api.settings import RunSettings
+from opstep.runtime.device.binding import Binding
+from opstep.runtime.interpreter import drive
+from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from opstep.runtime.device.protocols import Device, Stream
+
+
+class Executable:
+    """`graph` for inputs of these concrete types. Each call runs one step; the settings that it
+    knows are those of `Program.run`. `aliases` has for each result what it is an alias of, or None.
+
+    Several threads may call it at a time: then each has memory of its own for the values between.
+    Raises `OpstepError` where the types do not fit.
+    """
+
+    def __init__(
+        self, program: hooks.Program, graph: str | None, types: Sequence[TensorType],
+        settings: RunSettings = RunSettings(),
+    ):  # fmt: skip
+        self.program = program
+        self.graph = program.graph(graph)
+        self.settings = settings
+        self.types = tuple(types)
+        self.device: Device = program.on(settings.device, settings.setup)
+        program.reseed_with(settings.seed)
+        name, policy = self.graph.name.text, settings.policy
+        self.plan = program.plan(name, self.types, policy, settings.device, setup=settings.setup)
+        self.result_types = tuple(self.plan.values[v].type for v in self.plan.outputs)
+        self.aliases = aliases_of(self.plan)
+        self.nbytes: list[Any] = [t.nbytes for t in self.types]
+        self.result_nbytes: list[Any] = [t.nbytes for t in self.result_types]
+        self._names = [b.name.text for b in self.graph.inputs]
+        self._anew = policy.alloc == "fresh" or policy.fill == "nan"
+        self._pure = _is_pure(self.plan)
+        self._named = any(s.op.host for s in self.plan.steps) or any(
+            b.kind == "param" for b in self.plan.buffers
+        )
+        self._store = program._store(settings.device)
+        self._idle: list[_Held] = []
+
+    def __call__(
+        self, inputs: Tensors, results: Targets | None = None, *, stream: int | None = None,
+        recording: Any = None, listeners: Sequence[Any] = (),
+    ) -> list[ExternalTensor]:  # fmt: skip
+        """One step. `results`: tensors to write to, which overlap neither inputs nor each other;
+        None for one that gets new memory, or is what it is an alias of. Returns when the results
+        are there.
+
+        With `stream`, the handle of a stream of CUDA, the step comes behind what is queued there,
+        and what is queued there later comes behind the step. Nobody waits for a step that updates
+        and asserts nothing and has no control flow; so memory is needed for all results, as ours
+        would be given back before it is done with. Raises `OpstepError` as `Program.run` does.
+        """
+        self._check(inputs, results)
+        foreign = None
+        if stream is not None:
+            if None in (results or (None,) * len(self.result_types)):
+                raise InputError("a step on a stream needs memory for all of its results")
+            foreign = self.device.foreign_stream(stream)
+        self.device.enter()
+        if recording or listeners or self._anew or hooks.interposed:
+            if foreign is not None:
+                foreign.synchronize()
+            return self._run_anew(inputs, results, recording, listeners)
+        held = self._take()
+        try:
+            given = held.places.place(inputs, results)
+            self._run(held, foreign)
+        except BaseException:
+            with Held():
+                held.context.abandon()
+            raise
+        self._idle.append(held)
+        return given
+
+    # --- held ready ---
+
+    def _take(self) -> _Held:
+        """An idle context with the plan bound, its named tensors in place."""
+        moves, held = self._store.moves, None
+        while held is None or held.moves != moves:  # a named tensor has other memory
+            try:
+                held = self._idle.pop()
+            except IndexError:
+                held = _Held(self, moves)
+        if self._named:
+            for plan in held.context.plans or [self.plan]:
+                self.program._ready(plan, self.settings.device)
+        return held
+
+    def _run(self, held: _Held, foreign: Stream | None) -> None:
+        places, context = held.places, held.context
+        binding = held.binding or held.bind()
+        if places.moved:
+            binding.moved()
+        if places.before or foreign is not None or context.ends:
+            context.enter(places.before, foreign)
+        if self._pure:
+            drive(context.issue(binding, places.after(binding), foreign))
+            return
+        with Held(AT_ONCE) as signals:
+            _step(held.job, places, signals)
+
+    # --- bound anew ---
+
+    def _run_anew(self, inputs, results, recording, listeners) -> list[ExternalTensor]:
+        named = dict(zip(self._names, inputs, strict=True))
+        if hooks.interposed and not (recording or listeners):
+            debugged = hooks.interposed(self.program, self.graph.name.text, named, self.settings)
+            if debugged is not None:
+                return self._written(debugged.outputs, results)
+        places = self.places()
+        given = places.place(inputs, results)
+        with (
+            Held(AT_ONCE) as signals,
+            self.program._running(
+                self.graph.name.text, named, self.settings, listeners, recording, places=places
+            ) as job,
+        ):
+            if places.before:
+                job.context.enter(places.before)
+            _step(job, places, signals)
+        return given
+
+    def _written(self, arrays: Sequence[Any], results: Targets | None) -> list[ExternalTensor]:
+        given = []
+        for k, array in enumerate(arrays):
+            target = (results[k] if results else None) or self.allocate(k)
+            self.device.write(target.memory, 0, target.type, array)
+            given.append(target)
+        return given
+
+    def places(self) -> Places:
+        return Places(self.plan, self.device, self.aliases, self.allocate)
+
+    def allocate(self, k: int) -> ExternalTensor:
+        """New memory for a result."""
+        memory = self.device.alloc(self.result_nbytes[k], "results")
+        return ExternalTensor(memory.address, self.result_types[k], self.settings.device, memory)
+
+    # --- what is handed over ---
+
+    def _check(self, inputs: Tensors, results: Targets | None) -> None:
+        self._check_types("input", inputs, self.types)
+        if results is None:
+            return
+        self._check_types("result", results, self.result_types)
+        taken = [(t.address, n) for t, n in zip(inputs, self.nbytes, strict=True)]
+        for target, size in zip(results, self.result_nbytes, strict=True):
+            if target is None:
+                continue
+            if target.readonly:
+                raise InputError("memory for a result is readonly")
+            first, end = target.address, target.address + size
+            if size and any(n and a < end and first < a + n for a, n in taken):
+                raise InputError("memory for a result overlaps an input or another result")
+            taken.append((first, size))
+
+    def _check_types(self, kind: str, tensors: Targets, types: tuple[TensorType, ...]) -> None:
+        if len(tensors) != len(types):
+            raise InputError(f"{len(tensors)} {kind}s are given; the graph has {len(types)}")
+        device = self.settings.device
+        for k, (tensor, t) in enumerate(zip(tensors, types, strict=True)):
+            if tensor is None:
+                continue
+            if tensor.type is not t and tensor.type != t:
+                raise InputError(f"{kind} {k} is {t}, not {tensor.type}")
+            if tensor.device != device and kind_of(device).computes:
+                raise InputError(f"{kind} {k} is on {tensor.device}, and the run on {device}")
+
+
+class _Held:
+    """A context with the plan bound in it, for one call at a time. `moves`: of the store, before
+    it is bound.
+    """
+
+    def __init__(self, executable: Executable, moves: int):
+        settings = executable.settings
+        setup = settings.setup.on(settings.device)
+        key = (settings.device, setup, settings.policy, None, False, None)
+        self.executable = executable
+        self.moves = moves
+        self.places = executable.places()
+        self.context = executable.program._context(key, (), None, None)
+        self.binding: Binding | None = None
+        self.job: Any = None
+        if not executable.device.in_host_memory:  # memory is given back when nothing uses it
+            weakref.finalize(self, _finish, self.context.streams)
+
+    def bind(self) -> Binding:
+        """In the first call, once its inputs and results have places."""
+        binding = self.binding = self.places.bind(self.context)
+        self.places.follow(binding)
+        executable, program = self.executable, self.executable.program
+        self.job = Job(
+            program.params, program._asserts, executable.graph, executable.settings.device,
+            self.context, binding, None, None,
+        )  # fmt: skip
+        return binding
+
+
+def _step(job: Job, places: Places, signals: Held) -> None:
+    """A step that may update named tensors, as `Program.run` has it, and copies of its results."""
+    drive(job.context.compute(job.binding), signals.let_go)
+    signals.when = NEVER  # what is committed is told
+    drive(job.context.commit(job.binding))
+    job.step_done()
+    places.device.work_now(places.after(job.binding))
+
+
+def _finish(streams: Sequence[Stream]) -> None:
+    for stream in streams:
+        stream.abandon()
+
+
+def _is_pure(plan: Plan) -> bool:
+    """Whether a run changes nothing but its results, and the host decides nothing in it."""
+    changes = plan.commits or plan.early
+    return not changes and not any(s.op.host or s.op.name == "assert" for s in plan.steps)

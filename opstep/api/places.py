@@ -1,0 +1,172 @@
+"""Where the inputs and results of a call are, in memory of others, and a binding to that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opstep.api.external import ExternalTensor
+from opstep.runtime.device.binding import Address, Binding
+from opstep.runtime.device.external import ExternalMemory
+from opstep.runtime.interpreter import Context
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from opstep.runtime.device.protocols import Device, Memory, Own
+
+Tensors = Sequence[ExternalTensor]
+Targets = Sequence[ExternalTensor | None]
+
+
+class Alias(NamedTuple):
+    """What a result is that no op writes for itself. `kind`: ``input`` or ``result``, of which
+    `index` is the number, or ``own``, a named tensor or a constant.
+    """
+
+    kind: str
+    index: int = -1
+
+
+class _Cell(ExternalMemory):
+    """Where an input or a result is in the present call. `mask`: bits that its address must not
+    have. `scratch`: where it is instead.
+    """
+
+    __slots__ = ("mask", "pointers", "scratch")
+
+    def __init__(self, nbytes: int, mask: int):
+        super().__init__(0, nbytes)
+        self.mask = mask
+        self.scratch: Memory | None = None
+        self.pointers: Sequence[Callable[[int], Any]] = ()
+
+    def move(self, address: int) -> None:
+        self.address = address
+        for point_to in self.pointers:
+            point_to(address)
+
+
+class Places:
+    """Where the inputs and results of a call are, and a binding to that. `before` is work that has
+    to be done first: copies of inputs that kernels cannot read where they are.
+    """
+
+    def __init__(
+        self, plan: Plan, device: Device, aliases: Sequence[Alias | None],
+        allocate: Callable[[int], ExternalTensor],
+    ):  # fmt: skip
+        self.plan = plan
+        self.device = device
+        self.aliases = aliases
+        self.allocate = allocate  # for the result of that number
+        self.types = tuple(plan.values[v].type for v in plan.inputs)
+        self.result_types = tuple(plan.values[v].type for v in plan.outputs)
+        self.inputs = [_cell(device, t) for t in self.types]
+        self.results = {
+            k: _cell(device, t) for k, t in enumerate(self.result_types) if aliases[k] is None
+        }
+        self._buffers = {plan.values[plan.outputs[k]].buffer: c for k, c in self.results.items()}
+        self._inputs = [Address(c, 0) for c in self.inputs]
+        self.before: list[Own] = []
+        self.moved = False
+        self._copies: list[tuple[int, int, int]] = []  # result, target, bytes
+
+    def bind(self, context: Context) -> Binding:
+        places = {b: Address(cell, 0) for b, cell in self._buffers.items()}
+        return context.bind_at(self.plan.graph, self.types, self._inputs, places)
+
+    def follow(self, binding: Binding) -> None:
+        """From now on the binding's launches learn of other places."""
+        values = binding.plan.values
+        cells = {values[v].buffer: c for v, c in zip(binding.plan.inputs, self.inputs, strict=True)}
+        cells |= self._buffers
+        for buffer, pointers in binding.pointers(cells).items():
+            cells[buffer].pointers = pointers
+
+    def place(self, inputs: Tensors, results: Targets | None) -> list[ExternalTensor]:
+        """The tensors that the results will be."""
+        self.moved = False
+        if self.before:
+            self.before = []
+        for cell, tensor in zip(self.inputs, inputs, strict=True):
+            address = tensor.address
+            if address & cell.mask:
+                source, address = address, self._scratch(cell)
+                self.before.append(self.device.copy(source, address, cell.nbytes))
+            if address != cell.address:
+                self.moved = True
+                cell.move(address)
+        self._copies.clear()
+        given: list[ExternalTensor] = []
+        for k, alias in enumerate(self.aliases):
+            target = results[k] if results is not None else None
+            if alias is None:
+                given.append(self._place_result(k, target))
+            else:
+                given.append(self._place_alias(k, alias, target, inputs, given))
+        return given
+
+    def _place_result(self, k: int, target: ExternalTensor | None) -> ExternalTensor:
+        if target is None:
+            target = self.allocate(k)
+        cell, address = self.results[k], target.address
+        if address & cell.mask:
+            self._copies.append((k, address, cell.nbytes))
+            address = self._scratch(cell)
+        if address != cell.address:
+            self.moved = True
+            cell.move(address)
+        return target
+
+    def _place_alias(
+        self, k: int, alias: Alias, target: ExternalTensor | None, inputs: Tensors,
+        given: list[ExternalTensor],
+    ) -> ExternalTensor:  # fmt: skip
+        if target is None and alias.kind != "own":
+            source = (inputs if alias.kind == "input" else given)[alias.index]
+            t = self.result_types[k]
+            if source.type == t:
+                return source
+            return ExternalTensor(source.address, t, source.device, source.owner)
+        target = target or self.allocate(k)
+        nbytes: Any = target.type.nbytes
+        self._copies.append((k, target.address, nbytes))
+        return target
+
+    def _scratch(self, cell: _Cell) -> int:
+        if cell.scratch is None:
+            cell.scratch = self.device.alloc(cell.nbytes, "inputs and results out of line")
+        return cell.scratch.address
+
+    def after(self, binding: Binding) -> list[Own]:
+        """What is to be done once the results are there: copies of those that are elsewhere."""
+        outputs, copy = binding.plan.outputs, self.device.copy
+        return [
+            copy(binding.address_of(outputs[k]).address, target, nbytes)
+            for k, target, nbytes in self._copies
+        ]
+
+
+def _cell(device: Device, t: TensorType) -> _Cell:
+    nbytes: Any = t.nbytes  # concrete here
+    return _Cell(nbytes, max(device.alignment, t.dtype.itemsize) - 1)
+
+
+def aliases_of(plan: Plan) -> list[Alias | None]:
+    """For each output what else its memory is; None where it has memory of its own."""
+    inputs = {plan.values[v].buffer: k for k, v in enumerate(plan.inputs)}
+    results: dict[int, int] = {}
+    found: list[Alias | None] = []
+    for k, v in enumerate(plan.outputs):
+        buffer = plan.values[v].buffer
+        if buffer in inputs:
+            found.append(Alias("input", inputs[buffer]))
+        elif buffer in results:
+            found.append(Alias("result", results[buffer]))
+        elif plan.buffers[buffer].kind != "temp":
+            found.append(Alias("own"))
+        else:
+            results[buffer] = k
+            found.append(None)
+    return found

@@ -1,0 +1,189 @@
+"""Graphs called on memory of a device that is not the host's, behind streams of others."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+
+import opstep
+from opstep.api import devices
+from opstep.api.devices import Kind
+from opstep.api.executable import Executable
+from opstep.api.external import ExternalTensor
+from opstep.api.settings import RunSettings
+from opstep.runtime.device.cpu.device import CpuDevice
+from opstep.runtime.device.cpu.streams import CpuStream
+from opstep.runtime.ir.types import TensorType, f32
+
+TEXT = """
+graph main(x: f32[N, 4], y: f32[N, 4]) -> f32[N, 4], f32[N, 4], f32[] {
+  a = add(x, y)
+  b = mul(x, y)
+  c = sub(a, b)
+  s = sum(c)
+  return c, b, s
+}
+"""
+TRAINED = """
+param w: f32[3] = ones()
+state seen: i32[] = 0
+
+graph main(x: f32[3]) -> f32[3], i32[] {
+  next = sub(w, x)
+  w <- next
+  one = full(value=1, shape=[], dtype=i32)
+  count = add(seen, one)
+  seen <- count
+  bound = less(x, 9.0)
+  small = all(bound)
+  assert small, "x is small"
+  return next, count
+}
+"""
+BRANCHES = """
+graph main(x: f32[512, 64]) -> f32[512, 64] {
+  a = exp(x)
+  b = sin(x)
+  c = matmul(a, b, transpose_b=true)
+  d = matmul(b, a, transpose_b=true)
+  e = add(c, d)
+  y = matmul(e, x)
+  return y
+}
+"""
+
+
+def random(shape, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype("f4")
+
+
+class Far(CpuDevice):
+    """Its memory is not the host's, and other libraries have streams there."""
+
+    in_host_memory = False
+
+    def __init__(self):
+        super().__init__(1)
+        self.name = "far"
+        self.alignment = 64
+        self.theirs = CpuStream()
+
+    def read(self, memory, offset, t):
+        return super().read(memory, offset, t).copy()
+
+    def foreign_stream(self, handle):
+        assert handle == 9
+        return self.theirs
+
+
+@pytest.fixture
+def far(monkeypatch):
+    on = Far()
+    kind = Kind("far", lambda number, setup: on, "far is far away", gpu=True)
+    monkeypatch.setattr(devices, "KINDS", [*devices.KINDS, kind])
+    return on
+
+
+@pytest.mark.parametrize("at", [0, 4])
+def test_a_call_on_a_stream_comes_behind_and_before_what_is_queued_there(far, at):
+    """Nobody waits: the call returns while its input is not there yet. `at`: where tensors begin,
+    which may be where kernels cannot read or write.
+    """
+    x, y = random((8, 4)), random((8, 4), 1)
+    expected = [a.tobytes() for a in opstep.loads(TEXT).run(inputs={"x": x, "y": y}).outputs]
+    types = [TensorType(f32, (8, 4))] * 4 + [TensorType(f32, ())]
+    memory = [far.alloc(8 * 16 + at) for _ in types]
+    tensors = [
+        ExternalTensor(m.address + at, t, "far", m) for m, t in zip(memory, types, strict=True)
+    ]
+    executable = Executable(opstep.loads(TEXT), None, types[:2], RunSettings(device="far"))
+    found: list[bytes] = []
+    for _ in range(3):
+        found.clear()
+        gate = threading.Event()
+        far.theirs.submit(gate.wait)
+        for m in memory:
+            far.theirs.submit(partial(m.bytes.fill, 0))
+        for m, array in zip(memory, (x, y), strict=False):
+            far.theirs.submit(partial(far.write, m, at, types[0], array))
+        executable(tensors[:2], tensors[2:], stream=9)
+        for t in tensors[2:]:
+            far.theirs.submit(lambda t=t: found.append(np.asarray(t).tobytes()))
+        for stream in executable._idle[0].context.streams:
+            stream.start()
+        far.theirs.start()
+        assert not found
+        gate.set()
+        far.theirs.synchronize()
+        assert found == expected
+
+
+class Noted(CpuStream):
+    """A stream of others that takes down what it is told, and does it at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.told: list[tuple[str, object]] = []
+
+    def record(self, event):
+        self.told.append(("record", event))
+        event.set()
+
+    def wait(self, event):
+        self.told.append(("wait", event))
+
+
+def reach(executable: Executable, told: list) -> None:
+    for stream in executable._idle[0].context.streams:
+        stream.start()
+    for _, event in told:
+        event.wait()
+
+
+def test_a_call_on_another_stream_comes_after_the_call_before(far):
+    """They share memory for the values between."""
+    t = TensorType(f32, (512, 64))
+    executable = Executable(opstep.loads(BRANCHES), None, [t], RunSettings(device="far"))
+    assert executable.plan.streams > 1
+    memory = [far.alloc(512 * 256) for _ in range(2)]
+    x, target = (ExternalTensor(m.address, t, "far", m) for m in memory)
+    far.write(memory[0], 0, t, random((512, 64)))
+    first = far.theirs = Noted()
+    executable([x], [target], stream=9)
+    ends = first.told[1:]
+    reach(executable, ends)
+    second = far.theirs = Noted()
+    executable([x], [target], stream=9)
+    reach(executable, second.told)
+    assert [kind for kind, _ in first.told] == ["record", *["wait"] * executable.plan.streams]
+    assert second.told[: len(ends)] == ends
+    assert second.told[len(ends)][0] == "record"
+    (own,) = executable([x])  # waits
+    assert np.asarray(own).tobytes() == np.asarray(target).tobytes()
+    assert np.asarray(own).any()
+
+
+def test_memory_of_a_device_is_adopted_there(far):
+    x = np.array([1, 2, 3], "f4")
+    program = opstep.loads(TRAINED)
+    memory = far.alloc(12)
+    far.write(memory, 0, TensorType(f32, (3,)), 5)
+    w = ExternalTensor(memory.address, TensorType(f32, (3,)), "far", memory)
+    program.params.adopt("w", w)
+    executable = Executable(program, None, [w.type], RunSettings(device="far"))
+    (given,) = (ExternalTensor(m.address, w.type, "far", m) for m in [far.alloc(12)])
+    far.write(given.memory, 0, w.type, x)
+    for k in range(1, 3):
+        result, _ = executable([given])
+        np.testing.assert_array_equal(np.asarray(w), 5 - k * x)
+        np.testing.assert_array_equal(np.asarray(result), 5 - k * x)
+        np.testing.assert_array_equal(program.params["w"], 5 - k * x)
+    far.write(memory, 0, w.type, 7)
+    np.testing.assert_array_equal(program.params["w"], 7, "whoever wrote it")
+    program.run("main", {"x": x})
+    np.testing.assert_array_equal(program.params["w"], 7 - x, "what a run elsewhere made of it")
+    executable([given])
+    np.testing.assert_array_equal(np.asarray(w), 7 - 2 * x, "is brought here")

@@ -1,0 +1,101 @@
+"""Launches whose addresses change between runs, and streams of others: what the driver is told."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+
+import pytest
+
+from opstep.runtime.device.cuda.driver import streams
+from opstep.runtime.device.cuda.driver.graphs import Replay
+from opstep.runtime.device.cuda.driver.launching import BoundGrid
+from opstep.runtime.device.cuda.driver.streams import CudaEvent, CudaStream, ForeignStream
+from opstep.runtime.device.cuda.lowering import Prepared
+
+
+class Driver:
+    """Takes down calls; what makes something gives a number."""
+
+    CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
+    CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2, CU_EVENT_BLOCKING_SYNC=1)
+    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
+
+    def __init__(self):
+        self.calls: list[tuple] = []
+        self.module = self
+
+    def __getattr__(self, name):
+        def call(*args):
+            self.calls.append((name, *args))
+            return len(self.calls)
+
+        return call
+
+    def names(self) -> list[str]:
+        found = [name for name, *_ in self.calls]
+        self.calls.clear()
+        return found
+
+
+@pytest.fixture
+def gpu():
+    made = SimpleNamespace(driver=Driver(), ordinal=0)
+    made.enter = lambda: made.driver
+    return made
+
+
+def test_the_words_of_a_launch_are_set():
+    prepared = Prepared(
+        SimpleNamespace(function=test_the_words_of_a_launch_are_set),  # pyright: ignore
+        words=(0, 7, 0, 0), slots=((0, 1), (2, 0), (3, 1)), workspace=(), tuples=(),
+        grid=(1, 1, 1), block=(1, 1, 1), shared=0,
+    )  # fmt: skip
+    bound = BoundGrid(prepared, 99, {}, [1000, 2000], 0)
+    row = bound.row
+    for point_to in bound.pointers(1):
+        point_to(3000)
+    assert bound._words.tolist() == [3000, 7, 1000, 3000]
+    assert bound.row == row, "the driver finds them where they were"
+    first = ctypes.c_int64.from_address(int(bound._pointers[0]))
+    assert first.value == 3000
+
+
+def test_a_captured_stretch_is_issued_again_while_addresses_change(gpu):
+    issued = []
+    replay = Replay(gpu, [lambda: issued.append(1)], [CudaStream(gpu)], True)
+
+    def run(moved: bool) -> str:
+        if moved:
+            replay.moved()
+        gpu.driver.calls.clear()
+        replay()
+        names = gpu.driver.names()
+        return "C" if "cuStreamBeginCapture" in names else "g" if "cuGraphLaunch" in names else "i"
+
+    assert "".join(run(False) for _ in range(4)) == "iCgg"
+    assert "".join(run(True) for _ in range(5)) == "iiiii", "nothing is captured for one run"
+    assert "".join(run(False) for _ in range(3)) == "iCg", "longer than the first time"
+    replay.moved()
+    assert "cuGraphExecDestroy" in gpu.driver.names(), "at once"
+    assert "".join(run(False) for _ in range(6)) == "iiiiCg"
+
+
+def test_a_stream_of_others_is_waited_for_and_waits(gpu):
+    foreign, ours = ForeignStream(gpu, 0), CudaStream(gpu)
+    event = CudaEvent(gpu)
+    gpu.driver.calls.clear()
+    foreign.record(event)
+    ours.wait(event)
+    ours.record(event)
+    foreign.wait(event)
+    assert gpu.driver.calls == [
+        ("cuEventRecord", event.handle, 0),
+        ("cuStreamWaitEvent", ours.handle, event.handle, 0),
+        ("cuEventRecord", event.handle, ours.handle),
+        ("cuStreamWaitEvent", 0, event.handle, 0),
+    ]
+    gpu.driver.calls.clear()
+    del foreign
+    assert gpu.driver.calls == [], "it is theirs"
+    assert streams.capturing.stretch is None
