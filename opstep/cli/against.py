@@ -32,18 +32,16 @@ def compared(files: tuple[str, ...], options: dict[str, Any]) -> TorchComparison
     from opstep.differing.comparison import settings
     from opstep.runtime.ir.errors import InputError
 
-    _check(files, options)
+    file = _model_file(files, options)
     try:
         from opstep.frontends.torch import comparing, exporting
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise InputError(
-            "PyTorch is not installed", hint="pip install 'opstep[torch]'"
-        ) from None
+        raise InputError("PyTorch is not installed", hint="pip install 'opstep[torch]'") from None
     against = options["against"] or comparing.TORCH
     comparing.check_reference(against)
-    model = exporting.translated(files[0])
+    model = exporting.translated(file)
     graph = model.program.graph("main")
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
     words = parse_inputs(options["inputs"], types)
@@ -57,10 +55,12 @@ def compared(files: tuple[str, ...], options: dict[str, Any]) -> TorchComparison
     )  # fmt: skip
 
 
-def _check(files: tuple[str, ...], options: dict[str, Any]) -> None:
+def _model_file(files: tuple[str, ...], options: dict[str, Any]) -> str:
+    """The only file, once the options fit."""
     from opstep.runtime.ir.errors import InputError
 
-    if len(files) > 1 or not files[0].endswith(".pt2"):
+    file, *more = files
+    if more or not file.endswith(".pt2"):
         raise InputError(
             "--against and --dtype take one PyTorch model",
             hint="save it: torch.export.save(torch.export.export(model, args), 'model.pt2')",
@@ -70,6 +70,7 @@ def _check(files: tuple[str, ...], options: dict[str, Any]) -> None:
         given.append("steps")
     if given:
         raise InputError(f"--{given[0]} does not fit --against")
+    return file
 
 
 # --- what is shown --------------------------------------------------------------------------------
@@ -92,7 +93,7 @@ def show(found: TorchComparison) -> None:
     others = [d for d in found.faults if d is not first] or found.differing
     if not found.faults:
         others = sorted(others, key=lambda d: -d.added)
-    if len(others) > 1 or found.faults and others != found.differing:
+    if len(others) > 1 or (found.faults and others != found.differing):
         _show_others(out, others, "more faults" if found.faults else "most is added by")
 
 

@@ -157,8 +157,7 @@ def compare(
 
 
 def _drawn(graph: fx.Graph, ours: Known, how: str) -> dict[Value, torch.Tensor]:
-    """Random numbers: the other side is given ours. Raises `InputError` where it cannot take them.
-    """
+    """Random numbers: the other side takes ours. Raises `InputError` where it cannot."""
     random = [v for v in evaluating.values(graph) if draws(v.node)]
     if random and how == INDUCTOR:
         op = random[0].node.target
@@ -212,9 +211,7 @@ def example_inputs(found: Translation) -> dict[str, torch.Tensor]:
 class _Ours:
     """A run of the program: all values of ATen's graph that it has."""
 
-    def __init__(
-        self, theirs: Translation, ours: Translation, settings: RunSettings, budget: int
-    ):
+    def __init__(self, theirs: Translation, ours: Translation, settings: RunSettings, budget: int):
         self._ours = ours
         self._program = ours.program
         self._settings = settings
@@ -264,6 +261,8 @@ class _Comparer:
         self._rtol = rtol
         self._names = names
         self._order = list(evaluating.values(self._graph))
+        for name, value in self._outputs().items():
+            ours.values.setdefault(value, ours.outputs[name])
 
     def compared(self, theirs: Known) -> TorchComparison:
         """All values that both sides have."""
@@ -300,7 +299,7 @@ class _Comparer:
                 break
             found = closer
             wrong = next(v for v in self._order if v.node.name == found.faults[0].value)
-            module = Exact(self._graph, dict.fromkeys(between - {wrong})).leaves([wrong])[0]
+            module, _ = evaluating.cone(self._graph, [wrong], between - {wrong})
             between |= {v for v in self._order if v.node in module}
         return found
 
@@ -315,12 +314,13 @@ class _Comparer:
         self, value: Value, elements: Elements, theirs: Known, exact: tuple[Exact, Exact],
         totals: Mapping[Value, Error],
     ) -> OpDifference:  # fmt: skip
-        node, ours = value.node, self._ours.values
-        own = tuple(
-            judging.own_error(value, known, e, self._rtol)
-            for known, e in ((ours, exact[0]), (theirs, exact[1]))
+        node = value.node
+        own = (
+            judging.own_error(value, self._ours.values, exact[0], self._rtol),
+            judging.own_error(value, theirs, exact[1], self._rtol),
         )
-        leaves = [v for v in exact[1].leaves([value])[1] if v in totals]
+        _, operands = evaluating.cone(self._graph, [value], theirs)
+        leaves = [v for v in operands if v in totals]
         worst = max(leaves, key=lambda v: totals[v].relative, default=None)
         frames = frames_of(node)
         file, line = (frames[-1].file, frames[-1].line) if frames else ("", 0)
@@ -328,11 +328,13 @@ class _Comparer:
         site = placed(tapped).site if tapped else ""
         statement = print_statement(replace(tapped.step.statement, at=None)) if tapped else ""
         return OpDifference(
-            str(node.target), node.name, str(tapped.type) if tapped else "", portable(file), line,
-            linecache.getline(file, line).strip() if line else "", module_of(node),
-            statement.strip(), site, elements,
-            totals[value], totals[worst].relative if worst else 0.0,
-            worst.node.meta.get("named", worst.node.name) if worst else "", own, judging.verdict(*own),
+            op=str(node.target), value=node.name, type=str(tapped.type) if tapped else "",
+            file=portable(file), line=line,
+            source=linecache.getline(file, line).strip() if line else "", module=module_of(node),
+            statement=statement.strip(), site=site, elements=elements, total=totals[value],
+            came=totals[worst].relative if worst else 0.0,
+            through=worst.node.meta.get("named", worst.node.name) if worst else "", own=own,
+            verdict=judging.verdict(*own),
         )  # fmt: skip
 
     # --- outputs ---

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+from torch.fx.node import map_aggregate
 
 from opstep.frontends.torch.dims import DTYPES
 from opstep.frontends.torch.evaluating import results_of
@@ -37,8 +38,8 @@ def converted(exported: ExportedProgram, dtype: torch.dtype) -> ExportedProgram:
         return dtype if is_float else leaf
 
     for node in graph.nodes:
-        node.args = fx.node.map_aggregate(node.args, changed)
-        node.kwargs = fx.node.map_aggregate(node.kwargs, changed)
+        node.args = map_aggregate(node.args, changed)
+        node.kwargs = map_aggregate(node.kwargs, changed)
         if node.op == "placeholder":
             node.meta["val"] = in_type(node.meta.get("val"), dtype)
         elif node.op == "call_function":
@@ -65,8 +66,8 @@ def _inferred(node: fx.Node) -> Any:
     def meta(leaf: Any) -> Any:
         return leaf.meta.get("val") if isinstance(leaf, fx.Node) else leaf
 
-    args = fx.node.map_aggregate(node.args, meta)
-    kwargs = fx.node.map_aggregate(node.kwargs, meta)
+    args = map_aggregate(node.args, meta)
+    kwargs = map_aggregate(node.kwargs, meta)
     modes = (v.fake_mode for v in results_of(before) if hasattr(v, "fake_mode"))
     try:
         with next(modes), torch.no_grad():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import getitem
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import fx
+from torch._inductor.exc import InductorError
+from torch.fx.node import map_aggregate
 
 from opstep.api.inputs import as_array
 from opstep.frontends.torch.dims import dtype_of
@@ -41,9 +43,22 @@ def results_of(found: Any) -> Sequence[Any]:
     return found if isinstance(found, list | tuple) else (found,)
 
 
+def arguments(node: fx.Node) -> dict[str, Any]:
+    """An op's arguments by name, with defaults; none where it has no schema."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return {}
+    found = {a.name: a.default_value for a in schema.arguments}
+    return found | dict(zip(found, node.args, strict=False)) | dict(node.kwargs)
+
+
 def draws(node: fx.Node) -> bool:
-    """Whether an op gives random numbers."""
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    """Whether an op gives random numbers: dropout does not where it drops nothing."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    given = arguments(node)
+    drops = (given[k] for k in ("p", "dropout_p", "train", "training") if k in given)
+    return all(found is None or bool(found) for found in drops)
 
 
 def run(graph: fx.Graph, known: Known, device: str = "cpu") -> dict[Value, torch.Tensor]:
@@ -100,7 +115,7 @@ def _compiled(module: fx.GraphModule, operands: Sequence[Any]) -> Sequence[torch
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             return torch.compile(module, backend="inductor", fullgraph=True)(*operands)
-    except torch._inductor.exc.InductorError as error:
+    except InductorError as error:
         cause = str(error).split("\n")[0]
         if "compiler" not in cause:
             raise
@@ -118,30 +133,32 @@ def _memory_errors() -> Iterator[None]:
         raise DeviceError(f"PyTorch: {str(error).splitlines()[0]}") from None
 
 
+def cone(
+    graph: fx.Graph, values: Sequence[Value], known: Container[Value]
+) -> tuple[list[fx.Node], list[Value]]:
+    """What must be computed for values, in order, and the known values that this begins with."""
+    stack = [v.node for v in values]
+    nodes, leaves = set(stack), dict[Value, None]()
+    while stack:
+        for operand in stack.pop().all_input_nodes:
+            value = value_of(operand)
+            if value in known:
+                leaves[value] = None
+            elif operand not in nodes and operand.op == "call_function":
+                nodes.add(operand)
+                stack.append(operand)
+    single = len(nodes) == 1
+    return list(nodes) if single else [n for n in graph.nodes if n in nodes], list(leaves)
+
+
 class Exact:
     """Ops of a graph in f64, on operands that one side had. What a side is not known to have had is
     computed from what it had before.
     """
 
     def __init__(self, graph: fx.Graph, known: Known):
+        self._graph = graph
         self._known = known
-        self._order = {n: k for k, n in enumerate(graph.nodes)}
-
-    def leaves(self, values: Sequence[Value]) -> tuple[list[fx.Node], list[Value]]:
-        """What must be computed for values, in order, and the known values that this begins
-        with.
-        """
-        stack = [v.node for v in values]
-        nodes, leaves = set(stack), dict[Value, None]()
-        while stack:
-            for operand in stack.pop().all_input_nodes:
-                value = value_of(operand)
-                if value in self._known:
-                    leaves[value] = None
-                elif operand not in nodes and operand.op == "call_function":
-                    nodes.add(operand)
-                    stack.append(operand)
-        return sorted(nodes, key=self._order.__getitem__), list(leaves)
 
     def results(
         self, values: Sequence[Value], shaken: np.random.Generator | None = None
@@ -150,7 +167,7 @@ class Exact:
         begins with is moved up or down by the rounding error of its type. Raises what PyTorch
         raises where an op has no f64.
         """
-        nodes, leaves = self.leaves(values)
+        nodes, leaves = cone(self._graph, values, self._known)
         wide = {v: _wide(self._known[v], shaken) for v in leaves}
         env = _evaluated(nodes, wide, _in_f64)
         return [_tensors(v.node, env[v.node])[v] for v in values]
@@ -193,8 +210,8 @@ def _evaluated(
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for node in nodes:
-            args = fx.node.map_aggregate(node.args, operand)
-            kwargs = fx.node.map_aggregate(node.kwargs, operand)
+            args = map_aggregate(node.args, operand)
+            kwargs = map_aggregate(node.kwargs, operand)
             env[node] = node.target(*args, **kwargs)  # pyright: ignore
     return env
 

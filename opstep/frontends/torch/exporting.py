@@ -225,7 +225,7 @@ class _Translation:
         kept, names = [], []
         for spec, value, name in zip(self._specs, main.results, results, strict=True):
             if spec.kind is OutputKind.BUFFER_MUTATION:
-                dtype = dtype_of(types[spec.target])
+                dtype = dtype_of(types[spec.target or ""])
                 updates.append((spec.target, main.body.to(value, dtype)))
             else:
                 kept.append(value)
