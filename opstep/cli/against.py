@@ -28,7 +28,7 @@ def diff_torch(files: tuple[str, ...], options: dict[str, Any]) -> int:
 
 
 def compared(files: tuple[str, ...], options: dict[str, Any]) -> TorchComparison:
-    from opstep.api.sources import gather, parse_inputs, parse_symbols
+    from opstep.api.sources import check_symbols, gather, parse_inputs, parse_symbols
     from opstep.differing.comparison import settings
     from opstep.runtime.ir.errors import InputError
 
@@ -48,6 +48,7 @@ def compared(files: tuple[str, ...], options: dict[str, Any]) -> TorchComparison
     examples = comparing.example_inputs(model)
     at_hand = {n: comparing.array_of(t) for n, t in examples.items() if n not in words}
     symbols = parse_symbols(options["symbols"])
+    check_symbols(graph, symbols)
     inputs = gather(graph, options["inputs"], symbols, options["seed"], at_hand)
     return comparing.compare(
         model, against, options["dtype"], inputs, settings(options["a"]),

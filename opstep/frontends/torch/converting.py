@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import torch
@@ -28,12 +29,14 @@ def converted(exported: ExportedProgram, dtype: torch.dtype) -> ExportedProgram:
     """A graph of ATen ops, with its weights, whose floats are all of that type. Nodes keep their
     names.
     """
-    graph = fx.Graph()
+    graph, most = fx.Graph(), torch.finfo(dtype).max
     graph.output(graph.graph_copy(exported.graph, {}))
     for node, before in zip(graph.nodes, exported.graph.nodes, strict=True):
         node.meta = dict(before.meta)
 
     def changed(leaf: Any) -> Any:
+        if isinstance(leaf, float) and abs(leaf) > most and math.isfinite(leaf):
+            return math.copysign(most, leaf)
         is_float = isinstance(leaf, torch.dtype) and leaf.is_floating_point
         return dtype if is_float else leaf
 

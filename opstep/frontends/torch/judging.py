@@ -15,7 +15,7 @@ from opstep.frontends.torch.translator import Value
 
 SHAKEN = 2  # runs with moved operands
 SLACK = 8  # of what moving the operands by their rounding error changes
-FARTHER = 4  # times: an error that is a fault and not as large as the other's
+FARTHER = 16  # times the other's: an error that is a fault, and no other order of a sum
 ROUNDING, FAULT_A, FAULT_B, LOSS, UNKNOWN = "rounding", "a", "b", "loss", "unknown"
 CHOOSES = {  # ops whose indices may be others where elements are equal
     "argmax", "argmin", "sort", "topk", "max", "min", "kthvalue", "median", "nanmedian", "mode",
@@ -49,15 +49,23 @@ def own_error(
         return None
     if not got.is_floating_point():
         return _own_choice(value, exact, got, target)
-    rounded = target.to(got.dtype).double()  # infinite where the type holds no such number
-    y = torch.where(rounded.isinf(), rounded, target).numpy()
-    x = got.double().numpy()
+    y, x = _in_range(target, got).numpy(), got.double().numpy()
     with np.errstate(all="ignore"):
         moved = np.max([np.abs((s - target).numpy()) for s in shaken], axis=0)
     moved = np.where(np.isfinite(moved), moved, 0.0)
     scale, floor = _tolerance(y, got.dtype, tolerance)
     bound = scale * np.abs(y) + floor + SLACK * np.maximum(moved, _rms(moved))
     return Own(error_of(x, y), _excess(x, y, bound), y)
+
+
+def _in_range(target: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    """What is exact, as far as the type of what was got reaches: numbers beyond are infinite, or as
+    large as can be.
+    """
+    rounded = target.to(got.dtype).double()
+    most = got.double().where(got.abs() == torch.finfo(got.dtype).max, rounded)
+    beyond = rounded.where(most.sign() != rounded.sign(), most)
+    return torch.where(rounded.isinf(), beyond, target)
 
 
 def apart(a: torch.Tensor, b: torch.Tensor, tolerance: float | None = None) -> Elements | None:
