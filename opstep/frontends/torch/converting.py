@@ -32,7 +32,7 @@ def converted(exported: ExportedProgram, dtype: torch.dtype) -> ExportedProgram:
     graph, most = fx.Graph(), torch.finfo(dtype).max
     graph.output(graph.graph_copy(exported.graph, {}))
     for node, before in zip(graph.nodes, exported.graph.nodes, strict=True):
-        node.meta = dict(before.meta)
+        node.meta, node.name = dict(before.meta), before.name  # fx avoids names of built-ins
 
     def changed(leaf: Any) -> Any:
         if isinstance(leaf, float) and abs(leaf) > most and math.isfinite(leaf):

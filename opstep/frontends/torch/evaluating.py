@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from opstep.frontends.torch.translator import Value
 from opstep.runtime.ir.errors import DeviceError
 
 Known = Mapping[Value, torch.Tensor]
+FEW = 64  # terms of a sum that add no error worth speaking of
 
 
 def value_of(node: fx.Node) -> Value:
@@ -171,6 +173,20 @@ class Exact:
         wide = {v: _wide(self._known[v], shaken) for v in leaves}
         env = _evaluated(nodes, wide, _in_f64)
         return [_tensors(v.node, env[v.node])[v] for v in values]
+
+    def growth(self, value: Value) -> float:
+        """How much more than one rounding error a sum of many terms has, by the number of terms
+        that sizes suggest: the square root of it, as errors have either sign. Shorter types are
+        summed in f32.
+        """
+        nodes, leaves = cone(self._graph, [value], self._known)
+        pointwise = all(torch.Tag.pointwise in getattr(n.target, "tags", ()) for n in nodes)
+        floats = [self._known[v] for v in leaves if self._known[v].is_floating_point()]
+        if pointwise or not floats or any(t.dtype.itemsize < 4 for t in floats):
+            return 1.0
+        sizes = sorted(t.numel() for t in floats)[-2:]
+        size = max(self._known[value].numel(), 1)
+        return max(1.0, (math.prod(sizes) / size) ** (0.5 / len(sizes)) / FEW**0.5)
 
     def operand(self, node: fx.Node) -> torch.Tensor:
         """What an op is given."""

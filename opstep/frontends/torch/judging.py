@@ -24,12 +24,11 @@ CHOOSES = {  # ops whose indices may be others where elements are equal
 
 class Own(NamedTuple):
     """What an op itself adds to one side's result. `excess`: the largest error of an element, as a
-    multiple of what rounding and the condition of the op let it be; `exact`: the result in f64.
+    multiple of what rounding and the condition of the op let it be.
     """
 
     error: Error
     excess: float
-    exact: np.ndarray
 
     @property
     def right(self) -> bool:
@@ -43,19 +42,28 @@ def own_error(
     got = known[value]
     try:
         (target,) = exact.results([value])
-        rngs = (np.random.default_rng(k) for k in range(SHAKEN))
-        shaken = [exact.results([value], rng)[0] for rng in rngs]
+        if not got.is_floating_point():
+            return _own_choice(value, exact, got, target)
+        y, x = _in_range(target, got).numpy(), got.double().numpy()
+        scale, floor = _tolerance(y, got.dtype, tolerance)
+        bound = scale * np.abs(y) + floor
+        excess = _excess(x, y, bound)
+        if excess > 1:
+            bound = bound * exact.growth(value) + _moved(value, target, exact)
+            excess = _excess(x, y, bound)
     except (RuntimeError, NotImplementedError):  # not for this type, of many kinds
         return None
-    if not got.is_floating_point():
-        return _own_choice(value, exact, got, target)
-    y, x = _in_range(target, got).numpy(), got.double().numpy()
+    return Own(error_of(x, y), excess)
+
+
+def _moved(value: Value, target: torch.Tensor, exact: Exact) -> np.ndarray:
+    """How far rounding of its operands may move a result."""
+    rngs = (np.random.default_rng(k) for k in range(SHAKEN))
+    shaken = [exact.results([value], rng)[0] for rng in rngs]
     with np.errstate(all="ignore"):
         moved = np.max([np.abs((s - target).numpy()) for s in shaken], axis=0)
     moved = np.where(np.isfinite(moved), moved, 0.0)
-    scale, floor = _tolerance(y, got.dtype, tolerance)
-    bound = scale * np.abs(y) + floor + SLACK * np.maximum(moved, _rms(moved))
-    return Own(error_of(x, y), _excess(x, y, bound), y)
+    return SLACK * exact.growth(value) * np.maximum(moved, _rms(moved))
 
 
 def _in_range(target: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
@@ -122,7 +130,7 @@ def _own_choice(value: Value, exact: Exact, got: torch.Tensor, target: torch.Ten
     """Of integers and bools: they are right or wrong. Among equal elements any may be chosen."""
     same = torch.equal(got, target.to(got.dtype)) or _chose_equal(value, exact, got, target)
     found = error_of(got.numpy(), target.numpy())
-    return Own(found, 0.0 if same else float("inf"), target.numpy())
+    return Own(found, 0.0 if same else float("inf"))
 
 
 def _chose_equal(value: Value, exact: Exact, got: torch.Tensor, target: torch.Tensor) -> bool:
