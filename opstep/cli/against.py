@@ -91,11 +91,11 @@ def show(found: TorchComparison) -> None:
     if first is None:
         return
     _show_first(out, found, first)
-    others = [d for d in found.faults if d is not first] or found.differing
-    if not found.faults:
-        others = sorted(others, key=lambda d: -d.added)
-    if len(others) > 1 or (found.faults and others != found.differing):
-        _show_others(out, others, "more faults" if found.faults else "most is added by")
+    if found.faults:
+        _show_others(out, found.faults[1:], "more faults")
+    elif len(found.differing) > 1:
+        farthest = sorted(found.differing, key=lambda d: -d.added)
+        _show_others(out, farthest, "most is added by")
 
 
 def _verdict(found: TorchComparison) -> tuple[str, str]:
@@ -172,6 +172,8 @@ EXPLAINED = {
 def _show_others(out: Any, others: list[OpDifference], title: str) -> None:
     from opstep.cli.ws.shown import table
 
+    if not others:
+        return
     columns = ("added", "came in", "own, a", "own, b")
     figures = table(title, *columns, "", right=columns)
     for one in others[:SHOWN]:
