@@ -37,6 +37,9 @@ FITS = [
     ("x: f32[N], i: i64[K, 2]", "gather(x, i)", "f32[K, 2]"),
     ("x: f32[N, M], i: i64[K, M]", "gather_elements(x, i)", "f32[K, M]"),
     ("x: f32[N, M, 3], i: i32[K, 2]", "gather_nd(x, i)", "f32[K, 3]"),
+    ("x: f32[N, M, 3], i: i64[K, 1], j: i64[L]", "index(x, i, j, axes=[0, 2])", "f32[K, L, M]"),
+    ("x: f32[N, M, 3], i: i64[K]", "index(x, i, axes=[1])", "f32[N, K, 3]"),
+    ("x: f32[N, M], s: f32[K], i: i64[K]", "index_put(x, s, i, i)", "f32[N, M]"),
     ("i: i32[N], x: f32[K]", "one_hot(i, classes=K)", "f32[N, K]"),
     ("x: f32[N], i: i64[M], s: f32[M]", "scatter_add(x, i, s)", "f32[N]"),
     ("x: f32[N, 9], y: f32[K]", "top_k(x, k=K, axis=0)", "f32[K, 9], i64[K, 9]"),
@@ -45,6 +48,7 @@ FITS = [
     ("x: f16[N, C], s: f16[C]", "batch_norm_train(x, s, s)", "f16[N, C], f32[C], f32[C]"),
     ("x: f32[N, C, H], l: i32[N, H]", "softmax_cross_entropy(x, l)", "f32[]"),
     ("x: f32[N], i: i32[N]", 'mse_loss(x, i, reduction="none")', "f32[N]"),
+    ("q: f32[B, L, D], k: f32[B, S, D]", "scaled_dot_product_attention(q, k, k)", "f32[B, L, D]"),
 ]
 
 

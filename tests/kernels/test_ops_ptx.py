@@ -104,7 +104,7 @@ def named(kernel: Kernel, use: Use) -> str:
 
 
 # libdevice reduces large angles in f64, with the digits of 2/π in an array.
-OF_ANGLES = {"sin", "cos", "tan"}
+OF_ANGLES = {"sin", "cos", "tan", "digamma", "trigamma"}
 
 
 def complaints(kernel: Kernel, ptx: str) -> list[str]:

@@ -18,9 +18,10 @@ from opstep.runtime.ir.verify import verify_with_diagnostics
 OPS = graph_files()
 # Whose rules ask whether a dim is a number, or build a shape from what is no dim, in some programs.
 SOMETIMES_SILENT = {
-    "avg_pool2d", "diagonal", "diagonal_scatter", "gather_elements", "gather_elements_grad",
-    "gather_nd", "max_pool2d", "max_pool2d_grad", "max_pool2d_with_indices", "scatter",
-    "scatter_add", "scatter_nd", "scatter_nd_add", "scatter_reduce", "slice", "slice_scatter",
+    "avg_pool2d", "avg_pool3d", "diagonal", "diagonal_scatter", "gather_elements",
+    "gather_elements_grad", "gather_nd", "max_pool2d", "max_pool2d_grad",
+    "max_pool2d_with_indices", "scatter", "scatter_add", "scatter_nd", "scatter_nd_add",
+    "scatter_reduce", "slice", "slice_scatter",
 }  # fmt: skip
 
 

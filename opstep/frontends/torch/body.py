@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opstep.frontends.torch.errors import Untranslatable
+from opstep.frontends.torch.errors import Disagreement
 from opstep.runtime.ir.dims import Dim, Expr
 from opstep.runtime.ir.graph import Apply, Binding, Name, same_value
 from opstep.runtime.ir.op import OPS, Mismatch
@@ -101,7 +101,7 @@ class Body(Builder):
             isinstance(a, int) and isinstance(b, int) and a != b
             for a, b in zip(x.shape, expected.shape, strict=True)
         ):
-            raise Untranslatable(f"our result is {x.type}, PyTorch's {expected}")
+            raise Disagreement(f"our result is {x.type}, PyTorch's {expected}")
         return self.to(x, expected.dtype)
 
 

@@ -12,6 +12,12 @@ class Untranslatable(Exception):
     """Raised by a rule or a conversion: this op, with these arguments, has no counterpart."""
 
 
+class Disagreement(Untranslatable):
+    """Our result has another shape than PyTorch says. One of the two is wrong, so PyTorch's
+    definition by other ops is not tried (2.11 has a wrong shape, and definition, of LSTM).
+    """
+
+
 class Missing(NamedTuple):
     """An ATen op that could not be translated, and where the model calls it."""
 

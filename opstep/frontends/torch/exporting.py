@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from opstep.api.program import Program
 from opstep.frontends.torch.dims import Symbols, dtype_of
 from opstep.frontends.torch.errors import ImportFailed
+from opstep.frontends.torch.inlining import inline_regions
 from opstep.frontends.torch.naming import identifier
 from opstep.frontends.torch.rules import all_rules
 from opstep.frontends.torch.translator import Draft, Translator, Value
@@ -72,6 +73,7 @@ def translated(
     names = _symbol_names(exported, dynamic_shapes)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
+        inline_regions(exported.graph_module)
         lowered = exported.run_decompositions({})
         for _ in range(ROUNDS):
             translation = _Translation(lowered, Symbols(names))
@@ -90,7 +92,7 @@ def _exported(model: Any, args, kwargs, dynamic_shapes) -> ExportedProgram:
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"a {type(model).__name__} is no PyTorch model")
     try:
-        with whole_stacks(), warnings.catch_warnings(), torch.no_grad():  # else `no_grad` nests
+        with whole_stacks(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.export.export(
                 model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
@@ -212,7 +214,7 @@ class _Translation:
         self._main = self._translator.translate([Value(i.node) for i in self._tensors], outputs)
 
     def missing_targets(self) -> list[Any]:
-        return list({node.target for node, _ in self._translator.missing})
+        return list(self._translator.undefined)
 
     def finished(self) -> Translation:
         """Raises `ImportFailed`."""

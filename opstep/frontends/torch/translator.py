@@ -16,7 +16,7 @@ from torch import fx
 
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.dims import Symbols
-from opstep.frontends.torch.errors import Missing, Untranslatable
+from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import Frame, frames_of, portable
@@ -100,6 +100,7 @@ class Translator:
     def __init__(self, graph: fx.Graph, symbols: Symbols, outputs: Sequence[Value]):
         self.symbols = symbols
         self.missing: list[tuple[fx.Node, Missing]] = []
+        self.undefined: set[Any] = set()  # ops that another definition may help
         self.drafts: list[Draft] = []  # in the order in which they were first called
         self._known: dict[tuple, Draft] = {}
         self._values: dict[fx.Node, Value] = {}
@@ -230,6 +231,8 @@ class Translator:
         except (Untranslatable, Mismatch) as error:
             del body.statements[count:]
             self._note(node, str(error))
+            if not isinstance(error, Disagreement):
+                self.undefined.add(node.target)
             results = [body.value(self._type(v), "x") for v in self._result_values(node)]
         env.update({Value(node, k): v for k, v in enumerate(results) if v is not None})
         for k, v in enumerate(results):

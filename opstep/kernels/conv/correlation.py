@@ -37,6 +37,17 @@ _PIXELS = 48  # in a block at least, where an image has them: a full tile
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
 
 
+class Depth(NamedTuple):
+    """The same as `Geometry` along the depth of volumes: an image is one plane."""
+
+    out: int = 1
+    stride: int = 1
+    places: tuple[int, ...] = (0,)
+    whole: int = 1
+    step: int = 1
+    first: int = 0
+
+
 class Geometry(NamedTuple):
     """Where output pixels look in the image, along both axes.
 
@@ -52,10 +63,12 @@ class Geometry(NamedTuple):
     plane: tuple[int, int]
     step: tuple[int, int] = (1, 1)
     first: tuple[int, int] = (0, 0)
+    depth: Depth = Depth()
 
     @property
     def scattered(self) -> bool:
-        return self.step != (1, 1) or self.plane != self.out
+        deep = self.depth.step != 1 or self.depth.whole != self.depth.out
+        return deep or self.step != (1, 1) or self.plane != self.out
 
 
 class _Blocks(NamedTuple):
@@ -79,10 +92,12 @@ def correlate(
 ) -> Launch:
     """x [N, groups*C, H, W] under filters w [groups*K, C, R*S] into y [N, groups*K, *g.plane].
 
-    Launches that follow each other may share a `buffer`, which grows as each needs it.
+    Volumes have a depth behind the channels, as filters do: a channel under a plane of a filter is
+    a channel of its own. Launches that follow each other may share a `buffer`, which grows as each
+    needs it.
     """
     g = geometry
-    images, channels = x.shape[0], x.shape[1] // groups
+    images, channels = x.shape[0] * g.depth.out, x.shape[1] // groups * len(g.depth.places)
     filters = y.shape[1] // groups
     taps = len(g.rows) * len(g.columns)
     together = _one_copy(g, filters)
@@ -102,7 +117,7 @@ def correlate(
     lane = -(-(laid_out + held) // 64) * 64
     buffer = buffer or Scratch(x.dtype, lane, per_lane=True)
     buffer.size = max(buffer.size, lane)
-    planes = not together and in_one_run(g, slots) and blocks.columns == g.out[1] == x.shape[3]
+    planes = not together and in_one_run(g, slots) and blocks.columns == g.out[1] == x.shape[-1]
     cuts = zip((filters, *g.out), (blocks.filters, blocks.rows, blocks.columns), strict=True)
     units = images * groups * prod(-(-whole // piece) for whole, piece in cuts)
     work = 2 * prod(g.out) * images * groups * filters * channels * taps
@@ -111,12 +126,19 @@ def correlate(
         *(buffer, lane, laid_out),
         *(table, shifts, slots, len(shifts), len(slots), taps, line),
         *(bias is not None, together, planes, g.scattered),
-        *(channels, filters, groups, x.shape[2], x.shape[3]),
+        *(channels, filters, groups, *x.shape[-2:]),
         *(*g.out, *g.stride, *g.plane, *g.step, *g.first),
+        *(*depth_sizes(x, g), g.depth.whole, g.depth.step, g.depth.first),
         *(blocks.rows, blocks.columns, blocks.filters, blocks.channels),
         units=units,
         grain=max(1, units * _GRAIN // max(work, 1)),
     )
+
+
+def depth_sizes(x: Arg, g: Geometry) -> tuple:
+    """Where planes are seen, as the kernels take it."""
+    taps = g.depth.places
+    return taps, len(taps), x.shape[2] if x.rank == 5 else 1, g.depth.out, g.depth.stride
 
 
 def _one_copy(g: Geometry, filters: int) -> bool:
@@ -214,8 +236,8 @@ def _kernel(rows: int):
     def slide_filters(
         x, w, bias, y, buffers, lane_size, laid_out, table, shifts, slots, copies, slot_count, taps,
         line, biased, together, planes, scattered, channels, filters, groups, height, width, out_h,
-        out_w, stride_h,
-        stride_w, plane_h, plane_w, step_h, step_w, first_h, first_w, row_block, column_block,
+        out_w, stride_h, stride_w, plane_h, plane_w, step_h, step_w, first_h, first_w, depths,
+        depth_taps, depth, out_d, stride_d, whole_d, step_d, first_d, row_block, column_block,
         filter_block, channel_block, lo, hi, lane,
     ):  # fmt: skip
         buffer = offset(buffers, lane * lane_size)
@@ -229,15 +251,16 @@ def _kernel(rows: int):
             j0 = rest % column_blocks * column_block
             rest = rest // column_blocks
             f0 = rest % filter_blocks * filter_block
-            image = rest // filter_blocks  # of all images' groups
+            z = rest // filter_blocks % out_d
+            image = rest // filter_blocks // out_d  # of all images' groups
             f1 = min(f0 + filter_block, filters)
             count = min(column_block, out_w - j0)
             height_here = min(row_block, out_h - i0)
             first = image * filters
             weights = (image % groups) * filters
-            target = offset(y, first * out_h * out_w + i0 * out_w + j0)
+            target = offset(y, ((first * out_d + z) * out_h + i0) * out_w + j0)
             target_line = out_w
-            pitch = out_h * out_w
+            pitch = out_d * out_h * out_w
             if scattered:
                 target = offset(buffer, laid_out - f0 * row_block * column_block)
                 target_line = column_block
@@ -250,16 +273,17 @@ def _kernel(rows: int):
                 pixels = count
             for c in range(0, max(channels, 1), channel_block):
                 some = min(channel_block, channels - c)
-                source = offset(x, (image * channels + c) * height * width)
+                source = offset(x, image * channels // depth_taps * depth * height * width)
                 if planes:
                     lay_out_planes(
-                        source, buffer, some, height, width, shifts, copies,
-                        slots[0] + i0, slot_count,
+                        source, buffer, c, c + some, depths, depth_taps, depth, z * stride_d,
+                        height, width, shifts, copies, slots[0] + i0, slot_count,
                     )  # fmt: skip
                 else:
                     lay_out_rows(
-                        source, buffer, some, height, width, shifts, copies, slots, slot_count,
-                        i0 * stride_h, j0 * stride_w, line, stride_w,
+                        source, buffer, c, c + some, depths, depth_taps, depth, z * stride_d,
+                        height, width, shifts, copies, slots, slot_count, i0 * stride_h,
+                        j0 * stride_w, line, stride_w,
                     )  # fmt: skip
                 for i in range(lines):
                     for p in range(0, pixels, widest):
@@ -289,7 +313,8 @@ def _kernel(rows: int):
             if scattered:
                 for f in range(f0, f1):
                     for i in range(height_here):
-                        row = (first + f) * plane_h + (i0 + i) * step_h + first_h
+                        plane = (first + f) * whole_d + z * step_d + first_d
+                        row = plane * plane_h + (i0 + i) * step_h + first_h
                         at = row * plane_w + j0 * step_w + first_w
                         held = f * pitch + i * column_block
                         for j in range(count):
@@ -299,8 +324,8 @@ def _kernel(rows: int):
 
 
 def only_bias(bias: Arg | None, y: Arg) -> Launch:
-    """y [N, C, H, W] before anything is added to it."""
-    area = y.shape[2] * y.shape[3]
+    """y [N, C, …] before anything is added to it."""
+    area = prod(y.shape[2:])
     return Launch(put_bias, bias or y, bias is not None, y, y.shape[1], area, units=y.size)
 
 
@@ -309,34 +334,30 @@ def put_bias(bias, biased, y, channels, area, lo, hi):
         y[i] = bias[i // area % channels] if biased else 0
 
 
+def plane_of(channel, depths, depth_taps, depth, front):
+    """The plane that a channel under a plane of the filter sees; -1: one beyond the volume."""
+    at = front + depths[channel % depth_taps]
+    return channel // depth_taps * depth + at if 0 <= at < depth else -1
+
+
 def lay_out_rows(
-    x,
-    buffer,
-    channels,
-    height,
-    width,
-    shifts,
-    copies,
-    slots,
-    slot_count,
-    top,
-    left,
-    columns,
-    stride,
-):
+    x, buffer, channel, channel_end, depths, depth_taps, depth, front, height, width, shifts,
+    copies, slots, slot_count, top, left, columns, stride,
+):  # fmt: skip
     """Rows of the image as the filter's columns see them, zeros around it."""
     to = buffer
-    for c in range(channels):
+    for c in range(channel, channel_end):
+        plane = plane_of(c, depths, depth_taps, depth, front)
         for s in range(copies):
             shift = shifts[s] + left  # image column of the first pixel
             begin = min(columns, (max(0, -shift) + stride - 1) // stride)
             end = max(begin, min(columns, (width - shift + stride - 1) // stride))
             for t in range(slot_count):
                 row = slots[t] + top
-                if row < 0 or row >= height or begin > 0 or end < columns:
+                if plane < 0 or row < 0 or row >= height or begin > 0 or end < columns:
                     clear_run(to, x, columns)
-                if 0 <= row < height:
-                    source = offset(x, (c * height + row) * width + shift)
+                if plane >= 0 and 0 <= row < height:
+                    source = offset(x, (plane * height + row) * width + shift)
                     if stride == 1:
                         copy_run(offset(to, begin), offset(source, begin), end - begin)
                     else:
@@ -345,19 +366,26 @@ def lay_out_rows(
                 to = offset(to, columns)
 
 
-def lay_out_planes(x, buffer, channels, height, width, shifts, copies, top, slot_count):
+def lay_out_planes(
+    x, buffer, channel, channel_end, depths, depth_taps, depth, front, height, width, shifts,
+    copies, top, slot_count,
+):  # fmt: skip
     """The same where output rows are as long as the image's: one run of memory, but for edges."""
     to = buffer
     first = min(slot_count, max(0, -top))  # slots above the image
     last = max(first, min(slot_count, height - top))  # and where those below it begin
-    for c in range(channels):
+    for c in range(channel, channel_end):
+        plane = plane_of(c, depths, depth_taps, depth, front)
         for s in range(copies):
             shift = shifts[s]
             begin = min(width, max(0, -shift))
             end = max(begin, min(width, width - shift))
+            if plane < 0:
+                end = begin
+                clear_run(offset(to, first * width), x, (last - first) * width)
             clear_run(to, x, first * width)
             clear_run(offset(to, last * width), x, (slot_count - last) * width)
-            source = offset(x, (c * height + top) * width + shift)
+            source = offset(x, (plane * height + top) * width + shift)
             at = first * width + begin
             if begin < end and first < last:
                 copy_run(offset(to, at), offset(source, at), last * width - width + end - at)

@@ -278,7 +278,7 @@ def gather_back(
         grid=-(-w.size // THREADS),
         block=THREADS,
     )
-    launches += mended(gy, w, bias, gx, rows, columns)
+    launches += mended(gy, w, bias, gx, (rows, columns))
     return [turn, *launches] if turned.size else launches
 
 

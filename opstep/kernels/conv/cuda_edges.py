@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from math import prod
 
 from opstep.kernels.conv.edges import mend, sizes
 from opstep.kernels.conv.windows import Window
@@ -13,21 +14,23 @@ from opstep.runtime.device.launch import Arg, Grid
 _THREADS = 256
 
 
-def mended(gy: Arg, w: Arg, bias: Arg | None, gx: Arg, rows: Window, columns: Window) -> list[Grid]:
+def mended(gy: Arg, w: Arg, bias: Arg | None, gx: Arg, views: tuple[Window, ...]) -> list[Grid]:
     """What comes behind the kernels that make gx: a block for each of its channels."""
     if not (gx.dtype.is_float and gx.size and gy.size):
         return []
     return [
         Grid(
-            *(mend_edges, gy, w, bias or gy, gx, *sizes(gy, w, bias, gx, rows, columns)),
-            *(gx.size // gx.shape[1], rows.kernel * columns.kernel),
+            *(mend_edges, gy, w, bias or gy, gx, *sizes(gy, w, bias, gx, views)),
+            *(gx.size // gx.shape[1], prod(w.shape[2:])),
             grid=gx.shape[1],
             block=_THREADS,
         )
     ]
 
 
-def mend_edges(gy, w, bias, gx, rows, columns, filters, channels, own, biased, pixels, taps):
+def mend_edges(
+    gy, w, bias, gx, planes, rows, columns, filters, channels, own, biased, pixels, taps
+):
     channel = cuda.blockIdx.x
     every = filters * own // channels * taps  # weights that the channel receives through
     weights = offset(w, (channel // own * (filters * own // channels) * own + channel % own) * taps)
@@ -37,4 +40,4 @@ def mend_edges(gy, w, bias, gx, rows, columns, filters, channels, own, biased, p
             odd = 1
     if cuda.syncthreads_or(odd):
         for q in range(cuda.threadIdx.x, pixels, cuda.blockDim.x):
-            mend(gy, w, bias, gx, rows, columns, filters, channels, own, biased, channel, q)
+            mend(gy, w, bias, gx, planes, rows, columns, filters, channels, own, biased, channel, q)

@@ -12,6 +12,7 @@ from opstep.kernels.conv.correlation import (
     Geometry,
     buffer_slots,
     count_slots,
+    depth_sizes,
     in_one_run,
     lay_out_planes,
     lay_out_rows,
@@ -39,7 +40,8 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     """gw [groups*K, C, R, S] from gy [N, groups*K, H', W'] and x [N, groups*C, H, W]."""
     if not gy.size:
         return [Launch(clear, gw, units=gw.size)]
-    images, channels, filters = x.shape[0], gw.shape[1], gw.shape[0] // groups
+    images, filters = x.shape[0] * g.depth.out, gw.shape[0] // groups
+    channels = gw.shape[1] * len(g.depth.places)
     copies, taps = len(g.columns), len(g.rows) * len(g.columns)
     work = 2 * gy.size * channels * taps
     cut = _cut(g, images, channels, filters, groups, work, x.dtype.itemsize)
@@ -54,13 +56,14 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     parts = -(-images // cut.images)
     sums = Scratch(gw.dtype, parts * gw.size) if parts > 1 else gw
     lane = -(-cut.channels * copies * pitch // 64) * 64
-    planes = in_one_run(g, slots) and cut.columns == g.out[1] == x.shape[3]
+    planes = in_one_run(g, slots) and cut.columns == g.out[1] == x.shape[-1]
     units = parts * groups * -(-channels // cut.channels) * -(-filters // cut.filters)
     launches = [
         Launch(
             *(spread_over_filters, gy, x, sums, Scratch(x.dtype, lane, per_lane=True), lane),
             *(table, g.columns, slots, copies, len(slots), taps, planes),
-            *(images, channels, filters, groups, *x.shape[2:], *g.out, *g.stride, *cut),
+            *(images, channels, filters, groups, *x.shape[-2:], *g.out, *g.stride),
+            *(*depth_sizes(x, g), *cut),
             units=units,
             grain=max(1, units * _GRAIN // max(work, 1)),
         )
@@ -100,8 +103,9 @@ def clear(y, lo, hi):
 
 def spread_over_filters(
     gy, x, gw, buffers, lane_size, table, shifts, slots, copies, slot_count, taps, planes, images,
-    channels, filters, groups, height, width, out_h, out_w, stride_h, stride_w, row_block,
-    column_block, channel_block, filter_block, image_block, lo, hi, lane,
+    channels, filters, groups, height, width, out_h, out_w, stride_h, stride_w, depths, depth_taps,
+    depth, out_d, stride_d, row_block, column_block, channel_block, filter_block, image_block, lo,
+    hi, lane,
 ):  # fmt: skip
     buffer = offset(buffers, lane * lane_size)
     channel_blocks = (channels + channel_block - 1) // channel_block
@@ -120,29 +124,32 @@ def spread_over_filters(
         some = min(channel_block, channels - c0)
         mode = 0
         for image in range(image_count * ((out_h + row_block - 1) // row_block)):
-            n = n0 + image % image_count
+            n = (n0 + image % image_count) // out_d
+            z = (n0 + image % image_count) % out_d
             i0 = image // image_count * row_block
-            source = offset(x, ((n * groups + group) * channels + c0) * height * width)
+            planes_before = (n * groups + group) * (channels // depth_taps) * depth
+            source = offset(x, planes_before * height * width)
             for j0 in range(0, out_w, column_block):
                 count = min(column_block, out_w - j0)
                 if planes:
                     lay_out_planes(
-                        source, buffer, some, height, width, shifts, copies,
-                        slots[0] + i0, slot_count,
+                        source, buffer, c0, c0 + some, depths, depth_taps, depth, z * stride_d,
+                        height, width, shifts, copies, slots[0] + i0, slot_count,
                     )  # fmt: skip
                 else:
                     lay_out_rows(
-                        source, buffer, some, height, width, shifts, copies, slots, slot_count,
-                        i0 * stride_h, j0 * stride_w, column_block, stride_w,
+                        source, buffer, c0, c0 + some, depths, depth_taps, depth, z * stride_d,
+                        height, width, shifts, copies, slots, slot_count, i0 * stride_h,
+                        j0 * stride_w, column_block, stride_w,
                     )  # fmt: skip
                 if column_block == out_w:
                     count = min(row_block, out_h - i0) * out_w
+                plane = ((n * groups + group) * filters + f0) * out_d + z
                 add_products(
-                    offset(gy, ((n * groups + group) * filters + f0) * pixels + i0 * out_w + j0),
-                    buffer, table,
+                    offset(gy, plane * pixels + i0 * out_w + j0), buffer, table,
                     offset(sums, ((group * filters + f0) * channels + c0) * taps),
-                    count, pixels, min(filter_block, filters - f0), some * taps, channels * taps,
-                    mode,
+                    count, out_d * pixels, min(filter_block, filters - f0), some * taps,
+                    channels * taps, mode,
                 )  # fmt: skip
                 mode = 1
 

@@ -59,7 +59,7 @@ def convolutions(
         for engine in cudnn.engines(key):
             then = [] if added or bias is None else [add_bias(bias, result, *_channels(result))]
             if kind == "images":
-                then += mended(outputs, filters, bias, images, rows, columns)
+                then += mended(outputs, filters, bias, images, (rows, columns))
             passed = [*args, bias] if added else args
             name = f"cudnn {engine.name}" + (" + bias" if then else "")
             yield name, partial(_planned, engine, passed, then)

@@ -1,16 +1,19 @@
 """What convolutions and poolings share: strides, paddings, and how many windows fit.
 
-Padding is two numbers (both ends of the height, both ends of the width) or four: top, left, bottom,
-right, as ONNX counts its `pads`.
+Sequences [N, C, W], images [N, C, H, W] and volumes [N, C, D, H, W] have windows of one, two and
+three axes. Padding is a number for both ends of each axis, or, as ONNX counts its `pads`, the
+numbers before each axis, then those behind each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
 
+from opstep.runtime.device.launch import Arg
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import TensorType
@@ -79,75 +82,105 @@ class Window(NamedTuple):
         )
 
 
-def pair(name: str, value: Sequence[int], least: int = 1) -> tuple[int, int]:
-    """An attribute of two numbers, for height and width."""
-    if len(value) != 2:
-        raise Mismatch(f"{name} takes two numbers, for height and width, not {list(value)}", name)
+LINE = Window(1, 1, 0, 0, 1)  # of an axis that is not there
+_AXES = ("depth", "height", "width")
+_COUNTS = ("", "one number", "two numbers", "three numbers", "four", "", "six")
+_LAYOUTS = ("", "sequences [N, C, W]", "images [N, C, H, W]", "volumes [N, C, D, H, W]")
+_ENDS = (("front", "top", "left")[-n:] + ("back", "bottom", "right")[-n:] for n in range(4))
+_SIDES = [", ".join(ends) for ends in _ENDS]
+
+
+def axes_of(count: int) -> tuple[str, ...]:
+    """The names of so many axes of windows."""
+    return _AXES[-count:]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def per_axis(name: str, value: Sequence[int], count: int, least: int = 1) -> tuple[int, ...]:
+    """An attribute of a number for each of `count` axes."""
+    if len(value) != count:
+        raise Mismatch(
+            f"{name} takes {_COUNTS[count]}, for {'the ' * (count == 1)}{_listed(axes_of(count))}, "
+            f"not {list(value)}",
+            name,
+        )
     if min(value) < least:
         raise Mismatch(f"{name} must be at least {least}, not {list(value)}", name)
-    return value[0], value[1]
+    return tuple(value)
 
 
-def pair_of_dims(name: str, value) -> None:
-    """Checks that an attribute is a height and a width."""
-    if len(value) != 2:
-        raise Mismatch(f"{name} takes height and width, not {list(value)}", name)
-    if any(type(d) is int and d < 1 for d in value):
-        raise Mismatch(f"{name} must be at least 1, not {list(value)}", name)
+def want_sizes(name: str, value, count: int = 2, least: int = 1) -> None:
+    """Checks that an attribute has a size for each of `count` axes."""
+    if len(value) != count:
+        raise Mismatch(f"{name} takes {_listed(axes_of(count))}, not {list(value)}", name)
+    if any(type(d) is int and d < least for d in value):
+        raise Mismatch(f"{name} must be at least {least}, not {list(value)}", name)
 
 
-def sides(value: Sequence[int]) -> tuple[int, int, int, int]:
-    """Padding as (top, left, bottom, right)."""
-    if len(value) not in (2, 4):
+def sides(value: Sequence[int], count: int) -> tuple[tuple[int, int], ...]:
+    """Padding as (before, after) of each of `count` axes."""
+    if len(value) not in (count, 2 * count):
         raise Mismatch(
-            "padding takes two numbers (height, width) or four (top, left, bottom, right), "
-            f"not {list(value)}",
+            f"padding takes {_COUNTS[count]} ({', '.join(axes_of(count))}) or "
+            f"{_COUNTS[2 * count].replace(' numbers', '')} ({_SIDES[count]}), not {list(value)}",
             "padding",
         )
     if min(value) < 0:
         raise Mismatch(f"padding must not be negative: {list(value)}", "padding", hint="use slice")
-    top, left, bottom, right = value if len(value) == 4 else (*value, *value)
-    return top, left, bottom, right
+    return tuple(zip(value[:count], value[-count:], strict=True))
 
 
-def windows(kernel, stride, padding, dilation) -> tuple[Window, Window]:
-    """Those of the height and of the width; attributes are checked."""
-    strides, dilations = pair("stride", stride), pair("dilation", dilation)
-    top, left, bottom, right = sides(padding)
-    return (
-        Window(kernel[0], strides[0], top, bottom, dilations[0]),
-        Window(kernel[1], strides[1], left, right, dilations[1]),
-    )
+def windows(kernel, stride, padding, dilation) -> tuple[Window, ...]:
+    """Those of each axis; attributes are checked."""
+    n = len(kernel)
+    strides, dilations = per_axis("stride", stride, n), per_axis("dilation", dilation, n)
+    ends = sides(padding, n)
+    return tuple(Window(kernel[k], strides[k], *ends[k], dilations[k]) for k in range(n))
 
 
-def want_images(name: str, x: TensorType, at: int = 0) -> None:
-    """Raises Mismatch where x is not [N, C, H, W]."""
-    if x.rank != 4:
+def counts(views: Sequence[Window], sizes: Sequence[Dim], ceil_mode: bool = False) -> list[Dim]:
+    """How many windows each axis has."""
+    names = axes_of(len(views))
+    return [v.count(n, axis, ceil_mode) for v, n, axis in zip(views, sizes, names, strict=True)]
+
+
+def want_images(name: str, x: TensorType, at: int = 0, axes: int = 2) -> None:
+    """Raises Mismatch where x is not [N, C] and as many `axes`."""
+    if x.rank != 2 + axes:
+        dims = ("", "three", "four", "five")[axes]
         raise Mismatch(
-            f"{name} takes images [N, C, H, W], not {x}",
+            f"{name} takes {_LAYOUTS[axes]}, not {x}",
             at,
-            hint="reshape it to four dims" if x.rank else "",
+            hint=f"reshape it to {dims} dims" if x.rank else "",
         )
 
 
-def padded(x: np.ndarray, rows: Window, columns: Window, value: float = 0) -> np.ndarray:
-    """x [N, C, H, W] with its padding, for oracles."""
-    widths = ((0, 0), (0, 0), (rows.before, rows.after), (columns.before, columns.after))
+def flat(a):
+    """An operand [N, C, W] as an image of one row [N, C, 1, W], the same memory; others as they
+    are.
+    """
+    if not isinstance(a, Arg) or a.rank != 3:
+        return a
+    image = copy(a)  # whatever kind of operand it is to the device
+    image.shape = (*a.shape[:2], 1, a.shape[2])
+    return image
+
+
+def padded(x: np.ndarray, views: Sequence[Window], value: float = 0) -> np.ndarray:
+    """x [N, C, …] with its padding, for oracles."""
+    widths = ((0, 0), (0, 0), *((v.before, v.after) for v in views))
     return np.pad(x, widths, constant_values=value)
 
 
-def taps(x: np.ndarray, rows: Window, columns: Window, out: Sequence[int]):
-    """For oracles: each kernel place (r, s) with the elements of x, padded, that it meets, [N, C,
-    *out].
-    """
-    for r in range(rows.kernel):
-        for s in range(columns.kernel):
-            top, left = r * rows.dilation, s * columns.dilation
-            yield (
-                (r, s),
-                x[
-                    ...,
-                    top : top + (out[0] - 1) * rows.stride + 1 : rows.stride,
-                    left : left + (out[1] - 1) * columns.stride + 1 : columns.stride,
-                ],
-            )
+def taps(x: np.ndarray, views: Sequence[Window], out: Sequence[int]):
+    """For oracles: each kernel place with the elements of x, padded, that it meets."""
+    for place in np.ndindex(*(v.kernel for v in views)):  # pyright: ignore[reportArgumentType]
+        starts = [p * v.dilation for p, v in zip(place, views, strict=True)]
+        cuts = [
+            slice(a, a + (n - 1) * v.stride + 1, v.stride)
+            for a, n, v in zip(starts, out, views, strict=True)
+        ]
+        yield place, x[..., *cuts]

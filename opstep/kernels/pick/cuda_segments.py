@@ -12,7 +12,7 @@ import numpy as np
 from opstep.kernels.pick.cuda_sort import CHUNK, network, sorted_pairs
 from opstep.kernels.pointwise.cuda_offsets import spot
 from opstep.runtime.device.cuda.compiling.names import cuda
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import Arg, Grid, Scratch
 
 THREADS = 256
 LONG = 256  # indices along an axis from which on sorting is worth it
@@ -22,9 +22,16 @@ _NOWHERE = 0x7FFFFFFFFFFFFFFF
 
 
 def scatter(
-    combine: Callable, source: Arg, index: Arg, y: Arg, axis: int, steps: tuple[int, ...]
+    combine: Callable,
+    source: Arg,
+    index: Arg,
+    y: Arg,
+    axis: int,
+    steps: tuple[int, ...],
+    into: Scratch | None = None,
 ) -> list[Grid] | None:
-    """`source` combined into y, which is there already; None where other kernels do better.
+    """`source` combined into y, or working memory like it, which is there already; None where other
+    kernels do better.
 
     `steps`: y's strides.
     """
@@ -33,9 +40,23 @@ def scatter(
     along, rest = steps[axis], tuple(0 if k == axis else s for k, s in enumerate(steps))
     args = (index, index.shape, rest, index.rank, y.shape[axis], along)
     launches, keys, places = sorted_pairs(element_keys, args, 1, index.size, 1)
-    args = (source, y, keys, places, index.size)
+    args = (source, into or y, keys, places, index.size)
     grid = -(-index.size // THREADS)
     return [*launches, Grid(combine_runs(combine), *args, grid=grid, block=THREADS)]
+
+
+def put(combine: Callable, source: Arg | Scratch, positions: Scratch, y: Arg) -> list[Grid] | None:
+    """Element by element of `source` combined into y at the positions in it; those below -y.size
+    are nowhere. None where other kernels do better.
+    """
+    n = positions.size
+    if n < LONG or max(n, y.size) >= LIMIT:
+        return None
+    launches, keys, places = sorted_pairs(
+        element_keys, (positions, (n,), (0,), 1, y.size, 1), 1, n, 1
+    )
+    args = (source, y, keys, places, n)
+    return [*launches, Grid(combine_runs(combine), *args, grid=-(-n // THREADS), block=THREADS)]
 
 
 def add_rows(gy: Arg, index: Arg, gx: Arg, skipped: int) -> list[Grid] | None:
@@ -120,7 +141,7 @@ def combine_runs(combine: Callable) -> Callable:
             i += 1
         y[key] = value
 
-    take.__name__ = f"scatter{combine.__name__}"
+    take.__name__ = f"scatter_{combine.__name__}"
     return take
 
 

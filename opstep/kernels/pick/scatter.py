@@ -1,4 +1,4 @@
-"""Writing elements by index: scatter, scatter_add, scatter_reduce, scatter_nd.
+"""Writing elements by index: scatter, scatter_add, scatter_nd.
 
 An index below 0 counts from the end; writes with an index out of range are dropped. Several writes
 to one element are applied in row-major order: the last one wins, or all add up, with the same bits
@@ -27,7 +27,7 @@ from opstep.kernels.pick.index import check_aligned, flat_index, indexed_axes, n
 from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.axes import axis_of, strides_of
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Grid, Launch
+from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
 
 
@@ -43,24 +43,12 @@ class Scatter(Op):
         return x
 
 
-def _replace(old, new):
+def replace_element(old, new):
     return new
 
 
-def _plus(old, new):
+def add_elements(old, new):
     return old + new
-
-
-def _times(old, new):
-    return old * new
-
-
-def _larger(old, new):
-    return new if new > old or new != new else old
-
-
-def _smaller(old, new):
-    return new if new < old or new != new else old
 
 
 class scatter(Scatter):
@@ -74,13 +62,13 @@ class scatter(Scatter):
     moves = True
 
     def oracle(x, index, source, *, axis):
-        return _one_by_one(_replace, x, index, source, axis)
+        return one_by_one(replace_element, x, index, source, axis)
 
     def cpu(x, index, source, y, *, axis):
-        return _scatter(_replace, x, index, source, y, axis)
+        return _scatter(replace_element, x, index, source, y, axis)
 
     def cuda(x, index, source, y, *, axis):
-        return _scatter(_replace, x, index, source, y, axis, sort=True)
+        return _scatter(replace_element, x, index, source, y, axis, sort=True)
 
     def grad(g, operands, results, grads, *, axis):
         x, index, source = operands
@@ -101,13 +89,13 @@ class scatter_add(Scatter):
     source = 'torch.scatter_add, ONNX ScatterElements(reduction="add")'
 
     def oracle(x, index, source, *, axis):
-        return _one_by_one(_plus, x, index, source, axis)
+        return one_by_one(add_elements, x, index, source, axis)
 
     def cpu(x, index, source, y, *, axis):
-        return _scatter(_plus, x, index, source, y, axis)
+        return _scatter(add_elements, x, index, source, y, axis)
 
     def cuda(x, index, source, y, *, axis):
-        return _scatter(_plus, x, index, source, y, axis, sort=True)
+        return _scatter(add_elements, x, index, source, y, axis, sort=True)
 
     def flops(x, index, source, *, axis):
         return index.size
@@ -116,68 +104,6 @@ class scatter_add(Scatter):
         x, index, source = operands
         g_source = g.gather_elements(grads[0], index, axis=axis, missing=0.0)
         return g.to_dtype(grads[0], x.dtype), None, g.to_dtype(g_source, source.dtype)
-
-
-class scatter_reduce(Scatter):
-    """x with y[index[i, j, k], j, k] replaced by its product, maximum or minimum with source[i, j,
-    k].
-
-    `reduction`: "mul", "max" or "min", which give NaN if one of the two is NaN. Equal largest or
-    smallest elements share the gradient equally.
-    """
-
-    signature = "scatter_reduce(x: N, index: X, source: N, *, reduction: str, axis: int = 0)"
-    choices = {"reduction": ("mul", "max", "min")}
-    source = "torch.scatter_reduce(include_self=True), ONNX ScatterElements(reduction=...)"
-
-    def infer(x, index, source, *, reduction, axis):
-        if reduction not in _REDUCTIONS:
-            hint = f"there are {', '.join(_REDUCTIONS)}; scatter_add adds"
-            raise Mismatch(f"no reduction {reduction!r}", "reduction", hint=hint)
-        return Scatter.infer(x, index, source, axis=axis)
-
-    def oracle(x, index, source, *, reduction, axis):
-        return _one_by_one(_REDUCTIONS[reduction], x, index, source, axis)
-
-    def cpu(x, index, source, y, *, reduction, axis):
-        return _scatter(_REDUCTIONS[reduction], x, index, source, y, axis)
-
-    def cuda(x, index, source, y, *, reduction, axis):
-        return _scatter(_REDUCTIONS[reduction], x, index, source, y, axis, sort=True)
-
-    def flops(x, index, source, **attrs):
-        return index.size
-
-    def grad(g, operands, results, grads, *, reduction, axis):
-        (x, index, source), (y,), (gy,) = operands, results, grads
-
-        def gathered(v):
-            return g.gather_elements(v, index, axis=axis, missing=0)
-
-        if reduction != "mul":
-            # equal elements share
-            mine, given = g.equal(x, y), g.equal(source, gathered(y))
-            ones = [g.cast(v, dtype=y.dtype) for v in (mine, given)]
-            share = g.div(gy, g.scatter_add(ones[0], index, ones[1], axis=axis))
-            return g.where(mine, share, 0.0), None, g.where(given, gathered(share), 0.0)
-        # no division by what may be 0: of a place with one 0 only that one has a gradient
-        zero = g.equal(source, 0.0)
-        others = g.where(zero, 1.0, source)
-        zeros = g.scatter_add(g.zeros_like(y), index, g.cast(zero, dtype=y.dtype), axis=axis)
-        product = g.mul(gy, g.scatter_reduce(x, index, others, reduction="mul", axis=axis))
-        alone = g.equal(gathered(zeros), g.cast(zero, dtype=y.dtype))
-        by_source = g.where(alone, g.div(gathered(product), others), 0.0)
-        factors = g.scatter_reduce(
-            g.full(shape=x.shape, value=1.0, dtype=y.dtype),
-            index,
-            source,
-            reduction="mul",
-            axis=axis,
-        )
-        return g.mul(gy, factors), None, by_source
-
-
-_REDUCTIONS = {"mul": _times, "max": _larger, "min": _smaller}
 
 
 class gather_elements_grad(Op):
@@ -195,15 +121,15 @@ class gather_elements_grad(Op):
         return x
 
     def oracle(gy, index, *, shape, axis):
-        return _one_by_one(_plus, np.zeros(shape), index, gy, axis)
+        return one_by_one(add_elements, np.zeros(shape), index, gy, axis)
 
     def cpu(gy, index, gx, *, shape, axis):
         clear = fill_block(gx, 0, (gx.size,), (1,))
-        return [*clear, *_scattered(_plus, gy, index, gx, axis)]
+        return [*clear, *scattered(add_elements, gy, index, gx, axis)]
 
     def cuda(gy, index, gx, *, shape, axis):
         clear = fill_block(gx, 0, (gx.size,), (1,))
-        return [*clear, *_scattered(_plus, gy, index, gx, axis, sort=True)]
+        return [*clear, *scattered(add_elements, gy, index, gx, axis, sort=True)]
 
     def flops(gy, index, **attrs):
         return gy.size
@@ -236,10 +162,10 @@ class scatter_nd(ScatterParts):
     moves = True
 
     def oracle(x, index, source, *, batch):
-        return _part_by_part(_replace, x, index, source, batch)
+        return _part_by_part(replace_element, x, index, source, batch)
 
     def cpu(x, index, source, y, *, batch):
-        return _scatter_parts(_replace, x, index, source, y, batch)
+        return _scatter_parts(replace_element, x, index, source, y, batch)
 
     def grad(g, operands, results, grads, *, batch):
         x, index, source = operands
@@ -257,10 +183,10 @@ class scatter_nd_add(ScatterParts):
     source = 'torch.index_put(accumulate=True), ONNX ScatterND(reduction="add")'
 
     def oracle(x, index, source, *, batch):
-        return _part_by_part(_plus, x, index, source, batch)
+        return _part_by_part(add_elements, x, index, source, batch)
 
     def cpu(x, index, source, y, *, batch):
-        return _scatter_parts(_plus, x, index, source, y, batch)
+        return _scatter_parts(add_elements, x, index, source, y, batch)
 
     def flops(x, index, source, *, batch):
         return source.size
@@ -274,7 +200,7 @@ class scatter_nd_add(ScatterParts):
 # --- oracles --------------------------------------------------------------------------------------
 
 
-def _one_by_one(combine: Callable, x, index, source, axis: int):
+def one_by_one(combine: Callable, x, index, source, axis: int):
     y = x.copy()
     a, n = axis % x.ndim, x.shape[axis]
     for place in np.ndindex(index.shape):
@@ -304,14 +230,20 @@ def _part_by_part(combine: Callable, x, index, source, batch: int):
 def _scatter(
     combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, axis: int, sort: bool = False
 ):
-    return [*copy_all(x, y), *_scattered(combine, source, index, y, axis, sort)]
+    return [*copy_all(x, y), *scattered(combine, source, index, y, axis, sort)]
 
 
-def _scattered(
-    combine: Callable, source: Arg, index: Arg, y: Arg, axis: int, sort: bool = False
+def scattered(
+    combine: Callable,
+    source: Arg,
+    index: Arg,
+    y: Arg,
+    axis: int,
+    sort: bool = False,
+    into: Scratch | None = None,
 ) -> list[Launch] | list[Grid]:
-    """`source` combined into y, which is there already; where it is worth it, and `sort` allows it,
-    in the order of what goes to one place.
+    """`source` combined into y, or working memory like it, which is there already; where it is
+    worth it, and `sort` allows it, in the order of what goes to one place.
     """
     a = axis_of(axis, y.rank)
     if index.size == 0:
@@ -321,10 +253,10 @@ def _scattered(
     *outer, (count, ys, xs) = merged(
         [index.shape[k] for k in rest], [steps[k] for k in rest], [inner[k] for k in rest]
     )
-    if combine is _replace:
+    if combine is replace_element:
         source, y = as_carrier(source), as_carrier(y)
     if sort:
-        found = cuda_segments.scatter(combine, source, index, y, a, steps)
+        found = cuda_segments.scatter(combine, source, index, y, a, steps, into)
         if found is not None:
             return found
     table, counters = odometer(outer)
@@ -332,7 +264,7 @@ def _scattered(
     return [
         Launch(
             scatter_columns(combine),
-            *(source, index, y, *along, count, xs, ys, len(outer), table, counters),
+            *(source, index, into or y, *along, count, xs, ys, len(outer), table, counters),
             units=index.size // index.shape[a],
             grain=max(1, 32768 // index.shape[a]),
         )
@@ -343,7 +275,7 @@ def _scatter_parts(combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, b
     depth, outer, places, inner = nd_sizes(x.shape, index.shape, batch)
     sizes = x.shape[batch : batch + depth]
     launches = copy_all(x, y)
-    if combine is _replace:
+    if combine is replace_element:
         source, y = as_carrier(source), as_carrier(y)
     args = (source, index, y, places, inner, depth, sizes, prod(sizes))
     grain = max(16, 32768 // max(places, 1))
@@ -388,7 +320,7 @@ def scatter_columns(combine: Callable) -> Callable:
             column = 0
             advance_odometer(at, rank, table)
 
-    kernel.__name__ = f"scatter{combine.__name__}"
+    kernel.__name__ = f"scatter_{combine.__name__}"
     return kernel
 
 
@@ -410,5 +342,5 @@ def scatter_parts(combine: Callable) -> Callable:
                         target[i] = combine(target[i], part[i])
             column += count
 
-    kernel.__name__ = f"scatter_parts{combine.__name__}"
+    kernel.__name__ = f"scatter_parts_{combine.__name__}"
     return kernel

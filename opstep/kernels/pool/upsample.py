@@ -1,28 +1,39 @@
-"""Resizing of images: nearest or bilinear."""
+"""Resizing of sequences [N, C, W], images [N, C, H, W] and volumes [N, C, D, H, W]: to the nearest
+element, or interpolated.
+"""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from math import prod
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from opstep.kernels.conv.windows import pair, pair_of_dims, want_images
+from opstep.kernels.conv.windows import flat, per_axis, want_images, want_sizes
 from opstep.kernels.pool.cuda_pool import upsampled, upsampled_gradient
+from opstep.kernels.pool.resample import Mix, resample, resampled
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op
 
 _GRAIN = 32768  # output elements under which another lane is not woken
-MODES = ("nearest", "bilinear")
+NEAREST = ("nearest", "nearest-exact")
+MODES = ((), (*NEAREST, "linear"), (*NEAREST, "bilinear", "bicubic"), (*NEAREST, "trilinear"))
+_CUBIC = -0.75  # the slope of the kernel, as PyTorch and ONNX choose it
+_FINEST = 1 << 20  # denominator of a scale
+
+
+def _ratio(scale: float) -> Fraction:
+    """A scale as the fraction that was meant: 0.1 is 1/10."""
+    return Fraction(scale).limit_denominator(_FINEST)
 
 
 class Sampling(NamedTuple):
-    """Where the pixels of one axis lie between those of the source: (i*step + start)/whole, at
-    least 0.
+    """Where the elements of one axis lie between those of the source: (i*step + start)/divisor.
 
-    A fraction of integers, so that no rounding decides which pixel is the nearest.
-
+    A fraction of integers, so that no rounding decides which element is the nearest.
     """
 
     step: int
@@ -30,31 +41,53 @@ class Sampling(NamedTuple):
     divisor: int
 
     @classmethod
-    def of(cls, size: int, out: int, mode: str, align_corners: bool) -> Sampling:
-        """Nearest: i*size/out, rounded down. Bilinear: pixel centres are at halves, or the corners
-        coincide.
-        """
-        if mode == "nearest":
-            return cls(size, 0, out)
+    def of(cls, size: int, out: int, mode: str, align_corners: bool, scale=None) -> Sampling:
+        """Nearest: i*size/out, rounded down. Else centres are at halves, or corners coincide."""
         if align_corners:
             return cls(size - 1, 0, out - 1) if out > 1 else cls(0, 0, 1)
-        return cls(2 * size, size - out, 2 * out)
+        ratio = _ratio(scale) if scale else Fraction(out, size)
+        up, down = ratio.numerator, ratio.denominator
+        if mode == "nearest":
+            return cls(down, 0, up)
+        if mode == "nearest-exact":
+            return cls(2 * down, down, 2 * up)
+        return cls(2 * down, down - up, 2 * up)
 
     def between(self, size: int, out: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For oracles: the pixels before and behind each place, the weight of the one behind."""
+        """The elements before and behind each place, the weight of the one behind."""
         place = np.maximum(np.arange(out) * self.step + self.start, 0)
         before = np.minimum(place // self.divisor, size - 1)
         after = np.minimum(before + 1, size - 1)
         return before, after, np.where(after > before, place % self.divisor / self.divisor, 0.0)
 
+    def mix(self, size: int, out: int, mode: str) -> Mix:
+        """What each element of the result sums; weights of 0 are left out."""
+        if mode == "bicubic":
+            entries = [self._cubic(i, size) for i in range(out)]
+        else:
+            before, after, weights = (a.tolist() for a in self.between(size, out))
+            weights = [0.0] * out if mode in NEAREST else weights
+            entries = [
+                [(b, 1.0 - w), (e, w)] for b, e, w in zip(before, after, weights, strict=True)
+            ]
+        return Mix.of([[(k, w) for k, w in element if w] for element in entries])
 
-def repeat_pixels(x, y, height, width, out_h, out_w, columns, lo, hi):
+    def _cubic(self, i: int, size: int) -> list[tuple[int, float]]:
+        place = i * self.step + self.start
+        first, t = place // self.divisor, place % self.divisor / self.divisor
+        near = [((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1 for d in (t, 1 - t)]
+        far = [_CUBIC * (((d - 5) * d + 8) * d - 4) for d in (t + 1, 2 - t)]
+        weights = (far[0], *near, far[1])
+        return [(min(max(first + k - 1, 0), size - 1), w) for k, w in enumerate(weights)]
+
+
+def repeat_pixels(x, y, height, width, out_h, out_w, rows, columns, doubled, lo, hi):
     """Nearest pixels; a unit is a row of y. columns[j]: the source of place j."""
     for unit in range(lo, hi):
-        row = unit // out_h * height + unit % out_h * height // out_h
+        row = unit // out_h * height + rows[unit % out_h]
         source = offset(x, row * width)
         to = offset(y, unit * out_w)
-        if out_w == 2 * width:
+        if doubled:
             for w in range(width):
                 to[2 * w] = source[w]
                 to[2 * w + 1] = source[w]
@@ -63,14 +96,14 @@ def repeat_pixels(x, y, height, width, out_h, out_w, columns, lo, hi):
                 to[j] = source[columns[j]]
 
 
-def gather_repeated(gy, gx, height, width, out_h, out_w, columns, lo, hi):
+def gather_repeated(gy, gx, height, width, out_h, out_w, rows, columns, doubled, lo, hi):
     """gx: the sum of all gy that were taken from a pixel; a unit is a plane."""
     for unit in range(lo, hi):
         to = offset(gx, unit * height * width)
         for k in range(height * width):
             to[k] = 0
         for i in range(out_h):
-            row = offset(to, i * height // out_h * width)
+            row = offset(to, rows[i] * width)
             source = offset(gy, (unit * out_h + i) * out_w)
             for j in range(out_w):
                 row[columns[j]] += source[j]
@@ -145,143 +178,264 @@ def gather_mixed(
                     upper[w] += mixed[w]
 
 
-def _launch(
-    kernels, source: Arg, target: Arg, small: Arg, large: Arg, units, mode, align
-) -> Launch:
-    """`small` is the image before, `large` the one after upsampling; the gradient swaps them."""
-    (height, width), (out_h, out_w) = small.shape[2:], large.shape[2:]
+class _Resizing(NamedTuple):
+    """`small` sizes become `large` ones."""
+
+    small: tuple[int, ...]
+    large: tuple[int, ...]
+    mode: str
+    samplings: list[Sampling]
+
+    @classmethod
+    def of(cls, small, large, scale, mode: str, align_corners: bool) -> _Resizing:
+        samplings = [
+            Sampling.of(n, out, mode, align_corners, factor)
+            for n, out, factor in zip(small, large, scale or [None] * len(small), strict=True)
+        ]
+        return cls(tuple(small), tuple(large), mode, samplings)
+
+    @property
+    def mixes(self) -> list[Mix]:
+        return [
+            s.mix(n, out, self.mode)
+            for s, n, out in zip(self.samplings, self.small, self.large, strict=True)
+        ]
+
+    @property
+    def transposed(self) -> list[Mix]:
+        return [mix.transposed(n) for mix, n in zip(self.mixes, self.small, strict=True)]
+
+    @property
+    def on_plane(self) -> bool:
+        """Whether the kernels of images can do it."""
+        return len(self.small) < 3 and self.mode != "bicubic"
+
+    def before(self) -> list[list[int]]:
+        """For rows and columns: the pixel at or before each place."""
+        axes = zip(self.samplings, self.small, self.large, strict=True)
+        tables = [s.between(n, out)[0].tolist() for s, n, out in axes]
+        return [[0], *tables][-2:]
+
+    def steps(self) -> list[int] | None:
+        """How places lie, where pixels are mixed."""
+        both = [Sampling(0, 0, 1), *self.samplings][-2:]
+        return None if self.mode in NEAREST else [*both[0], *both[1]]
+
+
+def _launch(kernels, source: Arg, target: Arg, to: _Resizing, units: int) -> Launch:
+    """The gradient goes from the large image to the small one."""
+    (height, width), (out_h, out_w) = ((1, *sizes)[-2:] for sizes in (to.small, to.large))
     units = units if target.size else 0
-    grain = max(1, units * _GRAIN // max(large.size, 1))
-    columns = Sampling.of(width, out_w, mode, align)
-    before = tuple(columns.between(width, out_w)[0].tolist())
+    grain = max(1, units * _GRAIN // max(source.size, target.size, 1))
+    rows, columns = map(tuple, to.before())
     sizes = (height, width, out_h, out_w)
-    if mode == "nearest":
-        return Launch(kernels[0], source, target, *sizes, before, units=units, grain=grain)
-    rows = Sampling.of(height, out_h, mode, align)
+    if to.mode in NEAREST:
+        doubled = columns == tuple(j // 2 for j in range(2 * width))
+        args = (*sizes, rows, columns, doubled)
+        return Launch(kernels[0], source, target, *args, units=units, grain=grain)
     line = width + out_w
     return Launch(
-        *(kernels[1], source, target, Scratch(small.dtype, line, per_lane=True), line),
-        *(*sizes, *rows, *columns, before),
+        *(kernels[1], source, target, Scratch(source.dtype, line, per_lane=True), line),
+        *(*sizes, *(to.steps() or ()), columns),
         units=units,
         grain=grain,
     )
 
 
-def _sampling(small, large, mode: str, align: bool) -> tuple[list[list[int]], list[int] | None]:
-    """For rows and columns: the pixel at or before each place; how places lie, where pixels are
-    mixed.
+def _check(cls, x, mode: str, align_corners: bool) -> None:
+    modes = MODES[cls.axes]
+    if mode not in modes:
+        *others, last = (f'"{m}"' for m in modes)
+        raise Mismatch(f'mode is {", ".join(others)} or {last}, not "{mode}"', "mode")
+    if align_corners and mode in NEAREST:
+        raise Mismatch("align_corners goes with interpolation only", "align_corners")
+    want_images(f"upsample{cls.axes}d", x, 0, cls.axes)
+
+
+def _check_scale(scale, axes: int) -> None:
+    if len(scale) != axes:
+        per_axis("scale", scale, axes)
+    if not all(1 / _FINEST <= factor <= 2**31 for factor in scale):
+        raise Mismatch(f"scale must be numbers above 0, not {list(scale)}", "scale")
+
+
+def _scaled(size: Dim, factor: float) -> Dim:
+    ratio = _ratio(factor)
+    return size * ratio.numerator // ratio.denominator
+
+
+_ATTRS = 'mode: str = "nearest", align_corners: bool = false)'
+_SIZES = f"scale: floats = none, size: dims = none, {_ATTRS}"
+_SIZES_BEFORE = f"size: dims, scale: floats = none, {_ATTRS}"
+
+
+class Upsampling(Op):
+    """Base of resizings of `axes` dimensions."""
+
+    axes: ClassVar[int]
+
+    @classmethod
+    def infer(cls, x, *, scale, size, mode, align_corners):
+        _check(cls, x, mode, align_corners)
+        if scale is None and size is None:
+            raise Mismatch("give either scale or size", "size")
+        if 0 in x.shape[2:]:
+            raise Mismatch(f"images {x} have no pixels", 0)
+        if scale is not None:
+            _check_scale(scale, cls.axes)
+        if size is None:
+            size = tuple(_scaled(n, f) for n, f in zip(x.shape[2:], scale, strict=True))
+        want_sizes("size", size, cls.axes)
+        return x.with_shape((*x.shape[:2], *size))
+
+    def oracle(x, *, scale, size, **attrs):
+        if size is None:
+            size = tuple(_scaled(n, f) for n, f in zip(x.shape[2:], scale, strict=True))
+        to = _Resizing.of(x.shape[2:], size, scale, **attrs)
+        return _on_array(x, to)
+
+    def cpu(x, y, *, scale, size, **attrs):
+        to = _Resizing.of(x.shape[2:], y.shape[2:], scale, **attrs)
+        if not to.on_plane:
+            return resample(x, y, to.mixes)
+        return _launch((repeat_pixels, mix_pixels), x, y, to, prod(y.shape[:-1]))
+
+    def cuda(x, y, *, scale, size, **attrs):
+        to = _Resizing.of(x.shape[2:], y.shape[2:], scale, **attrs)
+        if not to.on_plane:
+            return resample(x, y, to.mixes, each=True)
+        return upsampled(flat(x), flat(y), to.before(), to.steps())
+
+    def grad(g, operands, results, grads, *, scale, size, **attrs):
+        x = operands[0]
+        if size is None and all(factor == int(factor) for factor in scale):
+            scale = None  # that of the sizes
+        op = getattr(g, f"upsample{x.type.rank - 2}d_grad")
+        return (op(grads[0], size=x.shape[2:], scale=scale, **attrs),)
+
+    @classmethod
+    def flops(cls, x, *, mode, **attrs):
+        weights = {"linear": 3, "bilinear": 6, "trilinear": 12, "bicubic": 32}.get(mode, 0)
+        return cls.infer(x, mode=mode, **attrs).size * weights if weights else 0
+
+
+def _on_array(x, to: _Resizing):
+    """For oracles: of images, rows are mixed as the kernels mix them, weights of 0 included."""
+    if not to.on_plane:
+        return resampled(x, to.mixes)
+    for axis, (s, n, out) in enumerate(zip(to.samplings, to.small, to.large, strict=True), 2):
+        before, after, weights = s.between(n, out)
+        if to.mode in NEAREST:
+            x = np.take(x, before, axis)
+        else:
+            weights = weights.reshape(-1, *[1] * (x.ndim - axis - 1))
+            x = np.take(x, before, axis) * (1 - weights) + np.take(x, after, axis) * weights
+    return x
+
+
+class UpsamplingGradient(Op):
+    """Base of the derivatives."""
+
+    axes: ClassVar[int]
+    results = ("gx",)
+
+    @classmethod
+    def infer(cls, gy, *, scale, size, mode, align_corners):
+        _check(cls, gy, mode, align_corners)
+        want_sizes("size", size, cls.axes)
+        if scale is not None:
+            _check_scale(scale, cls.axes)
+        return gy.with_shape((*gy.shape[:2], *size))
+
+    def oracle(gy, *, scale, size, **attrs):
+        to = _Resizing.of(size, gy.shape[2:], scale, **attrs)
+        return resampled(gy, to.transposed)
+
+    def cpu(gy, gx, *, scale, size, **attrs):
+        to = _Resizing.of(gx.shape[2:], gy.shape[2:], scale, **attrs)
+        if not to.on_plane:
+            return resample(gy, gx, to.transposed)
+        return _launch((gather_repeated, gather_mixed), gy, gx, to, prod(gx.shape[:2]))
+
+    def cuda(gy, gx, *, scale, size, **attrs):
+        to = _Resizing.of(gx.shape[2:], gy.shape[2:], scale, **attrs)
+        if not to.on_plane:
+            return resample(gy, gx, to.transposed, each=True)
+        return upsampled_gradient(flat(gy), flat(gx), to.before(), to.steps())
+
+    def grad(g, operands, results, grads, *, size, **attrs):
+        out = operands[0].shape[2:]
+        op: Any = getattr(g, f"upsample{len(out)}d")
+        return (op(grads[0], size=out, **attrs),)
+
+    def flops(gy, *, mode, **attrs):
+        weights = {"linear": 4, "bilinear": 8, "trilinear": 16, "bicubic": 32}.get(mode, 1)
+        return gy.size * weights
+
+
+class upsample1d(Upsampling):
+    """Resizes sequences: nearest element, or linear interpolation.
+
+    x [N, C, W]; y [N, C, W*scale] or [N, C, *size], as in `upsample2d`.
     """
-    axes = [Sampling.of(n, out, mode, align) for n, out in zip(small, large, strict=True)]
-    before = [p.between(n, out)[0].tolist() for p, n, out in zip(axes, small, large, strict=True)]
-    return before, None if mode == "nearest" else [*axes[0], *axes[1]]
+
+    axes = 1
+    choices = {"mode": MODES[1]}
+    signature = f"upsample1d(x: F, *, {_SIZES}"
+    source = "torch.nn.functional.interpolate, ATen upsample_nearest1d and upsample_linear1d"
 
 
-def _check(x, mode: str, align_corners: bool) -> None:
-    if mode not in MODES:
-        raise Mismatch(f'mode is "nearest" or "bilinear", not "{mode}"', "mode")
-    if align_corners and mode == "nearest":
-        raise Mismatch("align_corners goes with bilinear mode only", "align_corners")
-    want_images("upsample2d", x)
+class upsample2d(Upsampling):
+    """Resizes images: nearest pixel, or interpolation of the 4 (bilinear) or 16 (bicubic) nearest
+    pixels.
 
-
-class upsample2d(Op):
-    """Resizes images: nearest pixel, or bilinear interpolation of the four nearest pixels.
-
-    x [N, C, H, W]; y [N, C, H*scale[0], W*scale[1]] or [N, C, *size]: give one of the two.
+    x [N, C, H, W]; y [N, C, H*scale[0], W*scale[1]], rounded down, or [N, C, *size]. Pixels lie
+    `scale` apart, if it is given, else as the sizes say. "nearest-exact" counts from the centres of
+    pixels.
     """
 
-    choices = {"mode": MODES}
-    signature = (
-        'upsample2d(x: F, *, scale: ints = none, size: dims = none, mode: str = "nearest", '
-        "align_corners: bool = false)"
-    )
+    axes = 2
+    choices = {"mode": MODES[2]}
+    signature = f"upsample2d(x: F, *, {_SIZES}"
     source = (
-        "torch.nn.functional.interpolate, ATen upsample_nearest2d and upsample_bilinear2d, "
-        "ONNX Resize (nearest: asymmetric, floor; linear: half_pixel, or align_corners)"
+        "torch.nn.functional.interpolate, ATen upsample_nearest2d, upsample_bilinear2d and "
+        "upsample_bicubic2d, ONNX Resize (nearest: asymmetric, floor; linear, cubic: half_pixel, "
+        "or align_corners)"
     )
     formula = "nearest: y[..., i, j] = x[..., i*H//H', j*W//W']"
 
-    def infer(x, *, scale, size, mode, align_corners):
-        _check(x, mode, align_corners)
-        if (scale is None) == (size is None):
-            raise Mismatch("give either scale or size", "size" if scale is None else "scale")
-        if 0 in x.shape[2:]:
-            raise Mismatch(f"images {x} have no pixels", 0)
-        if size is None:
-            factors = pair("scale", scale)
-            size = tuple(n * f for n, f in zip(x.shape[2:], factors, strict=True))
-        pair_of_dims("size", size)
-        return x.with_shape((*x.shape[:2], *size))
 
-    def oracle(x, *, scale, size, mode, align_corners):
-        if size is None:
-            size = tuple(n * f for n, f in zip(x.shape[2:], scale, strict=True))
-        (h0, h1, v), (w0, w1, u) = (
-            Sampling.of(n, out, mode, align_corners).between(n, out)
-            for n, out in zip(x.shape[2:], size, strict=True)
-        )
-        if mode == "nearest":
-            return x[:, :, h0][..., w0]
-        v = v[:, None]
-        mixed = x[:, :, h0] * (1 - v) + x[:, :, h1] * v
-        return mixed[..., w0] * (1 - u) + mixed[..., w1] * u
+class upsample3d(Upsampling):
+    """Resizes volumes: nearest element, or interpolation of the 8 nearest.
 
-    def cpu(x, y, *, scale, size, mode, align_corners):
-        kernels = (repeat_pixels, mix_pixels)
-        return _launch(kernels, x, y, x, y, prod(y.shape[:3]), mode, align_corners)
+    x [N, C, D, H, W]; y [N, C, D*scale[0], …] or [N, C, *size], as in `upsample2d`.
+    """
 
-    def cuda(x, y, *, scale, size, mode, align_corners):
-        return upsampled(x, y, *_sampling(x.shape[2:], y.shape[2:], mode, align_corners))
-
-    def grad(g, operands, results, grads, *, mode, align_corners, **attrs):
-        size = operands[0].shape[2:]
-        gx = g.upsample2d_grad(grads[0], size=size, mode=mode, align_corners=align_corners)
-        return (gx,)
-
-    def flops(x, *, scale, size, mode, align_corners):
-        out = upsample2d.infer(x, scale=scale, size=size, mode=mode, align_corners=align_corners)
-        return 0 if mode == "nearest" else out.size * 6
+    axes = 3
+    choices = {"mode": MODES[3]}
+    signature = f"upsample3d(x: F, *, {_SIZES}"
+    source = "torch.nn.functional.interpolate, ATen upsample_nearest3d and upsample_trilinear3d"
 
 
-class upsample2d_grad(Op):
+class upsample1d_grad(UpsamplingGradient):
+    """The derivative of `upsample1d`: gx [N, C, *size] from gy."""
+
+    axes = 1
+    choices = {"mode": MODES[1]}
+    signature = f"upsample1d_grad(gy: F, *, {_SIZES_BEFORE}"
+
+
+class upsample2d_grad(UpsamplingGradient):
     """The derivative of `upsample2d`: gx [N, C, *size] from gy."""
 
-    choices = {"mode": MODES}
-    signature = (
-        'upsample2d_grad(gy: F, *, size: dims, mode: str = "nearest", align_corners: bool = false)'
-    )
-    results = ("gx",)
+    axes = 2
+    choices = {"mode": MODES[2]}
+    signature = f"upsample2d_grad(gy: F, *, {_SIZES_BEFORE}"
 
-    def infer(gy, *, size, mode, align_corners):
-        _check(gy, mode, align_corners)
-        pair_of_dims("size", size)
-        return gy.with_shape((*gy.shape[:2], *size))
 
-    def oracle(gy, *, size, mode, align_corners):
-        gx = np.zeros((*gy.shape[:2], *size))
-        (h0, h1, v), (w0, w1, u) = (
-            Sampling.of(n, out, mode, align_corners).between(n, out)
-            for n, out in zip(size, gy.shape[2:], strict=True)
-        )
-        if mode == "nearest":
-            v, u = v * 0, u * 0
-        for rows, row_weights in ((h0, 1 - v), (h1, v)):
-            for columns, weights in ((w0, 1 - u), (w1, u)):
-                shares = gy * row_weights[:, None] * weights
-                np.add.at(gx, (slice(None), slice(None), rows[:, None], columns), shares)
-        return gx
+class upsample3d_grad(UpsamplingGradient):
+    """The derivative of `upsample3d`: gx [N, C, *size] from gy."""
 
-    def cpu(gy, gx, *, size, mode, align_corners):
-        kernels = (gather_repeated, gather_mixed)
-        return _launch(kernels, gy, gx, gx, gy, prod(gx.shape[:2]), mode, align_corners)
-
-    def cuda(gy, gx, *, size, mode, align_corners):
-        places = _sampling(gx.shape[2:], gy.shape[2:], mode, align_corners)
-        return upsampled_gradient(gy, gx, *places)
-
-    def grad(g, operands, results, grads, *, size, mode, align_corners):
-        out = operands[0].shape[2:]
-        return (g.upsample2d(grads[0], size=out, mode=mode, align_corners=align_corners),)
-
-    def flops(gy, *, mode, **attrs):
-        return gy.size * (1 if mode == "nearest" else 8)
+    axes = 3
+    choices = {"mode": MODES[3]}
+    signature = f"upsample3d_grad(gy: F, *, {_SIZES_BEFORE}"

@@ -67,7 +67,7 @@ class layer_norm(RowNorm):
             (scale is not None) + (bias is not None)
         ]
         params = [p for p in (scale, bias) if p is not None]
-        return Launch(kernel, x, *params, y, n, epsilon, units=_rows(x, n), grain=_grain(n))
+        return Launch(kernel, x, *params, y, n, epsilon, units=row_count(x, n), grain=row_grain(n))
 
     def cuda(x, scale, bias, y, *, shape, epsilon):
         n = prod(shape)
@@ -113,7 +113,7 @@ class layer_norm_grad(RowNorm):
     def cpu(x, gy, scale, gx, *, shape, epsilon):
         n = prod(shape)
         args = (x, gy, scale or gy, scale is not None, gx, n, epsilon)
-        return Launch(layer_norm_grad_rows, *args, units=_rows(x, n), grain=_grain(n))
+        return Launch(layer_norm_grad_rows, *args, units=row_count(x, n), grain=row_grain(n))
 
     def cuda(x, gy, scale, gx, *, shape, epsilon):
         n = prod(shape)
@@ -155,7 +155,7 @@ class rms_norm(RowNorm):
         n = prod(shape)
         kernel = rms_norm_plain if scale is None else rms_norm_scaled
         params = [] if scale is None else [scale]
-        return Launch(kernel, x, *params, y, n, epsilon, units=_rows(x, n), grain=_grain(n))
+        return Launch(kernel, x, *params, y, n, epsilon, units=row_count(x, n), grain=row_grain(n))
 
     def cuda(x, scale, y, *, shape, epsilon):
         n = prod(shape)
@@ -198,7 +198,7 @@ class rms_norm_grad(RowNorm):
     def cpu(x, gy, scale, gx, *, shape, epsilon):
         n = prod(shape)
         args = (x, gy, scale or gy, scale is not None, gx, n, epsilon)
-        return Launch(rms_norm_grad_rows, *args, units=_rows(x, n), grain=_grain(n))
+        return Launch(rms_norm_grad_rows, *args, units=row_count(x, n), grain=row_grain(n))
 
     def cuda(x, gy, scale, gx, *, shape, epsilon):
         n = prod(shape)
@@ -264,7 +264,7 @@ class group_norm(Op):
         args = (x, scale or x, scale is not None, bias or x, bias is not None, y)
         each = channels // groups
         rows = x.shape[0] * groups if x.size else 0
-        grain = _grain(each * plane)
+        grain = row_grain(each * plane)
         return Launch(group_norm_rows, *args, groups, each, plane, epsilon, units=rows, grain=grain)
 
     def cuda(x, scale, bias, y, *, groups, epsilon):
@@ -323,11 +323,11 @@ def _scaled(y, scale, bias):
     return y if bias is None else y + bias
 
 
-def _rows(x: Arg, n: int) -> int:
+def row_count(x: Arg, n: int) -> int:
     return x.size // n if n else 0
 
 
-def _grain(n: int) -> int:
+def row_grain(n: int) -> int:
     return max(1, 32768 // max(n, 1))
 
 

@@ -74,3 +74,32 @@ def scattered_parts(operands: Sequence[Any], shape, *, batch: int, **_: Any) -> 
 def _outside(x: np.ndarray, index: np.ndarray, batch: int) -> np.ndarray:
     sizes = np.array(x.shape[batch : batch + index.shape[-1]])
     return np.asarray(_beyond(index, sizes).any(axis=-1))
+
+
+def indexed(operands: Sequence[Any], shape, *, axes: Any, missing: Any) -> np.ndarray:
+    """Of index: the indices stand at the first of their axes, or in front."""
+    x, *indices = operands
+    chosen = [a % x.ndim for a in (axes or range(len(indices)))]
+    beyond = np.asarray(_beyond_any(x, indices, chosen) & (missing is None))
+    first, last = min(chosen), max(chosen)
+    behind = x.ndim - last - 1 if last - first == len(chosen) - 1 else x.ndim - len(chosen)
+    return np.broadcast_to(beyond.reshape(*beyond.shape, *[1] * behind), shape)
+
+
+def index_written(operands: Sequence[Any], shape, *, axes: Any) -> np.ndarray:
+    x, _, *indices = operands
+    chosen = [a % x.ndim for a in (axes or range(len(indices)))]
+    return np.asarray(np.any(_beyond_any(x, indices, chosen)))
+
+
+def _beyond_any(x: np.ndarray, indices: Sequence[Any], axes: Sequence[int]) -> Any:
+    beyond: Any = False
+    for index, axis in zip(indices, axes, strict=True):
+        beyond = beyond | _beyond(np.asarray(index), x.shape[axis])
+    return beyond
+
+
+def bagged(operands: Sequence[Any], shape, **_: Any) -> np.ndarray:
+    """Of embedding_bag."""
+    weight, index = operands[:2]
+    return np.asarray(_beyond(index, weight.shape[0]).any())

@@ -157,3 +157,8 @@ _MISSED = Rule(MISSING, lambda x, index, **_: (None, x is None))
 GATHER = Faults(relations.picked, _MISSED, value=relations.itself)
 GATHER_ELEMENTS = Faults(relations.picked_elements, _MISSED, value=relations.itself)
 GATHER_ND = Faults(all_elements, Rule(MISSING, lambda x, index, **_: True))
+INDEX = Faults(
+    relations.indexed,
+    Rule(MISSING, lambda x, *indices, **_: (None, *[x is None for _ in indices])),
+    value=relations.itself,
+)

@@ -155,6 +155,24 @@ def picked_elements(site: Site) -> Regions:
     return [None if at is None else tuple(there), tuple(map(_one, site.index))]
 
 
+def indexed(site: Site) -> Regions:
+    """The same for several indices, which broadcast."""
+    x, *indices = site.operands
+    axes = [a % x.ndim for a in (site.attrs["axes"] or range(len(indices)))]
+    rank = max(i.ndim for i in indices)
+    first = min(axes) if max(axes) - min(axes) == len(axes) - 1 else 0
+    where = site.index[first : first + rank]
+    rest = iter((*site.index[:first], *site.index[first + rank :]))
+    parts = [aligned(where, i.shape) for i in indices]
+    at = {
+        a: _existing(int(i[p].reshape(())), x.shape[a])
+        for a, i, p in zip(axes, indices, parts, strict=True)
+    }
+    spots = [at[a] if a in at else next(rest) for a in range(x.ndim)]
+    element = None if None in spots else tuple(map(_one, spots))  # pyright: ignore[reportArgumentType]
+    return [element, *parts]
+
+
 def itself(site: Site, parts: Parts) -> Any:
     """The element that was picked; NaN where there is none."""
     return float("nan") if parts[0] is None else parts[0].reshape(-1)[0]
@@ -179,7 +197,7 @@ def convolved(site: Site) -> Regions:
     windows, _ = _windows(site, w.shape[2:], x.shape[2:])
     bias = (_one(channel),) if len(site.operands) > 2 and site.operands[2] is not None else None
     channels = slice(group * width, (group + 1) * width)
-    return [(_one(n), channels, *windows), (_one(channel), *[slice(None)] * 3), bias]
+    return [(_one(n), channels, *windows), (_one(channel), *[slice(None)] * (w.ndim - 1)), bias]
 
 
 def sum_of_products(site: Site, parts: Parts) -> Any:
@@ -208,7 +226,7 @@ def of_plane(oracle: Callable[..., Any], site: Site, parts: Parts) -> Any:
 
 
 def _windows(site: Site, kernel: Sequence[int], sizes: Sequence[int]) -> tuple[list, list]:
-    """Slices of the operand's and of the kernel's two axes, without what lies in the padding."""
+    """Slices of the operand's and of the kernel's axes, without what lies in the padding."""
     attrs: dict[str, Any] = site.attrs
     stride = attrs.get("stride") or [1] * len(kernel)
     padding = list(attrs.get("padding") or [0] * len(kernel))

@@ -125,6 +125,92 @@ def test_conv2d_of_f32(x, w, given):
     )
 
 
+LINES = [
+    ((2, 3, 9), (4, 3, 3), {}),
+    ((2, 3, 40), (16, 3, 5), {"padding": (2,), "stride": (3,), "dilation": (2,)}),
+    ((2, 6, 17), (12, 1, 3), {"groups": 6, "padding": (1,)}),
+    ((1, 18, 33), (17, 18, 1), {"stride": (2,)}),
+]
+VOLUMES = [
+    ((2, 3, 4, 5, 6), (4, 3, 3, 3, 3), {"padding": (1, 1, 1)}),
+    ((2, 3, 5, 6, 7), (4, 3, 3, 2, 3), {"padding": (1, 0, 2), "stride": (2, 1, 3)}),
+    ((1, 2, 7, 6, 9), (3, 2, 2, 3, 2), {"dilation": (3, 2, 1), "padding": (2, 1, 0)}),
+    ((2, 4, 3, 5, 4), (6, 2, 2, 3, 1), {"groups": 2, "padding": (0, 1, 0)}),
+    ((1, 17, 3, 6, 16), (18, 17, 3, 3, 3), {"padding": (1, 1, 1)}),
+    ((2, 3, 2, 3, 4), (9, 3, 1, 1, 1), {}),
+]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("x, w, given", LINES + VOLUMES)
+def test_other_dimensions(x, w, given, dtype):
+    name = f"conv{len(x) - 2}d"
+    compare(
+        f"y = {name}(x, w, b{attributes(given)})",
+        lambda x, w, b: getattr(F, name)(x, w, b, **given),
+        x=data(*x, dtype=dtype),
+        w=data(*w, dtype=dtype),
+        b=data(w[0], dtype=dtype),
+    )
+
+
+@pytest.mark.parametrize(
+    "shape, given",
+    [
+        ((2, 3, 5, 6), {"kernel": (3, 2)}),
+        ((1, 2, 9, 8), {"kernel": (2, 3), "stride": (2, 1), "padding": (1, 2)}),
+        ((1, 2, 9, 8), {"kernel": (3, 2), "dilation": (2, 3), "stride": (1, 2)}),
+    ],
+)
+def test_windows_as_columns(shape, given):
+    options = {{"kernel": "kernel_size"}.get(k, k): v for k, v in given.items()}
+    columns = F.unfold(torch.zeros(shape), **options).shape
+    compare(
+        f"y = im2col(x{attributes(given)})",
+        lambda x: F.unfold(x, **options),
+        x=data(*shape),
+    )
+    compare(
+        f"y = col2im(x{attributes({'size': shape[2:]} | given)})",
+        lambda x: F.fold(x, shape[2:], **options),
+        x=data(*columns),
+    )
+
+
+def test_padding_of_six_sides():
+    compare(
+        "y = conv3d(x, w, padding=[1, 0, 2, 3, 0, 1], stride=[2, 1, 1])",
+        lambda x, w: F.conv3d(F.pad(x, (2, 1, 0, 0, 1, 3)), w, stride=(2, 1, 1)),
+        x=data(2, 3, 4, 5, 6),
+        w=data(4, 3, 3, 2, 3),
+    )
+
+
+@pytest.mark.parametrize(
+    "x, w, given",
+    [
+        ((2, 3, 4), (3, 4, 3), {"stride": (2,), "padding": (1,), "output_padding": (1,)}),
+        ((1, 4, 5), (4, 3, 2), {"groups": 2, "dilation": (3,), "output_padding": (2,)}),
+        ((2, 3, 2, 3, 4), (3, 4, 3, 3, 2), {"stride": (2, 2, 3), "padding": (1, 0, 1)}),
+        ((1, 2, 3, 2, 3), (2, 2, 2, 1, 2), {"stride": (3, 2, 2), "output_padding": (2, 1, 0)}),
+        (
+            (1, 4, 2, 3, 3),
+            (4, 3, 2, 2, 3),
+            {"groups": 2, "dilation": (3, 1, 2), "output_padding": (2, 0, 1)},
+        ),
+    ],
+)
+def test_transposed_in_other_dimensions(x, w, given):
+    name = f"conv_transpose{len(x) - 2}d"
+    compare(
+        f"y = {name}(x, w, b{attributes(given)})",
+        lambda x, w, b: getattr(F, name)(x, w, b, **given),
+        x=data(*x),
+        w=data(*w),
+        b=data(w[1] * given.get("groups", 1)),
+    )
+
+
 def test_padding_of_four_sides():
     compare(
         "y = conv2d(x, w, padding=[1, 0, 2, 3], stride=[2, 1])",

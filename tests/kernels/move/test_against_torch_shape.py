@@ -72,6 +72,26 @@ CASES = {
         lambda x: torch.nn.functional.pad(x, (2, -3, -1, 0)),
         (3, 4),
     ),
+    "pad of sequences, reflecting": (
+        'y = pad(x, pads=[0, 0, 3, 0, 0, 2], mode="reflect")',
+        lambda x: torch.nn.functional.pad(x, (3, 2), mode="reflect"),
+        (2, 3, 4),
+    ),
+    "pad of volumes, reflecting": (
+        'y = pad(x, pads=[0, 0, 1, 2, 0, 0, 0, 2, 1, 3], mode="reflect")',
+        lambda x: torch.nn.functional.pad(x, (0, 3, 2, 1, 1, 2), mode="reflect"),
+        (2, 1, 3, 4, 5),
+    ),
+    "pad of volumes, edge": (
+        'y = pad(x, pads=[0, 0, 1, 2, 0, 0, 0, 2, 1, 3], mode="edge")',
+        lambda x: torch.nn.functional.pad(x, (0, 3, 2, 1, 1, 2), mode="replicate"),
+        (2, 1, 3, 4, 5),
+    ),
+    "pad of volumes, wrapped": (
+        'y = pad(x, pads=[0, 0, 1, 2, 0, 0, 0, 2, 1, 3], mode="wrap")',
+        lambda x: torch.nn.functional.pad(x, (0, 3, 2, 1, 1, 2), mode="circular"),
+        (2, 1, 3, 4, 5),
+    ),
     "pad, reflecting": (
         'y = pad(x, pads=[0, 0, 2, 1, 0, 0, 1, 3], mode="reflect")',
         lambda x: torch.nn.functional.pad(x, (1, 3, 2, 1), mode="reflect"),

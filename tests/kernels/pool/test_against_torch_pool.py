@@ -83,6 +83,83 @@ def test_avg_pool2d(shape, given, more):
     )
 
 
+IN_OTHER_DIMENSIONS = [
+    ((2, 3, 8), {"kernel": (2,)}),
+    ((1, 2, 70), {"kernel": (3,), "stride": (2,), "padding": (1,)}),
+    ((1, 2, 7), {"kernel": (3,), "stride": (2,), "padding": (1,), "ceil_mode": True}),
+    ((2, 3, 4, 6, 8), {"kernel": (2, 2, 2)}),
+    ((1, 2, 5, 7, 9), {"kernel": (3, 2, 3), "stride": (2, 1, 2), "padding": (1, 1, 0)}),
+    ((1, 2, 6, 7, 8), {"kernel": (3, 3, 2), "stride": (2, 3, 2), "ceil_mode": True}),
+    (
+        (1, 1, 5, 4, 7),
+        {"kernel": (3, 2, 3), "stride": (3, 2, 2), "padding": (1, 1, 1), "ceil_mode": True},
+    ),
+]
+DILATED_IN_OTHER_DIMENSIONS = [
+    ((1, 2, 20), {"kernel": (3,), "stride": (2,), "dilation": (3,), "padding": (1,)}),
+    ((1, 2, 7, 6, 9), {"kernel": (3, 2, 2), "stride": (2, 1, 2), "dilation": (2, 3, 1)}),
+]
+
+
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("shape, given", IN_OTHER_DIMENSIONS + DILATED_IN_OTHER_DIMENSIONS)
+def test_max_pools_in_other_dimensions(shape, given, odd):
+    name, x = f"max_pool{len(shape) - 2}d", data(*shape)
+    if odd:
+        x = RNG.integers(0, 3, shape).astype("f4")
+        x.flat[::7], x.flat[::5], x.flat[::3] = np.nan, np.inf, -np.inf
+    text, peer = attributes(given), getattr(F, name)
+    compare(f"y = {name}(x, {text})", lambda x: peer(x, **in_torch(given)), x=x)
+    compare(
+        f"y, i = {name}_with_indices(x, {text})",
+        lambda x: peer(x, **in_torch(given), return_indices=True),
+        x=x,
+    )
+
+
+@pytest.mark.parametrize("shape, given", IN_OTHER_DIMENSIONS)
+@pytest.mark.parametrize(
+    "more", [{}, {"count_include_pad": False}, {"divisor_override": 3}], ids=str
+)
+def test_average_pools_in_other_dimensions(shape, given, more):
+    name, given = f"avg_pool{len(shape) - 2}d", given | more
+    options = in_torch(given)
+    if len(shape) == 3 and options.pop("divisor_override", None):
+        pytest.skip("PyTorch's has no such attribute")
+    compare(
+        f"y = {name}(x, {attributes(given)})",
+        lambda x: getattr(F, name)(x, **options),
+        x=data(*shape),
+    )
+
+
+@pytest.mark.parametrize(
+    "shape, size",
+    [
+        ((2, 3, 8), (4,)),
+        ((2, 3, 7), (3,)),
+        ((2, 3, 8, 8), (2, 4)),
+        ((2, 3, 7, 9), (3, 4)),
+        ((1, 1, 3, 2), (5, 7)),
+        ((2, 3, 4, 4, 6), (2, 2, 3)),
+        ((1, 2, 5, 7, 4), (3, 2, 5)),
+    ],
+)
+def test_adaptive_pools(shape, size):
+    axes, text = len(size), ", ".join(map(str, size))
+    average, largest = f"adaptive_avg_pool{axes}d", f"adaptive_max_pool{axes}d"
+    compare(
+        f"y = {average}(x, output_size=[{text}])",
+        lambda x: getattr(F, average)(x, size),
+        x=data(*shape),
+    )
+    compare(
+        f"y, i = {largest}(x, output_size=[{text}])",
+        lambda x: getattr(F, largest)(x, size, return_indices=True),
+        x=data(*shape),
+    )
+
+
 @pytest.mark.parametrize(
     "shape, size", [((2, 3, 8, 8), (1, 1)), ((2, 3, 7, 9), (3, 4)), ((1, 1, 3, 2), (5, 7))]
 )
@@ -120,6 +197,61 @@ def test_upsample2d(mode, shape, given):
         f'y = upsample2d(x, {text}, mode="{options["mode"]}")',
         lambda x: F.interpolate(x, size, **options),
         x=data(*shape),
+    )
+
+
+RESIZED = [
+    ("nearest", (2, 3, 7), {"scale": (2,)}),
+    ("linear", (2, 3, 7), {"size": (11,)}),
+    ("linear", (2, 3, 7), {"scale": (1.7,)}),
+    ("nearest-exact", (2, 3, 7), {"size": (11,)}),
+    ("bilinear", (2, 3, 5, 7), {"scale": (1.7, 0.6)}),
+    ("nearest", (2, 3, 5, 7), {"scale": (1.7, 0.6)}),
+    ("nearest-exact", (2, 3, 5, 7), {"scale": (1.7, 2.0)}),
+    ("bicubic", (2, 3, 5, 7), {"scale": (2, 3)}),
+    ("bicubic", (2, 3, 5, 7), {"scale": (1.7, 0.6)}),
+    ("bicubic", (2, 3, 15, 7), {"size": (4, 12)}),
+    ("nearest", (1, 2, 3, 4, 5), {"scale": (2, 1, 3)}),
+    ("nearest-exact", (1, 2, 3, 4, 5), {"size": (5, 3, 7)}),
+    ("trilinear", (1, 2, 3, 4, 5), {"size": (5, 3, 7)}),
+    ("trilinear", (1, 2, 3, 4, 5), {"scale": (1.5, 0.75, 2.0)}),
+]
+
+
+@pytest.mark.parametrize("mode, shape, given", RESIZED)
+@pytest.mark.parametrize("corners", [False, True])
+def test_upsampling(mode, shape, given, corners):
+    if corners and mode.startswith("nearest"):
+        corners = None
+    text = attributes(given) + (", align_corners=true" if corners else "")
+    compare(
+        f'y = upsample{len(shape) - 2}d(x, {text}, mode="{mode}")',
+        lambda x: F.interpolate(
+            *(x, given.get("size"), given.get("scale"), mode),
+            align_corners=corners if "linear" in mode or "cubic" in mode else None,
+        ),
+        x=data(*shape),
+    )
+
+
+def test_upsampling_to_a_size_by_a_scale():
+    compare(
+        'y = upsample2d(x, size=[8, 4], scale=[1.7, 0.6], mode="bilinear")',
+        lambda x: torch.ops.aten.upsample_bilinear2d(x, [8, 4], False, 1.7, 0.6),
+        x=data(2, 3, 5, 7),
+    )
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_grid_sample2d(mode, padding, corners):
+    text = f'mode="{mode}", padding_mode="{padding}", align_corners={str(corners).lower()}'
+    compare(
+        f"y = grid_sample2d(x, grid, {text})",
+        lambda x, grid: F.grid_sample(x, grid, mode, padding, corners),
+        x=data(2, 3, 5, 7),
+        grid=2 * data(2, 4, 6, 2),
     )
 
 

@@ -135,3 +135,22 @@ def test_one_nan_among_many():
             assert np.isnan(got), (name, place)
         (got,) = execute(OPS["argmax"], [x], complete(OPS["argmax"], {}))
         assert got == place
+
+
+@pytest.mark.parametrize("op", ["cummax", "cummin"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running_extremes(op, axis):
+    x = np.random.default_rng(0).integers(-5, 6, (30, 4)).astype("f4")
+    peer = getattr(torch, op)
+    compare(f"y, i = {op}(x, axis={axis})", lambda x: peer(x, axis), x=x)
+    x[7, 2] = np.nan
+    compare(f"y, i = {op}(x, axis={axis})", lambda x: peer(x, axis), wrt=(), x=x)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_logcumsumexp(axis):
+    x = np.random.default_rng(0).standard_normal((30, 4)).astype("f4") * 5
+    compare(f"y = logcumsumexp(x, axis={axis})", lambda x: torch.logcumsumexp(x, axis), x=x)
+    x[3] = [np.inf, -np.inf, np.nan, 1e30]
+    x[0], x[9] = -np.inf, np.inf
+    compare(f"y = logcumsumexp(x, axis={axis})", lambda x: torch.logcumsumexp(x, axis), wrt=(), x=x)

@@ -142,3 +142,40 @@ def test_statistics_of_halves_are_f32(dtype):
     wanted = np.float64 if dtype is np.float64 else np.float32
     assert (y.dtype, mean.dtype, var.dtype) == (dtype, wanted, wanted)
     np.testing.assert_allclose(var, given[0].astype("f8").var((0, 2)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape, last", [((4, 7), 1), ((2, 3, 4, 5), 2)])
+def test_layer_norm_with_statistics(shape, last):
+    rows = list(shape[-last:])
+    compare(
+        f"y, mean, rstd = layer_norm_with_statistics(x, scale, bias, shape={rows})",
+        lambda x, scale, bias: torch.native_layer_norm(x, rows, scale, bias, 1e-5),
+        wrt=(),
+        x=data(*shape),
+        scale=data(*rows),
+        bias=data(*rows),
+    )
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_group_norm_with_statistics(groups):
+    compare(
+        f"y, mean, rstd = group_norm_with_statistics(x, scale, bias, groups={groups})",
+        lambda x, scale, bias: torch.native_group_norm(x, scale, bias, 3, 6, 20, groups, 1e-5),
+        wrt=(),
+        x=data(3, 6, 4, 5) + 2,
+        scale=data(6),
+        bias=data(6),
+    )
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf")])
+@pytest.mark.parametrize("shapes", [((5, 7), (4, 7)), ((2, 30, 7), (2, 40, 7))])
+def test_cdist(p, shapes):
+    compare(
+        f"y = cdist(a, b, p={p})",
+        lambda a, b: torch.cdist(a, b, p, compute_mode="donot_use_mm_for_euclid_dist"),
+        tol=4e-6,
+        a=data(*shapes[0]),
+        b=data(*shapes[1]),
+    )

@@ -8,12 +8,22 @@ from opstep.runtime.ir.types import TensorType, f32, i64
 
 FREE = {("einsum", "equation")}  # texts that are no choice between words
 WORDS = [(op, a) for op in OPS.values() for a in op.attrs if a.type == "str"]
+IMAGES, GRID = TensorType(f32, (1, 1, 4, 4)), TensorType(f32, (1, 4, 4, 2))
 SAMPLES = {  # operands and attributes that are right but for the word
     "gelu": ([TensorType(f32, (4,))], {}),
     "pad": ([TensorType(f32, (4,))], {"pads": (1, 1)}),
-    "upsample2d": ([TensorType(f32, (1, 1, 4, 4))], {"scale": (2, 2)}),
-    "upsample2d_grad": ([TensorType(f32, (1, 1, 8, 8))], {"size": (4, 4)}),
+    **{
+        f"upsample{n}d{suffix}": ([TensorType(f32, (1, 1, *[size] * n))], {attr: (value,) * n})
+        for n in (1, 2, 3)
+        for suffix, size, attr, value in (("", 4, "scale", 2), ("_grad", 8, "size", 4))
+    },
+    "grid_sample2d": ([IMAGES, GRID], {}),
+    "grid_sample2d_grad": ([IMAGES, IMAGES, GRID], {}),
     "scatter_reduce": ([TensorType(f32, (4,)), TensorType(i64, (2,)), TensorType(f32, (2,))], {}),
+    "embedding_bag": (
+        [TensorType(f32, (5, 4)), TensorType(i64, (7,)), TensorType(i64, (2,))],
+        {},
+    ),
     "softmax_cross_entropy": ([TensorType(f32, (4, 3)), TensorType(i64, (4,))], {}),
     "nll_loss": ([TensorType(f32, (4, 3)), TensorType(i64, (4,))], {}),
 }
@@ -27,9 +37,11 @@ def test_every_word_is_a_choice():
             assert attr.required or attr.default in op.choices[attr.name]
 
 
-@pytest.mark.parametrize("op", [op for op, _ in WORDS if op.choices], ids=lambda op: op.name)
-def test_choices_are_taken_and_others_are_not(op):
-    ((name, words),) = op.choices.items()
+@pytest.mark.parametrize(
+    "op, name", [(op, name) for op in OPS.values() for name in op.choices], ids=str
+)
+def test_choices_are_taken_and_others_are_not(op, name):
+    words = op.choices[name]
     operands, attrs = SAMPLES.get(op.name, PAIR)
     if op.name.endswith("_grad") and op.name not in SAMPLES:  # x, label and the loss's gradient
         operands, attrs = SAMPLES[op.name.removesuffix("_grad")]

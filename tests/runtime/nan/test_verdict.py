@@ -201,9 +201,13 @@ def test_what_is_said_to_have_no_faults_has_none(name):
     op = OPS[name]
     if op.may_fault() or op.host or op.moves or len(op.operands) > 2 or not op.operands:
         return
-    attrs = {"conv": {}, "clip": {"low": -1.0}}.get(name, {})
-    shape = (1, 2, 3, 3) if "pool" in name else (7,)
-    attrs |= {"kernel": (2, 2)} if "pool" in name else {}
+    attrs = {"low": -1.0} if name == "clip" else {}
+    attrs |= {"axis": 0} if any(a.name == "axis" and a.required for a in op.attrs) else {}
+    windows = next((a.name for a in op.attrs if a.name in ("kernel", "output_size")), None)
+    shape = (7,)
+    if windows:
+        axes = next((n for n in (1, 3) if f"{n}d" in name), 2)
+        shape, attrs[windows] = (1, 2, *[3] * axes), (2,) * axes
     values = np.array([0.0, -0.0, 1.0, -1.0, 3e38, -3e38, 1e-45], np.float32)
     arrays = [np.resize(np.roll(values, k), shape) for k, _ in enumerate(op.operands)]
     for result in execute(op, arrays, complete(op, attrs)):

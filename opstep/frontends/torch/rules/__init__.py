@@ -11,5 +11,6 @@ def all_rules() -> None:
         layers,
         layout,
         pointwise,
+        recurrent,
         reductions,
     )

@@ -1,0 +1,47 @@
+"""Regions of `torch.no_grad` are graphs within the exported graph; here they become part of it."""
+
+from __future__ import annotations
+
+from operator import getitem
+from typing import Any
+
+from torch import fx
+
+REGION = "wrap_with_set_grad_enabled"
+
+
+def inline_regions(module: fx.GraphModule) -> None:
+    """Puts the ops of each region where it was called, with what is known of them (their Python
+    frames above all): traced anew they would lose that.
+    """
+    changed = False
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and getattr(node.target, "__name__", "") == REGION:
+            _inline(module, node)
+            changed = True
+    if changed:
+        module.graph.lint()
+        module.recompile()
+
+
+def _inline(module: fx.GraphModule, node: fx.Node) -> None:
+    _, region, *operands = node.args
+    assert isinstance(region, fx.Node)
+    inner: Any = getattr(module, str(region.target))
+    inline_regions(inner)
+    placeholders = [n for n in inner.graph.nodes if n.op == "placeholder"]
+    values: dict[fx.Node, Any] = dict(zip(placeholders, operands, strict=True))
+    with module.graph.inserting_before(node):
+        for n in inner.graph.nodes:
+            if n.op == "get_attr":
+                setattr(module, str(n.target), getattr(inner, str(n.target)))
+            if n.op not in ("placeholder", "output"):
+                values[n] = module.graph.node_copy(n, lambda n: values[n])
+    (results,) = next(n for n in inner.graph.nodes if n.op == "output").args
+    for user in list(node.users):
+        assert user.target is getitem
+        user.replace_all_uses_with(values[results[user.args[1]]])
+        module.graph.erase_node(user)
+    module.graph.erase_node(node)
+    if not region.users:
+        module.graph.erase_node(region)

@@ -1,0 +1,142 @@
+"""Transposed convolutions of sequences [N, C, W], images [N, C, H, W] and volumes [N, C, D, H, W].
+
+`conv_transpose2d` is `conv2d_input_grad` with a bias; likewise in one and three dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from opstep.kernels.conv.conv import (
+    attributes,
+    back_by_vendor,
+    back_on_cpu,
+    back_on_cuda,
+    bias_gradient,
+    of_rank,
+    scatter,
+    want_bias,
+    want_filters,
+)
+from opstep.kernels.conv.windows import Window, axes_of, per_axis, want_images, windows
+from opstep.runtime.ir.op import Mismatch, Op
+
+
+class Transposed(Op):
+    """Base of transposed convolutions of `axes` dimensions."""
+
+    axes: ClassVar[int]
+
+    @classmethod
+    def infer(cls, x, w, b, *, stride, padding, output_padding, dilation, groups):
+        want_images(cls.name, x, 0, cls.axes)
+        want_filters(cls.name, w, groups, cls.axes)
+        names = axes_of(cls.axes)
+        if w.shape[0] != x.shape[1]:
+            raise Mismatch(
+                f"x {x} has {x.shape[1]} channels, but filters {w} take {w.shape[0]}",
+                1,
+                hint=f"w is [channels, filters/groups, {', '.join(names)}]",
+            )
+        want_bias(b, w.shape[1] * groups)
+        views = windows(w.shape[2:], stride, padding, dilation)
+        extra = per_axis("output_padding", output_padding, cls.axes, least=0)
+        for axis, v, more in zip(names, views, extra, strict=True):
+            if more >= max(v.stride, v.dilation):
+                raise Mismatch(
+                    f"output_padding {more} must be less than the stride or dilation of the {axis}",
+                    "output_padding",
+                )
+        sizes = _grown(x.shape[2:], views, extra)
+        for axis, size, out in zip(names, x.shape[2:], sizes, strict=True):
+            if (type(out) is int and out < 1) or size == 0:
+                raise Mismatch(f"the output would have no {axis}: {out}", 0)
+        return x.with_shape((x.shape[0], w.shape[1] * groups, *sizes))
+
+    def oracle(x, w, b=None, *, stride, padding, output_padding, dilation, groups):
+        views = windows(w.shape[2:], stride, padding, dilation)
+        y = scatter(x, w, _grown(x.shape[2:], views, output_padding), views, groups)
+        return y if b is None else y + b.reshape(-1, *[1] * len(views))
+
+    def cpu(x, w, b, y, *, stride, padding, output_padding, dilation, groups):
+        return back_on_cpu(x, w, b, y, windows(w.shape[2:], stride, padding, dilation), groups)
+
+    def cuda(x, w, b, y, *, stride, padding, output_padding, dilation, groups):
+        return back_on_cuda(x, w, b, y, windows(w.shape[2:], stride, padding, dilation), groups)
+
+    def vendor(x, w, b, y, *, stride, padding, output_padding, dilation, groups):
+        return back_by_vendor(x, w, b, y, windows(w.shape[2:], stride, padding, dilation))
+
+    def grad(g, operands, results, grads, *, output_padding, stride, **attrs):
+        x, w, b = operands
+        (gy,) = grads
+        seen = gy
+        if any(more >= step for more, step in zip(output_padding, stride, strict=True)):
+            # more windows would fit into gy than x has pixels
+            ends = [size - more for size, more in zip(gy.shape[2:], output_padding, strict=True)]
+            axes = list(range(2, gy.type.rank))
+            seen = g.slice(gy, axes=axes, starts=[0] * len(axes), ends=ends)
+        return (
+            of_rank(g, x)(seen, w, stride=stride, **attrs),
+            of_rank(g, x, "_weight_grad")(x, seen, kernel=w.shape[2:], stride=stride, **attrs),
+            bias_gradient(g, b, gy),
+        )
+
+    def flops(x, w, b, **attrs):
+        return 2 * x.with_shape((x.shape[0], *x.shape[2:])).size * w.size
+
+
+def _grown(sizes, views: Sequence[Window], extra: Sequence[int]) -> list:
+    return [
+        (n - 1) * v.stride - v.before - v.after + v.span + more
+        for n, v, more in zip(sizes, views, extra, strict=True)
+    ]
+
+
+class conv_transpose1d(Transposed):
+    """Transposed 1D convolution: each element adds a filter to the output, `stride` apart.
+
+    x [N, C, W], w [C, K/groups, S], b [K]; y [N, K, W'] with W' as in `conv_transpose2d`.
+    """
+
+    axes = 1
+    signature = f"conv_transpose1d(x: N, w: N, b: N?, *, {attributes(1, transposed=True)}"
+    source = (
+        "torch.nn.functional.conv_transpose1d, ATen convolution (transposed=true), "
+        "ONNX ConvTranspose"
+    )
+
+
+class conv_transpose2d(Transposed):
+    """Transposed 2D convolution: each pixel adds a filter to the output, `stride` apart.
+
+    x [N, C, H, W], w [C, K/groups, R, S], b [K]; y [N, K, H', W'] with H' = (H - 1)*stride - top -
+    bottom + dilation*(R - 1) + output_padding + 1.
+    """
+
+    axes = 2
+    signature = f"conv_transpose2d(x: N, w: N, b: N?, *, {attributes(2, transposed=True)}"
+    source = (
+        "torch.nn.functional.conv_transpose2d, ATen convolution (transposed=true), "
+        "ONNX ConvTranspose"
+    )
+    formula = (
+        "y[n, k, h, w] = b[k] + sum of x[n, c, i, j] * w[c, k, r, s] "
+        "where h = i*stride + r*dilation - top, ..."
+    )
+
+
+class conv_transpose3d(Transposed):
+    """Transposed 3D convolution: each element adds a filter to the output, `stride` apart.
+
+    x [N, C, D, H, W], w [C, K/groups, T, R, S], b [K]; y [N, K, D', H', W'] with sizes as in
+    `conv_transpose2d`.
+    """
+
+    axes = 3
+    signature = f"conv_transpose3d(x: N, w: N, b: N?, *, {attributes(3, transposed=True)}"
+    source = (
+        "torch.nn.functional.conv_transpose3d, ATen convolution (transposed=true), "
+        "ONNX ConvTranspose"
+    )

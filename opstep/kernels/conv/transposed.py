@@ -1,0 +1,100 @@
+"""Transposed convolutions on the CPU, as convolutions of turned filters."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from math import prod
+
+from opstep.kernels.conv.correlation import Depth, Geometry, correlate, only_bias
+from opstep.kernels.conv.edges import mend_edges, sizes
+from opstep.kernels.conv.windows import LINE, Window
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.ir.types import u8
+
+
+def gather_back(gy: Arg, w: Arg, bias, gx: Arg, views: tuple[Window, ...], groups: int):
+    """Launches for gx [N, C, H, W]: what each of its pixels receives from gy [N, K, H', W'] through
+    filters w.
+
+    Pixels h with equal h % stride receive through the same filter rows, so each such phase of gx is
+    a convolution of gy with stride 1; one that receives through none is the bias alone.
+    """
+    launches = []
+    buffer = Scratch(gy.dtype, 0, per_lane=True)
+    odd, phases = Scratch(u8, 0), 0
+    filters, channels = w.shape[0] // groups, w.shape[1]
+    met = [v.phases(n) for v, n in zip(views, gx.shape[2:], strict=True)]
+    if any(len(m) < min(v.stride, n) for m, v, n in zip(met, views, gx.shape[2:], strict=True)):
+        launches.append(only_bias(bias, gx))
+    for phase in product(*(m.items() for m in met)):
+        picked = _taps([over for _, over in phase], w.shape[2:])
+        turned = Scratch(w.dtype, groups * channels * filters * len(picked))
+        launches.append(
+            Launch(
+                *(turn_filters, w, turned, odd, odd.size, picked, len(picked), filters),
+                *(channels, prod(w.shape[2:])),
+                units=groups * channels,
+                grain=max(1, 8192 // max(1, filters * len(picked))),
+            )
+        )
+        odd.size += groups * channels
+        phases += 1
+        geometry = _phase_geometry(views, phase, gx.shape[2:])
+        launches.append(correlate(gy, turned, bias, gx, groups, geometry, buffer))
+    if gx.dtype.is_float and gy.size:
+        args = sizes(gy, w, bias, gx, views)
+        pixels = gx.size // gx.shape[1]
+        launches.append(
+            Launch(
+                *(mend_edges, gy, w, bias or gy, gx, odd, phases, *args, pixels),
+                units=gx.shape[1],
+            )
+        )
+    return launches
+
+
+def _taps(places, kernel) -> tuple[int, ...]:
+    """The numbers of a filter's elements at these places of each axis."""
+    taps = [0]
+    for over, size in zip(places, kernel, strict=True):
+        taps = [tap * size + place for tap in taps for place in over]
+    return tuple(taps)
+
+
+def _phase_geometry(views: tuple[Window, ...], phase, sizes: tuple[int, ...]) -> Geometry:
+    """Where the pixels of a phase (of each axis: the first pixel, the places) look in gy."""
+    none = 3 - len(views)
+    axes = zip((LINE,) * none + views, ((0, [0]),) * none + phase, (1,) * none + sizes, strict=True)
+    out, seen, first, step, whole = zip(
+        *(
+            (
+                -(-(size - begin) // v.stride),
+                tuple((begin + v.before - place * v.dilation) // v.stride for place in over),
+                *(begin, v.stride, size),
+            )
+            for v, (begin, over), size in axes
+        ),
+        strict=True,
+    )
+    return Geometry(
+        *(out[1:], (1, 1), seen[1], seen[2], whole[1:], step[1:], first[1:]),
+        Depth(out[0], 1, seen[0], whole[0], step[0], first[0]),
+    )
+
+
+def turn_filters(w, turned, odd, own, picked, count, filters, channels, taps, lo, hi):
+    """turned[g*C + c, k, t] = w[g*K + k, c, picked[t]]; odd[own + g*C + c]: whether one of these is
+    no finite number.
+    """
+    for unit in range(lo, hi):
+        group, c = unit // channels, unit % channels
+        to = offset(turned, unit * filters * count)
+        bad = 0
+        for k in range(filters):
+            source = offset(w, ((group * filters + k) * channels + c) * taps)
+            for t in range(count):
+                to[k * count + t] = source[picked[t]]
+                bad |= 0 if math.isfinite(source[picked[t]]) else 1
+        odd[own + unit] = bad

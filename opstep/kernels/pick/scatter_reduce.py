@@ -1,0 +1,204 @@
+"""Sums, means, products and extremes of elements that an index brings to one place.
+
+Indices are those of `scatter_add`. What meets in a place is taken in row-major order of the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from opstep.kernels.move.copying import copy_all
+from opstep.kernels.pick.scatter import (
+    Scatter,
+    add_elements,
+    one_by_one,
+    scattered,
+)
+from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.types import i64
+
+
+def multiply_elements(old, new):
+    return old * new
+
+
+def larger_element(old, new):
+    return new if new > old or new != new else old
+
+
+def smaller_element(old, new):
+    return new if new < old or new != new else old
+
+
+def any_element(old, new):
+    return new
+
+
+def count_element(old, new):
+    return old + 1
+
+
+def zero_element(old, new):
+    return 0
+
+
+def one_element(old, new):
+    return 1
+
+
+_COMBINE: dict[str, Callable] = {
+    "add": add_elements,
+    "mean": add_elements,
+    "mul": multiply_elements,
+    "max": larger_element,
+    "min": smaller_element,
+}
+# what a place begins with that x's own element does not count in; an extreme with any of its own
+_BEGIN: dict[str, Callable] = {
+    "add": zero_element,
+    "mean": zero_element,
+    "mul": one_element,
+    "max": any_element,
+    "min": any_element,
+}
+
+
+class scatter_reduce(Scatter):
+    """x with y[index[i, j, k], j, k] replaced by its sum, mean, product, maximum or minimum with
+    source[i, j, k].
+
+    `reduction`: "add", "mean" (of integers rounded down), "mul", or "max" and "min", which give NaN
+    if one of the two is NaN. With `include_self=false`, x's own element only stays where nothing
+    is scattered. Equal largest or smallest elements share the gradient equally.
+    """
+
+    signature = (
+        "scatter_reduce(x: N, index: X, source: N, *, reduction: str, axis: int = 0,"
+        " include_self: bool = true)"
+    )
+    choices = {"reduction": tuple(_COMBINE)}
+    source = "torch.scatter_reduce, ONNX ScatterElements(reduction=...)"
+
+    def infer(x, index, source, *, reduction, axis, include_self):
+        if reduction not in _COMBINE:
+            hint = f"there are {', '.join(_COMBINE)}"
+            raise Mismatch(f"no reduction {reduction!r}", "reduction", hint=hint)
+        return Scatter.infer(x, index, source, axis=axis)
+
+    def oracle(x, index, source, *, reduction, axis, include_self):
+        begun = x if include_self else one_by_one(_BEGIN[reduction], x, index, source, axis)
+        y = one_by_one(_COMBINE[reduction], begun, index, source, axis)
+        if reduction != "mean":
+            return y
+        first = np.full(x.shape, int(include_self))
+        count = np.maximum(one_by_one(count_element, first, index, source, axis), 1)
+        return y // count if y.dtype.kind in "iu" else y / count
+
+    def cpu(x, index, source, y, *, reduction, axis, include_self):
+        return _reduced(x, index, source, y, reduction, axis, include_self, sort=False)
+
+    def cuda(x, index, source, y, *, reduction, axis, include_self):
+        return _reduced(x, index, source, y, reduction, axis, include_self, sort=True)
+
+    def flops(x, index, source, **attrs):
+        return index.size
+
+    def grad(g, operands, results, grads, *, reduction, axis, include_self):
+        x, index, source = operands
+        rule = {"add": _add_grad, "mean": _mean_grad, "mul": _product_grad}.get(reduction)
+        by_x, by_source = (rule or _extreme_grad)(
+            g, x, index, source, results[0], grads[0], reduction, axis, include_self
+        )
+        if not include_self:
+            by_x = g.scatter(by_x, index, g.zeros_like(by_source), axis=axis)
+        return g.to_dtype(by_x, x.dtype), None, g.to_dtype(by_source, source.dtype)
+
+
+# --- launches -------------------------------------------------------------------------------------
+
+
+def _reduced(
+    x: Arg, index: Arg, source: Arg, y: Arg, reduction: str, axis: int, include_self: bool, sort
+) -> list:
+    launches = copy_all(x, y)
+    if not include_self:
+        launches += scattered(_BEGIN[reduction], source, index, y, axis, sort)
+    launches += scattered(_COMBINE[reduction], source, index, y, axis, sort)
+    if reduction != "mean" or not y.size:
+        return launches
+    counts = Scratch(i64, y.size)
+    counting = scattered(count_element, source, index, y, axis, sort, counts)
+    fill = Launch(fill_with, counts, int(include_self), units=y.size)
+    return [*launches, fill, *counting, Launch(divide(y.dtype.is_float), y, counts, units=y.size)]
+
+
+def fill_with(y, value, lo, hi):
+    for i in range(lo, hi):
+        y[i] = value
+
+
+@cache
+def divide(floats: bool) -> Callable:
+    """Means of sums and how many went into them."""
+
+    def divide_floats(y, counts, lo, hi):
+        for i in range(lo, hi):
+            if counts[i] > 1:
+                y[i] /= counts[i]
+
+    def divide_integers(y, counts, lo, hi):
+        for i in range(lo, hi):
+            if counts[i] > 1:
+                y[i] = y[i] // counts[i]
+
+    return divide_floats if floats else divide_integers
+
+
+# --- gradients by x, as if it counted in, and by the source ---------------------------------------
+
+
+def _add_grad(g, x, index, source, y, gy, reduction, axis, include_self):
+    return gy, g.gather_elements(gy, index, axis=axis, missing=0.0)
+
+
+def _mean_grad(g, x, index, source, y, gy, reduction, axis, include_self):
+    ones = [g.full(shape=v.shape, value=1.0, dtype=gy.dtype) for v in (y, source)]
+    own = ones[0] if include_self else g.zeros_like(gy)
+    count = g.maximum(g.scatter_add(own, index, ones[1], axis=axis), 1.0)
+    share = g.div(gy, count)
+    return share, g.gather_elements(share, index, axis=axis, missing=0.0)
+
+
+def _extreme_grad(g, x, index, source, y, gy, reduction, axis, include_self):
+    """Equal elements share."""
+    mine = g.equal(x, y)
+    selected = g.equal(source, g.gather_elements(y, index, axis=axis, missing=0))
+    ones = [g.cast(v, dtype=y.dtype) for v in (mine, selected)]
+    if not include_self:
+        ones[0] = g.scatter(ones[0], index, g.zeros_like(ones[1]), axis=axis)
+    share = g.div(gy, g.scatter_add(ones[0], index, ones[1], axis=axis))
+    picked = g.gather_elements(share, index, axis=axis, missing=0)
+    return g.where(mine, share, 0.0), g.where(selected, picked, 0.0)
+
+
+def _product_grad(g, x, index, source, y, gy, reduction, axis, include_self):
+    """No division by what may be 0: of a place with one 0 only that one has a gradient."""
+
+    def product(of, by):
+        attrs = {"reduction": "mul", "axis": axis, "include_self": include_self}
+        return g.scatter_reduce(of, index, by, **attrs)
+
+    def gathered(v):
+        return g.gather_elements(v, index, axis=axis, missing=0)
+
+    zero = g.equal(source, 0.0)
+    others = g.where(zero, 1.0, source)
+    zeros = g.scatter_add(g.zeros_like(y), index, g.cast(zero, dtype=y.dtype), axis=axis)
+    alone = g.equal(gathered(zeros), g.cast(zero, dtype=y.dtype))
+    by_source = g.div(gathered(g.mul(gy, product(x, others))), others)
+    factors = product(g.full(shape=x.shape, value=1.0, dtype=y.dtype), source)
+    return g.mul(gy, factors), g.where(alone, by_source, 0.0)

@@ -1,0 +1,315 @@
+"""Images sampled at places that a tensor gives."""
+
+from __future__ import annotations
+
+import math
+from math import prod
+
+import numpy as np
+
+from opstep.kernels.conv.windows import want_images
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.launch import Launch
+from opstep.runtime.ir.op import Mismatch, Op
+
+MODES = ("bilinear", "nearest")
+PADDINGS = ("zeros", "border", "reflection")
+_BEYOND = -100.0  # a place that no element is near
+_FARTHEST = 1e9
+_GRAIN = 8192  # samples under which another lane is not woken
+_ATTRS = 'mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = false)'
+
+
+def _check(name: str, x, grid, mode: str, padding_mode: str, at: int) -> None:
+    want_images(name, x, at)
+    if mode not in MODES:
+        raise Mismatch(f'mode is "bilinear" or "nearest", not "{mode}"', "mode")
+    if padding_mode not in PADDINGS:
+        raise Mismatch(
+            f'padding_mode is "zeros", "border" or "reflection", not "{padding_mode}"',
+            "padding_mode",
+        )
+    if grid.rank != 4 or grid.shape[3] != 2 or grid.shape[0] != x.shape[0]:
+        raise Mismatch(f"{name} takes a grid [{x.shape[0]}, H', W', 2], not {grid}", at + 1)
+    if 0 in x.shape[2:]:
+        raise Mismatch(f"images {x} have no pixels", at)
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+def place_of(coordinate, size, padding, aligned):
+    """(the place among `size` pixels that -1 … 1 stands for, its derivative)."""
+    c = np.float64(coordinate)
+    place, slope = ((c + 1) * size - 1) * 0.5, size * 0.5
+    low, high = -0.5, size - 0.5
+    if aligned:
+        place, slope = (c + 1) * 0.5 * (size - 1), (size - 1) * 0.5
+        low, high = 0.0, size - 1.0
+    if padding == 2:
+        span = high - low
+        apart = place - low
+        if span <= 0:
+            place, slope = 0.0, 0.0
+        else:
+            if apart < 0:
+                apart, slope = -apart, -slope
+            turns = apart % (2 * span)
+            place = low + turns
+            if turns >= span:
+                place, slope = high - (turns - span), -slope
+    if padding > 0:
+        if not place > 0:
+            place, slope = 0.0, 0.0
+        if place >= size - 1:
+            place, slope = size - 1.0, 0.0
+    if not (-_FARTHEST < place < _FARTHEST):
+        place = _BEYOND
+    return place, slope
+
+
+def nearest_to(place):
+    """The nearest integer; of two, the even one."""
+    below = np.int64(math.floor(place))
+    over = place - below
+    odd = below % 2 == 1
+    return below + (1 if over > 0.5 or (over == 0.5 and odd) else 0)
+
+
+def _places(c, size: int, padding_mode: str, aligned: bool):
+    """For oracles: the places."""
+    low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
+    place = (c + 1) / 2 * (size - 1) if aligned else ((c + 1) * size - 1) / 2
+    with np.errstate(invalid="ignore"):
+        if padding_mode == "reflection":
+            turns = np.fmod(np.abs(place - low), 2 * (high - low)) if high > low else 0 * place
+            place = low + np.where(turns >= high - low, 2 * (high - low) - turns, turns)
+        if padding_mode != "zeros":
+            place = np.minimum(np.where(place > 0, place, 0.0), size - 1)
+        return np.where(np.abs(place) < _FARTHEST, place, _BEYOND)
+
+
+def _corners(grid, plane, mode: str, padding_mode: str, aligned: bool):
+    """For oracles: (row, column, weight, its derivatives by row and column) of what is summed, with
+    whether it lies inside.
+    """
+    ys, xs = (
+        _places(grid[..., k], size, padding_mode, aligned)
+        for k, size in zip((1, 0), plane, strict=True)
+    )
+    if mode == "nearest":
+        corners = [(np.rint(ys), np.rint(xs), np.ones_like(xs), 0 * xs, 0 * xs)]
+    else:
+        top, left = np.floor(ys), np.floor(xs)
+        v, u = ys - top, xs - left
+        corners = [
+            (top, left, (1 - v) * (1 - u), u - 1, v - 1),
+            (top, left + 1, (1 - v) * u, -u, 1 - v),
+            (top + 1, left, v * (1 - u), 1 - u, -v),
+            (top + 1, left + 1, v * u, u, v),
+        ]
+    for row, column, *weights in corners:
+        inside = (row >= 0) & (row < plane[0]) & (column >= 0) & (column < plane[1])
+        yield (
+            np.where(inside, row, 0).astype(int),
+            np.where(inside, column, 0).astype(int),
+            inside,
+            *weights,
+        )
+
+
+def _slopes(c, size: int, padding_mode: str, aligned: bool):
+    """For oracles: the derivative of a place."""
+    low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
+    place = (c + 1) / 2 * (size - 1) if aligned else ((c + 1) * size - 1) / 2
+    slope = np.full(c.shape, (size - 1) / 2 if aligned else size / 2)
+    if padding_mode == "reflection":
+        if high <= low:
+            return 0 * slope
+        apart = place - low
+        back = np.fmod(np.abs(apart), 2 * (high - low)) >= high - low
+        slope = slope * np.where(apart < 0, -1, 1) * np.where(back, -1, 1)
+        turns = np.fmod(np.abs(apart), 2 * (high - low))
+        place = low + np.where(back, 2 * (high - low) - turns, turns)
+    if padding_mode != "zeros":
+        slope = np.where((place > 0) & (place < size - 1), slope, 0.0)
+    return slope
+
+
+# --- ops ------------------------------------------------------------------------------------------
+
+
+class grid_sample2d(Op):
+    """Images sampled at the places of a grid: (-1, -1) is the top left corner, (1, 1) the bottom
+    right one.
+
+    x [N, C, H, W], grid [N, H', W', 2] of (column, row); y [N, C, H', W']. Places outside the image
+    sample zeros, its border, or its reflection. With `align_corners`, -1 and 1 are the centres of
+    the pixels in the corners, else their outer edges. A coordinate that is no number is outside.
+    """
+
+    choices = {"mode": MODES, "padding_mode": PADDINGS}
+    signature = f"grid_sample2d(x: F, grid: F, *, {_ATTRS}"
+    source = "torch.nn.functional.grid_sample, ATen grid_sampler_2d, ONNX GridSample"
+
+    def infer(x, grid, *, mode, padding_mode, align_corners):
+        _check("grid_sample2d", x, grid, mode, padding_mode, 0)
+        return x.with_shape((*x.shape[:2], *grid.shape[1:3]))
+
+    def oracle(x, grid, *, mode, padding_mode, align_corners):
+        n = np.arange(x.shape[0])[:, None, None]
+        y = np.zeros((x.shape[0], *grid.shape[1:3], x.shape[1]), x.dtype)
+        corners = _corners(grid, x.shape[2:], mode, padding_mode, align_corners)
+        for row, column, inside, weight, *_ in corners:
+            y += np.where(inside[..., None], x[n, :, row, column] * weight[..., None], 0.0)
+        return y.transpose(0, 3, 1, 2)
+
+    def cpu(x, grid, y, *, mode, padding_mode, align_corners):
+        options = (MODES.index(mode), PADDINGS.index(padding_mode), align_corners)
+        sizes = (x.shape[1], *x.shape[2:], prod(y.shape[2:]))
+        units = y.shape[0] * sizes[3] if y.size else 0
+        grain = max(1, _GRAIN // max(1, x.shape[1]))
+        return Launch(sample, x, grid, y, *sizes, *options, units=units, grain=grain)
+
+    def grad(g, operands, results, grads, **attrs):
+        return g.grid_sample2d_grad(grads[0], *operands, **attrs)
+
+    def flops(x, grid, *, mode, **attrs):
+        per_sample = 1 if mode == "nearest" else 8
+        return x.with_shape((*x.shape[:2], *grid.shape[1:3])).size * per_sample
+
+
+class grid_sample2d_grad(Op):
+    """The derivatives of `grid_sample2d` by x and by the grid: gx, ggrid from gy [N, C, H', W']."""
+
+    choices = {"mode": MODES, "padding_mode": PADDINGS}
+    signature = f"grid_sample2d_grad(gy: F, x: F, grid: F, *, {_ATTRS}"
+    source = "ATen grid_sampler_2d_backward"
+    results = ("gx", "ggrid")
+    grad = None
+
+    def infer(gy, x, grid, *, mode, padding_mode, align_corners):
+        _check("grid_sample2d_grad", x, grid, mode, padding_mode, 1)
+        y = x.with_shape((*x.shape[:2], *grid.shape[1:3]))
+        if gy.shape != y.shape:
+            raise Mismatch(f"grid_sample2d of {x} and {grid} gives {y}, not {gy}", 0)
+        return x, grid
+
+    def oracle(gy, x, grid, *, mode, padding_mode, align_corners):
+        n = np.arange(x.shape[0])[:, None, None]
+        gx = np.zeros((x.shape[0], *x.shape[2:], x.shape[1]), x.dtype)
+        ggrid = np.zeros(grid.shape, grid.dtype)
+        gy = gy.transpose(0, 2, 3, 1)
+        corners = _corners(grid, x.shape[2:], mode, padding_mode, align_corners)
+        for row, column, inside, weight, by_row, by_column in corners:
+            share = np.where(inside[..., None], gy * weight[..., None], 0.0)
+            np.add.at(gx, (np.broadcast_to(n, row.shape), row, column), share)
+            products = np.where(inside[..., None], gy * x[n, :, row, column], 0.0).sum(-1)
+            for k, by in ((0, by_column), (1, by_row)):
+                slope = _slopes(grid[..., k], x.shape[3 - k], padding_mode, align_corners)
+                if mode == "bilinear":
+                    ggrid[..., k] += np.where(slope != 0, products * by * slope, 0.0)
+        return gx.transpose(0, 3, 1, 2), ggrid
+
+    def cpu(gy, x, grid, gx, ggrid, *, mode, padding_mode, align_corners):
+        options = (MODES.index(mode), PADDINGS.index(padding_mode), align_corners)
+        sizes = (x.shape[1], *x.shape[2:], prod(gy.shape[2:]))
+        planes, samples = prod(x.shape[:2]), x.shape[0] * sizes[3]
+        return [
+            Launch(
+                *(scatter_samples, gy, grid, gx, *sizes, *options),
+                units=planes,
+                grain=max(1, _GRAIN // max(1, sizes[3])),
+            ),
+            Launch(
+                *(slopes_of_samples, gy, x, grid, ggrid, *sizes, *options),
+                units=samples,
+                grain=max(1, _GRAIN // max(1, x.shape[1])),
+            ),
+        ]
+
+    def flops(gy, *others, mode, **attrs):
+        return gy.size * (1 if mode == "nearest" else 24)
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def sample(x, grid, y, channels, height, width, samples, nearest, padding, aligned, lo, hi):
+    """A unit is a place of the grid."""
+    for unit in range(lo, hi):
+        image, q = unit // samples, unit % samples
+        column, _ = place_of(grid[2 * unit], width, padding, aligned)
+        row, _ = place_of(grid[2 * unit + 1], height, padding, aligned)
+        top, left = np.int64(math.floor(row)), np.int64(math.floor(column))
+        down, right = row - top, column - left
+        if nearest:
+            top, left = nearest_to(row), nearest_to(column)
+        for c in range(channels):
+            plane = offset(x, (image * channels + c) * height * width)
+            total = np.float64(0)
+            for k in range(1 if nearest else 4):
+                h, w = top + k // 2, left + k % 2
+                if 0 <= h < height and 0 <= w < width:
+                    weight = np.float64(1)
+                    if not nearest:
+                        weight = down if k // 2 else 1 - down
+                        weight *= right if k % 2 else 1 - right
+                    total += plane[h * width + w] * weight
+            y[(image * channels + c) * samples + q] = total
+
+
+def scatter_samples(
+    gy, grid, gx, channels, height, width, samples, nearest, padding, aligned, lo, hi
+):
+    """A unit is a plane of gx."""
+    for unit in range(lo, hi):
+        to = offset(gx, unit * height * width)
+        for k in range(height * width):
+            to[k] = 0
+        for q in range(samples):
+            at = unit // channels * samples + q
+            column, _ = place_of(grid[2 * at], width, padding, aligned)
+            row, _ = place_of(grid[2 * at + 1], height, padding, aligned)
+            top, left = np.int64(math.floor(row)), np.int64(math.floor(column))
+            down, right = row - top, column - left
+            if nearest:
+                top, left = nearest_to(row), nearest_to(column)
+            for k in range(1 if nearest else 4):
+                h, w = top + k // 2, left + k % 2
+                if 0 <= h < height and 0 <= w < width:
+                    weight = np.float64(1)
+                    if not nearest:
+                        weight = down if k // 2 else 1 - down
+                        weight *= right if k % 2 else 1 - right
+                    to[h * width + w] += gy[unit * samples + q] * weight
+
+
+def slopes_of_samples(
+    gy, x, grid, ggrid, channels, height, width, samples, nearest, padding, aligned, lo, hi
+):
+    """A unit is a place of the grid."""
+    for unit in range(lo, hi):
+        image, q = unit // samples, unit % samples
+        column, across = place_of(grid[2 * unit], width, padding, aligned)
+        row, along = place_of(grid[2 * unit + 1], height, padding, aligned)
+        top, left = np.int64(math.floor(row)), np.int64(math.floor(column))
+        down, right = row - top, column - left
+        by_column, by_row = np.float64(0), np.float64(0)
+        if not nearest:
+            for k in range(4):
+                h, w = top + k // 2, left + k % 2
+                if 0 <= h < height and 0 <= w < width:
+                    products = np.float64(0)
+                    for c in range(channels):
+                        plane = image * channels + c
+                        value = x[(plane * height + h) * width + w]
+                        products += gy[plane * samples + q] * value
+                    vertical = down if k // 2 else 1 - down
+                    horizontal = right if k % 2 else 1 - right
+                    if across != 0:
+                        by_column += products * (vertical if k % 2 else -vertical) * across
+                    if along != 0:
+                        by_row += products * (horizontal if k // 2 else -horizontal) * along
+        ggrid[2 * unit] = by_column
+        ggrid[2 * unit + 1] = by_row

@@ -1,0 +1,167 @@
+"""Running maxima and minima with their places, and running logarithms of sums of exponentials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from opstep.kernels.math.fastmath import exp
+from opstep.kernels.rules.axes import around, axis_of
+from opstep.runtime.device.launch import Launch
+from opstep.runtime.ir.faults import NO_FAULTS
+from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.types import i64
+
+
+def _grain(n: int) -> int:
+    return max(1, 32768 // max(1, 4 * n))
+
+
+class RunningExtreme(Op):
+    """Base; a subclass gives `beats` and `accumulate`."""
+
+    results = ("values", "indices")
+
+    def infer(x, *, axis):
+        axis_of(axis, x.rank)
+        return x, x.with_dtype(i64)
+
+    @classmethod
+    def oracle(cls, x, *, axis):
+        values = cls.accumulate(x, axis=axis)
+        places = np.arange(x.shape[axis]).reshape(-1, *(1,) * (x.ndim - axis % x.ndim - 1))
+        new = (x == values) | np.isnan(x)
+        return values, np.maximum.accumulate(np.where(new, places, 0), axis=axis)
+
+    @classmethod
+    def cpu(cls, x, values, indices, *, axis):
+        outer, n, inner = around(x.shape, axis % x.rank)
+        kernel = extremes_along(cls.beats, cls.name)
+        return Launch(
+            kernel, x, values, indices, n, inner, units=outer * inner if n else 0, grain=_grain(n)
+        )
+
+    def flops(x, *, axis):
+        return x.size
+
+    def grad(g, operands, results, grads, *, axis):
+        if grads[0] is None:
+            return (None,)
+        x = operands[0]
+        gx = g.gather_elements_grad(grads[0], results[1], shape=x.shape, axis=axis)
+        return (g.to_dtype(gx, x.dtype),)
+
+
+def at_least(new, old):
+    return new >= old
+
+
+def at_most(new, old):
+    return new <= old
+
+
+class cummax(RunningExtreme):
+    """The largest element so far along an axis, and where the last such one is; NaN from the first
+    NaN on.
+    """
+
+    signature = "cummax(x: N, *, axis: int)"
+    source = "torch.cummax"
+    faults = NO_FAULTS
+    beats = staticmethod(at_least)
+    accumulate = staticmethod(np.maximum.accumulate)
+
+
+class cummin(RunningExtreme):
+    """The smallest element so far along an axis, and where the last such one is; NaN from the first
+    NaN on.
+    """
+
+    signature = "cummin(x: N, *, axis: int)"
+    source = "torch.cummin"
+    faults = NO_FAULTS
+    beats = staticmethod(at_most)
+    accumulate = staticmethod(np.minimum.accumulate)
+
+
+class logcumsumexp(Op):
+    """The logarithm of the sum of exponentials so far along an axis, without overflow."""
+
+    signature = "logcumsumexp(x: F, *, axis: int)"
+    formula = "y[i] = ln(e**x[0] + ... + e**x[i])"
+    source = "torch.logcumsumexp"
+    faults = NO_FAULTS
+
+    def infer(x, *, axis):
+        axis_of(axis, x.rank)
+        return x
+
+    def oracle(x, *, axis):
+        return np.logaddexp.accumulate(x, axis=axis)
+
+    def cpu(x, y, *, axis):
+        outer, n, inner = around(x.shape, axis % x.rank)
+        units = outer * inner if n else 0
+        return Launch(add_exponentials, x, y, n, inner, units=units, grain=_grain(n))
+
+    def flops(x, *, axis):
+        return 4 * x.size
+
+    def grad(g, operands, results, grads, *, axis):
+        """The sum over k >= i of gy[k] * e**(x[i] - y[k]), of positive and negative gy apart."""
+        (x,), (y,), (gy,) = operands, results, grads
+
+        def passed_back(part):
+            present = g.greater(part, 0.0)
+            size = g.where(present, g.log(g.where(present, part, 1.0)), -math.inf)
+            flipped = g.flip(g.sub(size, y), axes=[axis])
+            sums = g.flip(g.logcumsumexp(flipped, axis=axis), axes=[axis])
+            return g.exp(g.add(sums, x))
+
+        return (g.sub(passed_back(gy), passed_back(g.neg(gy))),)
+
+
+# --- kernels: units are sequences, whose elements are `inner` apart -------------------------------
+
+
+@cache
+def extremes_along(beats: Callable, name: str) -> Callable:
+    def kernel(x, values, indices, n, inner, lo, hi):
+        for unit in range(lo, hi):
+            outer = unit // inner
+            i = outer * n * inner + unit - outer * inner
+            best = x[i]
+            position = 0
+            for k in range(n):
+                new = x[i]
+                if new != new or (best == best and beats(new, best)):
+                    best = new
+                    position = k
+                values[i] = best
+                indices[i] = position
+                i += inner
+
+    kernel.__name__ = name
+    return kernel
+
+
+def add_exponentials(x, y, n, inner, lo, hi):
+    for unit in range(lo, hi):
+        outer = unit // inner
+        i = outer * n * inner + unit - outer * inner
+        top = x[i]
+        total = np.float64(0)
+        for _ in range(n):
+            new = x[i]
+            if new > top or new != new:
+                total = total * exp(top - new) + 1
+                top = new
+            elif new == top:
+                total += 1
+            else:
+                total += exp(new - top)
+            y[i] = np.float64(top) + math.log(total)
+            i += inner
