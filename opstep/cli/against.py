@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.cli.common import OK, PROGRAM, amount, console, emit_json, watch_compiler
@@ -133,11 +134,17 @@ def _show_first(out: Any, found: TorchComparison, first: OpDifference) -> None:
     out.print(Text.assemble("first: ", (first.op, "bold"), f" gives {first.type}{module} ",
                             (f"({first.site})", "dim")))  # fmt: skip
     if first.line:
-        out.print(Text.assemble(f"  {first.file}:{first.line}: ", (first.source, "cyan")))
+        out.print(Text.assemble(f"  {_relative(first.file)}:{first.line}: ", (first.source, "cyan")))
     out.print(Text.assemble("  here: ", (first.statement, "cyan")))
     show_elements(out, first.elements)
     for line in _reasons(found, first):
         out.print(Text(f"  {line}", "yellow"))
+
+
+def _relative(file: str) -> str:
+    """A file's path from the working directory, where it is below."""
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else file
 
 
 def _reasons(found: TorchComparison, first: OpDifference) -> list[str]:
