@@ -134,7 +134,8 @@ def _show_first(out: Any, found: TorchComparison, first: OpDifference) -> None:
     out.print(Text.assemble("first: ", (first.op, "bold"), f" gives {first.type}{module} ",
                             (f"({first.site})", "dim")))  # fmt: skip
     if first.line:
-        out.print(Text.assemble(f"  {_relative(first.file)}:{first.line}: ", (first.source, "cyan")))
+        place = f"  {_relative(first.file)}:{first.line}: "
+        out.print(Text.assemble(place, (first.source, "cyan")))
     out.print(Text.assemble("  here: ", (first.statement, "cyan")))
     show_elements(out, first.elements)
     for line in _reasons(found, first):

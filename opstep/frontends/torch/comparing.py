@@ -40,6 +40,7 @@ from opstep.frontends.torch.modules import Call, call_tree
 from opstep.frontends.torch.sources import frames_of, portable
 from opstep.frontends.torch.translator import Value
 from opstep.runtime.ir.errors import DeviceError, InputError
+from opstep.runtime.ir.graph import Return
 from opstep.runtime.ir.printer import print_statement
 
 BUDGET = 1 << 30  # bytes of our results that are kept
@@ -218,6 +219,12 @@ class _Ours:
         self._budget = budget
         self._nodes = {n.name: n for n in theirs.exported.graph.nodes}
         self._inputs = _input_nodes(theirs)
+        self.returned = [
+            name.text
+            for statement in ours.program.graph("main").body
+            if isinstance(statement, Return)
+            for name in statement.values
+        ]
         self.tapped: dict[Value, Tapped] = {}
         self.outputs: dict[str, torch.Tensor] = {}
         self.values: dict[Value, torch.Tensor] = {}
@@ -346,7 +353,7 @@ class _Comparer:
         found = [nodes.get(s.arg.name) for s in specs if s.kind is OutputKind.USER_OUTPUT]
         tensors = [n for n in found if n and isinstance(n.meta.get("val"), torch.Tensor)]
         values = [value_of(n) for n in tensors]
-        return dict(zip(self._ours.outputs, values, strict=True))
+        return dict(zip(self._ours.returned, values, strict=True))
 
     def _output_errors(self, theirs: Known) -> dict[str, OutputErrors]:
         outputs = {n: v for n, v in self._outputs().items() if v.node.op == "call_function"}

@@ -17,6 +17,8 @@ from opstep.runtime.ir.errors import InputError, UnknownName
 
 FLOATS = {ours.name: theirs for theirs, ours in DTYPES.items() if ours.is_float}
 
+LARGEST = {torch.finfo(t).max for t in FLOATS.values()}  # what masks are filled with
+
 
 def float_type(name: str) -> torch.dtype:
     """The type that ``bf16`` names. Raises `InputError`."""
@@ -35,7 +37,7 @@ def converted(exported: ExportedProgram, dtype: torch.dtype) -> ExportedProgram:
         node.meta, node.name = dict(before.meta), before.name  # fx avoids names of built-ins
 
     def changed(leaf: Any) -> Any:
-        if isinstance(leaf, float) and abs(leaf) > most and math.isfinite(leaf):
+        if isinstance(leaf, float) and abs(leaf) in LARGEST and abs(leaf) > most:
             return math.copysign(most, leaf)
         is_float = isinstance(leaf, torch.dtype) and leaf.is_floating_point
         return dtype if is_float else leaf

@@ -186,6 +186,36 @@ def test_inputs_of_another_size():
         diff_torch(exported, inputs={"x": np.ones((10, 9), "f4")})
 
 
+def test_outputs_that_no_op_of_their_own_makes():
+    class Twice(nn.Module):
+        def forward(self, x):
+            y = x.exp()
+            return y, y, x, y.reshape(-1), torch.zeros(3), 5, None, x[:0]
+
+    found = diff_torch(Twice(), (torch.randn(2, 3),))
+    assert found.same and {e.apart.size for e in found.outputs.values()} == {6, 3, 0}
+
+
+def test_pytorch_is_given_our_random_numbers(monkeypatch):
+    def native_dropout(b, x, p, train):
+        kept = b.bernoulli(shape=list(x.shape), p=1.0 - p, seed=7)
+        return b.mul(b.mul(x, b.to(kept, x.dtype)), 1 / (1 - p)), kept
+
+    class Drop(nn.Module):
+        def forward(self, x):
+            return F.dropout(x, 0.5, True).exp()
+
+    all_rules()
+    monkeypatch.delitem(RULES, "dropout.default")
+    monkeypatch.setitem(RULES, "native_dropout.default", native_dropout)
+    args = (torch.randn(20, 30),)
+    found = diff_torch(Drop(), args)
+    assert found.same and not found.differing and found.compared >= 2
+    assert next(iter(found.outputs.values())).b.relative < 1e-6
+    with pytest.raises(InputError, match="draws other numbers"):
+        diff_torch(Drop(), args, against="inductor")
+
+
 def test_every_value_has_its_op_in_the_program(net):
     found = translated(*net)
     taps = Taps(found.program.on("cpu"), 1 << 20)
@@ -279,7 +309,7 @@ def test_inductor_without_a_compiler(net, monkeypatch):
 # --- random models -------------------------------------------------------------------------------
 
 
-def random_model(seed: int) -> tuple[nn.Module, tuple[torch.Tensor]]:
+def random_model(seed: int) -> tuple[nn.Sequential, tuple[torch.Tensor]]:
     draw = np.random.default_rng(seed)
     torch.manual_seed(seed)
     width = int(draw.integers(3, 20))
