@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import fx
-from torch._inductor.exc import InductorError
 from torch.fx.node import map_aggregate
 
 from opstep.api.inputs import as_array
 from opstep.frontends.torch.dims import dtype_of
 from opstep.frontends.torch.translator import Value
-from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.errors import DeviceError, InputError
 
 Known = Mapping[Value, torch.Tensor]
 FEW = 64  # terms of a sum that add no error worth speaking of
@@ -71,7 +70,7 @@ def run(graph: fx.Graph, known: Known, device: str = "cpu") -> dict[Value, torch
     def adapted(leaf: Any) -> Any:
         return torch.device(device) if isinstance(leaf, torch.device) else leaf
 
-    with _memory_errors():
+    with _pytorch_errors():
         found = {v: t.to(device) for v, t in known.items()}
         drawn = {v.node for v in known}
         nodes = [n for n in graph.nodes if n.op == "call_function" and n not in drawn]
@@ -87,7 +86,7 @@ def run_compiled(
     graph: fx.Graph, known: Known, wanted: Sequence[Value], device: str = "cpu"
 ) -> dict[Value, torch.Tensor]:
     """Some values of a graph that Inductor compiles as a whole: they are its outputs, so it fuses
-    what lies between them. Raises `DeviceError` where it has no compiler.
+    what lies between them. Raises `DeviceError` where it cannot.
     """
     copy, outer = fx.Graph(), {}
     copy.graph_copy(graph, outer)
@@ -104,7 +103,7 @@ def run_compiled(
                 for k, a in node.kwargs.items()
             }
     places = [n for n in graph.nodes if n.op == "placeholder"]
-    with _memory_errors():
+    with _pytorch_errors():
         operands = [known[Value(n)].to(device) if Value(n) in known else None for n in places]
         made = _compiled(fx.GraphModule(torch.nn.Module(), copy), operands)
     found = dict(zip(wanted, (t.cpu() for t in made), strict=True))
@@ -112,27 +111,29 @@ def run_compiled(
 
 
 def _compiled(module: fx.GraphModule, operands: Sequence[Any]) -> Sequence[torch.Tensor]:
+    from torch._dynamo.exc import TorchDynamoException
+
     torch._dynamo.reset()
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             return torch.compile(module, backend="inductor", fullgraph=True)(*operands)
-    except InductorError as error:
+    except TorchDynamoException as error:
         cause = str(error).split("\n")[0]
-        if "compiler" not in cause:
-            raise
-        raise DeviceError(
-            f"Inductor cannot compile here: {cause}",
-            hint="install a C++ compiler, or name one in CXX; or compare with torch",
-        ) from None
+        hint = "install a C++ compiler, or name one in CXX" if "compiler" in cause else ""
+        raise DeviceError(f"Inductor cannot compile the model: {cause}", hint=hint) from None
 
 
 @contextmanager
-def _memory_errors() -> Iterator[None]:
+def _pytorch_errors() -> Iterator[None]:
+    """What PyTorch says of a model that it cannot run, as errors of ours."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
         raise DeviceError(f"PyTorch: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, IndexError) as error:
+        message = str(error).split("\n")[0]
+        raise InputError(f"PyTorch cannot run the model: {message}") from None
 
 
 def cone(
