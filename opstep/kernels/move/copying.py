@@ -186,9 +186,10 @@ def copy_block(
         return []
     dims = merged(shape, x_strides, y_strides)
     cuda = partial(gpu.copy_block, x, y, dims, x_start, y_start)
-    x, y = as_carrier(x), as_carrier(y)
-    if x.dtype is not y.dtype:  # one of them stands in working memory, already converted
-        x, y = _uncarried(x, y)
+    if type(x) is type(y) or x.dtype is not y.dtype:
+        x, y = as_carrier(x), as_carrier(y)
+        if x.dtype is not y.dtype:  # one of them is working memory, already converted
+            x, y = _uncarried(x, y)
     if len(dims) == 1 and dims[0][1:] == (1, 1):
         return [Launch(copy_flat, x, y, x_start, y_start, units=total, cuda=cuda)]
     plane = plane_of(dims)

@@ -100,3 +100,9 @@ def test_rows_that_meet_are_added(axis, ignored):
     index = np.random.default_rng(3).integers(-9, 9, 300)
     gy = np.random.default_rng(4).integers(-8, 8, (2, 300, 5) if axis else (300, 270))
     check("gather_grad", [gy.astype(np.float32), index], size=7, axis=axis, ignored=ignored)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_what_is_broadcast_into_working_memory_is_converted_once(dtype):
+    x, source = some((3, 4), dtype), some((2, 1), dtype)
+    check("index_put_add", [x, source, np.array([2, 0])])
