@@ -31,26 +31,23 @@ def diff_torch(files: tuple[str, ...], options: dict[str, Any]) -> int:
 def compared(files: tuple[str, ...], options: dict[str, Any]) -> TorchComparison:
     from opstep.api.sources import check_symbols, gather, parse_inputs, parse_symbols
     from opstep.differing.comparison import settings
-    from opstep.runtime.ir.errors import InputError
+    from opstep.frontends.torch.importing import check_installed, translated
 
     file = _model_file(files, options)
-    try:
-        from opstep.frontends.torch import comparing, exporting
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise InputError("PyTorch is not installed", hint="pip install 'opstep[torch]'") from None
+    check_installed()
+    from opstep.frontends.torch import comparing
+
     against = options["against"] or comparing.TORCH
     comparing.check_reference(against)
-    model = exporting.translated(file)
+    model = translated(file)
     graph = model.program.graph("main")
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
-    words = parse_inputs(options["inputs"], types)
-    examples = comparing.example_inputs(model)
-    at_hand = {n: comparing.array_of(t) for n, t in examples.items() if n not in words}
+    given = parse_inputs(options["inputs"], types)
+    at_hand = {n: a for n, a in model.program.example.items() if n not in given}
     symbols = parse_symbols(options["symbols"])
     check_symbols(graph, symbols)
-    inputs = gather(graph, options["inputs"], symbols, options["seed"], at_hand)
+    words = options["inputs"]
+    inputs = gather(model.program, graph, words, symbols, options["seed"], at_hand)
     return comparing.compare(
         model, against, options["dtype"], inputs, settings(options["a"]),
         options["rtol"] or None, options["memory"] << 20,

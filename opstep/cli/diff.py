@@ -71,7 +71,7 @@ EXACT = "f64"
     "inputs",
     multiple=True,
     metavar="NAME=SOURCE",
-    help="As for opstep run: FILE.npy, random, zeros, ones or a number.",
+    help="As for opstep run: FILE.npy, random, zeros, ones, example or a number.",
 )
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
@@ -196,7 +196,7 @@ def loaded(files: Sequence[str], options: dict[str, Any]) -> tuple[list, list, d
     ]
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graphs[0], symbols)
-    values = given.gather(graphs[0], options["inputs"], symbols, options["seed"])
+    values = given.gather(programs[0], graphs[0], options["inputs"], symbols, options["seed"])
     for program in programs:
         program.reseed(options["seed"])
         if options["params"]:

@@ -16,14 +16,15 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
-from torch.utils import _pytree as pytree
 
+from opstep.api.origins import portable
 from opstep.api.settings import RunSettings
 from opstep.differing.elements import Elements
 from opstep.differing.errors import Error, error_of
 from opstep.differing.lockstep import placed
 from opstep.differing.taps import Tapped, Taps
 from opstep.frontends.torch import evaluating, judging
+from opstep.frontends.torch.assembling import Translated, placeholders
 from opstep.frontends.torch.converting import converted, float_type, in_type
 from opstep.frontends.torch.evaluating import (
     Exact,
@@ -34,10 +35,11 @@ from opstep.frontends.torch.evaluating import (
     tensor_of,
     value_of,
 )
-from opstep.frontends.torch.exporting import Translation, placeholders, retranslated, translated
+from opstep.frontends.torch.exporting import retranslated
+from opstep.frontends.torch.importing import translated
 from opstep.frontends.torch.judging import FAULT_A, FAULT_B, Own
 from opstep.frontends.torch.modules import Call, call_tree
-from opstep.frontends.torch.sources import frames_of, portable
+from opstep.frontends.torch.sources import frames_of
 from opstep.frontends.torch.translator import Value
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.graph import Return
@@ -138,7 +140,7 @@ def diff_torch(
 
 
 def compare(
-    theirs: Translation, against: str = TORCH, dtype: str | None = None,
+    theirs: Translated, against: str = TORCH, dtype: str | None = None,
     inputs: Mapping[str, Any] | None = None, settings: RunSettings = RunSettings(),
     rtol: float | None = None, budget: int = BUDGET,
 ) -> TorchComparison:  # fmt: skip
@@ -146,7 +148,7 @@ def compare(
     how, device = check_reference(against)
     ours = theirs
     if dtype is not None:
-        ours = retranslated(converted(theirs.exported, float_type(dtype)))
+        ours = retranslated(converted(theirs.exported, float_type(dtype)), f"<{dtype}>")
     given = _given(theirs, inputs)
     known = _Ours(theirs, ours, settings, budget).run(given)
     given |= _drawn(theirs.exported.graph, known.values, how)
@@ -181,9 +183,9 @@ def check_reference(against: str) -> tuple[str, str]:
     return how, device or "cpu"
 
 
-def _given(theirs: Translation, inputs: Mapping[str, Any] | None) -> dict[Value, torch.Tensor]:
+def _given(theirs: Translated, inputs: Mapping[str, Any] | None) -> dict[Value, torch.Tensor]:
     """What the placeholders hold: weights, and inputs by the program's names."""
-    examples = example_inputs(theirs)
+    examples = theirs.program.example
     known = {Value(p.node): p.value for p in placeholders(theirs.exported) if p.kind != "input"}
     for name, node in _input_nodes(theirs).items():
         found = (inputs or {}).get(name, examples.get(name))
@@ -194,7 +196,7 @@ def _given(theirs: Translation, inputs: Mapping[str, Any] | None) -> dict[Value,
     return {v: t.detach().cpu() for v, t in known.items() if t is not None}
 
 
-def _input_nodes(found: Translation) -> dict[str, fx.Node]:
+def _input_nodes(found: Translated) -> dict[str, fx.Node]:
     """By the names of the program's inputs."""
     nodes = [p.node for p in placeholders(found.exported) if p.kind == "input"]
     nodes = [n for n in nodes if isinstance(n.meta.get("val"), torch.Tensor)]
@@ -202,17 +204,10 @@ def _input_nodes(found: Translation) -> dict[str, fx.Node]:
     return dict(zip(names, nodes, strict=True))
 
 
-def example_inputs(found: Translation) -> dict[str, torch.Tensor]:
-    """Those that the model was exported with, by the names of the program's inputs."""
-    given = found.exported.example_inputs
-    leaves = [t for t in pytree.tree_leaves(given) if isinstance(t, torch.Tensor)]
-    return dict(zip(_input_nodes(found), leaves, strict=False))
-
-
 class _Ours:
     """A run of the program: all values of ATen's graph that it has."""
 
-    def __init__(self, theirs: Translation, ours: Translation, settings: RunSettings, budget: int):
+    def __init__(self, theirs: Translated, ours: Translated, settings: RunSettings, budget: int):
         self._ours = ours
         self._program = ours.program
         self._settings = settings
@@ -349,8 +344,9 @@ class _Comparer:
     def _outputs(self) -> dict[str, Value]:
         """By the program's names."""
         nodes = {n.name: n for n in self._graph.nodes}
+        kinds = OutputKind.USER_OUTPUT, OutputKind.USER_INPUT_MUTATION  # in this order
         specs = self._exported.graph_signature.output_specs
-        found = [nodes.get(s.arg.name) for s in specs if s.kind is OutputKind.USER_OUTPUT]
+        found = [nodes.get(s.arg.name) for kind in kinds for s in specs if s.kind is kind]
         tensors = [n for n in found if n and isinstance(n.meta.get("val"), torch.Tensor)]
         values = [value_of(n) for n in tensors]
         return dict(zip(self._ours.returned, values, strict=True))

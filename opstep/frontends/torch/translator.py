@@ -14,20 +14,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
+from opstep.api.origins import portable
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
-from opstep.frontends.torch.sources import Frame, frames_of, portable
+from opstep.frontends.torch.sources import Frame, frames_of, library_line
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.graph import Provenance, SourceLine, Statement
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import TensorType, f32
 
 CHECKS = {  # of what the types say anyway
     "_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default",
     "sym_constrain_range_for_size.default", "_assert_async.default",
 }  # fmt: skip
+
+ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
 
 
 class Value(NamedTuple):
@@ -107,6 +110,8 @@ class Translator:
         live = _live(outputs)
         nodes = [n for n in graph.nodes if n.op == "call_function" and n in live]
         self.tree = call_tree(n for n in nodes if self._makes_tensors(n))
+        named = (n for n in graph.nodes if n.meta.get("named") is not None)
+        self._places = {n: k for k, n in enumerate(named)}
         self._position = {n: k for k, n in enumerate(self.tree.nodes())}
         self._last_use = self._last_uses(outputs)
         self._spans: dict[Call, tuple[int, int]] = {}
@@ -158,9 +163,11 @@ class Translator:
         return self._position.get(value.node, -1) < first
 
     def _inputs(self, call: Call) -> list[Value]:
-        """What a call reads from outside, in the order of first use, named tensors last."""
+        """What a call reads from outside: values in the order of first use, then named tensors in
+        the model's own.
+        """
         found = {v: None for n in call.nodes() for v in self._reads(n) if self._is_outside(v, call)}
-        return sorted(found, key=lambda v: v.node.meta.get("named") is not None)
+        return sorted(found, key=lambda v: self._places.get(v.node, -1))
 
     def _outputs(self, call: Call) -> list[Value]:
         """What others read of what a call makes."""
@@ -180,11 +187,12 @@ class Translator:
 
     def _draft(self, call: Call, inputs: Sequence[Value], outputs: Sequence[Value]) -> Draft:
         body = Body()
-        made = [body.value(self._type(v), "x") for v in inputs]
+        made = [body.value(self._declared(v), "x") for v in inputs]
         env: dict[Value, Var] = dict(zip(inputs, made, strict=True))
         draft = Draft(f"%g{len(self.drafts)}", call, made, list(inputs), body, [])
         self._items(call, draft, env)
         draft.results = [env[v] for v in outputs]
+        body.merge_reshapes({v.name for v in draft.results})
         return draft
 
     def _items(self, call: Call, draft: Draft, env: dict[Value, Var]) -> None:
@@ -210,7 +218,8 @@ class Translator:
             inner.name = f"%g{len(self.drafts)}"
             self.drafts.append(inner)
         frames = self._frames(next(call.nodes()), draft.call, call)
-        draft.body.at = origin(frames, relative(call.path, draft.call.path))
+        inside = relative(call.path, draft.call.path)
+        draft.body.at = origin(frames, inside)
         results = draft.body.call(
             known.name, [env[v] for v in inputs], [v.type for v in inner.results]
         )
@@ -218,7 +227,7 @@ class Translator:
         draft.calls[results[0].name] = known.name, inner
         draft.made.append(Made(frames, tuple(results), is_call=True))
         for result in results:
-            draft.body.stems[result.name] = label(call.path)
+            draft.body.stems[result.name] = label(inside) or call.class_name.lower()
         return True
 
     def _op(self, node: fx.Node, call: Call, draft: Draft, env: dict[Value, Var]) -> None:
@@ -233,7 +242,7 @@ class Translator:
             self._note(node, str(error))
             if not isinstance(error, Disagreement):
                 self.undefined.add(node.target)
-            results = [body.value(self._type(v), "x") for v in self._result_values(node)]
+            results = [body.value(self._type_or_any(v), "x") for v in self._result_values(node)]
         env.update({Value(node, k): v for k, v in enumerate(results) if v is not None})
         for k, v in enumerate(results):
             if v is not None:
@@ -242,7 +251,8 @@ class Translator:
         if own:
             draft.made.append(Made(frames, own))
             if call is not draft.call and len(own) == 1:  # a small module's only result
-                body.stems[own[0].name] = label(call.path)
+                stem = label(relative(call.path, draft.call.path))
+                body.stems[own[0].name] = stem or body.stems[own[0].name]
 
     def _result_values(self, node: fx.Node) -> list[Value]:
         return [Value(node, k) for k in range(len(_results(node)))]
@@ -284,7 +294,7 @@ class Translator:
         if isinstance(found, int | float | bool):
             return found
         if isinstance(found, torch.SymFloat | torch.SymBool):
-            raise Untranslatable("a number that is computed from sizes")
+            raise Untranslatable("a number that is computed while the model runs")
         value = self.value(argument)
         if isinstance(found, list | tuple) and argument.target is not getitem:
             return [env[Value(argument, k)] for k in range(len(found))]
@@ -294,6 +304,24 @@ class Translator:
 
     def _type(self, value: Value) -> TensorType:
         return self.symbols.type_of(_results(value.node)[value.index])
+
+    def _declared(self, value: Value) -> TensorType:
+        """The type of a graph's input."""
+        try:
+            return self._type(value)
+        except Untranslatable as error:
+            node = value.node
+            if node.op == "placeholder":
+                what = f"{node.meta.get('named', node.name)}"
+                self.missing.append((node, Missing(what, str(error), "", 0)))
+            return ANY
+
+    def _type_or_any(self, value: Value) -> TensorType:
+        """A type, where what is missing is noted anyway."""
+        try:
+            return self._type(value)
+        except (Untranslatable, AttributeError):
+            return ANY
 
     def _note(self, node: fx.Node, reason: str) -> None:
         frames = frames_of(node)
@@ -305,9 +333,11 @@ class Translator:
         that call.
         """
         if upto is None:
-            return split_frames(node, graph.chain())[-1]
-        split = split_frames(node, upto.chain())
-        return tuple(f for part in split[graph.depth : -1] for f in part)
+            found = split_frames(node, graph.chain())[-1]
+        else:
+            split = split_frames(node, upto.chain())
+            found = tuple(f for part in split[graph.depth : -1] for f in part)
+        return found or library_line(node.meta.get("stack_trace") or "")
 
 
 def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
@@ -318,8 +348,12 @@ def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
 
 
 def label(path: str) -> str:
-    """What a module is called where its whole name would be too long: ``layer.0`` is one."""
+    """What a module is called where its whole name would be too long: ``layer.0`` is one; "" for a
+    number alone.
+    """
     parts = path.split(".")
+    if len(parts) == 1 and parts[0].isdigit():
+        return ""
     return "_".join(parts[-2:] if parts[-1].isdigit() else parts[-1:])
 
 

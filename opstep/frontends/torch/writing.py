@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from opstep.frontends.torch.modules import forward_of
 from opstep.frontends.torch.naming import identifier, renamed, unique
 from opstep.frontends.torch.sources import Frame, assignment
 from opstep.frontends.torch.translator import Draft, Made, Value, relative
-from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return
+from opstep.runtime.ir.graph import NO_COMMENTS, Apply, Binding, Comments, Graph, Name, Return
 from opstep.runtime.ir.op import OPS
 
 
@@ -22,6 +23,7 @@ class Writer:
         self._names = {d.name: "" for d in drafts}
         self._tensors = tensors
         self._graphs_used = {"main", *OPS, *library}
+        self._orders: dict[str, list[int]] = {}  # of the inputs
         self._sites: dict[str, int] = {}
         self._values: dict[str, dict[str, str]] = {}  # by graph: what its values are called
         self.graphs: list[Graph] = []
@@ -56,7 +58,8 @@ class Writer:
             if value not in names:
                 names[value] = unique(identifier(wanted[value]), used)
         self._values[name] = names
-        inputs = [v for v in draft.inputs if v.name not in direct]
+        order = self._orders.get(draft.name, range(len(draft.inputs)))
+        inputs = [draft.inputs[k] for k in order if draft.inputs[k].name not in direct]
         place = len(self.graphs)
         body = [self._call(s, draft, names) for s in draft.statements]
         self.graphs.insert(
@@ -66,13 +69,15 @@ class Writer:
                 tuple(Binding(Name(names[v.name]), v.type) for v in inputs),
                 tuple(v.type for v in draft.results),
                 (*renamed(body, names), Return(tuple(Name(names[v.name]) for v in draft.results))),
+                Comments((draft.call.kind,)) if draft.call.kind else NO_COMMENTS,
             ),
         )
 
     def nodes(self, draft: Draft, graph: str = "main", path: str = "main") -> dict[str, Value]:
         """What values are in the fx graph, by their sites (``main/Block:h/y``), once written."""
         names = self._values[graph]
-        found = {f"{path}/{names[v]}": value for v, value in draft.nodes.items()}
+        kept = ((names[v], value) for v, value in draft.nodes.items() if v in names)
+        found = {f"{path}/{name}": value for name, value in kept}
         for result, (callee, inner) in draft.calls.items():
             called = self._names[callee]
             found |= self.nodes(inner, called, f"{path}/{called}:{names[result]}")
@@ -94,9 +99,12 @@ class Writer:
             name = unique(identifier(inner.call.class_name, "graph"), self._graphs_used)
             self._names[inner.name] = name
             wanted = _input_names(inner, [names[o] for o in operands])
+            self._orders[inner.name] = _argument_order(inner, wanted)
             self._graph(inner, name, direct, wanted)
         kept = tuple(
-            o for o, v in zip(statement.operands, inner.inputs, strict=True) if v.name not in direct
+            statement.operands[k]
+            for k in self._orders[inner.name]
+            if inner.inputs[k].name not in direct
         )
         return replace(statement, callee=Name(self._names[inner.name]), operands=kept)
 
@@ -138,18 +146,36 @@ def _named(made: Sequence[Made], targets: Sequence[str]) -> dict[str, str]:
 
 
 def _input_names(draft: Draft, callers: Sequence[str]) -> dict[str, str]:
-    """Weights after their place in the module; the first operand after `forward`'s first argument,
-    others after what the caller calls them.
+    """Weights after their place in the module; other inputs after the argument of `forward` that
+    the caller calls alike, the only one left after the first argument, else as in the caller.
     """
     forward = forward_of(draft.call.kind)
     arguments = list(inspect.signature(forward).parameters)[1:] if forward else []
     found: dict[str, str] = {}
-    for k, (value, source, name) in enumerate(
-        zip(draft.inputs, draft.sources, callers, strict=True)
-    ):
+    left: list[str] = []
+    for value, source, name in zip(draft.inputs, draft.sources, callers, strict=True):
         tensor = source.node.meta.get("named")
+        bare = re.sub(r"_\d+$", "", name)
         if tensor is not None:
             found[value.name] = relative(tensor, draft.call.path)
+        elif bare in arguments and bare not in found.values():
+            found[value.name] = bare
         else:
-            found[value.name] = arguments[0] if k == 0 and arguments else name
+            found[value.name] = name
+            left.append(value.name)
+    if len(left) == 1 and arguments and arguments[0] not in found.values():
+        found[left[0]] = arguments[0]
     return found
+
+
+def _argument_order(draft: Draft, names: Mapping[str, str]) -> list[int]:
+    """The places of a graph's inputs in the order of `forward`'s arguments; weights stay behind."""
+    forward = forward_of(draft.call.kind)
+    arguments = list(inspect.signature(forward).parameters)[1:] if forward else []
+    places = {name: k for k, name in enumerate(arguments)}
+
+    def rank(k: int) -> tuple[bool, int]:
+        is_named = draft.sources[k].node.meta.get("named") is not None
+        return is_named, places.get(names[draft.inputs[k].name], len(places)) * (not is_named)
+
+    return sorted(range(len(draft.inputs)), key=rank)

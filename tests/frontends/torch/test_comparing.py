@@ -14,7 +14,7 @@ from opstep.api.settings import RunSettings
 from opstep.differing.taps import Taps
 from opstep.frontends.torch import evaluating
 from opstep.frontends.torch.comparing import diff_torch
-from opstep.frontends.torch.exporting import translated
+from opstep.frontends.torch.importing import translated
 from opstep.frontends.torch.rules import all_rules
 from opstep.frontends.torch.rules.registry import RULES
 from opstep.runtime.ir.errors import DeviceError, InputError
