@@ -23,7 +23,8 @@ class Writer:
         self._names = {d.name: "" for d in drafts}
         self._tensors = tensors
         self._graphs_used = {"main", *OPS, *library}
-        self._orders: dict[str, list[int]] = {}  # of the inputs
+        self._known_names: dict[Draft, dict[str, str]] = {}
+        self._orders: dict[Draft, list[int]] = {}  # of the inputs
         self._sites: dict[str, int] = {}
         self._values: dict[str, dict[str, str]] = {}  # by graph: what its values are called
         self.graphs: list[Graph] = []
@@ -48,8 +49,7 @@ class Writer:
         results: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """`direct`: inputs that are named tensors, which the body reads itself."""
-        wanted = dict(draft.body.stems)
-        wanted |= _assigned(draft.made)
+        wanted = dict(self._wanted(draft))
         wanted |= {v.name: r for v, r in zip(draft.results, results, strict=False)}
         wanted |= wanted_inputs
         used = set(self._tensors) | draft.symbols()
@@ -58,7 +58,7 @@ class Writer:
             if value not in names:
                 names[value] = unique(identifier(wanted[value]), used)
         self._values[name] = names
-        order = self._orders.get(draft.name, range(len(draft.inputs)))
+        order = self._orders.get(draft, range(len(draft.inputs)))
         inputs = [draft.inputs[k] for k in order if draft.inputs[k].name not in direct]
         place = len(self.graphs)
         body = [self._call(s, draft, names) for s in draft.statements]
@@ -83,6 +83,24 @@ class Writer:
             found |= self.nodes(inner, called, f"{path}/{called}:{names[result]}")
         return found
 
+    def _wanted(self, draft: Draft) -> dict[str, str]:
+        """What values would be called. Several results of a call are called as in the graph that
+        makes them: they need not come in the order in which Python's function returns them.
+        """
+        if draft not in self._known_names:
+            found = dict(draft.body.stems)
+            for s in draft.statements:
+                inner = self._drafts.get(s.callee.text) if isinstance(s, Apply) else None
+                if inner is None or len(inner.results) < 2:
+                    continue
+                assert isinstance(s, Apply)
+                theirs, stems = self._wanted(inner), inner.body.stems
+                for result, made in zip(s.results, inner.results, strict=True):
+                    if theirs[made.name] != stems[made.name]:
+                        found[result.name.text] = theirs[made.name]
+            self._known_names[draft] = found | _assigned(draft.made)
+        return self._known_names[draft]
+
     def _call(self, statement, draft: Draft, names: Mapping[str, str]):
         """A call with its graph's name; the graph is written when it is first met."""
         if not isinstance(statement, Apply) or statement.callee.text not in self._drafts:
@@ -99,12 +117,10 @@ class Writer:
             name = unique(identifier(inner.call.class_name, "graph"), self._graphs_used)
             self._names[inner.name] = name
             wanted = _input_names(inner, [names[o] for o in operands])
-            self._orders[inner.name] = _argument_order(inner, wanted)
+            self._orders[inner] = _argument_order(inner, wanted)
             self._graph(inner, name, direct, wanted)
         kept = tuple(
-            statement.operands[k]
-            for k in self._orders[inner.name]
-            if inner.inputs[k].name not in direct
+            statement.operands[k] for k in self._orders[inner] if inner.inputs[k].name not in direct
         )
         return replace(statement, callee=Name(self._names[inner.name]), operands=kept)
 
@@ -140,6 +156,8 @@ def _statement(frames: tuple[Frame, ...]) -> tuple[tuple | None, tuple[str, ...]
 
 def _named(made: Sequence[Made], targets: Sequence[str]) -> dict[str, str]:
     last = made[-1].results
+    if made[-1].is_call and len(last) > 1:
+        return {}
     if len(targets) > 1 and len(last) == 1 and len(made) >= len(targets):
         last = tuple(m.results[0] for m in made[-len(targets) :])
     return {v.name: t for v, t in zip(last, targets, strict=False) if t}

@@ -127,3 +127,21 @@ def image() -> tuple:
 
 def words() -> tuple:
     return (torch.randint(1, 20, (2, 7)),)
+
+
+class Mean(nn.Module):
+    """Uses its second argument first."""
+
+    def forward(self, states, mask):
+        count = mask.sum()
+        return (states * mask).sum() / count
+
+
+class Weighted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean = Mean()
+
+    def forward(self, x):
+        mask = (x > 0).float()
+        return self.mean(x * 2, mask)

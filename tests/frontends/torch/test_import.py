@@ -203,6 +203,33 @@ def test_statements_have_the_line_and_the_module_they_come_from():
     assert any(s.at and s.at.module == "qkv" for s in attention)
 
 
+def test_results_of_a_call_are_called_as_where_they_are_made():
+    class Inner(nn.Module):
+        def forward(self, x):
+            early = x * 2
+            late = torch.relu(early + 1)
+            return late, early
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, x):
+            first, second = self.inner(x)  # the order in which they are made is another
+            return first - second
+
+    text = text_of(opstep.from_torch(Outer(), (torch.randn(3),)))
+    assert "early, late = Inner(x)" in text
+    assert "sub(late, early)" in text
+
+
+def test_inputs_of_a_graph_are_those_of_forward():
+    text = text_of(opstep.from_torch(plain.Weighted(), (torch.randn(3),)))
+    assert "graph Mean(states: f32[3], mask: f32[3])" in text
+    assert "count = sum(mask)" in text
+
+
 def test_reshapes_of_one_line_are_one():
     class Twice(nn.Module):
         def forward(self, x):
