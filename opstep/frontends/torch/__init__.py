@@ -7,6 +7,9 @@ tensors. `modules` finds the calls of `nn.Module` in a graph, `translator` write
 for each, by the `rules` for single ATen ops; `naming`, `sources` and `writing` make the text
 readable. `assembling` puts an imported program together, with the conditions on `sizes` that
 PyTorch exported the model for.
+
+`comparing` runs a program beside PyTorch (`evaluating`) and says which op is wrong on which side
+(`judging`).
 """
 
 from __future__ import annotations

@@ -28,11 +28,23 @@ from opstep.runtime.ir.printer import print_module
 from opstep.runtime.ir.types import TensorType
 
 
-class _Input(NamedTuple):
+class Placeholder(NamedTuple):
+    """An input of the fx graph: a named tensor, or what the model is given."""
+
     node: fx.Node
     name: str
     kind: str  # "param", "state" or "input"
     value: Any  # of a named tensor
+
+
+class Translated(NamedTuple):
+    """A program and what it was made from: `exported` has ATen ops only, and `nodes` says which of
+    their results a value is, by its site (``main/Block:h/y``).
+    """
+
+    program: Program
+    exported: ExportedProgram
+    nodes: dict[str, Value]
 
 
 class Translation:
@@ -42,7 +54,7 @@ class Translation:
         self._exported = exported
         self._model = model  # where it is at hand: its `forward` names the arguments
         self._symbols = symbols
-        self._inputs = list(_inputs(exported))
+        self._inputs = list(placeholders(exported))
         graph = exported.graph
         for found in self._inputs:
             if found.kind != "input":
@@ -60,17 +72,19 @@ class Translation:
     def missing_targets(self) -> list[Any]:
         return list(self._translator.undefined)
 
-    def program(self, path: str) -> Program:
+    def finished(self, path: str) -> Translated:
         """`path` stands in its messages. Raises `ImportFailed`."""
         if self._translator.missing:
             unique_nodes = dict(self._translator.missing)
             raise ImportFailed(list(unique_nodes.values()))
         main = self._main
+        types = {i.name: dtype_of(i.node.meta["val"].dtype) for i in self._tensors}
         results: list[tuple[str, Var]] = []
         changed: list[tuple[str, Var]] = []  # inputs that the model updates in place
         for spec, value, name in zip(self._specs, main.results, self._result_names(), strict=True):
             if spec.kind is OutputKind.BUFFER_MUTATION:
-                update = Update(Name(str(spec.target)), Name(value.name))
+                updated = main.body.to(value, types[str(spec.target)])
+                update = Update(Name(str(spec.target)), Name(updated.name))
                 main.body.statements.append(update)  # pyright: ignore[reportArgumentType]
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 changed.append((f"{spec.target}_updated", value))
@@ -79,15 +93,17 @@ class Translation:
         results += changed
         assert_sizes(self._exported, self._model, self._symbols, main.symbols(), main.body)
         main.results = [value for _, value in results]
-        program = self._written(main, [name for name, _ in results], path)
+        program, nodes = self._written(main, [name for name, _ in results], path)
         for found in self._tensors:
             if found.kind != "input":
                 program.params[found.name] = _value(found)
         program.example = self._example([b.name.text for b in program.graphs["main"].inputs])
-        return program
+        return Translated(program, self._exported, nodes)
 
-    def _written(self, main: Draft, results: Sequence[str], path: str) -> Program:
-        """The program without the values of its tensors."""
+    def _written(
+        self, main: Draft, results: Sequence[str], path: str
+    ) -> tuple[Program, dict[str, Value]]:
+        """The program without the values of its tensors, and what its values are in ATen's."""
         values = list(zip(self._tensors, main.inputs, strict=True))
         named = {v.name: i.name for i, v in values if i.kind != "input"}
         wanted = {v.name: i.name for i, v in values if i.kind == "input"}
@@ -100,7 +116,7 @@ class Translation:
             if i.kind != "input"
         )
         text = print_module(Module((*declarations, *graphs)))
-        return Program(parse(text, path))
+        return Program(parse(text, path)), writer.nodes(main)
 
     def _example(self, names: Sequence[str]) -> dict[str, Any]:
         """The example inputs; `names`: what the program calls those that are tensors."""
@@ -136,7 +152,7 @@ def _label(path: Sequence[Any]) -> str:
     return identifier("_".join(map(str, keys)), "output") if path else "output"
 
 
-def _inputs(exported: ExportedProgram) -> Iterator[_Input]:
+def placeholders(exported: ExportedProgram) -> Iterator[Placeholder]:
     """The placeholders, in order."""
     nodes = {n.name: n for n in exported.graph.nodes if n.op == "placeholder"}
     mutated = set(exported.graph_signature.buffers_to_mutate.values())
@@ -149,12 +165,12 @@ def _inputs(exported: ExportedProgram) -> Iterator[_Input]:
             target = spec.target or name
             value = exported.state_dict.get(target, exported.constants.get(target))
             is_param = spec.kind is InputKind.PARAMETER and target not in mutated
-            yield _Input(node, target, "param" if is_param else "state", value)
+            yield Placeholder(node, target, "param" if is_param else "state", value)
         else:
-            yield _Input(node, name, "input", None)
+            yield Placeholder(node, name, "input", None)
 
 
-def _value(found: _Input) -> torch.Tensor:
+def _value(found: Placeholder) -> torch.Tensor:
     """The value of a named tensor, in the host's memory."""
     if found.value is None or found.value.device.type == "meta":
         raise InputError(
@@ -164,6 +180,6 @@ def _value(found: _Input) -> torch.Tensor:
     return found.value.detach().cpu()
 
 
-def _concrete(found: _Input) -> TensorType:
+def _concrete(found: Placeholder) -> TensorType:
     value = found.node.meta["val"]
     return TensorType(dtype_of(value.dtype), tuple(int(d) for d in value.shape))

@@ -13,8 +13,7 @@ import torch
 from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 
-from opstep.api.program import Program
-from opstep.frontends.torch.assembling import Translation
+from opstep.frontends.torch.assembling import Translated, Translation
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.inlining import inline_regions
 from opstep.frontends.torch.refusals import check_args, check_tensors, refusal
@@ -25,22 +24,22 @@ from opstep.runtime.ir.errors import InputError
 ROUNDS = 4  # of decompositions: each may bring ops that need another
 
 
-def import_model(
+def translate_model(
     model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
-) -> Program:
-    """`importing.from_torch`, for a module or an exported program."""
+) -> Translated:
+    """`importing.translated`, for a module or an exported program."""
     if isinstance(model, ExportedProgram):
-        return import_exported(model, dynamic_shapes, "<exported>")
+        return translate_exported(model, dynamic_shapes, "<exported>")
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"a {type(model).__name__} is no PyTorch model")
     check_args(args, kwargs)
     exported = _exported(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
-    return import_exported(exported, dynamic_shapes, f"<{type(model).__name__}>", model)
+    return translate_exported(exported, dynamic_shapes, f"<{type(model).__name__}>", model)
 
 
-def import_exported(
+def translate_exported(
     exported: ExportedProgram, dynamic_shapes: Any, path: str, model: Any = None
-) -> Program:
+) -> Translated:
     """The program of an exported one, or of the module `model`; `path` stands in messages."""
     all_rules()
     names = symbol_names(exported, dynamic_shapes, model)
@@ -54,7 +53,12 @@ def import_exported(
             break
         lowered = _decomposed(lowered, table)
         translation = Translation(lowered, Symbols(names), model)
-    return translation.program(path)
+    return translation.finished(path)
+
+
+def retranslated(exported: ExportedProgram, path: str) -> Translated:
+    """The translation of a graph of ATen ops that was translated before, and changed."""
+    return Translation(exported, Symbols()).finished(path)
 
 
 def _decomposed(exported: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:

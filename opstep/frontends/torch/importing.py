@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from opstep.api.program import Program
+    from opstep.frontends.torch.assembling import Translated
 
 OLDEST = (2, 6)  # its exported programs have what the translator reads
 
@@ -37,21 +38,29 @@ def from_torch(
     Raises `InputError` where PyTorch cannot export the model, `ImportFailed` where ops of it have
     no counterpart here.
     """
+    return translated(model, args, kwargs, dynamic_shapes=dynamic_shapes).program
+
+
+def translated(
+    model: torch.nn.Module | torch.export.ExportedProgram | str | Path,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> Translated:
+    """`from_torch`, with what it found on the way."""
     check_installed()
-    from opstep.frontends.torch.exporting import import_model
+    from opstep.frontends.torch.exporting import translate_exported, translate_model
+    from opstep.frontends.torch.pt2 import read
 
     if isinstance(model, str | os.PathLike):
-        return load_file(model)
-    return import_model(model, args, kwargs, dynamic_shapes)
+        return translate_exported(read(Path(model)), {}, f"<{Path(model).name}>")
+    return translate_model(model, args, kwargs, dynamic_shapes)
 
 
 def load_file(path: str | os.PathLike) -> Program:
     """The program of a ``.pt2`` file. Raises as `from_torch` does."""
-    check_installed()
-    from opstep.frontends.torch.exporting import import_exported
-    from opstep.frontends.torch.pt2 import read
-
-    return import_exported(read(Path(path)), {}, f"<{Path(path).name}>")
+    return translated(Path(path)).program
 
 
 def check_installed() -> None:

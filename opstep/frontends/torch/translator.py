@@ -57,7 +57,11 @@ class Made(NamedTuple):
 
 @dataclass(eq=False)
 class Draft:
-    """A graph whose values have no names yet. `name` is provisional, too (``%g1``)."""
+    """A graph whose values have no names yet. `name` is provisional, too (``%g1``).
+
+    `nodes`: by value, what it is in the fx graph; `calls`: by the first result of a call, the graph
+    that is called and the draft of this very call.
+    """
 
     name: str
     call: Call
@@ -67,6 +71,8 @@ class Draft:
     results: list[Var]
     made: list[Made] = field(default_factory=list)
     title: str = ""  # of a graph that is no module's
+    nodes: dict[str, Value] = field(default_factory=dict)
+    calls: dict[str, tuple[str, Draft]] = field(default_factory=dict)
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -254,6 +260,7 @@ class Translator:
             known.name, [env[v] for v in inputs], [v.type for v in inner.results]
         )
         env.update(zip(outputs, results, strict=True))
+        draft.calls[results[0].name] = known.name, inner
         draft.made.append(Made(frames, tuple(results), is_call=True))
         for result in results:
             draft.body.stems[result.name] = label(inside) or call.class_name.lower()
@@ -285,6 +292,9 @@ class Translator:
                 for k, t in enumerate(_results(node))
             ]
         env.update({Value(node, k): v for k, v in enumerate(results) if v is not None})
+        for k, v in enumerate(results):
+            if v is not None:
+                draft.nodes.setdefault(v.name, Value(node, k))
         own = tuple(v for v in results if v is not None)
         if own:
             draft.made.append(Made(frames, own))

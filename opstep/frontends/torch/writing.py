@@ -10,7 +10,7 @@ from dataclasses import replace
 from opstep.frontends.torch.modules import forward_of
 from opstep.frontends.torch.naming import identifier, renamed, unique
 from opstep.frontends.torch.sources import Frame, assignment
-from opstep.frontends.torch.translator import Draft, Made, relative
+from opstep.frontends.torch.translator import Draft, Made, Value, relative
 from opstep.runtime.ir.graph import NO_COMMENTS, Apply, Binding, Comments, Graph, Name, Return
 from opstep.runtime.ir.op import OPS, Ref
 
@@ -32,6 +32,7 @@ class Writer:
         self._orders: dict[Draft, list[int]] = {}  # of the inputs, where it changes
         self._by_control: set[str] = set()  # graphs whose inputs control flow passes, in order
         self._sites: dict[str, int] = {}
+        self._values: dict[str, dict[str, str]] = {}  # by graph: what its values are called
         self.graphs: list[Graph] = []
 
     def write(
@@ -63,6 +64,7 @@ class Writer:
         for value in draft.body.stems:
             if value not in names:
                 names[value] = unique(identifier(wanted[value]), used)
+        self._values[name] = names
         order = self._order(draft)
         inputs = [draft.inputs[k] for k in order if draft.inputs[k].name not in direct]
         place = len(self.graphs)
@@ -77,6 +79,16 @@ class Writer:
                 Comments((draft.call.kind,)) if draft.call.kind else NO_COMMENTS,
             ),
         )
+
+    def nodes(self, draft: Draft, graph: str = "main", path: str = "main") -> dict[str, Value]:
+        """What values are in the fx graph, by their sites (``main/Block:h/y``), once written."""
+        names = self._values[graph]
+        kept = ((names[v], value) for v, value in draft.nodes.items() if v in names)
+        found = {f"{path}/{name}": value for name, value in kept}
+        for result, (callee, inner) in draft.calls.items():
+            called = self._names[callee]
+            found |= self.nodes(inner, called, f"{path}/{called}:{names[result]}")
+        return found
 
     def _wanted(self, draft: Draft) -> dict[str, str]:
         """What values would be called. Several results of a call are called as in the graph that
