@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
-from opstep.frontends.torch.errors import Disagreement
+from opstep.frontends.torch.errors import Disagreement, Untranslatable
+from opstep.kernels.rules.literals import limits
 from opstep.runtime.ir.dims import Dim, Expr
-from opstep.runtime.ir.graph import Apply, Binding, Name, same_value
-from opstep.runtime.ir.op import OPS, Mismatch
+from opstep.runtime.ir.graph import Apply, Attr, Binding, Name, same_value
+from opstep.runtime.ir.op import OPS, Mismatch, Ref
 from opstep.runtime.ir.types import DType, TensorType, boolean
 from opstep.runtime.transforms.builder import Builder, Var
 
 Number = int | float | bool
+BOOLEAN = {  # what arithmetic of bools is
+    "add": "logical_or", "maximum": "logical_or", "mul": "logical_and", "minimum": "logical_and",
+}  # fmt: skip
 
 
 class Body(Builder):
     """Statements whose values are numbered (``%3``): two bodies that do the same are equal, and
     names are given at the end (`naming`). ``b.add(x, y)`` appends a statement, as in `Builder`.
 
-    `expected`: the types of the results of the ATen op that is being translated. `stems`: what a
-    value would be called after the op that made it.
+    Of the ATen op that is being translated: `expected` are the types of its results, `used` which
+    of them are read, `seeds` numbers that no other op has, `is_contiguous` whether the elements of
+    its first operand are in order in memory. `stems`: what a value would be called after the op
+    that made it.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.expected: tuple[TensorType | None, ...] = ()
+        self.used: tuple[bool, ...] = ()
+        self.seeds: Iterator[int] = count()
+        self.is_contiguous = True
         self.stems: dict[str, str] = {}
 
     def fresh(self, stem: str) -> str:
@@ -50,6 +61,17 @@ class Body(Builder):
         )
         return made
 
+    def control(
+        self, op: str, operands: Sequence[Var], results: Sequence[Var], graphs: Mapping[str, str]
+    ) -> list[Var]:
+        """Control flow: `graphs` are the names of the graphs it calls, by attribute."""
+        made = [self.value(r.type, op) for r in results]
+        bindings = tuple(Binding(Name(v.name), None) for v in made)
+        attrs = tuple(Attr(Name(k), Ref(g)) for k, g in graphs.items())
+        operand_names = tuple(Name(v.name) for v in operands)
+        self.statements.append(Apply(bindings, Name(op), operand_names, attrs, self.at))
+        return made
+
     # --- what rules need again and again ---
 
     @property
@@ -58,6 +80,13 @@ class Body(Builder):
         (first, *_) = self.expected
         assert first is not None
         return first
+
+    @property
+    def seed(self) -> int:
+        return next(self.seeds)
+
+    def is_used(self, result: int) -> bool:
+        return self.used[result]
 
     def to(self, x: Any, dtype: DType) -> Any:
         """x in that element type; numbers adapt by themselves."""
@@ -69,12 +98,25 @@ class Body(Builder):
             return self.extent(of=[x])
         return int(x) if isinstance(x, bool) else x
 
+    def fitting(self, number: Number, dtype: DType) -> Number:
+        """A number as that element type has it: integers wrap around."""
+        if dtype.is_float:
+            return float(number)
+        if not math.isfinite(number):
+            raise Untranslatable(f"{number} as an integer")
+        if dtype is boolean:
+            return int(bool(number))
+        low, high = limits(dtype)
+        return (int(number) - low) % (high - low + 1) + low
+
     def binary(self, op: str, a: Any, b: Any, dtype: DType | None = None) -> Var:
         """An op of two operands computed in `dtype`, by default that of the result, whatever ours
         would be: PyTorch lets a scalar tensor adapt to one with dims.
         """
         a, b = self.number(a), self.number(b)
         dtype = dtype or self.out.dtype
+        op = BOOLEAN.get(op, op) if dtype is boolean else op
+        a, b = (x if isinstance(x, Var | float) else self.fitting(x, dtype) for x in (a, b))
         if not isinstance(a, Var) and not isinstance(b, Var):
             a = self.full(shape=[], value=a, dtype=dtype)
         return self.apply(OPS[op], (self.to(a, dtype), self.to(b, dtype)), {})
@@ -90,8 +132,8 @@ class Body(Builder):
         return x if tuple(shape) == tuple(x.shape) else self.broadcast(x, shape=list(shape))
 
     def filled(self, type: TensorType, value: Number) -> Var:
-        whole = value if type.dtype is not boolean else int(bool(value))
-        return self.full(shape=list(type.shape), value=whole, dtype=type.dtype)
+        value = self.fitting(value, type.dtype)
+        return self.full(shape=list(type.shape), value=value, dtype=type.dtype)
 
     def conformed(self, x: Var, expected: TensorType | None) -> Var:
         """x with the element type that PyTorch gives it. Raises where its shape is another."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
@@ -174,7 +175,7 @@ def _decompositions(targets: Sequence[Any]) -> dict[Any, Any]:
     """PyTorch's own definitions of ops that we do not have, where there are some."""
     if not targets:
         return {}
-    table = torch.export.default_decompositions()
+    table = {**decomposition_table, **torch.export.default_decompositions()}
     return {t: table[t] for t in targets if t in table}
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from operator import getitem
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from opstep.frontends.torch.body import Body, Mismatch, Var
+from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
@@ -22,12 +25,16 @@ from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import Frame, frames_of, portable
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.graph import Provenance, SourceLine, Statement
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import TensorType, f32
 
 CHECKS = {  # of what the types say anyway
     "_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default",
-    "sym_constrain_range_for_size.default", "_assert_async.default",
+    "sym_constrain_range_for_size.default",
 }  # fmt: skip
+ASSERTS = {"_assert_async.default", "_assert_async.msg"}
+ITEMS = {"item.default", "_local_scalar_dense.default"}
+
+ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
 
 
 class Value(NamedTuple):
@@ -64,6 +71,7 @@ class Draft:
     made: list[Made] = field(default_factory=list)
     nodes: dict[str, Value] = field(default_factory=dict)
     calls: dict[str, tuple[str, Draft]] = field(default_factory=dict)
+    title: str = ""  # of a graph that is no module's
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -73,7 +81,12 @@ class Draft:
     def key(self) -> tuple:
         """Equal where two drafts do the same on the same types."""
         types = tuple(v.type for v in self.inputs)
-        return self.call.class_name, types, self.statements, tuple(v.name for v in self.results)
+        return (
+            self.title or self.call.class_name,
+            types,
+            self.statements,
+            tuple(v.name for v in self.results),
+        )
 
     def unbound(self) -> set[str]:
         """Symbols that no input binds."""
@@ -95,16 +108,25 @@ def _symbols(dims: Sequence[Any]) -> set[str]:
 
 
 class Translator:
-    """Translates one fx graph. `missing` has what could not be."""
+    """Translates one fx graph. `missing` has what could not be. `around`: the translator of the
+    graph that this one is a part of, as the branch of a `cond` is.
+    """
 
-    def __init__(self, graph: fx.Graph, symbols: Symbols, outputs: Sequence[Value]):
+    def __init__(
+        self, graph: fx.Graph, symbols: Symbols, outputs: Sequence[Value],
+        around: Translator | None = None,
+    ):  # fmt: skip
         self.symbols = symbols
-        self.missing: list[tuple[fx.Node, Missing]] = []
-        self.undefined: set[Any] = set()  # ops that another definition may help
-        self.drafts: list[Draft] = []  # in the order in which they were first called
-        self._known: dict[tuple, Draft] = {}
+        self.missing: list[tuple[fx.Node, Missing]] = around.missing if around else []
+        # in the order in which they were first called
+        self.drafts: list[Draft] = around.drafts if around else []
+        self._known: dict[tuple, Draft] = around._known if around else {}
+        self._seeds: Iterator[int] = around._seeds if around else count()
+        # ops that another definition may help
+        self.undefined: set[Any] = around.undefined if around else set()
+        self._broken: set[Value] = set()  # what could not be translated, or depends on it
         self._values: dict[fx.Node, Value] = {}
-        live = _live(outputs)
+        live = _live(outputs, [n for n in graph.nodes if key_of(n.target) in ASSERTS])
         nodes = [n for n in graph.nodes if n.op == "call_function" and n in live]
         self.tree = call_tree(n for n in nodes if self._makes_tensors(n))
         self._position = {n: k for k, n in enumerate(self.tree.nodes())}
@@ -142,7 +164,9 @@ class Translator:
     def _reads(self, node: fx.Node) -> Iterator[Value]:
         for argument in node.all_input_nodes:
             found = argument.meta.get("val")
-            if isinstance(found, list | tuple) and argument.target is not getitem:
+            if _is_item(argument):
+                yield self.value(argument.args[0])  # pyright: ignore[reportArgumentType]
+            elif isinstance(found, list | tuple) and argument.target is not getitem:
                 yield from (Value(argument, k) for k in range(len(found)))
             elif isinstance(found, torch.Tensor):
                 yield self.value(argument)
@@ -178,9 +202,26 @@ class Translator:
         """The graph of the whole."""
         return self._draft(self.tree, inputs, outputs)
 
+    def part(self, module: fx.GraphModule, title: str, returned: int) -> Draft:
+        """The graph of a function that an op of control flow calls. Its last `returned` inputs are
+        results, too.
+        """
+        inputs = [Value(n) for n in module.graph.nodes if n.op == "placeholder"]
+        if not all(isinstance(v.node.meta.get("val"), torch.Tensor) for v in inputs):
+            raise Untranslatable("an operand of control flow that is no tensor")
+        (output,) = (n for n in module.graph.nodes if n.op == "output")
+        probe = Translator(module.graph, self.symbols, [])
+        outputs = [probe.value(n) for n in pytree.tree_leaves(output.args)]
+        outputs += inputs[len(inputs) - returned :]
+        draft = Translator(module.graph, self.symbols, outputs, self).translate(inputs, outputs)
+        draft.title = title
+        if draft.unbound():
+            raise Untranslatable("a size that no operand of control flow has")
+        return self._shared(draft)
+
     def _draft(self, call: Call, inputs: Sequence[Value], outputs: Sequence[Value]) -> Draft:
         body = Body()
-        made = [body.value(self._type(v), "x") for v in inputs]
+        made = [body.value(self._declared(v), "x") for v in inputs]
         env: dict[Value, Var] = dict(zip(inputs, made, strict=True))
         draft = Draft(f"%g{len(self.drafts)}", call, made, list(inputs), body, [])
         self._items(call, draft, env)
@@ -197,18 +238,15 @@ class Translator:
     def _called(self, call: Call, draft: Draft, env: dict[Value, Var]) -> bool:
         """Writes a call of the module's graph; False where it cannot be a graph of its own."""
         inputs, outputs = self._inputs(call), self._outputs(call)
-        if not outputs:
-            return True
-        count = len(self.drafts)
+        if not outputs:  # it only asserts something
+            return False
+        before = len(self.drafts)
         inner = self._draft(call, inputs, outputs)
         if inner.unbound():
-            del self.drafts[count:]
+            del self.drafts[before:]
             self._known = {k: d for k, d in self._known.items() if d in self.drafts}
             return False
-        known = self._known.setdefault(inner.key, inner)
-        if known is inner:
-            inner.name = f"%g{len(self.drafts)}"
-            self.drafts.append(inner)
+        known = self._shared(inner)
         frames = self._frames(next(call.nodes()), draft.call, call)
         draft.body.at = origin(frames, relative(call.path, draft.call.path))
         results = draft.body.call(
@@ -221,19 +259,31 @@ class Translator:
             draft.body.stems[result.name] = label(call.path)
         return True
 
+    def _shared(self, draft: Draft) -> Draft:
+        """The draft that does the same, if there is one already."""
+        known = self._known.setdefault(draft.key, draft)
+        if known is draft:
+            draft.name = f"%g{len(self.drafts)}"
+            self.drafts.append(draft)
+        return known
+
     def _op(self, node: fx.Node, call: Call, draft: Draft, env: dict[Value, Var]) -> None:
         body = draft.body
         frames = self._frames(node, draft.call)
         body.at = origin(frames, relative(call.path, draft.call.path))
-        count = len(body.statements)
+        begin = len(body.statements)
         try:
             results = self._translated(node, body, env)
         except (Untranslatable, Mismatch) as error:
-            del body.statements[count:]
-            self._note(node, str(error))
-            if not isinstance(error, Disagreement):
-                self.undefined.add(node.target)
-            results = [body.value(self._type(v), "x") for v in self._result_values(node)]
+            del body.statements[begin:]
+            if self._broken.isdisjoint(self._reads(node)):
+                self._note(node, str(error))
+                if not isinstance(error, Disagreement):
+                    self.undefined.add(node.target)
+            results = [
+                None if t is None else self._stand_in(Value(node, k), body)
+                for k, t in enumerate(_results(node))
+            ]
         env.update({Value(node, k): v for k, v in enumerate(results) if v is not None})
         for k, v in enumerate(results):
             if v is not None:
@@ -244,21 +294,29 @@ class Translator:
             if call is not draft.call and len(own) == 1:  # a small module's only result
                 body.stems[own[0].name] = label(call.path)
 
-    def _result_values(self, node: fx.Node) -> list[Value]:
-        return [Value(node, k) for k in range(len(_results(node)))]
+    def _stand_in(self, value: Value, body: Body) -> Var:
+        """For what could not be translated, so that the rest is looked at, too."""
+        self._broken.add(value)
+        return body.value(self._type_or_any(value), "x")
 
-    def _translated(self, node: fx.Node, body: Body, env: Mapping[Value, Var]) -> list[Var | None]:
-        key = key_of(node.target) if hasattr(node.target, "_schema") else str(node.target)
+    def _translated(
+        self, node: fx.Node, body: Body, env: Mapping[Value, Var]
+    ) -> Sequence[Var | None]:
+        key = key_of(node.target)
         if key in CHECKS:
             return []
+        if not self._broken.isdisjoint(self._reads(node)):
+            raise Untranslatable("an operand could not be translated")
+        self._describe(node, body)
+        if key in CONTROL:
+            return CONTROL[key](self.part, node, body, lambda a: self._argument(a, env))
         if key not in RULES:
             raise Untranslatable("there is no op for it")
-        body.expected = tuple(
-            self.symbols.type_of(t) if isinstance(t, torch.Tensor) else None for t in _results(node)
-        )
         args = [self._argument(a, env) for a in node.args]
         kwargs = {k: self._argument(a, env) for k, a in node.kwargs.items()}
         found = RULES[key](body, *args, **kwargs)
+        if found is None:
+            return []
         listed = (
             list(found)
             if isinstance(found, tuple | list) and not isinstance(found, Var)
@@ -272,6 +330,21 @@ class Translator:
             for r, e in zip(listed, body.expected, strict=False)
         ]
 
+    def _describe(self, node: fx.Node, body: Body) -> None:
+        """Tells rules what they cannot see in their arguments."""
+        found = _results(node)
+        body.expected = tuple(
+            self.symbols.type_of(t) if isinstance(t, torch.Tensor) else None for t in found
+        )
+        body.used = tuple(self._last_use.get(Value(node, k), -1) >= 0 for k in range(len(found)))
+        body.seeds = self._seeds
+        first = (
+            node.args[0].meta.get("val")
+            if node.args and isinstance(node.args[0], fx.Node)
+            else None
+        )
+        body.is_contiguous = not isinstance(first, torch.Tensor) or first.is_contiguous()
+
     def _argument(self, argument: Any, env: Mapping[Value, Var]) -> Any:
         """An argument of an ATen op as rules take it."""
         if isinstance(argument, list | tuple):
@@ -279,12 +352,14 @@ class Translator:
         if not isinstance(argument, fx.Node):
             return argument
         found = argument.meta.get("val")
+        if isinstance(found, torch.SymFloat) and _is_item(argument):
+            return env[self.value(argument.args[0])]  # pyright: ignore[reportArgumentType]
         if isinstance(found, torch.SymInt):
             return self.symbols.dim(found)
         if isinstance(found, int | float | bool):
             return found
         if isinstance(found, torch.SymFloat | torch.SymBool):
-            raise Untranslatable("a number that is computed from sizes")
+            raise Untranslatable("a number that is computed while the model runs")
         value = self.value(argument)
         if isinstance(found, list | tuple) and argument.target is not getitem:
             return [env[Value(argument, k)] for k in range(len(found))]
@@ -294,6 +369,25 @@ class Translator:
 
     def _type(self, value: Value) -> TensorType:
         return self.symbols.type_of(_results(value.node)[value.index])
+
+    def _declared(self, value: Value) -> TensorType:
+        """The type of a graph's input."""
+        try:
+            return self._type(value)
+        except Untranslatable as error:
+            node = value.node
+            if node.op == "placeholder":
+                what = f"{node.meta.get('named', node.name)}"
+                self.missing.append((node, Missing(what, str(error), "", 0)))
+            self._broken.add(value)
+            return ANY
+
+    def _type_or_any(self, value: Value) -> TensorType:
+        """A type, where what is missing is noted anyway."""
+        try:
+            return self._type(value)
+        except (Untranslatable, AttributeError):
+            return ANY
 
     def _note(self, node: fx.Node, reason: str) -> None:
         frames = frames_of(node)
@@ -339,10 +433,14 @@ def _results(node: fx.Node) -> Sequence[Any]:
     return found if isinstance(found, list | tuple) else (found,)
 
 
-def _live(outputs: Sequence[Value]) -> set[fx.Node]:
-    """The nodes that outputs depend on."""
+def _is_item(node: fx.Node) -> bool:
+    return node.op == "call_function" and key_of(node.target) in ITEMS
+
+
+def _live(outputs: Sequence[Value], asserts: Sequence[fx.Node]) -> set[fx.Node]:
+    """The nodes that outputs and asserts depend on."""
     live: set[fx.Node] = set()
-    stack = [v.node for v in outputs]
+    stack = [*asserts, *(v.node for v in outputs)]
     while stack:
         node = stack.pop()
         if node not in live:

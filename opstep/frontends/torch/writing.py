@@ -11,13 +11,18 @@ from opstep.frontends.torch.naming import identifier, renamed, unique
 from opstep.frontends.torch.sources import Frame, assignment
 from opstep.frontends.torch.translator import Draft, Made, Value, relative
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return
-from opstep.runtime.ir.op import OPS
+from opstep.runtime.ir.op import OPS, Ref
 
 
 class Writer:
-    """Names the drafts of one program, from the outermost graph inwards."""
+    """Names the drafts of one program, from the outermost graph inwards. `ending`: what the names
+    of modules' graphs end in.
+    """
 
-    def __init__(self, drafts: Sequence[Draft], tensors: set[str], library: set[str]):
+    def __init__(
+        self, drafts: Sequence[Draft], tensors: set[str], library: set[str], ending: str = ""
+    ):
+        self._ending = ending
         self._drafts = {d.name: d for d in drafts}
         self._names = {d.name: "" for d in drafts}
         self._tensors = tensors
@@ -35,8 +40,7 @@ class Writer:
         """
         for draft in (main, *self._drafts.values()):
             for statement in draft.statements:
-                if isinstance(statement, Apply) and statement.callee.text in self._drafts:
-                    name = statement.callee.text
+                for name in _called(statement):
                     self._sites[name] = self._sites.get(name, 0) + 1
         self._graph(main, "main", named, inputs, results)
         return self.graphs
@@ -48,7 +52,7 @@ class Writer:
         """`direct`: inputs that are named tensors, which the body reads itself."""
         wanted = dict(draft.body.stems)
         wanted |= _assigned(draft.made)
-        wanted |= {v.name: r for v, r in zip(draft.results, results, strict=False)}
+        wanted |= {v.name: r for v, r in zip(draft.results, results, strict=False) if r}
         wanted |= wanted_inputs
         used = set(self._tensors) | draft.symbols()
         names = dict(direct)
@@ -80,8 +84,10 @@ class Writer:
 
     def _call(self, statement, draft: Draft, names: Mapping[str, str]):
         """A call with its graph's name; the graph is written when it is first met."""
-        if not isinstance(statement, Apply) or statement.callee.text not in self._drafts:
+        if not isinstance(statement, Apply):
             return statement
+        if statement.callee.text not in self._drafts:
+            return self._control(statement, names) if _called(statement) else statement
         inner = self._drafts[statement.callee.text]
         operands = [o.text for o in statement.operands if isinstance(o, Name)]
         once = self._sites[inner.name] == 1
@@ -90,15 +96,43 @@ class Writer:
             for v, o in zip(inner.inputs, operands, strict=True)
             if once and names[o] in self._tensors
         }
-        if not self._names[inner.name]:
-            name = unique(identifier(inner.call.class_name, "graph"), self._graphs_used)
-            self._names[inner.name] = name
-            wanted = _input_names(inner, [names[o] for o in operands])
-            self._graph(inner, name, direct, wanted)
+        self._write_once(inner, direct, [names[o] for o in operands])
         kept = tuple(
             o for o, v in zip(statement.operands, inner.inputs, strict=True) if v.name not in direct
         )
         return replace(statement, callee=Name(self._names[inner.name]), operands=kept)
+
+    def _control(self, statement: Apply, names: Mapping[str, str]) -> Apply:
+        """Control flow with the names of the graphs in its attributes."""
+        operands = [names[o.text] for o in statement.operands if isinstance(o, Name)]
+        attrs = []
+        for attr in statement.attrs:
+            if isinstance(attr.value, Ref):
+                inner = self._drafts[attr.value.name]
+                self._write_once(inner, {}, operands[len(operands) - len(inner.inputs) :])
+                attr = replace(attr, value=Ref(self._names[inner.name]))
+            attrs.append(attr)
+        return replace(statement, attrs=tuple(attrs))
+
+    def _write_once(self, draft: Draft, direct: Mapping[str, str], callers: Sequence[str]) -> None:
+        """`callers`: what the caller calls the operands."""
+        if self._names[draft.name]:
+            return
+        title = (draft.title or draft.call.class_name) + self._ending
+        name = unique(identifier(title, "graph"), self._graphs_used)
+        self._names[draft.name] = name
+        self._graph(draft, name, direct, _input_names(draft, callers))
+
+
+def _called(statement) -> list[str]:
+    """Provisional names of the graphs that a statement calls."""
+    if not isinstance(statement, Apply):
+        return []
+    named = [
+        statement.callee.text,
+        *(a.value.name for a in statement.attrs if isinstance(a.value, Ref)),
+    ]
+    return [name for name in named if name.startswith("%")]
 
 
 def _assigned(made: Sequence[Made]) -> dict[str, str]:

@@ -10,7 +10,10 @@ def all_rules() -> None:
         indexing,
         layers,
         layout,
+        losses,
         pointwise,
+        random,
         recurrent,
         reductions,
+        spatial,
     )

@@ -7,219 +7,280 @@ from collections.abc import Sequence
 from opstep.frontends.torch.body import Body, Var, axis_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import rule
-from opstep.runtime.ir.types import boolean, i32, i64
+from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.types import boolean, f64, i32, i64, u8
 
 INDICES = (i32, i64)
 
 
-def _index(b: Body, x: Var) -> Var:
+def as_index(b: Body, x: Var) -> Var:
     return x if x.dtype in INDICES else b.cast(x, dtype=i64)
+
+
+def ranked(b: Body, x: Var) -> Var:
+    """A scalar counts as having one axis."""
+    return x if x.type.rank else b.reshape(x, shape=[1])
 
 
 @rule("embedding.default")
 def embedding(b: Body, weight, index, padding_idx=-1, *_):
-    padding = {} if padding_idx < 0 else {"padding_index": padding_idx}
-    return b.embedding(weight, _index(b, index), **padding)
+    padding = None if padding_idx < 0 else padding_idx
+    return b.embedding(weight, as_index(b, index), padding_index=padding)
 
 
 @rule("embedding_dense_backward.default")
 def embedding_backward(b: Body, gy, index, count, padding_idx, scale_by_freq):
     if scale_by_freq:
         raise Untranslatable("scale_grad_by_freq")
-    ignored = {} if padding_idx < 0 else {"ignored": padding_idx}
-    return b.gather_grad(gy, _index(b, index), size=count, axis=0, **ignored)
+    ignored = None if padding_idx < 0 else padding_idx
+    return b.gather_grad(gy, as_index(b, index), size=count, axis=0, ignored=ignored)
+
+
+_BAGS = ("sum", "mean", "max")
+
+
+@rule("_embedding_bag.default", "_embedding_bag_forward_only.default")
+def embedding_bag(
+    b: Body, weight, index, offsets, scale_by_freq=False, mode=0, sparse=False, weights=None,
+    include_last_offset=False, padding_idx=-1,
+):  # fmt: skip
+    """Only the bags themselves; PyTorch's other results serve its gradient."""
+    attrs = {"mode": _BAGS[mode], "include_last_offset": include_last_offset}
+    padding = None if padding_idx < 0 else padding_idx
+    index, offsets = as_index(b, index), as_index(b, offsets)
+    y = b.embedding_bag(weight, index, offsets, weights, padding_index=padding, **attrs)
+    return y, None, None, None
 
 
 @rule("index_select.default")
 def index_select(b: Body, x, axis, index):
-    return b.gather(x, _index(b, index), axis=axis)
+    picked = b.gather(ranked(b, x), as_index(b, ranked(b, index)), axis=axis)
+    return b.reshaped(picked, b.out.shape)
 
 
 @rule("gather.default")
 def gather(b: Body, x, axis, index, *, sparse_grad=False):
+    if index.type.size == 0:
+        return b.filled(b.out, 0)
     if not x.type.rank:
         return b.broadcasted(x, index.shape)
+    if not index.type.rank:
+        return b.reshaped(gather(b, x, axis, ranked(b, index)), ())
     axis = axis_of(axis, x.type.rank)
     ends = [
         d if k == axis else i for k, (d, i) in enumerate(zip(x.shape, index.shape, strict=True))
     ]
     if ends != list(x.shape):  # PyTorch lets other axes of index be shorter
         x = b.slice(x, starts=[0] * len(ends), ends=ends)
-    return b.gather_elements(x, _index(b, index), axis=axis)
+    return b.gather_elements(x, as_index(b, index), axis=axis)
 
 
 @rule("take_along_dim.default")
 def take_along_dim(b: Body, x, index, axis=None):
     if axis is None:
-        return b.gather(b.reshape(x, shape=[x.type.size]), _index(b, index))
+        return take(b, x, b.reshape(index, shape=[index.type.size]))
+    axis = axis_of(axis, x.type.rank)
+    shapes = [[1 if k == axis else d for k, d in enumerate(t.shape)] for t in (x, index)]
+    wide = [a if c == 1 else c for a, c in zip(*shapes, strict=True)]
+    x, index = (
+        b.broadcasted(t, [t.shape[axis] if k == axis else d for k, d in enumerate(wide)])
+        for t in (x, index)
+    )
     return gather(b, x, axis, index)
+
+
+@rule("take.default")
+def take(b: Body, x, index):
+    return b.gather(b.reshape(x, shape=[x.type.size]), as_index(b, index))
+
+
+# --- written by index ---
+
+_REDUCTIONS = {
+    "add": "add", "multiply": "mul", "sum": "add", "prod": "mul", "mean": "mean", "amax": "max",
+    "amin": "min",
+}  # fmt: skip
+
+
+def _written(b: Body, op, x: Var, axis: int, index: Var, source: Var, **attrs) -> Var:
+    """A scatter, of as much of the source as the index has."""
+    if index.type.size == 0:
+        return x
+    index, source = as_index(b, ranked(b, index)), ranked(b, b.to(source, x.dtype))
+    if source.shape != index.shape:
+        source = b.slice(source, starts=[0] * index.type.rank, ends=list(index.shape))
+    y = op(ranked(b, x), index, source, axis=axis, **attrs)
+    return b.reshaped(y, x.shape)
+
+
+def _filled_source(b: Body, x: Var, index: Var, value) -> Var:
+    return b.full(shape=list(index.shape), value=b.fitting(value, x.dtype), dtype=x.dtype)
 
 
 @rule("scatter.src")
 def scatter(b: Body, x, axis, index, source):
-    return b.scatter(x, _index(b, index), _fitted(b, source, x, index), axis=axis)
+    return _written(b, b.scatter, x, axis, index, source)
 
 
 @rule("scatter.value")
 def scatter_value(b: Body, x, axis, index, value):
-    whole = float(value) if x.dtype.is_float else int(value)
-    source = b.full(shape=list(index.shape), value=whole, dtype=x.dtype)
-    return b.scatter(x, _index(b, index), source, axis=axis)
+    return scatter(b, x, axis, index, _filled_source(b, x, index, value))
 
 
 @rule("scatter_add.default")
 def scatter_add(b: Body, x, axis, index, source):
-    return b.scatter_add(x, _index(b, index), _fitted(b, source, x, index), axis=axis)
+    if x.dtype is boolean:
+        raise Untranslatable("scatter_add of bools")
+    return _written(b, b.scatter_add, x, axis, index, source)
+
+
+@rule("scatter_reduce.two", "scatter.reduce")
+def scatter_reduce(b: Body, x, axis, index, source, reduce, *, include_self=True):
+    op = _REDUCTIONS[reduce]
+    if op == "add" and include_self:
+        return scatter_add(b, x, axis, index, source)
+    attrs = {"reduction": op, "include_self": include_self}
+    return _written(b, b.scatter_reduce, x, axis, index, source, **attrs)
+
+
+@rule("scatter.value_reduce")
+def scatter_value_reduce(b: Body, x, axis, index, value, *, reduce):
+    return scatter_reduce(b, x, axis, index, _filled_source(b, x, index, value), reduce)
+
+
+@rule("index_reduce.default")
+def index_reduce(b: Body, x, axis, index, source, reduce, *, include_self=True):
+    axis = axis_of(axis, x.type.rank)
+    source = ranked(b, source)
+    shape: list[Dim] = [1] * source.type.rank
+    shape[axis] = source.shape[axis]
+    wide = b.broadcasted(b.reshaped(index, shape), source.shape)
+    return scatter_reduce(b, x, axis, wide, source, reduce, include_self=include_self)
 
 
 @rule("index_add.default")
 def index_add(b: Body, x, axis, index, source, *, alpha=1):
-    axis = axis_of(axis, x.type.rank)
     source = b.to(source, x.dtype)
     if alpha != 1:
-        source = b.mul(source, alpha)
-    shape = [1] * x.type.rank
-    shape[axis] = index.shape[0]
-    wide = b.broadcast(b.reshape(_index(b, index), shape=shape), shape=list(source.shape))
-    return b.scatter_add(x, wide, source, axis=axis)
+        source = b.binary("mul", source, alpha)
+    return _put(b, b.index_put_add, x, axis, index, source)
 
 
-def _fitted(b: Body, source: Var, x: Var, index: Var) -> Var:
-    """As much of the source as the index has."""
-    source = b.to(source, x.dtype)
-    if source.shape == index.shape:
-        return source
-    return b.slice(source, starts=[0] * index.type.rank, ends=list(index.shape))
+@rule("index_copy.default")
+def index_copy(b: Body, x, axis, index, source):
+    return _put(b, b.index_put, x, axis, index, b.to(source, x.dtype))
+
+
+@rule("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(b: Body, x, axis, index, value):
+    value = b.to(value, x.dtype) if isinstance(value, Var) else b.fitting(value, x.dtype)
+    return _put(b, b.index_put, x, axis, index, value)
+
+
+def _put(b: Body, op, x: Var, axis: int, index: Var, source) -> Var:
+    """Along one axis."""
+    index = as_index(b, ranked(b, index))
+    y = op(ranked(b, x), source, index, axes=[axis_of(axis, x.type.rank)])
+    return b.reshaped(y, x.shape)
+
+
+@rule("put.default")
+def put(b: Body, x, index, source, accumulate=False):
+    flat, source = (b.reshape(t, shape=[t.type.size]) for t in (x, source))
+    index = as_index(b, b.reshape(index, shape=[index.type.size]))
+    y = (b.index_put_add if accumulate else b.index_put)(flat, source, index, axes=[0])
+    return b.reshaped(y, x.shape)
+
+
+# --- tensors as indices ---
 
 
 @rule("index.Tensor", "_unsafe_index.Tensor")
 def index(b: Body, x, indices):
     axes, tensors = _chosen(b, indices)
     if len(axes) == 1:
-        return _gathered(b, x, axes[0], tensors[0])
-    moved, front = _moved(b, x, axes)
-    positions = _positions(b, x, axes, tensors)
-    picked = b.gather_nd(moved, positions)
-    return _back(b, picked, axes, positions.type.rank - 1, front)
+        return b.gather(x, tensors[0], axis=axes[0])
+    return b.index(x, *tensors, axes=axes)
+
+
+def _is_mask(t: Var | None) -> bool:
+    return t is not None and t.dtype in (boolean, u8)
 
 
 def _chosen(b: Body, indices: Sequence[Var | None]) -> tuple[list[int], list[Var]]:
     """Axes that are indexed, and by what."""
+    if any(map(_is_mask, indices)):
+        raise Untranslatable("how many elements a mask chooses depends on data")
     axes = [k for k, t in enumerate(indices) if t is not None]
-    tensors = [t for t in indices if t is not None]
-    if any(t.dtype is boolean for t in tensors):
-        raise Untranslatable("the number of elements that a mask chooses depends on data")
-    return axes, [_index(b, t) for t in tensors]
+    return axes, [as_index(b, t) for t in indices if t is not None]
 
 
-def _gathered(b: Body, x: Var, axis: int, index: Var) -> Var:
-    return b.gather(x, index, axis=axis)
-
-
-def _moved(b: Body, x: Var, axes: Sequence[int]) -> tuple[Var, int]:
-    """x with the indexed axes first; where the result has their place."""
-    rest = [k for k in range(x.type.rank) if k not in axes]
-    perm = [*axes, *rest]
-    adjacent = list(axes) == list(range(axes[0], axes[0] + len(axes)))
-    moved = x if perm == sorted(perm) else b.transpose(x, perm=perm)
-    return moved, axes[0] if adjacent else 0
-
-
-def _positions(b: Body, x: Var, axes: Sequence[int], tensors: Sequence[Var]) -> Var:
-    """The indices side by side along a last axis, as `gather_nd` takes them."""
-    shape = list(_broadcast_shape(tensors))
-    wide = [b.broadcasted(b.to(t, i64), shape) for t in tensors]
-    return b.stack(*wide, axis=-1)
-
-
-def _broadcast_shape(tensors: Sequence[Var]):
-    rank = max(t.type.rank for t in tensors)
-    shape: list = [1] * rank
-    for t in tensors:
-        for k, d in enumerate(t.shape, rank - t.type.rank):
-            if d != 1:
-                shape[k] = d
-    return shape
-
-
-def _back(b: Body, picked: Var, axes: Sequence[int], count: int, front: int) -> Var:
-    """The axes of the indices, which come first, where PyTorch has them."""
-    if front == 0:
-        return picked
-    rest = picked.type.rank - count
-    perm = [*range(count, count + front), *range(count), *range(count + front, count + rest)]
-    return b.transpose(picked, perm=perm)
-
-
-@rule("index_put.default", "_unsafe_index_put.default")
+@rule("index_put.default", "_unsafe_index_put.default", "index_put_.default")
 def index_put(b: Body, x, indices, values, accumulate=False):
     values = b.to(values, x.dtype)
-    (mask, *others) = [t for t in indices if t is not None]
-    if mask.dtype is boolean:
-        return _masked_put(b, x, indices, mask, others, values, accumulate)
+    if any(map(_is_mask, indices)):
+        return _masked_put(b, x, indices, values, accumulate)
     axes, tensors = _chosen(b, indices)
-    moved, front = _moved(b, x, axes)
-    positions = _positions(b, x, axes, tensors)
-    count = positions.type.rank - 1
-    rest = moved.shape[len(axes) :]
-    wanted = [*rest[:front], *positions.shape[:-1], *rest[front:]]
-    values = b.broadcasted(values, wanted)
-    if front:
-        order = [*range(front, front + count), *range(front), *range(front + count, len(wanted))]
-        values = b.transpose(values, perm=order)
-    put = (b.scatter_nd_add if accumulate else b.scatter_nd)(moved, positions, values)
-    perm = [*axes, *(k for k in range(x.type.rank) if k not in axes)]
-    return put if moved is x else b.transpose(put, perm=[perm.index(k) for k in range(len(perm))])
+    if not tensors:
+        chosen = b.add(x, values) if accumulate else values
+        return b.broadcasted(chosen, x.shape)
+    if accumulate and x.dtype is boolean:
+        return b.logical_or(x, b.index_put(b.filled(x.type, 0), values, *tensors, axes=axes))
+    put = b.index_put_add if accumulate else b.index_put
+    return put(x, values, *tensors, axes=axes)
 
 
-def _masked_put(b: Body, x, indices, mask, others, values, accumulate):
-    if others or indices[0] is None or any(d != 1 for d in values.shape):
-        raise Untranslatable("values for a mask whose number of elements depends on data")
-    shape = [*mask.shape, *[1] * (x.type.rank - mask.type.rank)]
-    value = b.reshaped(values, ())
-    chosen = b.add(x, value) if accumulate else value
-    return b.where(b.reshaped(mask, shape), chosen, x)
+def _masked_put(b: Body, x, indices, values, accumulate):
+    """`x[:, mask] = values`: each value is for all chosen elements, or there is one for each."""
+    (mask, *others) = [t for t in indices if t is not None]
+    if others:
+        raise Untranslatable("a mask beside other indices")
+    before = next(k for k, t in enumerate(indices) if t is mask)
+    after = x.type.rank - before - mask.type.rank
+    mask = b.to(mask, boolean)
+    shape = [1] * (before + 1 + after - values.type.rank) + list(values.shape)
+    wide = b.reshaped(mask, [*mask.shape, *[1] * after])
+    if shape[before] == 1:
+        rows = b.reshaped(values, shape[:before] + [1] * mask.type.rank + shape[before + 1 :])
+        return b.where(wide, b.add(x, rows) if accumulate else rows, x)
+    if before:
+        raise Untranslatable("a value for each element that a mask chooses in later axes")
+    values = b.broadcasted(values, [shape[0], *x.shape[mask.type.rank :]])
+    wide = b.broadcasted(wide, x.shape)
+    if accumulate:
+        return b.add(x, b.masked_scatter(b.filled(x.type, 0), wide, values))
+    return b.masked_scatter(x, wide, values)
 
 
-@rule("nll_loss.default", "nll_loss_nd.default")
-def nll_loss(b: Body, x, target, weight=None, reduction=1, ignore_index=-100):
-    return b.nll_loss(x, _index(b, target), weight, axis=1 if x.type.rank > 1 else 0,
-                      reduction=_REDUCTIONS[reduction], ignore_index=ignore_index)  # fmt: skip
+@rule("masked_scatter.default")
+def masked_scatter(b: Body, x, mask, source):
+    mask = b.broadcasted(b.to(mask, boolean), b.out.shape)
+    return b.masked_scatter(b.broadcasted(x, b.out.shape), mask, b.to(source, x.dtype))
 
 
-_REDUCTIONS = ("none", "mean", "sum")
+# --- places in sorted sequences ---
 
 
-@rule("cross_entropy_loss.default")
-def cross_entropy(b: Body, x, target, weight=None, reduction=1, ignore_index=-100, smoothing=0.0):
-    if smoothing or target.dtype.is_float:
-        raise Untranslatable("label smoothing, or targets that are probabilities")
-    attrs = {"reduction": _REDUCTIONS[reduction], "ignore_index": ignore_index}
-    axis = 1 if x.type.rank > 1 else 0
-    return b.softmax_cross_entropy(x, _index(b, target), weight, axis=axis, **attrs)
+@rule("bucketize.Tensor", "bucketize.Scalar")
+def bucketize(b: Body, x, boundaries, *, out_int32=False, right=False):
+    return searchsorted(b, boundaries, x, right=right)
 
 
-def _loss(op: str):
-    def translated(b: Body, x, target, reduction=1, *rest):
-        return getattr(b, op)(x, target, reduction=_REDUCTIONS[reduction])
-
-    return translated
-
-
-for _name in ("mse_loss", "l1_loss"):
-    rule(f"{_name}.default")(_loss(_name))
-
-
-@rule("smooth_l1_loss.default")
-def smooth_l1_loss(b: Body, x, target, reduction=1, beta=1.0):
-    return b.smooth_l1_loss(x, target, reduction=_REDUCTIONS[reduction], beta=float(beta))
+@rule("searchsorted.Tensor", "searchsorted.Scalar")
+def searchsorted(b: Body, sequence, x, *, out_int32=False, right=False, side=None, sorter=None):
+    if sorter is not None:
+        sequence = b.gather_elements(sequence, as_index(b, sorter), axis=sequence.type.rank - 1)
+    if not isinstance(x, Var):
+        dtype = f64 if isinstance(x, float) else sequence.dtype
+        x = b.full(shape=[], value=x, dtype=dtype)
+    values = x if sequence.type.rank == 1 else ranked(b, x)
+    y = b.searchsorted(sequence, values, right=right or side == "right")
+    return b.to(b.reshaped(y, b.out.shape), b.out.dtype)
 
 
-@rule("huber_loss.default")
-def huber_loss(b: Body, x, target, reduction=1, delta=1.0):
-    return b.huber_loss(x, target, reduction=_REDUCTIONS[reduction], delta=float(delta))
-
-
-@rule("kl_div.default")
-def kl_div(b: Body, x, target, reduction=1, *, log_target=False):
-    return b.kl_div(x, target, reduction=_REDUCTIONS[reduction], log_target=log_target)
+@rule("repeat_interleave.Tensor")
+def repeat_interleave(b: Body, repeats, *, output_size=None):
+    """For each of the elements of the result, which one it repeats."""
+    ends = b.cumsum(repeats, axis=0)
+    place = b.iota(shape=[b.out.shape[0], 1], dtype=ends.dtype)
+    return b.to(b.sum(b.greater_equal(place, ends), axes=[1]), b.out.dtype)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from opstep.frontends.torch.body import Body, Var, axes_of, axis_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.types import i64
+from opstep.runtime.ir.types import boolean, i64
 
 LAST = (1 << 63) - 1  # the end of a slice that has none
 
@@ -67,7 +66,9 @@ def movedim(b: Body, x, source, target):
 def cat(b: Body, tensors, axis=0):
     dtype = b.out.dtype
     used = [b.to(t, dtype) for t in tensors if t.shape != (0,)]  # which join with any shape
-    return used[0] if len(used) == 1 else b.concat(*used, axis=axis)
+    if len(used) < 2:
+        return used[0] if used else b.filled(b.out, 0)
+    return b.concat(*used, axis=axis)
 
 
 @rule("stack.default")
@@ -191,13 +192,69 @@ RULES["triu.default"] = lambda b, x, diagonal=0: b.triu(x, diagonal=diagonal)
 
 @rule("as_strided.default", "as_strided_copy.default")
 def as_strided(b: Body, x, size, stride, offset=None):
-    expected, n = [], 1
-    for d in reversed(size):
-        expected.insert(0, n)
-        n = n * d
-    if list(stride) == expected and not offset and n == x.type.size:
+    if not b.is_contiguous:
+        raise Untranslatable("as_strided of a tensor whose elements are in another order")
+    if _is_whole(x, size, stride, offset):
         return b.reshaped(x, size)
-    raise Untranslatable("as_strided with strides that are no plain view")
+    flat = b.reshape(x, shape=[x.type.size])
+    return b.gather(flat, _strided_places(b, size, stride, offset or 0))
+
+
+@rule("as_strided_scatter.default", "prims::as_strided_scatter.default")
+def as_strided_scatter(b: Body, x, source, size, stride, offset=None):
+    if not _is_whole(x, size, stride, offset):
+        raise Untranslatable("as_strided_scatter of a part of a tensor")
+    return b.reshaped(source, x.shape)
+
+
+def _is_whole(x: Var, size, stride, offset) -> bool:
+    """Whether that is all of a tensor, in order; the steps along axes of one do not count."""
+    n = 1
+    for d, step in zip(reversed(size), reversed(stride), strict=True):
+        if d != 1 and step != n:
+            return False
+        n = n * d
+    return not offset and n == x.type.size
+
+
+def _strided_places(b: Body, size, stride, offset) -> Var:
+    place = b.full(shape=[], value=offset, dtype=i64)
+    for k, (d, step) in enumerate(zip(size, stride, strict=True)):
+        shape = [1] * k + [d] + [1] * (len(size) - k - 1)
+        place = b.add(place, b.iota(shape=shape, axis=k, step=step))
+    return b.broadcasted(place, size)
+
+
+@rule("unfold.default", "unfold_copy.default")
+def unfold(b: Body, x, axis, size, step):
+    axis, rank = axis_of(axis, x.type.rank), max(x.type.rank, 1)
+    if not x.type.rank:
+        x = b.reshape(x, shape=[1])
+    count = (x.shape[axis] - size) // step + 1
+    starts = b.iota(shape=[count, 1], step=step)
+    windows = b.gather(x, b.add(starts, b.iota(shape=[1, size], axis=1)), axis=axis)
+    rest = [k for k in range(rank + 1) if k != axis + 1]
+    return b.reshaped(permute(b, windows, [*rest, axis + 1]), b.out.shape)
+
+
+def true_places(b: Body, mask: Var, count) -> Var:
+    """Where a mask, of which it is known that it has `count` true elements, is true, flattened."""
+    order = b.argsort(b.reshape(mask, shape=[mask.type.size]), descending=True)
+    return b.slice(order, starts=[0], ends=[count])
+
+
+def _triangle(op: str):
+    def translated(b: Body, rows, columns, offset=0, **_):
+        if 0 in b.out.shape:
+            return b.filled(b.out, 0)
+        whole = b.full(shape=[rows, columns], value=1, dtype=boolean)
+        places = true_places(b, getattr(b, op)(whole, diagonal=offset), b.out.shape[1])
+        return b.to(b.stack(b.floor_div(places, columns), b.rem(places, columns)), b.out.dtype)
+
+    return translated
+
+
+RULES["tril_indices.default"], RULES["triu_indices.default"] = _triangle("tril"), _triangle("triu")
 
 
 @rule("constant_pad_nd.default")
@@ -214,7 +271,7 @@ def pad(b: Body, x, pads, mode="constant", value=None):
     for k in range(len(pads) // 2):
         before[rank - 1 - k], after[rank - 1 - k] = pads[2 * k], pads[2 * k + 1]
     value = 0 if value is None else value
-    value = value if x.dtype.is_float else int(value)
+    value = b.fitting(value, x.dtype)
     attrs = {} if mode == "constant" else {"mode": mode}
     return b.pad(x, pads=[*before, *after], **(attrs or {"value": value}))
 
@@ -234,13 +291,7 @@ def full(b: Body, *arguments: Any, **_):
         if isinstance(value, Var):
             return b.broadcasted(b.to(value, b.out.dtype), b.out.shape)
         return b.broadcasted(b.to(b.number(value), b.out.dtype), b.out.shape)
-    return b.filled(b.out, _in_kind(value, b))
-
-
-def _in_kind(value, b: Body):
-    if b.out.dtype.is_float:
-        return float(value)
-    return int(value) if math.isfinite(value) else value
+    return b.filled(b.out, value)
 
 
 RULES["full_like.default"] = lambda b, x, value, **_: full(b, value)
@@ -287,6 +338,7 @@ def iota(b: Body, length, *, start, step, **_):
 def _counted(b: Body, start, step):
     shape, dtype = list(b.out.shape), b.out.dtype
     if isinstance(start, int | float) and isinstance(step, int | float):
+        start, step = b.fitting(start, dtype), b.fitting(step, dtype)
         return b.iota(shape=shape, start=start, step=step, dtype=dtype)
     counted = b.iota(shape=shape, dtype=i64)
     return b.to(b.add(b.mul(counted, b.number(step)), b.number(start)), dtype)
@@ -310,7 +362,7 @@ def meshgrid(b: Body, tensors, *, indexing="ij"):
     found = []
     for k, (x, t) in enumerate(zip(tensors, b.expected, strict=True)):
         assert t is not None
-        axis = {0: 1, 1: 0}.get(k, k) if indexing == "xy" else k
+        axis = {0: 1, 1: 0}.get(k, k) if indexing == "xy" and t.rank > 1 else k
         shape: list[Dim] = [1] * t.rank
         shape[axis] = t.shape[axis]
         found.append(b.broadcast(b.reshaped(x, shape), shape=list(t.shape)))

@@ -7,27 +7,29 @@ from typing import Any
 
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.dims import dtype_of
-from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
+from opstep.runtime.ir.graph import Assert, Name
 from opstep.runtime.ir.types import DType, boolean, promote
 
 # ATen's name where ours is another
 UNARY = {
     "abs": "", "acos": "", "acosh": "", "asin": "", "asinh": "", "atan": "", "atanh": "",
-    "ceil": "", "cos": "", "cosh": "", "erf": "", "exp": "", "exp2": "", "expm1": "",
-    "floor": "", "log": "", "log10": "", "log1p": "", "log2": "", "neg": "", "reciprocal": "",
-    "rsqrt": "", "sigmoid": "", "silu": "", "sin": "", "sinh": "", "sqrt": "", "square": "",
-    "tan": "", "tanh": "", "trunc": "", "relu": "", "mish": "", "negative": "neg", "fix": "trunc",
-    "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "special_expm1":
-    "expm1", "hardswish": "hard_swish", "hardsigmoid": "hard_sigmoid", "positive": "identity",
+    "ceil": "", "cos": "", "cosh": "", "digamma": "", "erf": "", "erfc": "", "erfinv": "",
+    "exp": "", "exp2": "", "expm1": "", "floor": "", "lgamma": "", "log": "", "log10": "",
+    "log1p": "", "log2": "", "mish": "", "neg": "", "reciprocal": "", "relu": "", "rsqrt": "",
+    "sigmoid": "", "silu": "", "sin": "", "sinh": "", "sqrt": "", "square": "", "tan": "",
+    "tanh": "", "trunc": "", "absolute": "abs", "arccos": "acos", "arcsin": "asin",
+    "arctan": "atan", "fix": "trunc", "hardsigmoid": "hard_sigmoid", "hardswish": "hard_swish",
+    "negative": "neg", "positive": "identity", "special_expm1": "expm1",
 }  # fmt: skip
 BINARY = {
-    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "", "minimum": "",
-    "fmod": "", "remainder": "rem", "atan2": "", "pow": "", "floor_divide": "floor_div",
-    "true_divide": "div", "__rshift__": "shift_right", "__lshift__": "shift_left",
+    "atan2": "", "bitwise_and": "", "bitwise_or": "", "bitwise_xor": "", "copysign": "",
+    "div": "", "fmod": "", "hypot": "", "logaddexp": "", "maximum": "", "minimum": "",
+    "mul": "", "pow": "", "xlogy": "", "floor_divide": "floor_div", "remainder": "rem",
     "bitwise_left_shift": "shift_left", "bitwise_right_shift": "shift_right",
-    "bitwise_and": "", "bitwise_or": "", "bitwise_xor": "", "__and__": "bitwise_and",
-    "__or__": "bitwise_or", "__xor__": "bitwise_xor", "multiply": "mul", "divide": "div",
+    "true_divide": "div", "divide": "div", "multiply": "mul", "__and__": "bitwise_and",
+    "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__lshift__": "shift_left",
+    "__rshift__": "shift_right",
 }  # fmt: skip
 COMPARISONS = {
     "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
@@ -40,9 +42,9 @@ def _register() -> None:
     for aten, ours in UNARY.items():
         RULES[f"{aten}.default"] = _unary(ours or aten)
     for aten, ours in BINARY.items():
-        if aten not in ("add", "sub"):
-            for overload in ("Tensor", "Scalar", "default"):
-                RULES[f"{aten}.{overload}"] = _binary(ours or aten)
+        for overload in ("Tensor", "Scalar", "default"):
+            RULES[f"{aten}.{overload}"] = _binary(ours or aten)
+    RULES["xlogy.Scalar_Self"] = RULES["xlogy.Scalar_Other"] = _binary("xlogy")
     for name in ("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar"):
         RULES[name] = _binary("pow")
     for aten, ours in COMPARISONS.items():
@@ -94,32 +96,30 @@ def _order(dtype: DType) -> int:
 _register()
 
 
+def _times(b: Body, x, alpha):
+    if alpha == 1:
+        return x
+    if b.out.dtype is boolean:
+        return x if alpha else 0
+    return b.binary("mul", x, alpha) if isinstance(x, Var) else x * alpha
+
+
 @rule("add.Tensor", "add.Scalar")
 def add(b: Body, x, other, *, alpha=1):
-    if alpha != 1:
-        other = b.binary("mul", other, alpha) if isinstance(other, Var) else other * alpha
+    other = _times(b, other, alpha)
     if not isinstance(other, Var) and other == 0 and x.type == b.out:
         return x  # as in `arange(n) + past_length`
-    return b.binary("logical_or" if b.out.dtype is boolean else "add", x, other)
+    return b.binary("add", x, other)
 
 
 @rule("sub.Tensor", "sub.Scalar")
 def sub(b: Body, x, other, *, alpha=1):
-    if alpha != 1:
-        other = b.binary("mul", other, alpha) if isinstance(other, Var) else other * alpha
-    return b.binary("sub", x, other)
+    return b.binary("sub", x, _times(b, other, alpha))
 
 
 @rule("rsub.Tensor", "rsub.Scalar")
 def rsub(b: Body, x, other, *, alpha=1):
-    if alpha != 1:
-        x = b.binary("mul", x, alpha)
-    return b.binary("sub", other, x)
-
-
-@rule("mul.Tensor", "mul.Scalar")
-def mul(b: Body, x, other):
-    return b.binary("logical_and" if b.out.dtype is boolean else "mul", x, other)
+    return b.binary("sub", other, _times(b, x, alpha))
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
@@ -144,7 +144,11 @@ def clamp(b: Body, x, low=None, high=None, **_):
     return b.clip(x, **limits) if limits else x
 
 
-RULES["hardtanh.default"] = lambda b, x, low=-1, high=1: clamp(b, x, low, high)
+@rule("hardtanh.default")
+def hardtanh(b: Body, x, low=-1, high=1):
+    return clamp(b, x, b.fitting(low, x.dtype), b.fitting(high, x.dtype))
+
+
 RULES["relu6.default"] = lambda b, x: clamp(b, x, 0, 6)
 RULES["clamp_min.default"] = lambda b, x, low: clamp(b, x, low)
 RULES["clamp_max.default"] = lambda b, x, high: clamp(b, x, None, high)
@@ -152,9 +156,33 @@ RULES["clamp_max.default"] = lambda b, x, high: clamp(b, x, None, high)
 
 @rule("sign.default", "sgn.default")
 def sign(b: Body, x):
+    if x.dtype is boolean:
+        return b.identity(x)
     if not x.dtype.is_float:
         return b.unary("sign", x)
     return b.where(b.isnan(x), 0.0, b.sign(x))  # ours keeps NaN
+
+
+@rule("signbit.default")
+def signbit(b: Body, x):
+    if x.dtype.is_float:  # that of -0, too
+        x = b.copysign(1.0, x)
+    return b.filled(b.out, 0) if x.dtype is boolean else b.less(x, 0)
+
+
+def _passing_numbers(op: str):
+    """The larger or smaller; a number where the other is NaN."""
+
+    def translated(b: Body, x, y):
+        found = b.binary(op, x, y)
+        if not b.out.dtype.is_float:
+            return found
+        return b.where(b.isnan(x), b.to(y, found.dtype), b.where(b.isnan(y), x, found))
+
+    return translated
+
+
+RULES["fmax.default"], RULES["fmin.default"] = map(_passing_numbers, ("maximum", "minimum"))
 
 
 @rule("round.default", "round.decimals")
@@ -197,12 +225,8 @@ def where(b: Body, cond, x, y):
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(b: Body, x, mask, value):
     dtype = x.dtype
-    value = b.to(value, dtype) if isinstance(value, Var) else _fitting(value, dtype)
+    value = b.to(value, dtype) if isinstance(value, Var) else b.fitting(value, dtype)
     return b.where(mask, value, x)
-
-
-def _fitting(value, dtype: DType):
-    return float(value) if dtype.is_float else int(value)
 
 
 @rule("_to_copy.default", "to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as.default")
@@ -227,13 +251,6 @@ def same(b: Body, x, *_, **__):
 @rule("copy.default")
 def copy(b: Body, x, source, *_):
     return b.broadcasted(b.to(source, x.dtype), x.shape)
-
-
-@rule("dropout.default", "feature_dropout.default", "alpha_dropout.default")
-def dropout(b: Body, x, p, train):
-    if train and p:
-        raise Untranslatable("PyTorch's random numbers: export the model in eval mode")
-    return x
 
 
 @rule("gelu.default")
@@ -310,11 +327,6 @@ def deg2rad(b: Body, x):
     return b.binary("mul", x, math.pi / 180)
 
 
-@rule("erfc.default")
-def erfc(b: Body, x):
-    return b.sub(1.0, b.erf(x))
-
-
 @rule("glu.default")
 def glu(b: Body, x, axis=-1):
     first, second = b.split(x, sections=2, axis=axis)
@@ -341,3 +353,9 @@ def _largest(dtype: DType, np):
 
         return ml_dtypes.finfo(dtype.numpy).max
     return np.finfo(dtype.numpy).max
+
+
+@rule("_assert_async.msg", "_assert_async.default")
+def assertion(b: Body, condition, message=""):
+    condition = b.reshaped(b.to(condition, boolean), ())
+    b.statements.append(Assert(Name(condition.name), message, b.at))

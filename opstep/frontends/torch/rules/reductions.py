@@ -5,7 +5,7 @@ from __future__ import annotations
 from opstep.frontends.torch.body import Body, Var, axes_of, axis_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
-from opstep.runtime.ir.types import boolean, i64
+from opstep.runtime.ir.types import boolean, f32, i64
 
 
 def _reduced(b: Body, op: str, x: Var, axes, keepdims: bool, **attrs) -> Var:
@@ -13,8 +13,8 @@ def _reduced(b: Body, op: str, x: Var, axes, keepdims: bool, **attrs) -> Var:
         x = b.reshape(x, shape=[1])
         return b.reshaped(getattr(b, op)(x, axes=[0], **attrs), ())
     listed = axes_of(axes, x.type.rank)
-    shape = {"axes": listed} if len(listed) < x.type.rank else {}
-    return getattr(b, op)(x, **shape, **({"keepdims": True} if keepdims else {}), **attrs)
+    axes = listed if len(listed) < x.type.rank else None
+    return getattr(b, op)(x, axes=axes, keepdims=keepdims, **attrs)
 
 
 @rule("sum.default", "sum.dim_IntList")
@@ -70,9 +70,7 @@ def min_dim(b: Body, x, axis, keepdim=False):
 def _with_index(b: Body, op: str, x: Var, axis: int, keepdim: bool):
     if not x.type.rank:
         return b.identity(x), b.filled(_index_type(b), 0)
-    keep = {"keepdims": True} if keepdim else {}
-    index = getattr(b, f"arg{op}")(x, axis=axis, **keep)
-    return _extreme(b, op, x, [axis], keepdim), index
+    return _extreme(b, op, x, [axis], keepdim), _arg(b, f"arg{op}", x, axis, keepdim)
 
 
 def _index_type(b: Body):
@@ -94,8 +92,7 @@ def _arg(b: Body, op: str, x: Var, axis, keepdim: bool) -> Var:
         x = b.cast(x, dtype=i64)
     if not x.type.rank:
         return b.filled(b.out, 0)
-    attrs = {} if axis is None else {"axis": axis}
-    return getattr(b, op)(x, **attrs, **({"keepdims": True} if keepdim else {}))
+    return getattr(b, op)(x, axis=axis, keepdims=keepdim)
 
 
 @rule("any.default", "any.dim", "any.dims")
@@ -147,21 +144,24 @@ def logsumexp(b: Body, x, axes, keepdim=False):
 
 @rule("linalg_vector_norm.default")
 def vector_norm(b: Body, x, p=2, axes=None, keepdim=False, *, dtype=None):
-    return _norm(b, x, p, axes, keepdim)
+    return norm_of(b, x, p, axes, keepdim)
 
 
 @rule("norm.ScalarOpt_dim", "norm.Scalar")
 def norm(b: Body, x, p=2, axes=None, keepdim=False):
-    return _norm(b, x, 2 if p is None else p, axes, keepdim)
+    return norm_of(b, x, 2 if p is None else p, axes, keepdim)
 
 
-def _norm(b: Body, x: Var, p, axes, keepdim: bool) -> Var:
+def norm_of(b: Body, x: Var, p, axes, keepdim: bool) -> Var:
     x = b.to(x, b.out.dtype)
     if p in (1, 2, float("inf")):
         return _reduced(b, "norm", x, axes, keepdim, p=float(p))
     if p == 0:
         counted = b.cast(b.not_equal(x, 0.0), dtype=b.out.dtype)
         return _reduced(b, "sum", counted, axes, keepdim)
+    if p == float("-inf"):
+        return _reduced(b, "min", b.abs(x), axes, keepdim)
+    x = b.to(x, f32) if x.dtype.is_half else x  # powers overflow soon
     powers = _reduced(b, "sum", b.pow(b.abs(x), float(p)), axes, keepdim)
     return b.pow(powers, 1.0 / p)
 
@@ -229,7 +229,60 @@ def argsort(b: Body, x, axis=-1, descending=False):
 
 @rule("topk.default")
 def topk(b: Body, x, k, axis=-1, largest=True, sorted=True):
+    if not x.type.rank:
+        return b.reshaped(x, b.out.shape), b.filled(_index_type(b), 0)
     return b.top_k(x, k=k, axis=axis, largest=largest, sorted=sorted)
+
+
+@rule("kthvalue.default")
+def kthvalue(b: Body, x, k, axis=-1, keepdim=False):
+    return _kth(b, x, k - 1, axis, keepdim)
+
+
+@rule("median.dim")
+def median_dim(b: Body, x, axis=-1, keepdim=False):
+    """The lower of two in the middle; the first NaN, if there is one."""
+    if not x.type.rank:
+        return _kth(b, x, 0, axis, keepdim)
+    values, indices = _kth(b, x, (x.shape[axis] - 1) // 2, axis, keepdim)
+    if not x.dtype.is_float:
+        return values, indices
+    flags = b.isnan(x)
+    found = b.any(flags, axes=[axis], keepdims=keepdim)
+    first = b.argmax(b.cast(flags, dtype=i64), axis=axis, keepdims=keepdim)
+    return b.where(found, float("nan"), values), b.where(found, first, indices)
+
+
+@rule("median.default")
+def median(b: Body, x):
+    flat = b.reshape(x, shape=[x.type.size])
+    b.expected = (b.out, None)
+    return median_dim(b, flat, 0)[0]
+
+
+def _kth(b: Body, x: Var, k, axis: int, keepdim: bool) -> tuple[Var, Var]:
+    if not x.type.rank:
+        return b.identity(x), b.filled(_index_type(b), 0)
+    both = (b.select(t, index=k, axis=axis) for t in b.sort(x, axis=axis))
+    first, second = (b.unsqueeze(t, axes=[axis]) if keepdim else t for t in both)
+    return first, second
+
+
+@rule("logcumsumexp.default")
+def logcumsumexp(b: Body, x, axis):
+    return b.logcumsumexp(x, axis=axis) if x.type.rank else b.identity(x)
+
+
+def _running(op: str):
+    def translated(b: Body, x, axis):
+        if not x.type.rank:
+            return b.identity(x), b.filled(_index_type(b), 0)
+        return getattr(b, op)(b.cast(x, dtype=i64) if x.dtype is boolean else x, axis=axis)
+
+    return translated
+
+
+RULES["cummax.default"], RULES["cummin.default"] = _running("cummax"), _running("cummin")
 
 
 @rule("diff.default")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
+
+from torch._ops import HigherOrderOperator
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
@@ -15,7 +18,7 @@ def rule(*overloads: str) -> Callable[[Rule], Rule]:
 
     It is called as ``f(body, *args, **kwargs)`` with ATen's own arguments, whose tensors are `Var`
     and whose sizes are dims. It gives a `Var`, a tuple of them, one for each result, or None for an
-    op that only checks something. Raises `Untranslatable` for arguments that have no counterpart.
+    op that has no result. Raises `Untranslatable` for arguments that have no counterpart.
     """
 
     def registered(function: Rule) -> Rule:
@@ -27,6 +30,10 @@ def rule(*overloads: str) -> Callable[[Rule], Rule]:
 
 
 def key_of(target: Any) -> str:
-    """An op's name in the table."""
+    """An op's name in the table, a Python function's is its own; "" for what is no op."""
+    if not hasattr(target, "_schema"):
+        if isinstance(target, HigherOrderOperator):
+            return target.name()
+        return target.__name__ if isinstance(target, FunctionType) else ""
     name = target._schema.name.removeprefix("aten::")
     return f"{name}.{target._overloadname}"

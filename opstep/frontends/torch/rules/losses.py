@@ -1,0 +1,70 @@
+"""Losses, with PyTorch's reductions."""
+
+from __future__ import annotations
+
+from opstep.frontends.torch.body import Body
+from opstep.frontends.torch.errors import Untranslatable
+from opstep.frontends.torch.rules.indexing import as_index
+from opstep.frontends.torch.rules.registry import rule
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+@rule("nll_loss.default", "nll_loss_nd.default")
+def nll_loss(b: Body, x, target, weight=None, reduction=1, ignore_index=-100):
+    return b.nll_loss(x, as_index(b, target), weight, axis=1 if x.type.rank > 1 else 0,
+                      reduction=_REDUCTIONS[reduction], ignore_index=ignore_index)  # fmt: skip
+
+
+@rule("cross_entropy_loss.default")
+def cross_entropy(b: Body, x, target, weight=None, reduction=1, ignore_index=-100, smoothing=0.0):
+    if smoothing or target.dtype.is_float:
+        raise Untranslatable("label smoothing, or targets that are probabilities")
+    attrs = {"reduction": _REDUCTIONS[reduction], "ignore_index": ignore_index}
+    axis = 1 if x.type.rank > 1 else 0
+    return b.softmax_cross_entropy(x, as_index(b, target), weight, axis=axis, **attrs)
+
+
+def _loss(op: str):
+    def translated(b: Body, x, target, reduction=1, *rest):
+        return getattr(b, op)(x, target, reduction=_REDUCTIONS[reduction])
+
+    return translated
+
+
+for _name in ("mse_loss", "l1_loss"):
+    rule(f"{_name}.default")(_loss(_name))
+
+
+@rule("smooth_l1_loss.default")
+def smooth_l1_loss(b: Body, x, target, reduction=1, beta=1.0):
+    return b.smooth_l1_loss(x, target, reduction=_REDUCTIONS[reduction], beta=float(beta))
+
+
+@rule("huber_loss.default")
+def huber_loss(b: Body, x, target, reduction=1, delta=1.0):
+    return b.huber_loss(x, target, reduction=_REDUCTIONS[reduction], delta=float(delta))
+
+
+@rule("kl_div.default")
+def kl_div(b: Body, x, target, reduction=1, *, log_target=False):
+    return b.kl_div(x, target, reduction=_REDUCTIONS[reduction], log_target=log_target)
+
+
+@rule("binary_cross_entropy.default")
+def binary_cross_entropy(b: Body, x, target, weight=None, reduction=1):
+    return _bce(b, b.binary_cross_entropy, x, target, weight, reduction)
+
+
+@rule("binary_cross_entropy_with_logits.default")
+def with_logits(b: Body, x, target, weight=None, pos_weight=None, reduction=1):
+    if pos_weight is not None:
+        raise Untranslatable("pos_weight")  # PyTorch decomposes it
+    return _bce(b, b.binary_cross_entropy_with_logits, x, target, weight, reduction)
+
+
+def _bce(b: Body, op, x, target, weight, reduction: int):
+    if weight is None:
+        return op(x, target, reduction=_REDUCTIONS[reduction])
+    each = b.mul(op(x, target, reduction="none"), weight)
+    return each if reduction == 0 else getattr(b, _REDUCTIONS[reduction])(each)

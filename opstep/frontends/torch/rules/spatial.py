@@ -1,0 +1,284 @@
+"""Over sequences, images and volumes: convolutions, pools, resizing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from opstep.frontends.torch.body import Body, Var
+from opstep.frontends.torch.errors import Untranslatable
+from opstep.frontends.torch.rules.registry import RULES, rule
+
+
+def each(value: Any, count: int) -> list:
+    """One number for each axis."""
+    listed = list(value) if isinstance(value, list | tuple) else [value]
+    return listed * count if len(listed) == 1 else listed
+
+
+def batched(b: Body, x: Var, axes: int, op: Callable[[Var], Any]) -> Any:
+    """Op of x, to which an axis of samples is added for a moment where it has none."""
+    if x.type.rank == axes + 2:
+        return op(x)
+    found = op(b.unsqueeze(x, axes=[0]))
+    if isinstance(found, Var):
+        return b.squeeze(found, axes=[0])
+    return tuple(b.squeeze(t, axes=[0]) for t in found)
+
+
+# --- convolutions ---
+
+
+@rule(
+    *(f"conv{n}d.default" for n in (1, 2, 3)), *(f"conv{n}d.padding" for n in (1, 2, 3))
+)  # fmt: skip
+def conv(b: Body, x, w, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    n = w.type.rank - 2
+    dilation = each(dilation, n)
+    if isinstance(padding, str):
+        padding = _named_padding(padding, w.shape[2:], dilation)
+    attrs = {"stride": each(stride, n), "padding": each(padding, n), "dilation": dilation}
+    op = getattr(b, f"conv{n}d")
+    return batched(b, x, n, lambda x: op(x, w, bias, **attrs, groups=groups))
+
+
+def _named_padding(name: str, kernel, dilation) -> list[int]:
+    if name == "valid":
+        return [0] * len(kernel)
+    sums = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    before = [s // 2 for s in sums]
+    after = [s - p for s, p in zip(sums, before, strict=True)]
+    return before if before == after else [*before, *after]
+
+
+@rule("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
+def conv_transpose(
+    b: Body, x, w, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
+    n = w.type.rank - 2
+    attrs = {
+        "stride": each(stride, n), "padding": each(padding, n), "dilation": each(dilation, n),
+        "output_padding": each(output_padding, n),
+    }  # fmt: skip
+    op = getattr(b, f"conv_transpose{n}d")
+    return batched(b, x, n, lambda x: op(x, w, bias, **attrs, groups=groups))
+
+
+@rule("convolution.default")
+def convolution(b: Body, x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
+    if transposed:
+        return conv_transpose(b, x, w, bias, stride, padding, output_padding, groups, dilation)
+    return conv(b, x, w, bias, stride, padding, dilation, groups)
+
+
+@rule("convolution_backward.default")
+def convolution_backward(
+    b: Body, gy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups,
+    mask,
+):  # fmt: skip
+    n = w.type.rank - 2
+    attrs = {"stride": each(stride, n), "padding": each(padding, n),
+             "dilation": each(dilation, n), "groups": groups}  # fmt: skip
+    small, large = (x, gy) if transposed else (gy, x)
+    weight_grad = getattr(b, f"conv{n}d_weight_grad")
+    gx = gw = g_bias = None
+    if mask[0] and transposed:
+        gx = getattr(b, f"conv{n}d")(gy, w, **attrs)
+        if gx.shape != x.shape:
+            gx = b.slice(gx, starts=[0] * (n + 2), ends=list(x.shape))
+    elif mask[0]:
+        gx = getattr(b, f"conv{n}d_input_grad")(gy, w, size=list(x.shape[2:]), **attrs)
+    if mask[1]:
+        gw = weight_grad(small, large, kernel=list(w.shape[2:]), **attrs)
+    if mask[2]:
+        g_bias = b.sum(gy, axes=[0, *range(2, n + 2)])
+    return gx, gw, g_bias
+
+
+# --- pools ---
+
+
+def _window(n: int, kernel, stride, padding, dilation: Any = 1, ceil_mode=False) -> dict[str, Any]:
+    kernel = each(kernel, n)
+    stride = each(stride, n) if stride else kernel
+    if stride == kernel:
+        stride = None
+    found = {"kernel": kernel, "stride": stride, "padding": each(padding, n)}
+    found["ceil_mode"] = bool(ceil_mode)
+    return found if dilation is None else {**found, "dilation": each(dilation, n)}
+
+
+def _max_pool(n: int, suffix: str):
+    def translated(b: Body, x, kernel, stride=None, padding=0, dilation=1, ceil_mode=False):
+        window = _window(n, kernel, stride, padding, dilation, ceil_mode)
+        op = getattr(b, f"max_pool{n}d{suffix}")
+        return batched(b, x, n, lambda x: op(x, **window))
+
+    return translated
+
+
+def _max_pool_backward(n: int):
+    def translated(b: Body, gy, x, kernel, stride, padding, dilation, ceil_mode, _):
+        """The indices are those of the largest elements, which ours finds again."""
+        window = _window(n, kernel, stride, padding, dilation, ceil_mode)
+        op = getattr(b, f"max_pool{n}d_grad")
+        if x.type.rank == n + 2:
+            return op(gy, x, **window)
+        return b.squeeze(op(*(b.unsqueeze(t, axes=[0]) for t in (gy, x)), **window), axes=[0])
+
+    return translated
+
+
+def _avg_pool(n: int):
+    def translated(
+        b: Body, x, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
+        divisor_override=None,
+    ):  # fmt: skip
+        window = _window(n, kernel, stride, padding, None, ceil_mode)
+        counted = {"count_include_pad": count_include_pad, "divisor_override": divisor_override}
+        op = getattr(b, f"avg_pool{n}d")
+        return batched(b, x, n, lambda x: op(x, **window, **counted))
+
+    return translated
+
+
+def _avg_pool_backward(n: int):
+    def translated(b: Body, gy, x, kernel, stride, padding, ceil_mode, counted, divisor):
+        window = _window(n, kernel, stride, padding, None, ceil_mode)
+        op = getattr(b, f"avg_pool{n}d_grad")
+        attrs = {"count_include_pad": counted, "divisor_override": divisor}
+        size = list(x.shape[-n:])
+        return batched(b, gy, n, lambda gy: op(gy, size=size, **window, **attrs))
+
+    return translated
+
+
+def _adaptive(n: int, kind: str):
+    def translated(b: Body, x, _):
+        size = list(b.out.shape[-n:])
+        if kind == "avg" and size == [1, 1] and x.type.rank == 4:
+            return b.global_avg_pool2d(x)
+        op = getattr(b, f"adaptive_{kind}_pool{n}d")
+        return batched(b, x, n, lambda x: op(x, output_size=size))
+
+    return translated
+
+
+def _adaptive_backward(n: int):
+    def translated(b: Body, gy, x):
+        op = getattr(b, f"adaptive_avg_pool{n}d_grad")
+        return batched(b, gy, n, lambda gy: op(gy, size=list(x.shape[-n:])))
+
+    return translated
+
+
+for _n in (1, 2, 3):
+    RULES[f"max_pool{_n}d.default"] = _max_pool(_n, "")
+    RULES[f"max_pool{_n}d_with_indices.default"] = _max_pool(_n, "_with_indices")
+    RULES[f"max_pool{_n}d_with_indices_backward.default"] = _max_pool_backward(_n)
+    RULES[f"avg_pool{_n}d.default"] = _avg_pool(_n)
+    RULES[f"avg_pool{_n}d_backward.default"] = _avg_pool_backward(_n)
+    for _prefix in ("", "_"):
+        RULES[f"{_prefix}adaptive_avg_pool{_n}d.default"] = _adaptive(_n, "avg")
+        RULES[f"{_prefix}adaptive_avg_pool{_n}d_backward.default"] = _adaptive_backward(_n)
+    RULES[f"adaptive_max_pool{_n}d.default"] = _adaptive(_n, "max")
+
+
+# --- resizing ---
+
+# By ATen's name: how many axes, what the mode is called here, whether corners can be aligned.
+_RESIZED = {
+    **{f"upsample_nearest{n}d": (n, "nearest", False) for n in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{n}d": (n, "nearest-exact", False) for n in (1, 2, 3)},
+    "upsample_linear1d": (1, "linear", True), "upsample_bilinear2d": (2, "bilinear", True),
+    "upsample_bicubic2d": (2, "bicubic", True), "upsample_trilinear3d": (3, "trilinear", True),
+}  # fmt: skip
+
+
+def _scales(given: tuple) -> list[float] | None:
+    """Scales as PyTorch passes them: a list of them (or None), or one for each axis."""
+    listed = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+    return [float(s) for s in listed] if listed and all(listed) else None
+
+
+def _resize(n: int, mode: str, has_corners: bool):
+    def translated(b: Body, x, size, *rest):
+        corners, *scales = rest if has_corners else (False, *rest)
+        scale, size = _scales(tuple(scales)), list(b.out.shape[-n:])
+        if scale and all(s.is_integer() for s in scale):
+            size = None  # that of the scale
+        op = getattr(b, f"upsample{n}d")
+        y = op(x, mode=mode, align_corners=bool(corners), scale=scale, size=size)
+        if b.out.dtype.is_float or mode.startswith("nearest"):
+            return y
+        return b.clip(b.round(y), low=0.0, high=255.0)  # bytes
+
+    return translated
+
+
+def _resize_backward(n: int, mode: str, has_corners: bool):
+    def translated(b: Body, gy, _, input_size, *rest):
+        corners, *scales = rest if has_corners else (False, *rest)
+        attrs = {"size": list(input_size[-n:]), "scale": _scales(tuple(scales))}
+        op = getattr(b, f"upsample{n}d_grad")
+        return op(gy, mode=mode, align_corners=bool(corners), **attrs)
+
+    return translated
+
+
+for _name, _form in _RESIZED.items():
+    RULES[f"{_name}.default"] = RULES[f"{_name}.vec"] = _resize(*_form)
+    RULES[f"{_name}_backward.default"] = _resize_backward(*_form)
+
+
+@rule("grid_sampler_2d.default", "grid_sampler.default")
+def grid_sample(b: Body, x, grid, mode, padding, align_corners):
+    if mode > 1 or x.type.rank != 4:
+        raise Untranslatable("grid_sample of volumes, or bicubic")
+    attrs = {"mode": ("bilinear", "nearest")[mode], "align_corners": align_corners}
+    return b.grid_sample2d(
+        x, grid, padding_mode=("zeros", "border", "reflection")[padding], **attrs
+    )
+
+
+def _windows(kernel, dilation, padding, stride) -> dict[str, list[int]]:
+    given = {"kernel": kernel, "dilation": dilation, "padding": padding, "stride": stride}
+    return {k: each(v, 2) for k, v in given.items()}
+
+
+@rule("im2col.default")
+def im2col(b: Body, x, *window):
+    attrs = _windows(*window)
+    return batched(b, x, 2, lambda x: b.im2col(x, **attrs))
+
+
+@rule("col2im.default")
+def col2im(b: Body, x, size, *window):
+    attrs = _windows(*window)
+    return batched(b, x, 1, lambda x: b.col2im(x, size=list(size), **attrs))
+
+
+@rule("pixel_shuffle.default")
+def pixel_shuffle(b: Body, x, factor):
+    *batch, c, h, w = x.shape
+    k, n = factor, len(batch)
+    wide = b.reshape(x, shape=[*batch, c // (k * k), k, k, h, w])
+    perm = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
+    return b.reshape(b.transpose(wide, perm=perm), shape=list(b.out.shape))
+
+
+@rule("pixel_unshuffle.default")
+def pixel_unshuffle(b: Body, x, factor):
+    *batch, c, h, w = x.shape
+    k, n = factor, len(batch)
+    wide = b.reshape(x, shape=[*batch, c, h // k, k, w // k, k])
+    perm = [*range(n), n, n + 2, n + 4, n + 1, n + 3]
+    return b.reshape(b.transpose(wide, perm=perm), shape=list(b.out.shape))
+
+
+@rule("channel_shuffle.default", "native_channel_shuffle.default")
+def channel_shuffle(b: Body, x, groups):
+    n, c, *rest = x.shape
+    wide = b.reshape(x, shape=[n, groups, c // groups, *rest])
+    perm = [0, 2, 1, *range(3, x.type.rank + 1)]
+    return b.reshape(b.transpose(wide, perm=perm), shape=list(x.shape))
