@@ -31,6 +31,8 @@ def converted(exported: ExportedProgram, dtype: torch.dtype) -> ExportedProgram:
     """A graph of ATen ops, with its weights, whose floats are all of that type. Nodes keep their
     names.
     """
+    if any(n.op == "get_attr" for n in exported.graph.nodes):
+        raise InputError("a model with control flow cannot be converted to another type")
     graph, most = fx.Graph(), torch.finfo(dtype).max
     graph.output(graph.graph_copy(exported.graph, {}))
     for node, before in zip(graph.nodes, exported.graph.nodes, strict=True):

@@ -105,7 +105,7 @@ def run_compiled(
     places = [n for n in graph.nodes if n.op == "placeholder"]
     with _pytorch_errors():
         operands = [known[Value(n)].to(device) if Value(n) in known else None for n in places]
-        made = _compiled(fx.GraphModule(torch.nn.Module(), copy), operands)
+        made = _compiled(fx.GraphModule(graph.owning_module or {}, copy), operands)
     found = dict(zip(wanted, (t.cpu() for t in made), strict=True))
     return {**{v: t for v, t in known.items() if v.node.op == "placeholder"}, **found}
 
@@ -221,6 +221,8 @@ def _evaluated(
             return adapted(found)
         if found in env:
             return env[found]
+        if found.op == "get_attr":  # a function of control flow
+            return getattr(found.graph.owning_module, str(found.target))
         value = value_of(found)
         return known[value] if value in known else found.meta.get("val")
 
