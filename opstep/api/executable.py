@@ -18,7 +18,8 @@ between are in memory of ours, which the next call uses again.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opstep.api import program as hooks
@@ -28,7 +29,8 @@ from opstep.api.job import Job
 from opstep.api.places import Places, Targets, Tensors, aliases_of
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.binding import Binding
-from opstep.runtime.interpreter import drive
+from opstep.runtime.device.flagging import Raised
+from opstep.runtime.interpreter import Context, drive
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
@@ -38,19 +40,24 @@ if TYPE_CHECKING:
     from opstep.runtime.device.protocols import Device, Stream
 
 
+Alarm = Callable[[list[Raised]], None]
+
+
 class Executable:
     """`graph` for inputs of these concrete types. Each call runs one step; the settings that it
     knows are those of `Program.run`. `aliases` has for each result what it is an alias of, or None.
 
     Several threads may call it at a time: then each has memory of its own for the values between.
-    Raises `OpstepError` where the types do not fit.
+    `alarm`, if given, is called after a step in which an op gave a NaN or an infinity, with what
+    the flags say. Raises `OpstepError` where the types do not fit.
     """
 
     def __init__(
         self, program: hooks.Program, graph: str | None, types: Sequence[TensorType],
-        settings: RunSettings = RunSettings(),
+        settings: RunSettings = RunSettings(), alarm: Alarm | None = None,
     ):  # fmt: skip
         self.program = program
+        self.alarm = alarm
         self.graph = program.graph(graph)
         self.settings = settings
         self.types = tuple(types)
@@ -87,24 +94,33 @@ class Executable:
         self._check(inputs, results)
         foreign = None
         if stream is not None:
-            if None in (results or (None,) * len(self.result_types)):
+            if not self._has_memory(results):
                 raise InputError("a step on a stream needs memory for all of its results")
             foreign = self.device.foreign_stream(stream)
         self.device.enter()
         if recording or listeners or self._anew or hooks.interposed:
             if foreign is not None:
                 foreign.synchronize()
-            return self._run_anew(inputs, results, recording, listeners)
+            if hooks.interposed and not (recording or listeners):
+                debugged = self._debugged(inputs, results)
+                if debugged is not None:
+                    return debugged
+            if recording or listeners or self._anew:
+                return self._run_anew(inputs, results, recording, listeners)
         held = self._take()
-        try:
-            given = held.places.place(inputs, results)
-            self._run(held, foreign)
-        except BaseException:
-            with Held():
-                held.context.abandon()
-            raise
-        self._idle.append(held)
-        return given
+        return self._run(held, partial(held.places.place, inputs, results), foreign)
+
+    def run(self, inputs: Sequence[int], results: Sequence[int], stream: int | None = None) -> None:
+        """One step on tensors that are known to fit, by their addresses: nothing is checked. 0 for
+        a result that stays the alias that it is. `stream`: see `__call__`.
+        """
+        if self._anew or hooks.interposed:
+            self(*self._tensors(inputs, results), stream=stream)
+            return
+        foreign = None if stream is None else self.device.foreign_stream(stream)
+        self.device.enter()
+        held = self._take()
+        self._run(held, partial(held.places.point, inputs, results), foreign)
 
     # --- held ready ---
 
@@ -121,7 +137,23 @@ class Executable:
                 self.program._ready(plan, self.settings.device)
         return held
 
-    def _run(self, held: _Held, foreign: Stream | None) -> None:
+    def _run(self, held: _Held, place: Callable[[], Any], foreign: Stream | None) -> Any:
+        """One step, its inputs and results placed first; gives what `place` does."""
+        try:
+            placed = place()
+            self._step(held, foreign)
+        except BaseException:
+            with Held():
+                held.context.abandon()
+            raise
+        if self.alarm is not None:
+            if foreign is not None:
+                foreign.synchronize()
+            self._alarmed(held.context)
+        self._idle.append(held)
+        return placed
+
+    def _step(self, held: _Held, foreign: Stream | None) -> None:
         places, context = held.places, held.context
         binding = held.binding or held.bind()
         if places.moved:
@@ -134,26 +166,42 @@ class Executable:
         with Held(AT_ONCE) as signals:
             _step(held.job, places, signals)
 
+    def _alarmed(self, context: Context) -> None:
+        flags = context.flags
+        if self.alarm is not None and flags is not None and (raised := flags.raised()):
+            flags.clear()
+            self.alarm(raised)
+
     # --- bound anew ---
 
     def _run_anew(self, inputs, results, recording, listeners) -> list[ExternalTensor]:
         named = dict(zip(self._names, inputs, strict=True))
-        if hooks.interposed and not (recording or listeners):
-            debugged = hooks.interposed(self.program, self.graph.name.text, named, self.settings)
-            if debugged is not None:
-                return self._written(debugged.outputs, results)
         places = self.places()
         given = places.place(inputs, results)
         with (
             Held(AT_ONCE) as signals,
             self.program._running(
-                self.graph.name.text, named, self.settings, listeners, recording, places=places
+                self.graph.name.text,
+                named,
+                self.settings,
+                listeners,
+                recording,
+                self.alarm is not None,
+                places=places,
             ) as job,
         ):
             if places.before:
                 job.context.enter(places.before)
             _step(job, places, signals)
+            self._alarmed(job.context)
         return given
+
+    def _debugged(self, inputs: Tensors, results: Targets | None) -> list[ExternalTensor] | None:
+        """A step under the debugger that is attached; None where nobody wants to see it."""
+        assert hooks.interposed is not None
+        named = dict(zip(self._names, inputs, strict=True))
+        debugged = hooks.interposed(self.program, self.graph.name.text, named, self.settings)
+        return None if debugged is None else self._written(debugged.outputs, results)
 
     def _written(self, arrays: Sequence[Any], results: Targets | None) -> list[ExternalTensor]:
         given = []
@@ -172,6 +220,26 @@ class Executable:
         return ExternalTensor(memory.address, self.result_types[k], self.settings.device, memory)
 
     # --- what is handed over ---
+
+    def _tensors(
+        self, inputs: Sequence[int], results: Sequence[int]
+    ) -> tuple[list[ExternalTensor], list[ExternalTensor | None]]:
+        """Those at these addresses."""
+        device = self.settings.device
+        given = [ExternalTensor(a, t, device) for a, t in zip(inputs, self.types, strict=True)]
+        wanted = [
+            ExternalTensor(a, t, device) if a or alias is None else None
+            for a, t, alias in zip(results, self.result_types, self.aliases, strict=True)
+        ]
+        return given, wanted
+
+    def _has_memory(self, results: Targets | None) -> bool:
+        """Whether no result needs memory of ours."""
+        given = results or (None,) * len(self.aliases)
+        return not any(
+            target is None and (alias is None or alias.kind == "own")
+            for target, alias in zip(given, self.aliases, strict=True)
+        )
 
     def _check(self, inputs: Tensors, results: Targets | None) -> None:
         self._check_types("input", inputs, self.types)
@@ -210,7 +278,7 @@ class _Held:
     def __init__(self, executable: Executable, moves: int):
         settings = executable.settings
         setup = settings.setup.on(settings.device)
-        key = (settings.device, setup, settings.policy, None, False, None)
+        key = (settings.device, setup, settings.policy, None, executable.alarm is not None, None)
         self.executable = executable
         self.moves = moves
         self.places = executable.places()

@@ -66,6 +66,7 @@ class Places:
         self.results = {
             k: _cell(device, t) for k, t in enumerate(self.result_types) if aliases[k] is None
         }
+        self._cells = [self.results.get(k) for k in range(len(self.result_types))]
         self._buffers = {plan.values[plan.outputs[k]].buffer: c for k, c in self.results.items()}
         self._inputs = [Address(c, 0) for c in self.inputs]
         self.before: list[Own] = []
@@ -86,11 +87,33 @@ class Places:
 
     def place(self, inputs: Tensors, results: Targets | None) -> list[ExternalTensor]:
         """The tensors that the results will be."""
+        given: list[ExternalTensor] = []
+        addresses = []
+        for k, alias in enumerate(self.aliases):
+            target = results[k] if results is not None else None
+            if target is None and alias is not None and alias.kind != "own":
+                given.append(self._alias(k, (inputs if alias.kind == "input" else given), alias))
+                addresses.append(0)
+            else:
+                given.append(target or self.allocate(k))
+                addresses.append(given[-1].address)
+        self.point([t.address for t in inputs], addresses)
+        return given
+
+    def _alias(self, k: int, tensors: Tensors, alias: Alias) -> ExternalTensor:
+        source, t = tensors[alias.index], self.result_types[k]
+        if source.type == t:
+            return source
+        return ExternalTensor(source.address, t, source.device, source.owner)
+
+    def point(self, inputs: Sequence[int], results: Sequence[int]) -> None:
+        """Takes inputs and results to be at these addresses; 0 for a result that stays the alias
+        that it is.
+        """
         self.moved = False
         if self.before:
             self.before = []
-        for cell, tensor in zip(self.inputs, inputs, strict=True):
-            address = tensor.address
+        for cell, address in zip(self.inputs, inputs, strict=True):
             if address & cell.mask:
                 source, address = address, self._scratch(cell)
                 self.before.append(self.device.copy(source, address, cell.nbytes))
@@ -98,41 +121,18 @@ class Places:
                 self.moved = True
                 cell.move(address)
         self._copies.clear()
-        given: list[ExternalTensor] = []
-        for k, alias in enumerate(self.aliases):
-            target = results[k] if results is not None else None
-            if alias is None:
-                given.append(self._place_result(k, target))
-            else:
-                given.append(self._place_alias(k, alias, target, inputs, given))
-        return given
-
-    def _place_result(self, k: int, target: ExternalTensor | None) -> ExternalTensor:
-        if target is None:
-            target = self.allocate(k)
-        cell, address = self.results[k], target.address
-        if address & cell.mask:
-            self._copies.append((k, address, cell.nbytes))
-            address = self._scratch(cell)
-        if address != cell.address:
-            self.moved = True
-            cell.move(address)
-        return target
-
-    def _place_alias(
-        self, k: int, alias: Alias, target: ExternalTensor | None, inputs: Tensors,
-        given: list[ExternalTensor],
-    ) -> ExternalTensor:  # fmt: skip
-        if target is None and alias.kind != "own":
-            source = (inputs if alias.kind == "input" else given)[alias.index]
-            t = self.result_types[k]
-            if source.type == t:
-                return source
-            return ExternalTensor(source.address, t, source.device, source.owner)
-        target = target or self.allocate(k)
-        nbytes: Any = target.type.nbytes
-        self._copies.append((k, target.address, nbytes))
-        return target
+        for k, (cell, address) in enumerate(zip(self._cells, results, strict=True)):
+            if cell is None:
+                if address:
+                    nbytes: Any = self.result_types[k].nbytes
+                    self._copies.append((k, address, nbytes))
+                continue
+            if address & cell.mask:
+                self._copies.append((k, address, cell.nbytes))
+                address = self._scratch(cell)
+            if address != cell.address:
+                self.moved = True
+                cell.move(address)
 
     def _scratch(self, cell: _Cell) -> int:
         if cell.scratch is None:

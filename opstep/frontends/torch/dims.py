@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -61,6 +62,27 @@ class Symbols:
             if found is not None:
                 return found
         raise Untranslatable(f"the size {e} cannot be written as a dim")
+
+
+Sizes = Mapping[Any, int]  # what sympy's symbols are in a call
+
+
+class ConcreteSizes(Symbols):
+    """Sizes of one call, for what a program cannot keep open."""
+
+    def __init__(self, sizes: Sizes):
+        super().__init__()
+        self._sizes = sizes
+
+    def dim(self, size: Any) -> Dim:
+        return evaluated(size, self._sizes)
+
+
+def evaluated(size: Any, sizes: Sizes) -> Any:
+    """A size, or a number that is computed from sizes, in a call."""
+    if not isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return size
+    return size.node.pytype(size.node.expr.xreplace(dict(sizes)))
 
 
 def _combined(kind: str, args: list[Dim]) -> Dim | None:

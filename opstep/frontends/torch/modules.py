@@ -5,6 +5,7 @@ with each op (its module stack and its Python frames).
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from torch import fx
 
 from opstep.frontends.torch.sources import Frame, frames_of
 
+_ROOT = re.compile(r"^[LG]\['\w+'\]\.?")  # what holds the model where Dynamo met it
 CONTAINERS = {"Sequential", "ModuleList", "ModuleDict"}
 FEW = 2  # ops: a module of no more is part of its caller's graph
 
@@ -78,9 +80,20 @@ def _stack(node: fx.Node) -> list[tuple[str, str]] | None:
     return [(_path(name), _kind(kind)) for name, kind in found.values()]
 
 
+def set_root(nodes: Iterable[fx.Node]) -> None:
+    """In a graph that Dynamo made: what is compiled is around all modules, which it does not say,
+    or says of a model that a function calls.
+    """
+    for node in nodes:
+        if node.meta.get("stack_trace"):
+            stack = node.meta.get("nn_module_stack") or {}
+            inner = {k: v for k, v in stack.items() if _path(v[0])}
+            node.meta["nn_module_stack"] = {"": ("", ""), **inner}
+
+
 def _path(name: str) -> str:
     """``L['self'].h.0`` and ``h.0`` are the same; ``@1`` marks a second call."""
-    return name.removeprefix("L['self']").removeprefix(".")
+    return _ROOT.sub("", name)
 
 
 def _kind(kind: Any) -> str:
@@ -102,15 +115,16 @@ def _enter(current: Call, stack: Sequence[tuple[str, str]]) -> Call:
 
 def split_frames(node: fx.Node, calls: Sequence[Call]) -> list[tuple[Frame, ...]]:
     """For each of the calls around an op, outermost first: the frames from its `forward` up to the
-    next one's. The frames of modules whose `forward` cannot be found stay with their caller.
+    next one's. The frames of modules whose `forward` cannot be found stay with their caller; what
+    is around all modules, where that is none itself, has all frames up to theirs.
     """
     frames = frames_of(node)
     starts: list[int | None] = []
     position = 0
     for call in calls:
-        found = _forward(frames, position, call.kind)
+        found = _forward(frames, position, call.kind) if call.kind else 0
         starts.append(found)
-        position = found + 1 if found is not None else position
+        position = found + 1 if found is not None and call.kind else position
     split, end = [], len(frames)
     for start in reversed(starts):
         split.append(() if start is None else frames[start:end])

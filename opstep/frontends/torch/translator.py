@@ -273,7 +273,10 @@ class Translator:
                 self._note(node, str(error))
                 if not isinstance(error, Disagreement):
                     self.undefined.add(node.target)
-            results = [self._stand_in(v, body) for v in self._result_values(node)]
+            results = [
+                None if t is None else self._stand_in(Value(node, k), body)
+                for k, t in enumerate(_results(node))
+            ]
         env.update({Value(node, k): v for k, v in enumerate(results) if v is not None})
         own = tuple(v for v in results if v is not None)
         if own:
@@ -285,9 +288,6 @@ class Translator:
         """For what could not be translated, so that the rest is looked at, too."""
         self._broken.add(value)
         return body.value(self._type_or_any(value), "x")
-
-    def _result_values(self, node: fx.Node) -> list[Value]:
-        return [Value(node, k) for k in range(len(_results(node)))]
 
     def _translated(
         self, node: fx.Node, body: Body, env: Mapping[Value, Var]

@@ -15,9 +15,14 @@ from opstep.runtime.ir.op import OPS, Ref
 
 
 class Writer:
-    """Names the drafts of one program, from the outermost graph inwards."""
+    """Names the drafts of one program, from the outermost graph inwards. `ending`: what the names
+    of modules' graphs end in.
+    """
 
-    def __init__(self, drafts: Sequence[Draft], tensors: set[str], library: set[str]):
+    def __init__(
+        self, drafts: Sequence[Draft], tensors: set[str], library: set[str], ending: str = ""
+    ):
+        self._ending = ending
         self._drafts = {d.name: d for d in drafts}
         self._names = {d.name: "" for d in drafts}
         self._tensors = tensors
@@ -46,7 +51,7 @@ class Writer:
         """`direct`: inputs that are named tensors, which the body reads itself."""
         wanted = dict(draft.body.stems)
         wanted |= _assigned(draft.made)
-        wanted |= {v.name: r for v, r in zip(draft.results, results, strict=False)}
+        wanted |= {v.name: r for v, r in zip(draft.results, results, strict=False) if r}
         wanted |= wanted_inputs
         used = set(self._tensors) | draft.symbols()
         names = dict(direct)
@@ -102,7 +107,8 @@ class Writer:
         """`callers`: what the caller calls the operands."""
         if self._names[draft.name]:
             return
-        name = unique(identifier(draft.title or draft.call.class_name, "graph"), self._graphs_used)
+        title = (draft.title or draft.call.class_name) + self._ending
+        name = unique(identifier(title, "graph"), self._graphs_used)
         self._names[draft.name] = name
         self._graph(draft, name, direct, _input_names(draft, callers))
 

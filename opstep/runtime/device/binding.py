@@ -153,6 +153,7 @@ class Binding:
         self.events = [device.event() for _ in range(plan.events)]
         self._types = _buffer_types(plan)
         self._launched: list[tuple[Step, list[Own]]] = []
+        self._flagged: list[tuple[int, list[Own]]] = []  # values, and what looks at them
         self.places = self._allocate(inputs, dict(places or {}))
         self.tape = device.tape(self, recorder) if recorder is not None else None
         coder = _Coder(self)
@@ -184,8 +185,8 @@ class Binding:
         """For each of these buffers what is to be called with its new address when it moves: the
         memory in `places` has that address then, and no run is being issued. See `moved`.
 
-        That holds for launches of ops: where there are fills, flags, a tape or listeners, who wants
-        other addresses binds anew.
+        That holds for launches of ops and of flags: where there are fills, a tape or listeners, who
+        wants other addresses binds anew.
         """
         found: dict[int, list[Callable[[int], Any]]] = {b: [] for b in buffers}
         values, pointers = self.plan.values, self.device.pointers
@@ -194,6 +195,9 @@ class Binding:
             for slot, v in enumerate((*step.operands, *absent, *step.results)):
                 if v is not None and (buffer := values[v].buffer) in found:
                     found[buffer] += pointers(bound, slot)
+        for v, bound in self._flagged:
+            if (buffer := values[v].buffer) in found:
+                found[buffer] += pointers(bound, 0)
         return found
 
     def moved(self) -> None:
@@ -211,6 +215,7 @@ class Binding:
             child.close()
         self.children.clear()
         self._launched.clear()
+        self._flagged.clear()
         self.segments.clear()
         self.commit.clear()
         self.places.clear()
@@ -392,7 +397,9 @@ class _Coder:
         if bound:
             self.binding._launched.append((step, bound))
         if self.binding.flags and bound:
-            bound = [*bound, *self.binding.flags.launches(number, self.binding.address_of)]
+            flagged = self.binding.flags.launches(number, self.binding.address_of)
+            self.binding._flagged += flagged
+            bound = [*bound, *(launch for _, launches in flagged for launch in launches)]
         if self.tape:
             bound = self.tape.around(number, step, stream, bound)
         if not self.captures:

@@ -47,13 +47,16 @@ class PlanFlags:
             self.places.setdefault(step, []).append((value, row))
         self.words: np.ndarray = device.words(2 * max(len(self.watched), 1)).reshape(-1, 2)
 
-    def launches(self, step: int, address_of: Callable[[int], Any]) -> list[Own]:
-        """What looks at the results of a step, which stand where `address_of` says, bound."""
-        bound: list[Own] = []
+    def launches(self, step: int, address_of: Callable[[int], Any]) -> list[tuple[int, list[Own]]]:
+        """The results of a step that are looked at, which stand where `address_of` says, and what
+        looks at each, bound.
+        """
+        bound: list[tuple[int, list[Own]]] = []
         for value, row in self.places.get(step, ()):
             launches, _ = self.device.prepare(*step_for(self.plan.values[value].type))
             target: Any = self.words.ctypes.data + row * FLAGS.nbytes
-            bound += self.device.bind(launches, [address_of(value).address, target], 0)
+            looking = self.device.bind(launches, [address_of(value).address, target], 0)
+            bound.append((value, looking))
         return bound
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import opstep.kernels  # noqa: F401 - registers the ops
 from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES

@@ -194,14 +194,27 @@ RULES["triu.default"] = lambda b, x, diagonal=0: b.triu(x, diagonal=diagonal)
 def as_strided(b: Body, x, size, stride, offset=None):
     if not b.is_contiguous:
         raise Untranslatable("as_strided of a tensor whose elements are in another order")
-    expected, n = [], 1
-    for d in reversed(size):
-        expected.insert(0, n)
-        n = n * d
-    if list(stride) == expected and not offset and n == x.type.size:
+    if _is_whole(x, size, stride, offset):
         return b.reshaped(x, size)
     flat = b.reshape(x, shape=[x.type.size])
     return b.gather(flat, _strided_places(b, size, stride, offset or 0))
+
+
+@rule("as_strided_scatter.default", "prims::as_strided_scatter.default")
+def as_strided_scatter(b: Body, x, source, size, stride, offset=None):
+    if not _is_whole(x, size, stride, offset):
+        raise Untranslatable("as_strided_scatter of a part of a tensor")
+    return b.reshaped(source, x.shape)
+
+
+def _is_whole(x: Var, size, stride, offset) -> bool:
+    """Whether that is all of a tensor, in order; the steps along axes of one do not count."""
+    n = 1
+    for d, step in zip(reversed(size), reversed(stride), strict=True):
+        if d != 1 and step != n:
+            return False
+        n = n * d
+    return not offset and n == x.type.size
 
 
 def _strided_places(b: Body, size, stride, offset) -> Var:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from torch._ops import HigherOrderOperator
@@ -29,8 +30,10 @@ def rule(*overloads: str) -> Callable[[Rule], Rule]:
 
 
 def key_of(target: Any) -> str:
-    """An op's name in the table; "" for what is no op."""
+    """An op's name in the table, a Python function's is its own; "" for what is no op."""
     if not hasattr(target, "_schema"):
-        return target.name() if isinstance(target, HigherOrderOperator) else ""
+        if isinstance(target, HigherOrderOperator):
+            return target.name()
+        return target.__name__ if isinstance(target, FunctionType) else ""
     name = target._schema.name.removeprefix("aten::")
     return f"{name}.{target._overloadname}"

@@ -1,0 +1,97 @@
+"""What AOTAutograd is asked for: graphs of few ops, forward and backward, with their lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch._decomp import decomposition_table
+from torch._functorch.partitioners import default_partition
+
+from opstep.frontends.torch.drawing import is_drawn, is_random
+from opstep.frontends.torch.rules.registry import RULES, key_of
+
+aten = torch.ops.aten
+VIEWS = {
+    aten.t.default, aten.transpose.int, aten.permute.default, aten.view.default,
+    aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim,
+    aten.squeeze.dims, aten.alias.default, aten.detach.default,
+}  # fmt: skip
+FREE = VIEWS | {aten.expand.default}  # to do again: cheaper than to keep what they give
+
+
+def decompositions() -> dict[Any, Any]:
+    """PyTorch's own definitions of the ops that have no rule, and of those that draw random numbers
+    by what they are given.
+    """
+    return {
+        op: definition
+        for op, definition in decomposition_table.items()
+        if isinstance(op, torch._ops.OpOverload)
+        and not is_drawn(op)
+        and (key_of(op) not in RULES or is_random(op))
+    }
+
+
+def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
+    """Parts forward and backward as eager mode does: what it keeps for the backward is kept, and
+    nothing else is computed again, but for views of it.
+    """
+    _find_lines(joint.graph)
+    _view_again(joint.graph)
+    return default_partition(joint, inputs, **options)
+
+
+def _is_backward(node: fx.Node) -> bool:
+    return node.meta.get("partitioner_tag") == "is_backward"
+
+
+def _view_again(graph: fx.Graph) -> None:
+    """Views that the backward needs are taken there: kept are what they are views of."""
+    position = {node: k for k, node in enumerate(graph.nodes)}
+    for node in reversed(list(graph.nodes)):
+        if node.target not in FREE or _is_backward(node):
+            continue
+        users = [u for u in node.users if _is_backward(u)]
+        if users:
+            first = min(users, key=lambda u: position[u])
+            with graph.inserting_before(first):
+                again = graph.node_copy(node)
+            again.meta = {**node.meta, "partitioner_tag": "is_backward"}
+            position[again] = position[first]
+            for user in users:
+                user.replace_input_with(node, again)
+
+
+def _find_lines(graph: fx.Graph) -> None:
+    """Backward ops have the module and the line of the op that they are the gradient of; autograd
+    gives both the same number.
+    """
+    forward: dict[int, fx.Node] = {}
+    for node in graph.nodes:
+        if not _is_backward(node) and node.meta.get("stack_trace"):
+            forward.setdefault(node.meta.get("seq_nr", -1), node)
+    for node in graph.nodes:
+        if not _is_backward(node):
+            continue
+        source = forward.get(node.meta.get("seq_nr", -1))
+        stack = node.meta.get("fwd_nn_module_stack")
+        if source is not None:
+            stack = stack or source.meta.get("nn_module_stack")
+            if not node.meta.get("stack_trace"):
+                node.meta["stack_trace"] = source.meta["stack_trace"]
+        if node.meta.get("is_gradient_acc"):  # of a value that was used several times
+            stack = _around([n.meta.get("nn_module_stack") or {} for n in node.all_input_nodes])
+        if stack:
+            node.meta["nn_module_stack"] = stack
+
+
+def _around(stacks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The modules that are around all of these."""
+    common = []
+    for level in zip(*(stack.items() for stack in stacks), strict=False):
+        if any(entry != level[0] for entry in level):
+            break
+        common.append(level[0])
+    return dict(common)

@@ -1,0 +1,77 @@
+"""The backend of `torch.compile`, which finds it by name where opstep is installed.
+
+model = torch.compile(model, backend="opstep")
+model = torch.compile(model, backend="opstep", options={"hunt": True, "workspace": "runs.db"})
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from opstep.frontends.torch.autograd import decompositions, partition
+from opstep.frontends.torch.calling import Compiled
+from opstep.frontends.torch.errors import ImportFailed
+from opstep.frontends.torch.graphs import AtenGraph
+from opstep.frontends.torch.labels import Labels, arguments_of
+from opstep.frontends.torch.options import Options
+from opstep.frontends.torch.rules import all_rules
+from opstep.frontends.torch.watching import Watch
+from opstep.runtime.ir.errors import InputError
+
+Runner = Callable[[list[Any]], list[Any]]
+
+
+def opstep(
+    module: fx.GraphModule, inputs: Sequence[Any], *,
+    options: Mapping[str, Any] | None = None, mode: str | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """Compiles a graph of Dynamo's. Forward and backward become programs, which run on the model's
+    own tensors; what is around them (the optimiser, the data, what Dynamo leaves to Python) stays
+    PyTorch's. `options`: see `Options`; which device is used follows from the tensors.
+
+    Raises `InputError` for options that do not exist, `ImportFailed` where ops have no counterpart.
+    """
+    if mode is not None:
+        hint = 'options={"mode": "debug"} runs the model in a mode of opstep'
+        raise InputError(f"mode={mode!r} is for other backends", hint=hint)
+    chosen = Options.of(options or {})
+    all_rules()
+    maker = _Maker(chosen, Labels(arguments_of(module)))
+    compiled = aot_autograd(
+        fw_compiler=maker.of("forward"),
+        bw_compiler=maker.of("backward"),
+        inference_compiler=maker.of("inference"),
+        decompositions=decompositions(),
+        partition_fn=partition,
+    )
+    with sdpa_kernel(SDPBackend.MATH):  # of ops that have their own gradients
+        return compiled(module, inputs)
+
+
+class _Maker:
+    """Makes what runs the graphs of one model."""
+
+    def __init__(self, options: Options, labels: Labels):
+        self._options = options
+        self._labels = labels
+        self._watch = Watch(options)
+
+    def of(self, name: str) -> Callable[[fx.GraphModule, Any], Runner]:
+        return lambda module, _: self._runner(module, name)
+
+    def _runner(self, module: fx.GraphModule, name: str) -> Runner:
+        try:
+            return Compiled(AtenGraph(module, name, self._labels), self._watch)
+        except ImportFailed as error:
+            if not self._options.fallback:
+                raise
+            warnings.warn(f"PyTorch runs the {name} itself: {error}", stacklevel=2)
+            module.recompile()
+            return make_boxed_func(module.forward)

@@ -1,0 +1,210 @@
+"""Runs AOTAutograd's graphs on PyTorch's tensors, where they lie."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch._C._dynamo import guards  # pyright: ignore[reportMissingImports]
+
+from opstep.api.executable import Executable
+from opstep.api.external import ExternalTensor
+from opstep.frontends.torch.dims import Sizes, dtype_of, evaluated
+from opstep.frontends.torch.graphs import AtenGraph
+from opstep.frontends.torch.watching import Hunter, Watch
+from opstep.runtime.device.flagging import Raised
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import TensorType
+
+KEPT = 32  # executables of a graph whose sizes change, each for other sizes
+
+
+class Compiled:
+    """A graph as AOTAutograd calls it: with a list of arguments, which it empties. What their sizes
+    are decides which executable runs; where none is symbolic there is one. Raises `ImportFailed`
+    where ops have no counterpart.
+    """
+
+    def __init__(self, graph: AtenGraph, watch: Watch):
+        self._boxed_call = True  # AOTAutograd asks for it, and copies it to what it wraps around
+        self.graph = graph
+        self.watch = watch
+        self.program = graph.program()
+        self._only: _Ready | None = None
+        self._ready: OrderedDict[Any, _Ready] = OrderedDict()  # the latest that was used last
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        ready = self._only or self._found(args)
+        given = ready(args)
+        args.clear()
+        return given
+
+    def _found(self, args: list[Any]) -> _Ready:
+        if not self.graph.is_dynamic:
+            self._only = self._made(args)
+            return self._only
+        key = tuple(a.shape if isinstance(a, torch.Tensor) else a for a in args)
+        ready = self._ready.pop(key, None) or self._made(args)
+        self._ready[key] = ready
+        while len(self._ready) > KEPT:
+            self._ready.popitem(last=False)
+        return ready
+
+    def _made(self, args: list[Any]) -> _Ready:
+        sizes = self.graph.sizes(args) if self.graph.is_dynamic else {}
+        program = self.program or self.graph.program_for(sizes)
+        inputs = [n.meta["val"] for n in self.graph.sources]
+        results = [self.graph.expected(k) for k in range(len(self.graph.results))]
+        device = _device_of(inputs + results)
+        types = [
+            TensorType(dtype_of(t.dtype), tuple(evaluated(n, sizes) for n in t.shape))
+            for t in inputs
+        ]
+        settings = replace(self.watch.settings, device=_name(device))
+        executable = Executable(program, self.graph.name, types, settings, self.watch.alarm)
+        return _Ready(self.graph, executable, device, sizes, self.watch)
+
+
+def _device_of(tensors: list[torch.Tensor]) -> torch.device:
+    """Where a graph runs: on the GPU, if any tensor is there; scalars may be elsewhere."""
+    found = {t.device for t in tensors}
+    gpus = [d for d in found if d.type != "cpu"]
+    if len(gpus) > 1 or any(d.type != "cuda" for d in gpus):
+        listed = ", ".join(sorted(map(str, found)))
+        raise InputError(f"tensors are on {listed}; a graph runs on the CPU or on one CUDA GPU")
+    return gpus[0] if gpus else torch.device("cpu")
+
+
+def _name(device: torch.device) -> str:
+    return f"cuda:{device.index}" if device.index else device.type
+
+
+class _Ready:
+    """An executable, and what becomes of its inputs and results."""
+
+    def __init__(
+        self, graph: AtenGraph, executable: Executable, device: torch.device, sizes: Sizes,
+        watch: Watch,
+    ):  # fmt: skip
+        self.executable = executable
+        self.device = device
+        self.watch = watch
+        self._hunter = Hunter(executable)
+        self._draw = [d.bound(sizes) for d in graph.drawn]
+        self._inputs = graph.inputs
+        self._constants = [t.to(device).contiguous() for t in graph.constants]
+        self._scalars = [k for k, n in enumerate(graph.sources) if n.meta["val"].device != device]
+        self._memory: list[Callable[[], torch.Tensor]] = []
+        self._views: list[tuple[int, bool, int, Any]] = []  # result, of an input, which, shape
+        self._restrided: list[tuple[int, Any, Any]] = []
+        for k in range(len(graph.results)):
+            self._set_result(graph, k, sizes)
+        self._stream = partial(_stream_of, device) if device.type == "cuda" else None
+        self._outputs = [(o.kind, o.index, evaluated(o.value, sizes)) for o in graph.outputs]
+
+    def _set_result(self, graph: AtenGraph, k: int, sizes: Sizes) -> None:
+        """How the k-th result gets memory: its own, or that of what it is a view of."""
+        expected, alias = graph.expected(k), self.executable.aliases[k]
+        shape: Any = self.executable.result_types[k].shape
+        if alias is not None and alias.kind != "own" and graph.is_view(k, *alias):
+            self._views.append((k, alias.kind == "input", alias.index, shape))
+            return
+        self._memory.append(_allocation(shape, expected.dtype, self.device))
+        strides = tuple(evaluated(s, sizes) for s in expected.stride())
+        if not graph.is_kept(k) and _is_permuted(shape, strides):
+            self._restrided.append((k, shape, strides))
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        if self._draw:
+            args = [*args, *(draw() for draw in self._draw)]
+        inputs = [args[k] for k in self._inputs]
+        for t in inputs:
+            if not t.is_contiguous():
+                inputs = [t.contiguous() for t in inputs]
+                break
+        if self._constants or self._scalars:
+            inputs += self._constants
+            for k in self._scalars:
+                inputs[k] = inputs[k].to(self.device)
+        results: list[Any] = [make() for make in self._memory]
+        if self._views:
+            results = self._spread(results)
+        self._run(inputs, results)
+        for k, is_input, index, shape in self._views:
+            results[k] = (inputs if is_input else results)[index].view(shape)
+        for k, shape, strides in self._restrided:
+            there = torch.empty_strided(shape, strides, dtype=results[k].dtype, device=self.device)
+            results[k] = there.copy_(results[k])
+        return [
+            results[index] if kind == "result" else args[index] if kind == "input" else value
+            for kind, index, value in self._outputs
+        ]
+
+    def _spread(self, made: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        """Results with memory of their own, and None for views."""
+        views, own = {k for k, *_ in self._views}, iter(made)
+        return [None if k in views else next(own) for k in range(len(views) + len(made))]
+
+    def _run(self, inputs: list[torch.Tensor], results: list[torch.Tensor | None]) -> None:
+        watch, stream = self.watch, self._stream and self._stream()
+        if watch.recording is not None:
+            self.executable(
+                self._external(inputs, self.executable.types),
+                self._external(results, self.executable.result_types),
+                stream=stream, recording=watch.recording,
+            )  # fmt: skip
+        else:
+            self.executable.run(
+                [t.data_ptr() for t in inputs],
+                [0 if t is None else t.data_ptr() for t in results],
+                stream,
+            )
+        if watch.alarm is not None:
+            if raised := watch.raised():
+                self._examine(raised, inputs)
+            self._hunter.steps += 1
+
+    def _examine(self, raised: list[Raised], inputs: list[torch.Tensor]) -> None:
+        names = [b.name.text for b in self.executable.graph.inputs]
+        tensors = self._external(inputs, self.executable.types)
+        self._hunter.examine(raised, dict(zip(names, tensors, strict=True)))
+
+    def _external(self, tensors: Any, types: Any) -> list[Any]:
+        device = self.executable.settings.device
+        return [
+            None if t is None else ExternalTensor(t.data_ptr(), type, device, t)
+            for t, type in zip(tensors, types, strict=True)
+        ]
+
+
+def _stream_of(device: torch.device) -> int:
+    return torch.cuda.current_stream(device).cuda_stream
+
+
+def _allocation(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Callable[[], torch.Tensor]:
+    """What allocates a contiguous tensor."""
+    quick = getattr(guards, "_empty_strided_cpu", None)  # a fifth of the time
+    if device.type == "cpu" and quick is not None:
+        strides = torch.empty(shape, device="meta").stride()
+        return partial(quick, shape, strides, dtype)
+    return partial(torch.empty, shape, dtype=dtype, device=device)
+
+
+def _is_permuted(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether strides are those of contiguous memory with its axes in another order."""
+    axes = [k for k, n in enumerate(shape) if n != 1]
+    if not axes or 0 in shape:
+        return False
+    order = sorted(axes, key=lambda k: -strides[k])
+    expected = 1
+    for k in reversed(order):
+        if strides[k] != expected:
+            return False
+        expected *= shape[k]
+    return order != axes

@@ -1,0 +1,97 @@
+"""PyTorch's random numbers: drawn by its own generators before a graph runs, so that a seed gives
+what it gives in eager mode. The program takes them as inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import fx
+from torch.fx.node import map_aggregate
+
+from opstep.frontends.torch.dims import evaluated
+
+aten = torch.ops.aten
+SHAPED = {  # that see of their operands nothing but shapes
+    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "uniform",
+    "normal_functional", "exponential", "geometric", "cauchy", "log_normal",
+}  # fmt: skip
+
+
+def is_random(op: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
+
+
+def is_drawn(op: Any) -> bool:
+    """Whether its numbers can be drawn before anything is computed."""
+    if op in (aten.native_dropout.default, aten.bernoulli.p):
+        return True
+    return is_random(op) and op._schema.name.partition("::")[2] in SHAPED
+
+
+class Drawn(NamedTuple):
+    """Numbers to be drawn in each call: by an op of PyTorch's, with these arguments, of which fx
+    nodes are tensors of that shape or sizes.
+    """
+
+    op: Callable[..., torch.Tensor]
+    args: tuple
+    kwargs: Mapping[str, Any]
+
+    def bound(self, sizes: Mapping[Any, int]) -> Callable[[], torch.Tensor]:
+        """What draws them, once sizes are known."""
+
+        def concrete(argument: Any) -> Any:
+            value = argument.meta["val"] if isinstance(argument, fx.Node) else argument
+            if not isinstance(value, torch.Tensor):
+                return evaluated(value, sizes)
+            shape = [evaluated(s, sizes) for s in value.shape]
+            return torch.empty(shape, dtype=value.dtype, device=value.device)
+
+        args, kwargs = (map_aggregate(a, concrete) for a in (self.args, dict(self.kwargs)))
+        return lambda: self.op(*args, **kwargs)
+
+
+def take_out(graph: fx.Graph) -> list[Drawn]:
+    """Makes random numbers placeholders, behind the others; tells how each is drawn."""
+    found: list[Drawn] = []
+    placeholders = graph.find_nodes(op="placeholder")
+    last = placeholders[-1] if placeholders else None
+
+    def placeholder(name: str, val: Any) -> fx.Node:
+        nonlocal last
+        with graph.inserting_after(last) if last else graph.inserting_before():
+            last = graph.placeholder(name)
+        last.meta["val"] = val
+        return last
+
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not is_drawn(node.target):
+            continue
+        if node.target is not aten.native_dropout.default:
+            found.append(Drawn(node.target, node.args, node.kwargs))
+            node.replace_all_uses_with(placeholder(node.name, node.meta["val"]))
+        elif node.args[2] is not False and node.args[1]:
+            x, p, _ = node.args
+            found.append(Drawn(_kept, (x, p), {}))
+            _dropout(graph, node, placeholder(f"{node.name}_mask", node.meta["val"][1]))
+    return found
+
+
+def _kept(x: torch.Tensor, p: float) -> torch.Tensor:
+    return torch.native_dropout(x.fill_(1), p, True)[1]
+
+
+def _dropout(graph: fx.Graph, node: fx.Node, mask: fx.Node) -> None:
+    """What `native_dropout` does once it has its mask."""
+    x, p, _ = cast(tuple[fx.Node, float, Any], node.args)
+    result = node.meta["val"][0]
+    with graph.inserting_before(node):
+        masked = graph.call_function(aten.mul.Tensor, (x, mask))
+        scaled = graph.call_function(aten.mul.Tensor, (masked, 0.0 if p == 1 else 1 / (1 - p)))
+    for new in (masked, scaled):
+        new.meta = {**node.meta, "val": result}
+    for user in list(node.users):
+        user.replace_all_uses_with(scaled if user.args[1] == 0 else mask)

@@ -1,0 +1,236 @@
+"""A graph of AOTAutograd's as a program, and what its placeholders and outputs are there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from opstep.api.program import Program, loads
+from opstep.frontends.torch.autograd import VIEWS
+from opstep.frontends.torch.body import Var
+from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols
+from opstep.frontends.torch.drawing import is_random, take_out
+from opstep.frontends.torch.errors import ImportFailed
+from opstep.frontends.torch.labels import Labels
+from opstep.frontends.torch.modules import Call, set_root
+from opstep.frontends.torch.products import fold_transposes
+from opstep.frontends.torch.translator import Draft, Translator, Value
+from opstep.frontends.torch.writing import Writer
+from opstep.runtime.ir.graph import Graph, Module, Name, Return
+from opstep.runtime.ir.printer import print_module
+
+
+class _Backward(Translator):
+    """Modules of PyTorch's own are no graphs: no line of the model is in them, and that of the call
+    is what one looks for.
+    """
+
+    def _called(self, call: Call, draft: Draft, env: dict[Value, Var]) -> bool:
+        return not call.kind.startswith("torch.nn.") and super()._called(call, draft, env)
+
+
+class Output(NamedTuple):
+    """What AOTAutograd is given back. `kind`: ``result`` of the program, ``input`` (a placeholder),
+    both by `index`, or ``value``: a number, which may be symbolic, or None.
+    """
+
+    kind: str
+    index: int = -1
+    value: Any = None
+
+
+class AtenGraph:
+    """What is known of a graph before it is run.
+
+    `inputs`: numbers of the placeholders that are inputs of the program; behind them come
+    `constants`, tensors of the model. `drawn`: random numbers, which are arguments behind the
+    others. `results`: what the program is to give.
+    """
+
+    def __init__(self, module: fx.GraphModule, name: str, labels: Labels):
+        """`name`: of the program's graph: ``forward``, ``backward`` or ``inference``."""
+        self.name, self.labels = name, labels
+        self.graph = _copied(module)
+        (output,) = self.graph.find_nodes(op="output")
+        names = [n.name if isinstance(n, fx.Node) else "" for n in output.args[0]]
+        set_root(self.graph.nodes)
+        self.drawn = take_out(self.graph)
+        fold_transposes(self.graph)
+        nodes = list(self.graph.nodes)
+        self.placeholders = [n for n in nodes if n.op == "placeholder"]
+        for node in self.placeholders:
+            if "." in (label := labels.placeholder(node)):  # a parameter or buffer
+                node.meta["named"] = label
+        self._described = output.meta.get("desc") or [None] * len(names)
+        self.results: list[Value] = []
+        self._probe = Translator(self.graph, Symbols(), [])
+        self.outputs = [self._output(node) for node in output.args[0]]
+        self._returned = list(zip(names, self.outputs, strict=True))
+        read = self._read()
+        self.inputs = [k for k, n in enumerate(self.placeholders) if n in read]
+        constants = [n for n in nodes if n.op == "get_attr" and n in read]
+        self.constants = [getattr(module, str(n.target)) for n in constants]
+        self.sources = [*(self.placeholders[k] for k in self.inputs), *constants]
+        self.is_dynamic = any(_is_symbolic(n.meta["val"]) for n in self.placeholders)
+
+    def _output(self, node: Any) -> Output:
+        if not isinstance(node, fx.Node):
+            return Output("value", value=node)
+        if node.op == "placeholder":
+            return Output("input", self.placeholders.index(node))
+        if not isinstance(node.meta["val"], torch.Tensor):
+            return Output("value", value=node.meta["val"])
+        value = self._probe.value(node)
+        if value not in self.results:
+            self.results.append(value)
+        return Output("result", self.results.index(value))
+
+    def _read(self) -> set[fx.Node]:
+        """The nodes whose tensors the results are computed from."""
+        live = Translator(self.graph, Symbols(), self.results)
+        read = {v.node for n in live.tree.nodes() for v in live._reads(n)}
+        return read | {v.node for v in self.results}
+
+    def sizes(self, args: Sequence[Any]) -> Sizes:
+        """What the symbols are in a call."""
+        found: dict[Any, int] = {}
+        for node, argument in zip(self.placeholders, args, strict=False):  # what is drawn is not
+            for size, number in zip(_sizes(node.meta["val"]), _sizes(argument), strict=True):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    found[size.node.expr] = int(number)
+        return found
+
+    def expected(self, k: int) -> torch.Tensor:
+        """PyTorch's k-th result, without elements."""
+        value = self.results[k]
+        found = value.node.meta["val"]
+        return found if isinstance(found, torch.Tensor) else found[value.index]
+
+    def viewed(self, k: int) -> Value:
+        """The value whose elements the k-th result has: itself, where it is no view."""
+        value = self.results[k]
+        while value.node.target in VIEWS:
+            value = self._probe.value(value.node.all_input_nodes[0])
+        return value
+
+    def is_view(self, k: int, of: str, index: int) -> bool:
+        """Whether PyTorch has one memory for the k-th result and an ``input`` or a ``result``."""
+        other = Value(self.sources[index]) if of == "input" else self.viewed(index)
+        return self.viewed(k) == other
+
+    def is_kept(self, k: int) -> bool:
+        """Whether only the backward sees the k-th result."""
+        return all(
+            "Saved" in type(d).__name__ or d is None
+            for o, d in zip(self.outputs, self._described, strict=False)
+            if o == ("result", k, None)
+        )
+
+    # --- the program ---
+
+    def program(self) -> Program | None:
+        """One for all sizes; None where sizes cannot be kept open. Raises `ImportFailed` where ops
+        have no counterpart.
+        """
+        try:
+            return self._program(Symbols())
+        except _Unbound:
+            pass
+        except ImportFailed:
+            if not self.is_dynamic:
+                raise
+        hints = [n.meta["val"] for n in self.placeholders]
+        self.program_for(self.sizes([_hinted(h) for h in hints]))
+        return None
+
+    def program_for(self, sizes: Sizes) -> Program:
+        """One for these sizes alone. Raises `ImportFailed`."""
+        return self._program(ConcreteSizes(sizes))
+
+    def _program(self, symbols: Symbols) -> Program:
+        kind = _Backward if self.name == "backward" else Translator
+        translator = kind(self.graph, symbols, self.results)
+        main = translator.translate([Value(n) for n in self.sources], self.results)
+        for node in translator.tree.nodes():
+            if is_random(node.target) and node.target is not torch.ops.aten.native_dropout.default:
+                translator._note(node, "its random numbers depend on data")
+        if translator.missing:
+            raise ImportFailed(list(dict(translator.missing).values()))
+        if main.unbound():
+            raise _Unbound
+        return _loaded(print_module(Module(tuple(self._written(translator, main)))), self.name)
+
+    def _written(self, translator: Translator, main: Draft) -> list[Graph]:
+        from opstep.kernels.stdlib import library
+
+        used = {name for module in library() for name in module.graphs}
+        writer = Writer(
+            translator.drafts, set(), used, "_backward" if self.name == "backward" else ""
+        )
+        inputs = {
+            v.name: self.labels.placeholder(n)
+            for v, n in zip(main.inputs, self.sources, strict=True)
+        }
+        first, *others = writer.write(main, {}, inputs, self._labels())
+        self._keep_names(first)
+        return [replace(first, name=Name(self.name)), *others]
+
+    def _labels(self) -> list[str]:
+        """What results are to be called."""
+        found = [""] * len(self.results)
+        for output, described in zip(self.outputs, self._described, strict=False):
+            if output.kind == "result":
+                found[output.index] = found[output.index] or self.labels.result(described)
+        return found
+
+    def _keep_names(self, graph: Graph) -> None:
+        """For the backward, which takes some results as inputs."""
+        returned = next((s.values for s in graph.body if isinstance(s, Return)), ())
+        for name, output in self._returned:
+            if output.kind == "result":
+                self.labels.saved[name] = returned[output.index].text
+
+
+def _copied(module: fx.GraphModule) -> fx.Graph:
+    """The graph, to be changed: PyTorch runs its own where ours cannot be made."""
+    graph = fx.Graph()
+    returned = graph.graph_copy(module.graph, {})
+    output = graph.output(returned)
+    output.meta = dict(module.graph.output_node().meta)
+    for node in graph.find_nodes(op="get_attr"):
+        node.meta.setdefault("val", getattr(module, str(node.target)))
+    return graph
+
+
+class _Unbound(Exception):
+    """A symbol that is no size of an input."""
+
+
+def _sizes(value: Any) -> Sequence[Any]:
+    return value.shape if isinstance(value, torch.Tensor) else (value,)
+
+
+def _is_symbolic(value: Any) -> bool:
+    return any(isinstance(s, torch.SymInt | torch.SymFloat) for s in _sizes(value))
+
+
+def _hinted(value: Any) -> Any:
+    """A tensor or number with the sizes that it had when it was traced."""
+    sizes = [s.node.hint if isinstance(s, torch.SymInt) else s for s in _sizes(value)]
+    return torch.empty(sizes, device="meta") if isinstance(value, torch.Tensor) else sizes[0]
+
+
+_programs: dict[str, Program] = {}
+
+
+def _loaded(text: str, name: str) -> Program:
+    """The program of a text: what is compiled again gives the same one, with its plans."""
+    key = hashlib.sha256(text.encode()).hexdigest()
+    if key not in _programs:
+        _programs[key] = loads(text, f"{name}-{key[:8]}.opg")
+    return _programs[key]

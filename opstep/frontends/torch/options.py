@@ -1,0 +1,45 @@
+"""What ``options={...}`` of `torch.compile` may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from opstep.api.settings import RunSettings
+from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.errors import InputError, SettingError
+
+# The others say what is run on and how often, which the model and its tensors do.
+SETTINGS = ("mode", "streams", "alloc", "fill", "sync", "kernels", "threads", "autotune")
+
+
+@dataclass(frozen=True)
+class Options:
+    """`settings`: of runs, see `RunSettings`. `hunt`: NaNs and infinities are looked for, and where
+    they are born is told. `workspace`, `trace`: files that all runs of the process are recorded in.
+    `listen`: a port for an editor to attach to. `fallback`: PyTorch runs what cannot be translated.
+    """
+
+    settings: RunSettings = field(default_factory=RunSettings)
+    hunt: bool = False
+    workspace: str | Path | None = None
+    trace: str | Path | None = None
+    listen: int | None = None
+    fallback: bool = False
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> Options:
+        """Raises `InputError` for a name that is none, or a value that it cannot have."""
+        own = [f.name for f in fields(Options)[1:]]
+        for name in given:
+            if name not in own and name not in SETTINGS:
+                known = [*SETTINGS, *own]
+                what = f"there is no option {name}; there are {', '.join(known)}"
+                raise InputError(what, hint=did_you_mean(name, known))
+        for name in ("hunt", "fallback"):
+            if not isinstance(given.get(name, False), bool):
+                raise SettingError(name, given[name], "True or False")
+        settings = RunSettings(**{n: given[n] for n in SETTINGS if n in given})
+        return Options(settings, **{n: given[n] for n in own if n in given})

@@ -1,0 +1,290 @@
+"""What `options` of the backend do: hunts, recordings, debuggers, fallbacks; what errors say."""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+
+import pytest
+import torch
+from dap.client import Client
+from torch import nn
+
+import opstep
+from opstep.frontends.torch import calling, watching
+from opstep.frontends.torch.watching import NumericsWarning
+
+
+def line_of(marker: str) -> int:
+    with open(__file__, encoding="utf-8") as file:
+        return next(k for k, line in enumerate(file, 1) if line.rstrip().endswith(f"# {marker}"))
+
+
+@pytest.fixture
+def findings():
+    found = opstep.frontends.torch.findings
+    found.clear()
+    yield found
+    found.clear()
+
+
+class Logarithm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        y = self.scale * x
+        z = torch.log(y)  # log
+        return z.sum()
+
+
+class Root(nn.Module):
+    """Finite; the gradient at 0 is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        y = self.scale * x
+        z = torch.sqrt(y)  # sqrt
+        return z.sum()
+
+
+# --- hunts ---
+
+
+def test_a_nan_of_the_forward_is_told_with_its_line(compiled, findings):
+    fast, good = compiled(Logarithm(), hunt=True), torch.ones(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NumericsWarning)
+        fast(good).backward()
+        fast(good).backward()
+    with pytest.warns(NumericsWarning, match="log of a negative number") as told:
+        fast(torch.tensor([1.0, -2, 3, 4])).backward()
+    (warning,) = (w for w in told if w.category is NumericsWarning)
+    assert (warning.filename, warning.lineno) == (__file__, line_of("log"))
+    (hunt,) = findings
+    assert (hunt.graph, hunt.step) == ("forward", 2)
+    assert hunt.first.where.imported == f"{__file__}:{line_of('log')}"
+    assert hunt.inputs["x"].tolist() == [1, -2, 3, 4]
+
+
+def test_it_is_told_once(compiled, findings):
+    fast = compiled(Logarithm(), hunt=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            fast(torch.tensor([1.0, -2, 3, 4])).backward()
+    assert [w.category for w in told].count(NumericsWarning) == len(findings) == 1
+
+
+def test_an_infinity_of_the_backward_is_told_with_the_line_of_the_forward(compiled, findings):
+    fast = compiled(Root(), hunt=True)
+    with pytest.warns(NumericsWarning, match="division by 0") as told:
+        fast(torch.zeros(4)).backward()
+    assert told[0].lineno == line_of("sqrt")
+    assert [h.graph for h in findings] == ["backward"]
+
+
+def test_masks_are_no_findings(compiled, findings):
+    def f(q):
+        return nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).sum()
+
+    fast = compiled(f, hunt=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NumericsWarning)
+        for _ in range(3):
+            fast(torch.randn(2, 5, 8, requires_grad=True)).backward()
+    assert findings == []
+
+
+# --- recordings, debuggers, modes ---
+
+
+def test_runs_are_recorded(compiled, tmp_path):
+    files = tmp_path / "runs.db", tmp_path / "run.pftrace"
+    model = nn.Linear(6, 3)
+    fast = compiled(model, workspace=files[0], trace=files[1])
+    expected = model(torch.ones(4, 6))
+    for _ in range(3):
+        torch.testing.assert_close(fast(torch.ones(4, 6)), expected)
+        fast(torch.ones(4, 6)).sum().backward()
+    assert compiled(model, workspace=files[0], trace=files[1])(torch.ones(4, 6)) is not None
+    (recording,) = watching._recordings.values()
+    recording.close()
+    watching._recordings.clear()
+    assert files[1].stat().st_size
+    with opstep.Workspace(files[0]) as workspace:
+        graphs = workspace.sql("select graph from runs order by graph").rows
+        assert [row[0] for row in graphs] == ["backward", "forward"]
+        assert "grad_weight" in {t.name for t in workspace.tensors()}
+
+
+def test_an_editor_can_attach(compiled):
+    model, x = nn.Linear(6, 3), torch.randn(4, 6)
+    expected = model(x)
+    fast = compiled(model, listen=0)
+    fast(x)
+    port = opstep.debug._attached.listener.port
+    try:
+        with Client.connect(port) as client:
+            client.attach(stopOnEntry=True)
+            client.request("configurationDone")
+            assert opstep.debug.wait_for_client(20)
+            results = []
+            thread = threading.Thread(target=lambda: results.append(fast(x).detach()))
+            thread.start()
+            client.expect_stop("entry")
+            assert client.where()[0] == "forward"
+            client.request("continue", threadId=1)
+            thread.join(30)
+        assert not thread.is_alive()
+        torch.testing.assert_close(results[0], expected.detach())
+        torch.testing.assert_close(fast(x), expected)
+    finally:
+        opstep.debug.stop_listening()
+        opstep.api.program.interposed = None
+        watching._listening.clear()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mode": "debug"}, {"streams": 2}, {"alloc": "fresh"}, {"fill": "nan"}, {"sync": "op"},
+     {"threads": 1}, {"kernels": "numba"}],
+    ids=str,
+)  # fmt: skip
+def test_no_setting_changes_a_bit(compiled, options):
+    model, x = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4)), torch.randn(5, 6)
+    params = list(model.parameters())
+    plain = torch.autograd.grad(compiled(model)(x).sum(), params)
+    torch._dynamo.reset()
+    found = torch.autograd.grad(compiled(model, **options)(x).sum(), params)
+    for a, b in zip(found, plain, strict=True):
+        assert torch.equal(a, b)
+
+
+# --- what cannot be ---
+
+
+def test_an_unknown_option(compiled):
+    with pytest.raises(
+        Exception, match=r"there is no option hunts; there are mode, .* fallback"
+    ) as e:
+        compiled(nn.Linear(2, 2), hunts=True)(torch.ones(1, 2))
+    assert "did you mean hunt?" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "option, told",
+    [({"mode": "fast"}, "mode is 'fast'; it can be async or debug"),
+     ({"hunt": 1}, "hunt is 1; it can be True or False")],
+    ids=str,
+)  # fmt: skip
+def test_a_value_that_an_option_cannot_have(compiled, option, told):
+    with pytest.raises(Exception, match=re.escape(told)):
+        compiled(nn.Linear(2, 2), **option)(torch.ones(1, 2))
+
+
+def test_modes_of_other_backends():
+    fast = torch.compile(nn.Linear(2, 2), backend="opstep", mode="max-autotune")
+    with pytest.raises(Exception, match="is for other backends"):
+        fast(torch.ones(1, 2))
+
+
+def eigenvalues(x):
+    return torch.linalg.eigvalsh(x @ x.t()) + 1  # eigvalsh
+
+
+def test_an_op_without_a_counterpart(compiled):
+    with pytest.raises(Exception, match=r"aten\._linalg_eigh\.default") as e:
+        compiled(eigenvalues)(torch.eye(3))
+    assert f"{__file__}:{line_of('eigvalsh')}" in str(e.value)
+
+
+def test_pytorch_runs_what_cannot_be_translated_where_that_is_wanted(compiled):
+    fast, x = compiled(eigenvalues, fallback=True), torch.randn(3, 3)
+    with pytest.warns(UserWarning, match="PyTorch runs the inference itself") as told:
+        torch.testing.assert_close(fast(x), eigenvalues(x))
+    text = next(str(w.message) for w in told if "itself" in str(w.message))
+    assert "aten._linalg_eigh.default" in text
+    assert f"{__file__}:{line_of('eigvalsh')}" in text
+
+
+# --- programs ---
+
+
+def programs_of(compiled, monkeypatch, model, x):
+    made, init = {}, calling.Compiled.__init__
+
+    def watched(self, graph, watch):
+        init(self, graph, watch)
+        made[graph.name] = self.program
+
+    monkeypatch.setattr(calling.Compiled, "__init__", watched)
+    compiled(model)(x).sum().backward()
+    return made
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc = nn.LayerNorm(4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = self.norm(x)
+        return x + torch.sin(self.fc(h)) * h  # inner
+
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Inner(), Inner()
+
+    def forward(self, x):
+        return self.second(self.first(x)).exp()  # outer
+
+
+def test_modules_names_and_lines_of_both_halves(compiled, monkeypatch):
+    made = programs_of(compiled, monkeypatch, Outer(), torch.randn(2, 4))
+    forward, backward = made["forward"], made["backward"]
+    assert list(forward.graphs) == ["forward", "Inner"]
+    assert {re.sub(r"_\d$", "", g) for g in backward.graphs} == {"backward", "Inner_backward"}
+    inputs = [b.name.text for b in forward.graphs["forward"].inputs]
+    assert {"x", "first_norm_weight", "second_fc_bias"} <= set(inputs)
+    returned = [v.text for v in backward.graphs["backward"].body[-1].values]
+    assert {"grad_first_norm_weight", "grad_second_fc_bias"} <= set(returned)
+    for program, inner in ((forward, "Inner"), (backward, "Inner_backward")):
+        lines = {s.at.line for s in program.graphs[inner].body[:-1]}
+        assert lines == {line_of("inner"), line_of("inner") - 1}
+        main, *_ = program.graphs.values()
+        calls = [s for s in main.body if called(s).startswith("Inner")]
+        assert sorted(s.at.module for s in calls) == ["first", "second"]
+        assert {s.at.line for s in calls} == {line_of("outer")}
+
+
+def called(statement):
+    return getattr(getattr(statement, "callee", None), "text", "")
+
+
+def test_a_layer_is_one_op(compiled, monkeypatch):
+    made = programs_of(compiled, monkeypatch, nn.Linear(6, 3), torch.randn(2, 5, 6))
+    assert [called(s) for s in made["forward"].graphs["forward"].body[:-1]] == ["linear"]
+    assert "transpose" not in {called(s) for s in made["backward"].graphs["backward"].body}
+
+
+# --- GPUs ---
+
+
+def test_on_a_gpu_a_step_comes_behind_the_current_stream(monkeypatch):
+    """There need not be one for this: what runs is told which stream is PyTorch's."""
+
+    class Stream:
+        cuda_stream = 4711
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream)
+    assert calling._stream_of(torch.device("cuda", 1)) == 4711
+    assert calling._name(torch.device("cuda", 0)) == "cuda"
+    assert calling._name(torch.device("cuda", 1)) == "cuda:1"
