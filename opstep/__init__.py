@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from opstep.api.kernel_debugging import debug_kernel
     from opstep.api.program import Program, Result, load, loads, policy
     from opstep.dap import attach as debug
+    from opstep.frontends.torch.importing import from_torch
     from opstep.hunting.report import Hunt
     from opstep.hunting.search import hunt
     from opstep.runtime.ir.diagnostics import OpstepError
@@ -28,6 +29,7 @@ __all__ = [
     "__version__",
     "debug",
     "debug_kernel",
+    "from_torch",
     "hunt",
     "load",
     "loads",
@@ -61,6 +63,10 @@ def __getattr__(name: str):
         from opstep.api.kernel_debugging import debug_kernel
 
         return debug_kernel
+    if name == "from_torch":
+        from opstep.frontends.torch.importing import from_torch
+
+        return from_torch
     if name in ("Hunt", "hunt"):
         from opstep.hunting import search
 

@@ -185,7 +185,7 @@ class Debugger(core.Debugger):
         memory_budget: int = BUDGET,
         files: Path | None = None,
     ):
-        from opstep.api.inputs import conform
+        from opstep.api.inputs import conform, inputs_for
 
         check_computes(device, "looked at")
         if memory_budget < 0:
@@ -196,7 +196,7 @@ class Debugger(core.Debugger):
         )  # fmt: skip
         program.reseed_with(seed)
         found = program.graph(graph)
-        arrays, types = conform(found, inputs or {}, program.module.source)
+        arrays, types = conform(found, inputs_for(program, found, inputs), program.module.source)
         names = [b.name.text for b in found.inputs]
         inputs_by_name = dict(zip(names, arrays, strict=True))
         name = found.name.text

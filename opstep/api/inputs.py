@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,19 @@ from opstep.runtime.ir.errors import InputError, MissingInputs, UnknownName
 from opstep.runtime.ir.graph import Graph, Source
 from opstep.runtime.ir.types import DType, TensorType, dtype_of
 from opstep.runtime.ir.verify import bind_symbols
+
+if TYPE_CHECKING:
+    from opstep.api.program import Program
+
+
+def inputs_for(program: Program, graph: Graph, inputs: Any) -> Any:
+    """What a graph runs on: `inputs`, or the program's example where they are None and it fits."""
+    if inputs is not None:
+        return inputs
+    names = [b.name.text for b in graph.inputs]
+    if not names or any(n not in program.example for n in names):
+        return {}
+    return {n: program.example[n] for n in names}
 
 
 def conform(

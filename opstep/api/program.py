@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.devices import PLAIN, Setup, canonical, check_computes, device_named, kind_of
+from opstep.api.files import Files, importer_of, save
 from opstep.api.job import Job
 from opstep.api.results import Result
 from opstep.api.settings import RunSettings
@@ -39,10 +40,17 @@ interposed: Callable[[Program, str | None, Any, RunSettings], Result | None] | N
 
 
 def load(path: str | Path) -> Program:
-    """Reads, parses and verifies a file. Raises `OpstepError` with every error in it."""
+    """Reads, parses and verifies a file, or imports a ``.pt2``. Raises `OpstepError` with every
+    error in it. ``NAME.safetensors`` beside it has the values that no initialiser gives.
+    """
     from opstep.runtime.ir.parser import load as load_module
 
-    return Program(load_module(path))
+    importer = importer_of(path)
+    if importer is not None:
+        return importer(path)
+    program = Program(load_module(path))
+    program.files = Files(path)
+    return program
 
 
 def loads(text: str, path: str = "<text>") -> Program:
@@ -78,6 +86,7 @@ class Program:
         self.library = library()
         self.verified = verify(module, library=self.library)
         self.seed = 0
+        self.files = Files()
         self.params = Tensors(self)
         self._asserts = Asserts()
         self._plans: dict[tuple, Plan] = {}
@@ -88,6 +97,23 @@ class Program:
     @property
     def graphs(self) -> dict[str, Graph]:
         return self.module.graphs
+
+    @property
+    def example(self) -> Mapping[str, Any]:
+        """Inputs that are known to fit, by name: those that a model was imported with, or that were
+        saved with the program. Empty where there are none.
+        """
+        return self.files.inputs
+
+    @example.setter
+    def example(self, inputs: Mapping[str, Any]) -> None:
+        self.files.inputs = inputs
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Writes ``model.opg``, with the values that no initialiser gives (``model.safetensors``)
+        and the example inputs (``model.example.safetensors``); gives the paths.
+        """
+        return save(self, path)
 
     def __getitem__(self, graph: str) -> GraphView:
         """One graph, for a look at it (in a notebook, too)."""
@@ -134,6 +160,7 @@ class Program:
         module = Module((*self.module.items, gradient), self.module.closing, self.module.source)
         program = Program(module)
         program.seed = self.seed
+        program.files = self.files
         for key in self.params.known():
             program.params[key] = self.params[key]
         return program
@@ -261,12 +288,13 @@ class Program:
         """Runs a graph `steps` times on the same inputs and gives the last outputs.
 
         `inputs`: arrays by name (NumPy, or anything with ``__array__`` or ``__dlpack__``), or
-        numbers and lists. `seed` draws the params that initialisers make; `threads` share a
-        kernel's range. On a GPU `kernels` says whose run ("numba": ours, "vendor": those of
-        NVIDIA's libraries, "auto": the fastest known), and `autotune` tries ops that were never
-        timed (docs/tuning.md). `chaos`: a seed for random delays of the streams, which bring races
-        out (docs/diff.md). `plan`: of `Program.plan`, changed; it has its own policy. `recording`:
-        where times and statistics of the ops go. `on_step` is called after each step. Raises
+        numbers and lists; without them, those of `example`. `seed` draws the params that
+        initialisers make; `threads` share a kernel's range. On a GPU `kernels` says whose run
+        ("numba": ours, "vendor": those of NVIDIA's libraries, "auto": the fastest known), and
+        `autotune` tries ops that were never timed (docs/tuning.md). `chaos`: a seed for random
+        delays of the streams, which bring races out (docs/diff.md). `plan`: of `Program.plan`,
+        changed; it has its own policy. `recording`: where times and statistics of the ops go.
+        `on_step` is called after each step. Raises
         `OpstepError`: a failed assert, a loop past its limit, inputs or a plan that do not fit.
 
         However a run ends (an error, Ctrl-C, an exception in `on_step`), params and states are
@@ -331,7 +359,7 @@ class Program:
         `flagged`: its ops raise flags of NaNs and infinities. `places`: inputs and results are
         there; the inputs are looked at only for a recording.
         """
-        from opstep.api.inputs import conform
+        from opstep.api.inputs import conform, inputs_for
         from opstep.runtime.plan.runnable import runnable
         from opstep.runtime.uninitialised import UninitialisedCheck
 
@@ -340,7 +368,8 @@ class Program:
         self.reseed_with(settings.seed)
         found = self.graph(graph)
         if places is None or recording is not None:
-            arrays, types = conform(found, inputs or {}, self.module.source)
+            given = inputs_for(self, found, inputs)
+            arrays, types = conform(found, given, self.module.source)
         else:
             arrays, types = [], places.types
         if plan is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,12 @@ from opstep.runtime.ir.graph import Graph, Module
 from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.ir.wording import Argument, Wording
 
+if TYPE_CHECKING:
+    from opstep.api.program import Program
+
 GENERATED = ("random", "zeros", "ones")
-SOURCES = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY, random, zeros, ones or a number"
+EXAMPLE = "example"  # the inputs that were saved with the program
+SOURCES = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY, random, zeros, ones, example or a number"
 
 
 def choose_graph(module: Module, name: str | None, path: str) -> Graph:
@@ -67,6 +71,7 @@ def check_symbols(graph: Graph, symbols: Mapping[str, int]) -> None:
 
 
 def gather(
+    program: Program,
     graph: Graph,
     words: Sequence[str],
     symbols: dict[str, int],
@@ -75,9 +80,10 @@ def gather(
 ) -> dict[str, np.ndarray]:
     """An array for every input of the graph, from files or made here.
 
-    `words` holds ``name=source`` and may hold one bare ``random``, ``zeros`` or ``ones`` for all
-    inputs that have no source of their own. Symbols get their sizes from `symbols` and the files.
-    `at_hand`: arrays of inputs that need no source, and may have none by name.
+    `words` holds ``name=source`` and may hold one bare ``random``, ``zeros``, ``ones`` or
+    ``example`` for all inputs that have no source of their own. Symbols get their sizes from
+    `symbols` and the files. `at_hand`: arrays of inputs that need no source, and may have none by
+    name.
     """
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
     available = dict(at_hand or {})
@@ -86,14 +92,25 @@ def gather(
     if missing:
         listed = ", ".join(f"{name}: {types[name]}" for name in missing)
         message = f"graph {graph.name.text} has inputs that nothing was given for: {listed}"
-        raise MissingInputs(message, missing)
-    found = available | {n: arrays.load(s) for n, s in sources.items() if not is_generated(s)}
+        raise MissingInputs(message, missing, all(name in program.example for name in missing))
+    found = available | {n: _read(program, n, s) for n, s in sources.items() if not is_generated(s)}
     sizes = symbols | bound_by(types, found, symbols)
     check_sizes({n: types[n] for n, s in sources.items() if is_generated(s)}, sizes)
     for name, source in sources.items():
         if is_generated(source):
             found[name] = generate(name, concrete(name, types[name], sizes), source, seed)
     return {name: found[name] for name in types}
+
+
+def _read(program: Program, name: str, source: str) -> np.ndarray:
+    """An input from a file, or from what was saved with the program."""
+    if source != EXAMPLE:
+        return arrays.load(source)
+    if name not in program.example:
+        path = program.files.example
+        where = f": there is no {path}" if path and not path.is_file() else ""
+        raise InputError(f"the program has no example of input {name}{where}")
+    return np.asarray(program.example[name])
 
 
 def parse_inputs(words: Sequence[str], types: Mapping[str, TensorType]) -> dict[str, str]:
@@ -103,7 +120,7 @@ def parse_inputs(words: Sequence[str], types: Mapping[str, TensorType]) -> dict[
     for text in words:
         name, equals, source = text.partition("=")
         one = Argument("inputs", [text])
-        if not equals and name in GENERATED:
+        if not equals and name in (*GENERATED, EXAMPLE):
             if rest is not None:
                 raise InputError(Wording(one, f": {rest} was given for all other inputs before"))
             rest = name

@@ -7,6 +7,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.devices import HOST
+from opstep.api.inputs import conform_one
 from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import Declaration
 from opstep.runtime.ir.types import bf16
@@ -43,8 +44,6 @@ class Tensors(MutableMapping):
         return self._program._store(HOST).read(name)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        from opstep.api.inputs import conform_one
-
         declared = self._declaration(name)
         array = conform_one(f"{declared.kind} {name}", declared.type, value)
         self._program._store(HOST).write(name, array)
@@ -111,18 +110,34 @@ class Tensors(MutableMapping):
         return self._declared[name]
 
     def prepare(self, names) -> None:
-        """Sees to it that these have values, drawn by their initialisers where none was given."""
-        for name in names:
-            if name not in self._set:
-                array = _initial(self._declared[name], self._program)
-                self._program._store(HOST).write(name, array)
-                self._holders[name] = {HOST}
-                self._set[name] = "drawn"
-                self._updated.discard(name)  # what a run updates it prepares first
+        """Sees to it that these have values: those of the file beside the program, and drawn by
+        their initialisers, where none was given.
+        """
+        missing = [name for name in names if name not in self._set]
+        files = self._program.files
+        saved = files.tensors([n for n in missing if self._is_saved(n)]) if missing else {}
+        for name in missing:
+            declared = self._declared[name]
+            if name in saved:
+                what = f"{files.weights}: {declared.kind} {name}"
+                array = conform_one(what, declared.type, saved[name])
+            else:
+                array = _initial(declared, self._program)
+            self._program._store(HOST).write(name, array)
+            self._holders[name] = {HOST}
+            self._set[name] = "given" if name in saved else "drawn"
+            self._updated.discard(name)  # what a run updates it prepares first
+
+    def _is_saved(self, name: str) -> bool:
+        """Whether the file beside the program has the value, and no initialiser gives it."""
+        declared = self._declared[name]
+        return (
+            declared.init is None and declared.value is None and name in self._program.files.names
+        )
 
     def known(self) -> list[str]:
         """Names of those that have values; the others get theirs when they are first needed."""
-        return [name for name in self._declared if name in self._set]
+        return [name for name in self._declared if name in self._set or self._is_saved(name)]
 
     def bring(self, plan: Plan, device: str) -> None:
         """A run of this plan on that device is at hand: the tensors that it uses are there, and
@@ -173,7 +188,8 @@ class Tensors(MutableMapping):
 
     def drawable(self, name: str) -> bool:
         """Whether the initialiser and the program's seed give the value that the tensor has."""
-        return self._set.get(name) != "given" and name not in self._updated
+        given = self._set.get(name) == "given" or (name not in self._set and self._is_saved(name))
+        return not given and name not in self._updated
 
     def forget_drawn(self) -> None:
         self._set = {name: how for name, how in self._set.items() if how == "given"}
@@ -189,8 +205,10 @@ def _initial(declared: Declaration, program: Program) -> np.ndarray:
     if declared.value is not None:
         return np.full(t.shape, declared.value.value, t.dtype.numpy)  # pyright: ignore
     if declared.init is None:
+        weights = program.files.weights
+        absent = f", and {weights} does not hold it" if weights and weights.is_file() else ""
         raise InputError(
-            f"{declared.kind} {name}: {t} has no value",
+            f"{declared.kind} {name}: {t} has no value{absent}",
             span=declared.name.span,
             source=program.module.source,
             hint=Wording.any_of(

@@ -109,7 +109,7 @@ def bench(file: str, **options: Any) -> int:
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graph, symbols)
     check_kernels(options)
-    values = given.gather(graph, options["inputs"], symbols, 0)
+    values = given.gather(program, graph, options["inputs"], symbols, 0)
     if options["params"]:
         given.load_params(program, options["params"])
     how = {k: options[k] for k in ("device", "threads", "kernels", "autotune")}

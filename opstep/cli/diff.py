@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opstep.differing.comparison import Comparison, Difference, OpSite
-    from opstep.differing.elements import Elements
     from opstep.differing.verdict import Verdict
 
 SHOWN = 8  # races, and ops that one program alone has
@@ -40,6 +39,7 @@ EXACT = "f64"
         ("opstep diff model.opg -i random --chaos 7", "with random delays"),
         ("opstep diff model.opg -i x=x.npy --b device=cuda --rtol 1e-5", "the CPU against a GPU"),
         ("opstep diff model.opg -i x=x.npy --b f64", "find where it loses precision"),
+        ("opstep diff model.pt2 --against torch", "a PyTorch model against PyTorch"),
         ("opstep diff old.opg new.opg -i random --b async", "two programs"),
         ("opstep diff --workspace runs.db 3f2a last", "two recorded runs"),
     ],
@@ -71,7 +71,7 @@ EXACT = "f64"
     "inputs",
     multiple=True,
     metavar="NAME=SOURCE",
-    help="As for opstep run: FILE.npy, random, zeros, ones or a number.",
+    help="As for opstep run: FILE.npy, random, zeros, ones, example or a number.",
 )
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
@@ -100,6 +100,16 @@ EXACT = "f64"
 )
 @setting_options("chaos")
 @click.option(
+    "--against",
+    metavar="torch|torch:cuda|inductor",
+    help="Compare a PyTorch model (.pt2) with PyTorch: op by op, there or on a GPU, or compiled.",
+)
+@click.option(
+    "--dtype",
+    metavar="f16|bf16|f32|f64",
+    help="With --against: the type of the floats of this side. Default: the model's.",
+)
+@click.option(
     "--workspace", "-w", metavar="FILE.db", help="Compare two runs of a workspace: diff RUN RUN."
 )
 @json_option
@@ -116,6 +126,10 @@ def diff(files: tuple[str, ...], **options: Any) -> int:
         return diff_runs(files, options)
     if len(files) > 2:
         raise InputError(f"{len(files)} files are given; two at most can be compared")
+    if options["against"] or options["dtype"]:
+        from opstep.cli import against
+
+        return against.diff_torch(files, options)
     if options["b"] == EXACT:
         return diff_exact(files, options)
     with watch_compiler():
@@ -182,7 +196,7 @@ def loaded(files: Sequence[str], options: dict[str, Any]) -> tuple[list, list, d
     ]
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graphs[0], symbols)
-    values = given.gather(graphs[0], options["inputs"], symbols, options["seed"])
+    values = given.gather(programs[0], graphs[0], options["inputs"], symbols, options["seed"])
     for program in programs:
         program.reseed(options["seed"])
         if options["params"]:
@@ -255,6 +269,8 @@ def show_first(out: Any, found: Comparison, first: Difference) -> None:
     elif first.kind == "type" and first.b:
         out.print(Text(f"  in b it is {first.b.type}"))
     elif first.elements:
+        from opstep.cli.elements import show_elements
+
         show_elements(out, first.elements)
     for name in first.changing:
         out.print(Text(f"  {name} gives something else when it is run again", "yellow"))
@@ -268,25 +284,6 @@ def statements(first: Difference) -> list[OpSite]:
     if len(sites) == 2 and sites[0].statement == sites[1].statement:
         return sites[:1]
     return sites
-
-
-def show_elements(out: Any, found: Elements) -> None:
-    from opstep.cli.ws.shown import table
-
-    at = f"[{', '.join(map(str, found.first))}]" if found.first else "its only element"
-    out.print(f"  {found.differing:,} of {amount(found.of, 'element')} differ", markup=False)
-    figures = table("", "a", "b", right=("a", "b"))
-    figures.add_row(f"  first, at {at}", repr(found.a), repr(found.b))
-    if any(found.nan):
-        figures.add_row("  NaNs", *(f"{n:,}" for n in found.nan))
-    out.print(figures)
-    if found.unlike:
-        out.print(f"  {found.unlike:,} of them are NaN or infinite on one side alone", markup=False)
-    if found.unlike == found.differing:
-        return
-    ulps = f", {found.most_ulp:,} units in the last place" if found.most_ulp else ""
-    relative = f", relative to b {found.most_relative:.3g}" if found.most_relative else ""
-    out.print(f"  apart at most {found.most:.6g}{relative}{ulps}", markup=False)
 
 
 def show_verdict(out: Any, name: str, found: Verdict) -> None:

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME=SOURCE",
     help="As for opstep run: FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, "
-    "ones or a number.",
+    "ones, example or a number.",
 )
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
@@ -139,7 +139,7 @@ def hunt(file: str, **options: Any) -> int:
     batches = given.batches(program.graph(graph), options["data"], options["inputs"])
     first = {name: array[0] for name, array in batches.items()}
     values = sources.gather(
-        program.graph(graph), options["inputs"], symbols, options["seed"], first
+        program, program.graph(graph), options["inputs"], symbols, options["seed"], first
     )
     steps = max((len(array) for array in batches.values()), default=1)
     options["steps"] = options["steps"] or steps

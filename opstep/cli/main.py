@@ -30,9 +30,11 @@ from opstep.cli.common import (
     traceback_option,
 )
 
-# Name and help of each command, in the order that help lists them; the module has the same name.
+# Name and help of each command, in the order that help lists them; the module has the same name, or
+# that in `MODULES`.
 COMMANDS = {
     "run": "Run a graph on inputs, and show or save its results.",
+    "import": "Translate a PyTorch model to a program, with its weights beside it.",
     "check": "Report every error in programs, without running them.",
     "fmt": "Format programs.",
     "plan": "Show how a graph would run: streams, waits, memory, and whether it is free of races.",
@@ -49,6 +51,8 @@ COMMANDS = {
     "doctor": "Show what this machine has, and how to install what is missing.",
 }
 
+MODULES = {"import": "importing"}  # where the name is a word of Python's
+
 
 class ReaderGone(Exception):
     """Whoever read our output through a pipe has seen enough: ``opstep plan … | head``."""
@@ -63,7 +67,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return getattr(importlib.import_module(f"opstep.cli.{cmd_name}"), cmd_name)
+        module = MODULES.get(cmd_name, cmd_name)
+        return getattr(importlib.import_module(f"opstep.cli.{module}"), module)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

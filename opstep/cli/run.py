@@ -59,6 +59,7 @@ TICK_S = 0.1  # between two moves of the progress bar
         ("opstep run model.opg --input x=image.npy", "with an input from a file"),
         ("opstep run model.opg --input random --symbol N=32", "random inputs, batch of 32"),
         ("opstep run model.opg -i x=data.npz:test -i scale=0.5 -o y=out.npy", "save a result"),
+        ("opstep run model.pt2 -i example", "a model that PyTorch exported, on its example inputs"),
         ("opstep run model.opg -i random --params trained.safetensors", "with trained weights"),
         ("opstep run train.opg -i x=x.npy --steps 100 --save-params out.safetensors", "train"),
         ("opstep run model.opg -i random --mode debug --streams 2", "debug mode, two streams"),
@@ -82,14 +83,16 @@ TICK_S = 0.1  # between two moves of the progress bar
     multiple=True,
     metavar="NAME=SOURCE",
     help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], or a fill: random (normal floats, "
-    "integers 0 to 9, bools true half of the time), zeros, ones or a number. Without NAME=, "
-    "random, zeros or ones apply to all other inputs.",
+    "integers 0 to 9, bools true half of the time), zeros, ones or a number; or example: what was "
+    "saved with the program. Without NAME=, random, zeros, ones or example apply to all other "
+    "inputs.",
 )
 @symbol_option
 @click.option(
     "--params",
     metavar="FILE",
-    help="Load all params, and states, from a safetensors file.",
+    help="Load all params, and states, from a safetensors file. Without it, those that have no "
+    "initialiser are read from NAME.safetensors beside the program.",
 )
 @click.option("--save-params", metavar="FILE", help="Save params and states after the run.")
 @click.option(
@@ -125,7 +128,7 @@ def run(file: str, **options: Any) -> int:
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graph, symbols)
     check_kernels(options)
-    values = given.gather(graph, options["inputs"], symbols, options["seed"])
+    values = given.gather(program, graph, options["inputs"], symbols, options["seed"])
     if options["params"]:
         given.load_params(program, options["params"])
 

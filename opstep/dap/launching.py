@@ -141,7 +141,7 @@ def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarr
     program.seed = arguments.seed
     graph = sources.choose_graph(program.module, arguments.graph, arguments.program)
     sources.check_symbols(graph, arguments.sizes)
-    inputs = arrays_of(arguments, graph)
+    inputs = arrays_of(arguments, program, graph)
     if arguments.params:
         sources.load_params(program, arguments.at(arguments.params))
     return program, graph.name.text, inputs
@@ -156,7 +156,7 @@ def is_special(path: str) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def arrays_of(arguments: LaunchArguments, graph: Graph) -> dict[str, np.ndarray]:
+def arrays_of(arguments: LaunchArguments, program: Program, graph: Graph) -> dict[str, np.ndarray]:
     """An array for each input: from words, or from numbers and lists that stand there."""
     import numpy as np
 
@@ -171,7 +171,7 @@ def arrays_of(arguments: LaunchArguments, graph: Graph) -> dict[str, np.ndarray]
         else np.asarray(value, dtypes[name].numpy)
         for name, value in literal.items()
     }
-    return sources.gather(graph, words, arguments.sizes, arguments.seed, arrays)
+    return sources.gather(program, graph, words, arguments.sizes, arguments.seed, arrays)
 
 
 def words_of(arguments: LaunchArguments, graph: Graph) -> tuple[list[str], dict[str, list | bool]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from opstep.api.inputs import inputs_for
 from opstep.api.settings import RunSettings
 from opstep.differing.comparison import Comparison, settings
 from opstep.differing.lockstep import Lockstep, Side
@@ -33,8 +34,9 @@ def diff(
     `chaos`: a seed for random delays of the streams of both. `budget`: bytes of results that are
     kept of each side at a time. Raises `OpstepError` where a program cannot be run at all.
     """
+    given: Any = inputs_for(a, a.graph(graph), inputs)
     sides = (
-        Side("a", a, graph, inputs or {}, settings_a, chaos),
-        Side("b", b, graph_b or graph, inputs or {}, settings_b, chaos),
+        Side("a", a, graph, given, settings_a, chaos),
+        Side("b", b, graph_b or graph, given, settings_b, chaos),
     )
     return Lockstep(*sides, rtol, atol, budget).run(steps)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from opstep.api.debugging import ProgramHost
-from opstep.api.inputs import conform
+from opstep.api.inputs import conform, inputs_for
 from opstep.api.settings import RunSettings
 from opstep.differing.errors import TOLERANCE, Error, error_of
 from opstep.runtime.debugger.machine import Machine
@@ -109,7 +109,7 @@ def precision(
     type. Named tensors stay as they are. Raises `OpstepError` where the program cannot be run.
     """
     declared = program.graph(graph)
-    arrays, types = conform(declared, inputs or {}, program.module.source)
+    arrays, types = conform(declared, inputs_for(program, declared, inputs), program.module.source)
     names = [b.name.text for b in declared.inputs]
     name, inputs_by_name = declared.name.text, dict(zip(names, arrays, strict=True))
     settings = RunSettings(device=device, threads=threads, kernels=kernels, steps=steps)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.api.debugging import ProgramHost
 from opstep.api.devices import check_computes
+from opstep.api.inputs import inputs_for
 from opstep.api.program import Program
 from opstep.api.settings import BUDGET, RunSettings
 from opstep.hunting.report import Hunt
@@ -90,7 +91,8 @@ def hunt(
     criteria = Criteria.parse(kinds, wanted)
     _check_names(program, criteria.wanted)
     hunter = _Hunter(program, found, settings, criteria, masked, plan)
-    return hunter.hunt(_batches(inputs or {}, steps), recording, on_step)
+    inputs = inputs_for(program, program.graph(found), inputs)
+    return hunter.hunt(_batches(inputs, steps), recording, on_step)
 
 
 def _batches(inputs: Any, steps: int | None) -> Iterator[Mapping[str, Any]]:

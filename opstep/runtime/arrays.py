@@ -13,7 +13,7 @@ import threading
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import contextmanager, suppress
 from math import inf, prod
 from pathlib import Path
@@ -226,14 +226,15 @@ def list_safetensors(path: str | Path) -> list[str]:
 
 
 def read_safetensors(
-    path: str | Path, only: str | None = None, most: float = inf
+    path: str | Path, only: str | Collection[str] | None = None, most: float = inf
 ) -> dict[str, np.ndarray]:
-    """The tensors of a safetensors file by name, bf16 included, or the one named `only`."""
+    """The tensors of a safetensors file by name, bf16 included, or those named `only`."""
     path = Path(path)
     with _safe(path) as file:
         names = sorted(file.keys())
         if only is not None:
-            names = [_member({n: n for n in names}, only, str(path))]
+            wanted = [only] if isinstance(only, str) else only
+            names = [_member(dict.fromkeys(names, n), n, str(path)) for n in wanted]
         arrays = {}
         for name in names:
             part = file.get_slice(name)

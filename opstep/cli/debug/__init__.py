@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     "inputs",
     multiple=True,
     metavar="NAME=SOURCE",
-    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones or a number, as "
-    "for opstep run.",
+    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones, example or a "
+    "number, as for opstep run.",
 )
 @symbol_option
 @click.option(
@@ -125,7 +125,7 @@ def opened(file: str, options: dict[str, Any]) -> Debugger:
     graph = sources.choose_graph(program.module, options["graph"], file)
     symbols = sources.parse_symbols(options["symbols"])
     sources.check_symbols(graph, symbols)
-    values = sources.gather(graph, options["inputs"], symbols, options["seed"])
+    values = sources.gather(program, graph, options["inputs"], symbols, options["seed"])
     if options["params"]:
         sources.load_params(program, options["params"])
     debugger = Debugger(

@@ -1,9 +1,15 @@
 """PyTorch models as programs: imported (`exporting`), or compiled (`backend`).
 
-`exporting` gets a graph of ATen ops from `torch.export`, `backend` gets them from `torch.compile`
-by way of AOTAutograd (`autograd`, `graphs`). `modules` finds the calls of `nn.Module` in a graph,
-`translator` writes a graph of ours for each, by the `rules` for single ATen ops, `naming` and
-`sources` make the text readable. `calling` runs the graphs of compiled models on PyTorch's tensors.
+`importing` is what users call to import; `exporting` gets a graph of ATen ops from `torch.export`,
+or `pt2` from a file, and `refusals` words what PyTorch refuses. `backend` gets graphs from
+`torch.compile` by way of AOTAutograd (`autograd`, `graphs`); `calling` runs them on PyTorch's
+tensors. `modules` finds the calls of `nn.Module` in a graph, `translator` writes a graph of ours
+for each, by the `rules` for single ATen ops; `naming`, `sources` and `writing` make the text
+readable. `assembling` puts an imported program together, with the conditions on `sizes` that
+PyTorch exported the model for.
+
+`comparing` runs a program beside PyTorch (`evaluating`) and says which op is wrong on which side
+(`judging`).
 """
 
 from __future__ import annotations

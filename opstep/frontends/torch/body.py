@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from opstep.frontends.torch.errors import Disagreement, Untranslatable
 from opstep.kernels.rules.literals import limits
 from opstep.runtime.ir.dims import Dim, Expr
-from opstep.runtime.ir.graph import Apply, Attr, Binding, Name, same_value
+from opstep.runtime.ir.graph import (
+    Apply,
+    Attr,
+    Binding,
+    Name,
+    Provenance,
+    names_read,
+    same_value,
+)
 from opstep.runtime.ir.op import OPS, Mismatch, Ref
 from opstep.runtime.ir.types import DType, TensorType, boolean
 from opstep.runtime.transforms.builder import Builder, Var
@@ -71,6 +81,27 @@ class Body(Builder):
         operand_names = tuple(Name(v.name) for v in operands)
         self.statements.append(Apply(bindings, Name(op), operand_names, attrs, self.at))
         return made
+
+    def merge_reshapes(self, kept: Collection[str]) -> None:
+        """Writes reshapes of one Python line in a row, of which nothing else uses what is between
+        them, as one. `kept`: values that the graph returns.
+        """
+        uses = Counter(n for s in self.statements for n in names_read(s))
+        uses.update(kept)
+        merged: dict[str, int] = {}  # by value: the place of the reshape that makes it
+        dropped: set[int] = set()
+        for k, s in enumerate(self.statements):
+            if not isinstance(s, Apply) or s.callee.text != "reshape":
+                continue
+            (source,) = s.operands
+            place = merged.get(source.text) if isinstance(source, Name) else None
+            inner = None if place is None else self.statements[place]
+            if isinstance(inner, Apply) and _alike(s.at, inner.at) and uses[source.text] == 1:  # pyright: ignore
+                self.statements[k] = replace(s, operands=inner.operands)
+                dropped.add(place)  # pyright: ignore[reportArgumentType]
+                del self.stems[inner.results[0].name.text]
+            merged[s.results[0].name.text] = k
+        self.statements = [s for k, s in enumerate(self.statements) if k not in dropped]
 
     # --- what rules need again and again ---
 
@@ -145,6 +176,11 @@ class Body(Builder):
         ):
             raise Disagreement(f"our result is {x.type}, PyTorch's {expected}")
         return self.to(x, expected.dtype)
+
+
+def _alike(a: Provenance | None, b: Provenance | None) -> bool:
+    """Whether two origins are of one Python line, called from the same lines."""
+    return (a and a.frames) == (b and b.frames)
 
 
 def _is_default(op: Any, name: str, value: Any) -> bool:

@@ -33,11 +33,28 @@ def dtype_of(dtype: torch.dtype) -> DType:
     return DTYPES[dtype]
 
 
+def element_of(value: torch.Tensor) -> DType:
+    """Raises `Untranslatable` for what is no plain array of elements."""
+    if value.layout is not torch.strided:
+        layout = str(value.layout).removeprefix("torch.").removeprefix("_")
+        raise Untranslatable(f"tensors that are {layout} have no counterpart")
+    return dtype_of(value.dtype)
+
+
 class Symbols:
     """Names of the symbols of one import: those of `torch.export.Dim` where they were given."""
 
     def __init__(self, names: dict[str, str] | None = None):
         self._names = names or {}  # by sympy's name
+
+    def name(self, theirs: str) -> str:
+        """Ours for sympy's symbol: s0, s1, … where it has no name of its own."""
+        if theirs not in self._names:
+            taken, k = set(self._names.values()), 0
+            while f"s{k}" in taken:
+                k += 1
+            self._names[theirs] = f"s{k}"
+        return self._names[theirs]
 
     def dim(self, size: Any) -> Dim:
         """An int or a SymInt as a dim. Raises `Untranslatable` where it depends on data."""
@@ -46,7 +63,8 @@ class Symbols:
         return self._converted(size.node.expr)
 
     def type_of(self, value: torch.Tensor) -> TensorType:
-        return TensorType(dtype_of(value.dtype), tuple(self.dim(s) for s in value.shape))
+        """Raises `Untranslatable`."""
+        return TensorType(element_of(value), tuple(self.dim(s) for s in value.shape))
 
     def _converted(self, e: Any) -> Dim:
         if e.is_Integer:
@@ -54,7 +72,7 @@ class Symbols:
         if e.is_Symbol:
             if e.name.startswith("u"):
                 raise Untranslatable("a size depends on data")
-            return symbol(str(self._names.get(e.name, e.name)))
+            return symbol(self.name(e.name))
         kind = type(e).__name__
         args = [self._converted(a) for a in e.args if a.is_Integer or not a.is_number]
         if len(args) == len(e.args):

@@ -50,7 +50,8 @@ class Drawn(NamedTuple):
             shape = [evaluated(s, sizes) for s in value.shape]
             return torch.empty(shape, dtype=value.dtype, device=value.device)
 
-        args, kwargs = (map_aggregate(a, concrete) for a in (self.args, dict(self.kwargs)))
+        args: Any = map_aggregate(self.args, concrete)
+        kwargs: Any = map_aggregate(dict(self.kwargs), concrete)
         return lambda: self.op(*args, **kwargs)
 
 

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Source, Span
+
+_NOISE = re.compile(
+    r"\s*(The error above occurred when calling|For more information|\(?Size-like symbols|"
+    r"Caused by:|consider using data-dependent|Please check the warnings).*",
+    re.DOTALL,
+)
+# Ops that draw numbers: those of a model in training mode, mostly.
+RANDOM = ("dropout", "rand", "bernoulli", "normal", "multinomial", "rrelu", "exponential")
+
+
+def cause(error: BaseException, most: int = 300) -> str:
+    """What a message of PyTorch's says, without its advice, on one line."""
+    text = _NOISE.sub("", str(error)).strip() or type(error).__name__
+    text = " ".join(text.split("\n\n")[0].split())
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 class Untranslatable(Exception):
@@ -28,23 +47,37 @@ class Missing(NamedTuple):
 
 
 class ImportFailed(InputError):
-    """Some ops have no counterpart; `missing` lists every place."""
+    """Some ops have no counterpart: one message for each op and reason, at its first place;
+    `missing` lists every place.
+    """
 
     def __init__(self, missing: Sequence[Missing]):
         self.missing = tuple(missing)
-        super().__init__(_summary(missing))
+        groups: dict[tuple[str, str], list[Missing]] = {}
+        for m in missing:
+            groups.setdefault((m.op, m.reason), []).append(m)
+        super().__init__(_diagnostic(found) for found in groups.values())
 
 
-def _summary(missing: Sequence[Missing]) -> str:
-    """One line for each op and reason, with its first place and how often it occurs."""
-    groups: dict[tuple[str, str], list[Missing]] = {}
-    for m in missing:
-        groups.setdefault((m.op, m.reason), []).append(m)
-    lines = []
-    for (op, reason), found in groups.items():
-        first = next((m for m in found if m.line), found[0])
-        place = f"{first.file}:{first.line}: " if first.line else ""
-        times = f" ({len(found)} times)" if len(found) > 1 else ""
-        lines.append(f"{place}{op}: {reason}{times}")
-    noun = "op" if len(groups) == 1 else "ops"
-    return f"{len(groups)} {noun} of the model cannot be translated:\n  " + "\n  ".join(lines)
+def _diagnostic(found: Sequence[Missing]) -> Diagnostic:
+    """Of one op and reason."""
+    first = next((m for m in found if m.line), found[0])
+    source, span = source_line(first.file, first.line)
+    times = f" ({len(found)} times)" if len(found) > 1 else ""
+    is_random = any(word in first.op for word in RANDOM)
+    hint = "in training mode models draw numbers: call model.eval() first" if is_random else ""
+    message = f"{first.op} cannot be imported: {first.reason}{times}"
+    if first.line and source is None:  # the file is on the machine that exported the model
+        message = f"{first.file}:{first.line}: {message}"
+    return Diagnostic("error", message, span, source, hint)
+
+
+def source_line(file: str, line: int) -> tuple[Source | None, Span | None]:
+    """A line of a Python file, to be shown; nothing where it cannot be read."""
+    try:
+        source = Source(Path(file).read_text("utf-8", "replace"), file)
+        text = source.line(line)
+    except (OSError, IndexError, ValueError):
+        return None, None
+    start = sum(len(t) + 1 for t in source.text.split("\n")[: line - 1])
+    return source, Span(start + len(text) - len(text.lstrip()), start + len(text.rstrip()))

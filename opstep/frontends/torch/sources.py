@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sysconfig
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +12,18 @@ import torch
 from torch import fx
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
+_CONTAINERS = torch.nn.modules.container.__file__
+_MODULES = str(Path(_CONTAINERS).parent)
 _TORCH = str(Path(torch.__file__).parent) + "/"
 # Of decorators: they stand between a call of a module and its `forward`.
 _WRAPPER = re.compile(r"\w*wrap\w*|inner|__call__|_fn|decorate_context|forward_\w+|<lambda>")
+# Frames of a line's own: a loop that is an expression.
+_INLINE = {"<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "<lambda>"}
+
+
+def is_pytorch(file: str) -> bool:
+    """Whether a Python file is one of PyTorch's own."""
+    return file.startswith(_TORCH)
 
 
 class Frame(NamedTuple):
@@ -30,29 +38,29 @@ def frames_of(node: fx.Node) -> tuple[Frame, ...]:
 
 
 @lru_cache(1 << 14)
+def library_line(trace: str) -> tuple[Frame, ...]:
+    """The line of PyTorch's modules for what no other line is known of: where a container calls
+    another module, or what such a module does, an `nn.LSTM`.
+    """
+    found = [Frame(f, int(n), name) for f, n, name in _FRAME.findall(trace)]
+    found = [f for f in found if f.file.startswith(_MODULES)]
+    return tuple([f for f in found if f.file == _CONTAINERS][-1:] or found[-1:])
+
+
+@lru_cache(1 << 14)
 def _parsed(trace: str) -> tuple[Frame, ...]:
     found = [Frame(f, int(n), name) for f, n, name in _FRAME.findall(trace)]
-    return tuple(
-        f
-        for f in found
-        if not f.file.startswith((_TORCH, "<")) and not _WRAPPER.fullmatch(f.function)
-    )
+    found = [f for f in found if not f.file.startswith((_TORCH, "<"))]
+    found = [
+        f for k, f in enumerate(found)
+        if f.function not in _INLINE or not k or found[k - 1][:2] != f[:2]
+    ]  # fmt: skip
+    return tuple(f for k, f in enumerate(found, 1 - len(found)) if not k or not _is_wrapper(f))
 
 
-@lru_cache(1024)
-def portable(file: str) -> str:
-    """The path of an installed library's file from where it is installed: the same on every
-    machine. Other paths stay.
-    """
-    for folder in _LIBRARIES:
-        if file.startswith(folder):
-            return file[len(folder) :]
-    return file
-
-
-_LIBRARIES = sorted(
-    {f"{sysconfig.get_path(kind)}/" for kind in ("purelib", "platlib", "stdlib")}, key=len
-)[::-1]
+def _is_wrapper(frame: Frame) -> bool:
+    """Whether it only calls the next one."""
+    return bool(_WRAPPER.fullmatch(frame.function))
 
 
 class Assignment(NamedTuple):

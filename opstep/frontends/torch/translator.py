@@ -16,13 +16,14 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from opstep.api.origins import portable
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
-from opstep.frontends.torch.sources import Frame, frames_of, portable
+from opstep.frontends.torch.sources import Frame, frames_of, library_line
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.graph import Provenance, SourceLine, Statement
 from opstep.runtime.ir.types import TensorType, f32
@@ -56,7 +57,11 @@ class Made(NamedTuple):
 
 @dataclass(eq=False)
 class Draft:
-    """A graph whose values have no names yet. `name` is provisional, too (``%g1``)."""
+    """A graph whose values have no names yet. `name` is provisional, too (``%g1``).
+
+    `nodes`: by value, what it is in the fx graph; `calls`: by the first result of a call, the graph
+    that is called and the draft of this very call.
+    """
 
     name: str
     call: Call
@@ -66,6 +71,8 @@ class Draft:
     results: list[Var]
     made: list[Made] = field(default_factory=list)
     title: str = ""  # of a graph that is no module's
+    nodes: dict[str, Value] = field(default_factory=dict)
+    calls: dict[str, tuple[str, Draft]] = field(default_factory=dict)
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -123,6 +130,8 @@ class Translator:
         live = _live(outputs, [n for n in graph.nodes if key_of(n.target) in ASSERTS])
         nodes = [n for n in graph.nodes if n.op == "call_function" and n in live]
         self.tree = call_tree(n for n in nodes if self._makes_tensors(n))
+        named = (n for n in graph.nodes if n.meta.get("named") is not None)
+        self._places = {n: k for k, n in enumerate(named)}
         self._position = {n: k for k, n in enumerate(self.tree.nodes())}
         self._last_use = self._last_uses(outputs)
         self._spans: dict[Call, tuple[int, int]] = {}
@@ -176,9 +185,11 @@ class Translator:
         return self._position.get(value.node, -1) < first
 
     def _inputs(self, call: Call) -> list[Value]:
-        """What a call reads from outside, in the order of first use, named tensors last."""
+        """What a call reads from outside: values in the order of first use, then named tensors in
+        the model's own.
+        """
         found = {v: None for n in call.nodes() for v in self._reads(n) if self._is_outside(v, call)}
-        return sorted(found, key=lambda v: v.node.meta.get("named") is not None)
+        return sorted(found, key=lambda v: self._places.get(v.node, -1))
 
     def _outputs(self, call: Call) -> list[Value]:
         """What others read of what a call makes."""
@@ -220,6 +231,7 @@ class Translator:
         draft = Draft(f"%g{len(self.drafts)}", call, made, list(inputs), body, [])
         self._items(call, draft, env)
         draft.results = [env[v] for v in outputs]
+        body.merge_reshapes({v.name for v in draft.results})
         return draft
 
     def _items(self, call: Call, draft: Draft, env: dict[Value, Var]) -> None:
@@ -242,14 +254,16 @@ class Translator:
             return False
         known = self._shared(inner)
         frames = self._frames(next(call.nodes()), draft.call, call)
-        draft.body.at = origin(frames, relative(call.path, draft.call.path))
+        inside = relative(call.path, draft.call.path)
+        draft.body.at = origin(frames, inside)
         results = draft.body.call(
             known.name, [env[v] for v in inputs], [v.type for v in inner.results]
         )
         env.update(zip(outputs, results, strict=True))
+        draft.calls[results[0].name] = known.name, inner
         draft.made.append(Made(frames, tuple(results), is_call=True))
         for result in results:
-            draft.body.stems[result.name] = label(call.path)
+            draft.body.stems[result.name] = label(inside) or call.class_name.lower()
         return True
 
     def _shared(self, draft: Draft) -> Draft:
@@ -278,11 +292,15 @@ class Translator:
                 for k, t in enumerate(_results(node))
             ]
         env.update({Value(node, k): v for k, v in enumerate(results) if v is not None})
+        for k, v in enumerate(results):
+            if v is not None:
+                draft.nodes.setdefault(v.name, Value(node, k))
         own = tuple(v for v in results if v is not None)
         if own:
             draft.made.append(Made(frames, own))
             if call is not draft.call and len(own) == 1:  # a small module's only result
-                body.stems[own[0].name] = label(call.path)
+                stem = label(relative(call.path, draft.call.path))
+                body.stems[own[0].name] = stem or body.stems[own[0].name]
 
     def _stand_in(self, value: Value, body: Body) -> Var:
         """For what could not be translated, so that the rest is looked at, too."""
@@ -389,9 +407,11 @@ class Translator:
         that call.
         """
         if upto is None:
-            return split_frames(node, graph.chain())[-1]
-        split = split_frames(node, upto.chain())
-        return tuple(f for part in split[graph.depth : -1] for f in part)
+            found = split_frames(node, graph.chain())[-1]
+        else:
+            split = split_frames(node, upto.chain())
+            found = tuple(f for part in split[graph.depth : -1] for f in part)
+        return found or library_line(node.meta.get("stack_trace") or "")
 
 
 def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
@@ -402,8 +422,12 @@ def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
 
 
 def label(path: str) -> str:
-    """What a module is called where its whole name would be too long: ``layer.0`` is one."""
+    """What a module is called where its whole name would be too long: ``layer.0`` is one; "" for a
+    number alone.
+    """
     parts = path.split(".")
+    if len(parts) == 1 and parts[0].isdigit():
+        return ""
     return "_".join(parts[-2:] if parts[-1].isdigit() else parts[-1:])
 
 

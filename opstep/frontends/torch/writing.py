@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opstep.frontends.torch.modules import forward_of
 from opstep.frontends.torch.naming import identifier, renamed, unique
 from opstep.frontends.torch.sources import Frame, assignment
-from opstep.frontends.torch.translator import Draft, Made, relative
-from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return
+from opstep.frontends.torch.translator import Draft, Made, Value, relative
+from opstep.runtime.ir.graph import NO_COMMENTS, Apply, Binding, Comments, Graph, Name, Return
 from opstep.runtime.ir.op import OPS, Ref
 
 
@@ -27,7 +28,11 @@ class Writer:
         self._names = {d.name: "" for d in drafts}
         self._tensors = tensors
         self._graphs_used = {"main", *OPS, *library}
+        self._known_names: dict[Draft, dict[str, str]] = {}
+        self._orders: dict[Draft, list[int]] = {}  # of the inputs, where it changes
+        self._by_control: set[str] = set()  # graphs whose inputs control flow passes, in order
         self._sites: dict[str, int] = {}
+        self._values: dict[str, dict[str, str]] = {}  # by graph: what its values are called
         self.graphs: list[Graph] = []
 
     def write(
@@ -41,6 +46,8 @@ class Writer:
             for statement in draft.statements:
                 for name in _called(statement):
                     self._sites[name] = self._sites.get(name, 0) + 1
+                    if isinstance(statement, Apply) and name != statement.callee.text:
+                        self._by_control.add(name)
         self._graph(main, "main", named, inputs, results)
         return self.graphs
 
@@ -49,8 +56,7 @@ class Writer:
         results: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """`direct`: inputs that are named tensors, which the body reads itself."""
-        wanted = dict(draft.body.stems)
-        wanted |= _assigned(draft.made)
+        wanted = dict(self._wanted(draft))
         wanted |= {v.name: r for v, r in zip(draft.results, results, strict=False) if r}
         wanted |= wanted_inputs
         used = set(self._tensors) | draft.symbols()
@@ -58,7 +64,9 @@ class Writer:
         for value in draft.body.stems:
             if value not in names:
                 names[value] = unique(identifier(wanted[value]), used)
-        inputs = [v for v in draft.inputs if v.name not in direct]
+        self._values[name] = names
+        order = self._order(draft)
+        inputs = [draft.inputs[k] for k in order if draft.inputs[k].name not in direct]
         place = len(self.graphs)
         body = [self._call(s, draft, names) for s in draft.statements]
         self.graphs.insert(
@@ -68,8 +76,37 @@ class Writer:
                 tuple(Binding(Name(names[v.name]), v.type) for v in inputs),
                 tuple(v.type for v in draft.results),
                 (*renamed(body, names), Return(tuple(Name(names[v.name]) for v in draft.results))),
+                Comments((draft.call.kind,)) if draft.call.kind else NO_COMMENTS,
             ),
         )
+
+    def nodes(self, draft: Draft, graph: str = "main", path: str = "main") -> dict[str, Value]:
+        """What values are in the fx graph, by their sites (``main/Block:h/y``), once written."""
+        names = self._values[graph]
+        kept = ((names[v], value) for v, value in draft.nodes.items() if v in names)
+        found = {f"{path}/{name}": value for name, value in kept}
+        for result, (callee, inner) in draft.calls.items():
+            called = self._names[callee]
+            found |= self.nodes(inner, called, f"{path}/{called}:{names[result]}")
+        return found
+
+    def _wanted(self, draft: Draft) -> dict[str, str]:
+        """What values would be called. Several results of a call are called as in the graph that
+        makes them: they need not come in the order in which Python's function returns them.
+        """
+        if draft not in self._known_names:
+            found = dict(draft.body.stems)
+            for s in draft.statements:
+                inner = self._drafts.get(s.callee.text) if isinstance(s, Apply) else None
+                if inner is None or len(inner.results) < 2:
+                    continue
+                assert isinstance(s, Apply)
+                theirs, stems = self._wanted(inner), inner.body.stems
+                for result, made in zip(s.results, inner.results, strict=True):
+                    if theirs[made.name] != stems[made.name]:
+                        found[result.name.text] = theirs[made.name]
+            self._known_names[draft] = found | _assigned(draft.made)
+        return self._known_names[draft]
 
     def _call(self, statement, draft: Draft, names: Mapping[str, str]):
         """A call with its graph's name; the graph is written when it is first met."""
@@ -87,9 +124,12 @@ class Writer:
         }
         self._write_once(inner, direct, [names[o] for o in operands])
         kept = tuple(
-            o for o, v in zip(statement.operands, inner.inputs, strict=True) if v.name not in direct
+            statement.operands[k] for k in self._order(inner) if inner.inputs[k].name not in direct
         )
         return replace(statement, callee=Name(self._names[inner.name]), operands=kept)
+
+    def _order(self, draft: Draft) -> Sequence[int]:
+        return self._orders.get(draft, range(len(draft.inputs)))
 
     def _control(self, statement: Apply, names: Mapping[str, str]) -> Apply:
         """Control flow with the names of the graphs in its attributes."""
@@ -110,7 +150,10 @@ class Writer:
         title = (draft.title or draft.call.class_name) + self._ending
         name = unique(identifier(title, "graph"), self._graphs_used)
         self._names[draft.name] = name
-        self._graph(draft, name, direct, _input_names(draft, callers))
+        wanted = _input_names(draft, callers)
+        if draft.name not in self._by_control:
+            self._orders[draft] = _argument_order(draft, wanted)
+        self._graph(draft, name, direct, wanted)
 
 
 def _called(statement) -> list[str]:
@@ -155,24 +198,44 @@ def _statement(frames: tuple[Frame, ...]) -> tuple[tuple | None, tuple[str, ...]
 
 def _named(made: Sequence[Made], targets: Sequence[str]) -> dict[str, str]:
     last = made[-1].results
+    if made[-1].is_call and len(last) > 1:
+        return {}
     if len(targets) > 1 and len(last) == 1 and len(made) >= len(targets):
         last = tuple(m.results[0] for m in made[-len(targets) :])
     return {v.name: t for v, t in zip(last, targets, strict=False) if t}
 
 
 def _input_names(draft: Draft, callers: Sequence[str]) -> dict[str, str]:
-    """Weights after their place in the module; the first operand after `forward`'s first argument,
-    others after what the caller calls them.
+    """Weights after their place in the module; other inputs after the argument of `forward` that
+    the caller calls alike, the only one left after the first argument, else as in the caller.
     """
     forward = forward_of(draft.call.kind)
     arguments = list(inspect.signature(forward).parameters)[1:] if forward else []
     found: dict[str, str] = {}
-    for k, (value, source, name) in enumerate(
-        zip(draft.inputs, draft.sources, callers, strict=True)
-    ):
+    left: list[str] = []
+    for value, source, name in zip(draft.inputs, draft.sources, callers, strict=True):
         tensor = source.node.meta.get("named")
+        bare = re.sub(r"_\d+$", "", name)
         if tensor is not None:
             found[value.name] = relative(tensor, draft.call.path)
+        elif bare in arguments and bare not in found.values():
+            found[value.name] = bare
         else:
-            found[value.name] = arguments[0] if k == 0 and arguments else name
+            found[value.name] = name
+            left.append(value.name)
+    if len(left) == 1 and arguments and arguments[0] not in found.values():
+        found[left[0]] = arguments[0]
     return found
+
+
+def _argument_order(draft: Draft, names: Mapping[str, str]) -> list[int]:
+    """The places of a graph's inputs in the order of `forward`'s arguments; weights stay behind."""
+    forward = forward_of(draft.call.kind)
+    arguments = list(inspect.signature(forward).parameters)[1:] if forward else []
+    places = {name: k for k, name in enumerate(arguments)}
+
+    def rank(k: int) -> tuple[bool, int]:
+        is_named = draft.sources[k].node.meta.get("named") is not None
+        return is_named, places.get(names[draft.inputs[k].name], len(places)) * (not is_named)
+
+    return sorted(range(len(draft.inputs)), key=rank)

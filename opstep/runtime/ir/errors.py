@@ -40,15 +40,20 @@ class UnknownName(InputError):
 
 
 class MissingInputs(InputError):
-    """Inputs of a graph that nothing was given for: `names`."""
+    """Inputs of a graph that nothing was given for: `names`. `example`: the program has an example
+    of them.
+    """
 
-    def __init__(self, what: str, names: Iterable[str], **location: Any):
+    def __init__(self, what: str, names: Iterable[str], example: bool = False, **location: Any):
         self.names = tuple(names)
-        one = Argument("inputs", {self.names[0]: ARRAY})
-        every = Argument("inputs", "random")
-        super().__init__(
-            what, hint=Wording.any_of(("give ", one), (every, " for all of them")), **location
-        )
+        ways = [
+            ("give ", Argument("inputs", {self.names[0]: ARRAY})),
+            (Argument("inputs", "random"), " for all of them"),
+        ]
+        if example:
+            saved = (Argument("inputs", "example"), " for those that were saved with the program")
+            ways.append(saved)
+        super().__init__(what, hint=Wording.any_of(*ways), **location)
 
 
 class UnboundSymbols(InputError):

@@ -41,7 +41,7 @@ def told(error: InputError) -> list[str]:
             'give "inputs": {"x": "FILE.npy"}, or "inputs": "random" for all of them',
         ),
         (
-            lambda p: sources.gather(p.graph("main"), ["random"], {}, 0),
+            lambda p: sources.gather(p, p.graph("main"), ["random"], {}, 0),
             "add symbols={'N': 8, 'M': 8}",
             "add --symbol N=8 --symbol M=8",
             'add "symbols": {"N": 8, "M": 8}',
@@ -53,7 +53,7 @@ def told(error: InputError) -> list[str]:
             'load it: "params": "FILE.safetensors", or give it an initialiser such as = zeros()',
         ),
         (
-            lambda p: sources.gather(p.graph("main"), ["x=1", "x=zeros"], {}, 0),
+            lambda p: sources.gather(p, p.graph("main"), ["x=1", "x=zeros"], {}, 0),
             "inputs=['x=zeros']: x was given before",
             "--input x=zeros: x was given before",
             '"inputs": {"x": "zeros"}: x was given before',
@@ -87,7 +87,7 @@ def test_what_a_door_has_not_is_left_out():
 def test_errors_hold_what_they_are_about():
     program = opstep.loads(TEXT)
     with pytest.raises(MissingInputs) as missing:
-        sources.gather(program.graph("main"), [], {}, 0)
+        sources.gather(program, program.graph("main"), [], {}, 0)
     assert missing.value.names == ("x", "y")
     with pytest.raises(UnboundSymbols) as unbound:
         program.plan("main")

@@ -1,0 +1,123 @@
+"""A program in files: its text, and beside it what was saved with it.
+
+``model.opg`` is the text. ``model.safetensors`` has the values of params and states without an
+initialiser, by name; ``model.example.safetensors`` has inputs that its graph takes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opstep.runtime import arrays
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Declaration, Module
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from opstep.api.program import Program
+
+# Modules with a function `load_file` for files that hold a program in another form, by suffix. They
+# are imported when such a file is met: nothing here depends on them.
+IMPORTERS = {".pt2": "opstep.frontends.torch.importing"}
+PICKLES = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle")
+
+
+class Files:
+    """What is beside a program's file; nothing, for a program that was not read from one."""
+
+    def __init__(self, program: str | os.PathLike | None = None):
+        path = None if program is None else Path(program)
+        self.weights = path.with_suffix(".safetensors") if path and path.stem else None
+        self.example = path.with_suffix(".example.safetensors") if path and path.stem else None
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of the tensors whose values are there."""
+        if self.weights is None or not self.weights.is_file():
+            return frozenset()
+        return frozenset(arrays.list_safetensors(self.weights))
+
+    def tensors(self, names: Collection[str]) -> dict[str, np.ndarray]:
+        """The values of those that are there. The file is mapped: nothing else of it is read."""
+        held = self.names.intersection(names) if names else frozenset()
+        if not held or self.weights is None:
+            return {}
+        return arrays.read_safetensors(self.weights, held)
+
+    @cached_property
+    def inputs(self) -> Mapping[str, Any]:
+        """The example inputs by name; none where there are none. May be set."""
+        if self.example is None or not self.example.is_file():
+            return {}
+        return arrays.read_safetensors(self.example)
+
+
+def importer_of(path: str | os.PathLike) -> Callable[[Any], Program] | None:
+    """What reads a file that is no text in the language. Raises `InputError` for a pickle."""
+    suffix = Path(os.fspath(path)).suffix.lower()
+    if suffix in IMPORTERS:
+        return importlib.import_module(IMPORTERS[suffix]).load_file
+    if suffix in PICKLES:
+        raise InputError(
+            f"{path}: {suffix} files are pickles, which are never read: they can run code",
+            hint="export the model: torch.export.save(torch.export.export(model, args), "
+            f'"{Path(path).stem}.pt2")',
+        )
+    return None
+
+
+def save(program: Program, path: str | os.PathLike) -> list[Path]:
+    """Writes a program's text, the values that no initialiser gives, and the example inputs; gives
+    the paths of the files.
+    """
+    from opstep.api.origins import relocated
+    from opstep.runtime.ir.printer import print_module
+
+    target = Path(path)
+    if target.suffix != ".opg":
+        raise InputError(f"{target}: programs are saved as .opg files")
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: there is no folder {target.parent}")
+    files = Files(target)
+    assert files.weights is not None and files.example is not None
+    values = {
+        n: program.params[n] for n in program.params.known() if not program.params.drawable(n)
+    }
+    module = _without_initialisers(program.module, values)
+    module = relocated(module, _folder_of(program), target.absolute().parent)
+    example = program.example
+    written = [target]
+    if values:
+        arrays.write_safetensors(files.weights, values)
+        written.append(files.weights)
+    if example:
+        arrays.write_safetensors(files.example, example)
+        written.append(files.example)
+    arrays.replace_text(target, print_module(module))
+    return written
+
+
+def _without_initialisers(module: Module, names: Collection[str]) -> Module:
+    """The module, where the named tensors have the values that are saved."""
+    items = tuple(
+        replace(i, init=None, attrs=(), value=None)
+        if isinstance(i, Declaration) and i.name.text in names
+        else i
+        for i in module.items
+    )
+    return Module(items, module.closing, module.source)
+
+
+def _folder_of(program: Program) -> Path:
+    """Where relative paths in the text begin."""
+    source = program.module.source
+    if source is not None and Path(source.path).is_file():
+        return Path(source.path).absolute().parent
+    return Path.cwd()

@@ -1,0 +1,222 @@
+"""``opstep diff --against``: a PyTorch model as it runs here beside PyTorch itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opstep.cli.common import OK, PROGRAM, amount, console, emit_json, watch_compiler
+
+if TYPE_CHECKING:
+    from opstep.differing.errors import Error
+    from opstep.frontends.torch.comparing import OpDifference, OutputErrors, TorchComparison
+    from opstep.frontends.torch.judging import Own
+
+SHOWN = 8  # ops
+WIDTH = 48  # of a line of Python in a table
+UNFIT = ("b", "params", "chaos", "atol", "graph")  # options of a comparison of two runs of ours
+
+
+def diff_torch(files: tuple[str, ...], options: dict[str, Any]) -> int:
+    """What ``diff`` does with ``--against`` or ``--dtype``."""
+    with watch_compiler():
+        found = compared(files, options)
+    if options["as_json"]:
+        emit_json(record(found))
+    else:
+        show(found)
+    return OK if found.same else PROGRAM
+
+
+def compared(files: tuple[str, ...], options: dict[str, Any]) -> TorchComparison:
+    from opstep.api.sources import check_symbols, gather, parse_inputs, parse_symbols
+    from opstep.differing.comparison import settings
+    from opstep.frontends.torch.importing import check_installed, translated
+
+    file = _model_file(files, options)
+    check_installed()
+    from opstep.frontends.torch import comparing
+
+    against = options["against"] or comparing.TORCH
+    comparing.check_reference(against)
+    model = translated(file)
+    graph = model.program.graph("main")
+    types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
+    given = parse_inputs(options["inputs"], types)
+    at_hand = {n: a for n, a in model.program.example.items() if n not in given}
+    symbols = parse_symbols(options["symbols"])
+    check_symbols(graph, symbols)
+    words = options["inputs"]
+    inputs = gather(model.program, graph, words, symbols, options["seed"], at_hand)
+    return comparing.compare(
+        model, against, options["dtype"], inputs, settings(options["a"]),
+        options["rtol"] or None, options["memory"] << 20,
+    )  # fmt: skip
+
+
+def _model_file(files: tuple[str, ...], options: dict[str, Any]) -> str:
+    """The only file, once the options fit."""
+    from opstep.runtime.ir.errors import InputError
+
+    file, *more = files
+    if more or not file.endswith(".pt2"):
+        raise InputError(
+            "--against and --dtype take one PyTorch model",
+            hint="save it: torch.export.save(torch.export.export(model, args), 'model.pt2')",
+        )
+    given = [name for name in UNFIT if options[name] not in (None, 0.0)]
+    if options["steps"] != 1:
+        given.append("steps")
+    if given:
+        raise InputError(f"--{given[0]} does not fit --against")
+    return file
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+def show(found: TorchComparison) -> None:
+    from rich.text import Text
+
+    out = console()
+    out.print(Text.assemble("a: ", (found.names[0], "bold"), "; b: ", (found.names[1], "bold")))
+    counted = f"{amount(found.compared, 'result')} of ops compared"
+    out.print(Text.assemble(_verdict(found), f", {counted}"))
+    if not found.complete:
+        out.print(Text("some results are larger than --memory, and were not compared", "yellow"))
+    _show_outputs(out, found)
+    first = found.first
+    if first is None:
+        return
+    _show_first(out, found, first)
+    if found.faults:
+        _show_others(out, found.faults[1:], "more faults")
+    elif len(found.differing) > 1:
+        farthest = sorted(found.differing, key=lambda d: -d.added)
+        _show_others(out, farthest, "most is added by")
+
+
+def _verdict(found: TorchComparison) -> tuple[str, str]:
+    sides = sorted({d.verdict for d in found.faults})
+    if sides:
+        who = "both have faults" if len(sides) > 1 else f"{sides[0]} has a fault"
+        return who, "bold red"
+    if found.differing:
+        return "only rounding is between them", "bold green"
+    return "they agree", "bold green"
+
+
+def _show_outputs(out: Any, found: TorchComparison) -> None:
+    from opstep.cli.ws.shown import table
+
+    figures = table("", "apart", "a to f64", "b to f64", right=("apart", "a to f64", "b to f64"))
+    for name, errors in found.outputs.items():
+        figures.add_row(f"  {name}", *map(_figure, errors))
+    out.print(figures)
+
+
+def _figure(error: Error | None) -> str:
+    if error is None:
+        return "?"
+    return f"{error.unlike:,} NaN or infinite" if error.unlike else f"{error.relative:.2g}"
+
+
+def _show_first(out: Any, found: TorchComparison, first: OpDifference) -> None:
+    from rich.text import Text
+
+    from opstep.cli.elements import show_elements
+
+    module = f" in {first.module}" if first.module else ""
+    out.print()
+    out.print(Text.assemble("first: ", (first.op, "bold"), f" gives {first.type}{module} ",
+                            (f"({first.site})", "dim")))  # fmt: skip
+    if first.line:
+        place = f"  {_relative(first.file)}:{first.line}: "
+        out.print(Text.assemble(place, (first.source, "cyan")))
+    out.print(Text.assemble("  here: ", (first.statement, "cyan")))
+    show_elements(out, first.elements)
+    for line in _reasons(found, first):
+        out.print(Text(f"  {line}", "yellow"))
+
+
+def _relative(file: str) -> str:
+    """A file's path from the working directory, where it is below."""
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else file
+
+
+def _reasons(found: TorchComparison, first: OpDifference) -> list[str]:
+    """What the difference comes from."""
+    own = "; ".join(
+        f"{side}: {'?' if one is None else _own(one)}"
+        for side, one in zip("ab", first.own, strict=True)
+    )
+    where = "from f64 on the same operands"
+    if found.fused:
+        where = "from f64 on the model's inputs, as all between is compiled as one"
+    lines = [f"{where}: {own}"]
+    if first.came:
+        lines.append(f"{first.through}, an operand, is {first.came:.2g} apart before it")
+    return [*lines, EXPLAINED[first.verdict]]
+
+
+def _own(one: Own) -> str:
+    times = f", {one.excess:.3g} times what rounding makes" if one.excess > 1 else ""
+    return f"{_figure(one.error)}{times}"
+
+
+EXPLAINED = {
+    "a": "a is wrong",
+    "b": "b is wrong",
+    "rounding": "both are right: rounding, of the op or of what it is given",
+    "loss": "both lose as much precision: the op is too hard for its type",
+    "unknown": "PyTorch does not have it in f64: nothing says who is right",
+}
+
+
+def _show_others(out: Any, others: list[OpDifference], title: str) -> None:
+    from opstep.cli.ws.shown import table
+
+    if not others:
+        return
+    columns = ("added", "came in", "own, a", "own, b")
+    figures = table(title, *columns, "", right=columns)
+    for one in others[:SHOWN]:
+        place = f"{one.file.rpartition('/')[2]}:{one.line}: {one.source}"
+        own = ("?" if o is None else _figure(o.error) for o in one.own)
+        figures.add_row(
+            place[:WIDTH], f"{max(one.added, 0.0):.2g}", f"{one.came:.2g}", *own, one.module
+        )
+    out.print()
+    out.print(figures)
+    if len(others) > SHOWN:
+        out.print(f"{len(others) - SHOWN:,} more; --json has them", markup=False)
+
+
+def record(found: TorchComparison) -> dict[str, Any]:
+    """As JSON."""
+    return {
+        "a": found.names[0],
+        "b": found.names[1],
+        "same": found.same,
+        "compared": found.compared,
+        "differing": len(found.differing),
+        "whole": found.complete,
+        "fused": found.fused,
+        "outputs": {n: _output(e) for n, e in found.outputs.items()},
+        "first": _difference(found.first) if found.first else None,
+        "ops": [_difference(d) for d in found.differing],
+    }
+
+
+def _output(errors: OutputErrors) -> dict[str, Any]:
+    return {k: None if e is None else e._asdict() for k, e in errors._asdict().items()}
+
+
+def _difference(one: OpDifference) -> dict[str, Any]:
+    own = {
+        side: None if o is None else {"error": o.error._asdict(), "excess": o.excess}
+        for side, o in zip("ab", one.own, strict=True)
+    }
+    nested = {"elements": one.elements._asdict(), "total": one.total._asdict(), "own": own}
+    return one._asdict() | nested

@@ -1,0 +1,54 @@
+"""``opstep import``: a model of PyTorch as a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from opstep.cli.common import COMMAND, amount, command, say
+
+
+@command(
+    "import",
+    short_help="Translate a PyTorch model to a program, with its weights beside it.",
+    examples=[
+        (
+            "opstep import model.pt2",
+            "to model.opg, model.safetensors and model.example.safetensors",
+        ),
+        ("opstep import model.pt2 -o net.opg", "to net.opg and the files beside it"),
+        ("opstep import model.pt2 --force", "again: replace the files"),
+    ],
+    codes={COMMAND: "usage; no exported program, an op without a counterpart, files that exist"},
+)
+@click.argument("file", metavar="FILE.pt2")
+@click.option("--output", "-o", metavar="FILE.opg", help="Default: FILE.opg beside FILE.pt2.")
+@click.option("--force", "-f", is_flag=True, help="Replace files that exist.")
+def importing(file: str, output: str | None, force: bool) -> None:
+    """Translate a PyTorch model to a program, with its weights beside it.
+
+    FILE.pt2 is what torch.export.save wrote. It is read without running code that it may hold.
+    Params and buffers keep their names; the example inputs are saved, too: opstep run FILE.opg
+    --input example. The other commands take FILE.pt2 as well. docs/pytorch.md describes it all.
+    """
+    from opstep.api.files import Files
+    from opstep.api.program import load
+    from opstep.runtime.ir.errors import InputError
+
+    source = Path(file)
+    if source.suffix.lower() != ".pt2":
+        raise InputError(
+            f"{file}: models are imported from .pt2 files",
+            hint="torch.export.save(torch.export.export(model, args), FILE.pt2)",
+        )
+    target = Path(output) if output else source.with_suffix(".opg")
+    files = Files(target)
+    there = [p for p in (target, files.weights, files.example) if p is not None and p.exists()]
+    if there and not force:
+        listed = ", ".join(map(str, there))
+        raise InputError(f"{listed} exist: nothing was written", hint="replace them with --force")
+    program = load(file)
+    written = program.save(target)
+    graphs = amount(len(program.graphs), "graph")
+    say(f"{graphs}, {amount(len(program.params), 'param')}: wrote {', '.join(map(str, written))}")

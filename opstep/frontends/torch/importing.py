@@ -1,0 +1,77 @@
+"""What users call. PyTorch is imported, and asked for its version, only then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opstep.runtime.ir.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from opstep.api.program import Program
+    from opstep.frontends.torch.assembling import Translated
+
+OLDEST = (2, 6)  # its exported programs have what the translator reads
+
+
+def from_torch(
+    model: torch.nn.Module | torch.export.ExportedProgram | str | Path,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> Program:
+    """A program that computes what a PyTorch model computes, with the model's weights.
+
+    `model`: a module, which `torch.export` traces with the example arguments `args` and `kwargs`;
+    or an exported program; or the path of a ``.pt2`` file. `dynamic_shapes`: as in
+    `torch.export.export`: sizes that are symbols of the program.
+
+    The program's graph `main` takes the model's tensors in order and gives its outputs; each kind
+    of module is a graph of its own. Named tensors have the names of the model's `state_dict`.
+    `program.example` has the example inputs by name; `program.save` writes all of it to files.
+    Raises `InputError` where PyTorch cannot export the model, `ImportFailed` where ops of it have
+    no counterpart here.
+    """
+    return translated(model, args, kwargs, dynamic_shapes=dynamic_shapes).program
+
+
+def translated(
+    model: torch.nn.Module | torch.export.ExportedProgram | str | Path,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> Translated:
+    """`from_torch`, with what it found on the way."""
+    check_installed()
+    from opstep.frontends.torch.exporting import translate_exported, translate_model
+    from opstep.frontends.torch.pt2 import read
+
+    if isinstance(model, str | os.PathLike):
+        return translate_exported(read(Path(model)), {}, f"<{Path(model).name}>")
+    return translate_model(model, args, kwargs, dynamic_shapes)
+
+
+def load_file(path: str | os.PathLike) -> Program:
+    """The program of a ``.pt2`` file. Raises as `from_torch` does."""
+    return translated(Path(path)).program
+
+
+def check_installed() -> None:
+    """Complains where PyTorch is missing or too old."""
+    hint = "pip install 'opstep[torch]'"
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        message = "models of PyTorch need PyTorch, which is not installed"
+        raise InputError(message, hint=hint) from None
+    numbers = version.split(".")[:2]
+    if all(n.isdigit() for n in numbers) and tuple(map(int, numbers)) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise InputError(f"PyTorch {version} is too old: {oldest} or newer is needed", hint=hint)

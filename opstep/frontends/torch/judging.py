@@ -1,0 +1,153 @@
+"""Who is right: a result of each side beside f64 arithmetic on the operands that this side had."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from opstep.differing.elements import Elements, difference
+from opstep.differing.errors import TOLERANCE, Error, error_of
+from opstep.frontends.torch.dims import dtype_of
+from opstep.frontends.torch.evaluating import Exact, Known, arguments, array_of
+from opstep.frontends.torch.translator import Value
+
+SHAKEN = 2  # runs with moved operands
+SLACK = 8  # of what moving the operands by their rounding error changes
+FARTHER = 16  # times the other's: an error that is a fault, and no other order of a sum
+ROUNDING, FAULT_A, FAULT_B, LOSS, UNKNOWN = "rounding", "a", "b", "loss", "unknown"
+CHOOSES = {  # ops whose indices may be others where elements are equal
+    "argmax", "argmin", "sort", "topk", "max", "min", "kthvalue", "median", "nanmedian", "mode",
+}  # fmt: skip
+
+
+class Own(NamedTuple):
+    """What an op itself adds to one side's result. `excess`: the largest error of an element, as a
+    multiple of what rounding and the condition of the op let it be.
+    """
+
+    error: Error
+    excess: float
+
+    @property
+    def right(self) -> bool:
+        return self.excess <= 1
+
+
+def own_error(
+    value: Value, known: Known, exact: Exact, tolerance: float | None = None
+) -> Own | None:
+    """Of a value that one side had; None where PyTorch has no f64 of the op."""
+    got = known[value]
+    try:
+        (target,) = exact.results([value])
+        if not got.is_floating_point():
+            return _own_choice(value, exact, got, target)
+        y, x = _in_range(target, got).numpy(), got.double().numpy()
+        scale, floor = _tolerance(y, got.dtype, tolerance)
+        bound = scale * np.abs(y) + floor
+        excess = _excess(x, y, bound)
+        if excess > 1:
+            bound = bound * exact.growth(value) + _moved(value, target, exact)
+            excess = _excess(x, y, bound)
+    except (RuntimeError, NotImplementedError):  # not for this type, of many kinds
+        return None
+    return Own(error_of(x, y), excess)
+
+
+def _moved(value: Value, target: torch.Tensor, exact: Exact) -> np.ndarray:
+    """How far rounding of its operands may move a result."""
+    rngs = (np.random.default_rng(k) for k in range(SHAKEN))
+    shaken = [exact.results([value], rng)[0] for rng in rngs]
+    with np.errstate(all="ignore"):
+        moved = np.max([np.abs((s - target).numpy()) for s in shaken], axis=0)
+    moved = np.where(np.isfinite(moved), moved, 0.0)
+    return SLACK * exact.growth(value) * np.maximum(moved, _rms(moved))
+
+
+def _in_range(target: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    """What is exact, as far as the type of what was got reaches: numbers beyond are infinite, or as
+    large as can be.
+    """
+    rounded = target.to(got.dtype).double()
+    most = got.double().where(got.abs() == torch.finfo(got.dtype).max, rounded)
+    beyond = rounded.where(most.sign() != rounded.sign(), most)
+    return torch.where(rounded.isinf(), beyond, target)
+
+
+def apart(a: torch.Tensor, b: torch.Tensor, tolerance: float | None = None) -> Elements | None:
+    """How results of two sides differ where that is more than rounding to the coarser type: for
+    each element relative to itself and to the others' root mean square.
+    """
+    x, y = array_of(a), array_of(b)
+    if not (a.is_floating_point() and b.is_floating_point()):
+        return difference(x, y)
+    coarse = max(a.dtype, b.dtype, key=lambda t: TOLERANCE[dtype_of(t).name])
+    scale, floor = _tolerance(b.double().numpy(), coarse, tolerance)
+    return difference(x, y, scale, floor, dtype_of(coarse))
+
+
+def verdict(a: Own | None, b: Own | None) -> str:
+    """The side whose error is no rounding; `LOSS` where both are as far away."""
+    if a is None or b is None:
+        return UNKNOWN
+    if a.right and b.right:
+        return ROUNDING
+    if a.excess > FARTHER * b.excess:
+        return FAULT_A
+    if b.excess > FARTHER * a.excess:
+        return FAULT_B
+    return ROUNDING if a.right or b.right else LOSS
+
+
+def _tolerance(
+    y: np.ndarray, dtype: torch.dtype, tolerance: float | None
+) -> tuple[float, float]:  # fmt: skip
+    """How far elements may be from y: relative to themselves, and absolutely."""
+    scale = TOLERANCE[dtype_of(dtype).name] if tolerance is None else tolerance
+    smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    return scale, scale * _rms(y[np.isfinite(y)]) + SLACK * smallest
+
+
+def _rms(x: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(x)))) if x.size else 0.0
+
+
+def _excess(x: np.ndarray, y: np.ndarray, allowed: np.ndarray) -> float:
+    """The largest difference as a multiple of what is allowed; infinite where one alone is NaN or
+    infinite.
+    """
+    if not x.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        ratio = np.abs(x - y) / allowed
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    return float(np.where(same, 0.0, np.where(np.isfinite(ratio), ratio, np.inf)).max())
+
+
+def _own_choice(value: Value, exact: Exact, got: torch.Tensor, target: torch.Tensor) -> Own:
+    """Of integers and bools: they are right or wrong. Among equal elements any may be chosen."""
+    same = torch.equal(got, target.to(got.dtype)) or _chose_equal(value, exact, got, target)
+    found = error_of(got.numpy(), target.numpy())
+    return Own(found, 0.0 if same else float("inf"))
+
+
+def _chose_equal(value: Value, exact: Exact, got: torch.Tensor, target: torch.Tensor) -> bool:
+    op = str(value.node.target).split(".")[1:2]
+    if not CHOOSES.intersection(op) or got.dtype != torch.int64:
+        return False
+    given = arguments(value.node)
+    x = exact.operand(given["self"])
+    dim = given.get("dim")
+    if dim is None or x.ndim == 0:
+        x, dim = x.reshape(-1), 0
+    chosen = [x.gather(dim, _along(i, x, dim)) for i in (got, target)]
+    return torch.equal(*chosen)
+
+
+def _along(indices: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Indices as `gather` takes them: with the axis that they were chosen along."""
+    if indices.ndim < x.ndim:
+        indices = indices.unsqueeze(dim) if indices.ndim else indices.reshape([1] * x.ndim)
+    return indices

@@ -1,0 +1,169 @@
+"""``.pt2`` files, read without trusting them.
+
+PyTorch's reader can run code that a file brings: it unpickles objects and evaluates texts of sizes.
+So files are looked through first; those with anything but tensors and a graph are refused.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from opstep.frontends.torch.errors import cause
+from opstep.runtime.ir.errors import InputError
+
+# The files in an archive, below its own folder: of today's format, and of PyTorch 2.6 and 2.7.
+_KNOWN = re.compile(
+    r"models/\w+\.json|data/(weights|constants)/\w+(\.json|\.pt)?|data/sample_inputs/\w+\.pt"
+    r"|(archive_format|archive_version|byteorder|version)|\.(data|format)/\w+|extra/.*|extra_files/.*"
+    r"|serialized_\w+\.(json|pt)"
+)
+_CODE = re.compile(r"data/aotinductor/|data/executorch/|.*\.(so|py|pkl|cpp)$")
+_SYMBOL = re.compile(r"Symbol\('\w+'")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_HARMLESS = re.compile(
+    r"[A-Z]\w*|[a-z]{1,3}\d+|positive|integer|nonnegative|floor|ceiling|evaluate"
+)
+_TREES = ("default_factory", "__enum__")  # of containers that import modules to make themselves
+_TARGETS = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+
+
+def read(path: Path) -> ExportedProgram:
+    """Raises `InputError`."""
+    check(path)
+    log = logging.getLogger("torch")
+    before = log.level
+    try:
+        log.setLevel(logging.CRITICAL)  # what it warns of is said below
+        with only_tensors():
+            found = torch.export.load(path)
+    except Exception as error:  # of any class: PyTorch checks little of what it reads
+        raise InputError(_refusal(path, error)) from None
+    finally:
+        log.setLevel(before)
+    for module in found.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
+            if node.op == "call_function" and not _is_op(node.target):
+                raise InputError(f"{path}: calls {node.target}, which is no op")
+    return found
+
+
+def _refusal(path: Path, error: Exception) -> str:
+    reason = cause(error)
+    if "version" in reason.lower() and "match" in reason.lower():
+        return f"{path}: written by another version of PyTorch than {torch.__version__}: {reason}"
+    return f"{path}: PyTorch {torch.__version__} cannot read it: {reason}"
+
+
+def _is_op(target: Any) -> bool:
+    module = getattr(target, "__module__", "")
+    number = module in ("_operator", "math") or (
+        module == "torch" and getattr(target, "__name__", "").startswith("sym_")
+    )
+    return isinstance(target, _TARGETS) or number
+
+
+@contextmanager
+def only_tensors() -> Iterator[None]:
+    """While the block lasts, `torch.load` makes nothing but tensors, whatever it is asked for."""
+    before = torch.load
+
+    def load(*args: Any, **kwargs: Any) -> Any:
+        return before(*args, **{**kwargs, "weights_only": True})
+
+    torch.load = load
+    try:
+        yield
+    finally:
+        torch.load = before
+
+
+def check(path: Path) -> None:
+    """Complains of a file that is no archive, or holds more than tensors and a graph."""
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file")
+    if not path.is_file():
+        raise InputError(f"{path} is not a file")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if len(set(names)) != len(names):
+                raise InputError(f"{path}: holds two files of one name")
+            for name in names:
+                _check_member(path, archive, name)
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, RuntimeError, LookupError) as error:
+        raise InputError(
+            f"{path}: not an exported program, or a damaged one: {cause(error)}",
+            hint="export the model: torch.export.save(torch.export.export(model, args), FILE)",
+        ) from None
+
+
+def _check_member(path: Path, archive: zipfile.ZipFile, name: str) -> None:
+    inner = _below_root(name)
+    if _CODE.match(inner):
+        raise InputError(f"{path}: holds code ({inner}), which is never run")
+    if not _KNOWN.fullmatch(inner):
+        raise InputError(f"{path}: not an exported program: it holds {inner}")
+    if inner.startswith("extra"):
+        return
+    if inner.endswith(".json"):
+        _check_json(path, json.loads(archive.read(name)))
+    elif inner.endswith(".pt"):
+        _check_tensors(path, inner, archive.read(name))
+
+
+def _below_root(name: str) -> str:
+    """A path in an archive without the archive's own folder."""
+    parts = PurePosixPath(name).parts
+    return "/".join(parts if len(parts) == 1 or parts[0] == "extra_files" else parts[1:])
+
+
+def _check_tensors(path: Path, inner: str, data: bytes) -> None:
+    if not data:
+        return
+    try:
+        torch.load(io.BytesIO(data), weights_only=True)
+    except Exception as error:
+        raise InputError(
+            f"{path}: {inner} holds more than tensors, and is not read: it can run code"
+            f" ({cause(error, 80)})"
+        ) from None
+
+
+def _check_json(path: Path, value: Any, key: str = "") -> None:
+    """Complains of texts that would be evaluated and could do more than to name a size."""
+    if isinstance(value, dict):
+        for k, v in value.items():
+            _check_json(path, v, k)
+    elif isinstance(value, list):
+        for v in value:
+            _check_json(path, v, key)
+    elif isinstance(value, str):
+        if key == "expr_str" and not is_size(value):
+            raise InputError(f"{path}: {value[:80]!r} is no size, and is not evaluated")
+        if key.endswith("_spec") and any(word in value for word in _TREES):
+            raise InputError(f"{path}: takes or gives containers that bring code of their own")
+        if key == "path_name" and value.startswith(("custom_obj", "opaque_obj")):
+            raise InputError(f"{path}: holds a Python object ({value}), which is never read")
+
+
+def is_size(text: str) -> bool:
+    """Whether a text of sympy's is made of numbers, symbols and sympy's own functions."""
+    bare = re.sub(r"\d\.\d+", "0", _SYMBOL.sub("Symbol(", text))
+    words = (m.group() for m in _WORD.finditer(bare))
+    return bool(re.fullmatch(r"[\w\s(),=+\-*/<>&|~]*", bare)) and all(
+        map(_HARMLESS.fullmatch, words)
+    )

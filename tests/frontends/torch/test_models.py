@@ -1,0 +1,52 @@
+"""Models of torchvision and transformers against eager PyTorch, in f32 at two sizes and in bf16."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+pytest.importorskip("torch")
+import torch
+import zoo
+
+import opstep
+
+pytestmark = pytest.mark.skipif(not zoo.AVAILABLE, reason="needs opstep[models]")
+SIZED = ("Only", "Named")  # wrappers that take *args
+
+
+def imported(case: zoo.Case, model, args, dynamic: bool) -> opstep.Program:
+    shapes = None
+    if dynamic:
+        dims = tuple(zoo.dynamic(case))
+        shapes = (dims,) if type(model).__name__ in SIZED else dims
+    return opstep.from_torch(model, args, dynamic_shapes=shapes)
+
+
+def results(program: opstep.Program, args) -> list:
+    names = [b.name.text for b in program.graphs["main"].inputs]
+    return program.run("main", dict(zip(names, args, strict=True))).outputs
+
+
+@pytest.mark.parametrize("name", zoo.CASES)
+def test_a_model_computes_as_eager_does(name):
+    case = zoo.CASES[name]
+    model, args = zoo.model_of(case)
+    program = imported(case, model, args, dynamic=True)
+    for given in (args, zoo.resized(case, args)):
+        ours, theirs = results(program, given), zoo.outputs_of(model, given)
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs, strict=True):
+            assert zoo.distance(a, b) <= case.tolerance
+
+
+@pytest.mark.parametrize("name", [n for n, case in zoo.CASES.items() if case.low])
+def test_in_bf16_it_is_as_near_to_f64_as_pytorch(name):
+    case = zoo.CASES[name]
+    model, args = zoo.model_of(case, torch.bfloat16)
+    program = imported(case, model, args, dynamic=False)
+    exact = zoo.outputs_of(copy.deepcopy(model).double(), zoo.cast(args, torch.float64))
+    eager = zoo.outputs_of(model, args)
+    for ours, theirs, wanted in zip(results(program, args), eager, exact, strict=True):
+        assert zoo.distance(ours, wanted) <= 2 * zoo.distance(theirs.float(), wanted) + 1e-3
