@@ -10,7 +10,6 @@ import torch
 from dap.client import Client, markers_of
 
 import opstep
-from opstep.frontends.torch.exporting import from_torch
 
 MODEL = """\
 import torch
@@ -73,7 +72,7 @@ def client():
 
 def test_breakpoints_steps_and_variables(client, model, net_py):
     x = torch.ones(2, 4)
-    program = from_torch(model, (x,))
+    program = opstep.from_torch(model, (x,))
     client.attach()
     lines = markers_of(net_py)
     assert all(b["verified"] is False for b in client.set_breakpoints(net_py, ["fc"]))
