@@ -10,6 +10,7 @@ import torch
 from dap.client import Client, markers_of
 
 import opstep
+from opstep.api import program as programs
 
 MODEL = """\
 import torch
@@ -67,7 +68,7 @@ def client():
     with Client.connect(port) as made:
         yield made
     opstep.debug.stop_listening()
-    opstep.api.program.interposed = None
+    programs.interposed = None
 
 
 def test_breakpoints_steps_and_variables(client, model, net_py):
