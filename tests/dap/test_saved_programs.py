@@ -46,6 +46,8 @@ def test_an_exported_model_is_stepped_in_its_text(client, tmp_path):
     client.request("setExceptionBreakpoints", filters=[])
     client.request("configurationDone")
     client.expect_stop("entry")
+    assert client.stack()[0]["source"]["path"] == __file__
+    client.request("opstep/sourceView", view="graph")
     source = client.stack()[0]["source"]
     text = client.request("source", sourceReference=source["sourceReference"])["content"]
     assert "y = mul(x, 2.0)" in text or "y = mul(x, 2)" in text
