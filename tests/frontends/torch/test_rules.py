@@ -65,14 +65,14 @@ UNORDERED = "sort topk kthvalue msort argsort"  # equal elements come in any ord
 COUNTS = {torch.float32: 2}  # samples of an op; of other element types one
 EAGER_FAILS = ("partial_views",)
 OTHERS = {
-    torch.float64: "unary",
-    torch.float16: "unary binary reductions",
-    torch.bfloat16: "unary binary",
+    torch.float64: "reductions",
+    torch.float16: "binary",
+    torch.bfloat16: "unary",
     torch.int32: "reductions",
-    torch.int16: "binary",
-    torch.int8: "reductions",
-    torch.uint8: "binary moving",
-    torch.bool: "unary binary reductions views",
+    torch.int16: "unary",
+    torch.int8: "binary",
+    torch.uint8: "moving",
+    torch.bool: "binary views",
 }
 
 
