@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import fx
 from torch._decomp import decomposition_table
 from torch._functorch.partitioners import default_partition
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opstep.frontends.torch.drawing import is_drawn, is_random
 from opstep.frontends.torch.rules.registry import RULES, key_of
@@ -32,6 +35,20 @@ def decompositions() -> dict[Any, Any]:
         and not is_drawn(op)
         and (key_of(op) not in RULES or is_random(op))
     }
+
+
+@contextmanager
+def single_ops() -> Iterator[None]:
+    """While the block lasts, attention and recurrent layers are traced as the ops they consist of,
+    which have gradients, not as calls of libraries.
+    """
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
 
 
 def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:

@@ -13,9 +13,8 @@ from typing import Any
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from opstep.frontends.torch.autograd import decompositions, partition
+from opstep.frontends.torch.autograd import decompositions, partition, single_ops
 from opstep.frontends.torch.calling import Compiled
 from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.graphs import AtenGraph
@@ -51,7 +50,7 @@ def opstep(
         decompositions=decompositions(),
         partition_fn=partition,
     )
-    with sdpa_kernel(SDPBackend.MATH):  # of ops that have their own gradients
+    with single_ops():
         return compiled(module, inputs)
 
 

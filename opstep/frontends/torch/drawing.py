@@ -47,8 +47,10 @@ class Drawn(NamedTuple):
             value = argument.meta["val"] if isinstance(argument, fx.Node) else argument
             if not isinstance(value, torch.Tensor):
                 return evaluated(value, sizes)
+            # generators fill memory in order, so the order of its axes counts
             shape = [evaluated(s, sizes) for s in value.shape]
-            return torch.empty(shape, dtype=value.dtype, device=value.device)
+            strides = [evaluated(s, sizes) for s in value.stride()]
+            return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
 
         args: Any = map_aggregate(self.args, concrete)
         kwargs: Any = map_aggregate(dict(self.kwargs), concrete)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +75,7 @@ def _decomposed(exported: ExportedProgram, table: dict[Any, Any]) -> ExportedPro
 def _exported(model: Any, args: tuple, kwargs: dict[str, Any], dynamic_shapes) -> ExportedProgram:
     said = io.StringIO()  # by PyTorch, of what it could not finish, and by the model
     try:
-        with whole_stacks(), warnings.catch_warnings(), redirect_stderr(said):
+        with whole_stacks(), warnings.catch_warnings(), redirect_stderr(said), _logged_to(said):
             warnings.simplefilter("ignore")
             exported = torch.export.export(
                 model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
@@ -83,6 +84,19 @@ def _exported(model: Any, args: tuple, kwargs: dict[str, Any], dynamic_shapes) -
         raise refusal(error) from error
     sys.stderr.write(said.getvalue())
     return exported
+
+
+@contextmanager
+def _logged_to(stream: io.StringIO) -> Iterator[None]:
+    """PyTorch's log handlers hold the stderr of the time when they were made."""
+    loggers = [logging.getLogger(n) for n in ("torch", *logging.root.manager.loggerDict)]
+    handlers = {h for log in loggers if log.name.startswith("torch") for h in log.handlers}
+    before = {h: h.setStream(stream) for h in handlers if type(h) is logging.StreamHandler}
+    try:
+        yield
+    finally:
+        for handler, own in before.items():
+            handler.setStream(own)
 
 
 @contextmanager

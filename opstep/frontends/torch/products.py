@@ -65,11 +65,8 @@ def _swaps(node: Any) -> bool:
     if node.target is aten.t.default:
         return rank == 2
     if node.target is aten.transpose.int:
-        return (
-            {a % rank for a in cast(tuple[int, ...], node.args[1:])} == {rank - 1, rank - 2}
-            if rank > 1
-            else False
-        )
+        axes = {a % rank for a in cast(tuple[int, ...], node.args[1:])} if rank > 1 else None
+        return axes == {rank - 1, rank - 2}
     if node.target is aten.permute.default:
         axes = [a % rank for a in node.args[1]]  # pyright: ignore
         return rank > 1 and axes == [*range(rank - 2), rank - 1, rank - 2]

@@ -330,6 +330,7 @@ class Translator:
             if isinstance(found, tuple | list) and not isinstance(found, Var)
             else [found]
         )
+        listed += [None] * (len(body.expected) - len(listed))
         for k, result in enumerate(listed):
             if result is None and self._last_use.get(Value(node, k), -1) >= 0:
                 raise Untranslatable(f"its result {k + 1} has no counterpart")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from opstep.frontends.torch.exporting import from_torch
+from opstep.frontends.torch.importing import from_torch
 
 # By element type: how far an element may be off, as a part of the largest one.
 TOLERANCES = {

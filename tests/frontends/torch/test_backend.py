@@ -81,6 +81,10 @@ MODELS = {
     "transformer": (Transformer, lambda: torch.randint(0, 11, (3, 7))),
     "recurrent": (Recurrent, lambda: torch.randn(3, 4, 6)),
     "dropout": (lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3)), lambda: torch.randn(5, 6)),
+    "attention with dropout": (
+        lambda: nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True),
+        lambda: torch.randn(2, 5, 16),
+    ),
 }
 
 
@@ -90,7 +94,7 @@ def trained(model, x):
     torch.manual_seed(7)
     for _ in range(5):
         optimiser.zero_grad()
-        loss = (model(x) ** 2).mean()
+        loss = model(x).sin().mean()
         loss.backward()
         optimiser.step()
     params = list(model.parameters())
@@ -120,6 +124,42 @@ def test_it_is_found_by_its_name():
     entries = importlib.metadata.entry_points(group="torch_dynamo_backends")
     assert entries["opstep"].load() is opstep
     assert "opstep" in torch._dynamo.list_backends()
+
+
+def test_layers_of_pytorchs_own_that_recur(compiled):
+    model, x = nn.LSTM(6, 8, 2, batch_first=True), torch.randn(3, 5, 6)
+    params = list(model.parameters())
+    f = lambda x: model(x)[0].pow(2).sum()  # noqa: E731
+    with torch._dynamo.config.patch(allow_rnn=True):
+        found = torch.autograd.grad(compiled(f)(x), params)
+    assert_all_close(found, torch.autograd.grad(f(x), params), atol=1e-5)
+
+
+def test_an_optimiser(compiled):
+    model, x = mlp(), torch.randn(5, 6)
+    eager = copy.deepcopy(model)
+    for m, compile in ((model, compiled), (eager, lambda step: step)):
+        optimiser = torch.optim.AdamW(m.parameters(), lr=0.01)
+        step = compile(optimiser.step)
+        for _ in range(3):
+            m(x).sum().backward()
+            step()
+    assert_all_close(model.parameters(), eager.parameters())
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.LogSigmoid(), nn.PReLU(), nn.GLU(), nn.GroupNorm(2, 6)], ids=str
+)
+def test_layers(compiled, layer):
+    model, x, y = (
+        nn.Sequential(nn.Linear(4, 6), layer),
+        torch.randn(5, 4),
+        torch.tensor([1, 0, 2, 1, 2]),
+    )
+    f = lambda: F.cross_entropy(model(x), y)  # noqa: E731
+    params = list(model.parameters())
+    found = torch.autograd.grad(compiled(f)(), params)
+    assert_all_close(found, torch.autograd.grad(f(), params))
 
 
 # --- what Dynamo does ---

@@ -7,7 +7,7 @@ from agreement import check
 from torch import nn
 
 from opstep.frontends.torch.errors import ImportFailed
-from opstep.frontends.torch.exporting import from_torch
+from opstep.frontends.torch.importing import from_torch
 from opstep.runtime.ir.diagnostics import OpstepError
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from opstep.frontends.torch.errors import ImportFailed
-from opstep.frontends.torch.exporting import from_torch
+from opstep.frontends.torch.importing import from_torch
 
 aten = torch.ops.aten
 NAN = float("nan")

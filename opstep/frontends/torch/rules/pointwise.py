@@ -293,9 +293,20 @@ def prelu(b: Body, x, slope):
     return b.prelu(x, slope)
 
 
-@rule("log_sigmoid.default", "log_sigmoid_forward.default")
+@rule("log_sigmoid.default")
 def log_sigmoid(b: Body, x):
     return b.neg(b.softplus(b.neg(x)))
+
+
+@rule("log_sigmoid_forward.default")
+def log_sigmoid_forward(b: Body, x):
+    """On the CPU with what the backward wants."""
+    return log_sigmoid(b, x), b.exp(b.neg(b.abs(x)))
+
+
+@rule("prims::fma.default")
+def fma(b: Body, x, y, z):
+    return b.binary("add", b.binary("mul", x, y), z)
 
 
 @rule("logit.default", "special_logit.default")
