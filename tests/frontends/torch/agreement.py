@@ -62,7 +62,7 @@ def check(
     for given in (args, *also):
         found = program.run("main", dict(zip(names, map(array, given), strict=True)))
         wanted = pytree.tree_leaves(model(*(a.clone() for a in given)))
-        results = list(found.values())[-len(wanted) :]  # before them: inputs that changed
+        results = list(found.values())[: len(wanted)]  # behind them: inputs that changed
         labels = model.labels if isinstance(model, Calls) else range(len(wanted))
         for label, ours, theirs in zip(labels, results, wanted, strict=True):
             try:
