@@ -286,7 +286,8 @@ class _Held:
         self.binding: Binding | None = None
         self.job: Any = None
         if not executable.device.in_host_memory:  # memory is given back when nothing uses it
-            weakref.finalize(self, _finish, self.context.streams)
+            ending = weakref.finalize(self, _finish, self.context.streams)
+            ending.atexit = False  # the streams are gone by then
 
     def bind(self) -> Binding:
         """In the first call, once its inputs and results have places."""
