@@ -90,7 +90,7 @@ def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
 def _recipe() -> str:
     """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
     here = Path(__file__).parent
-    files = [here / f"{n}.py" for n in ("jit", "pipeline", "intrinsics", "vectors", "tiles")]
+    files = [here / f"{n}.py" for n in ("jit", "intrinsics", "vectors", "tiles")]
     files += [here.parent / f"{n}.py" for n in ("source", "shared_intrinsics")]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
@@ -140,14 +140,11 @@ def _numba_symbols() -> None:
 def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
     import numba
 
-    from opstep.runtime.device.cpu.pipeline import Pipeline
-
     dtype = source.dtype_within(function, dtype)
     distinct = distinct or hasattr(function, "distinct")
     key = (function, dtype.name, distinct)
     if key not in _specialised:
-        jit: Any = numba.njit(error_model="numpy", pipeline_class=Pipeline)
-        dispatcher = jit(source.specialise(function, dtype, CPU))
+        dispatcher: Any = numba.njit(error_model="numpy")(source.specialise(function, dtype, CPU))
         inline = not distinct and not source.has_loop(function.__code__)
         dispatcher._compiler._customize_flags = partial(_of_callee, noalias=distinct, inline=inline)
         _specialised[key] = dispatcher
@@ -171,15 +168,13 @@ def _compile(kernel, signature: Signature, dtype: DType, distinct: bool) -> tupl
     outside = re.findall(r"^declare .*?@\"?([\w.$]+)", text, re.MULTILINE)
     own = any(name.startswith(("numba_", "NRT_", "numba.")) for name in outside)
     header = {"kernel": kernel.__name__, "symbol": result.fndesc.llvm_func_name, "numba": own}
-    return header, result.library.object_code()
+    return header, result.library._get_compiled_object()
 
 
 def compiled(kernel, signature: Signature, dtype: DType, distinct: bool) -> Any:
     """numba's result for the entry of `kernel`; its `library` has LLVM's text and the assembly."""
     from numba.core import compiler, registry, types
     from numba.core import config as numba_config
-
-    from opstep.runtime.device.cpu.pipeline import Pipeline
 
     config: Any = numba_config
     config.CPU_NAME, config.CPU_FEATURES = processor.this()
@@ -199,7 +194,6 @@ def compiled(kernel, signature: Signature, dtype: DType, distinct: bool) -> Any:
         types.none,
         flags,
         {},
-        pipeline_class=Pipeline,
     )
 
 
