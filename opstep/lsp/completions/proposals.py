@@ -12,7 +12,7 @@ from opstep.lsp.completions import snippets
 from opstep.lsp.completions.cursor import Cursor
 from opstep.lsp.completions.scope import Scope
 
-MOST = 250  # proposals of one answer; more come as one goes on typing
+MOST = 300  # proposals of one answer; more come as one goes on typing
 
 Kind = types.CompletionItemKind
 
