@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from opstep.runtime.ir.graph import Apply, Assert, Binding, Literal, Name, Return, Statement, Update
@@ -50,8 +50,3 @@ def renamed(body: Iterable[Statement], names: Mapping[str, str]) -> tuple[Statem
                 return replace(s, values=tuple(map(name, s.values)))
 
     return tuple(map(one, body))
-
-
-def value_names(order: Sequence[str], wanted: Mapping[str, str], used: set[str]) -> dict[str, str]:
-    """A name for each value, in order; those that are wanted where they are free."""
-    return {v: unique(identifier(wanted[v]), used) for v in order}
