@@ -18,7 +18,7 @@ from opstep.frontends.torch.dims import Symbols, dtype_of
 from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.naming import identifier
 from opstep.frontends.torch.sizes import assert_sizes
-from opstep.frontends.torch.translator import Draft, Translator, Value
+from opstep.frontends.torch.translator import Draft, Translator, Value, value_of
 from opstep.frontends.torch.writing import Writer
 from opstep.kernels.stdlib import library
 from opstep.runtime.ir.errors import InputError
@@ -63,8 +63,7 @@ class Translation:
         specs = [s for s in exported.graph_signature.output_specs if s.arg.name in nodes]
         specs = [s for s in specs if isinstance(nodes[s.arg.name].meta.get("val"), torch.Tensor)]
         self._specs = specs
-        probe = Translator(graph, symbols, [])
-        outputs = [probe.value(nodes[s.arg.name]) for s in specs]
+        outputs = [value_of(nodes[s.arg.name]) for s in specs]
         self._translator = Translator(graph, symbols, outputs)
         self._tensors = [i for i in self._inputs if isinstance(i.node.meta["val"], torch.Tensor)]
         self._main = self._translator.translate([Value(i.node) for i in self._tensors], outputs)

@@ -19,7 +19,7 @@ from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
 from opstep.frontends.torch.products import fold_transposes
-from opstep.frontends.torch.translator import Draft, Translator, Value
+from opstep.frontends.torch.translator import Draft, Translator, Value, value_of
 from opstep.frontends.torch.writing import Writer
 from opstep.runtime.ir.graph import Graph, Module, Name, Return
 from opstep.runtime.ir.printer import print_module
@@ -68,7 +68,6 @@ class AtenGraph:
                 node.meta["named"] = label
         self._described = output.meta.get("desc") or [None] * len(names)
         self.results: list[Value] = []
-        self._probe = Translator(self.graph, Symbols(), [])
         self.outputs = [self._output(node) for node in output.args[0]]
         self._returned = list(zip(names, self.outputs, strict=True))
         read = self._read()
@@ -85,7 +84,7 @@ class AtenGraph:
             return Output("input", self.placeholders.index(node))
         if not isinstance(node.meta["val"], torch.Tensor):
             return Output("value", value=node.meta["val"])
-        value = self._probe.value(node)
+        value = value_of(node)
         if value not in self.results:
             self.results.append(value)
         return Output("result", self.results.index(value))
@@ -115,7 +114,7 @@ class AtenGraph:
         """The value whose elements the k-th result has: itself, where it is no view."""
         value = self.results[k]
         while value.node.target in VIEWS:
-            value = self._probe.value(value.node.all_input_nodes[0])
+            value = value_of(value.node.all_input_nodes[0])
         return value
 
     def is_view(self, k: int, of: str, index: int) -> bool:

@@ -45,6 +45,13 @@ class Value(NamedTuple):
     index: int = 0
 
 
+def value_of(node: fx.Node) -> Value:
+    """The value that a node stands for: `getitem` chooses a result of another."""
+    if node.op == "call_function" and node.target is getitem:
+        return Value(value_of(node.args[0]).node, node.args[1])  # pyright: ignore
+    return Value(node)
+
+
 class Made(NamedTuple):
     """The values that one item of a graph made, and the Python frames that led to it, those of the
     graph's module only, outermost first.
@@ -126,7 +133,6 @@ class Translator:
         # ops that another definition may help
         self.undefined: set[Any] = around.undefined if around else set()
         self._broken: set[Value] = set()  # what could not be translated, or depends on it
-        self._values: dict[fx.Node, Value] = {}
         live = _live(outputs, [n for n in graph.nodes if key_of(n.target) in ASSERTS])
         nodes = [n for n in graph.nodes if n.op == "call_function" and n in live]
         self.tree = call_tree(n for n in nodes if self._makes_tensors(n))
@@ -137,16 +143,6 @@ class Translator:
         self._spans: dict[Call, tuple[int, int]] = {}
 
     # --- what is where ---
-
-    def value(self, node: fx.Node) -> Value:
-        """The value that a node stands for: `getitem` chooses a result of another."""
-        found = self._values.get(node)
-        if found is None:
-            found = Value(node)
-            if node.op == "call_function" and node.target is getitem:
-                found = Value(self.value(node.args[0]).node, node.args[1])  # pyright: ignore
-            self._values[node] = found
-        return found
 
     def _makes_tensors(self, node: fx.Node) -> bool:
         if node.target is getitem:
@@ -168,11 +164,11 @@ class Translator:
         for argument in node.all_input_nodes:
             found = argument.meta.get("val")
             if _is_item(argument):
-                yield self.value(argument.args[0])  # pyright: ignore[reportArgumentType]
+                yield value_of(argument.args[0])  # pyright: ignore[reportArgumentType]
             elif isinstance(found, list | tuple) and argument.target is not getitem:
                 yield from (Value(argument, k) for k in range(len(found)))
             elif isinstance(found, torch.Tensor):
-                yield self.value(argument)
+                yield value_of(argument)
 
     def _span(self, call: Call) -> tuple[int, int]:
         if call not in self._spans:
@@ -215,8 +211,7 @@ class Translator:
         if not all(isinstance(v.node.meta.get("val"), torch.Tensor) for v in inputs):
             raise Untranslatable("an operand of control flow that is no tensor")
         (output,) = (n for n in module.graph.nodes if n.op == "output")
-        probe = Translator(module.graph, self.symbols, [])
-        outputs = [probe.value(n) for n in pytree.tree_leaves(output.args)]
+        outputs = [value_of(n) for n in pytree.tree_leaves(output.args)]
         outputs += inputs[len(inputs) - returned :]
         draft = Translator(module.graph, self.symbols, outputs, self).translate(inputs, outputs)
         draft.title = title
@@ -362,14 +357,14 @@ class Translator:
             return argument
         found = argument.meta.get("val")
         if isinstance(found, torch.SymFloat) and _is_item(argument):
-            return env[self.value(argument.args[0])]  # pyright: ignore[reportArgumentType]
+            return env[value_of(argument.args[0])]  # pyright: ignore[reportArgumentType]
         if isinstance(found, torch.SymInt):
             return self.symbols.dim(found)
         if isinstance(found, int | float | bool):
             return found
         if isinstance(found, torch.SymFloat | torch.SymBool):
             raise Untranslatable("a number that is computed while the model runs")
-        value = self.value(argument)
+        value = value_of(argument)
         if isinstance(found, list | tuple) and argument.target is not getitem:
             return [env[Value(argument, k)] for k in range(len(found))]
         if value not in env:
