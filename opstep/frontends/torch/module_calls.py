@@ -21,18 +21,22 @@ from torch import nn
 from torch._C._dynamo.eval_frame import (  # pyright: ignore[reportMissingImports]
     get_eval_frame_callback,
 )
+from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
+    peek_interpreter_stack,
+)
 from torch.fx import _symbolic_trace
 
 from opstep.frontends.torch.backend import opstep
 from opstep.frontends.torch.sources import is_pytorch
 
+MOST_SITES = 4  # lines that call a module, for each of which it is compiled
 MOST_RECOMPILATIONS = 64  # PyTorch gives up after 8; then nothing would be seen of a module
 
 
 class ModuleCalls:
-    """`options`: of the backend. `patterns`: the qualified names, below the outermost module that is called, of those that are
-    compiled (``encoder.*``); none: the outermost ones themselves. What the script compiles, traces
-    or exports itself is left alone; so are the processes that it forks.
+    """`options`: of the backend. `patterns`: the qualified names, below the outermost module that
+    is called, of those that are compiled (``encoder.*``); none: the outermost ones themselves. What
+    the script compiles, traces or exports itself is left alone; so are the processes that it forks.
 
     `called`: how many modules were called from outside of others; `compiled`: how many were
     compiled; `count`: how often these were called. `names`: what `patterns` could have meant.
@@ -75,8 +79,8 @@ class ModuleCalls:
         return (
             get_eval_frame_callback() is not None  # within what the script compiles
             or torch._C._len_torch_dispatch_stack() > 0  # tensors that have no elements, tracing
-            or torch._C._functorch.peek_interpreter_stack() is not None
-            or torch.jit.is_tracing()
+            or peek_interpreter_stack() is not None  # vmap, grad
+            or torch._C._get_tracing_state() is not None
             or _symbolic_trace._is_fx_tracing_flag
             or isinstance(module, torch.jit.ScriptModule | torch._dynamo.OptimizedModule)
             or os.getpid() != self._process
@@ -108,15 +112,15 @@ class _Known:
         self.calls = calls
         self.name = name
         self.is_wanted = is_wanted
-        self.is_pytorch = is_pytorch(inspect.getfile(type(module)))
         key = id(module)
         self._module = weakref.ref(module, lambda _: calls.forget(key))
         self._names = _parameters(module)
         self._entries: dict[Any, Callable[..., Any]] = {}
+        self._sites: set[Site] = set()
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the module as it is compiled."""
-        site = _caller() if self.is_pytorch else NOWHERE
+        site = self._site()
         key = (len(args), *kwargs, site)
         entry = self._entries.get(key)
         if entry is None:
@@ -129,6 +133,14 @@ class _Known:
             return entry(self._module(), *args, **kwargs)
         finally:
             within.now = None
+
+    def _site(self) -> Site:
+        """Where the script calls it."""
+        site = _caller()
+        if site not in self._sites and len(self._sites) >= MOST_SITES:
+            return NOWHERE
+        self._sites.add(site)
+        return site
 
     def _compiled(self, positional: int, keywords: list[str], site: Site) -> Callable[..., Any]:
         names = (self._names + [f"args_{k}" for k in range(positional)])[:positional]
@@ -159,8 +171,8 @@ NOWHERE = Site("<opstep>", 1, "call")
 
 
 def _caller() -> Site:
-    """For a module of PyTorch's: what it does has no other line. It is asked two calls deep."""
-    frame = sys._getframe(3)
+    """Who called the module that is called."""
+    frame = sys._getframe(4)  # behind nn.Module's, and ours
     file = frame.f_code.co_filename
     if file.startswith("<") or is_pytorch(file):
         return NOWHERE

@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -37,7 +37,7 @@ class Script:
     name: str
     path: str
     arguments: tuple[str, ...]
-    spec: importlib.machinery.ModuleSpec | None = None  # of a module
+    spec: ModuleSpec | None = None  # of a module
 
     @staticmethod
     def find(name: str, arguments: Sequence[str] = (), is_module: bool = False) -> Script:
@@ -102,7 +102,7 @@ class Script:
             sys.modules["__main__"], sys.argv = before, argv
 
 
-def _spec(name: str) -> importlib.machinery.ModuleSpec:
+def _spec(name: str) -> ModuleSpec:
     """Of what ``python -m`` would run. Raises `InputError`."""
     try:
         spec = importlib.util.find_spec(name)
