@@ -1,5 +1,5 @@
-"""Attention as one op in AOTAutograd's graphs, and one in its backward, where PyTorch would have the
-ops that it consists of.
+"""Attention as one op in AOTAutograd's graphs, and one in its backward, where PyTorch would have
+the ops that it consists of.
 
 On a GPU it stays those, whose products use tensor cores; our kernel for all of it does not.
 """
@@ -16,6 +16,7 @@ from opstep.frontends.torch.body import Body
 from opstep.frontends.torch.rules.layers import attention as attention_rule
 from opstep.frontends.torch.rules.registry import rule
 from opstep.runtime.ir.op import OPS
+from opstep.runtime.ir.types import f32
 
 Tensor = torch.Tensor
 
@@ -120,6 +121,12 @@ def _attention(b: Body, q, k, v, mask, causal, scale, gqa):
 @rule("opstep::attention_backward.default")
 def _attention_backward(b: Body, grad, q, k, v, mask, causal, scale, gqa, masked):
     attrs = {"causal": causal, "scale": scale, "enable_gqa": gqa}
+    axes = -3 if gqa else -2
+    if not masked and q.shape[:axes] == k.shape[:axes] == v.shape[:axes]:
+        return list(b.scaled_dot_product_attention_grad(q, k, v, grad, mask, **attrs))
+    if q.dtype.itemsize == 2:  # each of the ops it is composed of would round
+        q, k, v, grad = (b.to(t, f32) for t in (q, k, v, grad))
+        mask = b.to(mask, f32) if masked else mask
     op = OPS["scaled_dot_product_attention"]
     found = op.grad(b, (q, k, v, mask), (), (grad,), **attrs)  # pyright: ignore
-    return [*found[: 3 + masked]]
+    return list(found[: 3 + masked])

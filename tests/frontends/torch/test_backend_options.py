@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 import torch
+from conftest import called
 from dap.client import Client
 from torch import nn
 
@@ -216,18 +217,6 @@ def test_pytorch_runs_what_cannot_be_translated_where_that_is_wanted(compiled):
 # --- programs ---
 
 
-def programs_of(compiled, monkeypatch, model, x):
-    made, init = {}, calling.Compiled.__init__
-
-    def watched(self, graph, watch):
-        init(self, graph, watch)
-        made[graph.name] = self.program
-
-    monkeypatch.setattr(calling.Compiled, "__init__", watched)
-    compiled(model)(x).sum().backward()
-    return made
-
-
 class Inner(nn.Module):
     def __init__(self):
         super().__init__()
@@ -247,9 +236,9 @@ class Outer(nn.Module):
         return self.second(self.first(x)).exp()  # outer
 
 
-def test_modules_names_and_lines_of_both_halves(compiled, monkeypatch):
-    made = programs_of(compiled, monkeypatch, Outer(), torch.randn(2, 4))
-    forward, backward = made["forward"], made["backward"]
+def test_modules_names_and_lines_of_both_halves(compiled, programs):
+    compiled(Outer())(torch.randn(2, 4)).sum().backward()
+    forward, backward = programs["forward"], programs["backward"]
     assert list(forward.graphs) == ["forward", "Inner"]
     assert {re.sub(r"_\d$", "", g) for g in backward.graphs} == {"backward", "Inner_backward"}
     inputs = [b.name.text for b in forward.graphs["forward"].inputs]
@@ -260,19 +249,15 @@ def test_modules_names_and_lines_of_both_halves(compiled, monkeypatch):
         lines = {s.at.line for s in program.graphs[inner].body[:-1]}
         assert lines == {line_of("inner"), line_of("inner") - 1}
         main, *_ = program.graphs.values()
-        calls = [s for s in main.body if called(s).startswith("Inner")]
+        calls = [s for s in main.body[:-1] if s.callee.text.startswith("Inner")]
         assert sorted(s.at.module for s in calls) == ["first", "second"]
         assert {s.at.line for s in calls} == {line_of("outer")}
 
 
-def called(statement):
-    return getattr(getattr(statement, "callee", None), "text", "")
-
-
-def test_a_layer_is_one_op(compiled, monkeypatch):
-    made = programs_of(compiled, monkeypatch, nn.Linear(6, 3), torch.randn(2, 5, 6))
-    assert [called(s) for s in made["forward"].graphs["forward"].body[:-1]] == ["linear"]
-    assert "transpose" not in {called(s) for s in made["backward"].graphs["backward"].body}
+def test_a_layer_is_one_op(compiled, programs):
+    compiled(nn.Linear(6, 3))(torch.randn(2, 5, 6)).sum().backward()
+    assert called(programs["forward"].graphs["forward"]) == ["linear"]
+    assert "transpose" not in called(programs["backward"].graphs["backward"])
 
 
 # --- GPUs ---
