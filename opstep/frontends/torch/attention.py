@@ -81,10 +81,10 @@ def attention_backward(
     operands = [q, k, v, mask] if masked else [q, k, v]
     with torch.enable_grad():
         wanted = [t.detach().requires_grad_() for t in operands if t is not None]
+        q, k, v, *own = wanted
         y = functional.scaled_dot_product_attention(
-            *wanted[:3], wanted[3] if masked else mask, is_causal=causal, scale=scale,
-            enable_gqa=gqa,
-        )  # fmt: skip
+            q, k, v, own[0] if own else mask, is_causal=causal, scale=scale, enable_gqa=gqa
+        )
     return [t.clone() for t in torch.autograd.grad(y, wanted, grad)]
 
 
