@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import called
 from dap.client import Client
 from torch import nn
@@ -203,6 +204,29 @@ def test_an_op_without_a_counterpart(compiled):
     with pytest.raises(Exception, match=r"aten\._linalg_eigh\.default") as e:
         compiled(eigenvalues)(torch.eye(3))
     assert f"{__file__}:{line_of('eigvalsh')}" in str(e.value)
+
+
+REFUSED = {  # arguments that no rule takes; PyTorch has a definition
+    "embedding": lambda w: F.embedding(torch.tensor([1, 1, 2]), w, scale_grad_by_freq=True).sin(),
+    "loss": lambda w: F.binary_cross_entropy_with_logits(
+        w, w.sign().relu(), pos_weight=torch.ones(4) / 3
+    ),
+    "loss of probabilities": lambda w: F.cross_entropy(w, w.detach().softmax(1)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_pytorchs_definition_is_used_where_a_rule_refuses_its_arguments(compiled, name):
+    f, w = REFUSED[name], torch.randn(5, 4, requires_grad=True)
+    found, expected = compiled(f)(w), f(w)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(y.sum(), w)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_where_the_definition_does_not_help_the_reason_is_that_of_the_op(compiled):
+    with pytest.raises(Exception, match=r"std\.correction.* a correction that is no integer"):
+        compiled(lambda x: x.std(0, correction=0.5))(torch.randn(3, 4))
 
 
 def test_pytorch_runs_what_cannot_be_translated_where_that_is_wanted(compiled):
