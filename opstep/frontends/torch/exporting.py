@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 
 from opstep.frontends.torch.assembling import Translated, Translation
+from opstep.frontends.torch.definitions import ROUNDS, definitions
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.inlining import inline_regions
 from opstep.frontends.torch.refusals import check_args, check_tensors, refusal
@@ -26,7 +26,6 @@ from opstep.frontends.torch.sizes import symbol_names
 from opstep.runtime.ir.errors import InputError
 
 ON_NUMBERS = {getitem, *(getattr(operator, n) for n in ("add", "sub", "mul", "floordiv", "mod"))}
-ROUNDS = 4  # of decompositions: each may bring ops that need another
 
 
 def translate_model(
@@ -57,7 +56,7 @@ def translate_exported(
     lowered = _decomposed(exported, {})
     translation = Translation(lowered, Symbols(names), model)
     for _ in range(ROUNDS):
-        table = _decompositions(translation.missing_targets())
+        table = definitions(translation.missing_targets())
         if not table:
             break
         lowered = _decomposed(lowered, table)
@@ -141,11 +140,3 @@ def whole_stacks() -> Iterator[None]:
         yield
     finally:
         setattr(TracerBase, name, before)
-
-
-def _decompositions(targets: Sequence[Any]) -> dict[Any, Any]:
-    """PyTorch's own definitions of ops that we do not have, where there are some."""
-    if not targets:
-        return {}
-    table = {**decomposition_table, **torch.export.default_decompositions()}
-    return {t: table[t] for t in targets if t in table}
