@@ -13,7 +13,7 @@ from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
 from opstep.api.places import Alias
 from opstep.api.settings import RunSettings
-from opstep.runtime.device.cpu.streams import CpuStream
+from opstep.runtime.device.binding import Binding
 from opstep.runtime.ir.types import DTYPES, TensorType
 
 MODES = {
@@ -404,7 +404,7 @@ def test_a_call_that_is_given_up_leaves_no_trace(text, monkeypatch):
         raise KeyboardInterrupt
 
     executable(of(*inputs))
-    monkeypatch.setattr(CpuStream, "synchronize", interrupted)
+    monkeypatch.setattr(Binding, "reset", interrupted)
     with pytest.raises(KeyboardInterrupt):
         executable(of(*inputs))
     found = arrays(executable(of(*inputs)))
