@@ -22,6 +22,7 @@ from opstep.cli.common import (
     is_explicit,
     say,
 )
+from opstep.cli.recording import opened_recording, show_recording
 from opstep.cli.wording import in_switches
 from opstep.runtime.ir.errors import InputError
 
@@ -163,15 +164,12 @@ class Started:
 
 def run_script(file: str, options: dict[str, Any]) -> int:
     """``opstep run train.py``: gives the script's exit code."""
-    from opstep.cli.run import opened_recording
 
     recording = opened_recording(options)
     return _recorded(recording, Started(file, options, {"recording": recording}).run)
 
 
 def _recorded(recording: Recording | None, run: Callable[[], int]) -> int:
-    from opstep.cli.run import show_recording
-
     try:
         code = run()
     finally:
@@ -186,7 +184,6 @@ def _recorded(recording: Recording | None, run: Callable[[], int]) -> int:
 
 def hunt_script(file: str, options: dict[str, Any]) -> int:
     """``opstep hunt train.py``: ends it at the first NaN or infinity, and tells of that."""
-    from opstep.cli.run import opened_recording
     from opstep.frontends.torch.options import Hunting
     from opstep.frontends.torch.script import Leave
 

@@ -8,6 +8,9 @@ for each, by the `rules` for single ATen ops; `naming`, `sources` and `writing` 
 readable. `assembling` puts an imported program together, with the conditions on `sizes` that
 PyTorch exported the model for.
 
+`script` runs a Python script as Python does; `module_calls` puts the backend under the modules that
+it calls.
+
 `comparing` runs a program beside PyTorch (`evaluating`) and says which op is wrong on which side
 (`judging`).
 """

@@ -194,7 +194,8 @@ class AtenGraph:
         }
         first, *others = writer.write(main, {}, inputs, self._labels())
         self._keep_names(first)
-        return [replace(first, name=Name(self.name)), *others]
+        body = first.body if self.results else first.body[:-1]  # nothing is returned
+        return [replace(first, name=Name(self.name), body=body), *others]
 
     def _labels(self) -> list[str]:
         """What results are to be called."""
