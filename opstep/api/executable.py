@@ -29,7 +29,7 @@ from opstep.api.job import Job
 from opstep.api.places import Places, Targets, Tensors, aliases_of
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.binding import Binding
-from opstep.runtime.device.flagging import Raised
+from opstep.runtime.device.flagging import Raised, Verdict
 from opstep.runtime.interpreter import Context, drive
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.errors import InputError
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from opstep.runtime.device.protocols import Device, Stream
 
 
-Alarm = Callable[[list[Raised]], None]
+Alarm = Callable[[Verdict], None]
 
 
 class Executable:
@@ -48,8 +48,9 @@ class Executable:
     knows are those of `Program.run`. `aliases` has for each result what it is an alias of, or None.
 
     Several threads may call it at a time: then each has memory of its own for the values between.
-    `alarm`, if given, is called after a step in which an op gave a NaN or an infinity, with what
-    the flags say. Raises `OpstepError` where the types do not fit.
+    `alarm`, if given, is called at the end of each call, with what will say whether an op gave a
+    NaN or an infinity: the step may still be under way. Raises `OpstepError` where the types do not
+    fit.
     """
 
     def __init__(
@@ -108,7 +109,9 @@ class Executable:
             if recording or listeners or self._anew:
                 return self._run_anew(inputs, results, recording, listeners)
         held = self._take()
-        return self._run(held, partial(held.places.place, inputs, results), foreign)
+        given = self._run(held, partial(held.places.place, inputs, results), foreign)
+        self._done_with(held)
+        return given
 
     def run(self, inputs: Sequence[int], results: Sequence[int], stream: int | None = None) -> None:
         """One step on tensors that are known to fit, by their addresses: nothing is checked. 0 for
@@ -121,6 +124,23 @@ class Executable:
         self.device.enter()
         held = self._take()
         self._run(held, partial(held.places.point, inputs, results), foreign)
+        self._done_with(held)
+
+    def repeat(self, inputs: Sequence[int], results: Sequence[int], stream: int) -> list[Raised]:
+        """`run` that is waited for and raises no alarm; gives the flags that this step raised."""
+        self.device.enter()
+        held = self._take()
+        flags = held.context.flags
+        assert flags is not None
+        Verdict(flags, held.context.ends).wait()
+        before = flags.set_aside()
+        foreign = self.device.foreign_stream(stream)
+        self._run(held, partial(held.places.point, inputs, results), foreign)
+        Verdict(flags, held.context.ends).wait()
+        raised = flags.raised()
+        flags.put_back(before)
+        self._idle.append(held)
+        return raised
 
     # --- held ready ---
 
@@ -146,12 +166,12 @@ class Executable:
             with Held():
                 held.context.abandon()
             raise
-        if self.alarm is not None:
-            if foreign is not None:
-                foreign.synchronize()
-            self._alarmed(held.context)
-        self._idle.append(held)
         return placed
+
+    def _done_with(self, held: _Held) -> None:
+        if self.alarm is not None:
+            self._tell(held.context)
+        self._idle.append(held)
 
     def _step(self, held: _Held, foreign: Stream | None) -> None:
         places, context = held.places, held.context
@@ -166,11 +186,9 @@ class Executable:
         with Held(AT_ONCE) as signals:
             _step(held.job, places, signals)
 
-    def _alarmed(self, context: Context) -> None:
-        flags = context.flags
-        if self.alarm is not None and flags is not None and (raised := flags.raised()):
-            flags.clear()
-            self.alarm(raised)
+    def _tell(self, context: Context) -> None:
+        if self.alarm is not None and context.flags is not None:
+            self.alarm(Verdict(context.flags, context.ends))
 
     # --- bound anew ---
 
@@ -193,7 +211,7 @@ class Executable:
             if places.before:
                 job.context.enter(places.before)
             _step(job, places, signals)
-            self._alarmed(job.context)
+            self._tell(job.context)
         return given
 
     def _debugged(self, inputs: Tensors, results: Targets | None) -> list[ExternalTensor] | None:

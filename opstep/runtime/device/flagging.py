@@ -4,24 +4,25 @@ Behind each op whose result may be the first to have one, a kernel looks at it, 
 and while caches still have it. The plan is what it is without flags: nothing moves to another
 stream or to other memory. All flags of a plan lie in one piece of the host's memory, which is only
 written where something is wrong; the host looks at it once a step, whatever control flow did in
-between.
+between. A `Verdict` is that look at a step that may still be under way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from opstep.runtime.device.builtin import float_to_bits
-from opstep.runtime.device.protocols import Device, Own
+from opstep.runtime.device.protocols import Device, Event, Own
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.types import DType, TensorType, f64
 from opstep.runtime.plan.internal import FLAGS, flag
 from opstep.runtime.plan.plan import Plan, Run, Step
 
+_ROUNDS = 200  # that who waits looks, before it sleeps: to be woken takes longer than most steps
 INFINITY = {"f64": 0x7FF0000000000000, "f32": 0x7F800000, "f16": 0x7C00, "bf16": 0x7F80}
 
 
@@ -86,6 +87,46 @@ class Flags:
     def clear(self) -> None:
         for flags in self._plans.values():
             flags.words[...] = 0
+
+    def set_aside(self) -> list[tuple[PlanFlags, np.ndarray]]:
+        """Clears them; gives what there was, to be put back. No run is under way."""
+        before = [(flags, flags.words.copy()) for flags in self._plans.values()]
+        self.clear()
+        return before
+
+    def put_back(self, before: list[tuple[PlanFlags, np.ndarray]]) -> None:
+        """Raises these, too."""
+        for flags, words in before:
+            flags.words |= words
+
+
+class Verdict:
+    """What the flags of a context say of a step. `ends`: events that are reached when it is done;
+    none where it is. Flags stay until they are cleared: what steps before and behind it in the same
+    context raise is among them.
+    """
+
+    __slots__ = ("ends", "flags")
+
+    def __init__(self, flags: Flags, ends: Sequence[Event] = ()):
+        self.flags = flags
+        self.ends = ends
+
+    def done(self) -> bool:
+        """Whether the step is done, without waiting."""
+        return all(event.done() for event in self.ends)
+
+    def wait(self) -> None:
+        """Returns when the step is done."""
+        for _ in range(_ROUNDS):
+            if self.done():
+                return
+        for event in self.ends:
+            event.wait()
+
+    def raised(self) -> list[Raised]:
+        """The flags, of a step that is done."""
+        return self.flags.raised()
 
 
 def watched(plan: Plan) -> list[tuple[int, int]]:
