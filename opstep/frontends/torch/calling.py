@@ -17,7 +17,7 @@ from opstep.frontends.torch.dims import Sizes, dtype_of, evaluated
 from opstep.frontends.torch.graphs import AtenGraph
 from opstep.frontends.torch.outstanding import outstanding
 from opstep.frontends.torch.watching import Hunter, Watch
-from opstep.runtime.device.flagging import Raised, Verdict
+from opstep.runtime.device.flagging import Raised
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DType, TensorType
 
@@ -175,9 +175,9 @@ class _Ready:
     # --- hunts ---
 
     def _hunt(self, hunter: Hunter, inputs: list, results: list) -> None:
-        """Has a step's flags read: now, or later, where a GPU may still be at it. PyTorch overwrites
-        some inputs as soon as it has the results. Those of a forward are not kept, for with them
-        all that led to them would be.
+        """Has a step's flags read: now, or later, where a GPU may still be at it. PyTorch then
+        overwrites some inputs before. Results of a forward are not kept, for all that led to them
+        would be, too.
         """
         verdict = self.watch.verdict()
         if verdict is None or not verdict.ends:

@@ -81,7 +81,8 @@ class Call:
         self.hunter = hunter
         self.verdict = verdict
         self.inputs = inputs
-        self.results = [(t, t._version) for t in results if t is not None]
+        given = [t for t in results if t is not None]
+        self.results = list(zip(given, _versions(given) or (), strict=False))
         self.step = step
         self.nbytes = nbytes
         self.fresh = False  # nothing else was done since it was made

@@ -125,19 +125,22 @@ class Hunter:
         from opstep.runtime.plan.hazards import check
 
         raised = sorted(raised, key=lambda r: r.step)
-        lines = {r: _line_of(r) for r in raised}
-        texts = [f"{flag_text(r)}, from {lines[r]}" if lines[r] else flag_text(r) for r in raised]
+        lines = [_line_of(r) for r in raised]
+        texts = [
+            f"{flag_text(r)}, from {at}" if at else flag_text(r)
+            for r, at in zip(raised, lines, strict=True)
+        ]
         graph = self.executable.graph.name.text
         found = Hunt(graph, self.executable.settings.device, call.step, until=until)
         if repeated:
+            plans = {id(r.plan): r.plan for r in raised}
             found.unrepeated = texts
-            found.hazards = [str(h) for p in {id(r.plan): r.plan for r in raised}.values()
-                             for h in check(p)]  # fmt: skip
+            found.hazards = [str(h) for plan in plans.values() for h in check(plan)]
         else:
             found.overwritten = texts
         self._known |= marks_of(raised)
         self.waits = True
-        _tell(found, next(filter(None, lines.values()), f"{graph}:0"))
+        _tell(found, next(filter(None, lines), f"{graph}:0"))
 
     def _examine(self, raised: list[Raised], inputs: list[Any], step: int) -> None:
         """Replays a step, whose inputs are still there."""
