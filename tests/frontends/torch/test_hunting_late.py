@@ -225,11 +225,16 @@ def test_changes_that_pytorch_does_not_count(compiled, device, change):
 def test_params_that_no_optimizer_of_pytorch_changes(compiled, device):
     model = Logarithm()
     fast = compiled(model, hunt=True)
+
+    def step(x):
+        fast(x.clone()).sum().backward()
+        model.scale.data -= 0.125 * model.scale.grad
+        model.scale.grad = None
+
+    step(GOOD)
+    step(GOOD)
     with pytest.warns(NumericsWarning, match="log of a negative number"):
-        for x in (GOOD, GOOD, BAD):
-            fast(x.clone()).sum().backward()
-            model.scale.data -= 0.125 * model.scale.grad
-            model.scale.grad = None
+        step(BAD)
     (hunt,) = findings
     assert (hunt.graph, hunt.step) == ("forward", 2)
     assert hunt.inputs["scale"].tolist() == pytest.approx([0.875 - 0.125 / 0.875] * 4)
@@ -237,10 +242,11 @@ def test_params_that_no_optimizer_of_pytorch_changes(compiled, device):
 
 def test_tensors_whose_changes_nobody_counts(compiled, device):
     fast = compiled(Logarithm(), hunt=True)
-    with torch.inference_mode(), pytest.warns(NumericsWarning, match="log of a negative"):
+    with torch.inference_mode():
         x = GOOD.clone()
-        for value in (1.0, -2.0):
-            x.fill_(value)
+        fast(x)
+        x.fill_(-2)
+        with pytest.warns(NumericsWarning, match="log of a negative number"):
             fast(x)
     assert [h.step for h in findings] == [1]
 
@@ -329,8 +335,10 @@ def test_a_compiled_optimizer(compiled, device):
     model = Logarithm()
     fast, optimizer = compiled(model, hunt=True), torch.optim.SGD(model.parameters(), 0.1)
     step = torch.compile(optimizer.step, backend="eager")
+    for x in (GOOD, GOOD):
+        fast(x.clone()).sum().backward()
+        step()
     with pytest.warns(NumericsWarning, match="log of a negative number"):
-        for x in (GOOD, GOOD, BAD):
-            fast(x.clone()).sum().backward()
-            step()
+        fast(BAD.clone()).sum().backward()
+    step()
     assert [h.step for h in findings] == [2]
