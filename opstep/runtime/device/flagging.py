@@ -9,7 +9,7 @@ between. A `Verdict` is that look at a step that may still be under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -39,10 +39,10 @@ class Raised(NamedTuple):
 class PlanFlags:
     """Those of one plan, whoever runs it: its values that are looked at, and their flags."""
 
-    def __init__(self, plan: Plan, device: Device):
+    def __init__(self, plan: Plan, device: Device, watched: list[tuple[int, int]]):
         self.plan = plan
         self.device = device
-        self.watched = watched(plan)
+        self.watched = watched
         self.places: dict[int, list[tuple[int, int]]] = {}  # step -> its values, their rows
         for row, (step, value) in enumerate(self.watched):
             self.places.setdefault(step, []).append((value, row))
@@ -62,15 +62,19 @@ class PlanFlags:
 
 
 class Flags:
-    """Those of all plans of a context."""
+    """Those of all plans of a context. `watched`: (step, value) of what is looked at in a plan."""
 
-    def __init__(self, device: Device):
+    def __init__(
+        self, device: Device,
+        watched: Callable[[Plan], list[tuple[int, int]]] = lambda plan: born(plan),
+    ):  # fmt: skip
         self.device = device
+        self._watched = watched
         self._plans: dict[int, PlanFlags] = {}
 
     def of(self, plan: Plan) -> PlanFlags:
         if id(plan) not in self._plans:
-            self._plans[id(plan)] = PlanFlags(plan, self.device)
+            self._plans[id(plan)] = PlanFlags(plan, self.device, self._watched(plan))
         return self._plans[id(plan)]
 
     def raised(self) -> list[Raised]:
@@ -129,7 +133,7 @@ class Verdict:
         return self.flags.raised()
 
 
-def watched(plan: Plan) -> list[tuple[int, int]]:
+def born(plan: Plan) -> list[tuple[int, int]]:
     """(step, value) of each result that may have a NaN or an infinity though no operand has one,
     and of those that leave the plan: as outputs, or into a named tensor.
     """
@@ -137,7 +141,18 @@ def watched(plan: Plan) -> list[tuple[int, int]]:
     for step in plan.steps:
         if step.op.name == "update":
             leaving.update(v for v in step.operands if v is not None)
-    found = []
+    return [(k, v) for k, v in _floats(plan) if v in leaving or plan.steps[k].op.may_fault()]
+
+
+def shown(plan: Plan) -> list[tuple[int, int]]:
+    """(step, value) of outputs alone: what is bad elsewhere and shows in none was no fault of a
+    plan that changes nothing but its results.
+    """
+    return [(k, v) for k, v in _floats(plan) if v in plan.outputs]
+
+
+def _floats(plan: Plan) -> Iterator[tuple[int, int]]:
+    """(step, value) of all results that can be bad, in the order of their launches."""
     for instruction in plan.instructions:
         if not isinstance(instruction, Run):
             continue
@@ -146,9 +161,8 @@ def watched(plan: Plan) -> list[tuple[int, int]]:
             continue
         for v in step.results:
             t = plan.values[v].type
-            if t.dtype.is_float and t.size and (v in leaving or step.op.may_fault()):
-                found.append((instruction.step, v))
-    return found
+            if t.dtype.is_float and t.size:
+                yield instruction.step, v
 
 
 def step_for(t: TensorType) -> tuple[Step, tuple[TensorType, TensorType]]:
