@@ -29,7 +29,7 @@ from opstep.api.job import Job
 from opstep.api.places import Places, Targets, Tensors, aliases_of
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.binding import Binding
-from opstep.runtime.device.flagging import Flags, Raised, Verdict, shown
+from opstep.runtime.device.flagging import Flags, Raised, Verdict
 from opstep.runtime.interpreter import Context, drive
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.errors import InputError
@@ -302,7 +302,7 @@ class _Held:
         self.places = executable.places()
         self.context = executable.program._context(key, (), None, None)
         if executable.alarm is not None and executable._pure:
-            self.context.flags = Flags(executable.device, shown)
+            self.context.flags = Flags(executable.device, outputs=True)
         self.binding: Binding | None = None
         self.job: Any = None
         if not executable.device.in_host_memory:  # memory is given back when nothing uses it

@@ -45,6 +45,7 @@ class ForeignStream(LateStream):
 
 class LateDevice(CpuDevice):
     in_host_memory = False
+    gathers = True
 
     def __init__(self):
         super().__init__(1)
