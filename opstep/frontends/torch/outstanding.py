@@ -123,8 +123,13 @@ class Outstanding:
             call.fresh = False
 
     def poll(self) -> None:
-        """Reads the flags of calls that are done."""
-        if self.calls and self._lock.acquire(blocking=False):  # else somebody is about it
+        """Reads the flags of calls that are done; not those of the latest alone, for to ask costs
+        something and it hardly is.
+        """
+        calls = self.calls
+        if not calls or (len(calls) == 1 and calls[0].nbytes <= KEPT):
+            return
+        if self._lock.acquire(blocking=False):  # else somebody is about it
             try:
                 self._read(wait=False)
             finally:
