@@ -36,8 +36,9 @@ class Hunt:
     used again too early, or an op that gives other bits each time. `hazards` then says what is
     known of that. `overwritten`: results that had NaNs at full speed, in a step that nobody can
     replay, for its inputs were changed before that was seen; then that step is one from `step` to
-    `until`. `steps`: how many were run; `replays`: how many were replayed. `failed`: the assert
-    that failed in the bad step; `inputs`: those of that step.
+    `until`. `late`: it was found when later steps had begun. `steps`: how many were run; `replays`:
+    how many were replayed. `failed`: the assert that failed in the bad step; `inputs`: those of
+    that step.
     """
 
     graph: str
@@ -51,6 +52,7 @@ class Hunt:
     hazards: list[str] = field(default_factory=list)
     overwritten: list[str] = field(default_factory=list)
     until: int | None = None
+    late: bool = False
     error: OpstepError | None = None  # what then ended the step, such as a loop past its limit
     failed: OpstepError | None = None
     steps: int = 0

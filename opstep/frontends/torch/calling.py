@@ -67,7 +67,9 @@ class Compiled:
             for t in inputs
         ]
         settings = replace(self.watch.settings, device=_name(device))
-        executable = Executable(program, self.graph.name, types, settings, self.watch.alarm)
+        executable = Executable(
+            program, self.graph.name, types, settings, self.watch.alarm, self.watch.hunting.masked
+        )
         return _Ready(self.graph, executable, device, sizes, self.watch)
 
 
@@ -95,7 +97,7 @@ class _Ready:
         self.executable = executable
         self.device = device
         self.watch = watch
-        self._hunter = Hunter(self) if watch.alarm is not None else None
+        self._hunter = Hunter(self, watch.hunting) if watch.alarm is not None else None
         self._draw = [d.bound(sizes) for d in graph.drawn]
         self._inputs = graph.inputs
         self._constants = [t.to(device).contiguous() for t in graph.constants]

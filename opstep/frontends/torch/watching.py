@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from opstep.frontends.torch.options import Options
+from opstep.frontends.torch.options import Hunting, Options
 from opstep.frontends.torch.outstanding import Call, Mark, findings, marks_of, outstanding
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ class Watch:
 
     def __init__(self, options: Options):
         self.settings = options.settings
-        self.recording = _recording(options)
+        self.recording = options.recording or _recording(options)
+        self.hunting = options.hunt if isinstance(options.hunt, Hunting) else Hunting()
         self.alarm: Alarm | None = self._note if options.hunt else None
         self._latest = threading.local()
         if options.listen is not None:
@@ -69,8 +70,9 @@ class Hunter:
     before anything else happens.
     """
 
-    def __init__(self, runner: Runner):
+    def __init__(self, runner: Runner, hunting: Hunting):
         self.runner = runner
+        self.hunting = hunting
         self.executable = runner.executable
         self.waits = False
         self.steps = 0  # that were run
@@ -116,7 +118,7 @@ class Hunter:
 
     def examine(self, raised: list[Raised], call: Call) -> None:
         """Replays a call that raised these flags."""
-        self._examine(raised, call.inputs, call.step)
+        self._examine(raised, call.inputs, call.step, late=not call.fresh)
 
     def tell(self, raised: list[Raised], call: Call, until: int, repeated: bool) -> None:
         """Tells of flags alone, of this call or one until that step."""
@@ -131,7 +133,7 @@ class Hunter:
             for r, at in zip(raised, lines, strict=True)
         ]
         graph = self.executable.graph.name.text
-        found = Hunt(graph, self.executable.settings.device, call.step, until=until)
+        found = Hunt(graph, self.executable.settings.device, call.step, until=until, late=True)
         if repeated:
             plans = {id(r.plan): r.plan for r in raised}
             found.unrepeated = texts
@@ -140,9 +142,11 @@ class Hunter:
             found.overwritten = texts
         self._known |= marks_of(raised)
         self.waits = True
-        _tell(found, next(filter(None, lines), f"{graph}:0"))
+        self._tell(found, next(filter(None, lines), f"{graph}:0"))
 
-    def _examine(self, raised: list[Raised], inputs: list[Any], step: int) -> None:
+    def _examine(
+        self, raised: list[Raised], inputs: list[Any], step: int, late: bool = False
+    ) -> None:  # fmt: skip
         """Replays a step, whose inputs are still there."""
         from opstep.hunting.search import hunt
 
@@ -151,6 +155,7 @@ class Hunter:
             self.executable.program, self.executable.graph.name.text, self.runner.named(inputs),
             device=how.device, mode=how.mode, streams=how.streams, alloc=how.alloc, fill=how.fill,
             sync=how.sync, threads=how.threads, kernels=how.kernels,
+            nan_only=self.hunting.nan_only, masked=self.hunting.masked,
         )  # fmt: skip
         if not found.found:
             self._known |= marks_of(raised)
@@ -158,9 +163,18 @@ class Hunter:
         self._told = True
         if findings.told and all(f.given for f in found.findings):
             return  # it came from another graph, which was told of
-        found.step = step
+        found.step, found.late = step, late
         places = (f.where.imported for f in found.findings if f.where is not None)
-        _tell(found, next(filter(None, places), f"{found.graph}:0"))
+        self._tell(found, next(filter(None, places), f"{found.graph}:0"))
+
+    def _tell(self, found: Hunt, place: str) -> None:
+        """`place`: where the model does what was found first."""
+        findings.told.append(found)
+        if self.hunting.tell is not None:
+            self.hunting.tell(self.executable.program, found)
+            return
+        file, _, line = place.rpartition(":")
+        warnings.warn_explicit(found.report(), NumericsWarning, file, int(line))
 
 
 def _bytes_kept(inputs: list[Any], nbytes: list[int]) -> int:
@@ -168,13 +182,6 @@ def _bytes_kept(inputs: list[Any], nbytes: list[int]) -> int:
     from torch.nn import Parameter
 
     return sum(n for n, t in zip(nbytes, inputs, strict=True) if not isinstance(t, Parameter))
-
-
-def _tell(found: Hunt, place: str) -> None:
-    """`place`: where the model does what was found first."""
-    findings.told.append(found)
-    file, _, line = place.rpartition(":")
-    warnings.warn_explicit(found.report(), NumericsWarning, file, int(line))
 
 
 def _line_of(raised: Raised) -> str:
