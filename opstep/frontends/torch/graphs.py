@@ -136,6 +136,12 @@ class AtenGraph:
             if o == ("result", k, None)
         )
 
+    def updated(self) -> list[int]:
+        """Numbers of the inputs that PyTorch overwrites with results once they are there."""
+        found = [getattr(d, "mutated_input", None) for d in self._described]
+        named = [n.meta.get("desc") for n in self.sources]
+        return [k for k, d in enumerate(named) if d is not None and d in found]
+
     # --- the program ---
 
     def program(self) -> Program | None:
