@@ -187,6 +187,7 @@ def _recorded(recording: Recording | None, run: Callable[[], int]) -> int:
 def hunt_script(file: str, options: dict[str, Any]) -> int:
     """``opstep hunt train.py``: ends it at the first NaN or infinity, and tells of that."""
     from opstep.frontends.torch.options import Hunting
+    from opstep.frontends.torch.outstanding import outstanding
     from opstep.frontends.torch.script import Leave
 
     recording = opened_recording(options)
@@ -198,7 +199,9 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
 
     def run() -> int:
         try:
-            return started.run()
+            code = started.run()
+            outstanding.settle()  # what a GPU was still at
+            return code
         except Leave:
             return OK
 
@@ -230,6 +233,7 @@ def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt)
         how = {"device": found.device, "steps": (found.step or 0) + 1}
         debug_finding(program, found.inputs, found, options | how)
     if not options["keep_going"]:
+        started.calls.leaves = True
         raise Leave
 
 

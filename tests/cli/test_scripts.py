@@ -327,6 +327,28 @@ def test_a_hunt_as_json(cli, script):
     assert finding["graph"] == "inference" and finding["step"] == 1
 
 
+def test_a_thread_ends_the_script(cli, script):
+    name = script(
+        """
+        import threading, torch
+        class Log(torch.nn.Module):
+            def forward(self, x):
+                return torch.log(x)
+        log = Log()
+        thread = threading.Thread(target=lambda: log(-torch.ones(2)))
+        thread.start()
+        thread.join()
+        print("joined")
+        log(torch.ones(2))
+        print("never")
+        """
+    )
+    outcome = cli("hunt", name)
+    assert (outcome.code, outcome.err) == (5, "")
+    assert "from train.py:5: log of a negative number" in outcome.out
+    assert outcome.out.endswith("joined\n")
+
+
 def test_nothing_to_find(cli, script):
     outcome = cli("hunt", script(NET + TRAINING))
     assert outcome.code == 0

@@ -28,6 +28,7 @@ from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
 from torch.fx import _symbolic_trace
 
 from opstep.frontends.torch.backend import opstep
+from opstep.frontends.torch.script import Leave
 from opstep.frontends.torch.sources import is_pytorch
 
 MOST_SITES = 4  # lines that call a module, for each of which it is compiled
@@ -48,6 +49,7 @@ class ModuleCalls:
         self.patterns = tuple(patterns)
         self.called = self.compiled = self.count = 0
         self.names: set[str] = set()
+        self.leaves = False  # whether the script is to end: another of its threads has
         self._known: dict[int, _Known] = {}
         self.within = threading.local()
         self._process = os.getpid()
@@ -136,6 +138,8 @@ class _Known:
         if entry is None:
             self.calls.compiled += not self._entries
             entry = self._entries[key] = self._compiled(len(args), list(kwargs), site)
+        if self.calls.leaves:
+            raise Leave
         within = self.calls.within
         within.now = self
         self.calls.count += 1

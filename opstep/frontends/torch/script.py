@@ -27,7 +27,7 @@ _GOES_ON = "torch_dynamo_resume_in_"  # a function of Dynamo's that is the rest 
 
 
 class Leave(BaseException):
-    """Ends a script from within a call of a module, past its handlers of exceptions."""
+    """Ends a script, or one of its threads, from within a call of a module."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,13 @@ class Script:
         first = self.name if self.spec is None else self.path
         sys.argv = [first, *self.arguments]
         folder = os.getcwd() if self.spec else os.path.dirname(os.path.realpath(self.path))
+        told = threading.excepthook
+        threading.excepthook = lambda args: None if args.exc_type is Leave else told(args)
         try:
             with _search_path(folder):
                 yield main
         finally:
-            sys.modules["__main__"], sys.argv = before, argv
+            sys.modules["__main__"], sys.argv, threading.excepthook = before, argv, told
 
 
 def _spec(name: str) -> ModuleSpec:
