@@ -195,9 +195,10 @@ class _Ready:
         """With copies of those that will be overwritten: of many in one launch."""
         kept = list(inputs)
         for numbers, sizes in self._updated:
-            copied = torch.cat([inputs[k].reshape(-1) for k in numbers]).split(sizes)
-            for k, copy in zip(numbers, copied, strict=True):
-                kept[k] = copy.view(inputs[k].shape)
+            given = [inputs[k] for k in numbers]
+            flat = [t if t.dim() == 1 else t.reshape(-1) for t in given]
+            for k, t, copy in zip(numbers, given, torch.cat(flat).split(sizes), strict=True):
+                kept[k] = copy if t.dim() == 1 else copy.view(t.shape)
         return kept
 
     def named(self, inputs: list[torch.Tensor]) -> dict[str, ExternalTensor]:

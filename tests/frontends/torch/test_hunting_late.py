@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from opstep.cli.main import main
 from opstep.frontends.torch import outstanding as module
 from opstep.frontends.torch import watching
 from opstep.frontends.torch.outstanding import findings, outstanding
@@ -342,3 +343,31 @@ def test_a_compiled_optimizer(compiled, device):
         fast(BAD.clone()).sum().backward()
     step()
     assert [h.step for h in findings] == [2]
+
+
+SCRIPT = """
+import torch
+from torch import nn
+
+
+class Logarithm(nn.Module):
+    def forward(self, x):
+        return torch.log(x)
+
+
+net = Logarithm()
+for x in (1.0, -2.0):
+    net(torch.full((4,), x))
+print("the end")
+"""
+
+
+def test_a_script_that_ended_is_told_of(device, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    torch._dynamo.reset()
+    assert main(["hunt", "train.py"]) == 5
+    out = capsys.readouterr().out
+    assert out.startswith("the end\ninference: step 1 is bad")
+    assert "log of a negative number" in out
+    assert not outstanding.calls
