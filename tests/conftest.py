@@ -12,6 +12,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--every-op", action="store_true", help="take all ops where some stand for all"
+    )
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
     """Keeps what is collected out of the garbage collector's walks, which tests of memory ask for:

@@ -33,9 +33,11 @@ from opstep.runtime.ir.types import DType, TensorType, f32
 FOLDER = Path(__file__).parent
 # Of dtypes that kernels treat alike a graph is run with one. f16 and bf16 are converted and go
 # through the kernels of f32: graphs of an op take them by turns. Integers have kernels of their
-# own: ops take them by turns, and rooms do where ops share the largest kernels there are.
+# own: ops take them by turns. Rooms do where ops share the largest kernels there are; those only
+# multiply and add integers, whose low bits are the same with a sign and without.
 ALIKE = (("f64",), ("f32",), ("f16", "bf16"), ("i64", "i32"), ("i16", "i8"), ("u8",), ("bool",))
 SHARING = ("conv", "matmul")
+ALIKE_IN_SHARING = (*ALIKE[:4], ("u8", "i8", "i16"), ("bool",))
 CONVERTING = ("cast",)  # has a kernel for each pair of dtypes
 DEFAULT_DTYPES = ("f64", "f32", "f16", "bf16")
 # relative to the largest element of the result
@@ -87,10 +89,11 @@ def by_dtype(every: bool = False) -> list[tuple[str, str]]:
     """(case, dtype) of each test graph with one dtype of those that are alike, or with every."""
     found = []
     turns = {path.stem: _turn(path) for path in graph_files()}
+    sharing = {path.stem for path in graph_files() if path.parent.name in SHARING}
     places: dict[str, int] = {}
     for case in cases():
         place = places[case.file] = places.get(case.file, -1) + 1
-        for alike in ALIKE:
+        for alike in ALIKE_IN_SHARING if case.file in sharing else ALIKE:
             mine = [d for d in alike if d in case.dtypes]
             if mine and not every and case.file not in CONVERTING:
                 turn = place if alike[0] == "f16" else turns[case.file]

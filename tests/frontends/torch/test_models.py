@@ -1,4 +1,6 @@
-"""Models of torchvision and transformers against eager PyTorch, in f32 at two sizes and in bf16."""
+"""Models of torchvision and transformers against eager PyTorch, in f32 at two sizes; every third,
+or with ``--every-op`` each, in bf16 too.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,15 @@ def test_a_model_computes_as_eager_does(name):
             assert zoo.distance(a, b) <= case.tolerance
 
 
-@pytest.mark.parametrize("name", [n for n, case in zoo.CASES.items() if case.low])
-def test_in_bf16_it_is_as_near_to_f64_as_pytorch(name):
-    case = zoo.CASES[name]
+def pytest_generate_tests(metafunc):
+    if "low" in metafunc.fixturenames:
+        every = metafunc.config.getoption("--every-op")
+        names = [n for n, case in zoo.CASES.items() if case.low]
+        metafunc.parametrize("low", names[:: 1 if every else 3])
+
+
+def test_in_bf16_it_is_as_near_to_f64_as_pytorch(low):
+    case = zoo.CASES[low]
     model, args = zoo.model_of(case, torch.bfloat16)
     program = imported(case, model, args, dynamic=False)
     exact = zoo.outputs_of(copy.deepcopy(model).double(), zoo.cast(args, torch.float64))
