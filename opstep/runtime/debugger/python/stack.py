@@ -42,9 +42,13 @@ def _functions(origin: Origin | None, module: str, level: int | None) -> list[Py
 
 
 def _same_owner(origin: Origin, level: int) -> bool:
-    """Whether a function is a method of the class whose `forward` the graph is, or none."""
-    outer, inner = origin.lines[0].function, origin.lines[level].function
-    return not inner or inner.owner in ("", outer.owner if outer else "")
+    """Whether a function is a method of the class whose `forward` the graph is, or none. Around it
+    may be functions of a script.
+    """
+    functions = [line.function for line in origin.lines]
+    owner = next((f.owner for f in functions if f and f.owner), "")
+    inner = functions[level]
+    return not inner or inner.owner in ("", owner)
 
 
 def _modules(frames: Sequence[Frame]) -> list[str]:

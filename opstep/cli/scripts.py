@@ -1,0 +1,235 @@
+"""Python scripts in place of programs: ``opstep run train.py``, with PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opstep.api.settings import RunSettings
+from opstep.cli.common import FOUND, OK, UNRECORDED, Command, amount, emit_json, say
+from opstep.cli.wording import in_switches
+
+if TYPE_CHECKING:
+    from opstep.api.program import Program
+    from opstep.frontends.torch.module_calls import ModuleCalls
+    from opstep.frontends.torch.script import Script
+    from opstep.hunting.report import Hunt
+    from opstep.trace.recording import Recording
+
+_ARGUMENTS = "opstep.cli.scripts.arguments"
+# Options of the commands that say what the script says itself, and why they are refused.
+_OWN_DATA = "a script has data and weights of its own, and saves what it wants"
+_OWN_TENSORS = "a script runs where its tensors are"
+_OF_PROGRAMS = {
+    "graph": "the modules that the script calls are run; --module names some of them",
+    "symbols": "sizes are those of the script's tensors",
+    "inputs": _OWN_DATA, "params": _OWN_DATA, "save_params": _OWN_DATA, "outputs": _OWN_DATA,
+    "data": _OWN_DATA, "steps": "the script says how often", "device": _OWN_TENSORS,
+    "timeout": _OWN_TENSORS, "seed": "call torch.manual_seed in the script",
+    "chaos": "it is for programs", "as_json": "the script writes to standard output",
+    "kinds": "NaNs and infinities are hunted there, with --nan-only NaNs",
+    "wanted": "--nan-only leaves all infinities out",
+}  # fmt: skip
+_OF_SCRIPTS = ("is_module", "modules", "keep_going", "listen", "wait")
+_JSON = ("hunt",)  # commands that write it for scripts, too
+
+
+class ScriptCommand(Command):
+    """A command that takes a script in place of a program. What is behind a script's name is the
+    script's.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        parser = self.make_parser(ctx)
+        parser.allow_interspersed_args = False
+        options, rest, _ = parser.parse_args(args=list(args))
+        file = options.get("file")
+        if isinstance(file, str) and (options.get("is_module") or file.lower().endswith(".py")):
+            ctx.meta[_ARGUMENTS] = tuple(rest)
+            args = args[: len(args) - len(rest)]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Refuses options that make no sense with what was given."""
+        from opstep.runtime.ir.errors import InputError
+
+        script = _ARGUMENTS in ctx.meta
+        for one in self.params:
+            name = one.name or ""
+            if ctx.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
+                continue
+            flag = max(one.opts, key=len)
+            if script and name in _OF_PROGRAMS and (name, self.name) != ("as_json", "hunt"):
+                raise InputError(f"{flag} is not for scripts", hint=_OF_PROGRAMS[name])
+            if not script and name in _OF_SCRIPTS:
+                raise InputError(f"{flag} is for Python scripts")
+        if (fallback := ctx.params.get("fallback")) and script is not (fallback == "torch"):
+            who = "scripts" if fallback == "torch" else "programs"
+            raise InputError(f"--fallback {fallback} is for {who}")
+        return super().invoke(ctx)
+
+
+def script_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What says how a script is run."""
+    options = [
+        click.option(
+            "-m", "is_module", is_flag=True, help="FILE is a module's name: as in python -m."
+        ),
+        click.option(
+            "--module",
+            "modules",
+            multiple=True,
+            metavar="PATTERN",
+            help="Of a script: only the modules with this name, such as encoder.*, not whole "
+            "models. Can be given several times.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def script_arguments() -> tuple[str, ...] | None:
+    """Those of the script that was given; None where a program was."""
+    return click.get_current_context().meta.get(_ARGUMENTS)
+
+
+@dataclass
+class Started:
+    """A script about to run. Raises `InputError` where it cannot be."""
+
+    file: str
+    options: dict[str, Any]
+    more: dict[str, Any] = field(default_factory=dict)  # options of the backend
+
+    def __post_init__(self) -> None:
+        from opstep.frontends.torch.importing import check_installed
+        from opstep.frontends.torch.script import Script
+
+        arguments = script_arguments() or ()
+        self.script: Script = Script.find(self.file, arguments, self.options["is_module"])
+        check_installed()
+        from opstep.frontends.torch.module_calls import ModuleCalls
+        from opstep.frontends.torch.options import SETTINGS
+
+        given = {n: self.options[n] for n in SETTINGS if n in self.options}
+        RunSettings(**given)
+        given |= {"fallback": self.options["fallback"] == "torch", **self.more}
+        self.calls: ModuleCalls = ModuleCalls(given, self.options["modules"])
+
+    def run(self) -> int:
+        """The script's exit code. Raises as `Script.run` does."""
+        with self.calls:
+            code = self.script.run()
+        self._say_what_was_missed()
+        return code
+
+    def _say_what_was_missed(self) -> None:
+        """Where nothing was seen, or not what was asked for."""
+        if not self.calls.called:
+            say(f"note: {self.file} called no nn.Module")
+        for pattern in self.calls.unmatched() if self.calls.called else ():
+            names = sorted(n for n in self.calls.names if n)
+            listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+            say(f"note: no module that was called matches --module {pattern}; there are {listed}")
+
+
+# --- run ------------------------------------------------------------------------------------------
+
+
+def run_script(file: str, options: dict[str, Any]) -> int:
+    """``opstep run train.py``: gives the script's exit code."""
+    from opstep.cli.run import opened_recording
+
+    recording = opened_recording(options)
+    return _recorded(recording, Started(file, options, {"recording": recording}).run)
+
+
+def _recorded(recording: Recording | None, run: Callable[[], int]) -> int:
+    from opstep.cli.run import show_recording
+
+    try:
+        code = run()
+    finally:
+        if recording is not None:
+            show_recording(recording)
+    reports = recording.close() if recording is not None else []
+    return UNRECORDED if code == OK and any(w.problem for w in reports) else code
+
+
+# --- hunt -----------------------------------------------------------------------------------------
+
+
+def hunt_script(file: str, options: dict[str, Any]) -> int:
+    """``opstep hunt train.py``: ends it at the first NaN or infinity, and tells of that."""
+    from opstep.cli.run import opened_recording
+    from opstep.frontends.torch.options import Hunting
+    from opstep.frontends.torch.script import Leave
+
+    found: list[Hunt] = []
+    hunting = Hunting(partial(_tell, options, found), options["nan_only"], options["masked"])
+    recording = opened_recording(options)
+    started = Started(file, options, {"recording": recording, "hunt": hunting})
+
+    def run() -> int:
+        try:
+            return started.run()
+        except Leave:
+            return OK
+
+    code = _recorded(recording, run)
+    if options["as_json"]:
+        from opstep.hunting.report import record
+
+        emit_json({"file": file, "findings": [record(one) for one in found]})
+    if found:
+        return FOUND
+    if code == OK and started.calls.compiled:
+        calls = amount(started.calls.count, "call")
+        modules = amount(started.calls.compiled, "module")
+        say(f"{file}: {calls} of {modules}, no NaN or infinity came out")
+    return code
+
+
+def _tell(options: dict[str, Any], findings: list[Hunt], program: Program, found: Hunt) -> None:
+    """Of a finding; then the script ends, unless it is to go on."""
+    from opstep.frontends.torch.script import Leave
+    from opstep.hunting.report import report
+    from opstep.runtime.ir.diagnostics import visible
+
+    findings.append(found)
+    if not options["as_json"]:
+        for line in report(found, in_switches).split("\n"):
+            click.echo(visible(line))
+    if options["breaks"]:
+        from opstep.cli.hunt_break import debug_finding
+
+        how = {"device": found.device, "steps": (found.step or 0) + 1}
+        debug_finding(program, found.inputs, found, options | how)
+    if not options["keep_going"]:
+        raise Leave
+
+
+# --- debug ----------------------------------------------------------------------------------------
+
+
+def debug_script(file: str, options: dict[str, Any]) -> int:
+    """``opstep debug train.py``: gives the script's exit code."""
+    from opstep.runtime.ir.errors import InputError
+
+    started = Started(file, options)
+    if options["listen"] is None:
+        raise InputError("--listen is missing")
+    from opstep.dap import attach
+
+    say(f"listening on 127.0.0.1:{attach.listen(options['listen'])}")
+    if options["wait"]:
+        attach.wait_for_client()
+    try:
+        return started.run()
+    finally:
+        attach.stop_listening()
