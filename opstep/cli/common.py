@@ -107,6 +107,12 @@ def command(
     return click.command(name, cls=cls, context_settings=settings, **kwargs)  # pyright: ignore
 
 
+def is_explicit(name: str) -> bool:
+    """Whether an option of the command that runs was written."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

@@ -26,6 +26,7 @@ from opstep.cli.common import (
     duration,
     emit_json,
     ended_in_order,
+    is_explicit,
     json_option,
     say,
     size,
@@ -257,11 +258,6 @@ def window(text: str | None) -> range | None:
             f"--trace-steps {text}: expected LO:HI", hint="100:110 are the ten steps from 100 on"
         )
     return range(int(low or 0), int(high) if high else sys.maxsize)
-
-
-def is_explicit(name: str) -> bool:
-    source = click.get_current_context().get_parameter_source(name)
-    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def plans(program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any]):

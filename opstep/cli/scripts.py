@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opstep.api.settings import RunSettings
-from opstep.cli.common import FOUND, OK, UNRECORDED, Command, amount, emit_json, say
+from opstep.cli.common import (
+    FOUND,
+    OK,
+    UNRECORDED,
+    Command,
+    amount,
+    emit_json,
+    is_explicit,
+    say,
+)
 from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
@@ -117,6 +126,8 @@ class Started:
         from opstep.frontends.torch.options import SETTINGS
 
         given = {n: self.options[n] for n in SETTINGS if n in self.options}
+        if "listen" in self.options and not is_explicit("mode"):
+            del given["mode"]  # debug mode is for what is stepped through
         RunSettings(**given)
         given |= {"fallback": self.options["fallback"] == "torch", **self.more}
         self.calls: ModuleCalls = ModuleCalls(given, self.options["modules"])
@@ -212,24 +223,3 @@ def _tell(options: dict[str, Any], findings: list[Hunt], program: Program, found
         debug_finding(program, found.inputs, found, options | how)
     if not options["keep_going"]:
         raise Leave
-
-
-# --- debug ----------------------------------------------------------------------------------------
-
-
-def debug_script(file: str, options: dict[str, Any]) -> int:
-    """``opstep debug train.py``: gives the script's exit code."""
-    from opstep.runtime.ir.errors import InputError
-
-    started = Started(file, options)
-    if options["listen"] is None:
-        raise InputError("--listen is missing")
-    from opstep.dap import attach
-
-    say(f"listening on 127.0.0.1:{attach.listen(options['listen'])}")
-    if options["wait"]:
-        attach.wait_for_client()
-    try:
-        return started.run()
-    finally:
-        attach.stop_listening()

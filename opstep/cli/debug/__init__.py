@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -22,11 +22,14 @@ from opstep.cli.common import (
     watch_compiler,
 )
 from opstep.cli.options import KERNELS, POLICY, graph_option, setting_options, symbol_option
-from opstep.cli.scripts import ScriptCommand, debug_script, script_arguments, script_options
+from opstep.cli.scripts import ScriptCommand, script_arguments, script_options
 
 if TYPE_CHECKING:
     from opstep.api.debugging import Debugger
+    from opstep.cli.debug.reading import Reader
     from opstep.cli.debug.session import Session
+
+S = TypeVar("S", bound="Session")
 
 
 @command(
@@ -108,27 +111,49 @@ def debug(file: str, **options: Any) -> int:
     is for the script. docs/pytorch.md describes it.
     """
     if script_arguments() is not None:
-        return debug_script(file, options)
-    from opstep.cli.debug import registry
-    from opstep.cli.debug.completing import completions
-    from opstep.cli.debug.reading import PipeReader, ScriptReader, TerminalReader, script
-    from opstep.cli.debug.session import Session
-    from opstep.cli.debug.showing import Paint
+        from opstep.cli.debug.script import debug_script
 
-    first = [script(options["script"])] if options["script"] else []
-    first += [ScriptReader("-ex", options["given"])] if options["given"] else []
+        return debug_script(file, options)
+    from opstep.cli.debug.session import Session
+
+    first = given_commands(options)
     with watch_compiler():
         debugger = opened(file, options)
-    registry.load()
-    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not options["batch"]
-    session = Session(debugger, Paint(colors(sys.stdout)), interactive)
+    session = begun(Session, debugger, options)
     greet(session, file, options)
     for reader in first:
         session.loop(reader)
     if not options["batch"] and not session.over:
-        complete = partial(completions, session)
-        session.loop(TerminalReader(session.paint, complete) if interactive else PipeReader())
+        session.loop(asked(session))
     return OK
+
+
+def given_commands(options: dict[str, Any]) -> list[Reader]:
+    """Those of -x and -ex."""
+    from opstep.cli.debug.reading import ScriptReader, script
+
+    first: list[Reader] = [script(options["script"])] if options["script"] else []
+    return first + ([ScriptReader("-ex", options["given"])] if options["given"] else [])
+
+
+def begun(kind: type[S], debugger: Debugger, options: dict[str, Any]) -> S:
+    """A session at this terminal, or of a pipe."""
+    from opstep.cli.debug import registry
+    from opstep.cli.debug.showing import Paint
+
+    registry.load()
+    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not options["batch"]
+    return kind(debugger, Paint(colors(sys.stdout)), interactive)
+
+
+def asked(session: Session) -> Reader:
+    """Reads what the user writes."""
+    from opstep.cli.debug.completing import completions
+    from opstep.cli.debug.reading import PipeReader, TerminalReader
+
+    if not session.interactive:
+        return PipeReader()
+    return TerminalReader(session.paint, partial(completions, session))
 
 
 def opened(file: str, options: dict[str, Any]) -> Debugger:

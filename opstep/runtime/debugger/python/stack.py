@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from opstep.runtime.debugger.frames import Frame
@@ -17,13 +18,23 @@ def python_stack(lines: PythonLines, frames: Sequence[Frame], level: int | None)
     found: list[Frame] = []
     for frame, module in zip(frames, modules, strict=True):
         origin = lines.shown(frame.graph, frame.statement)
+        backward = _is_backward(frame)
         for python in _functions(origin, module, level if not frame.call else None):
-            backward = getattr(frame.statement, "derived_from", None)
-            name = f"{python.name} backward" if backward and backward.backward else python.name
+            name = f"{python.name} backward" if backward else python.name
             found.append(frame._replace(number=len(found), name=name, python=python))
         if origin is None:
             found.append(frame._replace(number=len(found)))
     return found
+
+
+def _is_backward(frame: Frame) -> bool:
+    """Whether it computes gradients of its lines: as part of a graph, or because the graph is the
+    backward of a model that PyTorch compiles.
+    """
+    derived = getattr(frame.statement, "derived_from", None)
+    if derived is not None and derived.backward:
+        return True
+    return re.search(r"(^|_)backward(_\d+)?$", frame.graph.name.text) is not None
 
 
 def _functions(origin: Origin | None, module: str, level: int | None) -> list[PythonFrame]:
