@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +23,7 @@ from opstep.cli.common import (
     say,
 )
 from opstep.cli.wording import in_switches
+from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
@@ -64,8 +67,6 @@ class ScriptCommand(Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Refuses options that make no sense with what was given."""
-        from opstep.runtime.ir.errors import InputError
-
         script = _ARGUMENTS in ctx.meta
         for one in self.params:
             name = one.name or ""
@@ -134,9 +135,17 @@ class Started:
 
     def run(self) -> int:
         """The script's exit code. Raises as `Script.run` does."""
-        with self.calls:
-            code = self.script.run()
-        self._say_what_was_missed()
+        from opstep.frontends.torch.errors import ImportFailed
+
+        try:
+            with self.calls:
+                code = self.script.run()
+        except ImportFailed as error:
+            hint = "--fallback torch lets PyTorch run what it is in"
+            *others, last = error.diagnostics
+            raise InputError([*others, replace(last, hint=last.hint or hint)]) from None
+        if code == OK:
+            self._say_what_was_missed()
         return code
 
     def _say_what_was_missed(self) -> None:
@@ -181,10 +190,12 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     from opstep.frontends.torch.options import Hunting
     from opstep.frontends.torch.script import Leave
 
-    found: list[Hunt] = []
-    hunting = Hunting(partial(_tell, options, found), options["nan_only"], options["masked"])
     recording = opened_recording(options)
-    started = Started(file, options, {"recording": recording, "hunt": hunting})
+    started = Started(file, options, {"recording": recording})
+    found: list[Hunt] = []
+    tell = partial(_tell, started, found)
+    hunting = Hunting(tell, options["nan_only"], options["masked"])
+    started.calls.options |= {"hunt": hunting}
 
     def run() -> int:
         try:
@@ -206,16 +217,14 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     return code
 
 
-def _tell(options: dict[str, Any], findings: list[Hunt], program: Program, found: Hunt) -> None:
+def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt) -> None:
     """Of a finding; then the script ends, unless it is to go on."""
     from opstep.frontends.torch.script import Leave
-    from opstep.hunting.report import report
-    from opstep.runtime.ir.diagnostics import visible
 
+    options = started.options
     findings.append(found)
     if not options["as_json"]:
-        for line in report(found, in_switches).split("\n"):
-            click.echo(visible(line))
+        _show(found, started.calls)
     if options["breaks"]:
         from opstep.cli.hunt_break import debug_finding
 
@@ -223,3 +232,43 @@ def _tell(options: dict[str, Any], findings: list[Hunt], program: Program, found
         debug_finding(program, found.inputs, found, options | how)
     if not options["keep_going"]:
         raise Leave
+
+
+def _show(found: Hunt, calls: ModuleCalls) -> None:
+    """The report, with the line that the script is at; files are relative to this folder."""
+    from opstep.frontends.torch.script import line_now
+    from opstep.hunting.report import report
+    from opstep.runtime.ir.diagnostics import visible
+
+    text = report(found, in_switches)
+    if (at := line_now()) is not None:
+        line = linecache.getline(*at).strip()
+        text = f"{at[0]}:{at[1]}: {line}\n{text}"
+    if outside := _from_outside(found, calls):
+        text += f"\n\n{outside}"
+    for line in text.replace(f"{Path.cwd()}/", "").split("\n"):
+        click.echo(visible(line))
+
+
+def _from_outside(found: Hunt, calls: ModuleCalls) -> str:
+    """What to do where a module was given what is bad."""
+    given = found.first.given if found.first else ""
+    name = given.removeprefix("input ")
+    if name == given:
+        return ""
+    if name.startswith("grad_"):
+        return (
+            "note: the gradient comes from outside of modules: from what the script does with "
+            "this module's result.\n"
+            "  PyTorch runs that, unseen: use a module (nn.CrossEntropyLoss, not F.cross_entropy), "
+            "or write one for it"
+        )
+    if parameter := calls.parameter(name):
+        return (
+            f"note: {parameter} was bad before this call: the optimizer wrote it, or it was loaded"
+            " so.\n  Lower the learning rate, or clip the gradients"
+        )
+    return (
+        "note: it comes from outside of modules: the script passes it as an argument.\n"
+        "  Look at the data; or write a module for what computes it"
+    )

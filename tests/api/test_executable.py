@@ -273,6 +273,21 @@ def test_a_recording_and_listeners_see_the_same_step(tmp_path):
         assert workspace.runs[0].status == "done"
 
 
+@pytest.mark.parametrize("mode", ["async", "debug"])
+def test_a_recording_follows_tensors_that_move(mode, tmp_path):
+    xs = [np.full((2, 4), k, "f4") for k in range(3)]
+    executable, found = held(TEXT, [xs[0], xs[0]], MODES[mode]), []
+    with opstep.Recording(workspace=tmp_path / "runs.db") as recording:
+        for x in xs:
+            found.append(executable(of(x, x + 1), recording=recording))  # whose memory is kept
+    with opstep.Workspace(tmp_path / "runs.db") as workspace:
+        (run,) = workspace.runs
+        assert run.steps == 3
+        sql = "select max from stats join ops using (run, op) where site = 'main/c' order by step"
+        assert [row[0] for row in workspace.sql(sql).rows] == [1.0, 1.0, -1.0]
+    assert [np.asarray(c).max() for c, *_ in found] == [1.0, 1.0, -1.0]
+
+
 def test_hunts_and_debuggers_take_the_tensors():
     x, y = random((2, 4)), random((2, 4), 1)
     x[1, 2] = np.inf

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import threading
 import weakref
@@ -43,7 +44,7 @@ class ModuleCalls:
     """
 
     def __init__(self, options: Mapping[str, Any], patterns: Sequence[str] = ()):
-        self.options = options
+        self.options = dict(options)
         self.patterns = tuple(patterns)
         self.called = self.compiled = self.count = 0
         self.names: set[str] = set()
@@ -100,6 +101,15 @@ class ModuleCalls:
         """The patterns that no module has a name for."""
         return [p for p in self.patterns if not any(fnmatchcase(n, p) for n in self.names)]
 
+    def parameter(self, name: str) -> str | None:
+        """The parameter or buffer that a graph's input of this name is, by its own name."""
+        for known in list(self._known.values()):
+            module = known.module()
+            for own, _ in (*module.named_parameters(), *module.named_buffers()) if module else ():
+                if "." in own and name.removeprefix("v_") == re.sub(r"\W", "_", own):
+                    return own
+        return None
+
     def forget(self, key: int) -> None:
         """A module is gone."""
         self._known.pop(key, None)
@@ -113,7 +123,7 @@ class _Known:
         self.name = name
         self.is_wanted = is_wanted
         key = id(module)
-        self._module = weakref.ref(module, lambda _: calls.forget(key))
+        self.module = weakref.ref(module, lambda _: calls.forget(key))
         self._names = _parameters(module)
         self._entries: dict[Any, Callable[..., Any]] = {}
         self._sites: set[Site] = set()
@@ -130,7 +140,7 @@ class _Known:
         within.now = self
         self.calls.count += 1
         try:
-            return entry(self._module(), *args, **kwargs)
+            return entry(self.module(), *args, **kwargs)
         finally:
             within.now = None
 
@@ -146,7 +156,7 @@ class _Known:
         names = (self._names + [f"args_{k}" for k in range(positional)])[:positional]
         names = [f"_{k}_{n}" if n in keywords else n for k, n in enumerate(names)]
         entry = _entry(names, keywords, site)
-        return torch.compile(entry, backend=opstep, options=dict(self.calls.options))
+        return torch.compile(entry, backend=opstep, options=self.calls.options)
 
 
 def _parameters(module: nn.Module) -> list[str]:

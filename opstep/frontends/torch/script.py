@@ -62,6 +62,7 @@ class Script:
         try:
             compiled = self._compiled()
         except SyntaxError as error:
+            error.__traceback__ = None
             sys.excepthook(SyntaxError, error, None)
             return 1
         try:
@@ -164,6 +165,20 @@ def own_frames(traceback: types.TracebackType | None) -> types.TracebackType | N
     if str(traceback.tb_frame.f_globals.get("__name__")).startswith(_COMPILING):
         return rest
     return types.TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
+
+
+def line_now() -> tuple[str, int] | None:
+    """Where the script is: the innermost line that is neither PyTorch's nor ours."""
+    from opstep.frontends.torch.sources import is_pytorch
+
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
+        hidden = module.startswith(_COMPILING) or file.startswith("<") or is_pytorch(file)
+        if not hidden:
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return None
 
 
 def _join_threads() -> None:

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.python.frame import PythonFrame
 from opstep.runtime.debugger.python.lines import Origin, PythonLines
+from opstep.runtime.ir.graph import Graph
+
+_BACKWARD = re.compile(r"(^|_)backward(_\d+)?$")
 
 
 def python_stack(lines: PythonLines, frames: Sequence[Frame], level: int | None) -> list[Frame]:
@@ -32,9 +35,12 @@ def _is_backward(frame: Frame) -> bool:
     backward of a model that PyTorch compiles.
     """
     derived = getattr(frame.statement, "derived_from", None)
-    if derived is not None and derived.backward:
-        return True
-    return re.search(r"(^|_)backward(_\d+)?$", frame.graph.name.text) is not None
+    return (derived is not None and derived.backward) or is_backward_graph(frame.graph)
+
+
+def is_backward_graph(graph: Graph) -> bool:
+    """Whether a graph is the backward of a model that PyTorch compiles, or a part of that."""
+    return _BACKWARD.search(graph.name.text) is not None
 
 
 def _functions(origin: Origin | None, module: str, level: int | None) -> list[PythonFrame]:
