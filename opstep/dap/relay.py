@@ -22,8 +22,8 @@ MOST_OWN_REQUESTS = 1000  # requests of the program that the client has not answ
 
 class Relay:
     """Both directions between a client and the program. The program hears ``initialize`` and
-    ``attach`` as the client said them, or another `opening` in its place. `ended` is called when the
-    program is gone. Raises `DapError` where nobody listens.
+    ``attach`` as the client said them, or another `opening` in its place. `ended` is called when
+    the program is gone. Raises `DapError` where nobody listens.
     """
 
     def __init__(

@@ -53,13 +53,20 @@ class PythonNames:
         derived = getattr(frame.statement, "derived_from", None)
         if derived is not None and (derived.backward or not python.level):
             return found  # a gradient has the functions of all calls in one graph
+        inputs = {b.name.text for b in frame.graph.inputs}
         if not python.level:
-            inputs = {b.name.text for b in frame.graph.inputs}
             return {a: a for a in arguments if a in inputs}
         origin, level = python.origin, python.level - 1
         outer = python._replace(at=origin.lines[level], level=level)
         values = self.of(frame._replace(python=outer), origin.runs[level])
         found |= {a: values.get(v) for a, v in _passed(outer.at, function) if a in found}
+        if level == 0 and arguments[:1] == ("self",) and not python.module:
+            # A script calls the model: the graph's inputs have the names of its arguments.
+            caller = outer.function
+            of_caller = caller.arguments if caller else ()
+            found |= {
+                a: a for a in found if found[a] is None and a in inputs and a not in of_caller
+            }
         return found
 
     def _of_function(self, graph: Graph, python: PythonFrame) -> list[Assigned]:
