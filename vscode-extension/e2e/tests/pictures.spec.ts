@@ -135,6 +135,7 @@ test("python", async ({ closed: workbench, server }) => {
   const view = await workbench.webview("canvas");
   await expect(view.locator('[aria-label="Type"]')).toContainText("f32");
   await debug.variable("features", "Locals");
+  await workbench.page.locator(".debug-call-stack .monaco-list-row").first().click();
   await take(workbench, "python");
 });
 
@@ -145,6 +146,9 @@ test("python-nan", async ({ closed: workbench, server }) => {
   await debug.filter("NaN, only where it is born", true);
   await debug.pressF5();
   await expect(workbench.page.locator(".exception-widget")).toBeVisible({ timeout: 120_000 });
+  await expect(debug.frames()).toHaveCount(3);
+  const report = await workbench.webview(".chain");
+  await expect(report.locator(".chain .link").first()).toBeVisible();
   await take(workbench, "python-nan");
 });
 
