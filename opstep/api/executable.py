@@ -186,7 +186,7 @@ class Executable:
         if places.before or foreign is not None or context.ends:
             context.enter(places.before, foreign)
         if self._pure and context.recorder is None:
-            drive(context.issue(binding, places.after(binding), foreign))
+            context.issue(binding, places.after(binding), foreign)
             return
         with Held(AT_ONCE) as signals:
             _step(held.job, places, signals)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.api import executable as module
 from opstep.api import program as hooks
 from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
 from opstep.api.places import Alias
 from opstep.api.settings import RunSettings
+from opstep.runtime.device.binding import Binding
 from opstep.runtime.ir.types import DTYPES, TensorType
 
 MODES = {
@@ -399,14 +399,14 @@ def test_a_call_that_is_given_up_leaves_no_trace(text, monkeypatch):
     inputs = [np.ones((2, 4), "f4")] * 2 if text is TEXT else [np.ones(3, "f4")]
     executable = held(text, inputs)
 
-    def interrupted(*_):
+    def interrupted(_):
+        monkeypatch.undo()
         raise KeyboardInterrupt
 
     executable(of(*inputs))
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "drive", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            executable(of(*inputs))
+    monkeypatch.setattr(Binding, "reset", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        executable(of(*inputs))
     found = arrays(executable(of(*inputs)))
     program = opstep.loads(text)
     names = ["x", "y"][: len(inputs)]
