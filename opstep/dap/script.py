@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from opstep.dap.registry import DapError
 from opstep.dap.relay import Relay
 from opstep.editors.server import LOOPBACK
+from opstep.editors.wire import Gone
 
 if TYPE_CHECKING:
     from opstep.dap.launching import LaunchArguments
@@ -154,6 +155,8 @@ class ScriptRun:
             asked = (message.get("arguments") or {}).get("terminateDebuggee")
             goes_on = self._arguments.on_disconnect == "continue" if asked is None else not asked
             self._session.leave(not goes_on)
+        elif self._arguments.no_debug:
+            self._answer(message, "not possible without debugging")
         else:
             with self._lock:
                 if self._relay is None:
@@ -161,9 +164,11 @@ class ScriptRun:
                     return
             self._relay.forward(message)
 
-    def _answer(self, message: dict[str, Any]) -> None:
-        answer = {"type": "response", "request_seq": message.get("seq"), "success": True}
-        self._session.wire.write(answer | {"command": message["command"]})
+    def _answer(self, message: dict[str, Any], refusal: str = "") -> None:
+        answer = {"type": "response", "request_seq": message.get("seq"), "success": not refusal}
+        answer |= {"message": refusal} if refusal else {}
+        with suppress(Gone):
+            self._session.wire.write(answer | {"command": message.get("command", "")})
 
     def close(self, terminate: bool | None = None) -> None:
         """The client is gone: the script ends, or goes on by itself."""
