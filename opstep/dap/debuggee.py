@@ -195,8 +195,9 @@ class Debuggee:
     def _finished(self) -> None:
         debugger = self.debugger
         assert debugger is not None
-        for name, array in debugger.result().items():
-            self.session.output(f"{name} = {result_text(array)}", "stdout")
+        if self.exits:  # else the Python program gets them
+            for name, array in debugger.result().items():
+                self.session.output(f"{name} = {result_text(array)}", "stdout")
         self.end(OK)
 
     def _failed(self, error: OpstepError) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,18 @@ MOST_OWN_REQUESTS = 1000  # requests of the program that the client has not answ
 
 class Relay:
     """Both directions between a client and the program. The program hears ``initialize`` and
-    ``attach`` as the client said them. Raises `DapError` where nobody listens.
+    ``attach`` as the client said them, or another `opening` in its place. `ended` is called when
+    the program is gone. Raises `DapError` where nobody listens.
     """
 
-    def __init__(self, session: Session, host: str, port: int):
+    def __init__(
+        self,
+        session: Session,
+        host: str,
+        port: int,
+        opening: dict[str, Any] | None = None,
+        ended: Callable[[], None] | None = None,
+    ):
         if host not in LOOPBACK:
             raise DapError(f"{host} is not this machine", show=True)
         try:
@@ -36,9 +45,11 @@ class Relay:
         self._session = session
         self._program = wire_of(self._connection)
         self._own_requests: dict[int, Any] = {}  # our number of its request -> its own
+        self._ended = ended or self._tell_of_end
         self._greeted = session.greeting["seq"]
+        self._opened = session.current["seq"], session.current["command"]
         self.forward(session.greeting)
-        self.forward(session.current)
+        self.forward(opening or session.current)
         threading.Thread(target=self._pump, name="opstep relay", daemon=True).start()
 
     def forward(self, message: dict[str, Any]) -> None:
@@ -52,7 +63,7 @@ class Relay:
         except Gone:
             self.close()
 
-    def close(self) -> None:
+    def close(self, terminate: bool | None = None) -> None:
         """The program sees its client leave."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
@@ -72,11 +83,16 @@ class Relay:
             answered = message.get("request_seq") if message.get("type") == "response" else None
             if answered != self._greeted:  # the client has its answer to initialize
                 self._hand_over(message)
+        self._ended()
+
+    def _tell_of_end(self) -> None:
         if not self._session.leaving:
             self._session.event("terminated")
 
     def _hand_over(self, message: dict[str, Any]) -> None:
         theirs = message.pop("seq", None)
+        if message.get("type") == "response" and message.get("request_seq") == self._opened[0]:
+            message["command"] = self._opened[1]  # what the client asked for
         try:
             ours = self._session.wire.write(message)
         except Gone:

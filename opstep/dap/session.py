@@ -55,7 +55,7 @@ class Forwarder(Protocol):
     """Another server, which messages are handed on to."""
 
     def forward(self, message: dict[str, Any]) -> None: ...
-    def close(self) -> None: ...
+    def close(self, terminate: bool | None = None) -> None: ...
 
 
 class HostProgram(Protocol):
@@ -230,8 +230,8 @@ class Session:
                 self.output(f"opstep ends the session: {error}", "important")
                 break
 
-    def relay(self, relay: Forwarder) -> None:
-        """From now on messages go to and come from another server."""
+    def relay(self, relay: Forwarder | None) -> None:
+        """From now on messages go to and come from another server; None: they are ours again."""
         self._relay = relay
 
     def _receive(self, message: dict[str, Any]) -> None:
@@ -376,7 +376,7 @@ class Session:
         if self.debuggee is not None:
             self.debuggee.leave(terminate)
         if self._relay is not None:
-            self._relay.close()
+            self._relay.close(terminate)
         for part in list(self._per_session.values()):
             close = getattr(part, "close", None)
             if close is not None:

@@ -404,6 +404,8 @@ def test_a_nan_is_shown_at_the_line_of_python(client, net, net_py):
     assert here(client) == ("log",)
     told = client.request("exceptionInfo", threadId=1)
     assert f"at Net.forward (net.py:{LINES['log']})" in told["details"]["stackTrace"]
+    first = Path(net_py).read_text().splitlines()[LINES["log"] - 1].strip()
+    assert told["description"].startswith(f"net.py:{LINES['log']}: {first}\norigin: ")
     (link, *_) = client.request("opstep/nanReport")["links"]
     assert (link["source"]["path"], link["line"]) == (net_py, LINES["log"])
     client.go("stepBack", "step")

@@ -138,7 +138,7 @@ export class Python implements vscode.Disposable {
   }
 
   /** The interpreter that the Python extension has chosen, where there is one. */
-  private async active(resource: vscode.Uri | undefined): Promise<string | undefined> {
+  async active(resource: vscode.Uri | undefined): Promise<string | undefined> {
     const extension = vscode.extensions.getExtension<PythonExtension>("ms-python.python");
     try {
       const { environments } = (await extension?.activate()) ?? {};

@@ -16,6 +16,7 @@ from opstep.runtime.ir.lexer import bare_name, quote_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
+    from opstep.runtime.debugger.frames import Frame
 
 NO_EXCEPTION = 2240
 TITLES = {
@@ -43,11 +44,12 @@ def exception_info(session: Session, arguments: ExceptionInfoArguments) -> dict[
     problem = debugger.stop.exception if debugger.stop else None
     if problem is None:
         raise DapError("the run is not stopped at an exception", NO_EXCEPTION)
+    stack = debugger.stack()
     details: dict[str, Any] = {
         "message": problem.message,
         "typeName": TITLES.get(problem.kind, problem.kind),
         "stackTrace": "\n".join(
-            f"at {f.name} ({f.path.rpartition('/')[2]}:{f.line})" for f in debugger.stack()
+            f"at {f.name} ({f.path.rpartition('/')[2]}:{f.line})" for f in stack
         ),
     }
     description = problem.message
@@ -66,10 +68,19 @@ def exception_info(session: Session, arguments: ExceptionInfoArguments) -> dict[
     ends = problem.error is not None
     return {
         "exceptionId": problem.kind,
-        "description": description,
+        "description": _python_line(stack) + description,
         "breakMode": "unhandled" if ends else "always",
         "details": details,
     }
+
+
+def _python_line(stack: list[Frame]) -> str:
+    """The line of Python that it happened in, where frames show that."""
+    python = stack[0].python if stack else None
+    if python is None or not 0 < python.line <= len(python.at.file.lines):
+        return ""
+    file = python.at.path.rpartition("/")[2]
+    return f"{file}:{python.line}: {python.at.file.lines[python.line - 1].strip()}\n"
 
 
 # --- data breakpoints -----------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from opstep.dap.registry import (
     request,
 )
 from opstep.dap.relay import Relay
+from opstep.dap.script import ScriptRun, is_script
 from opstep.dap.source_view import SourceView, View
 
 if TYPE_CHECKING:
@@ -49,22 +50,42 @@ def initialize(session: Session, arguments: Client) -> dict[str, Any]:
 
 
 @request("launch", states=READY)
-def launch_request(session: Session, arguments: LaunchArguments) -> None:
-    """Loads a program. What is wrong with it is told, and the session stays: another launch may
-    follow.
+def launch_request(session: Session, arguments: LaunchArguments) -> Any:
+    """Loads a program, or starts a script. What is wrong with it is told, and the session stays:
+    another launch may follow.
     """
     if session.attached is not None:
         raise DapError("this is a Python program that runs already: attach to it", show=True)
+    if is_script(arguments.program):
+        return launch_script(session, arguments)
     if arguments.no_debug:
         session.after(lambda: initialized(session))
         session.per_session(Launched).plainly = arguments
-        return
+        return None
     set_environment(session, arguments)
     with compile_progress(session.progress(COMPILING)):
         debuggee = session.shows(lambda: launch(session, arguments))
     session.per_session(Launched).arguments = arguments
     adopt(session, debuggee)
     session.after(lambda: initialized(session))
+    return None
+
+
+def launch_script(session: Session, arguments: LaunchArguments) -> Any:
+    """From now on the client talks to the script, which answers. One that is not to be debugged
+    says nothing, and starts at once.
+    """
+    run = ScriptRun(session, arguments)
+    session.relay(run)
+    if arguments.no_debug:
+        session.after(run.run)
+        return None
+    try:
+        run.connect()
+    except DapError:
+        session.relay(None)
+        raise
+    return NO_ANSWER
 
 
 class Launched:

@@ -6,6 +6,7 @@ Lines of more than 100 columns are broken inside their parentheses.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from opstep.runtime.ir.graph import (
     Name,
     Provenance,
     Return,
+    SourceLine,
     Statement,
 )
 from opstep.runtime.ir.lexer import quote, quote_name
@@ -71,12 +73,17 @@ def print_graph(graph: Graph) -> str:
 
 def print_statement(s: Statement) -> str:
     """The text of one statement, on one line and without its comments; of the lines that it came
-    from the innermost.
+    from the innermost, in a file that is relative to where one stands, if it is below.
     """
-    at = s.at
-    if at is not None and len(at.frames) > 1:
-        s = replace(s, at=Provenance(at.frames[:1], at.module))
+    if s.at is not None:
+        file, line = s.at.file, s.at.line
+        s = replace(s, at=Provenance((SourceLine(_below(file), line),), s.at.module))
     return _statement(s).text()
+
+
+def _below(file: str) -> str:
+    here = os.path.join(os.getcwd(), "")
+    return file.removeprefix(here)
 
 
 def print_value(value: Any) -> str:

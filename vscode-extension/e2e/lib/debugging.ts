@@ -68,13 +68,14 @@ export class Debugging {
     await expect(this.workbench.editor().locator(STOPPED)).toHaveCount(0);
   }
 
-  /** Sets a breakpoint where the cursor is put, with F9. */
+  /** Sets a breakpoint where the cursor is put, with F9: deaf until extensions have been read. */
   async setBreakpoint(line: number): Promise<void> {
     await this.workbench.goTo(line);
-    await this.workbench.press("F9");
-    await expect
-      .poll(() => this.workbench.lineOf("[class*=codicon-debug-breakpoint]"))
-      .not.toBeNull();
+    const mark = this.workbench.editor().locator("[class*=codicon-debug-breakpoint]").first();
+    await expect(async () => {
+      await this.workbench.press("F9");
+      await expect(mark).toBeVisible({ timeout: 5_000 });
+    }).toPass();
   }
 
   /** A condition, or a message, for a breakpoint of the line that the cursor is put on. */

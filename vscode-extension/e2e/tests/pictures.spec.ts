@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { ENTROPY } from "../lib/configurations";
 import { opstep } from "../lib/opstep";
 import { PICTURES, REPOSITORY } from "../lib/paths";
+import type { Server } from "../lib/server";
 import { expect, test } from "../lib/test";
 import type { Workbench } from "../lib/workbench";
 
@@ -36,8 +37,22 @@ async function example(workbench: Workbench, name: string): Promise<void> {
   await copyFile(join(REPOSITORY, "examples", name), workbench.folder.at(name));
 }
 
+/** A training script whose gradients turn NaN, stopped where its model returns. */
+async function training(workbench: Workbench, server: Server): Promise<void> {
+  const { debug } = workbench;
+  const line = 26;
+  await workbench.open(server.url, join(REPOSITORY, "examples/pytorch"));
+  await workbench.openFile("model.py");
+  await debug.setBreakpoint(line);
+  await workbench.openFile("train.py");
+  await debug.pressF5();
+  await expect(workbench.tab("model.py")).toHaveClass(/active/, { timeout: 90_000 });
+  await debug.expectStoppedAt(line);
+  await debug.view();
+}
+
 test.beforeEach(async ({ folder }) => {
-  for (const name of ["roots.opg", "small.opg"]) await folder.delete(name);
+  for (const name of ["roots.opg", "small.opg", "net.py", "train.py"]) await folder.delete(name);
 });
 
 test("types", async ({ closed: workbench, server }) => {
@@ -110,6 +125,31 @@ test("tensor", async ({ closed: workbench, server, folder }) => {
   const view = await workbench.webview("canvas");
   await expect(view.locator('[aria-label="Type"]')).toContainText("f32");
   await take(workbench, "tensor");
+});
+
+test("python", async ({ closed: workbench, server }) => {
+  const { debug } = workbench;
+  await training(workbench, server);
+  await workbench.command("opstep: Open Tensor…");
+  await workbench.answer("features_1");
+  const view = await workbench.webview("canvas");
+  await expect(view.locator('[aria-label="Type"]')).toContainText("f32");
+  await debug.variable("features", "Locals");
+  await workbench.page.locator(".debug-call-stack .monaco-list-row").first().click();
+  await take(workbench, "python");
+});
+
+test("python-nan", async ({ closed: workbench, server }) => {
+  const { debug } = workbench;
+  await training(workbench, server);
+  await debug.filter("model.py", false);
+  await debug.filter("NaN, only where it is born", true);
+  await debug.pressF5();
+  await expect(workbench.page.locator(".exception-widget")).toBeVisible({ timeout: 120_000 });
+  await expect(debug.frames()).toHaveCount(3);
+  const report = await workbench.webview(".chain");
+  await expect(report.locator(".chain .link").first()).toBeVisible();
+  await take(workbench, "python-nan");
 });
 
 test("graph", async ({ closed: workbench, server }) => {

@@ -40,3 +40,8 @@ export function applyDefaults<T extends Launch>(
 export function configurationName(file: string, graph: string): string {
   return `${path.basename(file)}: ${graph}`;
 }
+
+/** Whether `program` of a configuration is a Python script, as the debugger decides it. */
+export function isScript(program: unknown): program is string {
+  return typeof program === "string" && /\.pyw?$/i.test(program);
+}

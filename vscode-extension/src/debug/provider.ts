@@ -6,10 +6,16 @@ import * as vscode from "vscode";
 import type { Python } from "../python";
 import { addressError, isListening, KERNEL } from "./adapters";
 import { type RunArguments, sizesOf } from "./arguments";
-import { applyDefaults, configurationName } from "./launch";
+import { applyDefaults, configurationName, isScript } from "./launch";
 import { chooseGraph, findArguments, programOf, type Sizes } from "./prompts";
 
 const MOST_PROGRAMS = 50;
+const SCRIPT: vscode.DebugConfiguration = {
+  type: "opstep",
+  request: "launch",
+  name: "opstep: Python script",
+  program: "${file}",
+};
 
 export class Configurations implements vscode.DebugConfigurationProvider {
   constructor(
@@ -51,10 +57,10 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       return { ...config, type: KERNEL };
     }
     if (config.request !== "attach" && !config.program) {
-      const file = activeFile();
+      const file = activeFile() ?? activeScript();
       if (!file) {
         return refuse(
-          `${config.name}: “program” is missing. Which .opg file should run?`,
+          `${config.name}: “program” is missing. Which .opg or .py file should run?`,
           "Open launch.json",
           () => vscode.commands.executeCommand("workbench.action.debug.configure"),
         );
@@ -69,10 +75,13 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     config: vscode.DebugConfiguration,
   ): Promise<vscode.DebugConfiguration | undefined> {
     const document = vscode.window.activeTextEditor?.document;
-    if (document?.languageId !== "opg") {
-      return refuse("Open a graph (.opg) to debug it.");
+    if (document?.languageId !== "opg" && document?.languageId !== "python") {
+      return refuse("Open a graph (.opg) or a Python script to debug it.");
     }
     const file = await savedFile(document);
+    if (file && document.languageId === "python") {
+      return scriptConfiguration(file, folder, Boolean(config.noDebug));
+    }
     return file ? this.launchOf(file, undefined, folder, Boolean(config.noDebug)) : undefined;
   }
 
@@ -118,6 +127,9 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       return undefined;
     }
     const settings = vscode.workspace.getConfiguration("opstep");
+    if (isScript(config.program)) {
+      return this.ofScript(config, folder);
+    }
     const complete = applyDefaults(config, {
       device: settings.get<string>("device", "cpu"),
       mode: settings.get<string>("mode", "auto"),
@@ -132,6 +144,24 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       return undefined;
     }
     return this.completed(complete, file);
+  }
+
+  /** A script has devices and data of its own; what is open is its Python. */
+  private async ofScript(
+    config: vscode.DebugConfiguration,
+    folder: vscode.WorkspaceFolder | undefined,
+  ): Promise<vscode.DebugConfiguration | undefined> {
+    const cwd = config.cwd ?? folder?.uri.fsPath ?? path.dirname(config.program);
+    const file = path.resolve(cwd, config.program);
+    const problem = programError(file);
+    if (problem) {
+      return refuse(problem);
+    }
+    if (!(await saveBeforeRun(file))) {
+      return undefined;
+    }
+    const python = config.python || (await this.python.active(vscode.Uri.file(file)));
+    return { ...config, cwd, ...(python && { python }) };
   }
 
   /** Chooses the graph, and asks for sizes that are open. */
@@ -166,7 +196,25 @@ export class Configurations implements vscode.DebugConfigurationProvider {
   }
 }
 
-/** One for each graph of the files of a folder, the one in the editor first. */
+/** The configuration of a script. */
+function scriptConfiguration(
+  file: string,
+  folder: vscode.WorkspaceFolder | undefined,
+  noDebug: boolean,
+): vscode.DebugConfiguration {
+  return {
+    type: "opstep",
+    request: "launch",
+    name: path.basename(file),
+    program: file,
+    cwd: folder?.uri.fsPath ?? path.dirname(file),
+    // Without a breakpoint of the user's it would run through before one sees anything.
+    stopOnEntry: !noDebug && !vscode.debug.breakpoints.some((b) => b.enabled),
+    ...(noDebug && { noDebug: true }),
+  };
+}
+
+/** One for each graph of the files of a folder, the one in the editor first; and the script there. */
 export class DynamicConfigurations implements vscode.DebugConfigurationProvider {
   async provideDebugConfigurations(
     folder: vscode.WorkspaceFolder | undefined,
@@ -181,7 +229,7 @@ export class DynamicConfigurations implements vscode.DebugConfigurationProvider 
       : [];
     const files = [...new Set([...(active ? [active] : []), ...found.map((uri) => uri.fsPath)])];
     const all = await Promise.all(files.map((file) => configurationsOf(file, folder)));
-    return all.flat();
+    return [...(activeScript() ? [SCRIPT] : []), ...all.flat()];
   }
 }
 
@@ -217,8 +265,17 @@ function relative(file: string, folder: vscode.WorkspaceFolder | undefined): str
 
 /** The graph file in the editor, if it is a file. */
 export function activeFile(): string | undefined {
+  return fileInEditor("opg");
+}
+
+/** The Python script in the editor, if it is a file. */
+function activeScript(): string | undefined {
+  return fileInEditor("python");
+}
+
+function fileInEditor(language: string): string | undefined {
   const document = vscode.window.activeTextEditor?.document;
-  return document?.languageId === "opg" && document.uri.scheme === "file"
+  return document?.languageId === language && document.uri.scheme === "file"
     ? document.uri.fsPath
     : undefined;
 }
@@ -230,7 +287,7 @@ async function savedFile(document: vscode.TextDocument): Promise<string | undefi
   }
   if (document.isUntitled) {
     const picked = await vscode.window.showInformationMessage(
-      "The debugger runs files: save the graph first.",
+      "The debugger runs files: save this one first.",
       "Save…",
     );
     const saved = picked ? await vscode.workspace.save(document.uri) : undefined;

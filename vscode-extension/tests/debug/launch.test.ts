@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { applyDefaults, configurationName } from "../../src/debug/launch";
+import { applyDefaults, configurationName, isScript } from "../../src/debug/launch";
 
 const SETTINGS = { device: "cuda:1", mode: "auto", folder: "/ws" };
 
@@ -31,5 +31,10 @@ describe("a launch configuration", () => {
 
   it("is called by file and graph", () => {
     expect(configurationName("/ws/nets/lenet.opg", "main")).toBe("lenet.opg: main");
+  });
+
+  it("is of a script where its program is one", () => {
+    expect(["train.py", "/ws/Train.PY", "gui.pyw"].map(isScript)).toEqual([true, true, true]);
+    expect(["net.opg", "net.pt2", "py", undefined].some(isScript)).toBe(false);
   });
 });

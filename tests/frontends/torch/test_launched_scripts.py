@@ -1,0 +1,159 @@
+"""Python scripts that an editor launches: ``launch`` with a ``.py`` as its program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from contextlib import suppress
+
+import pytest
+from dap.client import Client, Refused, markers_of
+
+SCRIPT = """\
+    import sys
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def forward(self, x):
+            y = x * 2  # break: twice
+            return y.log()  # break: log
+
+    model = Net()
+    print("arguments", sys.argv[1:], flush=True)
+    for value in (1.0, -1.0):
+        result = model(torch.full((4,), value))  # break: call
+    print("the result is", result[0].item(), file=sys.stderr)
+    raise SystemExit(3)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text: str, name: str = "train.py"):
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def client():
+    with Client.over_socket() as client:
+        client.initialize()
+        yield client
+
+
+def lives(pid: int) -> bool:
+    found = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return found.stdout.strip()[:1] not in ("", "Z")
+
+
+def test_a_script_stops_in_its_modules_and_ends_with_its_code(client, script):
+    path = script(SCRIPT)
+    lines = markers_of(path)
+    client.launch(path, args=["--epochs", "1"], cwd=str(path.parent))
+    assert client.events[-1]["event"] == "initialized"
+    told = [e["body"]["capabilities"] for e in client.events if e["event"] == "capabilities"]
+    assert told == [{"supportsRestartRequest": False}]
+    client.set_breakpoints(path, ["twice"])
+    client.request("setExceptionBreakpoints", filters=["nan-origin"])
+    client.request("configurationDone")
+    client.expect_stop("breakpoint")
+    assert [(f["name"], f["line"]) for f in client.stack()] == [
+        ("Net.forward", lines["twice"]), ("<module>", lines["call"]),
+    ]  # fmt: skip
+    (scope, *_) = client.request("scopes", frameId=client.stack()[0]["id"])["scopes"]
+    (found,) = client.request("variables", variablesReference=scope["variablesReference"])[
+        "variables"
+    ]
+    assert (found["name"], found["value"]) == ("x", "[1.0, 1.0, 1.0, 1.0]")
+    client.go("next", "step")
+    assert client.where() == ("Net.forward", lines["log"])
+    client.go("stepBack", "breakpoint")
+    assert client.where() == ("Net.forward", lines["twice"])
+    client.go("continue", "breakpoint")
+    client.go("continue", "exception")
+    description = client.request("exceptionInfo", threadId=1)["description"]
+    assert description.startswith(f"train.py:{lines['log']}: return y.log()")
+    client.request("continue", threadId=1)
+    client.expect_end(3)
+    assert client.output("stdout") == "arguments ['--epochs', '1']\n"
+    assert client.output("stderr") == "the result is nan\n"
+
+
+def test_terminate_ends_a_script_with_what_it_started(client, script):
+    path = script(
+        """
+        import subprocess, sys
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        print(child.pid, flush=True)
+        child.wait()
+        """
+    )
+    client.launch(path)
+    client.request("configurationDone")
+    pid = int(client.expect("output", category="stdout")["output"])
+    process = next(e["body"] for e in client.events if e["event"] == "process")
+    assert process["startMethod"] == "launch" and lives(pid)
+    client.request("terminate")
+    client.expect("exited")
+    client.expect("terminated")
+    assert not lives(pid) and not lives(process["systemProcessId"])
+
+
+def test_a_script_that_raises_before_any_module_is_called_is_told(client, script):
+    client.launch(script("print('begins')\nraise ValueError('no data')\n"))
+    client.request("configurationDone")
+    client.expect_end(1)
+    assert "ValueError: no data" in client.output("stderr")
+    assert client.output("stdout") == "begins\n"
+
+
+def test_a_script_runs_at_full_speed_without_debugging(client, script):
+    path = script(SCRIPT)
+    client.request("launch", {"program": str(path), "noDebug": True, "module": "*"})
+    client.expect_end(3)
+    assert "the result is nan" in client.output("stderr")
+
+
+BARE = "#!/bin/sh\necho 'No module named opstep' >&2; exit 1\n"
+WITHOUT_TORCH = """\
+#!/bin/sh
+exec {python} -c 'import sys; sys.modules["torch"] = None
+sys.argv = ["opstep", *sys.argv[4:]]
+from opstep.cli.main import main; main()' "$@"
+"""
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        (BARE, "has no opstep: install it there"),
+        (WITHOUT_TORCH, "torch"),
+        ("", "could not be started"),
+        ("#!/bin/sh\nexit 7\n", "ended with 7 and said nothing"),
+    ],
+)
+def test_a_python_that_cannot_run_a_script_is_told(client, script, tmp_path, python, said):
+    path = script("print(1)")
+    given = tmp_path / "python"
+    if python:
+        given.write_text(python.format(python=sys.executable))
+        given.chmod(0o755)
+    with pytest.raises(Refused) as refused:
+        client.request("launch", {"program": str(path), "python": str(given)})
+    assert said in refused.value.text and refused.value.shown
+    assert "Traceback" not in refused.value.text
+    # The session stays: another launch may follow.
+    with suppress(Refused):
+        client.request("launch", {"program": str(tmp_path / "no.py")})
+
+
+def test_what_is_no_script_or_folder_is_told(client, tmp_path, script):
+    with pytest.raises(Refused, match="program: there is no file"):
+        client.request("launch", {"program": str(tmp_path / "no.py")})
+    with pytest.raises(Refused, match="cwd: there is no folder"):
+        client.request("launch", {"program": str(script("")), "cwd": str(tmp_path / "no")})

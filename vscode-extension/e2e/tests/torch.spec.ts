@@ -1,0 +1,54 @@
+import { expect, test } from "../lib/test";
+
+/** Lines of net.py. */
+const TOTAL = 8;
+const MEAN = 10;
+const STATES = 23;
+const RESULT = 24;
+
+test("F5 on a training script stops in its model, and where a NaN is born", async ({
+  workbench,
+  page,
+}) => {
+  const { debug } = workbench;
+  await workbench.openFile("net.py");
+  await debug.setBreakpoint(STATES);
+  await workbench.openFile("train.py");
+  await debug.pressF5();
+  await expect(workbench.tab("net.py")).toHaveClass(/active/, { timeout: 60_000 });
+  await debug.expectStoppedAt(STATES);
+  await debug.view();
+  await expect(debug.frames()).toHaveText([/^Classifier\.forward/, /^<module>/]);
+  await expect(await debug.variable("words", "Locals")).toContainText("i64[8, 12]");
+  await debug.next();
+  await debug.expectStoppedAt(RESULT);
+  await expect
+    .poll(() => workbench.text())
+    .toMatch(/embedding\(words\)\)\s*states = f32\[8, 12, 16\]/);
+  await debug.stepIn();
+  await debug.expectStoppedAt(TOTAL);
+  await expect(debug.frames().first()).toContainText("Pooling.forward (pooling)");
+  await debug.button("Step Back");
+  await debug.expectStoppedAt(RESULT);
+
+  await workbench.command("opstep: Switch between Python and the Graph");
+  await expect.poll(() => workbench.text()).toContain("pooling = Pooling(states, mask)");
+  await expect(workbench.status("opstep graph")).toBeVisible();
+  await workbench.command("opstep: Switch between Python and the Graph");
+  await debug.expectStoppedAt(RESULT);
+
+  await workbench.command("opstep: Open Tensor…");
+  await workbench.answer("states");
+  const view = await workbench.webview("canvas");
+  await expect(view.locator('[aria-label="Type"]')).toHaveText("f32[8, 12, 16]");
+
+  await debug.filter("net.py", false);
+  await debug.filter("NaN, only where it is born", true);
+  await debug.pressF5();
+  await expect(page.locator(".exception-widget")).toContainText(
+    `net.py:${MEAN}: return total / count`,
+  );
+  await debug.expectStoppedAt(MEAN);
+  await debug.expectConsole("step 0: loss");
+  await debug.stop();
+});
