@@ -12,6 +12,7 @@ from torch._decomp import decomposition_table
 from torch._functorch.partitioners import default_partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from opstep.frontends.torch.definitions import DEFINITIONS
 from opstep.frontends.torch.drawing import is_drawn, is_random
 from opstep.frontends.torch.rules.registry import RULES, key_of
 
@@ -25,12 +26,12 @@ FREE = VIEWS | {aten.expand.default}  # to do again: cheaper than to keep what t
 
 
 def decompositions() -> dict[Any, Any]:
-    """PyTorch's own definitions of the ops that have no rule, and of those that draw random numbers
-    by what they are given.
+    """Definitions of the ops that have no rule by others, PyTorch's own where there are some, and of
+    those that draw random numbers by what they are given.
     """
     return {
         op: definition
-        for op, definition in decomposition_table.items()
+        for op, definition in {**DEFINITIONS, **decomposition_table}.items()
         if isinstance(op, torch._ops.OpOverload)
         and not is_drawn(op)
         and (key_of(op) not in RULES or is_random(op))

@@ -48,9 +48,10 @@ class Body(Builder):
         self.seeds: Iterator[int] = count()
         self.is_contiguous = True
         self.stems: dict[str, str] = {}
+        self._numbers = count()
 
     def fresh(self, stem: str) -> str:
-        name = f"%{len(self.stems)}"
+        name = f"%{next(self._numbers)}"
         self.stems[name] = stem.removeprefix(self.prefix + "_")
         return name
 

@@ -6,7 +6,7 @@ import io
 import logging
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
@@ -15,14 +15,13 @@ from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 
 from opstep.frontends.torch.assembling import Translated, Translation
+from opstep.frontends.torch.definitions import DEFINITIONS
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.inlining import inline_regions
 from opstep.frontends.torch.refusals import check_args, check_tensors, refusal
 from opstep.frontends.torch.rules import all_rules
 from opstep.frontends.torch.sizes import symbol_names
 from opstep.runtime.ir.errors import InputError
-
-ROUNDS = 4  # of decompositions: each may bring ops that need another
 
 
 def translate_model(
@@ -48,10 +47,9 @@ def translate_exported(
     inline_regions(exported.graph_module)
     lowered = _decomposed(exported, {})
     translation = Translation(lowered, Symbols(names), model)
-    for _ in range(ROUNDS):
-        table = _decompositions(translation.missing_targets())
-        if not table:
-            break
+    tried: set[Any] = set()
+    while table := _decompositions(set(translation.missing_targets()) - tried):
+        tried |= table.keys()
         lowered = _decomposed(lowered, table)
         translation = Translation(lowered, Symbols(names), model)
     return translation.finished(path)
@@ -124,9 +122,9 @@ def whole_stacks() -> Iterator[None]:
         setattr(TracerBase, name, before)
 
 
-def _decompositions(targets: Sequence[Any]) -> dict[Any, Any]:
-    """PyTorch's own definitions of ops that we do not have, where there are some."""
+def _decompositions(targets: Collection[Any]) -> dict[Any, Any]:
+    """Definitions of ops that we do not have by others, PyTorch's own where there are some."""
     if not targets:
         return {}
-    table = {**decomposition_table, **torch.export.default_decompositions()}
+    table = {**DEFINITIONS, **decomposition_table, **torch.export.default_decompositions()}
     return {t: table[t] for t in targets if t in table}

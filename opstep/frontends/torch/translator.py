@@ -278,10 +278,11 @@ class Translator:
             results = self._translated(node, body, env)
         except (Untranslatable, Mismatch) as error:
             del body.statements[begin:]
-            if self._broken.isdisjoint(self._reads(node)):
+            is_cause = self._broken.isdisjoint(self._reads(node))
+            if is_cause:
                 self._note(node, str(error))
-                if not isinstance(error, Disagreement):
-                    self.undefined.add(node.target)
+            if not _is_known(node) or (is_cause and not isinstance(error, Disagreement)):
+                self.undefined.add(node.target)
             results = [
                 None if t is None else self._stand_in(Value(node, k), body)
                 for k, t in enumerate(_results(node))
@@ -313,7 +314,7 @@ class Translator:
         self._describe(node, body)
         if key in CONTROL:
             return CONTROL[key](self.part, node, body, lambda a: self._argument(a, env))
-        if key not in RULES:
+        if not _is_known(node):
             raise Untranslatable("there is no op for it")
         args = [self._argument(a, env) for a in node.args]
         kwargs = {k: self._argument(a, env) for k, a in node.kwargs.items()}
@@ -445,6 +446,11 @@ def _results(node: fx.Node) -> Sequence[Any]:
 
 def _is_item(node: fx.Node) -> bool:
     return node.op == "call_function" and key_of(node.target) in ITEMS
+
+
+def _is_known(node: fx.Node) -> bool:
+    key = key_of(node.target)
+    return key in RULES or key in CONTROL or key in CHECKS
 
 
 def _live(outputs: Sequence[Value], asserts: Sequence[fx.Node]) -> set[fx.Node]:
