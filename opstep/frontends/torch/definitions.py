@@ -147,7 +147,9 @@ def fake_quantize_channels(x, scale, zero, axis, low, high):
 # --- resizing with a filter -----------------------------------------------------------------------
 
 
-def _filtered(x: Tensor, axis: int, size: int, corners: bool, scale, kernel, reach: float) -> Tensor:
+def _filtered(
+    x: Tensor, axis: int, size: int, corners: bool, scale, kernel, reach: float
+) -> Tensor:
     """Along one axis: a product with a matrix that has the kernel's weights in its rows."""
     length = x.shape[axis]
     if corners:

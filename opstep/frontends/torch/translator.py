@@ -343,12 +343,9 @@ class Translator:
         )
         body.used = tuple(self._last_use.get(Value(node, k), -1) >= 0 for k in range(len(found)))
         body.seeds = self._seeds
-        first = (
-            node.args[0].meta.get("val")
-            if node.args and isinstance(node.args[0], fx.Node)
-            else None
-        )
-        body.is_contiguous = not isinstance(first, torch.Tensor) or first.is_contiguous()
+        first = node.args[0] if node.args else None
+        value = first.meta.get("val") if isinstance(first, fx.Node) else None
+        body.memory_order = _memory_order(value) if isinstance(value, torch.Tensor) else None
 
     def _argument(self, argument: Any, env: Mapping[Value, Var]) -> Any:
         """An argument of an ATen op as rules take it."""
@@ -442,6 +439,15 @@ def relative(path: str, outer: str) -> str:
 def _results(node: fx.Node) -> Sequence[Any]:
     found = node.meta.get("val")
     return found if isinstance(found, list | tuple) else (found,)
+
+
+def _memory_order(t: torch.Tensor) -> list[int] | None:
+    """Its axes from that of the largest steps in memory; None where that is not the whole story."""
+    if t.is_contiguous():
+        return list(range(t.dim()))
+    steps = [s.node.hint if isinstance(s, torch.SymInt) else s for s in t.stride()]
+    order = sorted(range(t.dim()), key=lambda k: -steps[k])
+    return order if t.permute(order).is_contiguous() else None
 
 
 def _is_item(node: fx.Node) -> bool:

@@ -86,5 +86,10 @@ def test_quantisation_that_is_learned():
 @pytest.mark.parametrize("op", ["bilinear", "bicubic"])
 def test_resizing_with_a_filter(op):
     x = numbers(2, 3, 9, 12)
-    for size, *how in (([5, 17], False), ([20, 6], True), ([4, 6], False, 0.5, 0.5), ([1, 1], True)):
+    for size, *how in (
+        ([5, 17], False),
+        ([20, 6], True),
+        ([4, 6], False, 0.5, 0.5),
+        ([1, 1], True),
+    ):
         agree(getattr(aten, f"_upsample_{op}2d_aa").default, x, size, *how)
