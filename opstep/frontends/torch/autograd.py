@@ -26,8 +26,8 @@ FREE = VIEWS | {aten.expand.default}  # to do again: cheaper than to keep what t
 
 
 def decompositions() -> dict[Any, Any]:
-    """Definitions of the ops that have no rule by others, PyTorch's own where there are some, and of
-    those that draw random numbers by what they are given.
+    """Definitions of the ops that have no rule, PyTorch's own where there are some, and of those
+    that draw random numbers by what they are given.
     """
     return {
         op: definition

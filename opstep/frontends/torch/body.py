@@ -37,8 +37,8 @@ class Body(Builder):
 
     Of the ATen op that is being translated: `expected` are the types of its results, `used` which
     of them are read, `seeds` numbers that no other op has, `memory_order` the axes of its first
-    operand as they lie in memory, None where its elements have gaps or overlap. `stems`: what a value would be called after the op
-    that made it.
+    operand as they lie in memory, None where its elements have gaps or overlap. `stems`: what a
+    value would be called after the op that made it.
     """
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ the op takes, and gives what it gives.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -98,6 +98,42 @@ DEFINITIONS[aten.adaptive_max_pool2d_backward.default] = _adaptive_max_pool_back
 DEFINITIONS[aten.adaptive_max_pool3d_backward.default] = _adaptive_max_pool_backward(3)
 
 
+def replication_pad_backward(gy, x, pads):
+    """Along each axis, elements of the padding are added to the outermost."""
+    for k in range(len(pads) // 2):
+        axis, before = x.dim() - 1 - k, pads[2 * k]
+        places = torch.arange(gy.shape[axis], device=gy.device) - before
+        shape = [
+            n if a == axis else m for a, (n, m) in enumerate(zip(x.shape, gy.shape, strict=True))
+        ]
+        places = places.clamp(0, x.shape[axis] - 1)
+        gy = gy.new_zeros(shape).index_add(axis, places, gy)
+    return gy
+
+
+for _k in (1, 2, 3):
+    DEFINITIONS[getattr(aten, f"replication_pad{_k}d_backward").default] = replication_pad_backward
+
+
+@definition(aten._embedding_bag_backward.default)
+def embedding_bag_backward(
+    gy, index, offsets, bag_of, sizes, largest, count, scale_by_freq, mode, sparse, weights,
+    padding=-1,
+):  # fmt: skip
+    if scale_by_freq or mode == 2 or sparse:
+        return NotImplemented
+    if not bag_of.shape[0]:  # not counted in the forward
+        places = torch.arange(index.shape[0], dtype=offsets.dtype, device=index.device)
+        bag_of = torch.searchsorted(offsets, places, right=True) - 1
+    gradient = gy[bag_of]
+    if weights is not None:
+        gradient = gradient * weights[:, None]
+    if mode == 1:
+        gradient = gradient / sizes[bag_of].clamp(min=1)[:, None]
+    gradient = torch.where((index == padding)[:, None], 0, gradient)
+    return gy.new_zeros(count, gy.shape[1]).index_add(0, index, gradient)
+
+
 # --- random numbers -------------------------------------------------------------------------------
 
 
@@ -147,24 +183,27 @@ def fake_quantize_channels(x, scale, zero, axis, low, high):
 # --- resizing with a filter -----------------------------------------------------------------------
 
 
-def _filtered(
-    x: Tensor, axis: int, size: int, corners: bool, scale, kernel, reach: float
-) -> Tensor:
-    """Along one axis: a product with a matrix that has the kernel's weights in its rows."""
-    length = x.shape[axis]
-    if corners:
-        step = (length - 1) / (size - 1) if size > 1 else 0.0
-    else:
-        step = 1 / scale if scale else length / size
-    wide = max(step, 1.0)
-    centers = (torch.arange(size, dtype=x.dtype)[:, None] + 0.5) * step
-    places = torch.arange(length, dtype=x.dtype)
-    first = (centers - reach * wide + 0.5).trunc().clamp(min=0)
-    last = (centers + reach * wide + 0.5).trunc().clamp(max=length)
-    weights = kernel((places - centers + 0.5) / wide)
-    weights = torch.where((places >= first) & (places < last), weights, 0)
-    weights = weights / weights.sum(1, keepdim=True)
-    return (x.transpose(axis, -1) @ weights.mT).transpose(axis, -1)
+class _Filter(NamedTuple):
+    """`weight` of a distance; 0 beyond `reach`."""
+
+    weight: Callable[[Tensor], Tensor]
+    reach: float
+
+    def matrix(self, length: int, size: int, corners: bool, scale: float | None, like: Tensor):
+        """From an axis of that length to one of that size: its weights are rows of it."""
+        if corners:
+            step = (length - 1) / (size - 1) if size > 1 else 0.0
+        else:
+            step = 1 / scale if scale else length / size
+        wide = max(step, 1.0)
+        dtype = torch.float64 if like.dtype is torch.float64 else torch.float32
+        centers = (torch.arange(size, dtype=dtype, device=like.device)[:, None] + 0.5) * step
+        places = torch.arange(length, dtype=dtype, device=like.device)
+        first = (centers - self.reach * wide + 0.5).trunc().clamp(min=0)
+        last = (centers + self.reach * wide + 0.5).trunc().clamp(max=length)
+        weights = self.weight((places - centers + 0.5) / wide)
+        weights = torch.where((places >= first) & (places < last), weights, 0)
+        return weights / weights.sum(1, keepdim=True)
 
 
 def _triangle(x: Tensor) -> Tensor:
@@ -178,16 +217,33 @@ def _cubic(x: Tensor, a: float = -0.5) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, 0))
 
 
-def _antialiased(kernel: Callable[[Tensor], Tensor], reach: float) -> Callable[..., Tensor]:
-    def resized(x, size, corners, scale_h=None, scale_w=None):
+def _antialiased(kernel: _Filter) -> Callable[..., Tensor]:
+    def resized(x, size, corners, *scales):
         if not x.is_floating_point():
             return NotImplemented
-        wide = x if x.dtype is torch.float64 else x.float()
-        wide = _filtered(wide, -1, size[1], corners, scale_w, kernel, reach)
-        return _filtered(wide, -2, size[0], corners, scale_h, kernel, reach).to(x.dtype)
+        rows, columns = (
+            kernel.matrix(n, m, corners, s, x)
+            for n, m, s in zip(x.shape[-2:], size, scales or (None, None), strict=True)
+        )
+        return (rows @ x.to(rows.dtype) @ columns.mT).to(x.dtype)
 
     return resized
 
 
-DEFINITIONS[aten._upsample_bilinear2d_aa.default] = _antialiased(_triangle, 1.0)
-DEFINITIONS[aten._upsample_bicubic2d_aa.default] = _antialiased(_cubic, 2.0)
+def _antialiased_backward(kernel: _Filter) -> Callable[..., Tensor]:
+    def backward(gy, size, input_size, corners, *scales):
+        rows, columns = (
+            kernel.matrix(n, m, corners, s, gy)
+            for n, m, s in zip(input_size[-2:], size, scales or (None, None), strict=True)
+        )
+        return (rows.mT @ gy.to(rows.dtype) @ columns).to(gy.dtype)
+
+    return backward
+
+
+for _op, _gradient, _kernel in (
+    (aten._upsample_bilinear2d_aa, aten._upsample_bilinear2d_aa_backward, _Filter(_triangle, 1)),
+    (aten._upsample_bicubic2d_aa, aten._upsample_bicubic2d_aa_backward, _Filter(_cubic, 2)),
+):
+    DEFINITIONS[_op.default] = _antialiased(_kernel)
+    DEFINITIONS[_gradient.default] = _antialiased_backward(_kernel)

@@ -65,6 +65,13 @@ def test_gradients_of_pools():
         agree(op, y.cos(), x, places)
 
 
+def test_gradients_of_padding():
+    x = numbers(2, 3, 4, 5)
+    for n, *pads in ((2, 2, 1, 0, 3), (2, -1, 2, 1, -1), (3, 0, 0, 0, 2, 1, 1)):
+        y = torch.nn.functional.pad(x, pads, mode="replicate")
+        agree(getattr(aten, f"replication_pad{n}d_backward").default, y.cos(), x, pads)
+
+
 def test_random_numbers_are_those_of_pytorch():
     p = numbers(4, 6).softmax(1)
     agree(aten.multinomial.default, p, 1)
@@ -92,4 +99,17 @@ def test_resizing_with_a_filter(op):
         ([4, 6], False, 0.5, 0.5),
         ([1, 1], True),
     ):
+        y = getattr(aten, f"_upsample_{op}2d_aa")(x, size, *how)
         agree(getattr(aten, f"_upsample_{op}2d_aa").default, x, size, *how)
+        backward = getattr(aten, f"_upsample_{op}2d_aa_backward").default
+        agree(backward, y.cos(), size, x.shape, *how)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.parametrize("padding", [-1, 4])
+def test_gradient_of_embedding_bags(mode, padding):
+    table, index, offsets = numbers(7, 3), torch.tensor([1, 4, 4, 5, 0, 3]), torch.tensor([0, 2, 2])
+    rest = (False, mode, False, torch.rand(6) if mode == 0 else None, False, padding)
+    y, *saved = aten._embedding_bag(table, index, offsets, *rest)
+    agree(aten._embedding_bag_backward.default, y.cos(), index, offsets, *saved, 7, False, mode,
+          False, rest[3], padding)  # fmt: skip

@@ -164,6 +164,16 @@ def test_tensors_as_indices():
     )  # fmt: skip
 
 
+def test_losses_by_class():
+    loss = functional.binary_cross_entropy_with_logits
+    x, y, w = numbers(4, 5), numbers(5, 4).sigmoid().T, numbers(5).exp()
+    agree(
+        *((lambda x, y, w, r=r: loss(x, y, pos_weight=w, reduction=r), x, y, w)
+          for r in ("none", "mean", "sum")),
+        (lambda x, y, w: loss(30 * x, y, weight=w, pos_weight=w), x, y, w),
+    )  # fmt: skip
+
+
 def test_embedding_bags():
     w, i, offsets = numbers(7, 3), torch.tensor([1, 2, 4, 5, 4, 3]), torch.tensor([0, 2, 2])
     calls = [

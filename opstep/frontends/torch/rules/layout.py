@@ -290,7 +290,6 @@ def pad(b: Body, x, pads, mode="constant", value=None):
 
 for _k in (1, 2, 3):
     RULES[f"reflection_pad{_k}d.default"] = lambda b, x, pads: pad(b, x, pads, "reflect")
-    RULES[f"replication_pad{_k}d.default"] = lambda b, x, pads: pad(b, x, pads, "replicate")
 
 
 # --- made of nothing ---
