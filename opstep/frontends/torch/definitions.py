@@ -98,6 +98,22 @@ DEFINITIONS[aten.adaptive_max_pool2d_backward.default] = _adaptive_max_pool_back
 DEFINITIONS[aten.adaptive_max_pool3d_backward.default] = _adaptive_max_pool_backward(3)
 
 
+@definition(aten._cdist_backward.default)
+def cdist_backward(gy, x, other, p, distances):
+    """By the first operand; 0 where two rows are equal."""
+    away = x[..., :, None, :] - other[..., None, :, :]
+    distances = distances[..., None]
+    apart = distances > 0
+    scale = torch.where(apart, distances, 1)
+    if p == 0:
+        return torch.zeros_like(x)
+    if p == torch.inf:
+        slope = torch.where(away.abs() == distances, away.sign(), 0)
+    else:
+        slope = away.sign() * (away.abs() / scale) ** (p - 1)
+    return torch.where(apart, slope * gy[..., None], 0).sum(-2)
+
+
 def replication_pad_backward(gy, x, pads):
     """Along each axis, elements of the padding are added to the outermost."""
     for k in range(len(pads) // 2):

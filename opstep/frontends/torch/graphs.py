@@ -16,6 +16,7 @@ from opstep.frontends.torch.body import Var
 from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols
 from opstep.frontends.torch.drawing import is_random, take_out
 from opstep.frontends.torch.errors import ImportFailed
+from opstep.frontends.torch.inlining import drop_tokens
 from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
 from opstep.frontends.torch.products import fold_transposes
@@ -58,6 +59,7 @@ class AtenGraph:
         self.graph = _copied(module)
         (output,) = self.graph.find_nodes(op="output")
         names = [n.name if isinstance(n, fx.Node) else "" for n in output.args[0]]
+        drop_tokens(self.graph)
         set_root(self.graph.nodes)
         self.drawn = take_out(self.graph)
         fold_transposes(self.graph)

@@ -175,6 +175,19 @@ def test_what_a_policy_draws(compiled):
     assert_all_close(compiled(act)(logits), expected)
 
 
+def test_equations(compiled):
+    def likelihood(x, y):
+        covariance = torch.exp(-torch.cdist(x, x).square()) + 0.1 * torch.eye(len(x))
+        root = torch.linalg.cholesky(covariance)
+        solved = torch.cholesky_solve(y[:, None], root)[:, 0]
+        whitened = torch.linalg.solve_triangular(root.mT, x.mT, upper=True, left=False)
+        return y @ solved + root.diagonal().log().sum() + whitened.cos().sum()
+
+    x, y = torch.randn(6, 2, requires_grad=True), torch.randn(6)
+    found = torch.autograd.grad(compiled(likelihood)(x, y), x)
+    assert_all_close(found, torch.autograd.grad(likelihood(x, y), x), rtol=1e-4, atol=1e-4)
+
+
 def test_a_graph_without_results(compiled):
     """What is before the break is nothing but an input of what is behind it."""
     weight = torch.ones(3, requires_grad=True)

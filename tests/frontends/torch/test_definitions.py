@@ -65,6 +65,14 @@ def test_gradients_of_pools():
         agree(op, y.cos(), x, places)
 
 
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, torch.inf])
+def test_gradient_of_distances(p):
+    x, other = numbers(2, 5, 3), numbers(2, 4, 3).cos()
+    x[1, 2] = other[1, 3]
+    y = aten._cdist_forward(x, other, p, None)
+    agree(aten._cdist_backward.default, y.cos(), x, other, p, y)
+
+
 def test_gradients_of_padding():
     x = numbers(2, 3, 4, 5)
     for n, *pads in ((2, 2, 1, 0, 3), (2, -1, 2, 1, -1), (3, 0, 0, 0, 2, 1, 1)):
