@@ -6,14 +6,15 @@ import threading
 
 import numpy as np
 import pytest
+from api.executables import TEXT, TRAINED, random
 
 import opstep
-from opstep.api import executable as module
 from opstep.api import program as hooks
 from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
 from opstep.api.places import Alias
 from opstep.api.settings import RunSettings
+from opstep.runtime.device.binding import Binding
 from opstep.runtime.ir.types import DTYPES, TensorType
 
 MODES = {
@@ -24,15 +25,6 @@ MODES = {
     "filled": RunSettings(fill="nan"),
     "delayed": RunSettings(chaos=3),
 }
-TEXT = """
-graph main(x: f32[N, 4], y: f32[N, 4]) -> f32[N, 4], f32[N, 4], f32[] {
-  a = add(x, y)
-  b = mul(x, y)
-  c = sub(a, b)
-  s = sum(c)
-  return c, b, s
-}
-"""
 
 
 def of(*values) -> list[ExternalTensor]:
@@ -46,10 +38,6 @@ def held(text: str, inputs, settings: RunSettings = RunSettings(), graph: str | 
 
 def arrays(tensors) -> list[np.ndarray]:
     return [np.asarray(t) for t in tensors]
-
-
-def random(shape, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape).astype("f4")
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -147,24 +135,6 @@ def test_addresses_that_no_element_may_have(mode):
         executable(of(x, y), of(c, b, total))
         expected = executable.program.run("main", {"x": x, "y": y}).outputs
         assert [a.tobytes() for a in (c, b, total)] == [a.tobytes() for a in expected]
-
-
-TRAINED = """
-param w: f32[3] = ones()
-state seen: i32[] = 0
-
-graph main(x: f32[3]) -> f32[3], i32[] {
-  next = sub(w, x)
-  w <- next
-  one = full(value=1, shape=[], dtype=i32)
-  count = add(seen, one)
-  seen <- count
-  bound = less(x, 9.0)
-  small = all(bound)
-  assert small, "x is small"
-  return next, count
-}
-"""
 
 
 def trained(mode: str) -> Executable:
@@ -271,6 +241,21 @@ def test_a_recording_and_listeners_see_the_same_step(tmp_path):
     assert [a.tobytes() for a in arrays(found)] == plain
     with opstep.Workspace(path) as workspace:
         assert workspace.runs[0].status == "done"
+
+
+@pytest.mark.parametrize("mode", ["async", "debug"])
+def test_a_recording_follows_tensors_that_move(mode, tmp_path):
+    xs = [np.full((2, 4), k, "f4") for k in range(3)]
+    executable, found = held(TEXT, [xs[0], xs[0]], MODES[mode]), []
+    with opstep.Recording(workspace=tmp_path / "runs.db") as recording:
+        for x in xs:
+            found.append(executable(of(x, x + 1), recording=recording))  # whose memory is kept
+    with opstep.Workspace(tmp_path / "runs.db") as workspace:
+        (run,) = workspace.runs
+        assert run.steps == 3
+        sql = "select max from stats join ops using (run, op) where site = 'main/c' order by step"
+        assert [row[0] for row in workspace.sql(sql).rows] == [1.0, 1.0, -1.0]
+    assert [np.asarray(c).max() for c, *_ in found] == [1.0, 1.0, -1.0]
 
 
 def test_hunts_and_debuggers_take_the_tensors():
@@ -384,14 +369,14 @@ def test_a_call_that_is_given_up_leaves_no_trace(text, monkeypatch):
     inputs = [np.ones((2, 4), "f4")] * 2 if text is TEXT else [np.ones(3, "f4")]
     executable = held(text, inputs)
 
-    def interrupted(*_):
+    def interrupted(_):
+        monkeypatch.undo()
         raise KeyboardInterrupt
 
     executable(of(*inputs))
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "drive", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            executable(of(*inputs))
+    monkeypatch.setattr(Binding, "reset", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        executable(of(*inputs))
     found = arrays(executable(of(*inputs)))
     program = opstep.loads(text)
     names = ["x", "y"][: len(inputs)]

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from api.executables import TEXT, TRAINED, random
 
 import opstep
 from opstep.api import devices
@@ -18,31 +19,6 @@ from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.device.cpu.streams import CpuStream
 from opstep.runtime.ir.types import TensorType, f32
 
-TEXT = """
-graph main(x: f32[N, 4], y: f32[N, 4]) -> f32[N, 4], f32[N, 4], f32[] {
-  a = add(x, y)
-  b = mul(x, y)
-  c = sub(a, b)
-  s = sum(c)
-  return c, b, s
-}
-"""
-TRAINED = """
-param w: f32[3] = ones()
-state seen: i32[] = 0
-
-graph main(x: f32[3]) -> f32[3], i32[] {
-  next = sub(w, x)
-  w <- next
-  one = full(value=1, shape=[], dtype=i32)
-  count = add(seen, one)
-  seen <- count
-  bound = less(x, 9.0)
-  small = all(bound)
-  assert small, "x is small"
-  return next, count
-}
-"""
 BRANCHES = """
 graph main(x: f32[512, 64]) -> f32[512, 64] {
   a = exp(x)
@@ -54,10 +30,6 @@ graph main(x: f32[512, 64]) -> f32[512, 64] {
   return y
 }
 """
-
-
-def random(shape, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape).astype("f4")
 
 
 class Far(CpuDevice):
@@ -112,7 +84,7 @@ def test_a_call_on_a_stream_comes_behind_and_before_what_is_queued_there(far, at
         executable(tensors[:2], tensors[2:], stream=9)
         for t in tensors[2:]:
             far.theirs.submit(lambda t=t: found.append(np.asarray(t).tobytes()))
-        for stream in executable._idle[0].context.streams:
+        for stream in executable._idle[None][0].context.streams:
             stream.start()
         far.theirs.start()
         assert not found
@@ -137,7 +109,7 @@ class Noted(CpuStream):
 
 
 def reach(executable: Executable, told: list) -> None:
-    for stream in executable._idle[0].context.streams:
+    for stream in executable._idle[None][0].context.streams:
         stream.start()
     for _, event in told:
         event.wait()

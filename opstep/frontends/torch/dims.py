@@ -41,6 +41,15 @@ def element_of(value: torch.Tensor) -> DType:
     return dtype_of(value.dtype)
 
 
+def memory_order(t: torch.Tensor) -> list[int] | None:
+    """Its axes from that of the largest steps in memory; None where that is not the whole story."""
+    if t.is_contiguous():
+        return list(range(t.dim()))
+    steps = [s.node.hint if isinstance(s, torch.SymInt) else s for s in t.stride()]
+    order = sorted(range(t.dim()), key=lambda k: -steps[k])
+    return order if t.permute(order).is_contiguous() else None
+
+
 class Symbols:
     """Names of the symbols of one import: those of `torch.export.Dim` where they were given."""
 

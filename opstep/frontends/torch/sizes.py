@@ -234,15 +234,14 @@ def _size(tree: ast.expr, names: Mapping[str, Dim], body: Body) -> Size | None:
             combined, ours = _ARITHMETIC[type(op)]
         case ast.Call(func=ast.Name(id="max" | "min" as name), args=[left, right]):
             a, b = (_size(t, names, body) for t in (left, right))
-            combined, ours = (max if name == "max" else min), f"{name}imum"
-            if isinstance(a, Expr) or isinstance(b, Expr):  # which is not known
-                a = None if a is None else _extent(body, a)
-                b = None if b is None else _extent(body, b)
+            if isinstance(a, int) and isinstance(b, int):
+                return max(a, b) if name == "max" else min(a, b)
+            combined, ours = None, f"{name}imum"
         case _:
             return None
     if a is None or b is None:
         return None
-    if isinstance(a, Var) or isinstance(b, Var):
+    if combined is None or isinstance(a, Var) or isinstance(b, Var):
         return getattr(body, ours)(_extent(body, a), _extent(body, b))
     return combined(a, b)
 

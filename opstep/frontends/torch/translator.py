@@ -6,6 +6,7 @@ those are one graph, which is called twice. Names come last (`writing`).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -19,7 +20,7 @@ from torch.utils import _pytree as pytree
 from opstep.api.origins import portable
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
-from opstep.frontends.torch.dims import Symbols
+from opstep.frontends.torch.dims import Symbols, memory_order
 from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
@@ -28,11 +29,15 @@ from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.graph import Provenance, SourceLine, Statement
 from opstep.runtime.ir.types import TensorType, f32
 
-CHECKS = {  # of what the types say anyway
+CHECKS = {  # of sizes: what the types say anyway
     "_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default",
     "sym_constrain_range_for_size.default",
 }  # fmt: skip
 ASSERTS = {"_assert_async.default", "_assert_async.msg"}
+COMPARISONS = {
+    operator.gt: "greater", operator.ge: "greater_equal", operator.lt: "less",
+    operator.le: "less_equal", operator.eq: "equal", operator.ne: "not_equal",
+}  # fmt: skip
 ITEMS = {"item.default", "_local_scalar_dense.default"}
 
 ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
@@ -133,7 +138,7 @@ class Translator:
         # ops that another definition may help
         self.undefined: set[Any] = around.undefined if around else set()
         self._broken: set[Value] = set()  # what could not be translated, or depends on it
-        live = _live(outputs, [n for n in graph.nodes if key_of(n.target) in ASSERTS])
+        live = _live(outputs, [n for n in graph.nodes if _is_assert(n)])
         nodes = [n for n in graph.nodes if n.op == "call_function" and n in live]
         self.tree = call_tree(n for n in nodes if self._makes_tensors(n))
         named = (n for n in graph.nodes if n.meta.get("named") is not None)
@@ -167,6 +172,8 @@ class Translator:
                 yield value_of(argument.args[0])  # pyright: ignore[reportArgumentType]
             elif isinstance(found, list | tuple) and argument.target is not getitem:
                 yield from (Value(argument, k) for k in range(len(found)))
+            elif isinstance(found, torch.SymBool):
+                yield from self._reads(argument)
             elif isinstance(found, torch.Tensor):
                 yield value_of(argument)
 
@@ -307,11 +314,15 @@ class Translator:
         self, node: fx.Node, body: Body, env: Mapping[Value, Var]
     ) -> Sequence[Var | None]:
         key = key_of(node.target)
-        if key in CHECKS:
+        if key in CHECKS and not _is_assert(node):
             return []
         if not self._broken.isdisjoint(self._reads(node)):
             raise Untranslatable("an operand could not be translated")
         self._describe(node, body)
+        if key in CHECKS:
+            condition = self._condition(node.args[0], body, env)
+            RULES["_assert_async.msg"](body, condition, "the model's check of a number it computes")
+            return []
         if key in CONTROL:
             return CONTROL[key](self.part, node, body, lambda a: self._argument(a, env))
         if not _is_known(node):
@@ -345,7 +356,7 @@ class Translator:
         body.seeds = self._seeds
         first = node.args[0] if node.args else None
         value = first.meta.get("val") if isinstance(first, fx.Node) else None
-        body.memory_order = _memory_order(value) if isinstance(value, torch.Tensor) else None
+        body.memory_order = memory_order(value) if isinstance(value, torch.Tensor) else None
 
     def _argument(self, argument: Any, env: Mapping[Value, Var]) -> Any:
         """An argument of an ATen op as rules take it."""
@@ -368,6 +379,21 @@ class Translator:
         if value not in env:
             raise Untranslatable("an operand could not be translated")
         return env[value]
+
+    def _condition(self, node: Any, body: Body, env: Mapping[Value, Var]) -> Var:
+        """A comparison of numbers that the model computes."""
+        if node.target not in COMPARISONS:
+            raise Untranslatable("a check of a number that is computed while the model runs")
+        arguments: Any = node.args
+        items = (isinstance(a, fx.Node) and _is_item(a) for a in arguments)
+        sides = [
+            env[value_of(a.args[0])] if item else a
+            for a, item in zip(arguments, items, strict=True)
+        ]
+        if any(isinstance(a, fx.Node) for a in sides):
+            raise Untranslatable("a check of a number that is computed while the model runs")
+        computed = next(a for a in sides if isinstance(a, Var))
+        return body.binary(COMPARISONS[node.target], *sides, dtype=computed.dtype)
 
     def _type(self, value: Value) -> TensorType:
         return self.symbols.type_of(_results(value.node)[value.index])
@@ -441,13 +467,13 @@ def _results(node: fx.Node) -> Sequence[Any]:
     return found if isinstance(found, list | tuple) else (found,)
 
 
-def _memory_order(t: torch.Tensor) -> list[int] | None:
-    """Its axes from that of the largest steps in memory; None where that is not the whole story."""
-    if t.is_contiguous():
-        return list(range(t.dim()))
-    steps = [s.node.hint if isinstance(s, torch.SymInt) else s for s in t.stride()]
-    order = sorted(range(t.dim()), key=lambda k: -steps[k])
-    return order if t.permute(order).is_contiguous() else None
+def _is_assert(node: fx.Node) -> bool:
+    """Whether it asserts something of what is computed."""
+    key = key_of(node.target)
+    if key != "_assert_scalar.default":
+        return key in ASSERTS
+    (condition,) = node.args[:1]
+    return isinstance(condition, fx.Node) and any(map(_is_item, condition.all_input_nodes))
 
 
 def _is_item(node: fx.Node) -> bool:

@@ -69,8 +69,8 @@ class Writer:
         inputs = [draft.inputs[k] for k in order if draft.inputs[k].name not in direct]
         place = len(self.graphs)
         body = [self._call(s, draft, names) for s in draft.statements]
-        results = tuple(Name(names[v.name]) for v in draft.results)
-        returned = (Return(results),) if results else ()
+        values = tuple(Name(names[v.name]) for v in draft.results)
+        returned = (Return(values),) if values else ()
         self.graphs.insert(
             place,
             Graph(

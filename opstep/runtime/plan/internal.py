@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Assert, Source
 from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
 from opstep.runtime.ir.types import TensorType, i64
@@ -98,6 +99,23 @@ class flag(Op):
     grad = None
 
 
+TOGETHER = 16  # tensors that one launch looks at
+
+
+class flag_several(Op):
+    """`flag` of several tensors of one dtype, where a launch costs more than to look. `rows`: which
+    of the flags are those of each; behind these many the operands mean nothing.
+    """
+
+    name = "flag_several"
+    operands = tuple(OperandSpec(f"x{k}", "T", "T", False, False) for k in range(TOGETHER))
+    attrs = (AttrSpec("rows", "ints", True, None),)
+    results = ("flags",)
+    family = "internal"
+    moves = True
+    grad = None
+
+
 class AssertSite(NamedTuple):
     """Where an assert stands."""
 
@@ -124,3 +142,11 @@ class Asserts:
     def site(self, code: int) -> AssertSite:
         """The assert that a non-zero status names."""
         return self.sites[code - 1]
+
+    def error(self, code: int) -> OpstepError:
+        """What a non-zero status says, with the line that an importer took the assert from."""
+        statement, _, source = self.site(code)
+        at = statement.at
+        message = f"assert failed: {statement.message}"
+        hint = f"it is from {at.file}:{at.line}" if at else ""
+        return OpstepError(message, span=statement.condition.span, source=source, hint=hint)

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from opstep.frontends.torch.definitions import DEFINITIONS
+from opstep.frontends.torch.compositions import COMPOSITIONS
 
 aten = torch.ops.aten
 
@@ -20,7 +20,7 @@ def numbers(*shape: int) -> torch.Tensor:
 def agree(op, *args, **kwargs) -> None:
     """The same seed gives both the same random numbers."""
     found = []
-    for function in (DEFINITIONS[op], op):
+    for function in (COMPOSITIONS[op], op):
         torch.manual_seed(0)
         given = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
         found.append(function(*given, **kwargs))
