@@ -11,6 +11,7 @@ from opstep.kernels.conv import (
 from opstep.kernels.matmul import (
     einsum,  # noqa: F401
     matmul,  # noqa: F401
+    triangular,  # noqa: F401
 )
 from opstep.kernels.move import (
     creation,  # noqa: F401

@@ -13,6 +13,7 @@ from torch._functorch.partitioners import default_partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opstep.frontends.torch.attention import SingleAttention
+from opstep.frontends.torch.compositions import COMPOSITIONS
 from opstep.frontends.torch.drawing import is_drawn, is_random
 from opstep.frontends.torch.rules.registry import RULES, key_of
 
@@ -26,12 +27,12 @@ FREE = VIEWS | {aten.expand.default}  # to do again: cheaper than to keep what t
 
 
 def decompositions() -> dict[Any, Any]:
-    """PyTorch's own definitions of the ops that have no rule, and of those that draw random numbers
-    by what they are given.
+    """Definitions of the ops that have no rule, PyTorch's own where there are some, and of those
+    that draw random numbers by what they are given.
     """
     return {
         op: definition
-        for op, definition in decomposition_table.items()
+        for op, definition in {**COMPOSITIONS, **decomposition_table}.items()
         if isinstance(op, torch._ops.OpOverload)
         and not is_drawn(op)
         and (key_of(op) not in RULES or is_random(op))

@@ -36,9 +36,9 @@ class Body(Builder):
     names are given at the end (`naming`). ``b.add(x, y)`` appends a statement, as in `Builder`.
 
     Of the ATen op that is being translated: `expected` are the types of its results, `used` which
-    of them are read, `seeds` numbers that no other op has, `is_contiguous` whether the elements of
-    its first operand are in order in memory. `stems`: what a value would be called after the op
-    that made it.
+    of them are read, `seeds` numbers that no other op has, `memory_order` the axes of its first
+    operand as they lie in memory, None where its elements have gaps or overlap. `stems`: what a
+    value would be called after the op that made it.
     """
 
     def __init__(self) -> None:
@@ -46,11 +46,12 @@ class Body(Builder):
         self.expected: tuple[TensorType | None, ...] = ()
         self.used: tuple[bool, ...] = ()
         self.seeds: Iterator[int] = count()
-        self.is_contiguous = True
+        self.memory_order: list[int] | None = None
         self.stems: dict[str, str] = {}
+        self._numbers = count()
 
     def fresh(self, stem: str) -> str:
-        name = f"%{len(self.stems)}"
+        name = f"%{next(self._numbers)}"
         self.stems[name] = stem.removeprefix(self.prefix + "_")
         return name
 

@@ -1,4 +1,6 @@
-"""PyTorch's own definitions of ops by others, for ops and arguments that no rule translates."""
+"""Definitions of ops by others, for ops and arguments that no rule translates: PyTorch's own where
+there are some.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from torch import fx
 from torch._decomp import decomposition_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from opstep.frontends.torch.compositions import COMPOSITIONS
+
 ROUNDS = 4  # of definitions: each may bring ops that need another
 
 
@@ -18,7 +22,7 @@ def definitions(targets: Collection[Any]) -> dict[Any, Any]:
     """Those of these ops, where there are some."""
     if not targets:
         return {}
-    table = {**decomposition_table, **torch.export.default_decompositions()}
+    table = {**COMPOSITIONS, **decomposition_table, **torch.export.default_decompositions()}
     return {t: table[t] for t in targets if t in table}
 
 

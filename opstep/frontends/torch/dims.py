@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,15 @@ def element_of(value: torch.Tensor) -> DType:
     return dtype_of(value.dtype)
 
 
+def memory_order(t: torch.Tensor) -> list[int] | None:
+    """Its axes from that of the largest steps in memory; None where that is not the whole story."""
+    if t.is_contiguous():
+        return list(range(t.dim()))
+    steps = [s.node.hint if isinstance(s, torch.SymInt) else s for s in t.stride()]
+    order = sorted(range(t.dim()), key=lambda k: -steps[k])
+    return order if t.permute(order).is_contiguous() else None
+
+
 class Symbols:
     """Names of the symbols of one import: those of `torch.export.Dim` where they were given."""
 
@@ -60,13 +69,14 @@ class Symbols:
         """An int or a SymInt as a dim. Raises `Untranslatable` where it depends on data."""
         if isinstance(size, int):
             return size
-        return self._converted(size.node.expr)
+        return self._converted(size.node.expr, size.node.shape_env.bound_sympy)
 
     def type_of(self, value: torch.Tensor) -> TensorType:
         """Raises `Untranslatable`."""
         return TensorType(element_of(value), tuple(self.dim(s) for s in value.shape))
 
-    def _converted(self, e: Any) -> Dim:
+    def _converted(self, e: Any, bounds: Callable[[Any], Any]) -> Dim:
+        """`bounds`: between which numbers PyTorch knows an expression to be."""
         if e.is_Integer:
             return int(e)
         if e.is_Symbol:
@@ -74,12 +84,25 @@ class Symbols:
                 raise Untranslatable("a size depends on data")
             return symbol(self.name(e.name))
         kind = type(e).__name__
-        args = [self._converted(a) for a in e.args if a.is_Integer or not a.is_number]
+        if kind in ("Max", "Min"):
+            chosen = _chosen(kind, e.args, bounds)
+            if chosen is not None:
+                return self._converted(chosen, bounds)
+        args = [self._converted(a, bounds) for a in e.args if a.is_Integer or not a.is_number]
         if len(args) == len(e.args):
             found = _combined(kind, args)
             if found is not None:
                 return found
         raise Untranslatable(f"the size {e} cannot be written as a dim")
+
+
+def _chosen(kind: str, args: Sequence[Any], bounds: Callable[[Any], Any]) -> Any:
+    """The one that is the largest or smallest for all sizes; None where it may be any of them."""
+    for a in args:
+        others = (bounds(a - o if kind == "Max" else o - a).lower for o in args)
+        if all(lower >= 0 for lower in others):
+            return a
+    return None
 
 
 Sizes = Mapping[Any, int]  # what sympy's symbols are in a call

@@ -17,7 +17,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from opstep.frontends.torch.assembling import Translated, Translation
-from opstep.frontends.torch.definitions import ROUNDS, definitions
+from opstep.frontends.torch.definitions import definitions
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.inlining import inline_regions
 from opstep.frontends.torch.refusals import check_args, check_tensors, refusal
@@ -55,10 +55,9 @@ def translate_exported(
             return translation.finished(path)
     lowered = _decomposed(exported, {})
     translation = Translation(lowered, Symbols(names), model)
-    for _ in range(ROUNDS):
-        table = definitions(translation.missing_targets())
-        if not table:
-            break
+    tried: set[Any] = set()
+    while table := definitions(set(translation.missing_targets()) - tried):
+        tried |= table.keys()
         lowered = _decomposed(lowered, table)
         translation = Translation(lowered, Symbols(names), model)
     return translation.finished(path)

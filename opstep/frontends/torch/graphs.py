@@ -17,6 +17,7 @@ from opstep.frontends.torch.definitions import ROUNDS, expand
 from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols
 from opstep.frontends.torch.drawing import is_random, take_out
 from opstep.frontends.torch.errors import ImportFailed
+from opstep.frontends.torch.inlining import drop_tokens
 from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
 from opstep.frontends.torch.products import fold_transposes
@@ -61,6 +62,7 @@ class AtenGraph:
         output = self.graph.output_node()
         returned: Any = output.args[0]
         self._names = [n.name if isinstance(n, fx.Node) else "" for n in returned]
+        drop_tokens(self.graph)
         set_root(self.graph.nodes)
         self.drawn = take_out(self.graph)
         fold_transposes(self.graph)

@@ -1,10 +1,13 @@
-"""Regions of `torch.no_grad` are graphs within the exported graph; here they become part of it."""
+"""What PyTorch calls by way of another op, called directly: regions of `torch.no_grad`, which are
+graphs within the exported graph, and ops that are kept in order.
+"""
 
 from __future__ import annotations
 
 from operator import getitem
 from typing import Any
 
+import torch
 from torch import fx
 
 REGION = "wrap_with_set_grad_enabled"
@@ -45,3 +48,23 @@ def _inline(module: fx.GraphModule, node: fx.Node) -> None:
     module.graph.erase_node(node)
     if not region.users:
         module.graph.erase_node(region)
+
+
+def drop_tokens(graph: fx.Graph) -> None:
+    """Calls ops that PyTorch keeps in order by a token directly: statements are in order anyway."""
+    for node in list(graph.nodes):
+        if node.target is not torch.ops.higher_order.with_effects:
+            continue
+        token, op, *args = node.args
+        with graph.inserting_before(node):
+            direct = graph.call_function(op, tuple(args), dict(node.kwargs))
+        rest = node.meta["val"][1:]
+        direct.meta = {**node.meta, "val": rest[0] if len(rest) == 1 else rest}
+        for user in list(node.users):
+            place = user.args[1]
+            if place == 0 or len(rest) == 1:
+                user.replace_all_uses_with(token if place == 0 else direct)
+                graph.erase_node(user)
+            else:
+                user.args = (direct, place - 1)
+        graph.erase_node(node)

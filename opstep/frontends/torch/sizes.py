@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
+import operator
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +17,7 @@ from torch.utils import _pytree as pytree
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.naming import identifier
-from opstep.runtime.ir.dims import Dim, symbol
+from opstep.runtime.ir.dims import Dim, Expr, symbol
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Apply, Assert, Name
 from opstep.runtime.ir.types import TensorType, i64
@@ -28,6 +30,11 @@ _SIGNS = {
     "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
     "greater_equal": ">=",
 }  # fmt: skip
+_ARITHMETIC = {
+    ast.Add: (operator.add, "add"), ast.Sub: (operator.sub, "sub"), ast.Mult: (operator.mul, "mul"),
+    ast.FloorDiv: (operator.floordiv, "floor_div"), ast.Mod: (operator.mod, "rem"),
+}  # fmt: skip
+Size = Expr | int | Var  # a number that is no dim is a scalar tensor
 _SIZE = re.compile(r"L(\[[^()]*\])\.size\(\)\[(\d+)\]")
 
 
@@ -122,19 +129,30 @@ def assert_sizes(
 
 
 def _condition(body: Body, op: str, a: Dim, b: Dim) -> None:
-    if (isinstance(a, int) and isinstance(b, int)) or (op == "equal" and a == b):
-        return  # it held when the model was exported, or always
-    message = f"the model was exported for {a} {_SIGNS[op]} {b}"
+    _assert(body, _compared(body, op, a, b), f"{a} {_SIGNS[op]} {b}")
+
+
+def _assert(body: Body, fits: Var | bool, text: str) -> None:
+    message = f"the model was exported for {text}"
+    if isinstance(fits, bool):  # it held when the model was exported
+        return
     if any(isinstance(s, Assert) and s.message == message for s in body.statements):
         return
-    fine = getattr(body, op)(_extent(body, a), _extent(body, b))
-    body.stems[fine.name] = "fits"
-    body.statements.append(Assert(Name(fine.name), message))
+    body.statements.append(Assert(Name(fits.name), message))
 
 
-def _extent(body: Body, d: Dim) -> Var | int:
+def _compared(body: Body, op: str, a: Size, b: Size) -> Var | bool:
+    """True where it held for all sizes that the model was exported for."""
+    if (isinstance(a, int) and isinstance(b, int)) or (op == "equal" and a == b):
+        return True
+    fits = getattr(body, op)(_extent(body, a), _extent(body, b))
+    body.stems[fits.name] = "fits"
+    return fits
+
+
+def _extent(body: Body, d: Size) -> Var | int:
     """A size as an operand; the same one where it was needed before."""
-    if isinstance(d, int):
+    if isinstance(d, int | Var):
         return d
     for s in body.statements:
         if isinstance(s, Apply) and s.callee.text == "extent" and s.attrs[0].value == (d,):
@@ -168,38 +186,64 @@ def _guard(text: str, inputs: Mapping[str, torch.Tensor], symbols: Symbols, body
         return name
 
     tree = ast.parse(_SIZE.sub(size, text), mode="eval").body
-    if (
-        not isinstance(tree, ast.Compare)
-        or len(tree.ops) != 1
-        or type(tree.ops[0]) not in _COMPARED
-    ):
-        raise _unwritable(text)
-    a, b = _dim(tree.left, found, text), _dim(tree.comparators[0], found, text)
-    _condition(body, _COMPARED[type(tree.ops[0])], a, b)
+    parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
+    for part in parts:
+        shown = re.sub(r"\bd\d+\b", lambda m: str(found[m[0]]), ast.unparse(part))
+        before = len(body.statements)
+        fits = _truth(part, found, body)
+        if fits is None:
+            raise _unwritable(text)
+        if isinstance(fits, bool):
+            del body.statements[before:]
+        _assert(body, fits, shown)
 
 
-def _dim(tree: ast.expr, names: Mapping[str, Dim], text: str) -> Dim:
+def _truth(tree: ast.expr, names: Mapping[str, Dim], body: Body) -> Var | bool | None:
+    """Whether a condition holds; None where it cannot be written."""
+    match tree:
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARED:
+            a, b = (_size(t, names, body) for t in (left, right))
+            return None if a is None or b is None else _compared(body, _COMPARED[type(op)], a, b)
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            fits = _truth(inner, names, body)
+            return body.logical_not(fits) if isinstance(fits, Var) else fits and None
+        case ast.BoolOp(op=op, values=values):
+            found = [_truth(v, names, body) for v in values]
+            if None in found:
+                return None
+            absorbing = isinstance(op, ast.Or)
+            if absorbing in found:
+                return absorbing
+            join = body.logical_or if absorbing else body.logical_and
+            rest = [v for v in found if isinstance(v, Var)]
+            return functools.reduce(join, rest) if rest else not absorbing
+    return None
+
+
+def _size(tree: ast.expr, names: Mapping[str, Dim], body: Body) -> Size | None:
+    """A size, or a number that is computed from sizes; None where it cannot be written."""
     match tree:
         case ast.Constant(value=int(value)):
             return value
         case ast.Name(id=name) if name in names:
             return names[name]
         case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return -1 * _dim(inner, names, text)
-        case ast.BinOp(left=left, op=op, right=right):
-            a, b = _dim(left, names, text), _dim(right, names, text)
-            match op:
-                case ast.Add():
-                    return a + b
-                case ast.Sub():
-                    return a - b
-                case ast.Mult():
-                    return a * b
-                case ast.FloorDiv():
-                    return a // b
-                case ast.Mod():
-                    return a % b
-    raise _unwritable(text)
+            return _size(ast.BinOp(ast.Constant(-1), ast.Mult(), inner), names, body)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            a, b = (_size(t, names, body) for t in (left, right))
+            combined, ours = _ARITHMETIC[type(op)]
+        case ast.Call(func=ast.Name(id="max" | "min" as name), args=[left, right]):
+            a, b = (_size(t, names, body) for t in (left, right))
+            if isinstance(a, int) and isinstance(b, int):
+                return max(a, b) if name == "max" else min(a, b)
+            combined, ours = None, f"{name}imum"
+        case _:
+            return None
+    if a is None or b is None:
+        return None
+    if combined is None or isinstance(a, Var) or isinstance(b, Var):
+        return getattr(body, ours)(_extent(body, a), _extent(body, b))
+    return combined(a, b)
 
 
 def _unwritable(text: str) -> InputError:

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from opstep.api.origins import portable
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
-from opstep.frontends.torch.dims import Symbols
+from opstep.frontends.torch.dims import Symbols, memory_order
 from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
@@ -285,10 +285,11 @@ class Translator:
             results = self._translated(node, body, env)
         except (Untranslatable, Mismatch) as error:
             del body.statements[begin:]
-            if self._broken.isdisjoint(self._reads(node)):
+            is_cause = self._broken.isdisjoint(self._reads(node))
+            if is_cause:
                 self._note(node, str(error))
-                if not isinstance(error, Disagreement):
-                    self.undefined.add(node.target)
+            if not _is_known(node) or (is_cause and not isinstance(error, Disagreement)):
+                self.undefined.add(node.target)
             results = [
                 None if t is None else self._stand_in(Value(node, k), body)
                 for k, t in enumerate(_results(node))
@@ -324,7 +325,7 @@ class Translator:
             return []
         if key in CONTROL:
             return CONTROL[key](self.part, node, body, lambda a: self._argument(a, env))
-        if key not in RULES:
+        if not _is_known(node):
             raise Untranslatable("there is no op for it")
         args = [self._argument(a, env) for a in node.args]
         kwargs = {k: self._argument(a, env) for k, a in node.kwargs.items()}
@@ -353,12 +354,9 @@ class Translator:
         )
         body.used = tuple(self._last_use.get(Value(node, k), -1) >= 0 for k in range(len(found)))
         body.seeds = self._seeds
-        first = (
-            node.args[0].meta.get("val")
-            if node.args and isinstance(node.args[0], fx.Node)
-            else None
-        )
-        body.is_contiguous = not isinstance(first, torch.Tensor) or first.is_contiguous()
+        first = node.args[0] if node.args else None
+        value = first.meta.get("val") if isinstance(first, fx.Node) else None
+        body.memory_order = memory_order(value) if isinstance(value, torch.Tensor) else None
 
     def _argument(self, argument: Any, env: Mapping[Value, Var]) -> Any:
         """An argument of an ATen op as rules take it."""
@@ -480,6 +478,11 @@ def _is_assert(node: fx.Node) -> bool:
 
 def _is_item(node: fx.Node) -> bool:
     return node.op == "call_function" and key_of(node.target) in ITEMS
+
+
+def _is_known(node: fx.Node) -> bool:
+    key = key_of(node.target)
+    return key in RULES or key in CONTROL or key in CHECKS
 
 
 def _live(outputs: Sequence[Value], asserts: Sequence[fx.Node]) -> set[fx.Node]:

@@ -69,13 +69,15 @@ class Writer:
         inputs = [draft.inputs[k] for k in order if draft.inputs[k].name not in direct]
         place = len(self.graphs)
         body = [self._call(s, draft, names) for s in draft.statements]
+        values = tuple(Name(names[v.name]) for v in draft.results)
+        returned = (Return(values),) if values else ()
         self.graphs.insert(
             place,
             Graph(
                 Name(name),
                 tuple(Binding(Name(names[v.name]), v.type) for v in inputs),
                 tuple(v.type for v in draft.results),
-                (*renamed(body, names), Return(tuple(Name(names[v.name]) for v in draft.results))),
+                (*renamed(body, names), *returned),
                 Comments((draft.call.kind,)) if draft.call.kind else NO_COMMENTS,
             ),
         )

@@ -127,6 +127,84 @@ def test_it_is_found_by_its_name():
     assert "opstep" in torch._dynamo.list_backends()
 
 
+class Bags(nn.Module):
+    """Layers with gradients of their own: bags, norms of weights, sampling, pools."""
+
+    def __init__(self):
+        super().__init__()
+        self.bags = nn.ModuleList(
+            nn.EmbeddingBag(9, 4, mode=m, padding_idx=p) for m, p in (("sum", None), ("mean", 2))
+        )
+        self.conv = nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 2, 3, padding=1))
+        self.pad, self.pool = nn.ReplicationPad2d(1), nn.AdaptiveMaxPool2d(3)
+
+    def forward(self, index):
+        offsets = torch.tensor([0, 3, 3])
+        x = torch.cat([bag(index, offsets) for bag in self.bags], 1)[None, None]
+        x = self.pool(self.pad(self.conv(x)))
+        return F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1).tanh(), align_corners=False)
+
+
+def test_gradients_that_pytorch_has_kernels_for(compiled):
+    model, index = Bags(), torch.tensor([1, 2, 4, 5, 4, 2])
+    eager = copy.deepcopy(model)
+    assert_all_close(trained(compiled(model), index), trained(eager, index))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_transformers_in_eval_mode(compiled, norm_first):
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=norm_first)
+    model, x = (
+        nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(),
+        torch.randn(2, 5, 8),
+    )
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.no_grad():
+        found = compiled(model)(x, src_key_padding_mask=padding)
+        assert_all_close([found], [model(x, src_key_padding_mask=padding)])
+
+
+def test_what_a_policy_draws(compiled):
+    def act(logits):
+        chosen = torch.distributions.Categorical(logits=logits, validate_args=False)
+        return chosen.log_prob(chosen.sample()), F.gumbel_softmax(logits, hard=True)
+
+    logits = torch.randn(20, 6)
+    torch.manual_seed(3)
+    expected = act(logits)
+    torch.manual_seed(3)
+    assert_all_close(compiled(act)(logits), expected)
+
+
+def test_equations(compiled):
+    def likelihood(x, y):
+        covariance = torch.exp(-torch.cdist(x, x).square()) + 0.1 * torch.eye(len(x))
+        root = torch.linalg.cholesky(covariance)
+        solved = torch.cholesky_solve(y[:, None], root)[:, 0]
+        whitened = torch.linalg.solve_triangular(root.mT, x.mT, upper=True, left=False)
+        return y @ solved + root.diagonal().log().sum() + whitened.cos().sum()
+
+    x, y = torch.randn(6, 2, requires_grad=True), torch.randn(6)
+    found = torch.autograd.grad(compiled(likelihood)(x, y), x)
+    assert_all_close(found, torch.autograd.grad(likelihood(x, y), x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_graph_without_results(compiled):
+    """What is before the break is nothing but an input of what is behind it."""
+    weight = torch.ones(3, requires_grad=True)
+
+    def f(x):
+        y = torch.tanh(x * weight)
+        if y.sum() > 0:
+            y = y * 2
+        torch._dynamo.graph_break()
+        return y[y > 0].mean() + y.max().item()
+
+    x = torch.arange(3.0)
+    (found,) = torch.autograd.grad(compiled(f)(x), [weight])
+    assert_all_close([found], torch.autograd.grad(f(x), [weight]))
+
+
 def test_layers_of_pytorchs_own_that_recur(compiled):
     model, x = nn.LSTM(6, 8, 2, batch_first=True), torch.randn(3, 5, 6)
     params = list(model.parameters())

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 from torch.export import Dim
+from torch.fx.experimental.symbolic_shapes import sym_or
 
 import opstep
 from opstep.api.origins import locate
@@ -262,6 +263,38 @@ def test_a_condition_on_sizes_is_kept():
     assert program.run(None, {"x": np.ones(9, np.float32)}).outputs[0][0] == 2
     with pytest.raises(opstep.OpstepError, match="exported for"):
         program.run(None, {"x": np.ones(7, np.float32)})
+
+
+def test_conditions_are_kept_whatever_joins_them():
+    class Joined(nn.Module):
+        def forward(self, x, y):
+            n, m = x.shape[0], y.shape[0]
+            torch._check(sym_or(n >= 2 * m, n % 5 == 0))
+            if torch.sym_max(n, m) < 12 and not sym_or(n == m, n == m + 1):
+                return x[None] + x[:, None, None]  # reshapes that are merged, before the asserts
+            return x
+
+    auto = ({0: Dim.AUTO}, {0: Dim.AUTO})
+    program = opstep.from_torch(Joined(), (torch.ones(6), torch.ones(3)), dynamic_shapes=auto)
+
+    def run(n: int, m: int):
+        inputs = {"x": np.ones(n, np.float32), "y": np.ones(m, np.float32)}
+        return program.run(None, inputs).outputs[0].shape
+
+    assert run(9, 4) == (9, 1, 9)
+    for sizes in ((7, 4), (16, 8)):
+        with pytest.raises(opstep.OpstepError, match="exported for"):
+            run(*sizes)
+
+
+def test_the_smaller_of_two_sizes_is_a_size_where_it_is_known():
+    class Limited(nn.Module):
+        def forward(self, x):
+            return x.new_ones(torch.sym_min(x.shape[0], 64), torch.sym_max(0, 2 - x.shape[0]))
+
+    shapes = ({0: Dim("n", max=60)},)
+    program = opstep.from_torch(Limited(), (torch.ones(6),), dynamic_shapes=shapes)
+    assert program.run(None, {"x": np.ones(9, np.float32)}).outputs[0].shape == (9, 0)
 
 
 def test_dims_name_symbols_wherever_they_stand():

@@ -43,7 +43,8 @@ FAMILIES = {
         masked_scatter put scatter scatter_add
         scatter_reduce searchsorted take take_along_dim index_reduce""",
     "products": """addbmm addmm addmv addr baddbmm bmm cdist dot einsum inner kron matmul mm mv
-        nn.functional.bilinear nn.functional.linear nn.functional.pdist outer tensordot""",
+        cholesky cholesky_solve linalg.cholesky linalg.solve_triangular nn.functional.bilinear
+        nn.functional.linear nn.functional.pdist outer tensordot""",
     "convolutions": """nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d
         nn.functional.conv_transpose1d nn.functional.conv_transpose2d
         nn.functional.conv_transpose3d nn.functional.fold nn.functional.unfold

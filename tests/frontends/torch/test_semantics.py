@@ -89,6 +89,12 @@ def test_slices_and_views():
         (lambda x: x.transpose(0, -1).reshape(-1, 5), x),
         (lambda x: x.unfold(1, 3, 2), x),
         (lambda x: torch.as_strided(x, (3, 4), (5, 2), 7), x),
+        (lambda x: torch.as_strided(x.permute(2, 0, 1), (3, 4), (5, 2), 7), x),
+        (
+            lambda x, y: torch.as_strided_scatter(x.transpose(0, 2), y, (3, 4), (20, 2), 7),
+            x,
+            numbers(3, 4),
+        ),
         (lambda x: x.movedim((0, 1), (-1, 0)), x),
         (lambda x: x.squeeze(0).unsqueeze(-2), x),
         (lambda x: x.flatten(1).unflatten(1, (2, -1)), x),
@@ -155,6 +161,16 @@ def test_tensors_as_indices():
          numbers(3, 5, 6)),
         (lambda x, m, v: x.masked_scatter(m, v), x, x > 0, numbers(200)),
         (lambda x, r: x.repeat_interleave(r, 0, output_size=5), x, torch.tensor([2, 0, 1, 2])),
+    )  # fmt: skip
+
+
+def test_losses_by_class():
+    loss = functional.binary_cross_entropy_with_logits
+    x, y, w = numbers(4, 5), numbers(5, 4).sigmoid().T, numbers(5).exp()
+    agree(
+        *((lambda x, y, w, r=r: loss(x, y, pos_weight=w, reduction=r), x, y, w)
+          for r in ("none", "mean", "sum")),
+        (lambda x, y, w: loss(30 * x, y, weight=w, pos_weight=w), x, y, w),
     )  # fmt: skip
 
 
@@ -297,7 +313,7 @@ class Unsupported(nn.Module):
         (lambda x: torch.unique(x), "a size depends on data"),
         (lambda x: torch.linalg.svd(x)[1], "there is no op"),
         (lambda x: torch.linalg.inv(x), "there is no op"),
-        (lambda x: x.t().as_strided((2,), (1,)), "in another order"),
+        (lambda x: x[:, 1:].as_strided((2,), (1,)), "of a part of a tensor"),
         (lambda x: functional.embedding(x.long(), x, max_norm=1.0), "there is no op"),
     ],
 )

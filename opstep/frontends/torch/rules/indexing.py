@@ -8,7 +8,7 @@ from opstep.frontends.torch.body import Body, Var, axis_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import rule
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.types import boolean, f64, i32, i64, u8
+from opstep.runtime.ir.types import TensorType, boolean, f64, i32, i64, u8
 
 INDICES = (i32, i64)
 
@@ -44,12 +44,30 @@ def embedding_bag(
     b: Body, weight, index, offsets, scale_by_freq=False, mode=0, sparse=False, weights=None,
     include_last_offset=False, padding_idx=-1,
 ):  # fmt: skip
-    """Only the bags themselves; PyTorch's other results serve its gradient."""
+    """And for the gradient, which bag an index is in and how many each bag has, where PyTorch does
+    not count them again.
+    """
     attrs = {"mode": _BAGS[mode], "include_last_offset": include_last_offset}
     padding = None if padding_idx < 0 else padding_idx
     index, offsets = as_index(b, index), as_index(b, offsets)
     y = b.embedding_bag(weight, index, offsets, weights, padding_index=padding, **attrs)
-    return y, None, None, None
+    if not b.is_used(1) and not b.is_used(2):
+        return y, None, None, None
+    if _type(b, 1).shape == (0,):
+        return y, *(b.filled(_type(b, k), 0) for k in (1, 2, 3))
+    places = b.iota(shape=list(index.shape), dtype=offsets.dtype)
+    bag_of = b.sub(b.searchsorted(offsets, places, right=True), 1)
+    counted = b.full(shape=list(index.shape), value=1, dtype=i64)
+    if padding is not None:
+        counted = b.cast(b.not_equal(index, padding), dtype=i64)
+    none = b.full(shape=[y.shape[0]], value=0, dtype=i64)
+    return y, bag_of, b.scatter_add(none, bag_of, counted), b.filled(_type(b, 3), 0)
+
+
+def _type(b: Body, result: int) -> TensorType:
+    found = b.expected[result]
+    assert found is not None
+    return found
 
 
 @rule("index_select.default")

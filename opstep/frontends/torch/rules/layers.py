@@ -6,10 +6,10 @@ import math
 
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.errors import Untranslatable
-from opstep.frontends.torch.rules.layout import true_places
+from opstep.frontends.torch.rules.layout import matrix_transpose, true_places
 from opstep.frontends.torch.rules.reductions import norm_of
 from opstep.frontends.torch.rules.registry import rule
-from opstep.runtime.ir.types import boolean
+from opstep.runtime.ir.types import boolean, i64
 
 
 @rule("linear.default")
@@ -227,6 +227,54 @@ def flash_attention_backward(
 ):
     attrs = {"causal": is_causal, "scale": None if scale is None else float(scale)}
     return b.scaled_dot_product_attention_grad(q, k, v, gy, attn_mask, **attrs)
+
+
+# --- triangular matrices ---
+
+
+@rule("cholesky.default", "linalg_cholesky.default")
+def cholesky(b: Body, a, upper=False):
+    y = b.cholesky(matrix_transpose(b, a) if upper else a)
+    return matrix_transpose(b, y) if upper else y
+
+
+@rule("linalg_cholesky_ex.default")
+def cholesky_ex(b: Body, a, *, upper=False, check_errors=False):
+    """Its second result is the first row from which on a is not positive definite, 0 for none."""
+    y = cholesky(b, a, upper)
+    if not b.is_used(1):
+        return y, None
+    rank = y.type.rank
+    bad = b.isnan(b.diagonal(y, axes=[rank - 2, rank - 1]))
+    if bad.shape[-1] == 0:
+        return y, b.full(shape=list(bad.shape[:-1]), value=0, dtype=i64)
+    first = b.add(b.argmax(b.cast(bad, dtype=i64), axis=-1), 1)
+    return y, b.where(b.any(bad, axes=[-1]), first, 0)
+
+
+@rule("_linalg_check_errors.default")
+def unchecked(b: Body, *_, **__):
+    """PyTorch raises an error; ours give NaNs, whose origin a hunt names."""
+
+
+@rule("linalg_solve_triangular.default")
+def solve_triangular(b: Body, a, x, *, upper, left=True, unitriangular=False):
+    batch = list(b.out.shape[:-2])
+    a, x = (b.broadcasted(t, [*batch, *t.shape[-2:]]) for t in (a, x))
+    attrs = {"upper": upper, "unit": unitriangular}
+    if left:
+        return b.solve_triangular(a, x, **attrs)
+    y = b.solve_triangular(a, matrix_transpose(b, x), transpose=True, **attrs)
+    return matrix_transpose(b, y)
+
+
+@rule("cholesky_solve.default")
+def cholesky_solve(b: Body, x, root, upper=False):
+    batch = list(b.out.shape[:-2])
+    root, x = (b.broadcasted(t, [*batch, *t.shape[-2:]]) for t in (root, x))
+    for transpose in (upper, not upper):
+        x = b.solve_triangular(root, x, upper=upper, transpose=transpose)
+    return x
 
 
 # --- distances ---

@@ -192,8 +192,7 @@ RULES["triu.default"] = lambda b, x, diagonal=0: b.triu(x, diagonal=diagonal)
 
 @rule("as_strided.default", "as_strided_copy.default")
 def as_strided(b: Body, x, size, stride, offset=None):
-    if not b.is_contiguous:
-        raise Untranslatable("as_strided of a tensor whose elements are in another order")
+    x = _as_in_memory(b, x)
     if _is_whole(x, size, stride, offset):
         return b.reshaped(x, size)
     flat = b.reshape(x, shape=[x.type.size])
@@ -202,9 +201,22 @@ def as_strided(b: Body, x, size, stride, offset=None):
 
 @rule("as_strided_scatter.default", "prims::as_strided_scatter.default")
 def as_strided_scatter(b: Body, x, source, size, stride, offset=None):
-    if not _is_whole(x, size, stride, offset):
-        raise Untranslatable("as_strided_scatter of a part of a tensor")
-    return b.reshaped(source, x.shape)
+    x = _as_in_memory(b, x)
+    if _is_whole(x, size, stride, offset):
+        y = b.reshaped(source, x.shape)
+    else:
+        flat = b.reshape(x, shape=[x.type.size])
+        places = _strided_places(b, size, stride, offset or 0)
+        y = b.reshaped(b.index_put(flat, b.to(source, x.dtype), places, axes=[0]), x.shape)
+    order = b.memory_order or []
+    return permute(b, y, [order.index(k) for k in range(len(order))])
+
+
+def _as_in_memory(b: Body, x: Var) -> Var:
+    """x with its axes as they lie in memory."""
+    if b.memory_order is None:
+        raise Untranslatable("as_strided of a part of a tensor")
+    return permute(b, x, b.memory_order)
 
 
 def _is_whole(x: Var, size, stride, offset) -> bool:
@@ -278,7 +290,6 @@ def pad(b: Body, x, pads, mode="constant", value=None):
 
 for _k in (1, 2, 3):
     RULES[f"reflection_pad{_k}d.default"] = lambda b, x, pads: pad(b, x, pads, "reflect")
-    RULES[f"replication_pad{_k}d.default"] = lambda b, x, pads: pad(b, x, pads, "replicate")
 
 
 # --- made of nothing ---

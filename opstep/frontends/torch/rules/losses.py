@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from opstep.frontends.torch.body import Body
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.indexing import as_index
@@ -58,12 +61,20 @@ def binary_cross_entropy(b: Body, x, target, weight=None, reduction=1):
 
 @rule("binary_cross_entropy_with_logits.default")
 def with_logits(b: Body, x, target, weight=None, pos_weight=None, reduction=1):
-    if pos_weight is not None:
-        raise Untranslatable("pos_weight")  # PyTorch decomposes it
-    return _bce(b, b.binary_cross_entropy_with_logits, x, target, weight, reduction)
+    if pos_weight is None:
+        return _bce(b, b.binary_cross_entropy_with_logits, x, target, weight, reduction)
+
+    def weighted(x, target, *, reduction):
+        """Where the target is 1, by the weight of its class."""
+        scale = b.add(b.mul(b.sub(pos_weight, 1.0), target), 1.0)
+        lower = b.mul(b.softplus(b.neg(x)), scale)
+        each = b.add(b.mul(b.sub(1.0, target), x), lower)
+        return each if reduction == "none" else getattr(b, reduction)(each)
+
+    return _bce(b, weighted, x, target, weight, reduction)
 
 
-def _bce(b: Body, op, x, target, weight, reduction: int):
+def _bce(b: Body, op: Callable[..., Any], x, target, weight, reduction: int):
     if weight is None:
         return op(x, target, reduction=_REDUCTIONS[reduction])
     each = b.mul(op(x, target, reduction="none"), weight)

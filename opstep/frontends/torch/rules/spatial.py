@@ -232,13 +232,20 @@ for _name, _form in _RESIZED.items():
 
 
 @rule("grid_sampler_2d.default", "grid_sampler.default")
-def grid_sample(b: Body, x, grid, mode, padding, align_corners):
+def grid_sample(b: Body, x, grid, *how):
+    return b.grid_sample2d(x, grid, **_sampling(x, *how))
+
+
+@rule("grid_sampler_2d_backward.default")
+def grid_sample_backward(b: Body, gy, x, grid, mode, padding, align_corners, _):
+    return b.grid_sample2d_grad(gy, x, grid, **_sampling(x, mode, padding, align_corners))
+
+
+def _sampling(x: Var, mode, padding, align_corners) -> dict[str, Any]:
     if mode > 1 or x.type.rank != 4:
         raise Untranslatable("grid_sample of volumes, or bicubic")
-    attrs = {"mode": ("bilinear", "nearest")[mode], "align_corners": align_corners}
-    return b.grid_sample2d(
-        x, grid, padding_mode=("zeros", "border", "reflection")[padding], **attrs
-    )
+    modes, paddings = ("bilinear", "nearest"), ("zeros", "border", "reflection")
+    return {"mode": modes[mode], "padding_mode": paddings[padding], "align_corners": align_corners}
 
 
 def _windows(kernel, dilation, padding, stride) -> dict[str, list[int]]:
