@@ -114,8 +114,9 @@ def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option(
             "--fallback",
-            type=click.Choice([HOST]),
-            help="If there is no GPU, or it runs out of memory, continue on the CPU.",
+            type=click.Choice([HOST, "torch"]),
+            help="cpu: if there is no GPU, or it runs out of memory, continue on the CPU. torch: "
+            "PyTorch runs the graphs of a script that have ops without a counterpart.",
         ),
         click.option(
             "--timeout",

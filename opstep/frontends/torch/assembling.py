@@ -68,6 +68,11 @@ class Translation:
         self._tensors = [i for i in self._inputs if isinstance(i.node.meta["val"], torch.Tensor)]
         self._main = self._translator.translate([Value(i.node) for i in self._tensors], outputs)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all ops were translated."""
+        return not self._translator.missing
+
     def missing_targets(self) -> list[Any]:
         return list(self._translator.undefined)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import logging
+import operator
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
+from operator import getitem
 from typing import Any
 
 import torch
+from torch import fx
 from torch.export import ExportedProgram
 
 from opstep.frontends.torch.assembling import Translated, Translation
@@ -21,6 +24,8 @@ from opstep.frontends.torch.refusals import check_args, check_tensors, refusal
 from opstep.frontends.torch.rules import all_rules
 from opstep.frontends.torch.sizes import symbol_names
 from opstep.runtime.ir.errors import InputError
+
+ON_NUMBERS = {getitem, *(getattr(operator, n) for n in ("add", "sub", "mul", "floordiv", "mod"))}
 
 
 def translate_model(
@@ -44,6 +49,10 @@ def translate_exported(
     names = symbol_names(exported, dynamic_shapes, model)
     check_tensors(exported)
     inline_regions(exported.graph_module)
+    if _is_functional(exported.graph):
+        translation = Translation(exported, Symbols(names), model)
+        if translation.is_complete:
+            return translation.finished(path)
     lowered = _decomposed(exported, {})
     translation = Translation(lowered, Symbols(names), model)
     for _ in range(ROUNDS):
@@ -58,6 +67,17 @@ def translate_exported(
 def retranslated(exported: ExportedProgram, path: str) -> Translated:
     """The translation of a graph of ATen ops that was translated before, and changed."""
     return Translation(exported, Symbols()).finished(path)
+
+
+def _is_functional(graph: fx.Graph) -> bool:
+    """Whether no op changes its operands or calls a graph: then there may be nothing to decompose,
+    which takes as long as the export.
+    """
+    return all(
+        isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
+        for node in graph.nodes
+        if node.op == "call_function" and node.target not in ON_NUMBERS
+    )
 
 
 def _decomposed(exported: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
