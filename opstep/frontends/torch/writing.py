@@ -14,7 +14,6 @@ from opstep.frontends.torch.translator import Draft, Made, Value, relative
 from opstep.runtime.ir.graph import NO_COMMENTS, Apply, Binding, Comments, Graph, Name, Return
 from opstep.runtime.ir.op import OPS, Ref
 
-
 _DIGITS = re.compile(r"_?\d+")  # of a module's name: which turn of a loop it is called in
 
 
