@@ -27,7 +27,7 @@ class Encoder(nn.Module):
 
 
 class TripletLoss(nn.Module):
-    """An anchor is to be nearer to an image of its own digit than to one of another, by a margin."""
+    """An anchor is to be nearer to an image of its digit than to one of another, by a margin."""
 
     def forward(self, anchor, same, other):
         near = distance(anchor, same)
