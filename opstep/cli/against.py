@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.cli.common import OK, PROGRAM, amount, console, emit_json, watch_compiler
+from opstep.cli.common import (
+    OK,
+    PROGRAM,
+    UNRECORDED,
+    amount,
+    console,
+    emit_json,
+    say,
+    watch_compiler,
+)
 
 if TYPE_CHECKING:
     from opstep.differing.errors import Error
     from opstep.frontends.torch.comparing import OpDifference, OutputErrors, TorchComparison
     from opstep.frontends.torch.judging import Own
+    from opstep.trace.recording import Recording
 
 SHOWN = 8  # ops
 WIDTH = 48  # of a line of Python in a table
@@ -19,16 +32,23 @@ UNFIT = ("b", "params", "chaos", "atol", "graph")  # options of a comparison of 
 
 def diff_torch(files: tuple[str, ...], options: dict[str, Any]) -> int:
     """What ``diff`` does with ``--against`` or ``--dtype``."""
-    with watch_compiler():
-        found = compared(files, options)
+    from opstep.trace.recording import Recording
+
+    path, run = options["workspace"], prepared(files, options)
+    recording = None if path is None else Recording(workspace=path)
+    with recording or nullcontext(), watch_compiler():
+        found = run(recording=recording)
     if options["as_json"]:
         emit_json(record(found))
     else:
         show(found)
+    if recording and kept(recording, found):
+        return UNRECORDED
     return OK if found.same else PROGRAM
 
 
-def compared(files: tuple[str, ...], options: dict[str, Any]) -> TorchComparison:
+def prepared(files: tuple[str, ...], options: dict[str, Any]) -> Callable[..., TorchComparison]:
+    """The comparison, of what is given."""
     from opstep.api.sources import check_symbols, gather, parse_inputs, parse_symbols
     from opstep.differing.comparison import settings
     from opstep.frontends.torch.importing import check_installed, translated
@@ -48,10 +68,20 @@ def compared(files: tuple[str, ...], options: dict[str, Any]) -> TorchComparison
     check_symbols(graph, symbols)
     words = options["inputs"]
     inputs = gather(model.program, graph, words, symbols, options["seed"], at_hand)
-    return comparing.compare(
-        model, against, options["dtype"], inputs, settings(options["a"]),
+    return partial(
+        comparing.compare, model, against, options["dtype"], inputs, settings(options["a"]),
         options["rtol"] or None, options["memory"] << 20,
     )  # fmt: skip
+
+
+def kept(recording: Recording, found: TorchComparison) -> bool:
+    """Tells where the runs are; whether the workspace is incomplete."""
+    (report,) = recording.close()
+    if report.problem:
+        say(f"error: {report.path} is incomplete: {report.problem}")
+    else:
+        say(f"kept as two runs: opstep ws {report.path} compare {' '.join(found.runs)} --rtol 1e-5")
+    return bool(report.problem)
 
 
 def _model_file(files: tuple[str, ...], options: dict[str, Any]) -> str:
@@ -203,6 +233,7 @@ def record(found: TorchComparison) -> dict[str, Any]:
         "differing": len(found.differing),
         "whole": found.complete,
         "fused": found.fused,
+        "runs": found.runs,
         "outputs": {n: _output(e) for n, e in found.outputs.items()},
         "first": _difference(found.first) if found.first else None,
         "ops": [_difference(d) for d in found.differing],

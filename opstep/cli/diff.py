@@ -40,6 +40,7 @@ EXACT = "f64"
         ("opstep diff model.opg -i x=x.npy --b device=cuda --rtol 1e-5", "the CPU against a GPU"),
         ("opstep diff model.opg -i x=x.npy --b f64", "find where it loses precision"),
         ("opstep diff model.pt2 --against torch", "a PyTorch model against PyTorch"),
+        ("opstep diff model.pt2 --against torch -w runs.db", "kept as two runs of a workspace"),
         ("opstep diff old.opg new.opg -i random --b async", "two programs"),
         ("opstep diff --workspace runs.db 3f2a last", "two recorded runs"),
     ],
@@ -110,7 +111,11 @@ EXACT = "f64"
     help="With --against: the type of the floats of this side. Default: the model's.",
 )
 @click.option(
-    "--workspace", "-w", metavar="FILE.db", help="Compare two runs of a workspace: diff RUN RUN."
+    "--workspace",
+    "-w",
+    metavar="FILE.db",
+    help="Compare two runs of a workspace: diff RUN RUN. With --against, both sides are recorded "
+    "there.",
 )
 @json_option
 @ended_in_order()
@@ -122,14 +127,14 @@ def diff(files: tuple[str, ...], **options: Any) -> int:
     """
     from opstep.runtime.ir.errors import InputError
 
-    if options["workspace"]:
-        return diff_runs(files, options)
-    if len(files) > 2:
-        raise InputError(f"{len(files)} files are given; two at most can be compared")
     if options["against"] or options["dtype"]:
         from opstep.cli import against
 
         return against.diff_torch(files, options)
+    if options["workspace"]:
+        return diff_runs(files, options)
+    if len(files) > 2:
+        raise InputError(f"{len(files)} files are given; two at most can be compared")
     if options["b"] == EXACT:
         return diff_exact(files, options)
     with watch_compiler():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import metadata
 
 import numpy as np
 import pytest
+
+import opstep
 
 torch = pytest.importorskip("torch")
 
@@ -107,8 +110,35 @@ def test_what_does_not_fit(cli, arguments, words):
 
 
 @pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("against", ["torch", "inductor"])
+def test_it_is_kept_as_two_runs(cli, against, monkeypatch):
+    if against == "inductor":  # which needs a C++ compiler: its values are those of eager mode
+        compiled = partial(torch.compile, backend="eager")
+        monkeypatch.setattr(torch, "compile", lambda f, backend, **options: compiled(f, **options))
+    outcome = cli("diff", "model.pt2", "--against", against, "-w", "runs.db")
+    assert outcome.code == 0
+    with opstep.Workspace("runs.db") as workspace:
+        ours, theirs = workspace.runs
+        assert f"opstep ws runs.db compare {ours.key} {theirs.key} --rtol 1e-5" in outcome.err
+        assert (ours.device, theirs.device, theirs.steps) == ("cpu", against, 1)
+        sites = [{s.site for s in run.stats() if s.op >= 0} for run in (ours, theirs)]
+        assert sites[1] and sites[1] <= sites[0]
+        found = workspace.compare(ours.key, theirs.key, 1e-4)
+        assert found.first is None or against == "inductor"
+        outputs = [{t.name for t in workspace.tensors(kind="output") if t.key == r.key}
+                   for r in (ours, theirs)]  # fmt: skip
+        assert outputs[0] == outputs[1] != set()
+    told = cli("diff", "model.pt2", "--against", against, "-w", "runs.db", "--json").json
+    assert len(told["runs"]) == 2 and not {ours.key, theirs.key} & set(told["runs"])
+
+
+@pytest.mark.usefixtures("model")
 def test_what_there_is_nothing_of(cli, monkeypatch):
     assert "nothing to compare with" in cli("diff", "model.pt2", "--against", "jax").err
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    outcome = cli("diff", "model.pt2", "--against", "torch:cuda")
+    assert outcome.code == 3 and "torch:cuda: PyTorch finds no GPU here" in outcome.err
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert "no such device" in cli("diff", "model.pt2", "--against", "torch:cuda:63").err
 
     def version(name):

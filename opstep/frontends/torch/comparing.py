@@ -39,11 +39,13 @@ from opstep.frontends.torch.exporting import retranslated
 from opstep.frontends.torch.importing import translated
 from opstep.frontends.torch.judging import FAULT_A, FAULT_B, Own
 from opstep.frontends.torch.modules import Call, call_tree
+from opstep.frontends.torch.recorded import record_reference
 from opstep.frontends.torch.sources import frames_of
 from opstep.frontends.torch.translator import Value
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.graph import Return
 from opstep.runtime.ir.printer import print_statement
+from opstep.trace.recording import Recording
 
 BUDGET = 1 << 30  # bytes of our results that are kept
 OURS = "opstep"
@@ -93,7 +95,8 @@ class OutputErrors(NamedTuple):
 class TorchComparison:
     """What came of it. `compared` counts results of ATen ops that both sides have; `differing`
     those that are apart, in the order of the model. `complete`: all of ours fitted into memory.
-    `fused`: only outputs could be seen, as what lies between them is compiled as one.
+    `fused`: only outputs could be seen, as what lies between them is compiled as one. `runs`: the
+    keys of both sides, where they were recorded.
     """
 
     names: tuple[str, str]
@@ -102,6 +105,7 @@ class TorchComparison:
     outputs: dict[str, OutputErrors] = field(default_factory=dict)
     complete: bool = True
     fused: bool = False
+    runs: tuple[str, ...] = ()
 
     @property
     def faults(self) -> list[OpDifference]:
@@ -123,7 +127,7 @@ def diff_torch(
     model: torch.nn.Module | ExportedProgram | str | Path, args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None, *, against: str = TORCH, dtype: str | None = None,
     inputs: Mapping[str, Any] | None = None, settings: RunSettings = RunSettings(),
-    rtol: float | None = None, budget: int = BUDGET,
+    rtol: float | None = None, budget: int = BUDGET, recording: Recording | None = None,
 ) -> TorchComparison:  # fmt: skip
     """Runs a model here and by PyTorch, and finds the first op whose result differs by more than
     what rounding and the op's operands explain.
@@ -131,18 +135,18 @@ def diff_torch(
     `model`, `args` and `kwargs`: as for `from_torch`. `against`: "torch" (op by op), "inductor"
     (compiled), either with a device ("torch:cuda"). `dtype`: the type of our floats ("bf16"), by
     default the model's. `inputs`: by the program's names; by default the example inputs. `rtol`: a
-    relative difference that is rounding, by default 8 units in the last place. Raises
-    `OpstepError` where one of them cannot be run.
+    relative difference that is rounding, by default 8 units in the last place. `recording`: takes
+    down both sides, as runs of the program. Raises `OpstepError` where one of them cannot be run.
     """
     check_reference(against)
     found = translated(model, args, kwargs)
-    return compare(found, against, dtype, inputs, settings, rtol, budget)
+    return compare(found, against, dtype, inputs, settings, rtol, budget, recording)
 
 
 def compare(
     theirs: Translated, against: str = TORCH, dtype: str | None = None,
     inputs: Mapping[str, Any] | None = None, settings: RunSettings = RunSettings(),
-    rtol: float | None = None, budget: int = BUDGET,
+    rtol: float | None = None, budget: int = BUDGET, recording: Recording | None = None,
 ) -> TorchComparison:  # fmt: skip
     """`diff_torch` of a model that is translated already."""
     how, device = check_reference(against)
@@ -150,13 +154,18 @@ def compare(
     if dtype is not None:
         ours = retranslated(converted(theirs.exported, float_type(dtype)), f"<{dtype}>")
     given = _given(theirs, inputs)
-    known = _Ours(theirs, ours, settings, budget).run(given)
+    known = _Ours(theirs, ours, settings, budget).run(given, recording)
     given |= _drawn(theirs.exported.graph, known.values, how)
     names = (f"{OURS}, {dtype}" if dtype else OURS, against)
     comparer = _Comparer(theirs.exported, known, given, names, rtol)
     if how == INDUCTOR:
-        return comparer.compiled(device)
-    return comparer.compared(evaluating.run(theirs.exported.graph, given, device))
+        found = comparer.compiled(device)
+    else:
+        found = comparer.compared(evaluating.run(theirs.exported.graph, given, device))
+    if recording is not None:
+        comparer.record(recording, theirs, settings, against)
+        found.runs = tuple(run.key for run in recording.runs[-2:])
+    return found
 
 
 def _drawn(graph: fx.Graph, ours: Known, how: str) -> dict[Value, torch.Tensor]:
@@ -179,6 +188,9 @@ def check_reference(against: str) -> tuple[str, str]:
             f"{against!r} is nothing to compare with", hint="there are: torch, inductor, torch:cuda"
         )
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        if not torch.cuda.device_count():
+            hint = "" if torch.version.cuda else f"torch {torch.__version__} is a build for the CPU"
+            raise DeviceError(f"{against}: PyTorch finds no GPU here", hint=hint)
         raise DeviceError(f"{against}: PyTorch finds no such device")
     return how, device or "cpu"
 
@@ -225,14 +237,16 @@ class _Ours:
         self.values: dict[Value, torch.Tensor] = {}
         self.complete = True
 
-    def run(self, given: Mapping[Value, torch.Tensor]) -> _Ours:
+    def run(self, given: Mapping[Value, torch.Tensor], recording: Recording | None) -> _Ours:
         types = {p.node.name: p.node.meta["val"] for p in placeholders(self._ours.exported)}
         for value, tensor in given.items():
             self.values[value] = in_type(tensor, types[value.node.name].dtype)
         device = self._program.on(self._settings.device, self._settings.setup)
         taps = Taps(device, self._budget)
         inputs = {name: self.values[Value(node)] for name, node in self._inputs.items()}
-        result = self._program.run("main", inputs, listeners=[taps], **vars(self._settings))
+        result = self._program.run(
+            "main", inputs, listeners=[taps], recording=recording, **vars(self._settings)
+        )
         self.outputs = {name: tensor_of(result[name]) for name in result}
         for site, value in self._ours.nodes.items():
             tapped = taps.found.get((site,))
@@ -263,11 +277,13 @@ class _Comparer:
         self._rtol = rtol
         self._names = names
         self._order = list(evaluating.values(self._graph))
+        self._theirs: Known = {}  # what was compared last
         for name, value in self._outputs().items():
             ours.values.setdefault(value, ours.outputs[name])
 
     def compared(self, theirs: Known) -> TorchComparison:
         """All values that both sides have."""
+        self._theirs = theirs
         found = TorchComparison(self._names, complete=self._ours.complete)
         exact = Exact(self._graph, self._ours.values), Exact(self._graph, theirs)
         totals = self._input_errors(theirs)
@@ -304,6 +320,14 @@ class _Comparer:
             module, _ = evaluating.cone(self._graph, [wrong], between - {wrong})
             between |= {v for v in self._order if v.node in module}
         return found
+
+    def record(
+        self, recording: Recording, model: Translated, settings: RunSettings, name: str
+    ) -> None:
+        """The other side's run, as that of the program."""
+        inputs = {n: self._given[Value(node)] for n, node in _input_nodes(model).items()}
+        outputs = {n: self._theirs[v] for n, v in self._outputs().items() if v in self._theirs}
+        record_reference(recording, model, self._theirs, inputs, outputs, settings, name)
 
     # --- one value ---
 

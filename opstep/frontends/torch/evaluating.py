@@ -20,6 +20,9 @@ from opstep.frontends.torch.translator import Value
 from opstep.runtime.ir.errors import DeviceError, InputError
 
 Known = Mapping[Value, torch.Tensor]
+RESHAPES: dict[Any, Any] = {  # views, where another device or type lays tensors out otherwise
+    torch.ops.aten.view.default: torch.ops.aten.reshape.default
+}
 FEW = 64  # terms of a sum that add no error worth speaking of
 
 
@@ -76,10 +79,10 @@ def run(graph: fx.Graph, known: Known, device: str = "cpu") -> dict[Value, torch
         nodes = [n for n in graph.nodes if n.op == "call_function" and n not in drawn]
         nodes = [n for n in nodes if value_of(n) not in known]
         env = _evaluated(nodes, found, adapted)
-    for node, made in env.items():
-        if node.target is not getitem:
-            found.update(_tensors(node, made))
-    return {v: t.cpu() for v, t in found.items()}
+        for node, made in env.items():
+            if node.target is not getitem:
+                found.update(_tensors(node, made))
+        return {v: t.cpu() for v, t in found.items()}  # where a GPU's errors come out
 
 
 def run_compiled(
@@ -106,7 +109,7 @@ def run_compiled(
     with _pytorch_errors():
         operands = [known[Value(n)].to(device) if Value(n) in known else None for n in places]
         made = _compiled(fx.GraphModule(graph.owning_module or {}, copy), operands)
-    found = dict(zip(wanted, (t.cpu() for t in made), strict=True))
+        found = dict(zip(wanted, (t.cpu() for t in made), strict=True))
     return {**{v: t for v, t in known.items() if v.node.op == "placeholder"}, **found}
 
 
@@ -231,7 +234,8 @@ def _evaluated(
         for node in nodes:
             args = map_aggregate(node.args, operand)
             kwargs = map_aggregate(node.kwargs, operand)
-            env[node] = node.target(*args, **kwargs)  # pyright: ignore
+            target: Any = RESHAPES.get(node.target, node.target)
+            env[node] = target(*args, **kwargs)
     return env
 
 

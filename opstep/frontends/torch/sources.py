@@ -64,11 +64,15 @@ def _is_wrapper(frame: Frame) -> bool:
 
 
 class Assignment(NamedTuple):
-    """A Python statement: its lines, and the names that it assigns ("" for anything else)."""
+    """A Python statement: its lines, and the names that it assigns ("" for anything else).
+
+    `turn`: in a loop, how many operations one turn has at least; else 0.
+    """
 
     first: int
     last: int
     targets: tuple[str, ...]
+    turn: int = 0
 
 
 def assignment(file: str, line: int) -> Assignment | None:
@@ -84,13 +88,22 @@ def _statements(file: str) -> dict[int, Assignment]:
     except (OSError, SyntaxError, ValueError):
         return {}
     found: dict[int, Assignment] = {}
+    repeated: set[ast.stmt] = set()
     for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.While):
+            repeated.update(node.body)
         if not isinstance(node, ast.stmt) or hasattr(node, "body"):
             continue
-        statement = Assignment(node.lineno, node.end_lineno or node.lineno, _targets(node))
+        turn = _operations(node) if node in repeated else 0
+        statement = Assignment(node.lineno, node.end_lineno or node.lineno, _targets(node), turn)
         for line in range(statement.first, statement.last + 1):
             found[line] = statement
     return found
+
+
+def _operations(node: ast.stmt) -> int:
+    written = sum(isinstance(n, ast.BinOp | ast.AugAssign) for n in ast.walk(node))
+    return max(written, 1)
 
 
 def _targets(node: ast.stmt) -> tuple[str, ...]:

@@ -9,10 +9,12 @@ from dataclasses import replace
 
 from opstep.frontends.torch.modules import forward_of
 from opstep.frontends.torch.naming import identifier, renamed, unique
-from opstep.frontends.torch.sources import Frame, assignment
+from opstep.frontends.torch.sources import Assignment, Frame, assignment
 from opstep.frontends.torch.translator import Draft, Made, Value, relative
 from opstep.runtime.ir.graph import NO_COMMENTS, Apply, Binding, Comments, Graph, Name, Return
 from opstep.runtime.ir.op import OPS, Ref
+
+_DIGITS = re.compile(r"_?\d+")  # of a module's name: which turn of a loop it is called in
 
 
 class Writer:
@@ -107,7 +109,7 @@ class Writer:
                 for result, made in zip(s.results, inner.results, strict=True):
                     if theirs[made.name] != stems[made.name]:
                         found[result.name.text] = theirs[made.name]
-            self._known_names[draft] = found | _assigned(draft.made)
+            self._known_names[draft] = found | _assigned(draft.made, draft.body.stems)
         return self._known_names[draft]
 
     def _call(self, statement, draft: Draft, names: Mapping[str, str]):
@@ -169,33 +171,45 @@ def _called(statement) -> list[str]:
     return [name for name in named if name.startswith("%")]
 
 
-def _assigned(made: Sequence[Made]) -> dict[str, str]:
+def _assigned(made: Sequence[Made], stems: Mapping[str, str]) -> dict[str, str]:
     """Names of Python's variables: of what a statement of Python's assigned, the last values that
-    were made there.
+    were made there, in each turn of a loop.
     """
     found: dict[str, str] = {}
     k = 0
     while k < len(made):
-        key, targets = _statement(made[k].frames)
+        key, where = _statement(made[k].frames)
         end = k + 1
         while end < len(made) and key is not None and _statement(made[end].frames)[0] == key:
             if made[end].is_call and made[end - 1].is_call:
                 break  # the next turn of a loop over modules
             end += 1
-        found |= _named(made[k:end], targets)
+        if where is not None:
+            ops = [_DIGITS.sub("", stems.get(m.results[0].name, "")) for m in made[k:end]]
+            turn = _turn(ops, where.turn)
+            for first in range(k, end, turn):
+                found |= _named(made[first : first + turn], where.targets)
         k = end
     return found
 
 
-def _statement(frames: tuple[Frame, ...]) -> tuple[tuple | None, tuple[str, ...]]:
-    """What tells a statement from others, and what it assigns."""
+def _turn(ops: list[str], least: int) -> int:
+    """How many of these ops are one turn of a loop that did them all: at least so many, if any."""
+    for n in range(least, len(ops) // 2 + 1) if least else ():
+        if len(ops) % n == 0 and ops == ops[:n] * (len(ops) // n):
+            return n
+    return len(ops)
+
+
+def _statement(frames: tuple[Frame, ...]) -> tuple[tuple | None, Assignment | None]:
+    """What tells a statement from others, and the statement."""
     if not frames:
-        return None, ()
+        return None, None
     file, line, _ = frames[-1]
     where = assignment(file, line)
     if where is None:
-        return None, ()
-    return (frames[:-1], file, where.first), where.targets
+        return None, None
+    return (frames[:-1], file, where.first), where
 
 
 def _named(made: Sequence[Made], targets: Sequence[str]) -> dict[str, str]:

@@ -96,3 +96,8 @@ def compare(ours: np.ndarray, theirs: torch.Tensor) -> None:
     off = np.abs(a[finite] - b[finite])
     limit = TOLERANCES[theirs.dtype] * max(0.01, np.abs(b[finite]).max(initial=0))
     assert off.max(initial=0) <= limit, f"off by {off.max()} of {np.abs(b[finite]).max()}"
+
+
+def called(graph: Any) -> list[str]:
+    """The ops and graphs that a graph calls."""
+    return [s.callee.text for s in graph.body if hasattr(s, "callee")]

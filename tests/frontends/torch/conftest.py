@@ -31,8 +31,3 @@ def programs(monkeypatch):
 
     monkeypatch.setattr(calling.Compiled, "__init__", watched)
     return made
-
-
-def called(graph):
-    """The ops and graphs that a graph calls."""
-    return [s.callee.text for s in graph.body if hasattr(s, "callee")]

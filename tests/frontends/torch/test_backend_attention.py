@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import called
+from agreement import called
 from torch import nn
 
 BOOLS = torch.arange(5)[:, None] % 2 == torch.arange(9) % 3

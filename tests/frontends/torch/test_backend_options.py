@@ -9,7 +9,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import called
+from agreement import called
 from dap.client import Client
 from torch import nn
 

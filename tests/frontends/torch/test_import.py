@@ -225,6 +225,27 @@ def test_results_of_a_call_are_called_as_where_they_are_made():
     assert "sub(late, early)" in text
 
 
+class Loops(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x):
+        y = x
+        for k in (2, 3):
+            y = torch.relu(y @ x + k + 1)
+        for layer in self.layers:
+            x = layer(x) + x
+        z = x + y + x
+        return z * 2
+
+
+def test_each_turn_of_a_loop_on_one_line_makes_its_variable():
+    program = opstep.from_torch(Loops(), (torch.randn(4, 4),))
+    names = [s.results[0].name.text for s in program.graph("main").body[:-1]]
+    assert [n for n in names if n[0] in "xyz"] == ["y", "y_2", "x_2", "x_3", "z"]
+
+
 def test_inputs_of_a_graph_are_those_of_forward():
     text = text_of(opstep.from_torch(plain.Weighted(), (torch.randn(3),)))
     assert "graph Mean(states: f32[3], mask: f32[3])" in text

@@ -217,6 +217,15 @@ def statistics_of(array: np.ndarray, filled: bool = False, lanes: int | None = N
     """
     from opstep.runtime.ir.types import dtype_of
 
+    return decode(statistics_words(array, filled, lanes), dtype_of(array.dtype))
+
+
+def statistics_words(
+    array: np.ndarray, filled: bool = False, lanes: int | None = None
+) -> np.ndarray:
+    """`statistics_of`, as devices record them."""
+    from opstep.runtime.ir.types import dtype_of
+
     device = CpuDevice(lanes)
     t = TensorType(dtype_of(array.dtype), array.shape)
     launches, workspace = device.prepare(*step_for(t, filled))
@@ -224,4 +233,4 @@ def statistics_of(array: np.ndarray, filled: bool = False, lanes: int | None = N
     scratch = device.alloc(workspace)
     addresses = [a.ctypes.data for a in arrays]
     device.capture(device.bind(launches, addresses, scratch.address))()
-    return decode(arrays[-1], t.dtype)
+    return arrays[-1]

@@ -1,0 +1,75 @@
+"""A run of PyTorch's as one in a workspace, beside that of the program: with the program's ops, and
+statistics of what PyTorch had for their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from opstep.api.settings import RunSettings
+from opstep.frontends.torch.assembling import Translated
+from opstep.frontends.torch.evaluating import Known, array_of
+from opstep.runtime.device.cpu.device import statistics_words
+from opstep.runtime.ir.types import TensorType, dtype_of
+from opstep.runtime.plan.plan import Plan
+from opstep.runtime.recording import Activation, Layout, Outputs, RunInfo, StreamRecord
+from opstep.runtime.statistics import WORDS
+from opstep.trace.describe import frame_path
+from opstep.trace.recording import Recording
+
+
+def record_reference(
+    recording: Recording, model: Translated, known: Known, inputs: Mapping[str, torch.Tensor],
+    outputs: Mapping[str, torch.Tensor], settings: RunSettings, name: str,
+) -> str:  # fmt: skip
+    """Records a run whose values were these; gives its key. `name`: what ran it, "torch:cuda"."""
+    program = model.program
+    arrays = {n: array_of(t) for n, t in inputs.items()}
+    types = [TensorType(dtype_of(a.dtype), a.shape) for a in arrays.values()]
+    plan = program.plan("main", types, settings.policy, settings.device, setup=settings.setup)
+    returned = {n: array_of(t) for n, t in outputs.items()}
+    title = f"PyTorch {torch.__version__} ({name})"
+    recorder = recording.begin_run(
+        RunInfo(program, "main", arrays, settings.policy, name, None, program.seed, 1, title)
+    )
+    error: BaseException | None = None
+    try:
+        recorder.values_to_record(plan)
+        step, _ = recorder.begin_step()
+        recorder.add_record(_record(plan, model, known, recorder.next_number(), step))
+        shapes = [a.shape for a in returned.values()]
+        recorder.end_step(Outputs(list(returned), shapes, list(returned.values()).__getitem__))
+    except BaseException as caught:
+        error = caught
+        raise
+    finally:
+        recorder.end_run(error, [])
+    return recorder.run.key
+
+
+def _record(plan: Plan, model: Translated, known: Known, number: int, step: int) -> StreamRecord:
+    found = list(_values(plan, model, known))
+    layout = Layout(plan, [[]], [[place for place, _ in found]])
+    words = [statistics_words(array) for _, array in found]
+    stats = np.array(words, np.int64).reshape(-1, WORDS)
+    none = np.zeros((0, 2), np.int64)
+    return StreamRecord(Activation(number, step, layout), 0, none, none, stats)
+
+
+def _values(
+    plan: Plan, model: Translated, known: Known
+) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
+    """What PyTorch had for results of the plan's steps: (step, value) and elements."""
+    for number, step in enumerate(plan.steps):
+        for v in step.results if step.launches else ():
+            value: Any = plan.values[v]
+            node = model.nodes.get(f"{frame_path(plan, step.frame)}/{value.name}")
+            if node is None or node not in known:
+                continue
+            array = array_of(known[node])
+            if (dtype_of(array.dtype), array.shape) == (value.type.dtype, value.type.shape):
+                yield (number, v), array
