@@ -59,7 +59,7 @@ class Files:
         return arrays.read_safetensors(self.example)
 
 
-def importer_of(path: str | os.PathLike) -> Callable[[Any], Program] | None:
+def importer_of(path: str | os.PathLike) -> Callable[[Any, str | None], Program] | None:
     """What reads a file that is no text in the language. Raises `InputError` for a pickle."""
     suffix = Path(os.fspath(path)).suffix.lower()
     if suffix in IMPORTERS:

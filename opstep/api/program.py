@@ -22,7 +22,8 @@ from opstep.api.view import GraphView
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.errors import InputError, UnboundSymbols, UnknownName
+from opstep.runtime.ir.errors import InputError, SettingError, UnboundSymbols, UnknownName
+from opstep.runtime.ir.foreign import LIBRARIES
 from opstep.runtime.ir.graph import NOWHERE, Graph, Module
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
@@ -39,25 +40,36 @@ if TYPE_CHECKING:
 interposed: Callable[[Program, str | None, Any, RunSettings], Result | None] | None = None
 
 
-def load(path: str | Path) -> Program:
+def load(path: str | Path, *, fallback: str | None = None) -> Program:
     """Reads, parses and verifies a file, or imports a ``.pt2``. Raises `OpstepError` with every
     error in it. ``NAME.safetensors`` beside it has the values that no initialiser gives.
+
+    `fallback`: "torch" lets PyTorch run the ops that are its own (``torch.aten.linalg_inv``); of a
+    ``.pt2`` these are the ones without a counterpart, which is an error otherwise.
     """
     from opstep.runtime.ir.parser import load as load_module
 
+    check_fallback(fallback)
     importer = importer_of(path)
     if importer is not None:
-        return importer(path)
-    program = Program(load_module(path))
+        return importer(path, fallback)
+    program = Program(load_module(path), fallback)
     program.files = Files(path)
     return program
 
 
-def loads(text: str, path: str = "<text>") -> Program:
+def loads(text: str, path: str = "<text>", *, fallback: str | None = None) -> Program:
     """`load` for a text; `path` stands in its messages."""
     from opstep.runtime.ir.parser import parse
 
-    return Program(parse(text, path))
+    check_fallback(fallback)
+    return Program(parse(text, path), fallback)
+
+
+def check_fallback(fallback: str | None) -> None:
+    """Complains of a library that there is none of."""
+    if fallback is not None and fallback not in LIBRARIES:
+        raise SettingError("fallback", fallback, f"None or {' or '.join(map(repr, LIBRARIES))}")
 
 
 def policy(
@@ -73,16 +85,17 @@ def policy(
 
 class Program:
     """A verified module with its named tensors. Runs from several threads or tasks share the
-    tensors.
+    tensors. `fallback`: the library that may run those ops that are its own, see `load`.
     """
 
-    def __init__(self, module: Module):
+    def __init__(self, module: Module, fallback: str | None = None):
         import opstep.kernels  # noqa: F401 - registers the ops
         from opstep.kernels.stdlib import library
         from opstep.runtime.ir.verify import verify
         from opstep.runtime.plan.internal import Asserts
 
         self.module = module
+        self.fallback = fallback
         self.library = library()
         self.verified = verify(module, library=self.library)
         self.seed = 0
@@ -158,7 +171,7 @@ class Program:
                 hint=error.hint,
             ) from None  # fmt: skip
         module = Module((*self.module.items, gradient), self.module.closing, self.module.source)
-        program = Program(module)
+        program = Program(module, self.fallback)
         program.seed = self.seed
         program.files = self.files
         for key in self.params.known():
@@ -260,6 +273,17 @@ class Program:
                     asserts=self._asserts,
                 )  # fmt: skip
         return self._plans[key]
+
+    def plan_to_run(
+        self, device: str, setup: Setup, graph: str, types: tuple[TensorType, ...], policy: Policy
+    ) -> Plan:
+        """A plan that a run is at hand of. Raises `InputError` at ops that it may not run."""
+        plan = self._plan(device, setup, graph, types, policy)
+        if plan.foreign and kind_of(device).computes:
+            from opstep.runtime.device.foreign import check_foreign
+
+            check_foreign(plan, self.fallback, kind_of(device).gpu)
+        return plan
 
     # --- running ---
 
@@ -447,7 +471,7 @@ class Program:
         def plan_for(graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
             plan = supplied
             if plan is None or plan.signature != (graph, types):
-                plan = self._plan(device, setup, graph, types, policy)
+                plan = self.plan_to_run(device, setup, graph, types, policy)
             self._ready(plan, device)
             return plan
 

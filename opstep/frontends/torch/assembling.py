@@ -48,9 +48,13 @@ class Translated(NamedTuple):
 
 
 class Translation:
-    """One attempt to translate an exported program."""
+    """One attempt to translate an exported program. `fallback`: see `Translator`."""
 
-    def __init__(self, exported: ExportedProgram, symbols: Symbols, model: Any = None):
+    def __init__(
+        self, exported: ExportedProgram, symbols: Symbols, model: Any = None,
+        fallback: bool = False,
+    ):  # fmt: skip
+        self._fallback = fallback
         self._exported = exported
         self._model = model  # where it is at hand: its `forward` names the arguments
         self._symbols = symbols
@@ -64,9 +68,13 @@ class Translation:
         specs = [s for s in specs if isinstance(nodes[s.arg.name].meta.get("val"), torch.Tensor)]
         self._specs = specs
         outputs = [value_of(nodes[s.arg.name]) for s in specs]
-        self._translator = Translator(graph, symbols, outputs)
+        self._translator = Translator(graph, symbols, outputs, fallback=fallback)
         self._tensors = [i for i in self._inputs if isinstance(i.node.meta["val"], torch.Tensor)]
         self._main = self._translator.translate([Value(i.node) for i in self._tensors], outputs)
+
+    @property
+    def is_incomplete(self) -> bool:
+        return bool(self._translator.missing)
 
     def missing_targets(self) -> list[Any]:
         return list(self._translator.undefined)
@@ -115,7 +123,8 @@ class Translation:
             if i.kind != "input"
         )
         text = print_module(Module((*declarations, *graphs)))
-        return Program(parse(text, path)), writer.nodes(main)
+        fallback = "torch" if self._fallback else None
+        return Program(parse(text, path), fallback), writer.nodes(main)
 
     def _example(self, names: Sequence[str]) -> dict[str, Any]:
         """The example inputs; `names`: what the program calls those that are tensors."""

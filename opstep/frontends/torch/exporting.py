@@ -26,22 +26,27 @@ ROUNDS = 4  # of decompositions: each may bring ops that need another
 
 
 def translate_model(
-    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
-) -> Translated:
+    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any,
+    fallback: bool = False,
+) -> Translated:  # fmt: skip
     """`importing.translated`, for a module or an exported program."""
     if isinstance(model, ExportedProgram):
-        return translate_exported(model, dynamic_shapes, "<exported>")
+        return translate_exported(model, dynamic_shapes, "<exported>", fallback=fallback)
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"a {type(model).__name__} is no PyTorch model")
     check_args(args, kwargs)
     exported = _exported(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
-    return translate_exported(exported, dynamic_shapes, f"<{type(model).__name__}>", model)
+    path = f"<{type(model).__name__}>"
+    return translate_exported(exported, dynamic_shapes, path, model, fallback)
 
 
 def translate_exported(
-    exported: ExportedProgram, dynamic_shapes: Any, path: str, model: Any = None
-) -> Translated:
-    """The program of an exported one, or of the module `model`; `path` stands in messages."""
+    exported: ExportedProgram, dynamic_shapes: Any, path: str, model: Any = None,
+    fallback: bool = False,
+) -> Translated:  # fmt: skip
+    """The program of an exported one, or of the module `model`; `path` stands in messages.
+    `fallback`: ops for which even PyTorch's definition by others does not help are its own.
+    """
     all_rules()
     names = symbol_names(exported, dynamic_shapes, model)
     check_tensors(exported)
@@ -54,12 +59,14 @@ def translate_exported(
             break
         lowered = _decomposed(lowered, table)
         translation = Translation(lowered, Symbols(names), model)
+    if fallback and translation.is_incomplete:
+        translation = Translation(lowered, Symbols(names), model, fallback=True)
     return translation.finished(path)
 
 
-def retranslated(exported: ExportedProgram, path: str) -> Translated:
+def retranslated(exported: ExportedProgram, path: str, fallback: bool = False) -> Translated:
     """The translation of a graph of ATen ops that was translated before, and changed."""
-    return Translation(exported, Symbols()).finished(path)
+    return Translation(exported, Symbols(), fallback=fallback).finished(path)
 
 
 def _decomposed(exported: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:

@@ -21,12 +21,14 @@ from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
+from opstep.frontends.torch.fallback import statement
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import Frame, frames_of, library_line
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.graph import Provenance, SourceLine, Statement
-from opstep.runtime.ir.types import TensorType, f32
+from opstep.runtime.ir.op import Ref
+from opstep.runtime.ir.types import DTYPES, TensorType, f32
 
 CHECKS = {  # of what the types say anyway
     "_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default",
@@ -108,23 +110,28 @@ class Draft:
         for statement in self.body.statements:
             for attr in getattr(statement, "attrs", ()):
                 found |= _symbols(attr.value if isinstance(attr.value, tuple) else (attr.value,))
+            for result in getattr(statement, "results", ()):
+                found |= _symbols(result.type.shape) if result.type else set()
         return found
 
 
 def _symbols(dims: Sequence[Any]) -> set[str]:
-    return {s for d in dims if isinstance(d, Expr) for s in d.symbols()}
+    alone = {d.name for d in dims if isinstance(d, Ref) and d.name not in DTYPES}
+    return alone | {s for d in dims if isinstance(d, Expr) for s in d.symbols()}
 
 
 class Translator:
     """Translates one fx graph. `missing` has what could not be. `around`: the translator of the
-    graph that this one is a part of, as the branch of a `cond` is.
+    graph that this one is a part of, as the branch of a `cond` is. `fallback`: ops that have no
+    counterpart are PyTorch's own (`fallback`).
     """
 
     def __init__(
         self, graph: fx.Graph, symbols: Symbols, outputs: Sequence[Value],
-        around: Translator | None = None,
+        around: Translator | None = None, fallback: bool = False,
     ):  # fmt: skip
         self.symbols = symbols
+        self._fallback = around._fallback if around else fallback
         self.missing: list[tuple[fx.Node, Missing]] = around.missing if around else []
         # in the order in which they were first called
         self.drafts: list[Draft] = around.drafts if around else []
@@ -273,11 +280,11 @@ class Translator:
         body = draft.body
         frames = self._frames(node, draft.call)
         body.at = origin(frames, relative(call.path, draft.call.path))
-        begin = len(body.statements)
+        begin = len(body.statements), len(body.stems)
         try:
             results = self._translated(node, body, env)
         except (Untranslatable, Mismatch) as error:
-            del body.statements[begin:]
+            body.cut(*begin)
             if self._broken.isdisjoint(self._reads(node)):
                 self._note(node, str(error))
                 if not isinstance(error, Disagreement):
@@ -313,6 +320,27 @@ class Translator:
         self._describe(node, body)
         if key in CONTROL:
             return CONTROL[key](self.part, node, body, lambda a: self._argument(a, env))
+        begin = len(body.statements), len(body.stems)
+        try:
+            return self._by_rule(key, node, body, env)
+        except (Untranslatable, Mismatch) as error:
+            if not self._fallback:
+                raise
+            body.cut(*begin)
+            return self._by_pytorch(node, body, env, error)
+
+    def _by_pytorch(
+        self, node: fx.Node, body: Body, env: Mapping[Value, Var], error: Exception
+    ) -> Sequence[Var | None]:
+        """A statement that PyTorch runs. `error`: why it is none of ours."""
+        try:
+            return statement(node, body, lambda a: self._argument(a, env))
+        except Untranslatable as other:
+            raise Untranslatable(f"{error}, and PyTorch does not run it alone: {other}") from None
+
+    def _by_rule(
+        self, key: str, node: fx.Node, body: Body, env: Mapping[Value, Var]
+    ) -> Sequence[Var | None]:
         if key not in RULES:
             raise Untranslatable("there is no op for it")
         args = [self._argument(a, env) for a in node.args]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.device.binding import error_of_op
+from opstep.runtime.device.binding import error_of_op, locate
 from opstep.runtime.device.protocols import Device, Memory, Stream
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
@@ -241,7 +241,10 @@ class Executor:
         addresses = [0 if o is None else o.address for o in producer.operands]
         addresses += [0] * (len(step.operand_types) - len(addresses))
         addresses += [n.address for n in nodes]
-        return self.device.bind(step.launches, addresses, scratch)
+        bound = self.device.bind(step.launches, addresses, scratch)
+        if step.op.foreign:
+            locate(bound, producer.plan, step)
+        return bound
 
     def _workspace(self, producer: Producer, slots, own: bool = False) -> int:
         step = producer.step

@@ -15,6 +15,7 @@ import numpy as np
 
 from opstep.runtime.device.flagging import PlanFlags
 from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
+from opstep.runtime.device.routine import BoundCall
 from opstep.runtime.device.store import Store
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
@@ -179,7 +180,10 @@ class Binding:
         operands += [0] * (len(step.operand_types) - len(operands))
         results = [self.address_of(v).address for v in step.results]
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
-        return self.device.bind(step.launches, [*operands, *results], workspace)
+        bound = self.device.bind(step.launches, [*operands, *results], workspace)
+        if step.op.foreign:
+            locate(bound, self.plan, step)
+        return bound
 
     def pointers(self, buffers: Collection[int]) -> dict[int, list[Callable[[int], Any]]]:
         """For each of these buffers what is to be called with its new address when it moves: the
@@ -330,7 +334,7 @@ class _Coder:
     def _is_replayed(self) -> bool:
         """Whether the device takes what nothing interrupts as one piece of work."""
         waits = any(isinstance(i, Sync) for i in self.plan.instructions)
-        return self.device.stretches and self.captures and not waits
+        return self.device.stretches and self.captures and not waits and not self.plan.foreign
 
     def _stretched(self, segments: list[Segment]) -> list[Segment]:
         streams = self.binding.streams[: max(self.plan.streams, 1)]
@@ -456,6 +460,19 @@ def error_at(
     source = plan.sources.get(plan.frames[step.frame].graph.name.text)
     span = statement.callee.span if isinstance(statement, Apply) else statement.span
     return kind(message, span=span, source=source, hint=hint)
+
+
+def error_in(plan: Plan, step: Step, error: OpstepError) -> OpstepError:
+    """An error that does not say where it is, as one of a step's statement."""
+    diagnostic = error.diagnostics[0]
+    return error_at(plan, step, diagnostic.message, type(error), diagnostic.hint)
+
+
+def locate(bound: Sequence[Own], plan: Plan, step: Step) -> None:
+    """What goes wrong in the calls of libraries that are a step's is said of its statement."""
+    for call in bound:
+        if isinstance(call, BoundCall):
+            call.located = partial(error_in, plan, step)
 
 
 def error_of_op(plan: Plan, step: Step, error: DeviceError, stream: int) -> OpstepError:

@@ -73,8 +73,7 @@ def parse_callee(lex: Lexer, what: str) -> Name:
         )
     if lex.kind != "name" or lex.value in CONSTANTS:
         raise lex.fault(what)
-    plain = "." not in lex.value
-    name = new_name(lex, what, tensor=not plain)
+    name = new_name(lex, what, tensor="." in lex.value)
     if lex.kind != "(":
         operator = _OPERATORS.get(lex.kind)
         if operator:
@@ -82,8 +81,6 @@ def parse_callee(lex: Lexer, what: str) -> Name:
         raise lex.fault(
             f"( after {name.text}", "a statement applies an op or a graph: y = op(x, attribute=1)"
         )
-    if not plain:
-        raise SyntaxFault(f"{name.text} is no op or graph: their names have no dots", name.span)
     return name
 
 
