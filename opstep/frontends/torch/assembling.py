@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -75,6 +75,11 @@ class Translation:
     @property
     def is_incomplete(self) -> bool:
         return bool(self._translator.missing)
+
+    def blamed(self, replaced: Collection[Any]) -> set[Any]:
+        """Those of the ops that were replaced which what is missing comes from."""
+        origins = {name for node, _ in self._translator.missing for name in _origins(node.meta)}
+        return {op for op in replaced if str(op) in origins}
 
     def missing_targets(self) -> list[Any]:
         return list(self._translator.undefined)
@@ -152,6 +157,15 @@ class Translation:
         labels = {id(s): label for s, label in zip(users, paths, strict=False)}
         for spec in self._specs:
             yield labels.get(id(spec), "") or "output"
+
+
+def _origins(meta: Mapping[str, Any]) -> Iterator[str]:
+    """The ops that a node was made of, in the order of their replacement."""
+    sources = list(meta.get("from_node") or ())
+    while sources:
+        source = sources.pop()
+        yield str(getattr(source, "target", ""))
+        sources += getattr(source, "from_node", None) or ()
 
 
 def _label(path: Sequence[Any]) -> str:

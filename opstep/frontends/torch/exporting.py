@@ -6,7 +6,7 @@ import io
 import logging
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
@@ -52,16 +52,37 @@ def translate_exported(
     check_tensors(exported)
     inline_regions(exported.graph_module)
     lowered = _decomposed(exported, {})
-    translation = Translation(lowered, Symbols(names), model)
+    translation, lowest, replaced = _attempt(lowered, names, model, set())
+    kept: set[Any] = set()
+    while fallback and translation.is_incomplete:
+        blamed = translation.blamed(replaced)
+        if not blamed:
+            final = Translation(lowest, Symbols(names), model, fallback=True)
+            if not (final.is_incomplete and replaced):
+                return final.finished(path)
+            blamed = replaced  # an older PyTorch does not tell what came of what
+        kept |= blamed
+        translation, lowest, replaced = _attempt(lowered, names, model, kept)
+    return translation.finished(path)
+
+
+def _attempt(
+    exported: ExportedProgram, names: dict[str, str], model: Any, kept: Collection[Any]
+) -> tuple[Translation, ExportedProgram, set[Any]]:
+    """A translation with ops that we do not have, but for those `kept`, replaced by PyTorch's own
+    definitions; the graph that it is of, and what was replaced.
+    """
+    translation = Translation(exported, Symbols(names), model)
+    replaced: set[Any] = set()
     for _ in range(ROUNDS):
-        table = _decompositions(translation.missing_targets())
+        targets = [t for t in translation.missing_targets() if t not in kept]
+        table = _decompositions(targets)
         if not table:
             break
-        lowered = _decomposed(lowered, table)
-        translation = Translation(lowered, Symbols(names), model)
-    if fallback and translation.is_incomplete:
-        translation = Translation(lowered, Symbols(names), model, fallback=True)
-    return translation.finished(path)
+        replaced |= table.keys()
+        exported = _decomposed(exported, table)
+        translation = Translation(exported, Symbols(names), model)
+    return translation, exported, replaced
 
 
 def retranslated(exported: ExportedProgram, path: str, fallback: bool = False) -> Translated:

@@ -52,9 +52,11 @@ class AtenGraph:
     others. `results`: what the program is to give.
     """
 
-    def __init__(self, module: fx.GraphModule, name: str, labels: Labels):
-        """`name`: of the program's graph: ``forward``, ``backward`` or ``inference``."""
-        self.name, self.labels = name, labels
+    def __init__(self, module: fx.GraphModule, name: str, labels: Labels, fallback: bool = False):
+        """`name`: of the program's graph: ``forward``, ``backward`` or ``inference``. `fallback`:
+        see `Translator`.
+        """
+        self.name, self.labels, self._fallback = name, labels, fallback
         self.graph = _copied(module)
         (output,) = self.graph.find_nodes(op="output")
         names = [n.name if isinstance(n, fx.Node) else "" for n in output.args[0]]
@@ -153,7 +155,7 @@ class AtenGraph:
 
     def _program(self, symbols: Symbols) -> Program:
         kind = _Backward if self.name == "backward" else Translator
-        translator = kind(self.graph, symbols, self.results)
+        translator = kind(self.graph, symbols, self.results, fallback=self._fallback)
         main = translator.translate([Value(n) for n in self.sources], self.results)
         for node in translator.tree.nodes():
             if is_random(node.target) and node.target is not torch.ops.aten.native_dropout.default:
@@ -203,7 +205,20 @@ def _copied(module: fx.GraphModule) -> fx.Graph:
     output.meta = dict(module.graph.output_node().meta)
     for node in graph.find_nodes(op="get_attr"):
         node.meta.setdefault("val", getattr(module, str(node.target)))
+    _drop_tokens(graph)
     return graph
+
+
+def _drop_tokens(graph: fx.Graph) -> None:
+    """Ops with effects are in order as they stand: the token that each takes and gives (None, when
+    the graph is called) is the first one.
+    """
+    for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects):
+        token, *others = node.args
+        for user in list(node.users):
+            if user.args[1] == 0:  # of a getitem
+                user.replace_all_uses_with(token)
+        node.args = (None, *others)
 
 
 class _Unbound(Exception):
@@ -231,5 +246,5 @@ def _loaded(text: str, name: str) -> Program:
     """The program of a text: what is compiled again gives the same one, with its plans."""
     key = hashlib.sha256(text.encode()).hexdigest()
     if key not in _programs:
-        _programs[key] = loads(text, f"{name}-{key[:8]}.opg")
+        _programs[key] = loads(text, f"{name}-{key[:8]}.opg", fallback="torch")
     return _programs[key]

@@ -34,7 +34,7 @@ CHECKS = {  # of what the types say anyway
     "_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default",
     "sym_constrain_range_for_size.default",
 }  # fmt: skip
-ASSERTS = {"_assert_async.default", "_assert_async.msg"}
+ASSERTS = {"_assert_async.default", "_assert_async.msg", "with_effects"}
 ITEMS = {"item.default", "_local_scalar_dense.default"}
 
 ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
