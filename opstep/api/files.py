@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.runtime import arrays
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, SettingError
+from opstep.runtime.ir.foreign import LIBRARIES
 from opstep.runtime.ir.graph import Declaration, Module
 
 if TYPE_CHECKING:
@@ -71,6 +72,12 @@ def importer_of(path: str | os.PathLike) -> Callable[[Any, str | None], Program]
             f'"{Path(path).stem}.pt2")',
         )
     return None
+
+
+def check_fallback(fallback: str | None) -> None:
+    """Complains of a library that there is none of."""
+    if fallback is not None and fallback not in LIBRARIES:
+        raise SettingError("fallback", fallback, f"None or {' or '.join(map(repr, LIBRARIES))}")
 
 
 def save(program: Program, path: str | os.PathLike) -> list[Path]:

@@ -13,18 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.devices import PLAIN, Setup, canonical, check_computes, device_named, kind_of
-from opstep.api.files import Files, importer_of, save
+from opstep.api.files import Files, check_fallback, importer_of, save
 from opstep.api.job import Job
 from opstep.api.results import Result
 from opstep.api.settings import RunSettings
 from opstep.api.tensors import Tensors
 from opstep.api.view import GraphView
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
-from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.errors import InputError, SettingError, UnboundSymbols, UnknownName
-from opstep.runtime.ir.foreign import LIBRARIES
-from opstep.runtime.ir.graph import NOWHERE, Graph, Module
+from opstep.runtime.ir.errors import InputError, UnboundSymbols, UnknownName
+from opstep.runtime.ir.graph import Graph, Module
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
 
@@ -64,23 +62,6 @@ def loads(text: str, path: str = "<text>", *, fallback: str | None = None) -> Pr
 
     check_fallback(fallback)
     return Program(parse(text, path), fallback)
-
-
-def check_fallback(fallback: str | None) -> None:
-    """Complains of a library that there is none of."""
-    if fallback is not None and fallback not in LIBRARIES:
-        raise SettingError("fallback", fallback, f"None or {' or '.join(map(repr, LIBRARIES))}")
-
-
-def policy(
-    mode: str = "async",
-    streams: int | None = None,
-    alloc: str | None = None,
-    fill: str | None = None,
-    sync: str | None = None,
-) -> Policy:
-    """The four switches: the preset of a mode ("async" or "debug"), with those given replaced."""
-    return RunSettings(mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync).policy
 
 
 class Program:
@@ -159,41 +140,15 @@ class Program:
         they have here. Raises `InputError` where an argument does not fit, `OpstepError` at the
         statement that no derivative is taken through.
         """
-        from opstep.runtime.transforms.grad import GradientError, grad
+        from opstep.api.gradients import with_gradient
 
-        self._check_gradient(self.graph(graph), wrt, name or f"{graph}_grad")
-        try:
-            gradient = grad(self.module, graph, wrt, name=name, library=self.library)
-        except GradientError as error:
-            span = error.statement.span if error.statement else NOWHERE
-            raise OpstepError(  # what a gradient was made of has no place in the text
-                str(error), span=None if span == NOWHERE else span, source=self.module.source,
-                hint=error.hint,
-            ) from None  # fmt: skip
-        module = Module((*self.module.items, gradient), self.module.closing, self.module.source)
+        module = with_gradient(self, self.graph(graph), wrt, name or f"{graph}_grad")
         program = Program(module, self.fallback)
         program.seed = self.seed
         program.files = self.files
         for key in self.params.known():
             program.params[key] = self.params[key]
         return program
-
-    def _check_gradient(self, graph: Graph, wrt: Sequence[str], name: str) -> None:
-        """Complains of what `with_grad` was given; what the graph holds is `grad`'s affair."""
-        if isinstance(wrt, str):
-            raise InputError(f"wrt is the string {wrt!r}", hint=f"it is a list: [{wrt!r}]")
-        if name in self.graphs:
-            raise InputError(f"there is a graph {name} already", hint="give another name=")
-        types = {n: d.type for n, d in self.module.tensors.items()}
-        types |= {b.name.text: b.type for b in graph.inputs if b.type is not None}
-        for variable in wrt:
-            if variable not in types:
-                message = (
-                    f"{variable} is neither an input of {graph.name.text} nor a param or state"
-                )
-                raise UnknownName(message, variable, types)
-            if not types[variable].dtype.is_float:
-                raise InputError(f"{variable} is {types[variable]}: only floats have derivatives")
 
     # --- plans ---
 

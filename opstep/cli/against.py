@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.cli.common import OK, PROGRAM, amount, console, emit_json, watch_compiler
+from opstep.cli.loading import import_modules, library_of
 
 if TYPE_CHECKING:
     from opstep.differing.errors import Error
@@ -39,7 +40,8 @@ def compared(files: tuple[str, ...], options: dict[str, Any]) -> TorchComparison
 
     against = options["against"] or comparing.TORCH
     comparing.check_reference(against)
-    model = translated(file)
+    import_modules(options["imports"])
+    model = translated(file, fallback=library_of(options) is not None)
     graph = model.program.graph("main")
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
     given = parse_inputs(options["inputs"], types)

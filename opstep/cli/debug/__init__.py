@@ -21,6 +21,7 @@ from opstep.cli.common import (
     command,
     watch_compiler,
 )
+from opstep.cli.loading import fallback_option, import_option, load_program
 from opstep.cli.options import KERNELS, POLICY, graph_option, setting_options, symbol_option
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ if TYPE_CHECKING:
 @click.option("-x", "script", metavar="FILE", help="Run the commands in a file first.")
 @click.option("-ex", "given", multiple=True, metavar="COMMAND", help="Run a command first.")
 @click.option("--batch", is_flag=True, help="Exit after -x and -ex.")
+@fallback_option
+@import_option
 def debug(file: str, **options: Any) -> int:
     """Step through a graph in the terminal, forwards and backwards.
 
@@ -113,14 +116,13 @@ def opened(file: str, options: dict[str, Any]) -> Debugger:
     """The debugger of a program. Raises `OpstepError`."""
     from opstep.api import sources
     from opstep.api.debugging import Debugger, debugged
-    from opstep.api.program import load
     from opstep.cli.run import check_kernels
     from opstep.runtime.ir.errors import InputError
 
     if options["autotune"]:
         raise InputError("--autotune is for opstep run", hint="times are kept for all commands")
     check_kernels(options)
-    program = load(file)
+    program = load_program(file, options)
     program.seed = options["seed"]
     graph = sources.choose_graph(program.module, options["graph"], file)
     symbols = sources.parse_symbols(options["symbols"])

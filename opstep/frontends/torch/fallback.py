@@ -134,4 +134,3 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise Untranslatable(f"an argument that is a {type(value).__name__}")
-

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.program import check_fallback
+from opstep.api.files import check_fallback
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ loaded here.
 
 The operands of a statement are the tensors among an op's arguments, in its order; other arguments
 are attributes. An attribute in a tensor's place says that it is none (``weight=none``), a number
-instead, or, where a list of tensors is wanted, how many operands are in it (``tensors=3``). A tensor
-that the op changes is a copy, which is one more result, behind the others.
+instead, or, where a list of tensors is wanted, how many operands are in it (``tensors=3``). A
+tensor that the op changes is a copy, which is one more result, behind the others.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -26,12 +26,12 @@ from opstep.runtime.device.routine import Enqueue
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.ir.wording import Argument, Wording
 
 THEIRS = {ours: theirs for theirs, ours in DTYPES.items()}
 TENSORS = ("Tensor", "Optional[Tensor]", "List[Tensor]")
-PLAIN = ("int", "float", "bool", "number", "str", "NoneType")
+PLAIN = ("int", "float", "bool", "number", "str")
 LEFT_OUT = ("device", "layout", "pin_memory", "memory_format")  # what our memory says anyway
-NEEDS = "call model.eval() first if it draws random numbers in training mode only"
 
 
 class Unrunnable(InputError):
@@ -39,13 +39,13 @@ class Unrunnable(InputError):
 
 
 class Signature(NamedTuple):
-    """An op, and the names of its arguments: of those that are tensors in order, of those among
-    them that it changes.
+    """An op, and the names of its arguments: those that are tensors, in order, which of them are
+    lists, and which it changes; and those that attributes can say.
     """
 
     op: Any
     tensors: tuple[str, ...]
-    lists: frozenset[str]  # of tensors
+    lists: frozenset[str]
     changed: tuple[str, ...]
     others: tuple[str, ...]
 
@@ -53,60 +53,67 @@ class Signature(NamedTuple):
 def signature(name: str) -> Signature:
     """Of ``torch.LIBRARY.OP``. Raises `Unrunnable` where there is none, or it is none to be run."""
     _, library, op, *overload = name.split(".")
-    return _signature(library, op, overload[0] if overload else "")
+    return _signature(name, library, op, overload[0] if overload else "")
+
+
+def is_known(library: str, op: str, overload: str) -> bool:
+    """Whether PyTorch's dispatcher has an op."""
+    try:
+        torch._C._dispatch_find_schema_or_throw(f"{library}::{op}", overload)
+    except RuntimeError:
+        return False
+    return True
 
 
 @cache
-def _signature(library: str, op: str, overload: str) -> Signature:
-    qualified, name = f"{library}::{op}", ".".join(filter(None, (library, op, overload)))
-    try:
-        torch._C._dispatch_find_schema_or_throw(qualified, overload)
-    except RuntimeError:
-        raise _unknown(library, op, name) from None
-    packet = getattr(getattr(torch.ops, library), op)
-    found = getattr(packet, overload or "default")
-    schema = found._schema
+def _signature(name: str, library: str, op: str, overload: str) -> Signature:
+    if not is_known(library, op, overload):
+        raise unknown(name)
+    found = getattr(getattr(getattr(torch.ops, library), op), overload or "default")
     if torch.Tag.nondeterministic_seeded in found.tags:
-        raise Unrunnable(f"torch.{name} draws random numbers, other ones in each run", hint=NEEDS)
-    kinds = {a.name: str(a.type) for a in schema.arguments}
-    for argument, kind in kinds.items():
-        if kind not in TENSORS and not _is_plain(kind) and argument not in LEFT_OUT:
-            if kind == "List[Optional[Tensor]]" or not kind.startswith("Optional["):
-                raise Unrunnable(f"torch.{name} takes {argument}, which no text can say")
-    if any(r.alias_info is not None and r.alias_info.is_write for r in schema.returns):
-        raise Unrunnable(f"torch.{name} gives the tensor that it changes", hint="its twin does not")
-    tensors = tuple(n for n, kind in kinds.items() if kind in TENSORS)
+        raise Unrunnable(f"{name} draws random numbers, others in each run")
+    arguments = {a.name: str(a.type) for a in found._schema.arguments}
+    tensors = tuple(n for n, kind in arguments.items() if kind in TENSORS)
     if not tensors:
-        raise Unrunnable(f"torch.{name} takes no tensor")
-    written = (a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
-    return Signature(
-        found,
-        tensors,
-        frozenset(n for n in tensors if kinds[n] == "List[Tensor]"),
-        tuple(a.name for a in written),
-        tuple(n for n in kinds if n not in tensors),
-    )
+        raise Unrunnable(f"{name} takes no tensor")
+    others = tuple(n for n, kind in arguments.items() if _is_plain(kind) and n not in LEFT_OUT)
+    for argument, kind in arguments.items():
+        said = argument in (*tensors, *others, *LEFT_OUT) or kind.startswith("Optional[")
+        if not said:
+            raise Unrunnable(f"{name} takes {argument}, which is no tensor, number or text")
+    if any(_is_written(r) for r in found._schema.returns):
+        raise Unrunnable(f"{name} gives the tensor that it changes")
+    lists = frozenset(n for n in tensors if arguments[n] == "List[Tensor]")
+    changed = tuple(a.name for a in found._schema.arguments if _is_written(a))
+    return Signature(found, tensors, lists, changed, others)
+
+
+def _is_written(one: Any) -> bool:
+    return one.alias_info is not None and one.alias_info.is_write
 
 
 def _is_plain(kind: str) -> bool:
     """Whether a text has values of that type: numbers, texts, and lists of these."""
     for around in ("Optional[", "List["):
-        if kind.startswith(around) and kind.endswith("]"):
+        if kind.startswith(around):
             kind = kind.removeprefix(around)[:-1]
-    return kind in PLAIN or kind.startswith("List[") and kind[5:-1] in PLAIN
+    return kind in PLAIN
 
 
-def _unknown(library: str, op: str, name: str) -> Unrunnable:
-    known = sorted({n.partition("::")[2] for n in _registered() if n.startswith(f"{library}::")})
-    if not known:
-        hint = f"import the module that registers {library} first"
-        return Unrunnable(f"PyTorch knows no library {library}, whose op torch.{name} is", hint=hint)
-    hint = did_you_mean(op, known)
-    return Unrunnable(f"PyTorch knows no op torch.{name}", hint=hint)
-
-
-def _registered() -> Sequence[str]:
-    return [n.partition(".")[0] for n in torch._C._dispatch_get_all_op_names()]
+def unknown(name: str) -> Unrunnable:
+    """What is said of an op that nobody has registered."""
+    _, library, op, *_ = name.split(".")
+    names = (n.partition(".")[0] for n in torch._C._dispatch_get_all_op_names())
+    known = sorted({n.removeprefix(f"{library}::") for n in names if n.startswith(f"{library}::")})
+    if known:
+        return Unrunnable(f"PyTorch knows no op {name}", hint=did_you_mean(op, known))
+    return Unrunnable(
+        f"PyTorch does not know the op {name}: nothing has registered {library}",
+        hint=Wording.any_of(
+            (f"import the module that registers {library} first",),
+            (Argument("import", "MODULE"),),
+        ),
+    )
 
 
 # --- a call ---------------------------------------------------------------------------------------
@@ -117,8 +124,7 @@ def check(call: ForeignCall) -> None:
     found = signature(call.name)
     for name in call.attrs:
         if name not in found.others and name not in found.tensors:
-            listed = ", ".join(n for n in found.others if n not in LEFT_OUT) or "none"
-            hint = did_you_mean(name, found.others) or f"it has {listed}"
+            hint = did_you_mean(name, found.others) or f"its form is {found.op._schema}"
             raise Unrunnable(f"{call.name} has no argument {name}", hint=hint)
     _arguments(found, call, [None] * len(call.operands))
 
@@ -127,8 +133,9 @@ def bind(call: ForeignCall, pointers: Sequence[int]) -> Enqueue:
     """The call with tensors at these addresses, operands first."""
     found, count = signature(call.name), len(call.operands)
     here = _on_gpu if call.on_gpu else _in_host_memory
-    operands = [here(p, t) for p, t in zip(pointers[:count], call.operands, strict=True)]
-    results = [here(p, t) for p, t in zip(pointers[count:], call.results, strict=True)]
+    with torch.inference_mode(False):
+        operands = [here(p, t) for p, t in zip(pointers[:count], call.operands, strict=True)]
+        results = [here(p, t) for p, t in zip(pointers[count:], call.results, strict=True)]
     arguments = _arguments(found, call, operands)
     if not call.on_gpu:
         return lambda stream: _run(found, call, arguments, results)
@@ -177,7 +184,7 @@ def _arguments(found: Signature, call: ForeignCall, operands: Sequence[Any]) -> 
     """By name. `operands`: the tensors, or what stands for them."""
     attrs, left = call.attrs, list(operands)
     arguments = {n: _theirs(attrs[n]) for n in found.others if n in attrs}
-    if "device" in found.others:
+    if any(a.name == "device" for a in found.op._schema.arguments):
         arguments["device"] = torch.device("cuda" if call.on_gpu else "cpu")
     for name in found.tensors:
         if name in found.lists:
@@ -202,7 +209,9 @@ def _is_complete(found: Signature, arguments: Mapping[str, Any]) -> bool:
 
 
 def _wrong_count(found: Signature, call: ForeignCall) -> Unrunnable:
-    return Unrunnable(f"{call.name} does not take these arguments", hint=f"its form is {found.op._schema}")
+    return Unrunnable(
+        f"{call.name} does not take these arguments", hint=f"its form is {found.op._schema}"
+    )
 
 
 def _theirs(value: Any) -> Any:

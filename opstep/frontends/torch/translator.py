@@ -17,11 +17,11 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from opstep.api.origins import portable
+from opstep.frontends.torch import fallback as pytorch
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
-from opstep.frontends.torch.fallback import statement
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import Frame, frames_of, library_line
@@ -334,7 +334,7 @@ class Translator:
     ) -> Sequence[Var | None]:
         """A statement that PyTorch runs. `error`: why it is none of ours."""
         try:
-            return statement(node, body, lambda a: self._argument(a, env))
+            return pytorch.statement(node, body, lambda a: self._argument(a, env))
         except Untranslatable as other:
             raise Untranslatable(f"{error}, and PyTorch does not run it alone: {other}") from None
 

@@ -69,7 +69,7 @@ def prepared(step: Step, types: Sequence[TensorType | None], on_gpu: bool) -> Pr
     """The call of a step, given the types of its operands, then of its results."""
     known = tuple(t for t in types if t is not None)
     count = len(step.operand_types)
-    call = ForeignCall(step.op.name, known[:count], known[count:], step.attrs, on_gpu)
+    call: Any = ForeignCall(step.op.name, known[:count], known[count:], step.attrs, on_gpu)
     return PreparedCall(call, tuple(range(len(known))), 0)
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 from opstep.runtime.ir.diagnostics import OpstepError
 
 Enqueue = Callable[[int], None]
-"""Puts work onto the stream of that handle (a CUstream), and does not wait for it. On the CPU, where
-the handle is 0, it does the work.
+"""Puts work onto the stream of that handle (a CUstream), and does not wait for it. On the CPU,
+where the handle is 0, it does the work.
 """
 
 

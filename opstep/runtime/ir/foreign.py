@@ -35,7 +35,7 @@ class Foreign(Op):
 
 
 def is_foreign_name(name: str) -> bool:
-    """Whether it can be that of such an op: ``torch.LIBRARY.OP`` or ``torch.LIBRARY.OP.OVERLOAD``."""
+    """Whether it can be that of such an op: ``torch.LIBRARY.OP``, maybe with ``.OVERLOAD``."""
     first, *rest = name.split(".")
     return first in LIBRARIES and len(rest) in (2, 3) and all(part.isidentifier() for part in rest)
 
@@ -50,6 +50,7 @@ def foreign_op(name: str) -> type[Foreign]:
         )
     made = type(name.replace(".", "_"), (Foreign,), {})
     made.name = name
+    made.__doc__ = f"An op of {LIBRARIES[name.partition('.')[0]]}, run by its own kernel."
     made.signature = f"{name}(x: T*, …)"
     return made
 

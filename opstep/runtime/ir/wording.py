@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-NOT_IN_PYTHON = (("fallback", "cpu"), ("patience", None))
+NOT_IN_PYTHON = (("fallback", "cpu"), ("import", "MODULE"), ("patience", None))
 
 
 class Blank(str):

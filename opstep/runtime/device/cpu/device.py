@@ -95,7 +95,7 @@ class CpuDevice(Device):
 
     def __init__(self, lanes: int | None = None):
         self.lanes = native.team(lanes or usable_cores()).lanes
-        self._prepared: dict[tuple, tuple[list[Prepared], int]] = {}
+        self._prepared: dict[tuple, tuple[list[Prepared | PreparedCall], int]] = {}
 
     # --- memory ---
 

@@ -102,7 +102,8 @@ class Lowering:
         launches = (
             before + ([requested] if isinstance(requested, Launch) else list(requested)) + after
         )
-        return [self._lower(launch) for launch in launches if launch.units > 0], self.size
+        made: list[Prepared | PreparedCall] = [self._lower(n) for n in launches if n.units > 0]
+        return made, self.size
 
     def _computed_type(self, t: TensorType) -> TensorType:
         return t.with_dtype(f32) if t.dtype.is_half and not self.step.op.moves else t

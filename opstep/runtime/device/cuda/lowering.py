@@ -7,7 +7,6 @@ not care how their range is cut, and so not how many threads share it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
