@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opstep.runtime.ir.foreign import NO_FOREIGN_OP, is_foreign_name
 from opstep.runtime.ir.graph import Attr, Literal, Name, Span
 from opstep.runtime.ir.lexer import (
     CONSTANTS,
@@ -81,6 +82,9 @@ def parse_callee(lex: Lexer, what: str) -> Name:
         raise lex.fault(
             f"( after {name.text}", "a statement applies an op or a graph: y = op(x, attribute=1)"
         )
+    if "." in name.text and not is_foreign_name(name.text):
+        message = f"{name.text} is no op or graph: their names have no dots"
+        raise SyntaxFault(message, name.span, NO_FOREIGN_OP)
     return name
 
 

@@ -20,6 +20,7 @@ from opstep.runtime.ir.op import Mismatch, Op, OperandSpec, Ref, Resolved
 from opstep.runtime.ir.types import DTYPES, TensorType
 
 LIBRARIES = {"torch": "PyTorch"}  # first parts of names, and what people call them
+NO_FOREIGN_OP = "PyTorch's ops have names like torch.aten.linalg_inv"
 
 
 class Foreign(Op):
@@ -44,10 +45,7 @@ def is_foreign_name(name: str) -> bool:
 def foreign_op(name: str) -> type[Foreign]:
     """The op of that name; always the same. Raises `Mismatch` for a name that can be none."""
     if not is_foreign_name(name):
-        raise Mismatch(
-            f"there is no op or graph {name}",
-            hint="names with dots are those of PyTorch's ops: torch.aten.linalg_inv",
-        )
+        raise Mismatch(f"there is no op or graph {name}", hint=NO_FOREIGN_OP)
     made = type(name.replace(".", "_"), (Foreign,), {})
     made.name = name
     made.__doc__ = f"An op of {LIBRARIES[name.partition('.')[0]]}, run by its own kernel."

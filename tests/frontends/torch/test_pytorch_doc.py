@@ -24,8 +24,8 @@ def test_the_journey(tmp_path, monkeypatch, capsys):
     session: dict = {}
     said, ran = "", 0
     for language, block in BLOCKS:
-        if block.startswith("# net.py"):
-            Path("net.py").write_text(block)
+        if found := re.match(r"# (\w+\.py)\n", block):
+            Path(found[1]).write_text(block)
         elif language == "python":
             exec(compile(block, "pytorch.md", "exec"), session)
             said = capsys.readouterr().out
@@ -37,8 +37,11 @@ def test_the_journey(tmp_path, monkeypatch, capsys):
             said = capsys.readouterr().out
         elif block.startswith("# net.Classifier"):
             assert block in Path("classifier.opg").read_text()
+        elif "= torch." in block:
+            assert all(line in Path("whitening.opg").read_text() for line in block.splitlines())
         elif not block.startswith("net.py:9:9"):
             for line in block.splitlines():
                 assert line in said
-    assert ran == 7
+    assert ran == 8
     sys.modules.pop("net")
+    sys.modules.pop("whitening")
