@@ -18,7 +18,7 @@ from opstep.frontends.torch.dims import Symbols, dtype_of
 from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.naming import identifier
 from opstep.frontends.torch.sizes import assert_sizes
-from opstep.frontends.torch.translator import Draft, Translator, Value, value_of
+from opstep.frontends.torch.translator import Draft, Leaves, Translator, Value, value_of
 from opstep.frontends.torch.writing import Writer
 from opstep.kernels.stdlib import library
 from opstep.runtime.ir.errors import InputError
@@ -48,13 +48,13 @@ class Translated(NamedTuple):
 
 
 class Translation:
-    """One attempt to translate an exported program. `fallback`: see `Translator`."""
+    """One attempt to translate an exported program. `leaves`: see `Translator`."""
 
     def __init__(
         self, exported: ExportedProgram, symbols: Symbols, model: Any = None,
-        fallback: bool = False,
+        leaves: Leaves | None = None,
     ):  # fmt: skip
-        self._fallback = fallback
+        self._fallback = None if leaves is None else "torch"
         self._exported = exported
         self._model = model  # where it is at hand: its `forward` names the arguments
         self._symbols = symbols
@@ -68,7 +68,7 @@ class Translation:
         specs = [s for s in specs if isinstance(nodes[s.arg.name].meta.get("val"), torch.Tensor)]
         self._specs = specs
         outputs = [value_of(nodes[s.arg.name]) for s in specs]
-        self._translator = Translator(graph, symbols, outputs, fallback=fallback)
+        self._translator = Translator(graph, symbols, outputs, leaves=leaves)
         self._tensors = [i for i in self._inputs if isinstance(i.node.meta["val"], torch.Tensor)]
         self._main = self._translator.translate([Value(i.node) for i in self._tensors], outputs)
 
@@ -77,8 +77,9 @@ class Translation:
         return bool(self._translator.missing)
 
     def blamed(self, replaced: Collection[Any]) -> set[Any]:
-        """Those of the ops that were replaced which what is missing comes from."""
-        origins = {name for node, _ in self._translator.missing for name in _origins(node.meta)}
+        """Those of the ops that were replaced whose parts are not all ours."""
+        nodes = [*self._translator.left, *(node for node, _ in self._translator.missing)]
+        origins = {name for node in nodes for name in _origins(node.meta)}
         return {op for op in replaced if str(op) in origins}
 
     def missing_targets(self) -> list[Any]:
@@ -128,8 +129,7 @@ class Translation:
             if i.kind != "input"
         )
         text = print_module(Module((*declarations, *graphs)))
-        fallback = "torch" if self._fallback else None
-        return Program(parse(text, path), fallback), writer.nodes(main)
+        return Program(parse(text, path), self._fallback), writer.nodes(main)
 
     def _example(self, names: Sequence[str]) -> dict[str, Any]:
         """The example inputs; `names`: what the program calls those that are tensors."""

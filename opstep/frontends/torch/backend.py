@@ -67,7 +67,8 @@ class _Maker:
 
     def _runner(self, module: fx.GraphModule, name: str) -> Runner:
         try:
-            graph = AtenGraph(module, name, self._labels, self._options.fallback)
+            leaves = (lambda op: True) if self._options.fallback else None
+            graph = AtenGraph(module, name, self._labels, leaves)
             return Compiled(graph, self._watch)
         except ImportFailed as error:
             if not self._options.fallback:

@@ -51,43 +51,43 @@ def translate_exported(
     names = symbol_names(exported, dynamic_shapes, model)
     check_tensors(exported)
     inline_regions(exported.graph_module)
-    lowered = _decomposed(exported, {})
-    translation, lowest, replaced = _attempt(lowered, names, model, set())
-    kept: set[Any] = set()
-    while fallback and translation.is_incomplete:
-        blamed = translation.blamed(replaced)
+    lowered, kept = _decomposed(exported, {}), set()
+    while True:
+        translation, replaced = _attempt(lowered, names, model, kept, fallback)
+        blamed = translation.blamed(replaced) if fallback else set()
+        if fallback and translation.is_incomplete:
+            blamed = blamed or replaced  # an older PyTorch does not tell what came of what
         if not blamed:
-            final = Translation(lowest, Symbols(names), model, fallback=True)
-            if not (final.is_incomplete and replaced):
-                return final.finished(path)
-            blamed = replaced  # an older PyTorch does not tell what came of what
+            return translation.finished(path)
         kept |= blamed
-        translation, lowest, replaced = _attempt(lowered, names, model, kept)
-    return translation.finished(path)
 
 
 def _attempt(
-    exported: ExportedProgram, names: dict[str, str], model: Any, kept: Collection[Any]
-) -> tuple[Translation, ExportedProgram, set[Any]]:
+    exported: ExportedProgram, names: dict[str, str], model: Any, kept: Collection[Any],
+    fallback: bool,
+) -> tuple[Translation, set[Any]]:  # fmt: skip
     """A translation with ops that we do not have, but for those `kept`, replaced by PyTorch's own
-    definitions; the graph that it is of, and what was replaced.
+    definitions; and what was replaced.
     """
-    translation = Translation(exported, Symbols(names), model)
+    definitions = {**decomposition_table, **torch.export.default_decompositions()}
+    leaves = (lambda op: op in kept or op not in definitions) if fallback else None
+    translation = Translation(exported, Symbols(names), model, leaves)
     replaced: set[Any] = set()
     for _ in range(ROUNDS):
-        targets = [t for t in translation.missing_targets() if t not in kept]
-        table = _decompositions(targets)
+        targets = translation.missing_targets()
+        table = {t: definitions[t] for t in targets if t in definitions and t not in kept}
         if not table:
             break
         replaced |= table.keys()
         exported = _decomposed(exported, table)
-        translation = Translation(exported, Symbols(names), model)
-    return translation, exported, replaced
+        translation = Translation(exported, Symbols(names), model, leaves)
+    return translation, replaced
 
 
 def retranslated(exported: ExportedProgram, path: str, fallback: bool = False) -> Translated:
     """The translation of a graph of ATen ops that was translated before, and changed."""
-    return Translation(exported, Symbols(), fallback=fallback).finished(path)
+    leaves = (lambda op: True) if fallback else None
+    return Translation(exported, Symbols(), leaves=leaves).finished(path)
 
 
 def _decomposed(exported: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
@@ -150,11 +150,3 @@ def whole_stacks() -> Iterator[None]:
         yield
     finally:
         setattr(TracerBase, name, before)
-
-
-def _decompositions(targets: Sequence[Any]) -> dict[Any, Any]:
-    """PyTorch's own definitions of ops that we do not have, where there are some."""
-    if not targets:
-        return {}
-    table = {**decomposition_table, **torch.export.default_decompositions()}
-    return {t: table[t] for t in targets if t in table}

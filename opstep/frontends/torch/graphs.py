@@ -19,7 +19,7 @@ from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
 from opstep.frontends.torch.products import fold_transposes
-from opstep.frontends.torch.translator import Draft, Translator, Value, value_of
+from opstep.frontends.torch.translator import Draft, Leaves, Translator, Value, value_of
 from opstep.frontends.torch.writing import Writer
 from opstep.runtime.ir.graph import Graph, Module, Name, Return
 from opstep.runtime.ir.printer import print_module
@@ -52,11 +52,13 @@ class AtenGraph:
     others. `results`: what the program is to give.
     """
 
-    def __init__(self, module: fx.GraphModule, name: str, labels: Labels, fallback: bool = False):
-        """`name`: of the program's graph: ``forward``, ``backward`` or ``inference``. `fallback`:
+    def __init__(
+        self, module: fx.GraphModule, name: str, labels: Labels, leaves: Leaves | None = None
+    ):
+        """`name`: of the program's graph: ``forward``, ``backward`` or ``inference``. `leaves`:
         see `Translator`.
         """
-        self.name, self.labels, self._fallback = name, labels, fallback
+        self.name, self.labels, self._leaves = name, labels, leaves
         self.graph = _copied(module)
         (output,) = self.graph.find_nodes(op="output")
         names = [n.name if isinstance(n, fx.Node) else "" for n in output.args[0]]
@@ -155,7 +157,7 @@ class AtenGraph:
 
     def _program(self, symbols: Symbols) -> Program:
         kind = _Backward if self.name == "backward" else Translator
-        translator = kind(self.graph, symbols, self.results, fallback=self._fallback)
+        translator = kind(self.graph, symbols, self.results, leaves=self._leaves)
         main = translator.translate([Value(n) for n in self.sources], self.results)
         for node in translator.tree.nodes():
             if is_random(node.target) and node.target is not torch.ops.aten.native_dropout.default:

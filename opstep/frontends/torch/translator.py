@@ -6,7 +6,7 @@ those are one graph, which is called twice. Names come last (`writing`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import getitem
@@ -38,6 +38,9 @@ ASSERTS = {"_assert_async.default", "_assert_async.msg", "with_effects"}
 ITEMS = {"item.default", "_local_scalar_dense.default"}
 
 ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
+
+
+Leaves = Callable[[Any], bool]
 
 
 class Value(NamedTuple):
@@ -122,16 +125,17 @@ def _symbols(dims: Sequence[Any]) -> set[str]:
 
 class Translator:
     """Translates one fx graph. `missing` has what could not be. `around`: the translator of the
-    graph that this one is a part of, as the branch of a `cond` is. `fallback`: ops that have no
-    counterpart are PyTorch's own (`fallback`).
+    graph that this one is a part of, as the branch of a `cond` is. `leaves`: whether an op
+    without a counterpart is left to PyTorch (`fallback`); `left` has those that are.
     """
 
     def __init__(
         self, graph: fx.Graph, symbols: Symbols, outputs: Sequence[Value],
-        around: Translator | None = None, fallback: bool = False,
+        around: Translator | None = None, leaves: Leaves | None = None,
     ):  # fmt: skip
         self.symbols = symbols
-        self._fallback = around._fallback if around else fallback
+        self._leaves = around._leaves if around else leaves
+        self.left: list[fx.Node] = around.left if around else []
         self.missing: list[tuple[fx.Node, Missing]] = around.missing if around else []
         # in the order in which they were first called
         self.drafts: list[Draft] = around.drafts if around else []
@@ -324,15 +328,22 @@ class Translator:
         try:
             return self._by_rule(key, node, body, env)
         except (Untranslatable, Mismatch) as error:
-            if not self._fallback:
+            if not self._is_left(node.target, error):
                 raise
             body.cut(*begin)
             return self._by_pytorch(node, body, env, error)
+
+    def _is_left(self, target: Any, error: Exception) -> bool:
+        """Whether PyTorch runs an op: at once, where its definition by others will not be tried."""
+        if self._leaves is None:
+            return False
+        return isinstance(error, Disagreement) or self._leaves(target)
 
     def _by_pytorch(
         self, node: fx.Node, body: Body, env: Mapping[Value, Var], error: Exception
     ) -> Sequence[Var | None]:
         """A statement that PyTorch runs. `error`: why it is none of ours."""
+        self.left.append(node)
         try:
             return pytorch.statement(node, body, lambda a: self._argument(a, env))
         except Untranslatable as other:
