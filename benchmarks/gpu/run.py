@@ -3,8 +3,8 @@
     python3 benchmarks/gpu/run.py                   # all; writes results.json beside this file
     python3 benchmarks/gpu/run.py --only products --json /dev/stdout
 
-It needs a GPU, PyTorch, and, for their rows, CuPy, Triton, JAX and nvcc. `docs/benchmarks.md` is
-made of the JSON file.
+It needs a GPU, PyTorch, and, for their rows, torchvision and transformers, CuPy, Triton, JAX and
+nvcc. `docs/benchmarks.md` is made of the JSON file.
 """
 
 from __future__ import annotations
@@ -28,9 +28,18 @@ from rows import GROUPS, Row  # noqa: E402 - found by the line above
 from opstep.runtime.device.cuda.driver.driver import driver  # noqa: E402
 from opstep.runtime.ir.errors import DeviceError  # noqa: E402
 
-MODULES = ("launches", "kernels", "networks", "startup")
+MODULES = ("launches", "kernels", "networks", "torch_models", "startup")
 PACKAGES = ("opstep", "numpy", "numba", "numba-cuda", "cuda-core", "cuda-bindings", "cupti-python")
-PEERS = ("torch", "cupy-cuda13x", "cupy-cuda12x", "triton", "jax", "nvidia-cudnn-cu13")
+PEERS = (
+    "torch",
+    "torchvision",
+    "transformers",
+    "cupy-cuda13x",
+    "cupy-cuda12x",
+    "triton",
+    "jax",
+    "nvidia-cudnn-cu13",
+)
 COMMAND = "make bench-gpu"
 
 
@@ -88,6 +97,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help="groups whose name holds this")
     parser.add_argument("--json", type=Path, default=HERE / "results.json", help="where to write")
     parser.add_argument("--strict", action="store_true", help="exit with 1 where a bar is missed")
+    parser.add_argument("--max-autotune", action="store_true", help="inductor's mode: minutes more")
     options = parser.parse_args()
     try:
         driver()
@@ -96,6 +106,8 @@ def main() -> int:
         return 3
     for name in MODULES:
         importlib.import_module(name)
+    if options.max_autotune:
+        sys.modules["torch_models"].inductor_mode = "max-autotune"  # pyright: ignore
     host = machine()
     print(", ".join(f"{k} {v}" for k, v in host.items()), flush=True)
     rows = measured(options.only)

@@ -112,9 +112,7 @@ class ProgramHost:
             self._before[name] = self.program.params[name]
 
     def failed_assert(self, code: int) -> OpstepError:
-        site = self.program._asserts.site(code)
-        message = f"assert failed: {site.statement.message}"
-        return OpstepError(message, span=site.statement.condition.span, source=site.source)
+        return self.program._asserts.error(code)
 
     def run_fast(
         self, steps: int, go_on: Callable[[], bool]

@@ -11,8 +11,8 @@ between are in memory of ours, which the next call uses again.
   (`Device.alignment`), and a result where they cannot write.
 - A result may be an input, an earlier result or a named tensor: see `Executable.aliases`.
 - Named tensors take part where they are; `Tensors.adopt` makes memory of others theirs.
-- Where somebody watches (a recording, listeners) and in modes that fill memory or allocate it anew,
-  each call is bound anew to the same memory.
+- With listeners each call is bound anew to the same memory; on a GPU, also with a recording and in
+  modes that fill memory or allocate it anew.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from opstep.api import program as hooks
 from opstep.api.devices import kind_of
@@ -35,9 +37,10 @@ from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan
+from opstep.runtime.uninitialised import UninitialisedCheck
 
 if TYPE_CHECKING:
-    from opstep.runtime.device.protocols import Device, Stream
+    from opstep.runtime.device.protocols import Device, Recorder, Stream
 
 
 Alarm = Callable[[list[Raised]], None]
@@ -70,13 +73,14 @@ class Executable:
         self.nbytes: list[Any] = [t.nbytes for t in self.types]
         self.result_nbytes: list[Any] = [t.nbytes for t in self.result_types]
         self._names = [b.name.text for b in self.graph.inputs]
-        self._anew = policy.alloc == "fresh" or policy.fill == "nan"
+        self._stays = self.device.in_host_memory  # whatever is bound follows tensors that move
+        self._anew = not self._stays and (policy.alloc == "fresh" or policy.fill == "nan")
         self._pure = _is_pure(self.plan)
         self._named = any(s.op.host for s in self.plan.steps) or any(
             b.kind == "param" for b in self.plan.buffers
         )
         self._store = program._store(settings.device)
-        self._idle: list[_Held] = []
+        self._idle: dict[Any, list[_Held]] = {}  # by recording
 
     def __call__(
         self, inputs: Tensors, results: Targets | None = None, *, stream: int | None = None,
@@ -105,6 +109,8 @@ class Executable:
                 debugged = self._debugged(inputs, results)
                 if debugged is not None:
                     return debugged
+            if recording and self._stays and not listeners:
+                return self._run_recorded(inputs, results, recording)
             if recording or listeners or self._anew:
                 return self._run_anew(inputs, results, recording, listeners)
         held = self._take()
@@ -124,14 +130,14 @@ class Executable:
 
     # --- held ready ---
 
-    def _take(self) -> _Held:
+    def _take(self, recording: Any = None) -> _Held:
         """An idle context with the plan bound, its named tensors in place."""
         moves, held = self._store.moves, None
         while held is None or held.moves != moves:  # a named tensor has other memory
             try:
-                held = self._idle.pop()
-            except IndexError:
-                held = _Held(self, moves)
+                held = self._idle[recording].pop()
+            except (IndexError, KeyError):
+                held = _Held(self, moves, recording)
         if self._named:
             for plan in held.context.plans or [self.plan]:
                 self.program._ready(plan, self.settings.device)
@@ -150,8 +156,27 @@ class Executable:
             if foreign is not None:
                 foreign.synchronize()
             self._alarmed(held.context)
-        self._idle.append(held)
+        self._idle.setdefault(held.recording, []).append(held)
         return placed
+
+    def _run_recorded(self, inputs: Tensors, results: Targets | None, recording: Any) -> Any:
+        arrays = dict(zip(self._names, map(np.asarray, inputs), strict=True))
+        recorder = self.program._recorder(
+            recording, self.graph, arrays, self.settings.policy, self.settings
+        )
+        error: BaseException | None = None
+        check: UninitialisedCheck | None = None
+        try:
+            held = self._take(recording)
+            check = held.check
+            held.record(recorder)
+            return self._run(held, partial(held.places.place, inputs, results), None)
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            with Held():
+                recorder.end_run(error, check.take() if check else [])
 
     def _step(self, held: _Held, foreign: Stream | None) -> None:
         places, context = held.places, held.context
@@ -160,8 +185,8 @@ class Executable:
             binding.moved()
         if places.before or foreign is not None or context.ends:
             context.enter(places.before, foreign)
-        if self._pure:
-            drive(context.issue(binding, places.after(binding), foreign))
+        if self._pure and context.recorder is None:
+            context.issue(binding, places.after(binding), foreign)
             return
         with Held(AT_ONCE) as signals:
             _step(held.job, places, signals)
@@ -275,19 +300,29 @@ class _Held:
     it is bound.
     """
 
-    def __init__(self, executable: Executable, moves: int):
-        settings = executable.settings
-        setup = settings.setup.on(settings.device)
-        key = (settings.device, setup, settings.policy, None, executable.alarm is not None, None)
+    def __init__(self, executable: Executable, moves: int, recording: Any):
+        settings, policy = executable.settings, executable.settings.policy
+        setup, flagged = settings.setup.on(settings.device), executable.alarm is not None
+        key = (settings.device, setup, policy, recording, flagged, None)
         self.executable = executable
         self.moves = moves
+        self.recording = recording
         self.places = executable.places()
-        self.context = executable.program._context(key, (), None, None)
+        checked = recording is not None and policy.fill == "nan" and policy.sync == "op"
+        self.check = UninitialisedCheck() if checked else None  # what it finds is recorded
+        listeners = (self.check,) if self.check else ()
+        self.context = executable.program._context(key, listeners, None, None)
         self.binding: Binding | None = None
         self.job: Any = None
         if not executable.device.in_host_memory:  # memory is given back when nothing uses it
             ending = weakref.finalize(self, _finish, self.context.streams)
             ending.atexit = False  # the streams are gone by then
+
+    def record(self, recorder: Recorder) -> None:
+        """The next run has this recorder."""
+        self.context.recorder = recorder
+        if self.job is not None:
+            self.job.recorder = recorder
 
     def bind(self) -> Binding:
         """In the first call, once its inputs and results have places."""
@@ -296,7 +331,7 @@ class _Held:
         executable, program = self.executable, self.executable.program
         self.job = Job(
             program.params, program._asserts, executable.graph, executable.settings.device,
-            self.context, binding, None, None,
+            self.context, binding, self.check, self.context.recorder,
         )  # fmt: skip
         return binding
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.api.results import Result
 from opstep.runtime.interrupts import ONCE, Held
-from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Graph, Return
 from opstep.runtime.recording import Outputs
 
@@ -61,11 +60,9 @@ class Job:
             for plan in self.context.plans:
                 self.params.outdate(plan, self.device)
         if self.context.failed:
-            site = self.asserts.site(self.context.failed)
-            message = f"assert failed: {site.statement.message}"
             if self.recorder:  # all of its ops ran: they are what one wants to look at
                 self.recorder.end_step(self._named(), failed=True)
-            raise OpstepError(message, span=site.statement.condition.span, source=site.source)
+            raise self.asserts.error(self.context.failed)
         self.seconds = perf_counter() - self.began
         if self.recorder:
             self.recorder.end_step(self._named())

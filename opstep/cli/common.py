@@ -99,10 +99,18 @@ def traceback_option() -> click.Option:
     )
 
 
-def command(name: str, **kwargs: Any) -> Callable[[Callable[..., Any]], Command]:
+def command(
+    name: str, cls: type[Command] = Command, **kwargs: Any
+) -> Callable[[Callable[..., Any]], Command]:
     """Declares the function below as the command `name`; see `Command` for the arguments."""
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-    return click.command(name, cls=Command, context_settings=settings, **kwargs)  # pyright: ignore
+    return click.command(name, cls=cls, context_settings=settings, **kwargs)  # pyright: ignore
+
+
+def is_explicit(name: str) -> bool:
+    """Whether an option of the command that runs was written."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

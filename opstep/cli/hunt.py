@@ -34,6 +34,7 @@ from opstep.cli.options import (
     setting_options,
     symbol_option,
 )
+from opstep.cli.scripts import ScriptCommand, hunt_script, script_arguments, script_options
 from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 @command(
     "hunt",
+    cls=ScriptCommand,
     short_help="Run until a NaN or an infinity, and report where it was born.",
     examples=[
         ("opstep hunt train.opg -i x=x.npy --steps 1000", "which op, which elements, why"),
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
         ("opstep hunt train.opg -i x=x.npy -w runs.db", "record the findings in a workspace"),
         ("opstep hunt train.opg --data x=batches.npy", "with a new x in each step"),
         ('opstep hunt train.opg -i x=x.npy --hunt "nan,index,absmax > 1e4"', "with other kinds"),
+        ("opstep hunt train.py --epochs 3", "in a training script of PyTorch's"),
     ],
     codes={
         OK: "no NaN or infinity came out of the graph",
@@ -112,6 +115,10 @@ if TYPE_CHECKING:
     "--break", "breaks", is_flag=True, help="Open the debugger at the op where it was born."
 )
 @recording_options
+@script_options
+@click.option(
+    "--keep-going", is_flag=True, help="Of a script: go on behind a finding, to further ones."
+)
 @json_option
 @ended_in_order()
 def hunt(file: str, **options: Any) -> int:
@@ -120,6 +127,10 @@ def hunt(file: str, **options: Any) -> int:
     The first step runs op by op, to find elements that were never written. Then the graph runs at
     full speed; if an op sets a flag, the step is replayed op by op from its initial state.
     docs/hunting.md describes the report.
+
+    FILE can be a Python script: a NaN or an infinity in the forward or backward of an nn.Module
+    that it calls ends it, and is reported with its Python line. What is behind its name is for the
+    script. docs/pytorch.md describes it.
     """
     from opstep.api import sources
     from opstep.cli import inputs as given
@@ -128,6 +139,8 @@ def hunt(file: str, **options: Any) -> int:
 
     if options["breaks"] and options["as_json"]:
         raise InputError("--break opens a debugger, and --json is for machines: choose one")
+    if script_arguments() is not None:
+        return hunt_script(file, options)
     if options["nan_only"] and options["kinds"] is not None:
         raise InputError(
             f"--nan-only and --hunt {options['kinds']} do not go together: choose one",

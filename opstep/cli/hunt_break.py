@@ -60,6 +60,7 @@ def debug_finding(
         found.first, program, found.graph, values, steps=options["steps"] - found.step,
         files=Path.cwd(), **{k: options[k] for k in ("device", "threads", "kernels")},
     )  # fmt: skip
+    debugger.view = "auto"
     registry.load()
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     session = Session(debugger, Paint(colors(sys.stdout)), interactive)

@@ -26,6 +26,7 @@ from opstep.cli.common import (
     duration,
     emit_json,
     ended_in_order,
+    is_explicit,
     json_option,
     say,
     size,
@@ -41,6 +42,7 @@ from opstep.cli.options import (
     setting_options,
     symbol_option,
 )
+from opstep.cli.scripts import ScriptCommand, run_script, script_arguments, script_options
 from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ TICK_S = 0.1  # between two moves of the progress bar
 
 @command(
     "run",
+    cls=ScriptCommand,
     short_help="Run a graph on inputs, and show or save its results.",
     examples=[
         ("opstep run model.opg --input x=image.npy", "with an input from a file"),
@@ -67,6 +70,7 @@ TICK_S = 0.1  # between two moves of the progress bar
         ("opstep run model.opg -i random --workspace runs.db", "record statistics and tensors"),
         ("opstep run model.opg -i random -w runs.db --tag lr=0.1", "with a tag"),
         ("opstep run model.opg -i random --trace run.pftrace", "write a timeline"),
+        ("opstep run -w runs.db train.py --epochs 3", "record a training script of PyTorch's"),
     ],
     codes={
         PROGRAM: "errors in the program, a failed assert, a loop past its limit",
@@ -110,13 +114,19 @@ TICK_S = 0.1  # between two moves of the progress bar
 @setting_options("threads", "steps", "seed", seed=0)
 @setting_options(*POLICY, "chaos")
 @recording_options
+@script_options
 @json_option
 @ended_in_order()
 def run(file: str, **options: Any) -> int:
     """Run a graph on inputs, and show or save its results.
 
     The same inputs and seed give the same bits, whatever the mode, streams and threads.
+
+    FILE can be a Python script, which ends with its own exit code: opstep runs the nn.Modules that
+    it calls. What is behind its name is for the script. docs/pytorch.md describes it.
     """
+    if script_arguments() is not None:
+        return run_script(file, options)
     from opstep.cli import inputs as given
 
     program = load_program(file, options)
@@ -207,6 +217,18 @@ def recorded(
     program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any]
 ) -> Recording | None:
     """Opens the files that the run is to be recorded in."""
+    if options["workspace"] or options["trace"]:
+        check_computes(options["device"], "recorded")
+        from opstep.trace.selection import Selection
+
+        selection = Selection(options["stats"])
+        if selection.text not in Selection.WORDS:
+            selection.complain(plans(program, graph, values, options))
+    return opened_recording(options)
+
+
+def opened_recording(options: dict[str, Any]) -> Recording | None:
+    """A recording in the files that were asked for."""
     from opstep.runtime.ir.errors import InputError
 
     if options["trace_steps"] and not options["trace"]:
@@ -217,13 +239,8 @@ def recorded(
                 flag = f"--{name.replace('_', '-')}".replace("tags", "tag")
                 raise InputError(f"{flag} needs a workspace", hint="add --workspace FILE.db")
         return None
-    check_computes(options["device"], "recorded")
     from opstep.trace.recording import Recording
-    from opstep.trace.selection import Selection
 
-    selection = Selection(options["stats"])
-    if selection.text not in Selection.WORDS:
-        selection.complain(plans(program, graph, values, options))
     told = {name: options[name] for name in ("workspace", "trace", *OF_WORKSPACE)}
     told |= {"trace_steps": window(options["trace_steps"]), "tags": dict(options["tags"])}
     return Recording(**told)
@@ -242,11 +259,6 @@ def window(text: str | None) -> range | None:
             f"--trace-steps {text}: expected LO:HI", hint="100:110 are the ten steps from 100 on"
         )
     return range(int(low or 0), int(high) if high else sys.maxsize)
-
-
-def is_explicit(name: str) -> bool:
-    source = click.get_current_context().get_parameter_source(name)
-    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def plans(program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any]):

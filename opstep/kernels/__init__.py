@@ -54,6 +54,7 @@ from opstep.kernels.reduce import (
 )
 from opstep.kernels.rows import (
     attention,  # noqa: F401
+    attention_grad,  # noqa: F401
     batchnorm,  # noqa: F401
     classify,  # noqa: F401
     distance,  # noqa: F401

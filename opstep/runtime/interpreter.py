@@ -145,26 +145,32 @@ class Context:
 
     def issue(
         self, binding: Binding, after: Sequence[Own] = (), foreign: Stream | None = None
-    ) -> Generator[Fence, None, None]:
-        """A run of a plan that updates and asserts nothing, and then this work. With a `foreign`
-        stream nobody waits for its end here: what is queued on that stream comes behind it.
+    ) -> None:
+        """A run of a plan that updates and asserts nothing and has no control flow, and then this
+        work. With a `foreign` stream nobody waits for its end here: what is queued on that stream
+        comes behind it.
         """
-        streams = range(len(self.streams))
+        streams = self.streams
         self._running = binding
-        yield from _unrolled(self._run(binding))
+        binding.reset()
+        for segment in binding.segments:
+            for do in segment.code:
+                do()
+        self._issued(binding)
         if after:
-            self._order(streams, [0])
+            self._order(range(len(streams)), [0])
         for work in after:
-            self.streams[0].submit(work)
-        if foreign is None:
-            yield self._fence(streams)
-        else:
+            streams[0].submit(work)
+        if foreign is not None:
             self.ends = [self.device.event() for _ in streams]
-            for stream, event in zip(self.streams, self.ends, strict=True):
+            for stream, event in zip(streams, self.ends, strict=True):
                 stream.record(event)
                 foreign.wait(event)
+        elif len(streams) == 1:
+            streams[0].synchronize()
+        else:
+            self._fence(range(len(streams))).wait()
         self._crossings.clear()
-        self._let_go()
 
     def commit(self, binding: Binding) -> Generator[Fence, None, None]:
         """The part that is not given up: updates of named tensors, all of them, or none where an

@@ -35,6 +35,11 @@ class UninitialisedCheck:
         self.found: list[Unwritten] = []
         self._steps: dict[int, Step] = {}  # by id
 
+    def take(self) -> list[Unwritten]:
+        """What was found since it was last taken."""
+        found, self.found = self.found, []
+        return found
+
     def before(self, execution: Execution) -> None:
         """Nothing to see before an op has run."""
 

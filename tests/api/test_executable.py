@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.api import executable as module
 from opstep.api import program as hooks
 from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
 from opstep.api.places import Alias
 from opstep.api.settings import RunSettings
+from opstep.runtime.device.binding import Binding
 from opstep.runtime.ir.types import DTYPES, TensorType
 
 MODES = {
@@ -273,6 +273,21 @@ def test_a_recording_and_listeners_see_the_same_step(tmp_path):
         assert workspace.runs[0].status == "done"
 
 
+@pytest.mark.parametrize("mode", ["async", "debug"])
+def test_a_recording_follows_tensors_that_move(mode, tmp_path):
+    xs = [np.full((2, 4), k, "f4") for k in range(3)]
+    executable, found = held(TEXT, [xs[0], xs[0]], MODES[mode]), []
+    with opstep.Recording(workspace=tmp_path / "runs.db") as recording:
+        for x in xs:
+            found.append(executable(of(x, x + 1), recording=recording))  # whose memory is kept
+    with opstep.Workspace(tmp_path / "runs.db") as workspace:
+        (run,) = workspace.runs
+        assert run.steps == 3
+        sql = "select max from stats join ops using (run, op) where site = 'main/c' order by step"
+        assert [row[0] for row in workspace.sql(sql).rows] == [1.0, 1.0, -1.0]
+    assert [np.asarray(c).max() for c, *_ in found] == [1.0, 1.0, -1.0]
+
+
 def test_hunts_and_debuggers_take_the_tensors():
     x, y = random((2, 4)), random((2, 4), 1)
     x[1, 2] = np.inf
@@ -384,14 +399,14 @@ def test_a_call_that_is_given_up_leaves_no_trace(text, monkeypatch):
     inputs = [np.ones((2, 4), "f4")] * 2 if text is TEXT else [np.ones(3, "f4")]
     executable = held(text, inputs)
 
-    def interrupted(*_):
+    def interrupted(_):
+        monkeypatch.undo()
         raise KeyboardInterrupt
 
     executable(of(*inputs))
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "drive", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            executable(of(*inputs))
+    monkeypatch.setattr(Binding, "reset", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        executable(of(*inputs))
     found = arrays(executable(of(*inputs)))
     program = opstep.loads(text)
     names = ["x", "y"][: len(inputs)]

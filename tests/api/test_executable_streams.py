@@ -112,7 +112,7 @@ def test_a_call_on_a_stream_comes_behind_and_before_what_is_queued_there(far, at
         executable(tensors[:2], tensors[2:], stream=9)
         for t in tensors[2:]:
             far.theirs.submit(lambda t=t: found.append(np.asarray(t).tobytes()))
-        for stream in executable._idle[0].context.streams:
+        for stream in executable._idle[None][0].context.streams:
             stream.start()
         far.theirs.start()
         assert not found
@@ -137,7 +137,7 @@ class Noted(CpuStream):
 
 
 def reach(executable: Executable, told: list) -> None:
-    for stream in executable._idle[0].context.streams:
+    for stream in executable._idle[None][0].context.streams:
         stream.start()
     for _, event in told:
         event.wait()

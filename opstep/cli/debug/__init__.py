@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -23,14 +23,19 @@ from opstep.cli.common import (
 )
 from opstep.cli.loading import fallback_option, import_option, load_program
 from opstep.cli.options import KERNELS, POLICY, graph_option, setting_options, symbol_option
+from opstep.cli.scripts import ScriptCommand, script_arguments, script_options
 
 if TYPE_CHECKING:
     from opstep.api.debugging import Debugger
+    from opstep.cli.debug.reading import Reader
     from opstep.cli.debug.session import Session
+
+S = TypeVar("S", bound="Session")
 
 
 @command(
     "debug",
+    cls=ScriptCommand,
     short_help="Step through a graph in the terminal, forwards and backwards.",
     examples=[
         ("opstep debug model.opg --input random --symbol N=4", "type help for the commands"),
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
         ("opstep debug model.opg -i random -ex 'catch nan' -ex run", "run to the first NaN"),
         ("opstep debug model.opg -i random --streams 4 --alloc reuse", "with four streams"),
         ("opstep debug model.opg -i random -x commands.txt --batch", "commands from a file"),
+        ("opstep debug --listen 5678 --wait train.py", "a training script, from an editor"),
         ("echo 'b relu\nrun\np x' | opstep debug model.opg -i random", "or from a pipe"),
     ],
     codes={
@@ -82,34 +88,70 @@ if TYPE_CHECKING:
 @click.option("-x", "script", metavar="FILE", help="Run the commands in a file first.")
 @click.option("-ex", "given", multiple=True, metavar="COMMAND", help="Run a command first.")
 @click.option("--batch", is_flag=True, help="Exit after -x and -ex.")
+@click.option(
+    "--listen",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Of a script: an editor attaches to this port of this machine, in place of the terminal. "
+    "0: a free one. Standard error begins with a line that ends with the port.",
+)
+@click.option("--wait", is_flag=True, help="Of a script: start it when an editor has attached.")
 @fallback_option
 @import_option
+@script_options
 def debug(file: str, **options: Any) -> int:
     """Step through a graph in the terminal, forwards and backwards.
 
     The commands are those of gdb: break, run, next, step, print, watch, reverse-next … An empty
     line repeats the last command; help lists all. See docs/debugging.md.
-    """
-    from opstep.cli.debug import registry
-    from opstep.cli.debug.completing import completions
-    from opstep.cli.debug.reading import PipeReader, ScriptReader, TerminalReader, script
-    from opstep.cli.debug.session import Session
-    from opstep.cli.debug.showing import Paint
 
-    first = [script(options["script"])] if options["script"] else []
-    first += [ScriptReader("-ex", options["given"])] if options["given"] else []
+    FILE can be a Python script: it stops in the nn.Modules that it calls. What is behind its name
+    is for the script. docs/pytorch.md describes it.
+    """
+    if script_arguments() is not None:
+        from opstep.cli.debug.script import debug_script
+
+        return debug_script(file, options)
+    from opstep.cli.debug.session import Session
+
+    first = given_commands(options)
     with watch_compiler():
         debugger = opened(file, options)
-    registry.load()
-    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not options["batch"]
-    session = Session(debugger, Paint(colors(sys.stdout)), interactive)
+    session = begun(Session, debugger, options)
     greet(session, file, options)
     for reader in first:
         session.loop(reader)
     if not options["batch"] and not session.over:
-        complete = partial(completions, session)
-        session.loop(TerminalReader(session.paint, complete) if interactive else PipeReader())
+        session.loop(asked(session))
     return OK
+
+
+def given_commands(options: dict[str, Any]) -> list[Reader]:
+    """Those of -x and -ex."""
+    from opstep.cli.debug.reading import ScriptReader, script
+
+    first: list[Reader] = [script(options["script"])] if options["script"] else []
+    return first + ([ScriptReader("-ex", options["given"])] if options["given"] else [])
+
+
+def begun(kind: type[S], debugger: Debugger, options: dict[str, Any]) -> S:
+    """A session at this terminal, or of a pipe."""
+    from opstep.cli.debug import registry
+    from opstep.cli.debug.showing import Paint
+
+    registry.load()
+    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not options["batch"]
+    return kind(debugger, Paint(colors(sys.stdout)), interactive)
+
+
+def asked(session: Session) -> Reader:
+    """Reads what the user writes."""
+    from opstep.cli.debug.completing import completions
+    from opstep.cli.debug.reading import PipeReader, TerminalReader
+
+    if not session.interactive:
+        return PipeReader()
+    return TerminalReader(session.paint, partial(completions, session))
 
 
 def opened(file: str, options: dict[str, Any]) -> Debugger:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,8 +64,18 @@ def resolve_file(session: Session, name: str) -> str:
     for path in paths:
         if path == name or Path(path).name == name or _same(path, name):
             return path
+    if session.points.keeps_unknown and (later := _python_file(name)):
+        return later
     names = ", ".join(visible(Path(p).name) for p in paths)
     raise Refused(f"the program has no file {visible(name[:60])}", f"its files: {names}")
+
+
+def _python_file(name: str) -> str | None:
+    """A file that a later run may be of: one that is there, or that the script has imported."""
+    if name.endswith(".py") and Path(name).is_file():
+        return str(Path(name).resolve())
+    files = (getattr(m, "__file__", None) for m in list(sys.modules.values()))
+    return next((f for f in files if f and Path(f).name == name), None)
 
 
 def _same(a: str, b: str) -> bool:

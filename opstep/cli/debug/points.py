@@ -56,6 +56,7 @@ class Entry:
     stops: int = 0
     passed: int = 0  # hits that did not stop, of breakpoints that the debugger has no more
     commands: list[str] = field(default_factory=list)
+    most: int | None = None  # see `Wanted`
     core: Breakpoint | None = None
 
     @property
@@ -78,6 +79,11 @@ class Entry:
             return 0
         return self.core.count if self.kind == "log" else min(self.core.count, self.ignore)
 
+    @property
+    def core_is_invalid(self) -> bool:
+        """Whether its condition or message is wrong, wherever it is."""
+        return self.core is not None and self.core.invalid is not None
+
     def settle(self) -> None:
         """Takes over what the debugger counted, before it gets a new breakpoint."""
         passed = self._passed_now()
@@ -90,7 +96,9 @@ class Entry:
 class BreakpointTable:
     """All breakpoints of a session; `debugger` is given its by `apply`."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_unknown: bool = False) -> None:
+        """With `keeps_unknown`, lines that a run does not know are kept for later runs."""
+        self.keeps_unknown = keeps_unknown
         self.entries: dict[int, Entry] = {}
         self._next = 1
         self._paths: set[str] = set()
@@ -107,7 +115,8 @@ class BreakpointTable:
             raise Refused(f"{entry.name} is caught already", "info breakpoints has its number")
         self.entries[entry.number] = entry
         self.apply(breakpoints)
-        if entry.core is not None and not entry.core.verified:
+        is_kept = self.keeps_unknown and entry.location.path and not entry.core_is_invalid
+        if entry.core is not None and not entry.core.verified and not is_kept:
             del self.entries[entry.number]
             self.apply(breakpoints)
             raise entry.core.invalid or Refused(entry.core.message)
@@ -139,6 +148,15 @@ class BreakpointTable:
         caught = [e for e in self.of("catch") if e.enabled]
         origin = {e.name for e in caught if e.origin}
         breakpoints.set_filters({e.name: e.condition for e in caught}, origin)
+
+    def move(self, breakpoints: Breakpoints) -> None:
+        """From now on another debugger is told, of another run."""
+        for entry in self.entries.values():
+            entry.settle()
+            if entry.core is not None:
+                entry.most, entry.core = entry.core.request.most, None
+        self._applied.clear()
+        self.apply(breakpoints)
 
     def _apply_lines(self, breakpoints: Breakpoints) -> None:
         by_path: dict[str, list[Entry]] = {path: [] for path in self._paths}
@@ -181,4 +199,4 @@ def request(entry: Entry):
 
     hits = f">={entry.ignore + 1}" if entry.ignore else None
     name = entry.location.name or entry.name
-    return Wanted(entry.location.line, name, entry.condition, hits, entry.log)
+    return Wanted(entry.location.line, name, entry.condition, hits, entry.log, most=entry.most)

@@ -45,12 +45,16 @@ class Session:
         self.listed: tuple[Any, int] | None = None  # a frame's text, the line behind the last shown
         self.over = False  # whether the session is
         self.interrupted = threading.Event()
+        self.command = ""  # the name of the latest
         self._selected = 0
         self._previous = ""
         self._cut: tuple[Any, list[str]] | None = None  # a text and its lines
         self._pending: deque[str] = deque()  # commands of a breakpoint
         self._readers: list[Reader] = []
-        debugger.on_output = lambda text, frame: self.say(visible(text))
+        debugger.on_output = self.on_output
+
+    def on_output(self, text: str, frame: Frame | None) -> None:
+        self.say(visible(text))
 
     # --- output ---
 
@@ -74,7 +78,7 @@ class Session:
             raise Refused(f"scripts are nested more than {_DEEPEST} deep")
         self._readers.append(reader)
         try:
-            while not self.over:
+            while self.reads():
                 try:
                     line = reader.read(PROMPT)
                 except KeyboardInterrupt:
@@ -89,6 +93,10 @@ class Session:
                     return
         finally:
             self._readers.pop()
+
+    def reads(self) -> bool:
+        """Whether more commands are wanted."""
+        return not self.over
 
     def read(self, prompt: str) -> str | None:
         """A further line of whoever gave the command."""
@@ -108,7 +116,7 @@ class Session:
                 raise Refused(f"a command has at most {_LONGEST:,} characters")
             name, text = split(line)
             found = find(name)
-            self._previous = remembered(found, line)
+            self.command, self._previous = found.name, remembered(found, line)
             with self.undisturbed():
                 found.function(self, text)
         except KeyboardInterrupt:
@@ -121,7 +129,7 @@ class Session:
 
     def _do_pending(self) -> None:
         """The commands of the breakpoint that stopped."""
-        while self._pending and not self.over:
+        while self._pending and self.reads():
             line = self._pending.popleft()
             previous = self._previous
             if not self.do(line) or self.interrupted.is_set():

@@ -73,8 +73,9 @@ class Translation:
         self._main = self._translator.translate([Value(i.node) for i in self._tensors], outputs)
 
     @property
-    def is_incomplete(self) -> bool:
-        return bool(self._translator.missing)
+    def is_complete(self) -> bool:
+        """Whether all ops were translated."""
+        return not self._translator.missing
 
     def blamed(self, replaced: Collection[Any]) -> set[Any]:
         """Those of the ops that were replaced whose parts are not all ours."""

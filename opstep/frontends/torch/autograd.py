@@ -12,6 +12,7 @@ from torch._decomp import decomposition_table
 from torch._functorch.partitioners import default_partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from opstep.frontends.torch.attention import SingleAttention
 from opstep.frontends.torch.drawing import is_drawn, is_random
 from opstep.frontends.torch.rules.registry import RULES, key_of
 
@@ -39,13 +40,13 @@ def decompositions() -> dict[Any, Any]:
 
 @contextmanager
 def single_ops() -> Iterator[None]:
-    """While the block lasts, attention and recurrent layers are traced as the ops they consist of,
-    which have gradients, not as calls of libraries.
+    """While the block lasts, attention is traced as one op of ours, or as the ops it consists of,
+    and so are recurrent layers: not as calls of libraries, which have other gradients.
     """
     enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), SingleAttention():
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)

@@ -67,8 +67,7 @@ class _Maker:
 
     def _runner(self, module: fx.GraphModule, name: str) -> Runner:
         try:
-            leaves = (lambda op: True) if self._options.fallback else None
-            graph = AtenGraph(module, name, self._labels, leaves)
+            graph = AtenGraph(module, name, self._labels, self._options.fallback)
             return Compiled(graph, self._watch)
         except ImportFailed as error:
             if not self._options.fallback:

@@ -93,7 +93,7 @@ class _Ready:
         self.executable = executable
         self.device = device
         self.watch = watch
-        self._hunter = Hunter(executable)
+        self._hunter = Hunter(executable, watch.hunting)
         self._draw = [d.bound(sizes) for d in graph.drawn]
         self._inputs = graph.inputs
         self._constants = [t.to(device).contiguous() for t in graph.constants]

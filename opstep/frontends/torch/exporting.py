@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import logging
+import operator
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
+from operator import getitem
 from typing import Any
 
 import torch
-from torch._decomp import decomposition_table
+from torch import fx
 from torch.export import ExportedProgram
 
 from opstep.frontends.torch.assembling import Translated, Translation
+from opstep.frontends.torch.definitions import ROUNDS, definitions, without_definition
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.inlining import inline_regions
 from opstep.frontends.torch.refusals import check_args, check_tensors, refusal
@@ -22,7 +25,7 @@ from opstep.frontends.torch.rules import all_rules
 from opstep.frontends.torch.sizes import symbol_names
 from opstep.runtime.ir.errors import InputError
 
-ROUNDS = 4  # of decompositions: each may bring ops that need another
+ON_NUMBERS = {getitem, *(getattr(operator, n) for n in ("add", "sub", "mul", "floordiv", "mod"))}
 
 
 def translate_model(
@@ -51,11 +54,15 @@ def translate_exported(
     names = symbol_names(exported, dynamic_shapes, model)
     check_tensors(exported)
     inline_regions(exported.graph_module)
+    if _is_functional(exported.graph):
+        translation = Translation(exported, Symbols(names), model)
+        if translation.is_complete:
+            return translation.finished(path)
     lowered, kept = _decomposed(exported, {}), set()
     while True:
         translation, replaced = _attempt(lowered, names, model, kept, fallback)
         blamed = translation.blamed(replaced) if fallback else set()
-        if fallback and translation.is_incomplete:
+        if fallback and not translation.is_complete:
             blamed = blamed or replaced  # an older PyTorch does not tell what came of what
         if not blamed:
             return translation.finished(path)
@@ -69,13 +76,11 @@ def _attempt(
     """A translation with ops that we do not have, but for those `kept`, replaced by PyTorch's own
     definitions; and what was replaced.
     """
-    definitions = {**decomposition_table, **torch.export.default_decompositions()}
-    leaves = (lambda op: op in kept or op not in definitions) if fallback else None
+    leaves = without_definition(kept) if fallback else None
     translation = Translation(exported, Symbols(names), model, leaves)
     replaced: set[Any] = set()
     for _ in range(ROUNDS):
-        targets = translation.missing_targets()
-        table = {t: definitions[t] for t in targets if t in definitions and t not in kept}
+        table = definitions([t for t in translation.missing_targets() if t not in kept])
         if not table:
             break
         replaced |= table.keys()
@@ -88,6 +93,17 @@ def retranslated(exported: ExportedProgram, path: str, fallback: bool = False) -
     """The translation of a graph of ATen ops that was translated before, and changed."""
     leaves = (lambda op: True) if fallback else None
     return Translation(exported, Symbols(), leaves=leaves).finished(path)
+
+
+def _is_functional(graph: fx.Graph) -> bool:
+    """Whether no op changes its operands or calls a graph: then there may be nothing to decompose,
+    which takes as long as the export.
+    """
+    return all(
+        isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
+        for node in graph.nodes
+        if node.op == "call_function" and node.target not in ON_NUMBERS
+    )
 
 
 def _decomposed(exported: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:

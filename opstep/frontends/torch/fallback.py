@@ -21,8 +21,17 @@ Argument = Callable[[Any], Any]  # an argument of a node as rules take it
 FUNCTIONAL = ("auto_functionalized", "auto_functionalized_v2")  # ops that change their operands
 
 
-def statement(node: fx.Node, body: Body, argument: Argument) -> list[Var | None]:
-    """The results of a node, in a statement that names PyTorch's op. Raises `Untranslatable`."""
+def statement(node: fx.Node, body: Body, argument: Argument, why: Exception) -> list[Var | None]:
+    """The results of a node, in a statement that names PyTorch's op. `why`: it is none of ours.
+    Raises `Untranslatable`.
+    """
+    try:
+        return _statement(node, body, argument)
+    except Untranslatable as error:
+        raise Untranslatable(f"{why}, and PyTorch does not run it alone: {error}") from None
+
+
+def _statement(node: fx.Node, body: Body, argument: Argument) -> list[Var | None]:
     if key_of(node.target) in FUNCTIONAL:
         return _functional(node, body, argument)
     target, values = node.target, dict(node.kwargs)

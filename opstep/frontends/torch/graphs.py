@@ -13,6 +13,7 @@ from torch import fx
 from opstep.api.program import Program, loads
 from opstep.frontends.torch.autograd import VIEWS
 from opstep.frontends.torch.body import Var
+from opstep.frontends.torch.definitions import ROUNDS, expand, without_definition
 from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols
 from opstep.frontends.torch.drawing import is_random, take_out
 from opstep.frontends.torch.errors import ImportFailed
@@ -52,34 +53,38 @@ class AtenGraph:
     others. `results`: what the program is to give.
     """
 
-    def __init__(
-        self, module: fx.GraphModule, name: str, labels: Labels, leaves: Leaves | None = None
-    ):
-        """`name`: of the program's graph: ``forward``, ``backward`` or ``inference``. `leaves`:
-        see `Translator`.
+    def __init__(self, module: fx.GraphModule, name: str, labels: Labels, fallback: bool = False):
+        """`name`: of the program's graph: ``forward``, ``backward`` or ``inference``. `fallback`:
+        PyTorch runs single ops.
         """
-        self.name, self.labels, self._leaves = name, labels, leaves
+        self.name, self.labels = name, labels
+        self._leaves = without_definition() if fallback else None
         self.graph = _copied(module)
-        (output,) = self.graph.find_nodes(op="output")
-        names = [n.name if isinstance(n, fx.Node) else "" for n in output.args[0]]
+        self._module = module
+        output = self.graph.output_node()
+        returned: Any = output.args[0]
+        self._names = [n.name if isinstance(n, fx.Node) else "" for n in returned]
         set_root(self.graph.nodes)
         self.drawn = take_out(self.graph)
         fold_transposes(self.graph)
-        nodes = list(self.graph.nodes)
-        self.placeholders = [n for n in nodes if n.op == "placeholder"]
+        self.placeholders = self.graph.find_nodes(op="placeholder")
         for node in self.placeholders:
             if "." in (label := labels.placeholder(node)):  # a parameter or buffer
                 node.meta["named"] = label
-        self._described = output.meta.get("desc") or [None] * len(names)
+        self._described = output.meta.get("desc") or [None] * len(self._names)
+        self.is_dynamic = any(_is_symbolic(n.meta["val"]) for n in self.placeholders)
+        self._look()
+
+    def _look(self) -> None:
+        """Finds what the graph takes and gives."""
         self.results: list[Value] = []
-        self.outputs = [self._output(node) for node in output.args[0]]
-        self._returned = list(zip(names, self.outputs, strict=True))
+        returned: Any = self.graph.output_node().args[0]
+        self.outputs = [self._output(node) for node in returned]
         read = self._read()
         self.inputs = [k for k, n in enumerate(self.placeholders) if n in read]
-        constants = [n for n in nodes if n.op == "get_attr" and n in read]
-        self.constants = [getattr(module, str(n.target)) for n in constants]
+        constants = [n for n in self.graph.find_nodes(op="get_attr") if n in read]
+        self.constants = [getattr(self._module, str(n.target)) for n in constants]
         self.sources = [*(self.placeholders[k] for k in self.inputs), *constants]
-        self.is_dynamic = any(_is_symbolic(n.meta["val"]) for n in self.placeholders)
 
     def _output(self, node: Any) -> Output:
         if not isinstance(node, fx.Node):
@@ -156,17 +161,30 @@ class AtenGraph:
         return self._program(ConcreteSizes(sizes))
 
     def _program(self, symbols: Symbols) -> Program:
+        translator, main = self._translated(symbols, self._leaves)
+        reasons = dict(translator.missing)
+        for _ in range(ROUNDS):
+            if not expand(self.graph, translator.undefined):
+                break
+            self._look()
+            translator, main = self._translated(symbols, self._leaves)
+        if translator.missing and self._leaves:
+            translator, main = self._translated(symbols, lambda op: True)
+        if translator.missing:
+            wanted = {node.meta.get("defines", node): m for node, m in translator.missing}
+            raise ImportFailed([reasons.get(node, m) for node, m in wanted.items()])
+        if main.unbound():
+            raise _Unbound
+        return _loaded(print_module(Module(tuple(self._written(translator, main)))), self.name)
+
+    def _translated(self, symbols: Symbols, leaves: Leaves | None) -> tuple[Translator, Draft]:
         kind = _Backward if self.name == "backward" else Translator
-        translator = kind(self.graph, symbols, self.results, leaves=self._leaves)
+        translator = kind(self.graph, symbols, self.results, leaves=leaves)
         main = translator.translate([Value(n) for n in self.sources], self.results)
         for node in translator.tree.nodes():
             if is_random(node.target) and node.target is not torch.ops.aten.native_dropout.default:
                 translator._note(node, "its random numbers depend on data")
-        if translator.missing:
-            raise ImportFailed(list(dict(translator.missing).values()))
-        if main.unbound():
-            raise _Unbound
-        return _loaded(print_module(Module(tuple(self._written(translator, main)))), self.name)
+        return translator, main
 
     def _written(self, translator: Translator, main: Draft) -> list[Graph]:
         from opstep.kernels.stdlib import library
@@ -194,7 +212,7 @@ class AtenGraph:
     def _keep_names(self, graph: Graph) -> None:
         """For the backward, which takes some results as inputs."""
         returned = next((s.values for s in graph.body if isinstance(s, Return)), ())
-        for name, output in self._returned:
+        for name, output in zip(self._names, self.outputs, strict=True):
             if output.kind == "result":
                 self.labels.saved[name] = returned[output.index].text
 

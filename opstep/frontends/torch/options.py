@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opstep.api.settings import RunSettings
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError, SettingError
+
+if TYPE_CHECKING:
+    from opstep.api.program import Program
+    from opstep.hunting.report import Hunt
+    from opstep.trace.recording import Recording
 
 # The others say what is run on and how often, which the model and its tensors do.
 SETTINGS = ("mode", "streams", "alloc", "fill", "sync", "kernels", "threads", "autotune")
 
 
 @dataclass(frozen=True)
+class Hunting:
+    """How NaNs and infinities are hunted: `nan_only`, `masked` as in `opstep.hunt`. `tell`: called
+    with a program and what was found in it, in place of a warning.
+    """
+
+    tell: Callable[[Program, Hunt], None] | None = None
+    nan_only: bool = False
+    masked: bool = False
+
+
+@dataclass(frozen=True)
 class Options:
     """`settings`: of runs, see `RunSettings`. `hunt`: NaNs and infinities are looked for, and where
-    they are born is told. `workspace`, `trace`: files that all runs of the process are recorded in.
-    `listen`: a port for an editor to attach to. `fallback`: PyTorch runs what cannot be translated:
-    single ops, as statements of their own, and where that cannot be, a whole graph.
+    they are born is told. `workspace`, `trace`: files that all runs of the process are recorded in;
+    or `recording`, one that is open. `listen`: a port for an editor to attach to. `fallback`:
+    PyTorch runs what cannot be translated: single ops, as statements of their own, and where that
+    cannot be, a whole graph.
     """
 
     settings: RunSettings = field(default_factory=RunSettings)
-    hunt: bool = False
+    hunt: bool | Hunting = False
     workspace: str | Path | None = None
     trace: str | Path | None = None
+    recording: Recording | None = None
     listen: int | None = None
     fallback: bool = False
 
@@ -39,8 +57,8 @@ class Options:
                 known = [*SETTINGS, *own]
                 what = f"there is no option {name}; there are {', '.join(known)}"
                 raise InputError(what, hint=did_you_mean(name, known))
-        for name in ("hunt", "fallback"):
-            if not isinstance(given.get(name, False), bool):
+        for name, types in {"hunt": (bool, Hunting), "fallback": (bool,)}.items():
+            if not isinstance(given.get(name, False), types):
                 raise SettingError(name, given[name], "True or False")
         settings = RunSettings(**{n: given[n] for n in SETTINGS if n in given})
         return Options(settings, **{n: given[n] for n in own if n in given})

@@ -6,6 +6,7 @@ those are one graph, which is called twice. Names come last (`writing`).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -16,7 +17,6 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from opstep.api.origins import portable
 from opstep.frontends.torch import fallback as pytorch
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
@@ -24,17 +24,28 @@ from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
-from opstep.frontends.torch.sources import Frame, frames_of, library_line
+from opstep.frontends.torch.sources import (
+    Frame,
+    frames_of,
+    label,
+    library_line,
+    origin,
+    relative,
+)  # fmt: skip
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.graph import Provenance, SourceLine, Statement
+from opstep.runtime.ir.graph import Statement
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.types import DTYPES, TensorType, f32
 
-CHECKS = {  # of what the types say anyway
+CHECKS = {  # of sizes: what the types say anyway
     "_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default",
     "sym_constrain_range_for_size.default",
 }  # fmt: skip
 ASSERTS = {"_assert_async.default", "_assert_async.msg", "with_effects"}
+COMPARISONS = {
+    operator.gt: "greater", operator.ge: "greater_equal", operator.lt: "less",
+    operator.le: "less_equal", operator.eq: "equal", operator.ne: "not_equal",
+}  # fmt: skip
 ITEMS = {"item.default", "_local_scalar_dense.default"}
 
 ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
@@ -144,7 +155,7 @@ class Translator:
         # ops that another definition may help
         self.undefined: set[Any] = around.undefined if around else set()
         self._broken: set[Value] = set()  # what could not be translated, or depends on it
-        live = _live(outputs, [n for n in graph.nodes if key_of(n.target) in ASSERTS])
+        live = _live(outputs, [n for n in graph.nodes if _is_assert(n)])
         nodes = [n for n in graph.nodes if n.op == "call_function" and n in live]
         self.tree = call_tree(n for n in nodes if self._makes_tensors(n))
         named = (n for n in graph.nodes if n.meta.get("named") is not None)
@@ -178,6 +189,8 @@ class Translator:
                 yield value_of(argument.args[0])  # pyright: ignore[reportArgumentType]
             elif isinstance(found, list | tuple) and argument.target is not getitem:
                 yield from (Value(argument, k) for k in range(len(found)))
+            elif isinstance(found, torch.SymBool):
+                yield from self._reads(argument)
             elif isinstance(found, torch.Tensor):
                 yield value_of(argument)
 
@@ -317,37 +330,27 @@ class Translator:
         self, node: fx.Node, body: Body, env: Mapping[Value, Var]
     ) -> Sequence[Var | None]:
         key = key_of(node.target)
-        if key in CHECKS:
+        if key in CHECKS and not _is_assert(node):
             return []
         if not self._broken.isdisjoint(self._reads(node)):
             raise Untranslatable("an operand could not be translated")
         self._describe(node, body)
+        if key in CHECKS:
+            condition = self._condition(node.args[0], body, env)
+            RULES["_assert_async.msg"](body, condition, "the model's check of a number it computes")
+            return []
         if key in CONTROL:
             return CONTROL[key](self.part, node, body, lambda a: self._argument(a, env))
         begin = len(body.statements), len(body.stems)
         try:
             return self._by_rule(key, node, body, env)
         except (Untranslatable, Mismatch) as error:
-            if not self._is_left(node.target, error):
+            there_is_more = not isinstance(error, Disagreement)  # a definition will be tried
+            if self._leaves is None or (there_is_more and not self._leaves(node.target)):
                 raise
             body.cut(*begin)
-            return self._by_pytorch(node, body, env, error)
-
-    def _is_left(self, target: Any, error: Exception) -> bool:
-        """Whether PyTorch runs an op: at once, where its definition by others will not be tried."""
-        if self._leaves is None:
-            return False
-        return isinstance(error, Disagreement) or self._leaves(target)
-
-    def _by_pytorch(
-        self, node: fx.Node, body: Body, env: Mapping[Value, Var], error: Exception
-    ) -> Sequence[Var | None]:
-        """A statement that PyTorch runs. `error`: why it is none of ours."""
-        self.left.append(node)
-        try:
-            return pytorch.statement(node, body, lambda a: self._argument(a, env))
-        except Untranslatable as other:
-            raise Untranslatable(f"{error}, and PyTorch does not run it alone: {other}") from None
+            self.left.append(node)
+            return pytorch.statement(node, body, lambda a: self._argument(a, env), error)
 
     def _by_rule(
         self, key: str, node: fx.Node, body: Body, env: Mapping[Value, Var]
@@ -410,6 +413,21 @@ class Translator:
             raise Untranslatable("an operand could not be translated")
         return env[value]
 
+    def _condition(self, node: Any, body: Body, env: Mapping[Value, Var]) -> Var:
+        """A comparison of numbers that the model computes."""
+        if node.target not in COMPARISONS:
+            raise Untranslatable("a check of a number that is computed while the model runs")
+        arguments: Any = node.args
+        items = (isinstance(a, fx.Node) and _is_item(a) for a in arguments)
+        sides = [
+            env[value_of(a.args[0])] if item else a
+            for a, item in zip(arguments, items, strict=True)
+        ]
+        if any(isinstance(a, fx.Node) for a in sides):
+            raise Untranslatable("a check of a number that is computed while the model runs")
+        computed = next(a for a in sides if isinstance(a, Var))
+        return body.binary(COMPARISONS[node.target], *sides, dtype=computed.dtype)
+
     def _type(self, value: Value) -> TensorType:
         return self.symbols.type_of(_results(value.node)[value.index])
 
@@ -449,37 +467,18 @@ class Translator:
         return found or library_line(node.meta.get("stack_trace") or "")
 
 
-def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
-    """Where a statement comes from; `frames` have the outermost first."""
-    if not frames:
-        return None
-    return Provenance(tuple(SourceLine(portable(f.file), f.line) for f in frames[::-1]), module)
-
-
-def label(path: str) -> str:
-    """What a module is called where its whole name would be too long: ``layer.0`` is one; "" for a
-    number alone.
-    """
-    parts = path.split(".")
-    if len(parts) == 1 and parts[0].isdigit():
-        return ""
-    return "_".join(parts[-2:] if parts[-1].isdigit() else parts[-1:])
-
-
-def relative(path: str, outer: str) -> str:
-    """A module's name as seen from another around it."""
-    return (
-        path[len(outer) + 1 :]
-        if outer and path.startswith(outer + ".")
-        else path
-        if path != outer
-        else ""
-    )
-
-
 def _results(node: fx.Node) -> Sequence[Any]:
     found = node.meta.get("val")
     return found if isinstance(found, list | tuple) else (found,)
+
+
+def _is_assert(node: fx.Node) -> bool:
+    """Whether it asserts something of what is computed."""
+    key = key_of(node.target)
+    if key != "_assert_scalar.default":
+        return key in ASSERTS
+    (condition,) = node.args[:1]
+    return isinstance(condition, fx.Node) and any(map(_is_item, condition.all_input_nodes))
 
 
 def _is_item(node: fx.Node) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.frontends.torch import findings
-from opstep.frontends.torch.options import Options
+from opstep.frontends.torch.options import Hunting, Options
 
 if TYPE_CHECKING:
     from opstep.api.executable import Alarm, Executable
@@ -27,7 +27,8 @@ class Watch:
 
     def __init__(self, options: Options):
         self.settings = options.settings
-        self.recording = _recording(options)
+        self.recording = options.recording or _recording(options)
+        self.hunting = options.hunt if isinstance(options.hunt, Hunting) else Hunting()
         self.alarm: Alarm | None = self._note if options.hunt else None
         self._raised = threading.local()
         if options.listen is not None:
@@ -48,8 +49,9 @@ class Watch:
 class Hunter:
     """Looks at the steps of one executable that raised flags; tells of the first bad one."""
 
-    def __init__(self, executable: Executable):
+    def __init__(self, executable: Executable, hunting: Hunting):
         self.executable = executable
+        self.hunting = hunting
         self.steps = 0  # that were run
         self._harmless: set[tuple[int, bool, bool]] = set()  # flags that turned out to be
         self._told = False
@@ -65,7 +67,8 @@ class Hunter:
         found = hunt(
             self.executable.program, self.executable.graph.name.text, inputs, device=how.device,
             mode=how.mode, streams=how.streams, alloc=how.alloc, fill=how.fill, sync=how.sync,
-            threads=how.threads, kernels=how.kernels,
+            threads=how.threads, kernels=how.kernels, nan_only=self.hunting.nan_only,
+            masked=self.hunting.masked,
         )  # fmt: skip
         if not found.found:
             self._harmless |= marks
@@ -75,6 +78,9 @@ class Hunter:
             return  # it came from another graph, which was told of
         found.step = self.steps
         findings.append(found)
+        if self.hunting.tell is not None:
+            self.hunting.tell(self.executable.program, found)
+            return
         file, line = _python_line(found)
         warnings.warn_explicit(found.report(), NumericsWarning, file, line)
 

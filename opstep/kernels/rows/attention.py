@@ -71,28 +71,20 @@ class scaled_dot_product_attention(Op):
     def oracle(q, k, v, mask=None, *, causal, scale, enable_gqa):
         if enable_gqa:
             k, v = (np.repeat(a, q.shape[-3] // a.shape[-3], -3) for a in (k, v))
-        scores = np.matmul(q, k.swapaxes(-1, -2)) * _scale(scale, q.shape[-1])
-        if mask is not None:
-            scores = np.where(mask, scores, -np.inf) if mask.dtype.kind == "b" else scores + mask
-        if causal:
-            scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
-        top = np.max(scores, -1, keepdims=True, initial=-np.inf)
-        weights = np.exp(scores - np.where(top == -np.inf, 0.0, top))
-        total = np.sum(weights, -1, keepdims=True)
-        return np.matmul(weights, v) / np.where(total == 0.0, 1.0, total)
+        return np.matmul(oracle_weights(q, k, mask, causal, scale_of(scale, q.shape[-1])), v)
 
     def cpu(q, k, v, mask, y, *, causal, scale, enable_gqa):
         shape, *strides = layout(q, k, v, mask, enable_gqa)
         if not y.size:
             return []
         attend = _attend_rows if q.shape[-2] < FEW else _attend_blocks
-        return attend(q, k, v, mask, y, shape, strides, causal, _scale(scale, q.shape[-1]))
+        return attend(q, k, v, mask, y, shape, strides, causal, scale_of(scale, q.shape[-1]))
 
     def cuda(q, k, v, mask, y, *, causal, scale, enable_gqa):
         shape, *strides = layout(q, k, v, mask, enable_gqa)
         if not y.size:
             return []
-        return gpu.attend(q, k, v, mask, y, shape, strides, causal, _scale(scale, q.shape[-1]))
+        return gpu.attend(q, k, v, mask, y, shape, strides, causal, scale_of(scale, q.shape[-1]))
 
     def flops(q, k, v, mask=None, *, causal, scale, enable_gqa):
         size: Dim = 2 * k.shape[-2] * (q.shape[-1] + v.shape[-1])
@@ -105,7 +97,7 @@ class scaled_dot_product_attention(Op):
         (gy,) = grads
         factor = 1.0 if scale is None else scale
         if scale is None and type(q.shape[-1]) is int:
-            factor = _scale(None, q.shape[-1])
+            factor = scale_of(None, q.shape[-1])
         elif scale is None:
             factor = g.rsqrt(g.extent(of=[q.shape[-1]], dtype=gy.dtype))
         keys, values = (_widened(g, q, a) if enable_gqa else a for a in (k, v))
@@ -126,8 +118,21 @@ class scaled_dot_product_attention(Op):
 # --- shapes ---------------------------------------------------------------------------------------
 
 
-def _scale(scale: float | None, features: int) -> float:
+def scale_of(scale: float | None, features: int) -> float:
     return scale if scale is not None else 1.0 / math.sqrt(max(features, 1))
+
+
+def oracle_weights(q, k, mask, causal: bool, scale: float) -> np.ndarray:
+    """What the rows of v are weighted by, with 0 for a row of q that sees nothing."""
+    scores = np.matmul(q, k.swapaxes(-1, -2)) * scale
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype.kind == "b" else scores + mask
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    top = np.max(scores, -1, keepdims=True, initial=-np.inf)
+    weights = np.exp(scores - np.where(top == -np.inf, 0.0, top))
+    total = np.sum(weights, -1, keepdims=True)
+    return weights / np.where(total == 0.0, 1.0, total)
 
 
 def _batch(q: TensorType, k: TensorType, v: TensorType, enable_gqa: bool) -> tuple[Dim, ...]:

@@ -29,6 +29,7 @@ class Wanted(NamedTuple):
 
     `name`: of a graph, an op, or a value (``loss``, ``features.c``); of a data breakpoint that of a
     tensor, or ``*``. `text`: what the file said when `line` was its line; None: what it says now.
+    `most`: the line of Python that another run stops at, which is not passed over in search of one.
     """
 
     line: int = 0
@@ -38,6 +39,7 @@ class Wanted(NamedTuple):
     log: str | None = None
     column: int | None = None
     text: str | None = None
+    most: int | None = None
 
 
 @dataclass
@@ -177,6 +179,7 @@ class Breakpoints:
                 if text is not None and one.text is not None:
                     line = mapped_line(one.request.line, one.text, text)
                     one.request, one.text = one.request._replace(line=line), text
+                one.request = one.request._replace(most=None)
         self._resolve()
         return [b for b in self.all() if before[b.number] != (b.verified, b.line)]
 
@@ -275,13 +278,19 @@ class Breakpoints:
             one.source, _, statement = found
             one.verified, one.message, one.span = True, "", statement.span
             self.by_statement.setdefault(id(statement), []).append(one)
-        elif not self._is_text(path) and (starts := self.at_line(path, line)):
+        elif not self._is_text(path) and (starts := self._of_python(path, line, one.request)):
             one.verified, one.message, one.python_line = True, "", starts[0].first
+            one.request = one.request._replace(most=one.python_line)
             for start in starts:
                 one.levels.setdefault(id(start.statement), start.level or 0)
                 self.by_statement.setdefault(id(start.statement), []).append(one)
         else:
             one.verified, one.message = False, self._why_nowhere(path)
+
+    def _of_python(self, path: str, line: int, request: Wanted) -> list[Start]:
+        starts = self.at_line(path, line)
+        passed = starts and request.most is not None and starts[0].first > request.most
+        return [] if passed else starts
 
     def _why_nowhere(self, path: str) -> str:
         if self._is_text(path):

@@ -13,6 +13,7 @@ from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import OP, Point
 from opstep.runtime.debugger.problems import Problem, amount_of, is_origin, unwritten
+from opstep.runtime.debugger.python.stack import is_backward_graph
 from opstep.runtime.debugger.scope import FrameScope
 from opstep.runtime.debugger.stop_point import StopPoint
 from opstep.runtime.expressions import Expression, ExpressionError, Limits
@@ -166,6 +167,8 @@ class Checks:
             if condition.holds(scope, QUICK):
                 return True
         except ExpressionError as error:
+            if scope.frame is not None and is_backward_graph(scope.frame.graph):
+                return False  # the names of a line are those of the forward
             self.on_output(f"{what}: {error}", scope.frame)
             return True
         seconds = self._seconds.get(condition.text, 0.0) + monotonic() - began

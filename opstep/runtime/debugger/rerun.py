@@ -40,7 +40,9 @@ def on_device(executor: Executor, producer: Producer) -> Rerun:
             if not producer.op.foreign:
                 raise
             # it is not defined for these, which says nothing of where its results come from
-            return [np.zeros(n.type.shape, n.type.dtype.numpy) for n in producer.results]
+            shapes: list[Any] = [n.type.shape for n in producer.results]
+            dtypes = [n.type.dtype.numpy for n in producer.results]
+            return [np.zeros(s, t) for s, t in zip(shapes, dtypes, strict=True)]
 
     return rerun
 

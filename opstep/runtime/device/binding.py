@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.flagging import PlanFlags
 from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
 from opstep.runtime.device.routine import BoundCall
@@ -154,7 +155,7 @@ class Binding:
         self.events = [device.event() for _ in range(plan.events)]
         self._types = _buffer_types(plan)
         self._launched: list[tuple[Step, list[Own]]] = []
-        self._flagged: list[tuple[int, list[Own]]] = []  # values, and what looks at them
+        self.lookers: list[tuple[int, list[Own]]] = []  # values, and what looks at them
         self.places = self._allocate(inputs, dict(places or {}))
         self.tape = device.tape(self, recorder) if recorder is not None else None
         coder = _Coder(self)
@@ -189,8 +190,8 @@ class Binding:
         """For each of these buffers what is to be called with its new address when it moves: the
         memory in `places` has that address then, and no run is being issued. See `moved`.
 
-        That holds for launches of ops and of flags: where there are fills, a tape or listeners, who
-        wants other addresses binds anew.
+        On the CPU that holds for all that a run does; on a GPU for launches of ops and of flags:
+        where there are fills, a tape or listeners, who wants other addresses binds anew.
         """
         found: dict[int, list[Callable[[int], Any]]] = {b: [] for b in buffers}
         values, pointers = self.plan.values, self.device.pointers
@@ -199,7 +200,7 @@ class Binding:
             for slot, v in enumerate((*step.operands, *absent, *step.results)):
                 if v is not None and (buffer := values[v].buffer) in found:
                     found[buffer] += pointers(bound, slot)
-        for v, bound in self._flagged:
+        for v, bound in self.lookers:
             if (buffer := values[v].buffer) in found:
                 found[buffer] += pointers(bound, 0)
         return found
@@ -219,7 +220,7 @@ class Binding:
             child.close()
         self.children.clear()
         self._launched.clear()
-        self._flagged.clear()
+        self.lookers.clear()
         self.segments.clear()
         self.commit.clear()
         self.places.clear()
@@ -392,7 +393,10 @@ class _Coder:
     def _fill(self, buffer: int):
         t = self.binding._types.get(buffer, TensorType(u8, (self.plan.buffers[buffer].nbytes,)))
         memory, offset = self.binding.places[buffer]
-        return self.device.fill(memory, offset, t.nbytes, t.dtype)
+        fill = partial(self.device.fill, memory, offset, t.nbytes, t.dtype)
+        if isinstance(memory, ExternalMemory) and self.device.in_host_memory:
+            return lambda: fill()()  # wherever it is then
+        return fill()
 
     def _run(self, number: int, stream: int) -> None:
         step = self.plan.steps[number]
@@ -402,7 +406,7 @@ class _Coder:
             self.binding._launched.append((step, bound))
         if self.binding.flags and bound:
             flagged = self.binding.flags.launches(number, self.binding.address_of)
-            self.binding._flagged += flagged
+            self.binding.lookers += flagged
             bound = [*bound, *(launch for _, launches in flagged for launch in launches)]
         if self.tape:
             bound = self.tape.around(number, step, stream, bound)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Assert, Source
 from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
 from opstep.runtime.ir.types import TensorType, i64
@@ -124,3 +125,11 @@ class Asserts:
     def site(self, code: int) -> AssertSite:
         """The assert that a non-zero status names."""
         return self.sites[code - 1]
+
+    def error(self, code: int) -> OpstepError:
+        """What a non-zero status says, with the line that an importer took the assert from."""
+        statement, _, source = self.site(code)
+        at = statement.at
+        message = f"assert failed: {statement.message}"
+        hint = f"it is from {at.file}:{at.line}" if at else ""
+        return OpstepError(message, span=statement.condition.span, source=source, hint=hint)

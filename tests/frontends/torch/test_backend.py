@@ -13,6 +13,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from opstep.frontends.torch.backend import opstep
+from opstep.runtime.ir.diagnostics import OpstepError
 
 
 def mlp() -> nn.Module:
@@ -217,6 +218,51 @@ def test_the_same_graph_has_its_program_again(compiled):
     torch._dynamo.reset()
     compiled(copy.deepcopy(model))(x)
     assert len(graphs._programs) == known
+
+
+def checked(x):
+    torch._assert_async((x > 0).all(), "x is positive")
+    return x.log()
+
+
+def compared(x):
+    least = x.min().item()
+    torch._check(least > 0)
+    return x.log() + least
+
+
+@pytest.mark.parametrize("f", [checked, compared], ids=lambda f: f.__name__)
+def test_checks_of_what_is_computed(compiled, f):
+    told = {compared: "the model's check of a number it computes"}.get(f, "x is positive")
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        fast, x = compiled(f), torch.rand(4) + 1
+        for _ in range(2):
+            torch.testing.assert_close(fast(x), f(x))
+            with pytest.raises(OpstepError, match=f"assert failed: {told}") as e:
+                fast(-x)
+            assert __file__ in str(e.value)
+
+
+def test_a_check_of_sizes(compiled):
+    def f(x):
+        torch._check(x.shape[0] % 2 == 0)
+        return x.view(2, -1).exp()
+
+    fast = compiled(f, dynamic=True)
+    for n in (4, 6, 2):
+        x = torch.randn(n)
+        torch.testing.assert_close(fast(x), f(x))
+    with pytest.raises(Exception, match="Mod"):
+        fast(torch.randn(5))
+
+
+def test_a_batch_of_one_comes_first(compiled):
+    model, counter = mlp(), CompileCounterWithBackend("opstep")
+    fast = torch.compile(model, backend=counter)
+    for n in (1, 5, 1, 7, 0):
+        x = torch.randn(n, 6)
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-5, atol=1e-6)
+    assert counter.frame_count == 3  # of one, of none, of more
 
 
 # --- tensors ---

@@ -8,6 +8,8 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
+from conftest import called
 from dap.client import Client
 from torch import nn
 
@@ -204,28 +206,42 @@ def test_an_op_without_a_counterpart(compiled):
     assert f"{__file__}:{line_of('eigvalsh')}" in str(e.value)
 
 
+REFUSED = {  # arguments that no rule takes; PyTorch has a definition
+    "embedding": lambda w: F.embedding(torch.tensor([1, 1, 2]), w, scale_grad_by_freq=True).sin(),
+    "loss": lambda w: F.binary_cross_entropy_with_logits(
+        w, w.sign().relu(), pos_weight=torch.ones(4) / 3
+    ),
+    "loss of probabilities": lambda w: F.cross_entropy(w, w.detach().softmax(1)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_pytorchs_definition_is_used_where_a_rule_refuses_its_arguments(compiled, name):
+    f, w = REFUSED[name], torch.randn(5, 4, requires_grad=True)
+    found, expected = compiled(f)(w), f(w)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(y.sum(), w)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_where_the_definition_does_not_help_the_reason_is_that_of_the_op(compiled):
+    with pytest.raises(Exception, match=r"std\.correction.* a correction that is no integer"):
+        compiled(lambda x: x.std(0, correction=0.5))(torch.randn(3, 4))
+
+
 def test_pytorch_runs_what_cannot_be_translated_where_that_is_wanted(compiled):
-    fast, x = compiled(eigenvalues, fallback=True), torch.randn(3, 3)
+    def spectrum(x):
+        return torch.fft.fft(x).abs()  # complex
+
+    fast, x = compiled(spectrum, fallback=True), torch.randn(3, 3)
     with pytest.warns(UserWarning, match="PyTorch runs the inference itself") as told:
-        torch.testing.assert_close(fast(x), eigenvalues(x))
+        torch.testing.assert_close(fast(x), spectrum(x))
     text = next(str(w.message) for w in told if "itself" in str(w.message))
-    assert "aten._linalg_eigh.default" in text
-    assert f"{__file__}:{line_of('eigvalsh')}" in text
+    assert "aten._fft_r2c.default" in text
+    assert f"{__file__}:{line_of('complex')}" in text
 
 
 # --- programs ---
-
-
-def programs_of(compiled, monkeypatch, model, x):
-    made, init = {}, calling.Compiled.__init__
-
-    def watched(self, graph, watch):
-        init(self, graph, watch)
-        made[graph.name] = self.program
-
-    monkeypatch.setattr(calling.Compiled, "__init__", watched)
-    compiled(model)(x).sum().backward()
-    return made
 
 
 class Inner(nn.Module):
@@ -247,9 +263,9 @@ class Outer(nn.Module):
         return self.second(self.first(x)).exp()  # outer
 
 
-def test_modules_names_and_lines_of_both_halves(compiled, monkeypatch):
-    made = programs_of(compiled, monkeypatch, Outer(), torch.randn(2, 4))
-    forward, backward = made["forward"], made["backward"]
+def test_modules_names_and_lines_of_both_halves(compiled, programs):
+    compiled(Outer())(torch.randn(2, 4)).sum().backward()
+    forward, backward = programs["forward"], programs["backward"]
     assert list(forward.graphs) == ["forward", "Inner"]
     assert {re.sub(r"_\d$", "", g) for g in backward.graphs} == {"backward", "Inner_backward"}
     inputs = [b.name.text for b in forward.graphs["forward"].inputs]
@@ -260,19 +276,15 @@ def test_modules_names_and_lines_of_both_halves(compiled, monkeypatch):
         lines = {s.at.line for s in program.graphs[inner].body[:-1]}
         assert lines == {line_of("inner"), line_of("inner") - 1}
         main, *_ = program.graphs.values()
-        calls = [s for s in main.body if called(s).startswith("Inner")]
+        calls = [s for s in main.body[:-1] if s.callee.text.startswith("Inner")]
         assert sorted(s.at.module for s in calls) == ["first", "second"]
         assert {s.at.line for s in calls} == {line_of("outer")}
 
 
-def called(statement):
-    return getattr(getattr(statement, "callee", None), "text", "")
-
-
-def test_a_layer_is_one_op(compiled, monkeypatch):
-    made = programs_of(compiled, monkeypatch, nn.Linear(6, 3), torch.randn(2, 5, 6))
-    assert [called(s) for s in made["forward"].graphs["forward"].body[:-1]] == ["linear"]
-    assert "transpose" not in {called(s) for s in made["backward"].graphs["backward"].body}
+def test_a_layer_is_one_op(compiled, programs):
+    compiled(nn.Linear(6, 3))(torch.randn(2, 5, 6)).sum().backward()
+    assert called(programs["forward"].graphs["forward"]) == ["linear"]
+    assert "transpose" not in called(programs["backward"].graphs["backward"])
 
 
 # --- GPUs ---

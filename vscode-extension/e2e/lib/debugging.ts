@@ -149,11 +149,11 @@ export class Debugging {
 
   /** From a variable's context menu: a data breakpoint. */
   async breakOnChange(row: Locator): Promise<void> {
-    await row.click({ button: "right" });
-    await this.workbench.choose("Break on Value Change");
-    await expect(
+    await this.workbench.choose(
+      row,
+      "Break on Value Change",
       this.page.locator(".debug-breakpoints .codicon-debug-breakpoint-data"),
-    ).toBeVisible();
+    );
   }
 
   frames(): Locator {

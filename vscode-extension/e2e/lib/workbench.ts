@@ -274,13 +274,17 @@ export class Workbench {
     return found as FrameLocator;
   }
 
-  /** Takes an entry of a context menu that is open. One that has just opened ignores the mouse at first. */
-  async choose(label: string | RegExp): Promise<void> {
+  /**
+   * Takes an entry of a row's context menu, until `effect` is seen: a menu that has just opened
+   * ignores the mouse at first, and one closes by itself when a view beside it takes the focus.
+   */
+  async choose(row: Locator, label: string | RegExp, effect: Locator): Promise<void> {
     const entry = this.page.locator(".monaco-menu .action-item").filter({ hasText: label }).first();
-    await expect(entry).toBeVisible();
     await expect(async () => {
-      if (await entry.isVisible()) await entry.click({ timeout: 1_000 });
-      await expect(entry).toBeHidden({ timeout: 1_000 });
+      if (await effect.isVisible()) return;
+      if (!(await entry.isVisible())) await row.click({ button: "right", timeout: 3_000 });
+      await entry.click({ timeout: 3_000 });
+      await expect(effect).toBeVisible({ timeout: 5_000 });
     }).toPass();
   }
 

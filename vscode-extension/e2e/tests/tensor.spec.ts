@@ -42,8 +42,8 @@ test("the Tensor view shows the right pixels, and follows the run", async ({ wor
   await debug.next();
   await debug.expectStoppedAt(4);
   await debug.view();
-  await (await debug.variable("root")).click({ button: "right" });
-  await workbench.choose("Open in Tensor View");
+  const opened = workbench.page.locator("iframe.webview").first();
+  await workbench.choose(await debug.variable("root"), "Open in Tensor View", opened);
 
   const view = await workbench.webview("canvas");
   await expect(view.locator('[aria-label="Type"]')).toHaveText("f32[4, 4]");

@@ -158,9 +158,9 @@ test("a kept tensor is a picture, and a run is removed after a question", async 
   const tensor = await workbench.webview("canvas");
   await expect(tensor.locator("body")).toContainText("f32[4, 5]");
 
-  await runs.first().click({ button: "right" });
-  await workbench.choose("Remove Run…");
-  await page.getByRole("button", { name: "Remove", exact: true }).click();
+  const remove = page.getByRole("button", { name: "Remove", exact: true });
+  await workbench.choose(runs.first(), "Remove Run…", remove);
+  await remove.click();
   await expect(runs).toHaveCount(1);
 });
 

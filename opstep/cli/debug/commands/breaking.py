@@ -13,7 +13,9 @@ from opstep.runtime.ir.lexer import bare_name, is_tensor_name
 def added(session: Session, kind: str, what: str, **details) -> Entry:
     entry = session.points.add(session.debugger.breakpoints, kind, what, **details)
     session.say(f"{entry.title.capitalize()} {entry.number}{about(entry)}")
-    if entry.core is not None and entry.core.message:
+    if entry.core is not None and not entry.core.verified:
+        session.say(f"{entry.core.message}: it is for later runs")
+    elif entry.core is not None and entry.core.message:
         session.say(f"{session.paint('warning:', 'yellow')} {entry.core.message}")
     return entry
 

@@ -225,14 +225,8 @@ def _scale(b: Body, q: Var, scale: float | None):
 def flash_attention_backward(
     b: Body, gy, q, k, v, y, logsumexp, dropout_p, is_causal, *, attn_mask=None, scale=None
 ):
-    """The weights are computed again, from the scores and the logarithm of their sum."""
-    scores = _scores(b, q, k, attn_mask, is_causal, scale)
-    weights = b.exp(b.sub(scores, b.to(b.unsqueeze(logsumexp, axes=[3]), scores.dtype)))
-    inner = b.sum(b.mul(gy, y), axes=[3], keepdims=True)
-    g_scores = b.mul(weights, b.sub(b.matmul(gy, v, transpose_b=True), inner))
-    g_scores = b.mul(g_scores, _scale(b, q, scale))
-    gq, gk = b.matmul(g_scores, k), b.matmul(g_scores, q, transpose_a=True)
-    return gq, gk, b.matmul(weights, gy, transpose_a=True)
+    attrs = {"causal": is_causal, "scale": None if scale is None else float(scale)}
+    return b.scaled_dot_product_attention_grad(q, k, v, gy, attn_mask, **attrs)
 
 
 # --- distances ---

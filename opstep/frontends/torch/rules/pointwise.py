@@ -376,7 +376,7 @@ def assertion(b: Body, condition, message=""):
 @rule("with_effects")
 def with_effects(b: Body, token, op, *args, **kwargs):
     """An op that must not be left out; without a token, as we have the order of the text."""
-    if key_of(op) != "_linalg_check_errors.default":
+    if token is not None or key_of(op) != "_linalg_check_errors.default":
         raise Untranslatable(f"there is no op for {op}, whose effect is not its results")
     info, name, *_ = args
     fine = b.equal(info, 0)

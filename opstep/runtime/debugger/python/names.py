@@ -53,14 +53,14 @@ class PythonNames:
         derived = getattr(frame.statement, "derived_from", None)
         if derived is not None and (derived.backward or not python.level):
             return found  # a gradient has the functions of all calls in one graph
+        inputs = {b.name.text for b in frame.graph.inputs} & _of_graph(python)
         if not python.level:
-            inputs = {b.name.text for b in frame.graph.inputs}
             return {a: a for a in arguments if a in inputs}
         origin, level = python.origin, python.level - 1
         outer = python._replace(at=origin.lines[level], level=level)
         values = self.of(frame._replace(python=outer), origin.runs[level])
         found |= {a: values.get(v) for a, v in _passed(outer.at, function) if a in found}
-        return found
+        return {a: a if a in inputs else v for a, v in found.items()}
 
     def _of_function(self, graph: Graph, python: PythonFrame) -> list[Assigned]:
         """What a function assigns, in order, all through the graph."""
@@ -89,6 +89,21 @@ class PythonNames:
             targets = line.file.statement(line.line).targets
             found += [Assigned(*pair, run) for pair in _named(statements, targets)]
         return found
+
+
+def _of_graph(python: PythonFrame) -> set[str]:
+    """The arguments of a function that are those of its graph: of the outermost; or, where a script
+    calls a module there, of the module's `forward`. Names that both have could be either's.
+    """
+    functions = [line.function for line in python.origin.lines[:2]]
+    arguments = [set(f.arguments if f else ()) for f in functions]
+    if len(functions) == 2 and not _is_forward(functions[0]) and _is_forward(functions[1]):
+        return arguments[python.level] - arguments[1 - python.level] if python.level < 2 else set()
+    return set() if python.level else arguments[0]
+
+
+def _is_forward(function: Function | None) -> bool:
+    return function is not None and function.name.endswith(".forward")
 
 
 def _assigns(statement: Statement) -> TypeGuard[Apply]:

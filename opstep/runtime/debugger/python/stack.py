@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.python.frame import PythonFrame
 from opstep.runtime.debugger.python.lines import Origin, PythonLines
+from opstep.runtime.ir.graph import Graph
+
+_BACKWARD = re.compile(r"(^|_)backward(_\d+)?$")
 
 
 def python_stack(lines: PythonLines, frames: Sequence[Frame], level: int | None) -> list[Frame]:
@@ -17,13 +21,26 @@ def python_stack(lines: PythonLines, frames: Sequence[Frame], level: int | None)
     found: list[Frame] = []
     for frame, module in zip(frames, modules, strict=True):
         origin = lines.shown(frame.graph, frame.statement)
+        backward = _is_backward(frame)
         for python in _functions(origin, module, level if not frame.call else None):
-            backward = getattr(frame.statement, "derived_from", None)
-            name = f"{python.name} backward" if backward and backward.backward else python.name
+            name = f"{python.name} backward" if backward else python.name
             found.append(frame._replace(number=len(found), name=name, python=python))
         if origin is None:
             found.append(frame._replace(number=len(found)))
     return found
+
+
+def _is_backward(frame: Frame) -> bool:
+    """Whether it computes gradients of its lines: as part of a graph, or because the graph is the
+    backward of a model that PyTorch compiles.
+    """
+    derived = getattr(frame.statement, "derived_from", None)
+    return (derived is not None and derived.backward) or is_backward_graph(frame.graph)
+
+
+def is_backward_graph(graph: Graph) -> bool:
+    """Whether a graph is the backward of a model that PyTorch compiles, or a part of that."""
+    return _BACKWARD.search(graph.name.text) is not None
 
 
 def _functions(origin: Origin | None, module: str, level: int | None) -> list[PythonFrame]:
@@ -42,9 +59,13 @@ def _functions(origin: Origin | None, module: str, level: int | None) -> list[Py
 
 
 def _same_owner(origin: Origin, level: int) -> bool:
-    """Whether a function is a method of the class whose `forward` the graph is, or none."""
-    outer, inner = origin.lines[0].function, origin.lines[level].function
-    return not inner or inner.owner in ("", outer.owner if outer else "")
+    """Whether a function is a method of the class whose `forward` the graph is, or none. Around it
+    may be functions of a script.
+    """
+    functions = [line.function for line in origin.lines]
+    owner = next((f.owner for f in functions if f and f.owner), "")
+    inner = functions[level]
+    return not inner or inner.owner in ("", owner)
 
 
 def _modules(frames: Sequence[Frame]) -> list[str]:

@@ -123,9 +123,11 @@ class CpuTape(Tape):
             target = track.memory.address + before + RECORD.nbytes * len(recorded)
             launches, _ = self._prepared(value)
             addresses = [source, self._cell.address, target]
-            made += self.device.bind(launches, addresses, track.workspace.address)
+            taking = self.device.bind(launches, addresses, track.workspace.address)
             t, addresses[2] = self.binding.plan.values[value].type, track.detailed
-            made += self._details.bound(t, addresses, track.workspace.address)
+            taking += self._details.bound(t, addresses, track.workspace.address)
+            self.binding.lookers.append((value, taking))
+            made += taking
             track.detailed += self._details.nbytes(t)
             recorded.append((number, value))
         return made

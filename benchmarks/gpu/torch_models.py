@@ -1,0 +1,219 @@
+"""Models of PyTorch through `torch.compile(backend="opstep")` on the GPU, beside eager mode and
+inductor: forward passes, training steps, and what a call costs the host.
+
+Inductor has CUDA graphs; with ``--max-autotune`` it also tries kernels, which takes minutes a
+model. Each group is a model in a dtype; ``--only "torch GPT-2"`` measures some of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import known_models
+import torch
+from rows import Row, at_most, by_turns, group
+
+DEVICE = "cuda"
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+BATCHES = (1, 32)
+TRAINED = {"ResNet-50": 32, "GPT-2 124M": 8}  # by batch
+AUTO = {"kernels": "auto", "autotune": True}
+STEPS = 3  # whose losses are compared
+
+inductor_mode = "reduce-overhead"
+
+Calls = dict[str, Callable[[], Any]]
+
+
+def wait() -> None:
+    torch.cuda.synchronize()
+
+
+def afresh() -> None:
+    """Settings of PyTorch for all of this, and nothing left of earlier models."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def waited(call: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    def run() -> Any:
+        found = call(*args)
+        wait()
+        return found
+
+    return run
+
+
+# --- forward --------------------------------------------------------------------------------------
+
+
+def forward(name: str, batch: int, dtype: str) -> Iterator[Row]:
+    """A forward pass. In f32 results are those of eager mode, in bf16 they are as near to those of
+    f64 as eager mode's, times two.
+    """
+    afresh()
+    model, x = known_models.made(name, batch)
+    model = model.to(DEVICE, DTYPES[dtype])
+    x = x.to(DEVICE, DTYPES[dtype]) if x.is_floating_point() else x.to(DEVICE)
+    ours = torch.compile(model, backend="opstep", options=AUTO)
+    inductor = torch.compile(model, backend="inductor", mode=inductor_mode)
+    calls = {"eager": waited(model, x), "inductor": waited(inductor, x), "ours": waited(ours, x)}
+    what = f"{name} forward, batch {batch}, {dtype}"
+    with torch.no_grad():
+        eager, found = calls["eager"](), calls["ours"]()
+        if dtype == "f32":
+            difference, limit = known_models.distance(found, eager), 1e-4
+        else:
+            exact = copy.deepcopy(model).double()(x.double() if x.is_floating_point() else x)
+            difference = known_models.distance(found, exact)
+            limit = 2 * known_models.distance(eager, exact)
+            del exact
+        if not difference <= limit:
+            error = f"differs by {difference:.1e} of the largest, and may by {limit:.1e}"
+            yield Row(what, 0, "", reached=False, error=error)
+            return
+        del eager, found
+        ms = {through: s * 1e3 for through, s in by_turns(calls).items()}
+    yield at_most(1.0, what, ms["ours"], "ms", "PyTorch eager", ms["eager"])
+    yield at_most(1.1, what, ms["ours"], "ms", f"inductor, {inductor_mode}", ms["inductor"])
+
+
+def register(name: str, dtype: str) -> None:
+    @group(f"torch {name}, {dtype}")
+    def both_batches() -> Iterator[Row]:
+        for batch in BATCHES:
+            yield from forward(name, batch, dtype)
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+def step_of(model: Any, network: Any, x: Any) -> Callable[[], Any]:
+    """A step of SGD; gives the loss. `network`: the model, or what it was compiled to."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> Any:
+        optimizer.zero_grad(set_to_none=True)
+        y = network(x)
+        y = y.reshape(-1, y.shape[-1])
+        labels = torch.arange(len(y), device=DEVICE) % y.shape[-1]
+        loss = torch.nn.functional.cross_entropy(y, labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def training(name: str, batch: int) -> Iterator[Row]:
+    """Without dropout, so that losses can be compared."""
+    afresh()
+    model, x = known_models.made(name, batch)
+    model, x = model.train().to(DEVICE), x.to(DEVICE)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    calls: Calls = {"eager": step_of(model, model, x)}
+    for through, options in (("ours", AUTO), ("hunt", {**AUTO, "hunt": True})):
+        own = copy.deepcopy(model)
+        compiled = torch.compile(own, backend="opstep", options=options)
+        calls[through] = step_of(own, compiled, x)
+    losses = {through: [float(call()) for _ in range(STEPS)] for through, call in calls.items()}
+    for through, found in losses.items():
+        for a, b in zip(found, losses["eager"], strict=True):
+            if not abs(a - b) <= 1e-3 * abs(b):
+                raise ValueError(f"{name}, {through}: the loss is {a:g}, not {b:g}")
+    ms = {k: s * 1e3 for k, s in by_turns({k: waited(c) for k, c in calls.items()}).items()}
+    what = f"{name} training step, batch {batch}, f32"
+    yield at_most(1.0, what, ms["ours"], "ms", "PyTorch eager", ms["eager"])
+    yield at_most(1.15, f"{what}, hunt", ms["hunt"], "ms", "without hunt", ms["ours"])
+
+
+def register_training(name: str, batch: int) -> None:
+    @group(f"torch training, {name}")
+    def steps() -> Iterator[Row]:
+        yield from training(name, batch)
+
+
+# --- a call ---------------------------------------------------------------------------------------
+
+
+def ten_ops(x, w):
+    for _ in range(5):
+        x = (x + w).relu()
+    return x
+
+
+def overhead() -> Iterator[Row]:
+    """The host's time until a call has handed over its work: nobody waits for the GPU."""
+    from opstep.api import executable
+
+    afresh()
+    made: list[executable.Executable] = []
+    init = executable.Executable.__init__
+
+    def kept(self: Any, *args: Any, **kwargs: Any) -> None:
+        made.append(self)
+        init(self, *args, **kwargs)
+
+    executable.Executable.__init__ = kept  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        ours = torch.compile(ten_ops, backend="opstep", options=AUTO)
+        x, w, y = (torch.randn(4096, device=DEVICE) for _ in range(3))
+        with torch.no_grad():
+            same = torch.equal(ours(x, w), ten_ops(x, w))
+    finally:
+        executable.Executable.__init__ = init
+    if not (same and len(made) == 1):
+        raise ValueError("results differ")
+    inductor = torch.compile(ten_ops, backend="inductor", mode=inductor_mode)
+    given, results = [x.data_ptr(), w.data_ptr()], [y.data_ptr()]
+    calls: Calls = {
+        "ours": lambda: ours(x, w),
+        "direct": lambda: made[0].run(given, results, queue()),
+        "inductor": lambda: inductor(x, w),
+    }
+    with torch.no_grad():
+        us = handed_over(calls)
+    cost = us["ours"] - us["direct"]
+    what = "10 small ops: a call of the backend over the executable's"
+    peer = f"inductor, {inductor_mode}, a call"
+    yield Row(what, cost, "µs", peer, us["inductor"], "≤ 15 µs", cost <= 15)
+
+
+def queue() -> int | None:
+    return torch.cuda.current_stream().cuda_stream if DEVICE == "cuda" else None
+
+
+def handed_over(calls: Calls, rounds: int = 31, times: int = 50) -> dict[str, float]:
+    """Median microseconds of a call; the GPU ends its work between samples."""
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(-3, rounds):
+        for name, call in calls.items():
+            wait()
+            start = time.perf_counter()
+            for _ in range(times):
+                call()
+            if turn >= 0:
+                samples[name].append((time.perf_counter() - start) / times * 1e6)
+    wait()
+    return {name: statistics.median(found) for name, found in samples.items()}
+
+
+if known_models.MISSING:
+    print(f"torch_models: skipped, for there is no {' and no '.join(known_models.MISSING)}")
+else:
+    for _name in known_models.MODELS:
+        for _dtype in DTYPES:
+            register(_name, _dtype)
+    for _name, _batch in TRAINED.items():
+        register_training(_name, _batch)
+    group("torch, a call")(overhead)

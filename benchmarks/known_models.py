@@ -1,0 +1,113 @@
+"""Models that everybody knows, as torchvision and transformers have them, with random weights."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+PACKAGES = ("torch", "torchvision", "transformers")
+MISSING = [name for name in PACKAGES if find_spec(name) is None]
+TOKENS = 128  # a text's
+_kept: list[Any] = []
+
+
+def define_ops() -> Any:
+    """torchvision, which transformers looks for, too, describes ops of its library. That was built
+    for another PyTorch, maybe; then it is not loaded, and they are defined here, as long as what is
+    returned is kept.
+    """
+    try:
+        import torchvision  # noqa: F401 - whether it can be
+    except RuntimeError:
+        import torch
+
+        ops = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            ops.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        for name in [n for n in sys.modules if n.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        return ops
+
+
+def resnet50(batch: int) -> tuple[Any, Any]:
+    import torch
+    import torchvision
+
+    model = torchvision.models.resnet50(weights=None)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):  # as of a trained network
+            torch.nn.init.uniform_(module.running_mean, -0.1, 0.1)  # pyright: ignore
+            torch.nn.init.uniform_(module.running_var, 0.8, 1.2)  # pyright: ignore
+    return model, torch.randn(batch, 3, 224, 224)
+
+
+def vit_b_16(batch: int) -> tuple[Any, Any]:
+    import torch
+    import torchvision
+
+    model = torchvision.models.vit_b_16(weights=None)
+    torch.nn.init.normal_(model.heads[0].weight, std=0.02)  # pyright: ignore - it was zero
+    return model, torch.randn(batch, 3, 224, 224)
+
+
+def gpt2(batch: int) -> tuple[Any, Any]:
+    import transformers
+
+    settings = transformers.GPT2Config(use_cache=False)
+    return first_of(transformers.GPT2LMHeadModel(settings)), tokens(batch, settings.vocab_size)
+
+
+def bert_base(batch: int) -> tuple[Any, Any]:
+    import transformers
+
+    settings = transformers.BertConfig()
+    return first_of(transformers.BertModel(settings)), tokens(batch, settings.vocab_size)
+
+
+def tokens(batch: int, vocabulary: int) -> Any:
+    import torch
+
+    return torch.randint(0, vocabulary, (batch, TOKENS))
+
+
+def first_of(model: Any) -> Any:
+    """A model that gives the first of what `model` gives."""
+    import torch
+
+    class First(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return self.model(x)[0]
+
+    return First()
+
+
+MODELS: dict[str, Callable[[int], tuple[Any, Any]]] = {
+    "ResNet-50": resnet50,
+    "ViT-B/16": vit_b_16,
+    "GPT-2 124M": gpt2,
+    "BERT-base": bert_base,
+}
+
+
+def made(name: str, batch: int) -> tuple[Any, Any]:
+    """(model for inference, input), the same each time."""
+    import torch
+
+    warnings.filterwarnings("ignore")
+    _kept.append(define_ops())
+    torch.manual_seed(0)
+    model, x = MODELS[name](batch)
+    return model.eval(), x
+
+
+def distance(found: Any, expected: Any) -> float:
+    """The largest difference, relative to the largest element."""
+    expected = expected.double()
+    return float((found.double() - expected).abs().max() / expected.abs().max())

@@ -1,0 +1,275 @@
+"""Python scripts in place of programs: ``opstep run train.py``, with PyTorch."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opstep.api.devices import HOST
+from opstep.api.settings import RunSettings
+from opstep.cli.common import (
+    FOUND,
+    OK,
+    UNRECORDED,
+    Command,
+    amount,
+    emit_json,
+    is_explicit,
+    say,
+)
+from opstep.cli.wording import in_switches
+from opstep.runtime.ir.errors import InputError
+
+if TYPE_CHECKING:
+    from opstep.api.program import Program
+    from opstep.frontends.torch.module_calls import ModuleCalls
+    from opstep.frontends.torch.script import Script
+    from opstep.hunting.report import Hunt
+    from opstep.trace.recording import Recording
+
+_ARGUMENTS = "opstep.cli.scripts.arguments"
+# Options of the commands that say what the script says itself, and why they are refused.
+_OWN_DATA = "a script has data and weights of its own, and saves what it wants"
+_OWN_TENSORS = "a script runs where its tensors are"
+_OF_PROGRAMS = {
+    "graph": "the modules that the script calls are run; --module names some of them",
+    "symbols": "sizes are those of the script's tensors",
+    "inputs": _OWN_DATA, "params": _OWN_DATA, "save_params": _OWN_DATA, "outputs": _OWN_DATA,
+    "data": _OWN_DATA, "steps": "the script says how often", "device": _OWN_TENSORS,
+    "timeout": _OWN_TENSORS, "seed": "call torch.manual_seed in the script",
+    "chaos": "it is for programs", "imports": "a script imports what it needs",
+    "as_json": "the script writes to standard output",
+    "kinds": "NaNs and infinities are hunted there, with --nan-only NaNs",
+    "wanted": "--nan-only leaves all infinities out",
+}  # fmt: skip
+_OF_SCRIPTS = ("is_module", "modules", "keep_going", "listen", "wait")
+_JSON = ("hunt",)  # commands that write it for scripts, too
+
+
+class ScriptCommand(Command):
+    """A command that takes a script in place of a program. What is behind a script's name is the
+    script's.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        parser = self.make_parser(ctx)
+        parser.allow_interspersed_args = False
+        options, rest, _ = parser.parse_args(args=list(args))
+        file = options.get("file")
+        if isinstance(file, str) and (options.get("is_module") or file.lower().endswith(".py")):
+            ctx.meta[_ARGUMENTS] = tuple(rest)
+            args = args[: len(args) - len(rest)]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Refuses options that make no sense with what was given."""
+        script = _ARGUMENTS in ctx.meta
+        for one in self.params:
+            name = one.name or ""
+            if ctx.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
+                continue
+            flag = max(one.opts, key=len)
+            if script and name in _OF_PROGRAMS and (name, self.name) != ("as_json", "hunt"):
+                raise InputError(f"{flag} is not for scripts", hint=_OF_PROGRAMS[name])
+            if not script and name in _OF_SCRIPTS:
+                raise InputError(f"{flag} is for Python scripts")
+        if script and ctx.params.get("fallback") == HOST:
+            raise InputError(f"--fallback {HOST} is for programs", hint=_OWN_TENSORS)
+        return super().invoke(ctx)
+
+
+def script_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What says how a script is run."""
+    options = [
+        click.option(
+            "-m", "is_module", is_flag=True, help="FILE is a module's name: as in python -m."
+        ),
+        click.option(
+            "--module",
+            "modules",
+            multiple=True,
+            metavar="PATTERN",
+            help="Of a script: only the modules with this name, such as encoder.*, not whole "
+            "models. Can be given several times.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def script_arguments() -> tuple[str, ...] | None:
+    """Those of the script that was given; None where a program was."""
+    return click.get_current_context().meta.get(_ARGUMENTS)
+
+
+@dataclass
+class Started:
+    """A script about to run. Raises `InputError` where it cannot be."""
+
+    file: str
+    options: dict[str, Any]
+    more: dict[str, Any] = field(default_factory=dict)  # options of the backend
+
+    def __post_init__(self) -> None:
+        from opstep.frontends.torch.importing import check_installed
+        from opstep.frontends.torch.script import Script
+
+        arguments = script_arguments() or ()
+        self.script: Script = Script.find(self.file, arguments, self.options["is_module"])
+        check_installed()
+        from opstep.frontends.torch.module_calls import ModuleCalls
+        from opstep.frontends.torch.options import SETTINGS
+
+        given = {n: self.options[n] for n in SETTINGS if n in self.options}
+        if "listen" in self.options and not is_explicit("mode"):
+            del given["mode"]  # debug mode is for what is stepped through
+        RunSettings(**given)
+        given |= {"fallback": self.options["fallback"] == "torch", **self.more}
+        self.calls: ModuleCalls = ModuleCalls(given, self.options["modules"])
+
+    def run(self) -> int:
+        """The script's exit code. Raises as `Script.run` does."""
+        from opstep.frontends.torch.errors import ImportFailed
+
+        try:
+            with self.calls:
+                code = self.script.run()
+        except ImportFailed as error:
+            hint = "--fallback torch lets PyTorch run it"
+            *others, last = error.diagnostics
+            raise InputError([*others, replace(last, hint=last.hint or hint)]) from None
+        if code == OK:
+            self._say_what_was_missed()
+        return code
+
+    def _say_what_was_missed(self) -> None:
+        """Where nothing was seen, or not what was asked for."""
+        if not self.calls.called:
+            say(f"note: {self.file} called no nn.Module")
+        for pattern in self.calls.unmatched() if self.calls.called else ():
+            names = sorted(n for n in self.calls.names if n)
+            listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+            say(f"note: no module that was called matches --module {pattern}; there are {listed}")
+
+
+# --- run ------------------------------------------------------------------------------------------
+
+
+def run_script(file: str, options: dict[str, Any]) -> int:
+    """``opstep run train.py``: gives the script's exit code."""
+    from opstep.cli.run import opened_recording
+
+    recording = opened_recording(options)
+    return _recorded(recording, Started(file, options, {"recording": recording}).run)
+
+
+def _recorded(recording: Recording | None, run: Callable[[], int]) -> int:
+    from opstep.cli.run import show_recording
+
+    try:
+        code = run()
+    finally:
+        if recording is not None:
+            show_recording(recording)
+    reports = recording.close() if recording is not None else []
+    return UNRECORDED if code == OK and any(w.problem for w in reports) else code
+
+
+# --- hunt -----------------------------------------------------------------------------------------
+
+
+def hunt_script(file: str, options: dict[str, Any]) -> int:
+    """``opstep hunt train.py``: ends it at the first NaN or infinity, and tells of that."""
+    from opstep.cli.run import opened_recording
+    from opstep.frontends.torch.options import Hunting
+    from opstep.frontends.torch.script import Leave
+
+    recording = opened_recording(options)
+    started = Started(file, options, {"recording": recording})
+    found: list[Hunt] = []
+    tell = partial(_tell, started, found)
+    hunting = Hunting(tell, options["nan_only"], options["masked"])
+    started.calls.options |= {"hunt": hunting}
+
+    def run() -> int:
+        try:
+            return started.run()
+        except Leave:
+            return OK
+
+    code = _recorded(recording, run)
+    if options["as_json"]:
+        from opstep.hunting.report import record
+
+        emit_json({"file": file, "findings": [record(one) for one in found]})
+    if found:
+        return FOUND
+    if code == OK and started.calls.compiled:
+        calls = amount(started.calls.count, "call")
+        modules = amount(started.calls.compiled, "module")
+        say(f"{file}: {calls} of {modules}, no NaN or infinity came out")
+    return code
+
+
+def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt) -> None:
+    """Of a finding; then the script ends, unless it is to go on."""
+    from opstep.frontends.torch.script import Leave
+
+    options = started.options
+    findings.append(found)
+    if not options["as_json"]:
+        _show(found, started.calls)
+    if options["breaks"]:
+        from opstep.cli.hunt_break import debug_finding
+
+        how = {"device": found.device, "steps": (found.step or 0) + 1}
+        debug_finding(program, found.inputs, found, options | how)
+    if not options["keep_going"]:
+        raise Leave
+
+
+def _show(found: Hunt, calls: ModuleCalls) -> None:
+    """The report, with the line that the script is at; files are relative to this folder."""
+    from opstep.frontends.torch.script import line_now
+    from opstep.hunting.report import report
+    from opstep.runtime.ir.diagnostics import visible
+
+    text = report(found, in_switches)
+    if (at := line_now()) is not None:
+        line = linecache.getline(*at).strip()
+        text = f"{at[0]}:{at[1]}: {line}\n{text}"
+    if outside := _from_outside(found, calls):
+        text += f"\n\n{outside}"
+    for line in text.replace(f"{Path.cwd()}/", "").split("\n"):
+        click.echo(visible(line))
+
+
+def _from_outside(found: Hunt, calls: ModuleCalls) -> str:
+    """What to do where a module was given what is bad."""
+    given = found.first.given if found.first else ""
+    name = given.removeprefix("input ")
+    if name == given:
+        return ""
+    if name.startswith("grad_"):
+        return (
+            "note: the gradient comes from outside of modules: from what the script does with "
+            "this module's result.\n"
+            "  PyTorch runs that, unseen: use a module (nn.CrossEntropyLoss, not F.cross_entropy), "
+            "or write one for it"
+        )
+    if parameter := calls.parameter(name):
+        return (
+            f"note: {parameter} was bad before this call: the optimizer wrote it, or it was loaded"
+            " so.\n  Lower the learning rate, or clip the gradients"
+        )
+    return (
+        "note: it comes from outside of modules: the script passes it as an argument.\n"
+        "  Look at the data; or write a module for what computes it"
+    )

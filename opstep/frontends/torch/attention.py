@@ -1,0 +1,132 @@
+"""Attention as one op in AOTAutograd's graphs, and one in its backward, where PyTorch would have
+the ops that it consists of.
+
+On a GPU it stays those, whose products use tensor cores; our kernel for all of it does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from opstep.frontends.torch.body import Body
+from opstep.frontends.torch.rules.layers import attention as attention_rule
+from opstep.frontends.torch.rules.registry import rule
+from opstep.runtime.ir.op import OPS
+from opstep.runtime.ir.types import f32
+
+Tensor = torch.Tensor
+
+
+class SingleAttention(TorchFunctionMode):
+    """While it is entered, attention is traced as `opstep::attention`."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is functional.scaled_dot_product_attention:
+            return _traced(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _traced(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    kind = query.device.type
+    if dropout_p or kind != "cpu":  # random numbers are PyTorch's: it masks the weights with them
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        query, key, value = (t.to(dtype) for t in (query, key, value))
+    if attn_mask is not None and attn_mask.dtype != torch.bool:
+        attn_mask = attn_mask.to(query.dtype)
+    gqa = enable_gqa and key.shape[-3] != query.shape[-3]
+    return torch.ops.opstep.attention(query, key, value, attn_mask, is_causal, scale, gqa)
+
+
+# --- as an op of PyTorch's, which runs where a graph falls back to it ---
+
+
+@torch.library.custom_op("opstep::attention", mutates_args=())
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None,
+    gqa: bool,
+) -> Tensor:  # fmt: skip
+    return functional.scaled_dot_product_attention(
+        q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=gqa
+    ).clone()
+
+
+@attention.register_fake
+def _(q, k, v, mask, causal, scale, gqa):
+    heads = (t.shape[:-3] if gqa else t.shape[:-2] for t in (q, k, v))
+    batch = torch.broadcast_shapes(*heads)
+    shape = (*batch, *(q.shape[-3:-2] if gqa else ()), q.shape[-2], v.shape[-1])
+    if len(shape) != 4:
+        return q.new_empty(shape)
+    return torch.empty_permuted(shape, (0, 2, 1, 3), dtype=q.dtype, device=q.device)  # as PyTorch's
+
+
+@torch.library.custom_op("opstep::attention_backward", mutates_args=())
+def attention_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool,
+    scale: float | None, gqa: bool, masked: bool,
+) -> list[Tensor]:  # fmt: skip
+    """`masked`: whether the mask has a gradient, too."""
+    operands = [q, k, v, mask] if masked else [q, k, v]
+    with torch.enable_grad():
+        wanted = [t.detach().requires_grad_() for t in operands if t is not None]
+        q, k, v, *own = wanted
+        y = functional.scaled_dot_product_attention(
+            q, k, v, own[0] if own else mask, is_causal=causal, scale=scale, enable_gqa=gqa
+        )
+    return [t.clone() for t in torch.autograd.grad(y, wanted, grad)]
+
+
+@attention_backward.register_fake
+def _(grad, q, k, v, mask, causal, scale, gqa, masked):
+    operands = [q, k, v, mask] if masked else [q, k, v]
+    return [t.new_empty(t.shape) for t in operands]
+
+
+def _saved(ctx: Any, inputs: Any, output: Any) -> None:
+    *tensors, ctx.causal, ctx.scale, ctx.gqa = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _gradients(ctx: Any, grad: Tensor) -> tuple:
+    masked = ctx.needs_input_grad[3]
+    found = torch.ops.opstep.attention_backward(
+        grad, *ctx.saved_tensors, ctx.causal, ctx.scale, ctx.gqa, masked
+    )
+    return (*found[:3], found[3] if masked else None, None, None, None)
+
+
+attention.register_autograd(_gradients, setup_context=_saved)
+
+
+# --- as ops of ours ---
+
+
+@rule("opstep::attention.default")
+def _attention(b: Body, q, k, v, mask, causal, scale, gqa):
+    return attention_rule(b, q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=gqa)
+
+
+@rule("opstep::attention_backward.default")
+def _attention_backward(b: Body, grad, q, k, v, mask, causal, scale, gqa, masked):
+    attrs = {"causal": causal, "scale": scale, "enable_gqa": gqa}
+    axes = -3 if gqa else -2
+    if not masked and q.shape[:axes] == k.shape[:axes] == v.shape[:axes]:
+        return list(b.scaled_dot_product_attention_grad(q, k, v, grad, mask, **attrs))
+    if q.dtype.itemsize == 2:  # each of the ops it is composed of would round
+        q, k, v, grad = (b.to(t, f32) for t in (q, k, v, grad))
+        mask = b.to(mask, f32) if masked else mask
+    op = OPS["scaled_dot_product_attention"]
+    found = op.grad(b, (q, k, v, mask), (), (grad,), **attrs)  # pyright: ignore
+    return list(found[: 3 + masked])

@@ -1,0 +1,188 @@
+"""Runs a Python script as ``python train.py`` and ``python -m train`` do, in this process.
+
+script = Script.find("train.py", ["--epochs", "3"])
+with ModuleCalls(partial(opstep_backend, options={"hunt": True})):
+    code = script.run()
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import sys
+import threading
+import types
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import InputError
+
+_COMPILING = ("opstep.", "torch._dynamo.")  # modules whose frames nobody wants to see
+_GOES_ON = "torch_dynamo_resume_in_"  # a function of Dynamo's that is the rest of another one
+
+
+class Leave(BaseException):
+    """Ends a script from within a call of a module, past its handlers of exceptions."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """`name`: as it was given, a file or a module. `path`: of the file that is run."""
+
+    name: str
+    path: str
+    arguments: tuple[str, ...]
+    spec: ModuleSpec | None = None  # of a module
+
+    @staticmethod
+    def find(name: str, arguments: Sequence[str] = (), is_module: bool = False) -> Script:
+        """Raises `InputError` where there is none."""
+        if not is_module:
+            path = Path(name)
+            if path.is_dir() or not path.exists():
+                why = "is a folder" if path.is_dir() else "there is no such file"
+                raise InputError(f"{name}: {why}")
+            return Script(name, str(path.absolute()), tuple(arguments))
+        with _search_path(os.getcwd()):
+            spec = _spec(name)
+        return Script(name, str(spec.origin), tuple(arguments), spec)
+
+    def run(self) -> int:
+        """Runs it to its end, and that of its threads; gives its exit code. What it raises is
+        shown as Python shows it, without what is above the script. Raises `OpstepError` where that
+        is why it ended, and `Leave` and `KeyboardInterrupt`. A fork of the script's never returns.
+        """
+        process = os.getpid()
+        code = 1
+        try:
+            compiled = self._compiled()
+        except SyntaxError as error:
+            error.__traceback__ = None
+            sys.excepthook(SyntaxError, error, None)
+            return 1
+        try:
+            with self._as_main() as main:
+                code = _executed(compiled, main)
+                _join_threads()
+        finally:
+            if os.getpid() != process:
+                sys.exit(code)
+        return code
+
+    def _compiled(self) -> types.CodeType:
+        if self.spec is not None and self.spec.loader is not None:
+            code = self.spec.loader.get_code(self.spec.name)  # pyright: ignore
+            if code is not None:
+                return code
+        with io.open_code(self.path) as file:
+            return compile(file.read(), self.path, "exec", dont_inherit=True)
+
+    @contextmanager
+    def _as_main(self) -> Iterator[types.ModuleType]:
+        """While the block lasts, the script is the program that this process runs."""
+        main = types.ModuleType("__main__")
+        main.__file__ = self.path
+        main.__loader__ = SourceFileLoader("__main__", self.path)
+        main.__spec__ = self.spec
+        main.__package__ = None if self.spec is None else self.spec.parent
+        main.__dict__.update(__builtins__=__builtins__, __cached__=None)
+        before, argv = sys.modules["__main__"], sys.argv
+        sys.modules["__main__"] = main
+        first = self.name if self.spec is None else self.path
+        sys.argv = [first, *self.arguments]
+        folder = os.getcwd() if self.spec else os.path.dirname(os.path.realpath(self.path))
+        try:
+            with _search_path(folder):
+                yield main
+        finally:
+            sys.modules["__main__"], sys.argv = before, argv
+
+
+def _spec(name: str) -> ModuleSpec:
+    """Of what ``python -m`` would run. Raises `InputError`."""
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.loader is None or not spec.has_location:
+        raise InputError(f"there is no module {name}, or none that can be run")
+    return spec
+
+
+@contextmanager
+def _search_path(folder: str) -> Iterator[None]:
+    """While the block lasts, a folder is searched first, in place of that of our command."""
+    before = list(sys.path)
+    sys.path[0:1] = [folder]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _executed(code: types.CodeType, main: types.ModuleType) -> int:
+    """The exit code of a script."""
+    try:
+        exec(code, main.__dict__)
+    except SystemExit as error:
+        return _code_of(error)
+    except Exception as error:
+        if (ours := cause_of(error)) is not None:
+            raise ours from None
+        error.__traceback__ = own_frames(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def _code_of(error: SystemExit) -> int:
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def cause_of(error: BaseException) -> OpstepError | None:
+    """The error of ours that PyTorch raised another one for."""
+    inner = getattr(error, "inner_exception", None)  # torch._dynamo.exc.BackendCompilerFailed
+    return next((e for e in (error, inner) if isinstance(e, OpstepError)), None)
+
+
+def own_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback without what runs the script, and what compiles its modules."""
+    if traceback is None:
+        return None
+    rest = own_frames(traceback.tb_next)
+    if rest is not None and rest.tb_frame.f_code.co_name.startswith(_GOES_ON):
+        return rest
+    if str(traceback.tb_frame.f_globals.get("__name__")).startswith(_COMPILING):
+        return rest
+    return types.TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
+
+
+def line_now() -> tuple[str, int] | None:
+    """Where the script is: the innermost line that is neither PyTorch's nor ours."""
+    from opstep.frontends.torch.sources import is_pytorch
+
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
+        hidden = module.startswith(_COMPILING) or file.startswith("<") or is_pytorch(file)
+        if not hidden:
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def _join_threads() -> None:
+    """As Python does before it ends."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()

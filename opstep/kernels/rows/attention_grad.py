@@ -1,0 +1,340 @@
+"""The gradient of attention, whose scores are computed again: for a block of queries at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from opstep.kernels.math.fastmath import exp
+from opstep.kernels.matmul.products import OVERREAD, batch_offset
+from opstep.kernels.move.copying import copy_block
+from opstep.kernels.rows import attention as forward
+from opstep.kernels.rows.attention import KEYS, LINE, ROWS, take_exponentials, turn_keys
+from opstep.kernels.rows.cuda_attention import masked_score
+from opstep.kernels.rows.rows import dot, rounded
+from opstep.kernels.rules.axes import want_shape
+from opstep.runtime.device.builtin import copy_run, offset, outer_tile_8, vector_length
+from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.types import f64
+
+HELD = 1 << 19  # bytes of scores that a lane works on
+
+
+class scaled_dot_product_attention_grad(Op):
+    """The gradients of scaled_dot_product_attention with respect to q, k and v.
+
+    Leading axes are equal, but for heads with `enable_gqa`. The mask is taken as constant.
+    """
+
+    signature = (
+        "scaled_dot_product_attention_grad(q: F, k: F, v: F, gy: F, mask: T2?, *,"
+        " causal: bool = false, scale: float = none, enable_gqa: bool = false)"
+    )
+    results = ("gq", "gk", "gv")
+    source = "Dao et al. 2022; ATen _scaled_dot_product_flash_attention_backward"
+
+    def infer(q, k, v, gy, mask, *, causal, scale, enable_gqa):
+        attrs = {"causal": causal, "scale": scale, "enable_gqa": enable_gqa}
+        y = forward.scaled_dot_product_attention.infer(q, k, v, mask, **attrs)
+        want_shape(gy, y, 3)
+        axes = -3 if enable_gqa else -2
+        for at, t in ((1, k), (2, v)):
+            if t.rank != q.rank or t.shape[:axes] != q.shape[:axes]:
+                raise Mismatch(f"leading axes of {t} are not those of {q}", at)
+        return q, k, v
+
+    def oracle(q, k, v, gy, mask=None, *, causal, scale, enable_gqa):
+        keys, values = k, v
+        if enable_gqa:
+            keys, values = (np.repeat(a, q.shape[-3] // a.shape[-3], -3) for a in (k, v))
+        factor = forward.scale_of(scale, q.shape[-1])
+        weights = forward.oracle_weights(q, keys, mask, causal, factor)
+        by_weights = np.matmul(gy, values.swapaxes(-1, -2))
+        inner = np.sum(weights * by_weights, -1, keepdims=True)
+        by_scores = weights * (by_weights - inner) * factor
+        gk = np.matmul(by_scores.swapaxes(-1, -2), q)
+        gv = np.matmul(weights.swapaxes(-1, -2), gy)
+        if enable_gqa:
+            gk, gv = (_narrowed(g, t.shape[-3]) for g, t in ((gk, k), (gv, v)))
+        return np.matmul(by_scores, keys), gk, gv
+
+    def cpu(q, k, v, gy, mask, gq, gk, gv, *, causal, scale, enable_gqa):
+        shape, *_, strides = forward.layout(q, k, v, mask, enable_gqa)
+        factor = forward.scale_of(scale, q.shape[-1])
+        return _blocks(q, k, v, gy, mask, gq, gk, gv, shape, strides, causal, factor)
+
+    def cuda(q, k, v, gy, mask, gq, gk, gv, *, causal, scale, enable_gqa):
+        shape, *_, strides = forward.layout(q, k, v, mask, enable_gqa)
+        factor = forward.scale_of(scale, q.shape[-1])
+        return _units(q, k, v, gy, mask, gq, gk, gv, shape, strides, causal, factor)
+
+    def flops(q, k, v, gy, mask=None, *, causal, scale, enable_gqa):
+        size: Any = 2 * k.shape[-2] * (3 * q.shape[-1] + 2 * v.shape[-1])
+        for d in q.shape[:-1]:
+            size = size * d
+        return size
+
+    grad = None
+
+
+def _narrowed(gradient: np.ndarray, heads: int) -> np.ndarray:
+    *outer, many, rows, columns = gradient.shape
+    return gradient.reshape(*outer, heads, many // heads, rows, columns).sum(-3)
+
+
+# --- blocks of queries ----------------------------------------------------------------------------
+
+
+def _blocks(
+    q: Arg, k: Arg, v: Arg, gy: Arg, mask: Arg | None, gq: Arg, gk: Arg, gv: Arg, shape, strides,
+    causal: bool, scale: float,
+) -> list[Launch]:  # fmt: skip
+    rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
+    size, tiles, problems = q.dtype.itemsize, -(-keys // KEYS), prod(k.shape[:-2])
+    spare = OVERREAD // size
+    turned, launches = [], []
+    for t, width in ((k, features), (v, columns)):
+        packed = Scratch(q.dtype, problems * tiles * KEYS * width + spare)
+        turn = (turn_keys, t, packed, keys, width, KEYS, tiles)
+        grain = max(1, 32768 // (KEYS * max(width, 1)))
+        launches += [Launch(*turn, units=problems * tiles, grain=grain)] if width else []
+        turned.append(packed)
+    values, pitch = k, features
+    if features * size % LINE:  # a tile reads on to the end of a vector
+        pitch = -(-features * size // LINE) * LINE // size
+        lines = prod(k.shape[:-1])
+        values = Scratch(q.dtype, lines * pitch + spare)
+        launches += copy_block(k, values, (lines, features), (features, 1), (pitch, 1))  # pyright: ignore[reportArgumentType]
+    block = max(8, min(ROWS, -(-rows // 8) * 8, HELD // (2 * size * KEYS * max(tiles, 1)) // 8 * 8))
+    held = block * (features + columns + 2 * KEYS * tiles + 1) + spare
+    group = prod(shape) // max(problems, 1)
+    launches.append(
+        Launch(
+            *(blocks_kernel("none" if mask is None else mask.dtype.kind), q, v, gy, mask or q),
+            *(*turned, values, gq, gk, gv),
+            *(Scratch(q.dtype, held, per_lane=True), Scratch(f64, block, per_lane=True)),
+            *(held, block, tuple(j * KEYS for j in range(max(features, columns)))),
+            *(tuple(j * pitch for j in range(KEYS)), tuple(j * features for j in range(block))),
+            *(tuple(j * columns for j in range(block)), shape, strides, len(shape), group),
+            *(rows, keys, features, columns, pitch, tiles, KEYS, scale, int(causal)),
+            units=problems,
+            grain=1,
+        )
+    )
+    return launches
+
+
+@cache
+def blocks_kernel(kind: str) -> Callable:
+    apply_mask = forward.masking({"none": "none", "b": "bool"}.get(kind, "float"))
+
+    def attention_grad_blocks(
+        q, v, gy, mask, packed_keys, packed_values, k, gq, gk, gv, held, sums, lane_size, block,
+        packed_table, key_table, query_table, value_table, shape, mask_strides, rank, group, rows,
+        keys, features, columns, pitch, tiles, width, scale, causal, lo, hi, lane,
+    ):  # fmt: skip
+        """Units are heads of k and v, with all heads of q that they serve."""
+        queries = offset(held, lane * lane_size)
+        above = offset(queries, block * features)  # gy of the block
+        tops = offset(above, block * columns)
+        line = tiles * width
+        weights = offset(tops, block)
+        by_weights = offset(weights, block * line)
+        totals = offset(sums, lane * block)
+        for unit in range(lo, hi):
+            keys_of_tile = offset(packed_keys, unit * line * features)
+            values_of_tile = offset(packed_values, unit * line * columns)
+            for i in range(keys * features):
+                gk[unit * keys * features + i] = 0.0
+            for i in range(keys * columns):
+                gv[unit * keys * columns + i] = 0.0
+            for turn in range(group):
+                batch = unit * group + turn
+                masked = batch_offset(batch, rank, shape, mask_strides)
+                for i0 in range(0, rows, block):
+                    some = min(block, rows - i0)
+                    visible = min(keys, i0 + some) if causal else keys
+                    first = batch * rows + i0
+                    for i in range(some * features):
+                        queries[i] = q[first * features + i] * scale
+                    copy_run(above, offset(gy, first * columns), some * columns)
+                    multiply_packed(
+                        queries, features, keys_of_tile, packed_table, weights, line, some,
+                        visible, width,
+                    )  # fmt: skip
+                    multiply_packed(
+                        above, columns, values_of_tile, packed_table, by_weights, line, some,
+                        visible, width,
+                    )  # fmt: skip
+                    for i in range(some):
+                        row = offset(weights, i * line)
+                        at = masked + (i0 + i) * mask_strides[rank]
+                        apply_mask(row, offset(mask, at), mask_strides[rank + 1], visible)
+                        if causal:
+                            for j in range(i0 + i + 1, visible):
+                                row[j] = -1e999
+                        differentiate_softmax(
+                            row, offset(by_weights, i * line), visible, tops, totals, i
+                        )
+                    target = offset(gq, first * features)
+                    for j0 in range(0, visible, width):
+                        multiply_rows(
+                            min(width, visible - j0), offset(by_weights, j0), line, 1,
+                            offset(k, (unit * keys + j0) * pitch), key_table, target, some,
+                            features, int(j0 > 0),
+                        )  # fmt: skip
+                    for i in range(some * features):
+                        target[i] = target[i] * scale if visible > 0 else 0.0
+                    multiply_rows(
+                        some, by_weights, 1, line, queries, query_table,
+                        offset(gk, unit * keys * features), visible, features, 1,
+                    )  # fmt: skip
+                    multiply_rows(
+                        some, weights, 1, line, above, value_table,
+                        offset(gv, unit * keys * columns), visible, columns, 1,
+                    )  # fmt: skip
+
+    attention_grad_blocks.__name__ = f"attention_grad_blocks_{kind}"
+    return attention_grad_blocks
+
+
+def multiply_packed(left, steps, packed, table, out, line, rows, columns, width):
+    """out[i, j] = the sum of left[i, e] * b[e, j], where b lies in tiles of `width` columns."""
+    widest = 3 * vector_length(left)
+    for j0 in range(0, columns, width):
+        count = min(width, columns - j0)
+        tile = offset(packed, j0 * steps)
+        for j in range(0, count, widest):
+            for i in range(0, rows, 8):
+                to = offset(out, i * line + j0 + j)
+                outer_tile_8(
+                    steps, offset(left, i * steps), steps, 1, offset(tile, j), table, to, line, 0,
+                    to, 0, rows - i, min(widest, count - j),
+                )  # fmt: skip
+
+
+def multiply_rows(steps, left, left_row, left_step, right, table, out, rows, columns, mode):
+    """out[i, e] = the sum of left[i, j] * right[j, e], added to what is there with mode 1."""
+    widest = 3 * vector_length(left)
+    for e in range(0, columns, widest):
+        for i in range(0, rows, 8):
+            to = offset(out, i * columns + e)
+            outer_tile_8(
+                steps, offset(left, i * left_row), left_row, left_step, offset(right, e), table,
+                to, columns, mode, to, columns, rows - i, min(widest, columns - e),
+            )  # fmt: skip
+
+
+def differentiate_softmax(row, by_row, count, tops, totals, i):
+    """Scores become weights, and gradients by weights those by scores."""
+    tops[i] = -1e999
+    totals[i] = 0.0
+    if count > 0:
+        take_exponentials(row, count, tops, totals, i)
+    share = rounded(0.0 if totals[i] == 0.0 else 1.0 / totals[i])
+    for j in range(count):
+        row[j] *= share
+    inner = rounded(dot(row, by_row, count))
+    for j in range(count):
+        by_row[j] = row[j] * (by_row[j] - inner)
+
+
+# --- elements -------------------------------------------------------------------------------------
+
+
+def _units(
+    q: Arg, k: Arg, v: Arg, gy: Arg, mask: Arg | None, gq: Arg, gk: Arg, gv: Arg, shape, strides,
+    causal: bool, scale: float,
+) -> list[Launch]:  # fmt: skip
+    """All weights are in memory, and each element of a gradient is a unit."""
+    rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
+    problems = prod(shape)
+    weights, by_scores = (Scratch(q.dtype, max(1, problems * rows * keys)) for _ in range(2))
+    group = problems // max(prod(k.shape[:-2]), 1)
+    kernel = weights_kernel("none" if mask is None else mask.dtype.kind)
+    layout = (shape, strides, len(shape), group, rows, keys, features, columns, scale, int(causal))
+    sizes = (group, rows, keys)
+    launches = [
+        Launch(kernel, q, k, v, gy, mask or q, weights, by_scores, *layout, units=problems * rows),
+        Launch(along_keys, by_scores, k, gq, *sizes, features, scale, units=gq.size),
+        Launch(along_queries, by_scores, q, gk, *sizes, features, scale, units=gk.size),
+        Launch(along_queries, weights, gy, gv, *sizes, columns, 1.0, units=gv.size),
+    ]
+    return [launch for launch in launches if launch.units]
+
+
+@cache
+def weights_kernel(kind: str) -> Callable:
+    with_mask = masked_score({"none": "none", "b": "bool"}.get(kind, "float"))
+
+    def attention_weights(
+        q, k, v, gy, mask, weights, by_scores, shape, mask_strides, rank, group, rows, keys,
+        features, columns, scale, causal, lo, hi,
+    ):  # fmt: skip
+        """Units are rows of q."""
+        for unit in range(lo, hi):
+            batch = unit // rows
+            i = unit - batch * rows
+            masked = batch_offset(batch, rank, shape, mask_strides) + i * mask_strides[rank]
+            row = offset(weights, unit * keys)
+            by_row = offset(by_scores, unit * keys)
+            top = -1e999
+            for j in range(keys):
+                at = batch // group * keys + j
+                score = 0.0
+                for e in range(features):
+                    score += q[unit * features + e] * k[at * features + e]
+                score = with_mask(score * scale, mask, masked + j * mask_strides[rank + 1])
+                if causal and j > i:
+                    score = -1e999
+                top = score if score > top or score != score else top
+                row[j] = score
+                by_weight = 0.0
+                for e in range(columns):
+                    by_weight += gy[unit * columns + e] * v[at * columns + e]
+                by_row[j] = by_weight
+            shift = 0.0 if top == -1e999 else top
+            total = 0.0
+            for j in range(keys):
+                row[j] = exp(row[j] - shift)
+                total += row[j]
+            share = 0.0 if total == 0.0 else 1.0 / total
+            inner = 0.0
+            for j in range(keys):
+                row[j] *= share
+                inner += row[j] * by_row[j]
+            for j in range(keys):
+                by_row[j] = row[j] * (by_row[j] - inner)
+
+    attention_weights.__name__ = f"attention_weights_{kind}"
+    return attention_weights
+
+
+def along_keys(a, k, y, group, rows, keys, features, scale, lo, hi):
+    """y[i, e] = the sum of a[i, j] * k[j, e], times scale."""
+    for unit in range(lo, hi):
+        row = unit // features
+        e = unit - row * features
+        first = row // rows // group * keys
+        total = 0.0
+        for j in range(keys):
+            total += a[row * keys + j] * k[(first + j) * features + e]
+        y[unit] = total * scale
+
+
+def along_queries(a, q, y, group, rows, keys, features, scale, lo, hi):
+    """y[j, e] = the sum of a[i, j] * q[i, e] over all heads that share j, times scale."""
+    for unit in range(lo, hi):
+        key = unit // features
+        e = unit - key * features
+        batch = key // keys
+        j = key - batch * keys
+        total = 0.0
+        for row in range(batch * group * rows, (batch + 1) * group * rows):
+            total += a[row * keys + j] * q[row * features + e]
+        y[unit] = total * scale

@@ -1,0 +1,438 @@
+"""Python scripts in place of programs: run, hunted and debugged as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from dap.client import Client
+
+import opstep
+from opstep.cli.main import main
+from opstep.frontends.torch import findings
+
+torch = pytest.importorskip("torch")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "pytorch"
+
+NET = """\
+import sys
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, x):
+        h = self.encoder(x)
+        return self.out(h)
+
+torch.manual_seed(0)
+net = Net()
+"""
+TRAINING = """\
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+criterion = nn.CrossEntropyLoss()
+for step in range(3):
+    loss = criterion(net(torch.randn(8, 4)), torch.arange(8) % 2)
+    loss.backward()
+    optimizer.step()
+    print("step", step)
+"""
+LOGARITHM = """\
+import torch
+from torch import nn
+
+class Log(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        return torch.log(y)  # line 7
+
+log = Log()
+try:
+    for step in range(4):
+        log(torch.ones(3) - step).sum()
+        print("step", step)
+finally:
+    print("the end")
+"""
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """As at the start of a process."""
+    torch._dynamo.reset()
+    findings.clear()
+    yield
+    findings.clear()
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Writes a script; gives its name."""
+
+    def write(text: str, name: str = "train.py") -> str:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(textwrap.dedent(text), encoding="utf-8")
+        return name
+
+    return write
+
+
+# --- as Python runs it ----------------------------------------------------------------------------
+
+
+def test_a_script_is_the_program_that_runs(cli, script, tmp_path):
+    name = script(
+        """
+        import sys
+        from pathlib import Path
+        assert sys.modules["__main__"].__dict__ is globals() and __name__ == "__main__"
+        assert Path(__file__) == Path(sys.path[0], "train.py").absolute(), __file__
+        print(sys.argv)
+        sys.exit(3)
+        """
+    )
+    before = list(sys.path), sys.argv, sys.modules["__main__"]
+    outcome = cli("run", "--mode", "async", name, "--lr", "0.1", "--json")
+    assert (outcome.code, outcome.err) == (3, "")
+    assert outcome.out == f"{['train.py', '--lr', '0.1', '--json']}\n"
+    assert before == (list(sys.path), sys.argv, sys.modules["__main__"])
+
+
+def test_a_module_by_name(cli, script, monkeypatch):
+    script("from . import part; import sys; print(part.N, sys.argv[1:], __package__)", "pack/go.py")
+    script("N = 7", "pack/part.py")
+    outcome = cli("run", "-m", "pack.go", "-x")
+    assert outcome.out == "7 ['-x'] pack\n"
+    assert outcome.err == "note: pack.go called no nn.Module\n"
+    outcome = cli("run", "-m", "pack.stop")
+    assert outcome.code == 2 and "there is no module pack.stop" in outcome.err
+
+
+def test_how_it_ends(cli, script):
+    assert cli("run", script("import sys; sys.exit('enough')")).err == "enough\n"
+    assert cli("run", script("raise SystemExit")).code == 0
+    assert cli("run", script("raise KeyboardInterrupt")).code == 130
+    outcome = cli("run", "missing.py")
+    assert outcome.code == 2 and "missing.py: there is no such file" in outcome.err
+    outcome = cli("run", script("\ndef f(:\n"))
+    assert outcome.code == 1 and "SyntaxError" in outcome.err and "line 2" in outcome.err
+
+
+def test_a_traceback_is_the_scripts_own(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = script(NET + "def wrong(m, args, out): raise KeyError('oops')\n"
+                  "net.register_forward_hook(wrong)\nnet(torch.ones(1, 4))\n")  # fmt: skip
+    assert main(["run", name]) == 1
+    told = capsys.readouterr().err
+    assert "KeyError: 'oops'" in told and told.startswith("Traceback")
+    files = [line.split('"')[1] for line in told.splitlines() if line.startswith("  File")]
+    assert files[0] == files[-1] == str(tmp_path / name)
+    assert not [f for f in files if "opstep/" in f or "_dynamo" in f]
+
+
+def test_without_pytorch(cli, script, monkeypatch):
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    for command in ("run", "hunt", "debug"):
+        outcome = cli(command, script("print(1)"))
+        assert outcome.code == 2 and "pip install 'opstep[torch]'" in outcome.err, command
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("run --steps 3 train.py", "--steps is not for scripts\nhint: the script says how often"),
+        ("run -i x=x.npy train.py", "--input is not for scripts"),
+        ("run --device cuda train.py", "a script runs where its tensors are"),
+        ("run --fallback cpu train.py", "--fallback cpu is for programs"),
+        ("hunt --hunt index train.py", "--hunt is not for scripts"),
+        ("debug --wait train.py", "--wait needs --listen PORT"),
+        ("run --module x net.opg", "--module is for Python scripts"),
+        ("hunt --import mylib train.py", "--import is not for scripts"),
+        ("run --keep-going train.py", "No such option"),
+    ],
+)
+def test_options_that_make_no_sense(cli, script, words, told):
+    script("print(1)")
+    outcome = cli(*words.split())
+    assert outcome.code == 2 and told in outcome.err and outcome.out == ""
+
+
+# --- run ------------------------------------------------------------------------------------------
+
+
+def test_a_training_is_recorded(cli, script):
+    name = script(NET + TRAINING + "sys.exit(4)\n")
+    outcome = cli("run", "-w", "runs.db", "--tag", "lr=0.1", name)
+    assert outcome.code == 4 and outcome.out == "step 0\nstep 1\nstep 2\n"
+    assert "wrote runs.db" in outcome.err
+    with opstep.Workspace("runs.db") as workspace:
+        graphs = [row[0] for row in workspace.sql("select graph from runs order by graph").rows]
+        names = {t.name for t in workspace.tensors()}
+    assert graphs == ["backward", "backward", "forward", "forward"]
+    assert {"grad_encoder_0_weight", "out"} <= names
+
+
+def test_modules_by_name(cli, script):
+    name = script(NET + "net(torch.ones(2, 4))\n")
+    assert cli("run", "-w", "a.db", "--module", "encoder.*", "--module", "out", name).code == 0
+    with opstep.Workspace("a.db") as workspace:
+        ops = [row[0] for row in workspace.sql("select count(*) from runs").rows]
+    assert ops == [3]
+    torch._dynamo.reset()
+    outcome = cli("run", "--module", "decoder", name)
+    assert outcome.err == (
+        "note: no module that was called matches --module decoder; "
+        "there are encoder, encoder.0, encoder.1, out\n"
+    )
+
+
+def test_an_op_without_a_counterpart(cli, script):
+    name = script(
+        """
+        import torch
+        class Eigen(torch.nn.Module):
+            def forward(self, x):
+                return torch.linalg.eigvalsh(x)
+        print(Eigen()(torch.eye(2)))
+        """
+    )
+    outcome = cli("run", name)
+    assert outcome.code == 2 and "train.py:5:9: error: aten._linalg_eigh.default" in outcome.err
+    assert "hint: --fallback torch" in outcome.err
+    torch._dynamo.reset()
+    outcome = cli("run", "--fallback", "torch", name)
+    assert outcome.out == "tensor([1., 1.])\n"
+
+
+ODD = """
+import copy, io, os, threading
+from torch.func import vmap
+from torch.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __len__(self): return 6
+    def __getitem__(self, k): return net(torch.ones(4) * k).detach()
+
+seen = []
+def eager(module, inputs):
+    seen.append(module)
+    return module.forward
+
+x = torch.ones(3, 4)
+expected = net.out(net.encoder(x))
+assert net(x).allclose(expected)
+assert [b.shape[0] for b in DataLoader(Data(), batch_size=3, num_workers=2)] == [3, 3]
+child = os.fork()
+if child == 0:
+    net(x)
+    sys.exit(9)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+assert torch.compile(net, backend=eager)(x).allclose(expected) and len(seen) == 1
+assert torch.compile(lambda x: net(x) + 1, backend=eager)(x).allclose(expected + 1)
+assert len(seen) == 2
+assert torch.export.export(net, (x,)).graph is not None
+assert torch.fx.symbolic_trace(net)(x).allclose(expected)
+assert torch.jit.trace(net, x)(x).allclose(expected)
+assert vmap(net)(x).allclose(expected)
+
+file = io.BytesIO()
+torch.save(net, file)
+file.seek(0)
+for other in (torch.load(file, weights_only=False), copy.deepcopy(net), copy.copy(net)):
+    assert type(other) is Net and other(x).allclose(expected)
+found = []
+threads = [threading.Thread(target=lambda: found.append(net(x).detach())) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(found) == 4 and all(f.allclose(expected) for f in found)
+
+called = []
+hook = net.encoder.register_forward_hook(lambda *_: called.append("forward"))
+net.out.register_full_backward_hook(lambda *_: called.append("backward"))
+net(x).sum().backward()
+assert called == ["forward", "backward"], called
+hook.remove()
+with torch.no_grad(): net.eval()(x)
+with torch.inference_mode(): net.train()(x)
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x * 2
+    @staticmethod
+    def backward(ctx, g): return g * 3
+
+class Breaks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = net
+    def forward(self, x, *, scale=1.0):
+        y = Double.apply(x) * scale
+        if float(y.sum()) > 0:
+            y = y + 1
+        return self.net(y)
+
+y = torch.ones(3, 4, requires_grad=True)
+Breaks()(y, scale=0.5).sum().backward()
+z = torch.ones(3, 4, requires_grad=True)
+net.forward(z + 1).sum().backward()
+assert y.grad.allclose(z.grad * 1.5), (y.grad, z.grad)
+print("all is well")
+"""
+
+
+def test_what_scripts_do(tmp_path):
+    path = tmp_path / "odd.py"
+    path.write_text(NET + ODD, encoding="utf-8")
+    command = [sys.executable, "-m", "opstep", "run", path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout) == (0, "all is well\n"), done.stderr
+
+
+# --- hunt -----------------------------------------------------------------------------------------
+
+
+def test_a_hunt_ends_the_script(cli, script):
+    outcome = cli("hunt", script(LOGARITHM))
+    assert outcome.code == 5
+    assert "step 0\ntrain.py:12: log(torch.ones(3) - step).sum()\n" in outcome.out
+    assert "from train.py:7: log of 0" in outcome.out
+    assert outcome.out.endswith("the end\n") and outcome.out.count("is bad") == 1
+
+
+def test_a_hunt_can_go_on(cli, script):
+    outcome = cli("hunt", "--keep-going", "--nan-only", script(LOGARITHM))
+    assert outcome.code == 5
+    assert "step 1\ntrain.py:12" in outcome.out and "step 3" in outcome.out
+    assert "log of a negative number" in outcome.out and "log of 0" not in outcome.out
+
+
+def test_a_hunt_as_json(cli, script):
+    found = cli("hunt", "--json", script(LOGARITHM.replace("print", "(lambda *_: 0)")))
+    assert found.code == 5
+    (finding,) = found.json["findings"]
+    assert finding["graph"] == "inference" and finding["step"] == 1
+
+
+def test_nothing_to_find(cli, script):
+    outcome = cli("hunt", script(NET + TRAINING))
+    assert outcome.code == 0
+    assert outcome.err == "train.py: 6 calls of 2 modules, no NaN or infinity came out\n"
+
+
+@pytest.mark.parametrize(
+    "text, at, told",
+    [
+        ("(net(x) * 0).log().sum().backward()", "backward()", "nn.CrossEntropyLoss"),
+        ("net(x / 0).sum()", "net(x / 0)", "the script passes it as an argument"),
+        ("net.out.weight.data[0, 0] = float('nan'); net(x)", "net(x)", "out.weight was bad before"),
+    ],
+)
+def test_what_comes_from_outside_of_modules(cli, script, text, at, told):
+    outcome = cli("hunt", script(f"{NET}x = torch.ones(2, 4)\n{text}\n"))
+    first, *_ = outcome.out.splitlines()
+    assert outcome.code == 5 and first.startswith("train.py:18: ") and at in first
+    assert told in outcome.out
+
+
+def test_a_finding_in_the_debugger(cli, script, monkeypatch):
+    import io
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("p y\nbt\nq\n"))
+    outcome = cli("hunt", "--break", script(LOGARITHM))
+    assert outcome.code == 5
+    assert (
+        "Log.forward at train.py:7" in outcome.out and "#1  <module> at train.py:12" in outcome.out
+    )
+
+
+# --- debug ----------------------------------------------------------------------------------------
+
+
+def commands(*given: str) -> list[str]:
+    return [word for command in given for word in ("-ex", command)]
+
+
+def test_a_session_goes_from_run_to_run(cli, script):
+    ended = commands(
+        "break train.py:12", "run", "bt", "p max(x)", "next", "reverse-next", "continue",
+        "delete 1", "next", "next", "next", "bt", "tbreak train.py:20", "continue", "info b",
+    )  # fmt: skip
+    outcome = cli("debug", *ended, "--batch", script(NET + TRAINING))
+    assert outcome.code == 0 and "error:" not in outcome.out
+    lines = [line for line in outcome.out.splitlines() if line.startswith(("=>", "*", "  #"))]
+    assert lines[:4] == [
+        "=>  12          h = self.encoder(x)",
+        "* #0  Net.forward at train.py:12",
+        "  #1  <module> at train.py:20",
+        "=>  13          return self.out(h)",
+    ]
+    assert "Breakpoint 1, Net.forward backward at train.py:12" in outcome.out
+    assert "step 0" in outcome.out and "step 2" not in outcome.out
+
+
+def test_a_session_stops_at_a_nan(cli, script):
+    ended = commands("catch inf", "run", "p y", "continue", "continue")
+    outcome = cli("debug", *ended, script(LOGARITHM))
+    assert outcome.code == 0
+    assert "step 0\nCatchpoint 1: inf" in outcome.out and "step 3\nthe end\n" in outcome.out
+    assert "=>   7          return torch.log(y)" in outcome.out
+
+
+def test_a_script_that_calls_no_module(cli, script):
+    outcome = cli("debug", "--batch", script("print('done')"))
+    assert (outcome.code, outcome.out) == (0, "done\n")
+    assert outcome.err == "note: train.py called no nn.Module\n"
+
+
+def test_an_editor_starts_a_script(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(NET + TRAINING + "sys.exit(6)\n", encoding="utf-8")
+    command = [sys.executable, "-m", "opstep", "debug", "--listen", "0", "--wait", path]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout is not None and process.stderr is not None
+        port = int(process.stderr.readline().removeprefix("listening on 127.0.0.1:"))
+        with Client.connect(port) as client:
+            client.attach()
+            client.request("setBreakpoints", source={"path": str(path)}, breakpoints=[{"line": 20}])
+            client.request("configurationDone")
+            client.expect_stop("breakpoint")
+            assert [(f["name"], f["line"]) for f in client.stack()] == [("<module>", 20)]
+            client.go("stepIn", "step")
+            assert client.stack()[0]["line"] == 12
+            client.request("disconnect", terminateDebuggee=False)
+            assert process.wait(60) == 6
+        assert process.stdout.read() == "step 0\nstep 1\nstep 2\n"
+
+
+# --- the example ----------------------------------------------------------------------------------
+
+
+def test_the_example(cli, monkeypatch):
+    monkeypatch.chdir(EXAMPLE)
+    text = (EXAMPLE / "model.py").read_text().splitlines()
+    line = text.index("    return squares.sqrt()") + 1
+    try:
+        outcome = cli("hunt", "train.py")
+        assert outcome.code == 5 and f"from model.py:{line}: division by 0" in outcome.out
+        torch._dynamo.reset()
+        sys.modules.pop("model")
+        wanted = commands(f"break model.py:{line} if min(squares) == 0", "run", "up",
+                          "p anchor[14] - same[14]")  # fmt: skip
+        outcome = cli("debug", *wanted, "--batch", "train.py")
+        assert outcome.out.endswith(f"anchor[14] - same[14] = {[0.0] * 8}\n")
+    finally:
+        sys.modules.pop("model", None)
