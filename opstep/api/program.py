@@ -64,6 +64,17 @@ def loads(text: str, path: str = "<text>", *, fallback: str | None = None) -> Pr
     return Program(parse(text, path), fallback)
 
 
+def policy(
+    mode: str = "async",
+    streams: int | None = None,
+    alloc: str | None = None,
+    fill: str | None = None,
+    sync: str | None = None,
+) -> Policy:
+    """The four switches: the preset of a mode ("async" or "debug"), with those given replaced."""
+    return RunSettings(mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync).policy
+
+
 class Program:
     """A verified module with its named tensors. Runs from several threads or tasks share the
     tensors. `fallback`: the library that may run those ops that are its own, see `load`.
