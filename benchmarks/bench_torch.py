@@ -206,7 +206,9 @@ def small() -> dict[str, float]:
 
 
 def gpt2() -> dict[str, float]:
-    """Seconds of CPU time of the export and of the import, and the lines of the text."""
+    """Seconds of CPU time of the export and of the import, and the lines of the text. The best of
+    some: half a gigabyte of memory that a virtual machine has not yet been given is slow at first.
+    """
     import torch
 
     import opstep
@@ -214,17 +216,17 @@ def gpt2() -> dict[str, float]:
 
     opstep.from_torch(torch.nn.Linear(2, 2), (torch.zeros(1, 2),))  # imports, rules
     model, x = known_models.made("GPT-2 124M", 1)
-    start = time.process_time()
-    exported = torch.export.export(model, (x,))
-    between = time.process_time()
-    program = opstep.from_torch(exported)
-    end = time.process_time()
-    text = print_module(program.module)
-    return {
-        "export": between - start,
-        EXECUTABLE: end - between,
-        "lines": float(len(text.splitlines())),
-    }
+    exports, imports, program = [], [], None
+    for _ in range(5):
+        start = time.process_time()
+        exported = torch.export.export(model, (x,))
+        between = time.process_time()
+        program = opstep.from_torch(exported)
+        exports.append(between - start)
+        imports.append(time.process_time() - between)
+    assert program is not None
+    count = len(print_module(program.module).splitlines())
+    return {"export": min(exports), EXECUTABLE: min(imports), "lines": float(count)}
 
 
 def main(case: str) -> None:

@@ -1,5 +1,6 @@
 """What tests in every folder share. That this file is here puts the folder on their path."""
 
+import gc
 import importlib
 import signal
 
@@ -9,6 +10,19 @@ import pytest
 # press it would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Keeps what is collected out of the garbage collector's walks, which tests of memory ask for:
+    more than 30,000 tests are there to the end.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(params=["cpu.device", "cuda.simulator.simulator"], ids=["cpu", "simulator"])

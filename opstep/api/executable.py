@@ -31,7 +31,7 @@ from opstep.api.job import Job
 from opstep.api.places import Places, Targets, Tensors, aliases_of
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.binding import Binding
-from opstep.runtime.device.flagging import Raised
+from opstep.runtime.device.flagging import Flags, Raised, Verdict
 from opstep.runtime.interpreter import Context, drive
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.errors import InputError
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from opstep.runtime.device.protocols import Device, Recorder, Stream
 
 
-Alarm = Callable[[list[Raised]], None]
+Alarm = Callable[[Verdict], None]
 
 
 class Executable:
@@ -51,16 +51,18 @@ class Executable:
     knows are those of `Program.run`. `aliases` has for each result what it is an alias of, or None.
 
     Several threads may call it at a time: then each has memory of its own for the values between.
-    `alarm`, if given, is called after a step in which an op gave a NaN or an infinity, with what
-    the flags say. Raises `OpstepError` where the types do not fit.
+    `alarm`, if given, is called at the end of each call, with what will say whether a result has a
+    NaN or an infinity: the step may still be under way. With `masked` those count that no result
+    shows. Raises `OpstepError` where the types do not fit.
     """
 
     def __init__(
         self, program: hooks.Program, graph: str | None, types: Sequence[TensorType],
-        settings: RunSettings = RunSettings(), alarm: Alarm | None = None,
+        settings: RunSettings = RunSettings(), alarm: Alarm | None = None, masked: bool = False,
     ):  # fmt: skip
         self.program = program
         self.alarm = alarm
+        self.masked = masked
         self.graph = program.graph(graph)
         self.settings = settings
         self.types = tuple(types)
@@ -128,6 +130,22 @@ class Executable:
         held = self._take()
         self._run(held, partial(held.places.point, inputs, results), foreign)
 
+    def repeat(self, inputs: Sequence[int], results: Sequence[int], stream: int) -> list[Raised]:
+        """`run` that is waited for and raises no alarm; gives the flags that this step raised."""
+        self.device.enter()
+        held = self._take()
+        flags = held.context.flags
+        assert flags is not None
+        Verdict(flags, held.context.ends).wait()
+        before = flags.set_aside()
+        foreign = self.device.foreign_stream(stream)
+        self._issue(held, partial(held.places.point, inputs, results), foreign)
+        Verdict(flags, held.context.ends).wait()
+        raised = flags.raised()
+        flags.put_back(before)
+        self._idle.setdefault(held.recording, []).append(held)
+        return raised
+
     # --- held ready ---
 
     def _take(self, recording: Any = None) -> _Held:
@@ -145,6 +163,13 @@ class Executable:
 
     def _run(self, held: _Held, place: Callable[[], Any], foreign: Stream | None) -> Any:
         """One step, its inputs and results placed first; gives what `place` does."""
+        placed = self._issue(held, place, foreign)
+        if self.alarm is not None:
+            self._tell(held.context)
+        self._idle.setdefault(held.recording, []).append(held)
+        return placed
+
+    def _issue(self, held: _Held, place: Callable[[], Any], foreign: Stream | None) -> Any:
         try:
             placed = place()
             self._step(held, foreign)
@@ -152,11 +177,6 @@ class Executable:
             with Held():
                 held.context.abandon()
             raise
-        if self.alarm is not None:
-            if foreign is not None:
-                foreign.synchronize()
-            self._alarmed(held.context)
-        self._idle.setdefault(held.recording, []).append(held)
         return placed
 
     def _run_recorded(self, inputs: Tensors, results: Targets | None, recording: Any) -> Any:
@@ -191,11 +211,9 @@ class Executable:
         with Held(AT_ONCE) as signals:
             _step(held.job, places, signals)
 
-    def _alarmed(self, context: Context) -> None:
-        flags = context.flags
-        if self.alarm is not None and flags is not None and (raised := flags.raised()):
-            flags.clear()
-            self.alarm(raised)
+    def _tell(self, context: Context) -> None:
+        if self.alarm is not None and context.flags is not None:
+            self.alarm(Verdict(context.flags, context.ends))
 
     # --- bound anew ---
 
@@ -218,7 +236,7 @@ class Executable:
             if places.before:
                 job.context.enter(places.before)
             _step(job, places, signals)
-            self._alarmed(job.context)
+            self._tell(job.context)
         return given
 
     def _debugged(self, inputs: Tensors, results: Targets | None) -> list[ExternalTensor] | None:
@@ -312,6 +330,8 @@ class _Held:
         self.check = UninitialisedCheck() if checked else None  # what it finds is recorded
         listeners = (self.check,) if self.check else ()
         self.context = executable.program._context(key, listeners, None, None)
+        if flagged and executable._pure and not executable.masked:
+            self.context.flags = Flags(executable.device, outputs=True)
         self.binding: Binding | None = None
         self.job: Any = None
         if not executable.device.in_host_memory:  # memory is given back when nothing uses it

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         ("opstep hunt train.opg -i x=x.npy -w runs.db", "record the findings in a workspace"),
         ("opstep hunt train.opg --data x=batches.npy", "with a new x in each step"),
         ('opstep hunt train.opg -i x=x.npy --hunt "nan,index,absmax > 1e4"', "with other kinds"),
-        ("opstep hunt train.py --epochs 3", "in a training script of PyTorch's"),
+        ("opstep hunt train.py", "in a training script of PyTorch's"),
     ],
     codes={
         OK: "no NaN or infinity came out of the graph",
@@ -134,7 +134,8 @@ def hunt(file: str, **options: Any) -> int:
     """
     from opstep.api import sources
     from opstep.cli import inputs as given
-    from opstep.cli.run import check_kernels, progress, recorded, show_recording
+    from opstep.cli.recording import show_recording
+    from opstep.cli.run import check_kernels, progress, recorded
     from opstep.runtime.ir.errors import InputError
 
     if options["breaks"] and options["as_json"]:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.debugging import Debugger
-from opstep.cli.common import colors
-from opstep.cli.debug import registry
-from opstep.cli.debug.completing import completions
-from opstep.cli.debug.reading import PipeReader, TerminalReader
+from opstep.cli.debug.opening import asked, begun
 from opstep.cli.debug.session import Session
-from opstep.cli.debug.showing import Paint
 from opstep.hunting.report import headline
 from opstep.runtime.debugger.checks import Stop
 from opstep.runtime.debugger.problems import Problem
@@ -61,13 +55,10 @@ def debug_finding(
         files=Path.cwd(), **{k: options[k] for k in ("device", "threads", "kernels")},
     )  # fmt: skip
     debugger.view = "auto"
-    registry.load()
-    interactive = sys.stdin.isatty() and sys.stdout.isatty()
-    session = Session(debugger, Paint(colors(sys.stdout)), interactive)
+    session = begun(Session, debugger)
     session.say(f"step {found.step}, {position_text(found.first)}; help lists the commands.")
     session.go(debugger.start)
-    complete = partial(completions, session)
-    session.loop(TerminalReader(session.paint, complete) if interactive else PipeReader())
+    session.loop(asked(session))
 
 
 def position_text(finding: Finding) -> str:

@@ -23,6 +23,7 @@ from opstep.cli.common import (
     is_explicit,
     say,
 )
+from opstep.cli.recording import opened_recording, show_recording
 from opstep.cli.wording import in_switches
 from opstep.runtime.ir.errors import InputError
 
@@ -137,10 +138,12 @@ class Started:
     def run(self) -> int:
         """The script's exit code. Raises as `Script.run` does."""
         from opstep.frontends.torch.errors import ImportFailed
+        from opstep.frontends.torch.outstanding import outstanding
 
         try:
             with self.calls:
                 code = self.script.run()
+                outstanding.settle()  # flags of calls that a GPU was still at
         except ImportFailed as error:
             hint = "--fallback torch lets PyTorch run it"
             *others, last = error.diagnostics
@@ -164,15 +167,12 @@ class Started:
 
 def run_script(file: str, options: dict[str, Any]) -> int:
     """``opstep run train.py``: gives the script's exit code."""
-    from opstep.cli.run import opened_recording
 
     recording = opened_recording(options)
     return _recorded(recording, Started(file, options, {"recording": recording}).run)
 
 
 def _recorded(recording: Recording | None, run: Callable[[], int]) -> int:
-    from opstep.cli.run import show_recording
-
     try:
         code = run()
     finally:
@@ -187,7 +187,6 @@ def _recorded(recording: Recording | None, run: Callable[[], int]) -> int:
 
 def hunt_script(file: str, options: dict[str, Any]) -> int:
     """``opstep hunt train.py``: ends it at the first NaN or infinity, and tells of that."""
-    from opstep.cli.run import opened_recording
     from opstep.frontends.torch.options import Hunting
     from opstep.frontends.torch.script import Leave
 
@@ -226,7 +225,7 @@ def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt)
     findings.append(found)
     if not options["as_json"]:
         _show(found, started.calls)
-    if options["breaks"]:
+    if options["breaks"] and found.findings:
         from opstep.cli.hunt_break import debug_finding
 
         how = {"device": found.device, "steps": (found.step or 0) + 1}
@@ -242,7 +241,7 @@ def _show(found: Hunt, calls: ModuleCalls) -> None:
     from opstep.runtime.ir.diagnostics import visible
 
     text = report(found, in_switches)
-    if (at := line_now()) is not None:
+    if not found.late and (at := line_now()) is not None:
         line = linecache.getline(*at).strip()
         text = f"{at[0]}:{at[1]}: {line}\n{text}"
     if outside := _from_outside(found, calls):

@@ -18,6 +18,10 @@ ELEMENTS = 3  # told in words, of each finding
 LINKS = 8  # of its way to an output
 FINDINGS = 6  # told in words; the others are counted
 MASKED = 6  # likewise of those that no output shows
+OVERWRITTEN = (
+    "these results were bad; which elements, and why, is not known, for the inputs were changed in "
+    "place before the step could be replayed:"
+)
 WORDS = {"nan": "NaN", "inf": "infinity"}
 
 
@@ -30,8 +34,11 @@ class Hunt:
     wanted; `propagated`: values of the bad step that only carry what came in. `unrepeated`: results
     that had NaNs at full speed, and have none when the step is replayed op by op: memory that was
     used again too early, or an op that gives other bits each time. `hazards` then says what is
-    known of that. `steps`: how many were run; `replays`: how many were replayed. `failed`: the
-    assert that failed in the bad step; `inputs`: those of that step.
+    known of that. `overwritten`: results that had NaNs at full speed, in a step that nobody can
+    replay, for its inputs were changed before that was seen; then that step is one from `step` to
+    `until`. `late`: it was found when later steps had begun. `steps`: how many were run; `replays`:
+    how many were replayed. `failed`: the assert that failed in the bad step; `inputs`: those of
+    that step.
     """
 
     graph: str
@@ -43,6 +50,9 @@ class Hunt:
     propagated: list[Link] = field(default_factory=list)
     unrepeated: list[str] = field(default_factory=list)
     hazards: list[str] = field(default_factory=list)
+    overwritten: list[str] = field(default_factory=list)
+    until: int | None = None
+    late: bool = False
     error: OpstepError | None = None  # what then ended the step, such as a loop past its limit
     failed: OpstepError | None = None
     steps: int = 0
@@ -55,7 +65,7 @@ class Hunt:
     @property
     def found(self) -> bool:
         """Whether something is wrong."""
-        return bool(self.findings or self.unrepeated)
+        return bool(self.findings or self.unrepeated or self.overwritten)
 
     @property
     def only_masked(self) -> list[Finding]:
@@ -68,7 +78,8 @@ class Hunt:
         return self.findings[0] if self.findings else None
 
     def __repr__(self) -> str:
-        summary = headline(self.findings[0]) if self.findings else ", ".join(self.unrepeated)
+        flags = ", ".join([*self.unrepeated, *self.overwritten])
+        summary = headline(self.findings[0]) if self.findings else flags
         what = f"step {self.step}: {summary}" if self.found else f"{self.steps:,} steps, nothing"
         return f"<Hunt {self.graph}: {what}>"
 
@@ -103,6 +114,8 @@ def report(hunt: Hunt, words: Words = in_python) -> str:
         lines += ["", f"then the step ended: {hunt.error.diagnostics[0].message}"]
     if hunt.unrepeated:
         lines += ["", *_unrepeated(hunt)]
+    if hunt.overwritten:
+        lines += ["", OVERWRITTEN, *[f"  {text}" for text in hunt.overwritten]]
     shown = hunt.only_masked
     lines += [masked_line(f) for f in shown[:MASKED]]
     if len(shown) > MASKED:
@@ -129,6 +142,8 @@ def _heading(hunt: Hunt) -> str:
             return f"{hunt.graph}: {what}, nothing found of {hunt.kinds}"
         none = "no NaN and no infinity but those wanted" if hunt.wanted else "no NaN or infinity"
         return f"{hunt.graph}: {what}, {none} came out"
+    if hunt.until is not None and hunt.until != hunt.step:
+        return f"{hunt.graph}: a step from {hunt.step} to {hunt.until} is bad"
     return f"{hunt.graph}: step {hunt.step} is bad"
 
 
@@ -309,6 +324,8 @@ def record(hunt: Hunt) -> dict[str, Any]:
         "failed": hunt.failed.diagnostics[0].message if hunt.failed else None,
         "unrepeated": hunt.unrepeated,
         "hazards": hunt.hazards,
+        "overwritten": hunt.overwritten,
+        "until": hunt.until,
     }
 
 

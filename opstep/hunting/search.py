@@ -255,7 +255,7 @@ class _Hunter:
             return True
         if raised and not (self.result.masked or self.result.intended):
             self.result.step = number
-            self.result.unrepeated = [_flag_text(r) for r in raised]
+            self.result.unrepeated = [flag_text(r) for r in raised]
             self.result.hazards = self._hazards()
             return True
         for r in raised:
@@ -370,7 +370,8 @@ def _updated(plans: list[Plan]) -> list[str]:
     return list(names)
 
 
-def _flag_text(raised: Raised) -> str:
+def flag_text(raised: Raised) -> str:
+    """A result that raised flags."""
     plan, value = raised.plan, raised.plan.values[raised.value]
     graph = plan.frames[value.frame].graph.name.text
     what = "NaN" if raised.nan else "infinities"

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from api.executables import TEXT, TRAINED, random
 
 import opstep
 from opstep.api import program as hooks
@@ -24,15 +25,6 @@ MODES = {
     "filled": RunSettings(fill="nan"),
     "delayed": RunSettings(chaos=3),
 }
-TEXT = """
-graph main(x: f32[N, 4], y: f32[N, 4]) -> f32[N, 4], f32[N, 4], f32[] {
-  a = add(x, y)
-  b = mul(x, y)
-  c = sub(a, b)
-  s = sum(c)
-  return c, b, s
-}
-"""
 
 
 def of(*values) -> list[ExternalTensor]:
@@ -46,10 +38,6 @@ def held(text: str, inputs, settings: RunSettings = RunSettings(), graph: str | 
 
 def arrays(tensors) -> list[np.ndarray]:
     return [np.asarray(t) for t in tensors]
-
-
-def random(shape, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape).astype("f4")
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -147,24 +135,6 @@ def test_addresses_that_no_element_may_have(mode):
         executable(of(x, y), of(c, b, total))
         expected = executable.program.run("main", {"x": x, "y": y}).outputs
         assert [a.tobytes() for a in (c, b, total)] == [a.tobytes() for a in expected]
-
-
-TRAINED = """
-param w: f32[3] = ones()
-state seen: i32[] = 0
-
-graph main(x: f32[3]) -> f32[3], i32[] {
-  next = sub(w, x)
-  w <- next
-  one = full(value=1, shape=[], dtype=i32)
-  count = add(seen, one)
-  seen <- count
-  bound = less(x, 9.0)
-  small = all(bound)
-  assert small, "x is small"
-  return next, count
-}
-"""
 
 
 def trained(mode: str) -> Executable:

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from api.executables import TEXT, TRAINED, random
 
 import opstep
 from opstep.api import devices
@@ -18,31 +19,6 @@ from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.device.cpu.streams import CpuStream
 from opstep.runtime.ir.types import TensorType, f32
 
-TEXT = """
-graph main(x: f32[N, 4], y: f32[N, 4]) -> f32[N, 4], f32[N, 4], f32[] {
-  a = add(x, y)
-  b = mul(x, y)
-  c = sub(a, b)
-  s = sum(c)
-  return c, b, s
-}
-"""
-TRAINED = """
-param w: f32[3] = ones()
-state seen: i32[] = 0
-
-graph main(x: f32[3]) -> f32[3], i32[] {
-  next = sub(w, x)
-  w <- next
-  one = full(value=1, shape=[], dtype=i32)
-  count = add(seen, one)
-  seen <- count
-  bound = less(x, 9.0)
-  small = all(bound)
-  assert small, "x is small"
-  return next, count
-}
-"""
 BRANCHES = """
 graph main(x: f32[512, 64]) -> f32[512, 64] {
   a = exp(x)
@@ -54,10 +30,6 @@ graph main(x: f32[512, 64]) -> f32[512, 64] {
   return y
 }
 """
-
-
-def random(shape, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape).astype("f4")
 
 
 class Far(CpuDevice):

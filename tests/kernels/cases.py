@@ -130,8 +130,13 @@ def _case(file: str, graph: Graph) -> Case:
 
 
 @cache
+def by_id() -> dict[str, Case]:
+    return {case.id: case for case in cases()}
+
+
+@cache
 def program(case_id: str, dtype: str) -> Program:
-    case = next(c for c in cases() if c.id == case_id)
+    case = by_id()[case_id]
     return Program(parse(case.text(dtype), f"{case.file}.opg"))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from itertools import product
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -35,17 +36,23 @@ class Use(NamedTuple):
     grown: int
 
 
-def kernels(file: str, arch: str) -> dict[Kernel, Use]:
-    """Every kernel that the test graphs of a file launch on an architecture such as "sm_90"."""
-    found: dict[Kernel, Use] = {}
-    with targeting(arch):
-        for case in cases():
-            for dtype in case.dtypes if case.file == file else ():
-                for op, step, types in steps(case, dtype):
-                    for grown in (1, *GROWN):
-                        use = Use(op.name, case.id, dtype, grown)
+Arch = tuple[int, int]
+"""A compute capability."""
+
+
+def kernels(file: str, archs: Iterable[Arch]) -> dict[Kernel, tuple[Use, set[Arch]]]:
+    """Every kernel that the test graphs of a file launch on any of these architectures, with those
+    that it is launched on.
+    """
+    found: dict[Kernel, tuple[Use, set[Arch]]] = {}
+    for case in cases():
+        for dtype in case.dtypes if case.file == file else ():
+            for op, step, types in steps(case, dtype):
+                for grown, arch in product((1, *GROWN), archs):
+                    with targeting(f"sm_{arch[0]}{arch[1]}"):
                         for kernel in launched(step, types, grown):
-                            found.setdefault(kernel, use)
+                            use = Use(op.name, case.id, dtype, grown)
+                            found.setdefault(kernel, (use, set()))[1].add(arch)
     return found
 
 
@@ -101,23 +108,25 @@ def covering(found: Mapping[Kernel, Iterable[Any]]) -> list[Kernel]:
 
 
 def parts(kernel: Kernel, archs: Iterable[Any]) -> set[tuple]:
-    """What is compiled as part of it: its text, and every function that is called from there, each
-    for a family of dtypes; and each with and without elements that are converted, and for each
-    architecture, in one family or another.
+    """What is compiled as part of it, its text and every function that is called from there: each
+    for integers and for floats, with and without elements that are converted, for each
+    architecture. Floats are f32 where there is such a kernel: f64 goes through the same text, and
+    what has a body of its own for f64 is another function.
     """
     converts = any(":" in kind for kind in kernel.signature)
     codes = {f.__code__ for f in _called(kernel.function, kernel.dtype, set())}
-    found = {_text(kernel), *((code, family(kernel)) for code in codes)}
-    whatever = {part[:-1] for part in found}  # the family
-    by_arch = {(*part, arch) for part in whatever for arch in archs}
-    return found | by_arch | {(*part, "converts" * converts) for part in whatever}
+    found = {_text(kernel), *((code,) for code in codes)}
+    traits = ["converts" * converts, *archs]
+    if family(kernel) != "f64":
+        traits.append(family(kernel))
+    return {(*part, trait) for part in found for trait in traits}
 
 
 def _text(kernel: Kernel) -> tuple:
-    """The kernel's own code, whatever functions are put into it, and its family."""
+    """The kernel's own code, whatever functions are put into it."""
     code: Any = kernel.function.__code__  # pyright: ignore[reportFunctionMemberAccess]
     values = tuple(repr(c) for c in code.co_consts if not isinstance(c, CodeType))
-    return code.co_name, code.co_code, values, code.co_names, len(kernel.signature), family(kernel)
+    return code.co_name, code.co_code, values, code.co_names, len(kernel.signature)
 
 
 def _constants(kernel: Kernel) -> str:

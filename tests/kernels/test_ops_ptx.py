@@ -1,15 +1,15 @@
-"""Every CUDA kernel compiles, without a GPU, for the oldest architecture that is tested and for the
-newest; what a thread should not do is looked for in the PTX.
+"""Every CUDA kernel compiles, without a GPU, for the oldest architecture that it is launched on;
+what a thread should not do is looked for in the PTX.
 
 They are made of fewer parts: texts, and functions that are put into them. Every part is compiled,
-for every family of dtypes; ``pytest tests/kernels/test_ops_ptx.py --every-kernel`` compiles every
-combination.
+for integers and for floats; ``pytest tests/kernels/test_ops_ptx.py --every-kernel`` compiles every
+combination, for the newest architecture as well.
 """
 
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +47,7 @@ class Chosen(NamedTuple):
     """What there is to compile, and what is compiled, each with its architectures."""
 
     all: dict[Kernel, set]
-    kernels: list[Kernel]
+    kernels: dict[Kernel, set]
     uses: dict[Kernel, tuple[str, Use]]  # the file of the test graph that a kernel is of, and which
 
 
@@ -56,33 +56,34 @@ def chosen(request) -> Chosen:
     uses: dict[Kernel, tuple[str, Use]] = {}
     archs: dict[Kernel, set] = {}
     for file in FILES:
-        for arch, name in ((NEW, "sm_90"), (OLD, "sm_80")):
-            for kernel, use in kernels(file, name).items():
-                uses.setdefault(kernel, (file, use))
-                archs.setdefault(kernel, set()).add(arch)
-    every = request.config.getoption("--every-kernel", default=False)
-    return Chosen(archs, list(archs) if every else covering(archs), uses)
+        for kernel, (use, launching) in kernels(file, (OLD, NEW)).items():
+            uses.setdefault(kernel, (file, use))
+            archs.setdefault(kernel, set()).update(launching)
+    if request.config.getoption("--every-kernel", default=False):
+        return Chosen(archs, archs, uses)
+    return Chosen(archs, {kernel: {min(archs[kernel])} for kernel in covering(archs)}, uses)
 
 
 def compiled(kernel: Kernel, archs: set) -> dict:
     """PTX by architecture."""
     found: dict = {}
-    if len(archs) > 1:
-        with for_both(found):
-            found[NEW], _ = compiler.to_ptx(kernel, "sm_90")
-    else:
-        (arch,) = archs
-        found[arch], _ = compiler.to_ptx(kernel, f"sm_{arch[0]}{arch[1]}")
+    with for_both(found) if len(archs) > 1 else nullcontext():
+        newest = max(archs)
+        found[newest], _ = compiler.to_ptx(kernel, name_of(newest))
     return found
+
+
+def name_of(arch: tuple[int, int]) -> str:
+    return f"sm_{arch[0]}{arch[1]}"
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_kernels_compile(file, chosen):
     wrong = []
-    for kernel in chosen.kernels:
+    for kernel, archs in chosen.kernels.items():
         of_file, use = chosen.uses[kernel]
         if of_file == file:
-            for arch, ptx in compiled(kernel, chosen.all[kernel]).items():
+            for arch, ptx in compiled(kernel, archs).items():
                 found = complaints(kernel, ptx)
                 wrong += [f"{named(kernel, use)} {arch}: {text}" for text in found]
     assert wrong == []

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +15,6 @@ from opstep.cli.common import (
     OK,
     PROGRAM,
     FloatRange,
-    colors,
     command,
     watch_compiler,
 )
@@ -27,10 +24,7 @@ from opstep.cli.scripts import ScriptCommand, script_arguments, script_options
 
 if TYPE_CHECKING:
     from opstep.api.debugging import Debugger
-    from opstep.cli.debug.reading import Reader
     from opstep.cli.debug.session import Session
-
-S = TypeVar("S", bound="Session")
 
 
 @command(
@@ -112,46 +106,19 @@ def debug(file: str, **options: Any) -> int:
         from opstep.cli.debug.script import debug_script
 
         return debug_script(file, options)
+    from opstep.cli.debug.opening import asked, begun, given_commands
     from opstep.cli.debug.session import Session
 
     first = given_commands(options)
     with watch_compiler():
         debugger = opened(file, options)
-    session = begun(Session, debugger, options)
+    session = begun(Session, debugger, options["batch"])
     greet(session, file, options)
     for reader in first:
         session.loop(reader)
     if not options["batch"] and not session.over:
         session.loop(asked(session))
     return OK
-
-
-def given_commands(options: dict[str, Any]) -> list[Reader]:
-    """Those of -x and -ex."""
-    from opstep.cli.debug.reading import ScriptReader, script
-
-    first: list[Reader] = [script(options["script"])] if options["script"] else []
-    return first + ([ScriptReader("-ex", options["given"])] if options["given"] else [])
-
-
-def begun(kind: type[S], debugger: Debugger, options: dict[str, Any]) -> S:
-    """A session at this terminal, or of a pipe."""
-    from opstep.cli.debug import registry
-    from opstep.cli.debug.showing import Paint
-
-    registry.load()
-    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not options["batch"]
-    return kind(debugger, Paint(colors(sys.stdout)), interactive)
-
-
-def asked(session: Session) -> Reader:
-    """Reads what the user writes."""
-    from opstep.cli.debug.completing import completions
-    from opstep.cli.debug.reading import PipeReader, TerminalReader
-
-    if not session.interactive:
-        return PipeReader()
-    return TerminalReader(session.paint, partial(completions, session))
 
 
 def opened(file: str, options: dict[str, Any]) -> Debugger:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.api import program as programs
 from opstep.api.debugging import Debugger, debugged
 from opstep.cli.common import OK, say
-from opstep.cli.debug import asked, begun, given_commands
+from opstep.cli.debug.opening import asked, begun, given_commands
 from opstep.cli.debug.points import BreakpointTable
 from opstep.cli.debug.session import Session
 from opstep.cli.scripts import Started
@@ -137,7 +137,7 @@ class ScriptDebugger:
             self._running.release()
 
     def _begun(self, debugger: Debugger, graph: str | None) -> ScriptSession:
-        session = begun(ScriptSession, debugger, self._options)
+        session = begun(ScriptSession, debugger, self._options["batch"])
         session.readers.extend(self._first)
         if not self._options["batch"]:
             session.readers.append(asked(session))

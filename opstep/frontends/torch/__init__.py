@@ -3,10 +3,14 @@
 `importing` is what users call to import; `exporting` gets a graph of ATen ops from `torch.export`,
 or `pt2` from a file, and `refusals` words what PyTorch refuses. `backend` gets graphs from
 `torch.compile` by way of AOTAutograd (`autograd`, `graphs`); `calling` runs them on PyTorch's
-tensors. `modules` finds the calls of `nn.Module` in a graph, `translator` writes a graph of ours
+tensors, `watching` does what is around that, and `outstanding` keeps hunted calls that a GPU is
+still at. `modules` finds the calls of `nn.Module` in a graph, `translator` writes a graph of ours
 for each, by the `rules` for single ATen ops; `naming`, `sources` and `writing` make the text
 readable. `assembling` puts an imported program together, with the conditions on `sizes` that
 PyTorch exported the model for.
+
+`script` runs a Python script as Python does; `module_calls` puts the backend under the modules that
+it calls.
 
 `comparing` runs a program beside PyTorch (`evaluating`) and says which op is wrong on which side
 (`judging`).
@@ -14,9 +18,6 @@ PyTorch exported the model for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from opstep.frontends.torch.outstanding import findings
 
-if TYPE_CHECKING:
-    from opstep.hunting.report import Hunt
-
-findings: list[Hunt] = []  # of all compiled models of the process that are hunted, the latest last
+__all__ = ["findings"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,12 +15,14 @@ from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
 from opstep.frontends.torch.dims import Sizes, dtype_of, evaluated
 from opstep.frontends.torch.graphs import AtenGraph
+from opstep.frontends.torch.outstanding import outstanding
 from opstep.frontends.torch.watching import Hunter, Watch
 from opstep.runtime.device.flagging import Raised
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import DType, TensorType
 
 KEPT = 32  # executables of a graph whose sizes change, each for other sizes
+COPIED = 16 << 20  # bytes of inputs that PyTorch updates, which a hunt copies before
 
 
 class Compiled:
@@ -65,7 +67,9 @@ class Compiled:
             for t in inputs
         ]
         settings = replace(self.watch.settings, device=_name(device))
-        executable = Executable(program, self.graph.name, types, settings, self.watch.alarm)
+        executable = Executable(
+            program, self.graph.name, types, settings, self.watch.alarm, self.watch.hunting.masked
+        )
         return _Ready(self.graph, executable, device, sizes, self.watch)
 
 
@@ -93,7 +97,7 @@ class _Ready:
         self.executable = executable
         self.device = device
         self.watch = watch
-        self._hunter = Hunter(executable, watch.hunting)
+        self._hunter = Hunter(self, watch.hunting) if watch.alarm is not None else None
         self._draw = [d.bound(sizes) for d in graph.drawn]
         self._inputs = graph.inputs
         self._constants = [t.to(device).contiguous() for t in graph.constants]
@@ -103,7 +107,9 @@ class _Ready:
         self._restrided: list[tuple[int, Any, Any]] = []
         for k in range(len(graph.results)):
             self._set_result(graph, k, sizes)
-        self._stream = partial(_stream_of, device) if device.type == "cuda" else None
+        self._stream = _streams_of(device)
+        self._hunts_late = self._hunter is not None and self._stream is not None
+        self._updated = _by_dtype(graph.updated(), executable.types) if self._hunts_late else []
         self._outputs = [(o.kind, o.index, evaluated(o.value, sizes)) for o in graph.outputs]
 
     def _set_result(self, graph: AtenGraph, k: int, sizes: Sizes) -> None:
@@ -119,6 +125,8 @@ class _Ready:
             self._restrided.append((k, shape, strides))
 
     def __call__(self, args: list[Any]) -> list[Any]:
+        if self._hunts_late:
+            outstanding.poll()
         if self._draw:
             args = [*args, *(draw() for draw in self._draw)]
         inputs = [args[k] for k in self._inputs]
@@ -163,15 +171,61 @@ class _Ready:
                 [0 if t is None else t.data_ptr() for t in results],
                 stream,
             )
-        if watch.alarm is not None:
-            if raised := watch.raised():
-                self._examine(raised, inputs)
-            self._hunter.steps += 1
+        if self._hunter is not None:
+            self._hunt(self._hunter, inputs, results)
 
-    def _examine(self, raised: list[Raised], inputs: list[torch.Tensor]) -> None:
+    # --- hunts ---
+
+    def _hunt(self, hunter: Hunter, inputs: list, results: list) -> None:
+        """Has a step's flags read: now, or later, where a GPU may still be at it. PyTorch then
+        overwrites some inputs before. Results of a forward are not kept, for all that led to them
+        would be, too.
+        """
+        verdict = self.watch.verdict()
+        if verdict is None or not verdict.ends:
+            hunter.ran(verdict, inputs)
+            return
+        if self._updated and not hunter.waits:
+            with torch.no_grad():
+                inputs = self._set_aside(inputs)
+        kept = [] if self.executable.graph.name.text == "forward" else results
+        hunter.queued(verdict, inputs, kept, self.executable.nbytes)
+
+    def _set_aside(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """With copies of those that will be overwritten: of many in one launch."""
+        kept = list(inputs)
+        for numbers, sizes in self._updated:
+            copied = torch.cat([inputs[k].reshape(-1) for k in numbers]).split(sizes)
+            for k, copy in zip(numbers, copied, strict=True):
+                kept[k] = copy.view(inputs[k].shape)
+        return kept
+
+    def named(self, inputs: list[torch.Tensor]) -> dict[str, ExternalTensor]:
+        """As a hunt takes them."""
         names = [b.name.text for b in self.executable.graph.inputs]
-        tensors = self._external(inputs, self.executable.types)
-        self._hunter.examine(raised, dict(zip(names, tensors, strict=True)))
+        return dict(zip(names, self._external(inputs, self.executable.types), strict=True))
+
+    def repeat(
+        self, inputs: list[torch.Tensor], results: list[tuple[torch.Tensor, int]]
+    ) -> list[Raised] | None:  # fmt: skip
+        """The flags of a step on these inputs; None if it gives other bits than it gave. `results`:
+        what it gave, and the versions that they had.
+        """
+        assert self._stream is not None
+        try:
+            again = [make() for make in self._memory]
+        except torch.OutOfMemoryError:
+            return None
+        targets = self._spread(again) if self._views else again
+        raised = self.executable.repeat(
+            [t.data_ptr() for t in inputs],
+            [0 if t is None else t.data_ptr() for t in targets],
+            self._stream(),
+        )
+        for (before, version), after in zip(results, again, strict=False):
+            if before._version == version and not _have_same_bits(before, after):
+                return None
+        return raised
 
     def _external(self, tensors: Any, types: Any) -> list[Any]:
         device = self.executable.settings.device
@@ -179,6 +233,30 @@ class _Ready:
             None if t is None else ExternalTensor(t.data_ptr(), type, device, t)
             for t, type in zip(tensors, types, strict=True)
         ]
+
+
+def _by_dtype(
+    numbers: list[int], types: Sequence[TensorType]
+) -> list[tuple[list[int], list[int]]]:  # fmt: skip
+    """Inputs by their dtypes, each with its size; none where copies of them would take too long."""
+    found: dict[DType, list[int]] = {}
+    for k in numbers:
+        found.setdefault(types[k].dtype, []).append(k)
+    sizes: dict[int, Any] = {k: types[k].size for k in numbers}
+    nbytes: Any = sum(types[k].nbytes for k in numbers)
+    if nbytes > COPIED:
+        return []
+    return [(some, [sizes[k] for k in some]) for some in found.values()]
+
+
+def _have_same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    return torch.equal(a.view(bits), b.view(bits))
+
+
+def _streams_of(device: torch.device) -> Callable[[], int] | None:
+    """Says which stream is PyTorch's; None where nothing is queued."""
+    return partial(_stream_of, device) if device.type == "cuda" else None
 
 
 def _stream_of(device: torch.device) -> int:

@@ -139,6 +139,12 @@ class AtenGraph:
             if o == ("result", k, None)
         )
 
+    def updated(self) -> list[int]:
+        """Numbers of the inputs that PyTorch overwrites with results once they are there."""
+        found = [getattr(d, "mutated_input", None) for d in self._described]
+        named = [n.meta.get("desc") for n in self.sources]
+        return [k for k, d in enumerate(named) if d is not None and d in found]
+
     # --- the program ---
 
     def program(self) -> Program | None:
@@ -199,7 +205,8 @@ class AtenGraph:
         }
         first, *others = writer.write(main, {}, inputs, self._labels())
         self._keep_names(first)
-        return [replace(first, name=Name(self.name)), *others]
+        body = first.body if self.results else first.body[:-1]  # nothing is returned
+        return [replace(first, name=Name(self.name), body=body), *others]
 
     def _labels(self) -> list[str]:
         """What results are to be called."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from opstep.runtime.device.external import ExternalMemory
-from opstep.runtime.device.flagging import PlanFlags
+from opstep.runtime.device.flagging import Looking, PlanFlags
 from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
 from opstep.runtime.device.routine import BoundCall
 from opstep.runtime.device.store import Store
@@ -155,7 +155,7 @@ class Binding:
         self.events = [device.event() for _ in range(plan.events)]
         self._types = _buffer_types(plan)
         self._launched: list[tuple[Step, list[Own]]] = []
-        self.lookers: list[tuple[int, list[Own]]] = []  # values, and what looks at them
+        self.lookers: list[Looking] = []
         self.places = self._allocate(inputs, dict(places or {}))
         self.tape = device.tape(self, recorder) if recorder is not None else None
         coder = _Coder(self)
@@ -200,9 +200,10 @@ class Binding:
             for slot, v in enumerate((*step.operands, *absent, *step.results)):
                 if v is not None and (buffer := values[v].buffer) in found:
                     found[buffer] += pointers(bound, slot)
-        for v, bound in self.lookers:
-            if (buffer := values[v].buffer) in found:
-                found[buffer] += pointers(bound, 0)
+        for looked_at, bound in self.lookers:
+            for slot, v in enumerate(looked_at):
+                if (buffer := values[v].buffer) in found:
+                    found[buffer] += pointers(bound, slot)
         return found
 
     def moved(self) -> None:
@@ -281,6 +282,7 @@ class _Coder:
         self.unfinished: Callable[[], None] | None = None  # `after` of the op just launched
         self.latest: tuple[int, int] | None = None  # the op just launched, and its stream
         self.commits = self.plan.commits if self.binding.parent is None else 0
+        self.unseen: dict[int, list[int]] = {}  # steps whose flags are raised at the end, by stream
         self.replayed = self._is_replayed()
         self.parted = self.commits > 0 and not self.replayed
         self.commit: list[Callable[[], Any]] = []
@@ -297,6 +299,7 @@ class _Coder:
                 self._finish_op()
             self._add(instruction)
         self._finish_op()
+        self._look_at_end()
         self._flush_all()
         if self.tape:
             self.tape.bound()
@@ -405,15 +408,28 @@ class _Coder:
         if bound:
             self.binding._launched.append((step, bound))
         if self.binding.flags and bound:
-            flagged = self.binding.flags.launches(number, self.binding.address_of)
-            self.binding.lookers += flagged
-            bound = [*bound, *(launch for _, launches in flagged for launch in launches)]
+            if self.binding.flags.at_end:
+                self.unseen.setdefault(stream, []).append(number)
+            else:
+                flagged = self.binding.flags.launches(number, self.binding.address_of)
+                bound = [*bound, *self._looking(flagged)]
         if self.tape:
             bound = self.tape.around(number, step, stream, bound)
         if not self.captures:
             self._run_watched(number, step, stream, bound)
         elif bound:
             self.pending.setdefault(stream, []).extend(bound)
+
+    def _looking(self, flagged: list[Looking]) -> list[Own]:
+        self.binding.lookers += flagged
+        return [launch for _, launches in flagged for launch in launches]
+
+    def _look_at_end(self) -> None:
+        for stream, steps in self.unseen.items():
+            flags = self.binding.flags
+            assert flags is not None
+            looking = self._looking(flags.launches_at_end(steps, self.binding.address_of))
+            self.pending.setdefault(stream, []).extend(looking)
 
     def _run_watched(self, number: int, step: Step, stream: int, bound) -> None:
         """One launch at a time, with listeners around it."""

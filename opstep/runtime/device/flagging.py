@@ -4,24 +4,25 @@ Behind each op whose result may be the first to have one, a kernel looks at it, 
 and while caches still have it. The plan is what it is without flags: nothing moves to another
 stream or to other memory. All flags of a plan lie in one piece of the host's memory, which is only
 written where something is wrong; the host looks at it once a step, whatever control flow did in
-between.
+between. A `Verdict` is that look at a step that may still be under way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.runtime.device.builtin import float_to_bits
-from opstep.runtime.device.protocols import Device, Own
+from opstep.runtime.device.builtin import float_to_bits, offset
+from opstep.runtime.device.protocols import Device, Event, Own
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
-from opstep.runtime.ir.types import DType, TensorType, f64
-from opstep.runtime.plan.internal import FLAGS, flag
+from opstep.runtime.ir.types import DType, TensorType, f64, i64
+from opstep.runtime.plan.internal import FLAGS, TOGETHER, flag, flag_several
 from opstep.runtime.plan.plan import Plan, Run, Step
 
+_ROUNDS = 200  # that who waits looks, before it sleeps: to be woken takes longer than most steps
 INFINITY = {"f64": 0x7FF0000000000000, "f32": 0x7F800000, "f16": 0x7C00, "bf16": 0x7F80}
 
 
@@ -35,41 +36,73 @@ class Raised(NamedTuple):
     inf: bool
 
 
-class PlanFlags:
-    """Those of one plan, whoever runs it: its values that are looked at, and their flags."""
+Looking = tuple[list[int], list[Own]]
+"""Values, and what looks at them, bound to where they are in that order."""
 
-    def __init__(self, plan: Plan, device: Device):
+
+class PlanFlags:
+    """Those of one plan, whoever runs it: its values that are looked at, and their flags.
+
+    `at_end`: when all has run, many by one launch; values keep their memory until then.
+    """
+
+    def __init__(
+        self, plan: Plan, device: Device, watched: list[tuple[int, int]], at_end: bool = False
+    ):  # fmt: skip
         self.plan = plan
         self.device = device
-        self.watched = watched(plan)
+        self.watched = watched
+        self.at_end = at_end
         self.places: dict[int, list[tuple[int, int]]] = {}  # step -> its values, their rows
         for row, (step, value) in enumerate(self.watched):
             self.places.setdefault(step, []).append((value, row))
         self.words: np.ndarray = device.words(2 * max(len(self.watched), 1)).reshape(-1, 2)
 
-    def launches(self, step: int, address_of: Callable[[int], Any]) -> list[tuple[int, list[Own]]]:
-        """The results of a step that are looked at, which stand where `address_of` says, and what
-        looks at each, bound.
-        """
-        bound: list[tuple[int, list[Own]]] = []
+    def launches(self, step: int, address_of: Callable[[int], Any]) -> list[Looking]:
+        """What looks at the results of a step, which stand where `address_of` says."""
+        bound: list[Looking] = []
         for value, row in self.places.get(step, ()):
             launches, _ = self.device.prepare(*step_for(self.plan.values[value].type))
             target: Any = self.words.ctypes.data + row * FLAGS.nbytes
             looking = self.device.bind(launches, [address_of(value).address, target], 0)
-            bound.append((value, looking))
+            bound.append(([value], looking))
+        return bound
+
+    def launches_at_end(
+        self, steps: Sequence[int], address_of: Callable[[int], Any]
+    ) -> list[Looking]:  # fmt: skip
+        """What looks at the results of these steps."""
+        found: dict[DType, list[tuple[int, int]]] = {}
+        for step in steps:
+            for value, row in self.places.get(step, ()):
+                found.setdefault(self.plan.values[value].type.dtype, []).append((value, row))
+        bound: list[Looking] = []
+        for places in found.values():
+            for k in range(0, len(places), TOGETHER):
+                values, rows = zip(*places[k : k + TOGETHER], strict=True)
+                types = [self.plan.values[v].type for v in values]
+                launches, _ = self.device.prepare(*step_for_several(types, rows, self.words.size))
+                addresses = [address_of(v).address for v in values]
+                addresses += addresses[:1] * (TOGETHER - len(values))
+                target: Any = self.words.ctypes.data
+                looking = self.device.bind(launches, [*addresses, target], 0)
+                bound.append((list(values), looking))
         return bound
 
 
 class Flags:
-    """Those of all plans of a context."""
+    """Those of all plans of a context. `outputs`: of their outputs alone, see `shown`."""
 
-    def __init__(self, device: Device):
+    def __init__(self, device: Device, outputs: bool = False):
         self.device = device
+        self._outputs = outputs
         self._plans: dict[int, PlanFlags] = {}
 
     def of(self, plan: Plan) -> PlanFlags:
         if id(plan) not in self._plans:
-            self._plans[id(plan)] = PlanFlags(plan, self.device)
+            watched = shown(plan) if self._outputs else born(plan)
+            at_end = self._outputs and self.device.gathers
+            self._plans[id(plan)] = PlanFlags(plan, self.device, watched, at_end)
         return self._plans[id(plan)]
 
     def raised(self) -> list[Raised]:
@@ -87,8 +120,48 @@ class Flags:
         for flags in self._plans.values():
             flags.words[...] = 0
 
+    def set_aside(self) -> list[tuple[PlanFlags, np.ndarray]]:
+        """Clears them; gives what there was, to be put back. No run is under way."""
+        before = [(flags, flags.words.copy()) for flags in self._plans.values()]
+        self.clear()
+        return before
 
-def watched(plan: Plan) -> list[tuple[int, int]]:
+    def put_back(self, before: list[tuple[PlanFlags, np.ndarray]]) -> None:
+        """Raises these, too."""
+        for flags, words in before:
+            flags.words |= words
+
+
+class Verdict:
+    """What the flags of a context say of a step. `ends`: events that are reached when it is done;
+    none where it is. Flags stay until they are cleared: what steps before and behind it in the same
+    context raise is among them.
+    """
+
+    __slots__ = ("ends", "flags")
+
+    def __init__(self, flags: Flags, ends: Sequence[Event] = ()):
+        self.flags = flags
+        self.ends = ends
+
+    def done(self) -> bool:
+        """Whether the step is done, without waiting."""
+        return all(event.done() for event in self.ends)
+
+    def wait(self) -> None:
+        """Returns when the step is done."""
+        for _ in range(_ROUNDS):
+            if self.done():
+                return
+        for event in self.ends:
+            event.wait()
+
+    def raised(self) -> list[Raised]:
+        """The flags, of a step that is done."""
+        return self.flags.raised()
+
+
+def born(plan: Plan) -> list[tuple[int, int]]:
     """(step, value) of each result that may have a NaN or an infinity though no operand has one,
     and of those that leave the plan: as outputs, or into a named tensor.
     """
@@ -96,7 +169,19 @@ def watched(plan: Plan) -> list[tuple[int, int]]:
     for step in plan.steps:
         if step.op.name == "update":
             leaving.update(v for v in step.operands if v is not None)
-    found = []
+    return [(k, v) for k, v in _floats(plan) if v in leaving or plan.steps[k].op.may_fault()]
+
+
+def shown(plan: Plan) -> list[tuple[int, int]]:
+    """(step, value) of outputs alone: what is bad elsewhere and shows in none was no fault of a
+    plan that changes nothing but its results.
+    """
+    outputs = set(plan.outputs)
+    return [(k, v) for k, v in _floats(plan) if v in outputs]
+
+
+def _floats(plan: Plan) -> Iterator[tuple[int, int]]:
+    """(step, value) of all results that can be bad, in the order of their launches."""
     for instruction in plan.instructions:
         if not isinstance(instruction, Run):
             continue
@@ -105,15 +190,24 @@ def watched(plan: Plan) -> list[tuple[int, int]]:
             continue
         for v in step.results:
             t = plan.values[v].type
-            if t.dtype.is_float and t.size and (v in leaving or step.op.may_fault()):
-                found.append((instruction.step, v))
-    return found
+            if t.dtype.is_float and t.size:
+                yield instruction.step, v
 
 
 def step_for(t: TensorType) -> tuple[Step, tuple[TensorType, TensorType]]:
     """A step, of no plan, that looks at a tensor; and the types that a device needs for it."""
     statement = Apply((), Name(flag.name, NOWHERE), ())
     return Step(flag, (), (), (t,), {}, 0, statement), (t, FLAGS)
+
+
+def step_for_several(
+    types: Sequence[TensorType], rows: Sequence[int], words: int
+) -> tuple[Step, tuple[TensorType, ...]]:  # fmt: skip
+    """Likewise for several of one dtype, with so many words for flags."""
+    padded = (*types, *[types[0]] * (TOGETHER - len(types)))
+    statement = Apply((), Name(flag_several.name, NOWHERE), ())
+    step = Step(flag_several, (), (), padded, {"rows": tuple(rows)}, 0, statement)
+    return step, (*padded, TensorType(i64, (words,)))
 
 
 @cache
@@ -137,6 +231,18 @@ def raiser(dtype: DType):
                     flags[1] = 1
 
     raise_flags.__name__ = f"flags of {dtype.name}"
+    return raise_flags
+
+
+@cache
+def raiser_at(dtype: DType):
+    """`raiser` whose flags are those of a row."""
+    look_at = raiser(dtype)
+
+    def raise_flags(x, flags, row, lo, hi):
+        look_at(x, offset(flags, 2 * row), lo, hi)
+
+    raise_flags.__name__ = f"flags of {dtype.name} tensors"
     return raise_flags
 
 

@@ -140,6 +140,9 @@ class Device(Protocol):
     """All that is issued between two calls of graphs goes through `stretch`. It counts as one piece
     of work, which nobody takes back once it is issued: a step's updates may be part of it."""
 
+    gathers: bool = False
+    """A launch costs more than to read a small tensor: one looks at many where that can wait."""
+
     alignment: int = 64
     """Bytes, a power of two: what its kernels assume of an address, beyond that of an element."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dis
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, Protocol
 
@@ -139,10 +140,11 @@ def referenced(function: FunctionType) -> dict[str, Any]:
     return found | {name: cell.cell_contents for name, cell in cells}
 
 
-def _loaded_globals(code: CodeType) -> set[str]:
+@cache
+def _loaded_globals(code: CodeType) -> frozenset[str]:
     """Names of globals only: `co_names` also holds attributes, and `exp` may call `math.exp`."""
     inner = (const for const in code.co_consts if isinstance(const, CodeType))
-    names = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+    names = frozenset(i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL")
     return names.union(*map(_loaded_globals, inner))
 
 

@@ -99,6 +99,23 @@ class flag(Op):
     grad = None
 
 
+TOGETHER = 16  # tensors that one launch looks at
+
+
+class flag_several(Op):
+    """`flag` of several tensors of one dtype, where a launch costs more than to look. `rows`: which
+    of the flags are those of each; behind these many the operands mean nothing.
+    """
+
+    name = "flag_several"
+    operands = tuple(OperandSpec(f"x{k}", "T", "T", False, False) for k in range(TOGETHER))
+    attrs = (AttrSpec("rows", "ints", True, None),)
+    results = ("flags",)
+    family = "internal"
+    moves = True
+    grad = None
+
+
 class AssertSite(NamedTuple):
     """Where an assert stands."""
 

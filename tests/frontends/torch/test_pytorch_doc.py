@@ -24,8 +24,8 @@ def test_the_journey(tmp_path, monkeypatch, capsys):
     session: dict = {}
     said, ran = "", 0
     for language, block in BLOCKS:
-        if found := re.match(r"# (\w+\.py)\n", block):
-            Path(found[1]).write_text(block)
+        if saved := re.match(r"# (\w+\.py)\n", block):
+            Path(saved[1]).write_text(block)
         elif language == "python":
             exec(compile(block, "pytorch.md", "exec"), session)
             said = capsys.readouterr().out
@@ -42,6 +42,6 @@ def test_the_journey(tmp_path, monkeypatch, capsys):
         elif not block.startswith("net.py:9:9"):
             for line in block.splitlines():
                 assert line in said
-    assert ran == 8
+    assert ran == 11
     sys.modules.pop("net")
     sys.modules.pop("whitening")

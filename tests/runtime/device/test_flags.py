@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 
 import opstep
+from opstep.api import devices
+from opstep.api.devices import Kind
+from opstep.api.executable import Executable
+from opstep.api.external import ExternalTensor
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.device.flagging import step_for
@@ -100,3 +104,66 @@ def test_a_run_without_flags_has_none():
         "main", x, RunSettings()
     ) as job:  # fmt: skip
         assert job.context.flags is None
+
+
+class Gathering(CpuDevice):
+    """Where a launch costs more than to look. Takes down how many launches look at how many."""
+
+    gathers = True
+
+    def __init__(self):
+        super().__init__(1)
+        self.name = "gathering"
+        self.looks: list[int] = []
+
+    def prepare(self, step, types):
+        if step.op.family == "internal":
+            self.looks.append(len(step.attrs.get("rows", [0])))
+        return super().prepare(step, types)
+
+
+MANY = """
+graph main(x: f32[3], h: bf16[2]) -> RESULTS {
+  a = log(x)
+  b = add(a, 1.0)
+  c = greater(a, 0.0)
+  d = log(h)
+BODY
+  return RETURNED
+}
+"""
+
+
+def many(count: int) -> str:
+    """With `count` more results, each of which is log(x) - k."""
+    body = "\n".join(f"  r{k} = sub(a, {k}.0)" for k in range(count))
+    results = ", ".join(["f32[3]", "bool[3]", "bf16[2]", *["f32[3]"] * count])
+    returned = ", ".join(["b", "c", "d", *(f"r{k}" for k in range(count))])
+    text = MANY.replace("BODY", body).replace("RESULTS", results)
+    return text.replace("RETURNED", returned)
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+@pytest.mark.parametrize("count", [2, 15, 20])
+def test_results_of_calls_are_looked_at_together(monkeypatch, streams, count):
+    device, verdicts = Gathering(), []
+    kind = Kind("gathering", lambda number, setup: device, "", gpu=False)
+    monkeypatch.setattr(devices, "KINDS", [*devices.KINDS, kind])
+    types = [TensorType(DTYPES["f32"], (3,)), TensorType(DTYPES["bf16"], (2,))]
+    settings = RunSettings(device="gathering", streams=streams)
+    executable = Executable(opstep.loads(many(count)), None, types, settings, verdicts.append)
+    for x, h in (([1, 2, 3], [1, 1]), ([1, -2, 3], [1, 1]), ([1, 2, 0], [0, 1])):
+        arrays = [np.array(x, "f4"), np.array(h, "f4").astype(DTYPES["bf16"].numpy)]
+        tensors = [
+            ExternalTensor(a.ctypes.data, t, "gathering", a)
+            for a, t in zip(arrays, types, strict=True)
+        ]
+        executable(tensors)
+    raised = verdicts[-1].raised()
+    nan = [r.plan.values[r.value].name for r in raised if r.nan]
+    infinite = [r.plan.values[r.value].name for r in raised if r.inf]
+    several = sorted(["b", *(f"r{k}" for k in range(count))])
+    assert sorted(nan) == several
+    assert sorted(infinite) == sorted([*several, "d"])
+    assert sum(device.looks) == count + 2
+    assert streams > 1 or len(device.looks) == 1 + -(-(count + 1) // 16)

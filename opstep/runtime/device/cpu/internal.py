@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opstep.runtime.device.cpu.statistics import launches
-from opstep.runtime.device.flagging import raiser
+from opstep.runtime.device.flagging import raiser, raiser_at
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.plan.internal import status_behind, takes_effect
 
@@ -40,8 +40,17 @@ def _flag(x: Arg, flags: Arg) -> Launch:
     return Launch(raiser(x.dtype), x, flags, units=x.size)
 
 
+def _flag_several(*args: Arg, rows: tuple[int, ...]) -> list[Launch]:
+    *xs, flags = args
+    return [
+        Launch(raiser_at(x.dtype), x, flags, row, units=x.size)
+        for x, row in zip(xs, rows, strict=False)
+    ]
+
+
 CPU = {
     "flag": _flag,
+    "flag_several": _flag_several,
     "update": _update,
     "assert": _assert,
     "snapshot": _snapshot,

@@ -126,7 +126,7 @@ class CpuTape(Tape):
             taking = self.device.bind(launches, addresses, track.workspace.address)
             t, addresses[2] = self.binding.plan.values[value].type, track.detailed
             taking += self._details.bound(t, addresses, track.workspace.address)
-            self.binding.lookers.append((value, taking))
+            self.binding.lookers.append(([value], taking))
             made += taking
             track.detailed += self._details.nbytes(t)
             recorded.append((number, value))

@@ -64,6 +64,7 @@ class CudaDevice(Device):
 
     kernels = "cuda"
     stretches = True
+    gathers = True
     patience: float | None = 60.0  # seconds
     replays = True
 

@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 
+from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda
 from opstep.runtime.device.flagging import INFINITY
 from opstep.runtime.device.launch import CARRIERS, Arg, Grid
@@ -17,16 +18,97 @@ VECTORS = 4  # of 16 bytes, that a thread reads before it looks at any
 
 
 def launch(x: Arg, flags: Arg) -> Grid:
-    """The launch that looks at `x`, seen as integers."""
-    itemsize = x.stored.itemsize
-    source = Arg(TensorType(CARRIERS[itemsize], x.shape), x.slot)
-    grid = -(-x.size // (THREADS * VECTORS * 16 // itemsize))
-    return Grid(raiser(x.stored), source, flags, x.size, grid=grid, block=THREADS)
+    """The launch that looks at `x`."""
+    grid = blocks_for(x)
+    return Grid(raiser(x.stored), as_bits(x), flags, x.size, grid=grid, block=THREADS)
+
+
+def launch_several(*args: Arg, rows: tuple[int, ...]) -> Grid:
+    """One that looks at as many tensors as there are rows, each with its own blocks."""
+    *xs, flags = args
+    table, blocks = [], 0
+    for x, row in zip(xs, rows, strict=False):
+        table += [blocks, x.size, row]
+        blocks += blocks_for(x)
+    kernel = raiser_of_several(xs[0].stored)
+    return Grid(
+        kernel, *map(as_bits, xs), flags, tuple(table), len(rows), grid=blocks, block=THREADS
+    )  # fmt: skip
+
+
+def blocks_for(x: Arg) -> int:
+    return -(-x.size // (THREADS * VECTORS * 16 // x.stored.itemsize))
+
+
+def as_bits(x: Arg) -> Arg:
+    """Seen as integers."""
+    return Arg(TensorType(CARRIERS[x.stored.itemsize], x.shape), x.slot)
 
 
 @cache
 def raiser(dtype: DType):
-    """The kernel for elements of that type. Whoever writes a flag writes the same."""
+    """The kernel for elements of that type."""
+    look_at = looker(dtype)
+
+    def raise_flags(x, flags, n):
+        look_at(x, flags, n, cuda.blockIdx.x)
+
+    raise_flags.__name__ = f"flags of {dtype.name}"
+    return raise_flags
+
+
+@cache
+def raiser_of_several(dtype: DType):
+    """`table`: of each tensor the first block, the elements, and the place of its flags."""
+    look_at = looker(dtype)
+
+    def raise_flags(
+        x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15, flags, table, count
+    ):  # fmt: skip
+        block, k = cuda.blockIdx.x, 0
+        while k + 1 < count and block >= table[3 * k + 3]:
+            k += 1
+        x = x0
+        if k == 1:
+            x = x1
+        if k == 2:
+            x = x2
+        if k == 3:
+            x = x3
+        if k == 4:
+            x = x4
+        if k == 5:
+            x = x5
+        if k == 6:
+            x = x6
+        if k == 7:
+            x = x7
+        if k == 8:
+            x = x8
+        if k == 9:
+            x = x9
+        if k == 10:
+            x = x10
+        if k == 11:
+            x = x11
+        if k == 12:
+            x = x12
+        if k == 13:
+            x = x13
+        if k == 14:
+            x = x14
+        if k == 15:
+            x = x15
+        first, n, row = table[3 * k], table[3 * k + 1], table[3 * k + 2]
+        look_at(x, offset(flags, 2 * row), n, block - first)
+
+    raise_flags.__name__ = f"flags of {dtype.name} tensors"
+    return raise_flags
+
+
+@cache
+def looker(dtype: DType):
+    """What a block of a kernel does. Whoever writes a flag writes the same."""
     width, infinity = 16 // dtype.itemsize, INFINITY[dtype.name]
     magnitude = (1 << dtype.bits - 1) - 1
     load = Intrinsic("load", width)
@@ -38,8 +120,8 @@ def raiser(dtype: DType):
         if size >= infinity:
             flags[0 if size > infinity else 1] = 1
 
-    def raise_flags(x, flags, n):
-        first = (cuda.blockIdx.x * (THREADS * VECTORS) + cuda.threadIdx.x) * width
+    def look_at(x, flags, n, block):
+        first = (block * (THREADS * VECTORS) + cuda.threadIdx.x) * width
         stride = THREADS * width
         whole = first + (VECTORS - 1) * stride + width <= n
         most = word(0)
@@ -54,5 +136,4 @@ def raiser(dtype: DType):
                 for i in range(at, min(at + width, n)):
                     look(x[i], flags)
 
-    raise_flags.__name__ = f"flags of {dtype.name}"
-    return raise_flags
+    return look_at

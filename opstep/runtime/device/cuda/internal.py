@@ -68,4 +68,5 @@ CUDA: dict[str, Callable[..., Any]] = {
     "assert": internal.CPU["assert"],
     "statistics": statistics.launches,
     "flag": flagging.launch,
+    "flag_several": flagging.launch_several,
 }

@@ -111,7 +111,7 @@ class Lowering:
                 workspace.append((k, self._workspace_offset(a, lanes)))
                 signature.append(f"*{a.dtype.name}")
             elif isinstance(a, tuple):
-                tuples.append((k, tuple(map(_int64, a)) or (0,)))
+                tuples.append((k, _int64s(a) or (0,)))
                 signature.append("*i64")
             elif isinstance(a, float):
                 value = _float_bits(a, dtype)
@@ -173,6 +173,14 @@ def _int64(number) -> int:
     if not -(1 << 63) <= number < 1 << 63:
         raise Mismatch("a size or an attribute does not fit 64 bits")
     return number
+
+
+def _int64s(numbers: tuple) -> tuple[int, ...]:
+    """Tables can have millions of numbers: only the least and the largest are looked at."""
+    made = tuple(map(int, numbers))
+    for extreme in (min(made), max(made)) if made else ():
+        _int64(extreme)
+    return made
 
 
 def _float_bits(number: float, dtype: DType) -> int:
