@@ -16,7 +16,6 @@ import numpy as np
 from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.flagging import Looking, PlanFlags
 from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
-from opstep.runtime.device.routine import BoundCall
 from opstep.runtime.device.store import Store
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
@@ -182,8 +181,8 @@ class Binding:
         results = [self.address_of(v).address for v in step.results]
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
         bound = self.device.bind(step.launches, [*operands, *results], workspace)
-        if step.op.foreign:
-            locate(bound, self.plan, step)
+        for call in bound if step.op.foreign else ():
+            call.located = partial(error_in, self.plan, step)
         return bound
 
     def pointers(self, buffers: Collection[int]) -> dict[int, list[Callable[[int], Any]]]:
@@ -240,8 +239,7 @@ class Binding:
             for value, address in zip(plan.inputs, inputs, strict=True):
                 given[plan.values[value].buffer] = address
         what = f"graph {plan.graph}"
-        # of 0 bytes, too: a tensor of no elements has a place
-        arena = device.alloc(plan.arena, what)
+        arena = device.alloc(plan.arena, what)  # of 0 bytes, too: no elements have a place
         places: list[Address] = []
         for k, buffer in enumerate(plan.buffers):
             if k in given:
@@ -482,26 +480,18 @@ def error_at(
     return kind(message, span=span, source=source, hint=hint)
 
 
-def error_in(plan: Plan, step: Step, error: OpstepError) -> OpstepError:
+def error_in(plan: Plan, step: Step, error: OpstepError, message: str = "") -> OpstepError:
     """An error that does not say where it is, as one of a step's statement."""
-    diagnostic = error.diagnostics[0]
-    return error_at(plan, step, diagnostic.message, type(error), diagnostic.hint)
-
-
-def locate(bound: Sequence[Own], plan: Plan, step: Step) -> None:
-    """What goes wrong in the calls of libraries that are a step's is said of its statement."""
-    for call in bound:
-        if isinstance(call, BoundCall):
-            call.located = partial(error_in, plan, step)
+    found = error.diagnostics[0]
+    return error_at(plan, step, message or found.message, type(error), found.hint)
 
 
 def error_of_op(plan: Plan, step: Step, error: DeviceError, stream: int) -> OpstepError:
     """What a device said while the host waited for an op, laid at the op's door."""
-    diagnostic = error.diagnostics[0]
-    if diagnostic.span is not None:
+    if error.diagnostics[0].span is not None:
         return error
-    message = f"{step.op.name} {_operands(plan, step)}, on stream {stream}: {diagnostic.message}"
-    return error_at(plan, step, message, type(error), diagnostic.hint)
+    message = f"{step.op.name} {_operands(plan, step)}, on stream {stream}: "
+    return error_in(plan, step, error, message + error.diagnostics[0].message)
 
 
 def _operands(plan: Plan, step: Step) -> str:
