@@ -234,20 +234,7 @@ def _copied(module: fx.GraphModule) -> fx.Graph:
     output.meta = dict(module.graph.output_node().meta)
     for node in graph.find_nodes(op="get_attr"):
         node.meta.setdefault("val", getattr(module, str(node.target)))
-    _drop_tokens(graph)
     return graph
-
-
-def _drop_tokens(graph: fx.Graph) -> None:
-    """Ops with effects are in order as they stand: the token that each takes and gives (None, when
-    the graph is called) is the first one.
-    """
-    for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects):
-        token, *others = node.args
-        for user in list(node.users):
-            if user.args[1] == 0:  # of a getitem
-                user.replace_all_uses_with(token)
-        node.args = (None, *others)
 
 
 class _Unbound(Exception):

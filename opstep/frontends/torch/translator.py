@@ -41,7 +41,7 @@ CHECKS = {  # of sizes: what the types say anyway
     "_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default",
     "sym_constrain_range_for_size.default",
 }  # fmt: skip
-ASSERTS = {"_assert_async.default", "_assert_async.msg", "with_effects"}
+ASSERTS = {"_assert_async.default", "_assert_async.msg", "_linalg_check_errors.default"}
 COMPARISONS = {
     operator.gt: "greater", operator.ge: "greater_equal", operator.lt: "less",
     operator.le: "less_equal", operator.eq: "equal", operator.ne: "not_equal",

@@ -7,8 +7,7 @@ from typing import Any
 
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.dims import dtype_of
-from opstep.frontends.torch.errors import Untranslatable
-from opstep.frontends.torch.rules.registry import RULES, key_of, rule
+from opstep.frontends.torch.rules.registry import RULES, rule
 from opstep.runtime.ir.graph import Assert, Name
 from opstep.runtime.ir.types import DType, boolean, promote
 
@@ -371,13 +370,3 @@ def _largest(dtype: DType, np):
 def assertion(b: Body, condition, message=""):
     condition = b.reshaped(b.to(condition, boolean), ())
     b.statements.append(Assert(Name(condition.name), message, b.at))
-
-
-@rule("with_effects")
-def with_effects(b: Body, token, op, *args, **kwargs):
-    """An op that must not be left out; without a token, as we have the order of the text."""
-    if token is not None or key_of(op) != "_linalg_check_errors.default":
-        raise Untranslatable(f"there is no op for {op}, whose effect is not its results")
-    info, name, *_ = args
-    fine = b.equal(info, 0)
-    assertion(b, b.all(fine) if info.type.rank else fine, f"{name} has no result for this input")
