@@ -154,7 +154,7 @@ def _blocks(
     while units() < wanted and n_block > panel and not (once and m > _ROWS):
         n_block = -(-n_block // (2 * panel)) * panel
     while units() < wanted and m_block > 32:
-        m_block //= 2
+        m_block = -(-m_block // 16) * 8  # whole panels of eight rows
     ready = once and m > m_block
     right: Arg | Scratch = b.array
     launches = []
