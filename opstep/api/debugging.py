@@ -49,7 +49,7 @@ class ProgramHost:
         return self.program.module.tensors
 
     def plan_for(self, graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
-        return self.program._plan(self.name, self.settings.setup, graph, types, policy)
+        return self.program.plan_to_run(self.name, self.settings.setup, graph, types, policy)
 
     def tensor(self, name: str) -> tuple[TensorType, Any]:
         """A named tensor as it is: its type and its memory on the device."""
@@ -89,7 +89,7 @@ class ProgramHost:
             raise InputError("the program was not read from a file")
         if not Path(source.path).is_file():
             raise InputError(f"{source.path} is not there, or no file")
-        program = load(source.path)
+        program = load(source.path, fallback=self.program.fallback)
         program.seed = self.program.seed
         for name, declared in program.module.tensors.items():
             old = self.tensors.get(name)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.runtime import arrays
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, SettingError
+from opstep.runtime.ir.foreign import LIBRARIES
 from opstep.runtime.ir.graph import Declaration, Module
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Files:
         return arrays.read_safetensors(self.example)
 
 
-def importer_of(path: str | os.PathLike) -> Callable[[Any], Program] | None:
+def importer_of(path: str | os.PathLike) -> Callable[[Any, str | None], Program] | None:
     """What reads a file that is no text in the language. Raises `InputError` for a pickle."""
     suffix = Path(os.fspath(path)).suffix.lower()
     if suffix in IMPORTERS:
@@ -71,6 +72,12 @@ def importer_of(path: str | os.PathLike) -> Callable[[Any], Program] | None:
             f'"{Path(path).stem}.pt2")',
         )
     return None
+
+
+def check_fallback(fallback: str | None) -> None:
+    """Complains of a library that there is none of."""
+    if fallback is not None and fallback not in LIBRARIES:
+        raise SettingError("fallback", fallback, f"None or {' or '.join(map(repr, LIBRARIES))}")
 
 
 def save(program: Program, path: str | os.PathLike) -> list[Path]:

@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.devices import PLAIN, Setup, canonical, check_computes, device_named, kind_of
-from opstep.api.files import Files, importer_of, save
+from opstep.api.files import Files, check_fallback, importer_of, save
 from opstep.api.job import Job
 from opstep.api.results import Result
 from opstep.api.settings import RunSettings
 from opstep.api.tensors import Tensors
 from opstep.api.view import GraphView
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
-from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.errors import InputError, UnboundSymbols, UnknownName
-from opstep.runtime.ir.graph import NOWHERE, Graph, Module
+from opstep.runtime.ir.graph import Graph, Module
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
 
@@ -39,25 +38,30 @@ if TYPE_CHECKING:
 interposed: Callable[[Program, str | None, Any, RunSettings], Result | None] | None = None
 
 
-def load(path: str | Path) -> Program:
+def load(path: str | Path, *, fallback: str | None = None) -> Program:
     """Reads, parses and verifies a file, or imports a ``.pt2``. Raises `OpstepError` with every
     error in it. ``NAME.safetensors`` beside it has the values that no initialiser gives.
+
+    `fallback`: "torch" lets PyTorch run the ops that are its own (``torch.aten.linalg_inv``); of a
+    ``.pt2`` these are the ones without a counterpart, which is an error otherwise.
     """
     from opstep.runtime.ir.parser import load as load_module
 
+    check_fallback(fallback)
     importer = importer_of(path)
     if importer is not None:
-        return importer(path)
-    program = Program(load_module(path))
+        return importer(path, fallback)
+    program = Program(load_module(path), fallback)
     program.files = Files(path)
     return program
 
 
-def loads(text: str, path: str = "<text>") -> Program:
+def loads(text: str, path: str = "<text>", *, fallback: str | None = None) -> Program:
     """`load` for a text; `path` stands in its messages."""
     from opstep.runtime.ir.parser import parse
 
-    return Program(parse(text, path))
+    check_fallback(fallback)
+    return Program(parse(text, path), fallback)
 
 
 def policy(
@@ -73,16 +77,17 @@ def policy(
 
 class Program:
     """A verified module with its named tensors. Runs from several threads or tasks share the
-    tensors.
+    tensors. `fallback`: the library that may run those ops that are its own, see `load`.
     """
 
-    def __init__(self, module: Module):
+    def __init__(self, module: Module, fallback: str | None = None):
         import opstep.kernels  # noqa: F401 - registers the ops
         from opstep.kernels.stdlib import library
         from opstep.runtime.ir.verify import verify
         from opstep.runtime.plan.internal import Asserts
 
         self.module = module
+        self.fallback = fallback
         self.library = library()
         self.verified = verify(module, library=self.library)
         self.seed = 0
@@ -146,41 +151,15 @@ class Program:
         they have here. Raises `InputError` where an argument does not fit, `OpstepError` at the
         statement that no derivative is taken through.
         """
-        from opstep.runtime.transforms.grad import GradientError, grad
+        from opstep.api.gradients import with_gradient
 
-        self._check_gradient(self.graph(graph), wrt, name or f"{graph}_grad")
-        try:
-            gradient = grad(self.module, graph, wrt, name=name, library=self.library)
-        except GradientError as error:
-            span = error.statement.span if error.statement else NOWHERE
-            raise OpstepError(  # what a gradient was made of has no place in the text
-                str(error), span=None if span == NOWHERE else span, source=self.module.source,
-                hint=error.hint,
-            ) from None  # fmt: skip
-        module = Module((*self.module.items, gradient), self.module.closing, self.module.source)
-        program = Program(module)
+        module = with_gradient(self, self.graph(graph), wrt, name or f"{graph}_grad")
+        program = Program(module, self.fallback)
         program.seed = self.seed
         program.files = self.files
         for key in self.params.known():
             program.params[key] = self.params[key]
         return program
-
-    def _check_gradient(self, graph: Graph, wrt: Sequence[str], name: str) -> None:
-        """Complains of what `with_grad` was given; what the graph holds is `grad`'s affair."""
-        if isinstance(wrt, str):
-            raise InputError(f"wrt is the string {wrt!r}", hint=f"it is a list: [{wrt!r}]")
-        if name in self.graphs:
-            raise InputError(f"there is a graph {name} already", hint="give another name=")
-        types = {n: d.type for n, d in self.module.tensors.items()}
-        types |= {b.name.text: b.type for b in graph.inputs if b.type is not None}
-        for variable in wrt:
-            if variable not in types:
-                message = (
-                    f"{variable} is neither an input of {graph.name.text} nor a param or state"
-                )
-                raise UnknownName(message, variable, types)
-            if not types[variable].dtype.is_float:
-                raise InputError(f"{variable} is {types[variable]}: only floats have derivatives")
 
     # --- plans ---
 
@@ -260,6 +239,17 @@ class Program:
                     asserts=self._asserts,
                 )  # fmt: skip
         return self._plans[key]
+
+    def plan_to_run(
+        self, device: str, setup: Setup, graph: str, types: tuple[TensorType, ...], policy: Policy
+    ) -> Plan:
+        """A plan that a run is at hand of. Raises `InputError` at ops that it may not run."""
+        plan = self._plan(device, setup, graph, types, policy)
+        if plan.foreign and kind_of(device).computes:
+            from opstep.runtime.device.foreign import check_foreign
+
+            check_foreign(plan, self.fallback, kind_of(device).gpu)
+        return plan
 
     # --- running ---
 
@@ -447,7 +437,7 @@ class Program:
         def plan_for(graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
             plan = supplied
             if plan is None or plan.signature != (graph, types):
-                plan = self._plan(device, setup, graph, types, policy)
+                plan = self.plan_to_run(device, setup, graph, types, policy)
             self._ready(plan, device)
             return plan
 

@@ -18,6 +18,7 @@ from opstep.cli.common import (
     say,
     watch_compiler,
 )
+from opstep.cli.loading import import_modules, library_of
 
 if TYPE_CHECKING:
     from opstep.differing.errors import Error
@@ -59,7 +60,8 @@ def prepared(files: tuple[str, ...], options: dict[str, Any]) -> Callable[..., T
 
     against = options["against"] or comparing.TORCH
     comparing.check_reference(against)
-    model = translated(file)
+    import_modules(options["imports"])
+    model = translated(file, fallback=library_of(options) is not None)
     graph = model.program.graph("main")
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
     given = parse_inputs(options["inputs"], types)

@@ -22,6 +22,7 @@ from opstep.cli.common import (
     say,
     watch_compiler,
 )
+from opstep.cli.loading import fallback_option, import_option, load_program
 from opstep.cli.options import (
     KERNELS,
     graph_option,
@@ -82,6 +83,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="Sort by time, longest first, or by line.",
 )
+@fallback_option
+@import_option
 @click.option("--roofline", metavar="FILE.png", help="Draw the roofline: .png, .svg or .pdf.")
 @json_option
 @ended_in_order()
@@ -92,7 +95,6 @@ def bench(file: str, **options: Any) -> int:
     each dtype. Bytes and operations are counted from an op's types, with each operand read once: an
     op whose operands are cached can exceed 100 %.
     """
-    from opstep.api.program import load
     from opstep.cli import inputs as given
     from opstep.cli.run import check_kernels
     from opstep.trace import bench as timing
@@ -104,7 +106,7 @@ def bench(file: str, **options: Any) -> int:
 
         roofline.check(target)
         given.check_target(target, f"--roofline {target}", [])
-    program = load(file)
+    program = load_program(file, options)
     graph = given.choose_graph(program.module, options["graph"], file)
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graph, symbols)

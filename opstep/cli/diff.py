@@ -19,6 +19,7 @@ from opstep.cli.common import (
     json_option,
     watch_compiler,
 )
+from opstep.cli.loading import fallback_option, import_option, load_program
 from opstep.cli.options import graph_option, setting_options, symbol_option
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ EXACT = "f64"
     metavar="f16|bf16|f32|f64",
     help="With --against: the type of the floats of this side. Default: the model's.",
 )
+@fallback_option
+@import_option
 @click.option(
     "--workspace",
     "-w",
@@ -191,10 +194,9 @@ def diff_exact(files: tuple[str, ...], options: dict[str, Any]) -> int:
 
 def loaded(files: Sequence[str], options: dict[str, Any]) -> tuple[list, list, dict[str, Any]]:
     """Programs with their params, the graph of each, and the inputs of the first."""
-    from opstep.api.program import load
     from opstep.cli import inputs as given
 
-    programs = [load(f) for f in files]
+    programs = [load_program(f, options) for f in files]
     graphs = [
         given.choose_graph(p.module, options["graph"], f)
         for p, f in zip(programs, files, strict=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opstep.api.devices import HOST
 from opstep.api.settings import RunSettings
 from opstep.cli.common import (
     COMMAND,
@@ -23,6 +24,7 @@ from opstep.cli.common import (
     say,
     watch_compiler,
 )
+from opstep.cli.loading import import_option, load_program
 from opstep.cli.options import (
     KERNELS,
     POLICY,
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
 @click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
 @setting_options("device", *KERNELS)
 @gpu_options
+@import_option
 @setting_options("threads", "steps", "seed", steps=None, seed=0)
 @setting_options(*POLICY, "chaos")
 @click.option(
@@ -130,7 +133,6 @@ def hunt(file: str, **options: Any) -> int:
     script. docs/pytorch.md describes it.
     """
     from opstep.api import sources
-    from opstep.api.program import load
     from opstep.cli import inputs as given
     from opstep.cli.recording import show_recording
     from opstep.cli.run import check_kernels, progress, recorded
@@ -145,7 +147,7 @@ def hunt(file: str, **options: Any) -> int:
             f"--nan-only and --hunt {options['kinds']} do not go together: choose one",
             hint=f"for both write --hunt nan,{options['kinds']}",
         )
-    program = load(file)
+    program = load_program(file, options)
     graph = sources.choose_graph(program.module, options["graph"], file).name.text
     symbols = sources.parse_symbols(options["symbols"])
     sources.check_symbols(program.graph(graph), symbols)
@@ -205,10 +207,10 @@ def hunted(
     try:
         return go(program, graph, values, **vars(settings), **more)
     except DeviceError as error:
-        if options["fallback"] in (None, settings.device):
+        if options["fallback"] != HOST or settings.device == HOST:
             raise
         say(f"{worded(error.diagnostics[0].message, in_switches)}; continuing on the CPU")
-    settings = replace(settings, device=options["fallback"], steps=options["steps"] - done)
+    settings = replace(settings, device=HOST, steps=options["steps"] - done)
     return go(program, graph, values, **vars(settings), **more)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from opstep.cli.common import COMMAND, amount, command, say
+from opstep.cli.loading import fallback_option, import_option, load_program
 
 
 @command(
@@ -19,13 +21,16 @@ from opstep.cli.common import COMMAND, amount, command, say
         ),
         ("opstep import model.pt2 -o net.opg", "to net.opg and the files beside it"),
         ("opstep import model.pt2 --force", "again: replace the files"),
+        ("opstep import model.pt2 --fallback torch", "PyTorch runs ops without a counterpart"),
     ],
     codes={COMMAND: "usage; no exported program, an op without a counterpart, files that exist"},
 )
 @click.argument("file", metavar="FILE.pt2")
 @click.option("--output", "-o", metavar="FILE.opg", help="Default: FILE.opg beside FILE.pt2.")
 @click.option("--force", "-f", is_flag=True, help="Replace files that exist.")
-def importing(file: str, output: str | None, force: bool) -> None:
+@fallback_option
+@import_option
+def importing(file: str, output: str | None, force: bool, **options: Any) -> None:
     """Translate a PyTorch model to a program, with its weights beside it.
 
     FILE.pt2 is what torch.export.save wrote. It is read without running code that it may hold.
@@ -33,7 +38,6 @@ def importing(file: str, output: str | None, force: bool) -> None:
     --input example. The other commands take FILE.pt2 as well. docs/pytorch.md describes it all.
     """
     from opstep.api.files import Files
-    from opstep.api.program import load
     from opstep.runtime.ir.errors import InputError
 
     source = Path(file)
@@ -48,7 +52,7 @@ def importing(file: str, output: str | None, force: bool) -> None:
     if there and not force:
         listed = ", ".join(map(str, there))
         raise InputError(f"{listed} exist: nothing was written", hint="replace them with --force")
-    program = load(file)
+    program = load_program(file, options)
     written = program.save(target)
     graphs = amount(len(program.graphs), "graph")
     say(f"{graphs}, {amount(len(program.params), 'param')}: wrote {', '.join(map(str, written))}")

@@ -11,6 +11,8 @@ import click
 from opstep.api.devices import HOST, canonical, device_names
 from opstep.api.settings import FIELDS, OPEN
 from opstep.cli.common import FloatRange
+from opstep.cli.loading import FALLBACK
+from opstep.runtime.ir.foreign import LIBRARIES
 
 SETTINGS = {f.name: f for f in FIELDS}
 KERNELS = ("kernels", "autotune")
@@ -114,9 +116,9 @@ def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option(
             "--fallback",
-            type=click.Choice([HOST, "torch"]),
+            type=click.Choice([HOST, *LIBRARIES]),
             help="cpu: if there is no GPU, or it runs out of memory, continue on the CPU. torch: "
-            "PyTorch runs the graphs of a script that have ops without a counterpart.",
+            + FALLBACK,
         ),
         click.option(
             "--timeout",

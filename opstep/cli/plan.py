@@ -19,6 +19,7 @@ from opstep.cli.common import (
     say,
     size,
 )
+from opstep.cli.loading import fallback_option, import_option, load_program
 from opstep.cli.options import POLICY, graph_option, setting_options, symbol_option
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 @graph_option
 @symbol_option
 @setting_options(*POLICY)
+@fallback_option
+@import_option
 @click.option("--summary", is_flag=True, help="Omit the plan itself.")
 @click.option("--saved", is_flag=True, help="FILE is a plan that this command printed.")
 @json_option
@@ -56,12 +59,11 @@ def plan(file: str, **options: Any) -> int:
     """
     if options["saved"]:
         return check_saved(file, options["as_json"])
-    from opstep.api.program import load
     from opstep.cli.inputs import check_symbols, choose_graph, parse_symbols
     from opstep.runtime.plan.hazards import check
     from opstep.runtime.plan.text import format_plan
 
-    program = load(file)
+    program = load_program(file, options)
     graph = choose_graph(program.module, options["graph"], file)
     policy = RunSettings.of(options).policy
     symbols = parse_symbols(options["symbols"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from opstep.api.devices import check_computes, kind_of
+from opstep.api.devices import HOST, check_computes, kind_of
 from opstep.api.settings import RunSettings
 from opstep.cli.common import (
     COMMAND,
@@ -31,6 +31,7 @@ from opstep.cli.common import (
     say,
     watch_compiler,
 )
+from opstep.cli.loading import import_option, load_program
 from opstep.cli.options import (
     KERNELS,
     POLICY,
@@ -107,6 +108,7 @@ TICK_S = 0.1  # between two moves of the progress bar
 )
 @setting_options("device", *KERNELS)
 @gpu_options
+@import_option
 @setting_options("threads", "steps", "seed", seed=0)
 @setting_options(*POLICY, "chaos")
 @recording_options
@@ -123,10 +125,9 @@ def run(file: str, **options: Any) -> int:
     """
     if script_arguments() is not None:
         return run_script(file, options)
-    from opstep.api.program import load
     from opstep.cli import inputs as given
 
-    program = load(file)
+    program = load_program(file, options)
     graph = given.choose_graph(program.module, options["graph"], file)
     targets = given.check_outputs(options["outputs"], given.result_names(graph))
     if options["save_params"]:
@@ -193,14 +194,14 @@ def executed(
     try:
         return program.run(graph, values, **vars(settings), **more)
     except DeviceError as error:
-        if options["fallback"] in (None, settings.device):
+        if options["fallback"] != HOST or settings.device == HOST:
             raise
         say(f"{worded(error.diagnostics[0].message, in_switches)}; continuing on the CPU")
     except KeyboardInterrupt:
         say(f"{done:,} of {amount(options['steps'], 'step')} finished")
         raise
-    options["device"] = options["fallback"]
-    settings = replace(settings, device=options["fallback"], steps=options["steps"] - done)
+    options["device"] = HOST
+    settings = replace(settings, device=HOST, steps=options["steps"] - done)
     return program.run(graph, values, **vars(settings), **more)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opstep.api.devices import HOST
 from opstep.api.settings import RunSettings
 from opstep.cli.common import (
     FOUND,
@@ -43,7 +44,8 @@ _OF_PROGRAMS = {
     "inputs": _OWN_DATA, "params": _OWN_DATA, "save_params": _OWN_DATA, "outputs": _OWN_DATA,
     "data": _OWN_DATA, "steps": "the script says how often", "device": _OWN_TENSORS,
     "timeout": _OWN_TENSORS, "seed": "call torch.manual_seed in the script",
-    "chaos": "it is for programs", "as_json": "the script writes to standard output",
+    "chaos": "it is for programs", "imports": "a script imports what it needs",
+    "as_json": "the script writes to standard output",
     "kinds": "NaNs and infinities are hunted there, with --nan-only NaNs",
     "wanted": "--nan-only leaves all infinities out",
 }  # fmt: skip
@@ -78,9 +80,8 @@ class ScriptCommand(Command):
                 raise InputError(f"{flag} is not for scripts", hint=_OF_PROGRAMS[name])
             if not script and name in _OF_SCRIPTS:
                 raise InputError(f"{flag} is for Python scripts")
-        if (fallback := ctx.params.get("fallback")) and script is not (fallback == "torch"):
-            who = "scripts" if fallback == "torch" else "programs"
-            raise InputError(f"--fallback {fallback} is for {who}")
+        if script and ctx.params.get("fallback") == HOST:
+            raise InputError(f"--fallback {HOST} is for programs", hint=_OWN_TENSORS)
         return super().invoke(ctx)
 
 
@@ -144,7 +145,7 @@ class Started:
                 code = self.script.run()
                 outstanding.settle()  # flags of calls that a GPU was still at
         except ImportFailed as error:
-            hint = "--fallback torch lets PyTorch run what it is in"
+            hint = "--fallback torch lets PyTorch run it"
             *others, last = error.diagnostics
             raise InputError([*others, replace(last, hint=last.hint or hint)]) from None
         if code == OK:

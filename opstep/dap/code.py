@@ -52,7 +52,7 @@ def kernels_of(session: Session, plan: Plan, step: Step) -> list[KernelInfo]:
     from opstep.runtime.device.disassembly import compiled_at
     from opstep.runtime.ir.op import Mismatch
 
-    if step.op.host or step.op.reinterprets or not step.launches:
+    if step.op.host or step.op.reinterprets or step.op.foreign or not step.launches:
         return []
     target = target_of(session)
     if target == "cpu":

@@ -41,6 +41,7 @@ class LaunchArguments(RunSettings):
     inputs: dict[str, Any] | list[str] | str | None = None
     symbols: dict[str, int] | list[str] = field(default_factory=dict)
     params: str | None = None
+    fallback: Literal["torch"] | None = None
     stop_on_entry: bool = False
     stop_at_end: bool = False
     memory_budget: int = BUDGET
@@ -141,7 +142,7 @@ def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarr
     path = arguments.at(arguments.program)
     if is_special(path):  # to open a pipe waits for who writes to it, which may be nobody
         raise InputError(f"{path} is not a regular file")
-    program = load(path)
+    program = load(path, fallback=arguments.fallback)
     program.seed = arguments.seed
     graph = sources.choose_graph(program.module, arguments.graph, arguments.program)
     sources.check_symbols(graph, arguments.sizes)

@@ -13,7 +13,7 @@ GIVEN = {"graph", "inputs", "symbols", "params", *(f.name for f in FIELDS)}
 def in_launch(argument: Argument) -> str | None:
     """A key and its value, for what `launch` takes."""
     name, value = argument
-    if name not in GIVEN:
+    if name not in GIVEN and argument != ("fallback", "torch"):
         return None
     if value is None:
         return f'"{name}"'

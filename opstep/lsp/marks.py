@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import opstep.kernels  # noqa: F401 - registers the ops
 from opstep.runtime.ir.control import CONTROL
+from opstep.runtime.ir.foreign import foreign_op, is_foreign_name
 from opstep.runtime.ir.graph import (
     Apply,
     Assert,
@@ -65,6 +66,8 @@ class Mark(NamedTuple):
 def op_named(name: str) -> type[Op] | None:
     """The op of that name; None where programs have none."""
     op = CONTROL.get(name) or OPS.get(name)
+    if op is None and is_foreign_name(name):
+        return foreign_op(name)
     return None if op is None or op.__module__.startswith("opstep.runtime.plan") else op
 
 

@@ -126,7 +126,7 @@ def test_completion(cli, write, line, expected):
         "autotune": False, "kernels": "auto", "device": "cpu", "seed": 0, "graph": "main",
         "symbols": (), "inputs": ("random",), "params": None, "memory": 1.0, "workspace": None,
         "mode": "debug", "streams": None, "alloc": None, "fill": None, "sync": None,
-        "threads": None, "steps": 1,
+        "threads": None, "steps": 1, "fallback": None, "imports": (),
     }  # fmt: skip
     import click
 

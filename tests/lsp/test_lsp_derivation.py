@@ -21,7 +21,8 @@ SOMETIMES_SILENT = {
     "avg_pool2d", "avg_pool3d", "diagonal", "diagonal_scatter", "gather_elements",
     "gather_elements_grad", "gather_nd", "max_pool2d", "max_pool2d_grad",
     "max_pool2d_with_indices", "scatter", "scatter_add", "scatter_nd", "scatter_nd_add",
-    "scaled_dot_product_attention", "scatter_reduce", "slice", "slice_scatter",
+    "scaled_dot_product_attention", "scaled_dot_product_attention_grad", "scatter_reduce",
+    "slice", "slice_scatter",
 }  # fmt: skip
 
 

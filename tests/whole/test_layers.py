@@ -56,7 +56,7 @@ DEVICE_LAYERS = [["cpu", "null"], ["cuda"], ["disassembly"]]  # all else is what
 # Modules of one layer that import each other: the first of them makes or holds the others, which
 # name its type. Nothing else may.
 CIRCLES = [
-    "opstep.api: program, files, inputs, job, tensors",
+    "opstep.api: program, files, gradients, inputs, job, tensors",
     "opstep.dap: session, debuggee",
     "opstep.lsp: file, item, environment",
     "opstep.lsp: server, protocol",

@@ -18,6 +18,7 @@ from opstep.cli.common import (
     command,
     watch_compiler,
 )
+from opstep.cli.loading import fallback_option, import_option, load_program
 from opstep.cli.options import KERNELS, POLICY, graph_option, setting_options, symbol_option
 from opstep.cli.scripts import ScriptCommand, script_arguments, script_options
 
@@ -89,11 +90,8 @@ if TYPE_CHECKING:
     "0: a free one. Standard error begins with a line that ends with the port.",
 )
 @click.option("--wait", is_flag=True, help="Of a script: start it when an editor has attached.")
-@click.option(
-    "--fallback",
-    type=click.Choice(["torch"]),
-    help="PyTorch runs the graphs of a script that have ops without a counterpart.",
-)
+@fallback_option
+@import_option
 @script_options
 def debug(file: str, **options: Any) -> int:
     """Step through a graph in the terminal, forwards and backwards.
@@ -127,14 +125,13 @@ def opened(file: str, options: dict[str, Any]) -> Debugger:
     """The debugger of a program. Raises `OpstepError`."""
     from opstep.api import sources
     from opstep.api.debugging import Debugger, debugged
-    from opstep.api.program import load
     from opstep.cli.run import check_kernels
     from opstep.runtime.ir.errors import InputError
 
     if options["autotune"]:
         raise InputError("--autotune is for opstep run", hint="times are kept for all commands")
     check_kernels(options)
-    program = load(file)
+    program = load_program(file, options)
     program.seed = options["seed"]
     graph = sources.choose_graph(program.module, options["graph"], file)
     symbols = sources.parse_symbols(options["symbols"])

@@ -120,10 +120,11 @@ def computed_at(session: Session, name: str) -> list[Location]:
 
 def stopping(session: Session, found: Location) -> Location:
     """Where a breakpoint is: a value that one line computes is that line."""
+    from opstep.runtime.ir.foreign import is_foreign_name
     from opstep.runtime.ir.op import OPS
 
     graphs = {g.name.text for t in session.debugger.host.texts() for g in t.graphs}
-    if not found.name or found.name in graphs or found.name in OPS:
+    if not found.name or found.name in {*graphs, *OPS} or is_foreign_name(found.name):
         return found
     lines = computed_at(session, found.name)
     return lines[0] if len(lines) == 1 else found

@@ -17,6 +17,7 @@ from opstep.cli.common import (
     say,
     watch_compiler,
 )
+from opstep.cli.loading import fallback_option, import_modules, import_option, library_of
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 from opstep.runtime.ir.diagnostics import names_listed
@@ -45,9 +46,11 @@ if TYPE_CHECKING:
     help="Start with this step, one of those saved by --keep-inputs.",
 )
 @click.option("--record", is_flag=True, help="Record it in the same workspace.")
+@fallback_option
+@import_option
 @json_option
 @ended_in_order()
-def rerun(file: str, run: str, step: int, record: bool, as_json: bool) -> int:
+def rerun(file: str, run: str, step: int, record: bool, as_json: bool, **options: Any) -> int:
     """Rerun a run from the workspace alone.
 
     The program, inputs, params, seed and switches come from the file. The last outputs, and the
@@ -59,6 +62,7 @@ def rerun(file: str, run: str, step: int, record: bool, as_json: bool) -> int:
     from opstep.trace.recording import Recording
 
     recording = None
+    import_modules(options["imports"])
     with shown.workspace(file) as ws:
         original = ws.run(run)
         if record:
@@ -70,7 +74,10 @@ def rerun(file: str, run: str, step: int, record: bool, as_json: bool) -> int:
             )
         try:
             with watch_compiler(), progress(max(1, original.repeatable)) as on_step:
-                repeated = ws.rerun(original, recording=recording, on_step=on_step, step=step)
+                repeated = ws.rerun(
+                    original, recording=recording, on_step=on_step, step=step,
+                    fallback=library_of(options),
+                )  # fmt: skip
         finally:
             if recording:
                 recording.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from opstep.frontends.torch.dims import Symbols, dtype_of
 from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.naming import identifier
 from opstep.frontends.torch.sizes import assert_sizes
-from opstep.frontends.torch.translator import Draft, Translator, Value, value_of
+from opstep.frontends.torch.translator import Draft, Leaves, Translator, Value, value_of
 from opstep.frontends.torch.writing import Writer
 from opstep.kernels.stdlib import library
 from opstep.runtime.ir.errors import InputError
@@ -48,9 +48,13 @@ class Translated(NamedTuple):
 
 
 class Translation:
-    """One attempt to translate an exported program."""
+    """One attempt to translate an exported program. `leaves`: see `Translator`."""
 
-    def __init__(self, exported: ExportedProgram, symbols: Symbols, model: Any = None):
+    def __init__(
+        self, exported: ExportedProgram, symbols: Symbols, model: Any = None,
+        leaves: Leaves | None = None,
+    ):  # fmt: skip
+        self._fallback = None if leaves is None else "torch"
         self._exported = exported
         self._model = model  # where it is at hand: its `forward` names the arguments
         self._symbols = symbols
@@ -64,7 +68,7 @@ class Translation:
         specs = [s for s in specs if isinstance(nodes[s.arg.name].meta.get("val"), torch.Tensor)]
         self._specs = specs
         outputs = [value_of(nodes[s.arg.name]) for s in specs]
-        self._translator = Translator(graph, symbols, outputs)
+        self._translator = Translator(graph, symbols, outputs, leaves=leaves)
         self._tensors = [i for i in self._inputs if isinstance(i.node.meta["val"], torch.Tensor)]
         self._main = self._translator.translate([Value(i.node) for i in self._tensors], outputs)
 
@@ -72,6 +76,12 @@ class Translation:
     def is_complete(self) -> bool:
         """Whether all ops were translated."""
         return not self._translator.missing
+
+    def blamed(self, replaced: Collection[Any]) -> set[Any]:
+        """Those of the ops that were replaced whose parts are not all ours."""
+        nodes = [*self._translator.left, *(node for node, _ in self._translator.missing)]
+        origins = {name for node in nodes for name in _origins(node.meta)}
+        return {op for op in replaced if str(op) in origins}
 
     def missing_targets(self) -> list[Any]:
         return list(self._translator.undefined)
@@ -120,7 +130,7 @@ class Translation:
             if i.kind != "input"
         )
         text = print_module(Module((*declarations, *graphs)))
-        return Program(parse(text, path)), writer.nodes(main)
+        return Program(parse(text, path), self._fallback), writer.nodes(main)
 
     def _example(self, names: Sequence[str]) -> dict[str, Any]:
         """The example inputs; `names`: what the program calls those that are tensors."""
@@ -148,6 +158,15 @@ class Translation:
         labels = {id(s): label for s, label in zip(users, paths, strict=False)}
         for spec in self._specs:
             yield labels.get(id(spec), "") or "output"
+
+
+def _origins(meta: Mapping[str, Any]) -> Iterator[str]:
+    """The ops that a node was made of, in the order of their replacement."""
+    sources = list(meta.get("from_node") or ())
+    while sources:
+        source = sources.pop()
+        yield str(getattr(source, "target", ""))
+        sources += getattr(source, "from_node", None) or ()
 
 
 def _label(path: Sequence[Any]) -> str:

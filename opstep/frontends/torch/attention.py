@@ -79,7 +79,8 @@ def attention_backward(
 ) -> list[Tensor]:  # fmt: skip
     """`masked`: whether the mask has a gradient, too."""
     operands = [q, k, v, mask] if masked else [q, k, v]
-    with torch.enable_grad():
+    autograd = torch._C.DispatchKey.AutogradFunctionality  # which is off within an op
+    with torch._C._SetExcludeDispatchKeyGuard(autograd, False), torch.enable_grad():
         wanted = [t.detach().requires_grad_() for t in operands if t is not None]
         q, k, v, *own = wanted
         y = functional.scaled_dot_product_attention(

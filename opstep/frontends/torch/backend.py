@@ -67,7 +67,8 @@ class _Maker:
 
     def _runner(self, module: fx.GraphModule, name: str) -> Runner:
         try:
-            return Compiled(AtenGraph(module, name, self._labels), self._watch)
+            graph = AtenGraph(module, name, self._labels, self._options.fallback)
+            return Compiled(graph, self._watch)
         except ImportFailed as error:
             if not self._options.fallback:
                 raise

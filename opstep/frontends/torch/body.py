@@ -83,6 +83,24 @@ class Body(Builder):
         self.statements.append(Apply(bindings, Name(op), operand_names, attrs, self.at))
         return made
 
+    def foreign(
+        self, op: str, operands: Sequence[Var], attrs: Mapping[str, Any], stems: Sequence[str],
+        types: Sequence[TensorType],
+    ) -> list[Var]:  # fmt: skip
+        """An op of another library, whose results have these types."""
+        made = [self.value(t, stem) for t, stem in zip(types, stems, strict=True)]
+        bindings = tuple(Binding(Name(v.name), v.type) for v in made)
+        listed = tuple(Attr(Name(k), v) for k, v in attrs.items())
+        named = tuple(Name(v.name) for v in operands)
+        self.statements.append(Apply(bindings, Name(op), named, listed, self.at))
+        return made
+
+    def cut(self, statements: int, values: int) -> None:
+        """Drops what was written since there were so many statements and values."""
+        del self.statements[statements:]
+        for name in list(self.stems)[values:]:
+            del self.stems[name]
+
     def merge_reshapes(self, kept: Collection[str]) -> None:
         """Writes reshapes of one Python line in a row, of which nothing else uses what is between
         them, as one. `kept`: values that the graph returns.

@@ -17,6 +17,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
+from opstep.api.files import check_fallback
 from opstep.api.origins import portable
 from opstep.api.settings import RunSettings
 from opstep.differing.elements import Elements
@@ -128,18 +129,21 @@ def diff_torch(
     kwargs: Mapping[str, Any] | None = None, *, against: str = TORCH, dtype: str | None = None,
     inputs: Mapping[str, Any] | None = None, settings: RunSettings = RunSettings(),
     rtol: float | None = None, budget: int = BUDGET, recording: Recording | None = None,
+    fallback: str | None = None,
 ) -> TorchComparison:  # fmt: skip
     """Runs a model here and by PyTorch, and finds the first op whose result differs by more than
     what rounding and the op's operands explain.
 
-    `model`, `args` and `kwargs`: as for `from_torch`. `against`: "torch" (op by op), "inductor"
-    (compiled), either with a device ("torch:cuda"). `dtype`: the type of our floats ("bf16"), by
-    default the model's. `inputs`: by the program's names; by default the example inputs. `rtol`: a
-    relative difference that is rounding, by default 8 units in the last place. `recording`: takes
-    down both sides, as runs of the program. Raises `OpstepError` where one of them cannot be run.
+    `model`, `args`, `kwargs` and `fallback`: as for `from_torch`. `against`: "torch" (op by op),
+    "inductor" (compiled), either with a device ("torch:cuda"). `dtype`: the type of our floats
+    ("bf16"), by default the model's. `inputs`: by the program's names; by default the example
+    inputs. `rtol`: a relative difference that is rounding, by default 8 units in the last place.
+    `recording`: takes down both sides, as runs of the program. Raises `OpstepError` where one of
+    them cannot be run.
     """
     check_reference(against)
-    found = translated(model, args, kwargs)
+    check_fallback(fallback)
+    found = translated(model, args, kwargs, fallback=fallback is not None)
     return compare(found, against, dtype, inputs, settings, rtol, budget, recording)
 
 
@@ -152,7 +156,11 @@ def compare(
     how, device = check_reference(against)
     ours = theirs
     if dtype is not None:
-        ours = retranslated(converted(theirs.exported, float_type(dtype)), f"<{dtype}>")
+        ours = retranslated(
+            converted(theirs.exported, float_type(dtype)),
+            f"<{dtype}>",
+            bool(theirs.program.fallback),
+        )
     given = _given(theirs, inputs)
     known = _Ours(theirs, ours, settings, budget).run(given, recording)
     given |= _drawn(theirs.exported.graph, known.values, how)

@@ -22,8 +22,18 @@ def definitions(targets: Collection[Any]) -> dict[Any, Any]:
     """Those of these ops, where there are some."""
     if not targets:
         return {}
-    table = {**COMPOSITIONS, **decomposition_table, **torch.export.default_decompositions()}
+    table = _table()
     return {t: table[t] for t in targets if t in table}
+
+
+def without_definition(kept: Collection[Any] = ()) -> Callable[[Any], bool]:
+    """Whether an op has none, or is one of those that are `kept` as they are."""
+    table = _table()
+    return lambda op: op in kept or op not in table
+
+
+def _table() -> dict[Any, Any]:
+    return {**COMPOSITIONS, **decomposition_table, **torch.export.default_decompositions()}
 
 
 def expand(graph: fx.Graph, targets: Collection[Any]) -> bool:

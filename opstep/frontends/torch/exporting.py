@@ -7,7 +7,7 @@ import logging
 import operator
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from operator import getitem
 from typing import Any
@@ -17,7 +17,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from opstep.frontends.torch.assembling import Translated, Translation
-from opstep.frontends.torch.definitions import definitions
+from opstep.frontends.torch.definitions import definitions, without_definition
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.inlining import inline_regions
 from opstep.frontends.torch.refusals import check_args, check_tensors, refusal
@@ -29,22 +29,27 @@ ON_NUMBERS = {getitem, *(getattr(operator, n) for n in ("add", "sub", "mul", "fl
 
 
 def translate_model(
-    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
-) -> Translated:
+    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any,
+    fallback: bool = False,
+) -> Translated:  # fmt: skip
     """`importing.translated`, for a module or an exported program."""
     if isinstance(model, ExportedProgram):
-        return translate_exported(model, dynamic_shapes, "<exported>")
+        return translate_exported(model, dynamic_shapes, "<exported>", fallback=fallback)
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"a {type(model).__name__} is no PyTorch model")
     check_args(args, kwargs)
     exported = _exported(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
-    return translate_exported(exported, dynamic_shapes, f"<{type(model).__name__}>", model)
+    path = f"<{type(model).__name__}>"
+    return translate_exported(exported, dynamic_shapes, path, model, fallback)
 
 
 def translate_exported(
-    exported: ExportedProgram, dynamic_shapes: Any, path: str, model: Any = None
-) -> Translated:
-    """The program of an exported one, or of the module `model`; `path` stands in messages."""
+    exported: ExportedProgram, dynamic_shapes: Any, path: str, model: Any = None,
+    fallback: bool = False,
+) -> Translated:  # fmt: skip
+    """The program of an exported one, or of the module `model`; `path` stands in messages.
+    `fallback`: ops for which even PyTorch's definition by others does not help are its own.
+    """
     all_rules()
     names = symbol_names(exported, dynamic_shapes, model)
     check_tensors(exported)
@@ -53,19 +58,38 @@ def translate_exported(
         translation = Translation(exported, Symbols(names), model)
         if translation.is_complete:
             return translation.finished(path)
-    lowered = _decomposed(exported, {})
-    translation = Translation(lowered, Symbols(names), model)
-    tried: set[Any] = set()
-    while table := definitions(set(translation.missing_targets()) - tried):
-        tried |= table.keys()
-        lowered = _decomposed(lowered, table)
-        translation = Translation(lowered, Symbols(names), model)
-    return translation.finished(path)
+    lowered, kept = _decomposed(exported, {}), set()
+    while True:
+        translation, replaced = _attempt(lowered, names, model, kept, fallback)
+        blamed = translation.blamed(replaced) if fallback else set()
+        if fallback and not translation.is_complete:
+            blamed = blamed or replaced  # an older PyTorch does not tell what came of what
+        if not blamed:
+            return translation.finished(path)
+        kept |= blamed
 
 
-def retranslated(exported: ExportedProgram, path: str) -> Translated:
+def _attempt(
+    exported: ExportedProgram, names: dict[str, str], model: Any, kept: Collection[Any],
+    fallback: bool,
+) -> tuple[Translation, set[Any]]:  # fmt: skip
+    """A translation with ops that we do not have, but for those `kept`, replaced by PyTorch's own
+    definitions; and what was replaced.
+    """
+    leaves = without_definition(kept) if fallback else None
+    translation = Translation(exported, Symbols(names), model, leaves)
+    replaced: set[Any] = set()
+    while table := definitions(set(translation.missing_targets()) - replaced - set(kept)):
+        replaced |= table.keys()
+        exported = _decomposed(exported, table)
+        translation = Translation(exported, Symbols(names), model, leaves)
+    return translation, replaced
+
+
+def retranslated(exported: ExportedProgram, path: str, fallback: bool = False) -> Translated:
     """The translation of a graph of ATen ops that was translated before, and changed."""
-    return Translation(exported, Symbols()).finished(path)
+    leaves = (lambda op: True) if fallback else None
+    return Translation(exported, Symbols(), leaves=leaves).finished(path)
 
 
 def _is_functional(graph: fx.Graph) -> bool:

@@ -13,7 +13,7 @@ from torch import fx
 from opstep.api.program import Program, loads
 from opstep.frontends.torch.autograd import VIEWS
 from opstep.frontends.torch.body import Var
-from opstep.frontends.torch.definitions import ROUNDS, expand
+from opstep.frontends.torch.definitions import ROUNDS, expand, without_definition
 from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols
 from opstep.frontends.torch.drawing import is_random, take_out
 from opstep.frontends.torch.errors import ImportFailed
@@ -21,7 +21,7 @@ from opstep.frontends.torch.inlining import drop_tokens
 from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
 from opstep.frontends.torch.products import fold_transposes
-from opstep.frontends.torch.translator import Draft, Translator, Value, value_of
+from opstep.frontends.torch.translator import Draft, Leaves, Translator, Value, value_of
 from opstep.frontends.torch.writing import Writer
 from opstep.runtime.ir.graph import Graph, Module, Name, Return
 from opstep.runtime.ir.printer import print_module
@@ -54,9 +54,12 @@ class AtenGraph:
     others. `results`: what the program is to give.
     """
 
-    def __init__(self, module: fx.GraphModule, name: str, labels: Labels):
-        """`name`: of the program's graph: ``forward``, ``backward`` or ``inference``."""
+    def __init__(self, module: fx.GraphModule, name: str, labels: Labels, fallback: bool = False):
+        """`name`: of the program's graph: ``forward``, ``backward`` or ``inference``. `fallback`:
+        PyTorch runs single ops.
+        """
         self.name, self.labels = name, labels
+        self._leaves = without_definition() if fallback else None
         self.graph = _copied(module)
         self._module = module
         output = self.graph.output_node()
@@ -171,13 +174,15 @@ class AtenGraph:
         return self._program(ConcreteSizes(sizes))
 
     def _program(self, symbols: Symbols) -> Program:
-        translator, main = self._translated(symbols)
+        translator, main = self._translated(symbols, self._leaves)
         reasons = dict(translator.missing)
         for _ in range(ROUNDS):
             if not expand(self.graph, translator.undefined):
                 break
             self._look()
-            translator, main = self._translated(symbols)
+            translator, main = self._translated(symbols, self._leaves)
+        if translator.missing and self._leaves:
+            translator, main = self._translated(symbols, lambda op: True)
         if translator.missing:
             wanted = {node.meta.get("defines", node): m for node, m in translator.missing}
             raise ImportFailed([reasons.get(node, m) for node, m in wanted.items()])
@@ -185,9 +190,9 @@ class AtenGraph:
             raise _Unbound
         return _loaded(print_module(Module(tuple(self._written(translator, main)))), self.name)
 
-    def _translated(self, symbols: Symbols) -> tuple[Translator, Draft]:
+    def _translated(self, symbols: Symbols, leaves: Leaves | None) -> tuple[Translator, Draft]:
         kind = _Backward if self.name == "backward" else Translator
-        translator = kind(self.graph, symbols, self.results)
+        translator = kind(self.graph, symbols, self.results, leaves=leaves)
         main = translator.translate([Value(n) for n in self.sources], self.results)
         for node in translator.tree.nodes():
             if is_random(node.target) and node.target is not torch.ops.aten.native_dropout.default:
@@ -262,5 +267,5 @@ def _loaded(text: str, name: str) -> Program:
     """The program of a text: what is compiled again gives the same one, with its plans."""
     key = hashlib.sha256(text.encode()).hexdigest()
     if key not in _programs:
-        _programs[key] = loads(text, f"{name}-{key[:8]}.opg")
+        _programs[key] = loads(text, f"{name}-{key[:8]}.opg", fallback="torch")
     return _programs[key]

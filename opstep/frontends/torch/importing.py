@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.api.files import check_fallback
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,12 +26,14 @@ def from_torch(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    fallback: str | None = None,
 ) -> Program:
     """A program that computes what a PyTorch model computes, with the model's weights.
 
     `model`: a module, which `torch.export` traces with the example arguments `args` and `kwargs`;
     or an exported program; or the path of a ``.pt2`` file. `dynamic_shapes`: as in
-    `torch.export.export`: sizes that are symbols of the program.
+    `torch.export.export`: sizes that are symbols of the program. `fallback`: "torch" has PyTorch
+    run the ops that have no counterpart, each as a statement of its own.
 
     The program's graph `main` takes the model's tensors in order and gives its outputs; each kind
     of module is a graph of its own. Named tensors have the names of the model's `state_dict`.
@@ -38,7 +41,11 @@ def from_torch(
     Raises `InputError` where PyTorch cannot export the model, `ImportFailed` where ops of it have
     no counterpart here.
     """
-    return translated(model, args, kwargs, dynamic_shapes=dynamic_shapes).program
+    check_fallback(fallback)
+    found = translated(
+        model, args, kwargs, dynamic_shapes=dynamic_shapes, fallback=fallback is not None
+    )
+    return found.program
 
 
 def translated(
@@ -47,6 +54,7 @@ def translated(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    fallback: bool = False,
 ) -> Translated:
     """`from_torch`, with what it found on the way."""
     check_installed()
@@ -54,13 +62,14 @@ def translated(
     from opstep.frontends.torch.pt2 import read
 
     if isinstance(model, str | os.PathLike):
-        return translate_exported(read(Path(model)), {}, f"<{Path(model).name}>")
-    return translate_model(model, args, kwargs, dynamic_shapes)
+        path = f"<{Path(model).name}>"
+        return translate_exported(read(Path(model)), {}, path, fallback=fallback)
+    return translate_model(model, args, kwargs, dynamic_shapes, fallback)
 
 
-def load_file(path: str | os.PathLike) -> Program:
+def load_file(path: str | os.PathLike, fallback: str | None = None) -> Program:
     """The program of a ``.pt2`` file. Raises as `from_torch` does."""
-    return translated(Path(path)).program
+    return translated(Path(path), fallback=fallback is not None).program
 
 
 def check_installed() -> None:

@@ -36,7 +36,8 @@ class Options:
     """`settings`: of runs, see `RunSettings`. `hunt`: NaNs and infinities are looked for, and where
     they are born is told. `workspace`, `trace`: files that all runs of the process are recorded in;
     or `recording`, one that is open. `listen`: a port for an editor to attach to. `fallback`:
-    PyTorch runs what cannot be translated.
+    PyTorch runs what cannot be translated: single ops, as statements of their own, and where that
+    cannot be, a whole graph.
     """
 
     settings: RunSettings = field(default_factory=RunSettings)

@@ -22,6 +22,7 @@ from torch._export.serde.schema import SCHEMA_VERSION
 from torch.export import ExportedProgram
 
 from opstep.frontends.torch.errors import cause
+from opstep.frontends.torch.kernels import is_known, unknown
 from opstep.runtime.ir.errors import InputError
 
 # The files in an archive, below its own folder: of today's format, and of PyTorch 2.6 and 2.7.
@@ -37,6 +38,8 @@ _HARMLESS = re.compile(
     r"[A-Z]\w*|[a-z]{1,3}\d+|positive|integer|nonnegative|floor|ceiling|evaluate"
 )
 _EXPORT = "export the model: torch.export.save(torch.export.export(model, args), FILE)"
+_GRAPH = re.compile(r"models/\w+\.json|serialized_exported_program\.json")
+_OP = re.compile(r'"target": ?"torch\.ops\.(\w+)\.(\w+)\.(\w+)"')
 _TREES = ("default_factory", "__enum__")  # of containers that import modules to make themselves
 _TARGETS = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
 
@@ -51,6 +54,8 @@ def read(path: Path) -> ExportedProgram:
         with only_tensors():
             found = torch.export.load(path)
     except Exception as error:  # of any class: PyTorch checks little of what it reads
+        for name in _unknown_ops(path):
+            raise unknown(name) from None
         raise InputError(_refusal(path, error)) from None
     finally:
         log.setLevel(before)
@@ -59,6 +64,16 @@ def read(path: Path) -> ExportedProgram:
             if node.op == "call_function" and not _is_op(node.target):
                 raise InputError(f"{path}: calls {node.target}, which is no op")
     return found
+
+
+def _unknown_ops(path: Path) -> Iterator[str]:
+    """Ops that the graph calls and that nobody has registered."""
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if _GRAPH.fullmatch(_below_root(name)):
+                for library, op, overload in _OP.findall(archive.read(name).decode()):
+                    if not is_known(library, op, overload.replace("default", "")):
+                        yield f"torch.{library}.{op}"
 
 
 def _refusal(path: Path, error: Exception) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import fx
+
+from opstep.api.origins import portable
+from opstep.runtime.ir.graph import Provenance, SourceLine
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
 _CONTAINERS = torch.nn.modules.container.__file__
@@ -122,3 +126,31 @@ def _name(target: ast.expr) -> str:
         case ast.Name(id=name) | ast.Attribute(attr=name) if name != "_":
             return name
     return ""
+
+
+def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
+    """Where a statement comes from; `frames` have the outermost first."""
+    if not frames:
+        return None
+    return Provenance(tuple(SourceLine(portable(f.file), f.line) for f in frames[::-1]), module)
+
+
+def label(path: str) -> str:
+    """What a module is called where its whole name would be too long: ``layer.0`` is one; "" for a
+    number alone.
+    """
+    parts = path.split(".")
+    if len(parts) == 1 and parts[0].isdigit():
+        return ""
+    return "_".join(parts[-2:] if parts[-1].isdigit() else parts[-1:])
+
+
+def relative(path: str, outer: str) -> str:
+    """A module's name as seen from another around it."""
+    return (
+        path[len(outer) + 1 :]
+        if outer and path.startswith(outer + ".")
+        else path
+        if path != outer
+        else ""
+    )

@@ -7,7 +7,7 @@ those are one graph, which is called twice. Names come last (`writing`).
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import getitem
@@ -17,23 +17,31 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from opstep.api.origins import portable
+from opstep.frontends.torch import fallback as pytorch
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols, memory_order
 from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
-from opstep.frontends.torch.sources import Frame, frames_of, library_line
+from opstep.frontends.torch.sources import (
+    Frame,
+    frames_of,
+    label,
+    library_line,
+    origin,
+    relative,
+)  # fmt: skip
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.graph import Provenance, SourceLine, Statement
-from opstep.runtime.ir.types import TensorType, f32
+from opstep.runtime.ir.graph import Statement
+from opstep.runtime.ir.op import Ref
+from opstep.runtime.ir.types import DTYPES, TensorType, f32
 
 CHECKS = {  # of sizes: what the types say anyway
     "_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default",
     "sym_constrain_range_for_size.default",
 }  # fmt: skip
-ASSERTS = {"_assert_async.default", "_assert_async.msg"}
+ASSERTS = {"_assert_async.default", "_assert_async.msg", "_linalg_check_errors.default"}
 COMPARISONS = {
     operator.gt: "greater", operator.ge: "greater_equal", operator.lt: "less",
     operator.le: "less_equal", operator.eq: "equal", operator.ne: "not_equal",
@@ -41,6 +49,9 @@ COMPARISONS = {
 ITEMS = {"item.default", "_local_scalar_dense.default"}
 
 ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
+
+
+Leaves = Callable[[Any], bool]
 
 
 class Value(NamedTuple):
@@ -113,23 +124,29 @@ class Draft:
         for statement in self.body.statements:
             for attr in getattr(statement, "attrs", ()):
                 found |= _symbols(attr.value if isinstance(attr.value, tuple) else (attr.value,))
+            for result in getattr(statement, "results", ()):
+                found |= _symbols(result.type.shape) if result.type else set()
         return found
 
 
 def _symbols(dims: Sequence[Any]) -> set[str]:
-    return {s for d in dims if isinstance(d, Expr) for s in d.symbols()}
+    alone = {d.name for d in dims if isinstance(d, Ref) and d.name not in DTYPES}
+    return alone | {s for d in dims if isinstance(d, Expr) for s in d.symbols()}
 
 
 class Translator:
     """Translates one fx graph. `missing` has what could not be. `around`: the translator of the
-    graph that this one is a part of, as the branch of a `cond` is.
+    graph that this one is a part of, as the branch of a `cond` is. `leaves`: whether an op
+    without a counterpart is left to PyTorch (`fallback`); `left` has those that are.
     """
 
     def __init__(
         self, graph: fx.Graph, symbols: Symbols, outputs: Sequence[Value],
-        around: Translator | None = None,
+        around: Translator | None = None, leaves: Leaves | None = None,
     ):  # fmt: skip
         self.symbols = symbols
+        self._leaves = around._leaves if around else leaves
+        self.left: list[fx.Node] = around.left if around else []
         self.missing: list[tuple[fx.Node, Missing]] = around.missing if around else []
         # in the order in which they were first called
         self.drafts: list[Draft] = around.drafts if around else []
@@ -280,11 +297,11 @@ class Translator:
         body = draft.body
         frames = self._frames(node, draft.call)
         body.at = origin(frames, relative(call.path, draft.call.path))
-        begin = len(body.statements)
+        begin = len(body.statements), len(body.stems)
         try:
             results = self._translated(node, body, env)
         except (Untranslatable, Mismatch) as error:
-            del body.statements[begin:]
+            body.cut(*begin)
             is_cause = self._broken.isdisjoint(self._reads(node))
             if is_cause:
                 self._note(node, str(error))
@@ -325,6 +342,20 @@ class Translator:
             return []
         if key in CONTROL:
             return CONTROL[key](self.part, node, body, lambda a: self._argument(a, env))
+        begin = len(body.statements), len(body.stems)
+        try:
+            return self._by_rule(key, node, body, env)
+        except (Untranslatable, Mismatch) as error:
+            there_is_more = not isinstance(error, Disagreement)  # a definition will be tried
+            if self._leaves is None or (there_is_more and not self._leaves(node.target)):
+                raise
+            body.cut(*begin)
+            self.left.append(node)
+            return pytorch.statement(node, body, lambda a: self._argument(a, env), error)
+
+    def _by_rule(
+        self, key: str, node: fx.Node, body: Body, env: Mapping[Value, Var]
+    ) -> Sequence[Var | None]:
         if not _is_known(node):
             raise Untranslatable("there is no op for it")
         args = [self._argument(a, env) for a in node.args]
@@ -432,34 +463,6 @@ class Translator:
             split = split_frames(node, upto.chain())
             found = tuple(f for part in split[graph.depth : -1] for f in part)
         return found or library_line(node.meta.get("stack_trace") or "")
-
-
-def origin(frames: Sequence[Frame], module: str) -> Provenance | None:
-    """Where a statement comes from; `frames` have the outermost first."""
-    if not frames:
-        return None
-    return Provenance(tuple(SourceLine(portable(f.file), f.line) for f in frames[::-1]), module)
-
-
-def label(path: str) -> str:
-    """What a module is called where its whole name would be too long: ``layer.0`` is one; "" for a
-    number alone.
-    """
-    parts = path.split(".")
-    if len(parts) == 1 and parts[0].isdigit():
-        return ""
-    return "_".join(parts[-2:] if parts[-1].isdigit() else parts[-1:])
-
-
-def relative(path: str, outer: str) -> str:
-    """A module's name as seen from another around it."""
-    return (
-        path[len(outer) + 1 :]
-        if outer and path.startswith(outer + ".")
-        else path
-        if path != outer
-        else ""
-    )
 
 
 def _results(node: fx.Node) -> Sequence[Any]:

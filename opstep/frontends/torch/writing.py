@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from opstep.frontends.torch.modules import forward_of
 from opstep.frontends.torch.naming import identifier, renamed, unique
-from opstep.frontends.torch.sources import Assignment, Frame, assignment
-from opstep.frontends.torch.translator import Draft, Made, Value, relative
+from opstep.frontends.torch.sources import Assignment, Frame, assignment, relative
+from opstep.frontends.torch.translator import Draft, Made, Value
 from opstep.runtime.ir.graph import NO_COMMENTS, Apply, Binding, Comments, Graph, Name, Return
 from opstep.runtime.ir.op import OPS, Ref
 

@@ -13,6 +13,7 @@ from opstep.runtime.debugger.python.lines import PythonLines, Start
 from opstep.runtime.debugger.python.lines import canonical as _canonical
 from opstep.runtime.expressions import Expression, ExpressionError, parse
 from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.foreign import is_foreign_name
 from opstep.runtime.ir.graph import Apply, Graph, Source, Span, Statement
 from opstep.runtime.ir.op import OPS
 
@@ -310,7 +311,7 @@ class Breakpoints:
             one.source, graph = graphs[name]
             one.span = graph.name.span
             self.by_graph.setdefault(name, []).append(one)
-        elif name in OPS:
+        elif name in OPS or is_foreign_name(name):
             self.by_op.setdefault(name, []).append(one)
             if all(statement.callee.text != name for _, statement in self._applied()):
                 one.message = f"no op of this program is called {name}"

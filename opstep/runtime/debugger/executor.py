@@ -10,12 +10,13 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence, Set
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.device.binding import error_of_op
+from opstep.runtime.device.binding import error_in, error_of_op
 from opstep.runtime.device.protocols import Device, Memory, Stream
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
@@ -241,7 +242,10 @@ class Executor:
         addresses = [0 if o is None else o.address for o in producer.operands]
         addresses += [0] * (len(step.operand_types) - len(addresses))
         addresses += [n.address for n in nodes]
-        return self.device.bind(step.launches, addresses, scratch)
+        bound = self.device.bind(step.launches, addresses, scratch)
+        for call in bound if step.op.foreign else ():
+            call.located = partial(error_in, producer.plan, step)
+        return bound
 
     def _workspace(self, producer: Producer, slots, own: bool = False) -> int:
         step = producer.step

@@ -13,6 +13,7 @@ import numpy as np
 
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.types import TensorType, u8
 from opstep.runtime.plan.plan import Step
 
@@ -33,7 +34,15 @@ def on_device(executor: Executor, producer: Producer) -> Rerun:
             executor.new_node(o.type, changes[j], o.name) if o is not None and j in changes else o
             for j, o in enumerate(producer.operands)
         )
-        return run_over(executor, producer, operands, lambda node: 0)
+        try:
+            return run_over(executor, producer, operands, lambda node: 0)
+        except OpstepError:
+            if not producer.op.foreign:
+                raise
+            # it is not defined for these, which says nothing of where its results come from
+            shapes: list[Any] = [n.type.shape for n in producer.results]
+            dtypes = [n.type.dtype.numpy for n in producer.results]
+            return [np.zeros(s, t) for s, t in zip(shapes, dtypes, strict=True)]
 
     return rerun
 

@@ -180,7 +180,10 @@ class Binding:
         operands += [0] * (len(step.operand_types) - len(operands))
         results = [self.address_of(v).address for v in step.results]
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
-        return self.device.bind(step.launches, [*operands, *results], workspace)
+        bound = self.device.bind(step.launches, [*operands, *results], workspace)
+        for call in bound if step.op.foreign else ():
+            call.located = partial(error_in, self.plan, step)
+        return bound
 
     def pointers(self, buffers: Collection[int]) -> dict[int, list[Callable[[int], Any]]]:
         """For each of these buffers what is to be called with its new address when it moves: the
@@ -236,8 +239,7 @@ class Binding:
             for value, address in zip(plan.inputs, inputs, strict=True):
                 given[plan.values[value].buffer] = address
         what = f"graph {plan.graph}"
-        # of 0 bytes, too: a tensor of no elements has a place
-        arena = device.alloc(plan.arena, what)
+        arena = device.alloc(plan.arena, what)  # of 0 bytes, too: no elements have a place
         places: list[Address] = []
         for k, buffer in enumerate(plan.buffers):
             if k in given:
@@ -334,7 +336,7 @@ class _Coder:
     def _is_replayed(self) -> bool:
         """Whether the device takes what nothing interrupts as one piece of work."""
         waits = any(isinstance(i, Sync) for i in self.plan.instructions)
-        return self.device.stretches and self.captures and not waits
+        return self.device.stretches and self.captures and not waits and not self.plan.foreign
 
     def _stretched(self, segments: list[Segment]) -> list[Segment]:
         streams = self.binding.streams[: max(self.plan.streams, 1)]
@@ -478,13 +480,18 @@ def error_at(
     return kind(message, span=span, source=source, hint=hint)
 
 
+def error_in(plan: Plan, step: Step, error: OpstepError, message: str = "") -> OpstepError:
+    """An error that does not say where it is, as one of a step's statement."""
+    found = error.diagnostics[0]
+    return error_at(plan, step, message or found.message, type(error), found.hint)
+
+
 def error_of_op(plan: Plan, step: Step, error: DeviceError, stream: int) -> OpstepError:
     """What a device said while the host waited for an op, laid at the op's door."""
-    diagnostic = error.diagnostics[0]
-    if diagnostic.span is not None:
+    if error.diagnostics[0].span is not None:
         return error
-    message = f"{step.op.name} {_operands(plan, step)}, on stream {stream}: {diagnostic.message}"
-    return error_at(plan, step, message, type(error), diagnostic.hint)
+    message = f"{step.op.name} {_operands(plan, step)}, on stream {stream}: "
+    return error_in(plan, step, error, message + error.diagnostics[0].message)
 
 
 def _operands(plan: Plan, step: Step) -> str:

@@ -149,7 +149,7 @@ class Grid:
 class Call:
     """A routine of a library, on CUDA: everything about it is chosen but the addresses of `args`.
 
-    `routine` has `workspace`, in bytes, and `bind`: see `device.cuda.vendor.routine`.
+    `routine` has `workspace`, in bytes, and `bind`: see `device.routine`.
     """
 
     __slots__ = ("args", "routine")

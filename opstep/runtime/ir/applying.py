@@ -8,7 +8,8 @@ from typing import Any
 from opstep.runtime.ir.calls import literal_fault, resolve_call, symbols_of
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.diagnostics import Note, Suggestion
-from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.dims import Dim, Expr
+from opstep.runtime.ir.foreign import attribute, foreign_op, resolve_foreign
 from opstep.runtime.ir.foreign_names import ops_by_foreign_name
 from opstep.runtime.ir.graph import Apply, Attr, Graph, Literal, Source
 from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved, complete, resolve
@@ -64,8 +65,9 @@ class Applier:
                 if None in types and len(reporter.diagnostics) == reported:
                     self.unknown.add(key)
                 return None
-            if found.op is not None or not s.attrs:  # calls have none: each that has is reported
-                self.cache[key] = found
+            if found.op.foreign if found.op else s.attrs:  # its results' types are its own; or
+                return found  # a call with attributes, which has none: each is reported
+            self.cache[key] = found
         return found
 
     def literals_fit(
@@ -94,6 +96,8 @@ class Applier:
                 if attributes is None or None in types:
                     return None
                 return self._op(op, types, attributes, s, reporter)
+            if "." in callee:
+                return self._foreign(foreign_op(callee), types, s, source, reporter)
             if graph is not None:
                 self.reached[callee] = None
                 self._no_attributes(s, source, reporter)
@@ -131,6 +135,20 @@ class Applier:
             needs=frozenset(symbols_of(dims)),
         )  # fmt: skip
 
+    def _foreign(
+        self, op: type[Op], types: list, s: Apply, source: Source | None, reporter: Reporter
+    ) -> Application | None:
+        """Of what is written, the types of the results among it: never remembered."""
+        written = self.attributes(op, s.attrs, source, reporter)
+        if written is None or None in types:
+            return None
+        resolved = resolve_foreign(s, types)
+        attrs = {name: attribute(value) for name, value in written.items()}
+        values = [v for a in attrs.values() for v in (a if type(a) is tuple else (a,))]
+        dims = [d for t in resolved.results for d in t.shape]
+        dims += [v for v in values if isinstance(v, Expr)]
+        return Application(op, None, resolved, attrs, needs=frozenset(symbols_of(dims)))
+
     def _resolved(self, op: type[Op], types: list, attrs: dict[str, Any]) -> Resolved:
         try:
             if issubclass(op, Control):
@@ -160,7 +178,7 @@ class Applier:
                 message = f"attribute {name} is given twice"
                 reporter.error(source, a.name.span, message, "", (note,))
                 good = False
-            elif name not in declared:
+            elif name not in declared and not op.foreign:
                 message = f"{op.name} has no attribute {name}"
                 reporter.error(source, a.name.span, message, _attr_hint(op, name, reporter))
                 good = False

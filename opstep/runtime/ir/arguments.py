@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opstep.runtime.ir.foreign import NO_FOREIGN_OP, is_foreign_name
 from opstep.runtime.ir.graph import Attr, Literal, Name, Span
 from opstep.runtime.ir.lexer import (
     CONSTANTS,
@@ -73,8 +74,7 @@ def parse_callee(lex: Lexer, what: str) -> Name:
         )
     if lex.kind != "name" or lex.value in CONSTANTS:
         raise lex.fault(what)
-    plain = "." not in lex.value
-    name = new_name(lex, what, tensor=not plain)
+    name = new_name(lex, what, tensor="." in lex.value)
     if lex.kind != "(":
         operator = _OPERATORS.get(lex.kind)
         if operator:
@@ -82,8 +82,9 @@ def parse_callee(lex: Lexer, what: str) -> Name:
         raise lex.fault(
             f"( after {name.text}", "a statement applies an op or a graph: y = op(x, attribute=1)"
         )
-    if not plain:
-        raise SyntaxFault(f"{name.text} is no op or graph: their names have no dots", name.span)
+    if "." in name.text and not is_foreign_name(name.text):
+        message = f"{name.text} is no op or graph: their names have no dots"
+        raise SyntaxFault(message, name.span, NO_FOREIGN_OP)
     return name
 
 

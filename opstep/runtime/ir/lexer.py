@@ -50,7 +50,7 @@ _PASSED_OVER = ("newline", "comment")  # inside parentheses
 _NAMES = rf"(?:[A-Za-z_][\w.]*(?:[ \t]*[,:][^=\n(]*)?|{QUOTED})"
 LIKE_STATEMENT = re.compile(  # a line that probably begins a statement or an item
     rf"[ \t]*(?:\}}|(?:return|assert|graph|param|state)\b|\#|\r?\n|{_NAMES}[ \t]*"
-    rf"(?:<-|=[ \t]*[A-Za-z_]\w*[ \t]*\())",
+    rf"(?:<-|=[ \t]*[A-Za-z_][\w.]*[ \t]*\())",
     re.ASCII,
 ).match
 

@@ -103,6 +103,7 @@ class Op:
         tuple[int, ...]
     ] = ()  # operands whose buffer a result of equal type may take over
     host: ClassVar[bool] = False  # control flow: the interpreter runs it, no kernel does
+    foreign: ClassVar[bool] = False  # another library computes it: see `ir.foreign`
     formula: ClassVar[str] = ""  # for the docs, in plain text
     source: ClassVar[str] = ""  # where a formula comes from
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}  # the words that a str attribute can be

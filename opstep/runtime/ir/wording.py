@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-NOT_IN_PYTHON = ("fallback", "patience")
+NOT_IN_PYTHON = (("fallback", "cpu"), ("import", "MODULE"), ("patience", None))
 
 
 class Blank(str):
@@ -50,7 +50,7 @@ Part = str | Argument
 def in_python(argument: Argument) -> str | None:
     """``symbols={'N': 8}``, ``device='cpu'``, ``params['w'] = array``"""
     name, value = argument
-    if name in NOT_IN_PYTHON or (name == "inputs" and isinstance(value, str)):
+    if argument in NOT_IN_PYTHON or (name == "inputs" and isinstance(value, str)):
         return None
     if name == "params" and isinstance(value, Mapping):
         return ", ".join(f"params[{k!r}] = {v!r}" for k, v in value.items())

@@ -159,7 +159,7 @@ class Plan:
 
     The last `commits` steps are updates that no other step comes after; they are issued last. So
     named tensors are as before until the first of them begins, but for those in `early`, which
-    other steps change.
+    other steps change. `foreign` are the steps that other libraries compute.
     """
 
     graph: str
@@ -181,6 +181,7 @@ class Plan:
     sources: dict[str, Source | None] = field(default_factory=dict)
     commits: int = 0
     early: tuple[str, ...] = ()
+    foreign: tuple[int, ...] = ()
 
     @property
     def signature(self) -> tuple[str, tuple[TensorType, ...]]:

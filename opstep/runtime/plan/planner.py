@@ -191,6 +191,7 @@ class _Planner:
             sources=flat.sources,
             commits=flat.commits,
             early=self._early(numbers),
+            foreign=tuple(k for k, s in enumerate(flat.steps) if s.op.foreign),
         )
 
     def _early(self, numbers: list[int]) -> tuple[str, ...]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from opstep.runtime.ir.calls import substitute
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.graph import Graph
-from opstep.runtime.ir.op import Mismatch, Op, resolve
+from opstep.runtime.ir.op import Mismatch, Op, Resolved, resolve
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Application
 from opstep.runtime.plan.cost import estimate
@@ -39,6 +40,9 @@ def new_rule(
     try:
         if issubclass(op, Control):
             resolved = op.resolve_call(types, attrs, graphs)
+        elif op.foreign:
+            results = (substitute(t, symbols) for t in application.resolved.results)
+            resolved = Resolved(tuple(types), tuple(results))  # pyright: ignore[reportArgumentType]
         else:
             resolved = resolve(op, types, attrs)
     except ZeroDivisionError:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from opstep.runtime.ir.calls import unify
+from opstep.runtime.ir.calls import substitute, unify
 from opstep.runtime.ir.dims import Expr, evaluate
+from opstep.runtime.ir.foreign import attribute, foreign_op
 from opstep.runtime.ir.graph import (
     NO_COMMENTS,
     Apply,
@@ -28,7 +29,7 @@ from opstep.runtime.ir.graph import (
     Update,
 )
 from opstep.runtime.ir.lexer import identifier
-from opstep.runtime.ir.op import OPS, Op, Ref, complete, resolve
+from opstep.runtime.ir.op import OPS, Op, Ref, Resolved, complete, resolve
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.backward import GradientError, accumulate, backward
 from opstep.runtime.transforms.builder import Builder, TapeEntry, Var
@@ -167,32 +168,39 @@ class _Tape:
             bound, _ = unify(graph, [_type_of(o) for o in operands])
             results = self.run(graph, operands, bound)
         else:
-            op = OPS[callee]
+            op = OPS[callee] if "." not in callee else foreign_op(callee)
             if op.host:
                 raise GradientError(f"no gradient is taken through {callee}", statement)
             attributes = {a.name.text: _with_symbols(a.value, symbols) for a in statement.attrs}
             derived_from = statement.derived_from or DerivedFrom(statement, source, False)
-            results = self._emit(op, operands, attributes, statement, derived_from)
+            if op.foreign:
+                attrs = {name: attribute(value) for name, value in attributes.items()}
+                operand_types = tuple(o.type for o in operands)
+                types = (substitute(_typed(b), symbols) for b in statement.results)
+                resolved = Resolved(operand_types, tuple(types))
+            else:
+                attrs = complete(op, attributes)
+                resolved = resolve(op, [_type_of(o) for o in operands], attrs)
+            application = (op, operands, attrs, resolved)
+            results = self._emit(application, attributes, statement, derived_from)
         for binding, result in zip(statement.results, results, strict=True):
             scope[binding.name.text] = result
 
     def _emit(
         self,
-        op: type[Op],
-        operands: list,
+        application: tuple[type[Op], list, dict, Resolved],
         attributes: dict,
         statement: Apply,
         derived_from: DerivedFrom,
     ) -> list[Var]:
-        attrs = complete(op, attributes)
-        resolved = resolve(op, [_type_of(o) for o in operands], attrs)
+        op, operands, attrs, resolved = application
         results = [
             Var(self.builder.fresh(b.name.text), t)
             for b, t in zip(statement.results, resolved.results, strict=True)
         ]
         self.builder.statements.append(
             Apply(
-                tuple(Binding(Name(r.name), None) for r in results),
+                tuple(Binding(Name(r.name), r.type if op.foreign else None) for r in results),
                 statement.callee,
                 tuple(Name(o.name) if isinstance(o, Var) else Literal(o) for o in operands),
                 tuple(replace(a, value=attributes[a.name.text]) for a in statement.attrs),

@@ -57,6 +57,7 @@ def rerun(
     recording: Recording | None = None,
     on_step: Callable[[], Any] | None = None,
     step: int = 0,
+    fallback: str | None = None,
 ) -> Repeated:
     """Runs the steps again whose inputs are kept; one more where the run failed in that. With a
     `step` it begins there, where what that needs was kept (`--keep-inputs`): of a run whose steps
@@ -64,10 +65,10 @@ def rerun(
 
     Of a run with inputs of their own for later steps, or whose later steps are not recorded, the
     first ones are repeated, and only their scalar results can be compared. Raises `InputError`
-    where the workspace does not hold all that is needed.
+    where the workspace does not hold all that is needed. `fallback`: as for `opstep.load`.
     """
     _check_begin(run, step)
-    program = program_of(workspace, run, step)
+    program = program_of(workspace, run, step, fallback)
     inputs = inputs_of(workspace, run, program, step)
     cut = run.cut
     alone = step > 0 and run.repeatable < run.steps
@@ -111,13 +112,15 @@ def _check_begin(run: RecordedRun, step: int) -> None:
         )
 
 
-def program_of(workspace: Workspace, run: RecordedRun, step: int = 0) -> Program:
+def program_of(
+    workspace: Workspace, run: RecordedRun, step: int = 0, fallback: str | None = None
+) -> Program:
     """The program as it was before that step of the run, drawn params left to the seed."""
     from opstep.api.program import loads
 
     if not run.program:
         raise InputError(f"run {run.key}: the program's text was not kept")
-    program = loads(run.program, run.file or "<workspace>")
+    program = loads(run.program, run.file or "<workspace>", fallback=fallback)
     program.reseed(run.seed)
     for tensor in run.tensors:
         if tensor.step == step - 1 and tensor.kind in ("param", "state"):

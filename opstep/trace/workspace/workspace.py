@@ -243,6 +243,7 @@ class Workspace:
 
         `recording`: where the repeat is recorded; `on_step` is called after each step. `step`:
         where it begins, one whose inputs, params and states were kept (`Recording.keep_inputs`).
+        `fallback`: as for `opstep.load`.
         """
         from opstep.trace.workspace.rerun import rerun
 

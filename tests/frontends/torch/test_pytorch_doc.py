@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -35,10 +36,15 @@ def test_the_journey(tmp_path, monkeypatch, capsys):
                 assert main(words) == (FOUND if words[0] == "hunt" else 0), line
                 ran += 1
             said = capsys.readouterr().out
+        elif language == "json":
+            assert json.loads(block)["type"] == "opstep"
         elif block.startswith("# net.Classifier"):
             assert block in Path("classifier.opg").read_text()
+        elif "= torch." in block:
+            assert all(line in Path("whitening.opg").read_text() for line in block.splitlines())
         elif not block.startswith("net.py:9:9"):
             for line in block.splitlines():
                 assert line in said
-    assert ran == 10
+    assert ran == 11
     sys.modules.pop("net")
+    sys.modules.pop("whitening")

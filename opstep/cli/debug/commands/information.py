@@ -91,6 +91,7 @@ def params(session: Session, text: str) -> None:
 
 @topic("op")
 def op(session: Session, text: str) -> None:
+    from opstep.runtime.ir.foreign import foreign_op, is_foreign_name
     from opstep.runtime.ir.graph import Apply
     from opstep.runtime.ir.op import OPS
 
@@ -104,7 +105,7 @@ def op(session: Session, text: str) -> None:
         code = source.text[statement.span.start : statement.span.end]
         session.say(session.paint.source(" ".join(code.split())))
     name = statement.callee.text
-    declared = OPS.get(name)
+    declared = foreign_op(name) if is_foreign_name(name) else OPS.get(name)
     session.say(f"{session.paint(name, 'bold')}: {declared.signature if declared else 'a graph'}")
     if declared:
         session.say(f"  {(declared.__doc__ or '').strip().partition(chr(10))[0]}")

@@ -7,6 +7,7 @@ import math
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.layout import matrix_transpose, true_places
+from opstep.frontends.torch.rules.pointwise import assertion
 from opstep.frontends.torch.rules.reductions import norm_of
 from opstep.frontends.torch.rules.registry import rule
 from opstep.runtime.ir.types import boolean, i64
@@ -232,29 +233,36 @@ def flash_attention_backward(
 # --- triangular matrices ---
 
 
-@rule("cholesky.default", "linalg_cholesky.default")
-def cholesky(b: Body, a, upper=False):
-    y = b.cholesky(matrix_transpose(b, a) if upper else a)
-    return matrix_transpose(b, y) if upper else y
-
-
 @rule("linalg_cholesky_ex.default")
 def cholesky_ex(b: Body, a, *, upper=False, check_errors=False):
     """Its second result is the first row from which on a is not positive definite, 0 for none."""
-    y = cholesky(b, a, upper)
-    if not b.is_used(1):
-        return y, None
+    y = b.cholesky(matrix_transpose(b, a) if upper else a)
+    info = _first_bad_row(b, y) if check_errors or b.is_used(1) else None
+    if check_errors:
+        check_errors_of(b, info, "linalg.cholesky_ex")
+    return matrix_transpose(b, y) if upper else y, info
+
+
+@rule("cholesky.default", "linalg_cholesky.default")
+def cholesky(b: Body, a, upper=False):
+    y = b.cholesky(matrix_transpose(b, a) if upper else a)
+    check_errors_of(b, _first_bad_row(b, y), "linalg.cholesky")
+    return matrix_transpose(b, y) if upper else y
+
+
+def _first_bad_row(b: Body, y: Var) -> Var:
     rank = y.type.rank
     bad = b.isnan(b.diagonal(y, axes=[rank - 2, rank - 1]))
     if bad.shape[-1] == 0:
-        return y, b.full(shape=list(bad.shape[:-1]), value=0, dtype=i64)
+        return b.full(shape=list(bad.shape[:-1]), value=0, dtype=i64)
     first = b.add(b.argmax(b.cast(bad, dtype=i64), axis=-1), 1)
-    return y, b.where(b.any(bad, axes=[-1]), first, 0)
+    return b.where(b.any(bad, axes=[-1]), first, 0)
 
 
 @rule("_linalg_check_errors.default")
-def unchecked(b: Body, *_, **__):
-    """PyTorch raises an error; ours give NaNs, whose origin a hunt names."""
+def check_errors_of(b: Body, info, name, *, is_matrix=False):
+    fine = b.equal(info, 0)
+    assertion(b, b.all(fine) if info.type.rank else fine, f"{name} has no result for this input")
 
 
 @rule("linalg_solve_triangular.default")

@@ -71,7 +71,8 @@ def kernel_launches(
     step: Step, types: tuple[TensorType | None, ...], target: str, arch: str = ARCH
 ) -> list[KernelLaunch]:
     """The launches of a step. `types`: the operands as they are stored, then the results."""
-    if step.op.host or step.op.reinterprets or step.op.family == "internal":
+    op = step.op
+    if op.host or op.reinterprets or op.foreign or op.family == "internal":
         return []
     prepared, _ = lowered(step, types, target, arch)
     work, found, obstacle = _work(step, types), [], ""

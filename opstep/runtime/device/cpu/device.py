@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from opstep.runtime.device.cpu.lowering import ALIGNMENT, Bound, Lowering, Prepa
 from opstep.runtime.device.cpu.streams import CpuEvent, CpuStream
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.protocols import Bytes, Device, Recorder, Types
+from opstep.runtime.device.routine import BoundCall, PreparedCall
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import DType, TensorType, i64
 from opstep.runtime.ir.wording import Argument, Wording
@@ -94,7 +95,7 @@ class CpuDevice(Device):
 
     def __init__(self, lanes: int | None = None):
         self.lanes = native.team(lanes or usable_cores()).lanes
-        self._prepared: dict[tuple, tuple[list[Prepared], int]] = {}
+        self._prepared: dict[tuple, tuple[list[Prepared | PreparedCall], int]] = {}
 
     # --- memory ---
 
@@ -135,7 +136,7 @@ class CpuDevice(Device):
 
     # --- launches ---
 
-    def prepare(self, step: Step, types: Types) -> tuple[list[Prepared], int]:
+    def prepare(self, step: Step, types: Types) -> tuple[list[Prepared | PreparedCall], int]:
         # as text, for numbers that are equal and yet not the same: 0.0 and -0.0
         attrs = repr(list(step.attrs.values())) if step.attrs else ""
         key = (step.op, types, step.operand_types, attrs)
@@ -146,10 +147,10 @@ class CpuDevice(Device):
             found = self._prepared[key] = Lowering(step, types, self.lanes).prepared()
         return found
 
-    def bind(self, launches: list[Prepared], addresses: list[int], workspace: int) -> list[Bound]:
-        return [Bound(p, addresses, workspace) for p in launches]
+    def bind(self, launches: list[Any], addresses: list[int], workspace: int) -> list[Any]:
+        return [p.bound(addresses, workspace) for p in launches]
 
-    def pointers(self, bound: list[Bound], slot: int) -> list[Callable[[int], None]]:
+    def pointers(self, bound: list[Any], slot: int) -> list[Callable[[int], None]]:
         return [setter for b in bound for setter in b.pointers(slot)]
 
     def stamp(self, address: int) -> Bound:
@@ -164,11 +165,20 @@ class CpuDevice(Device):
 
         return CpuTape(self, binding, recorder)
 
-    def capture(self, bound: list[Bound]) -> Callable[[], None]:
-        """Launches as one native call."""
-        return native.LaunchTable([b.row for b in bound], self.lanes, keep=bound)
+    def capture(self, bound: list[Any]) -> Callable[[], None]:
+        """Launches as one native call; what other libraries run is called between several."""
+        calls = [k for k, b in enumerate(bound) if isinstance(b, BoundCall)]
+        if not calls:
+            return native.LaunchTable([b.row for b in bound], self.lanes, keep=bound)
+        pieces: list[Callable[[], None]] = []
+        for first, k in zip([0, *(k + 1 for k in calls)], [*calls, len(bound)], strict=True):
+            if rows := bound[first:k]:
+                pieces.append(self.capture(rows))
+            if k < len(bound):
+                pieces.append(partial(bound[k], 0))
+        return partial(self.work_now, pieces)
 
-    def run_now(self, bound: list[Bound]) -> None:
+    def run_now(self, bound: list[Any]) -> None:
         self.capture(bound)()
 
     def work_now(self, work: list[Callable[[], Any]]) -> None:

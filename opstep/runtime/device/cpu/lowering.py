@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from opstep.runtime.device import foreign
 from opstep.runtime.device.convert import conversion
 from opstep.runtime.device.cpu import internal, jit
 from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.routine import PreparedCall
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import DType, TensorType, f32, i64
 from opstep.runtime.plan.plan import Step
@@ -34,6 +36,9 @@ class Prepared:
         self._arrays = arrays  # those whose addresses stand in the words
         self.units = units
         self.grain = grain
+
+    def bound(self, addresses: list[int], workspace: int) -> Bound:
+        return Bound(self, addresses, workspace)
 
 
 class Bound:
@@ -78,8 +83,10 @@ class Lowering:
         self.places: dict[int, int] = {}  # id of a Scratch -> offset
         self.keep: list[Scratch] = []  # ids stay unique while their objects live
 
-    def prepared(self) -> tuple[list[Prepared], int]:
+    def prepared(self) -> tuple[list[Prepared | PreparedCall], int]:
         op, count = self.step.op, len(self.step.operand_types)
+        if op.foreign:
+            return [foreign.prepared(self.step, self.types, on_gpu=False)], 0
         before: list[Launch] = []
         after: list[Launch] = []
         operands = [
@@ -95,7 +102,8 @@ class Lowering:
         launches = (
             before + ([requested] if isinstance(requested, Launch) else list(requested)) + after
         )
-        return [self._lower(launch) for launch in launches if launch.units > 0], self.size
+        made: list[Prepared | PreparedCall] = [self._lower(n) for n in launches if n.units > 0]
+        return made, self.size
 
     def _computed_type(self, t: TensorType) -> TensorType:
         return t.with_dtype(f32) if t.dtype.is_half and not self.step.op.moves else t

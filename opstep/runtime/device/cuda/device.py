@@ -23,11 +23,12 @@ from opstep.runtime.device.cuda.driver.graphs import Replay
 from opstep.runtime.device.cuda.driver.launching import BoundGrid, work_of
 from opstep.runtime.device.cuda.driver.memory import Constants, CudaMemory, Pool, Staging
 from opstep.runtime.device.cuda.driver.streams import CudaEvent, CudaStream, ForeignStream
-from opstep.runtime.device.cuda.lowering import Prepared, PreparedCall
+from opstep.runtime.device.cuda.lowering import Prepared
 from opstep.runtime.device.cuda.unwritten import search_for
 from opstep.runtime.device.cuda.vendor.libraries import versions
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.protocols import Bytes, Device, Recorder, Types
+from opstep.runtime.device.routine import PreparedCall
 from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.plan.plan import Step
 

@@ -7,15 +7,14 @@ not care how their range is cut, and so not how many threads share it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
+from opstep.runtime.device import foreign
 from opstep.runtime.device.cuda import internal
 from opstep.runtime.device.cuda.compiling.compiler import Kernel
-from opstep.runtime.device.cuda.vendor.routine import Enqueue, Routine
 from opstep.runtime.device.launch import Arg, Call, Grid, Launch, Scratch, Variants
+from opstep.runtime.device.routine import PreparedCall
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import DType, TensorType, f32, i64, u8
 from opstep.runtime.plan.plan import Step
@@ -38,43 +37,6 @@ class Prepared(NamedTuple):
     shared: int
 
 
-class PreparedCall(NamedTuple):
-    """A routine of a library without addresses."""
-
-    routine: Routine
-    slots: tuple[int, ...]  # operands and results, in its order
-    workspace: int  # where its own begins in the op's
-
-    def bound(self, addresses: Sequence[int], workspace: int) -> BoundCall:
-        return BoundCall(self, addresses, workspace)
-
-
-class BoundCall:
-    """A routine with addresses, to be called with a stream; it is bound again after they change."""
-
-    __slots__ = ("_addresses", "_enqueue", "_prepared", "_workspace")
-
-    def __init__(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int):
-        self._prepared = prepared
-        self._addresses = [addresses[s] for s in prepared.slots]
-        self._workspace = workspace + prepared.workspace
-        self._enqueue: Enqueue | None = self._bind()
-
-    def __call__(self, stream: int) -> None:
-        if self._enqueue is None:
-            self._enqueue = self._bind()
-        self._enqueue(stream)
-
-    def _bind(self) -> Enqueue:
-        return self._prepared.routine.bind(self._addresses, self._workspace)
-
-    def pointers(self, slot: int) -> list[Callable[[int], None]]:
-        return [partial(self._move, k) for k, s in enumerate(self._prepared.slots) if s == slot]
-
-    def _move(self, k: int, address: int) -> None:
-        self._addresses[k], self._enqueue = address, None
-
-
 class Lowering:
     """Turns an op's launches into argument words."""
 
@@ -92,12 +54,16 @@ class Lowering:
     def variants(self) -> dict[str, Any]:
         """What the op may launch of our own kernels, by name; first what it does by itself."""
         op = self.step.op
+        if op.foreign:
+            return {"": foreign.prepared(self.step, self.types, on_gpu=True)}
         cuda = internal.CUDA.get(op.name) or op.cuda or op.cpu
         result = cuda(*self.args(), **self.step.attrs)
         return result.launches if isinstance(result, Variants) else {"": result}
 
     def lowered(self, launches: Any) -> tuple[list[Prepared | PreparedCall], int]:
         """Launches that an op asks for, and the bytes of working memory that they share."""
+        if isinstance(launches, PreparedCall):
+            return [launches], 0
         self.size, self.places = 0, {}
         launches = [launches] if isinstance(launches, (Grid, Launch, Call)) else list(launches)
         launches = [_for_cuda(launch) for launch in launches]

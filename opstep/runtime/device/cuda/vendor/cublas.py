@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from opstep.runtime.device.cuda.driver.driver import driver
 from opstep.runtime.device.cuda.vendor.libraries import Library, library
-from opstep.runtime.device.cuda.vendor.routine import Enqueue
+from opstep.runtime.device.routine import Enqueue
 
 _TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}  # cudaDataType
 _COMPUTE_32F, _COMPUTE_64F = 68, 70  # cublasComputeType_t; f32 without TF32

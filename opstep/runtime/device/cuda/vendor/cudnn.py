@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from opstep.runtime.device.cuda.driver.driver import driver
 from opstep.runtime.device.cuda.vendor.libraries import Library, Refused, library
-from opstep.runtime.device.cuda.vendor.routine import Enqueue
+from opstep.runtime.device.routine import Enqueue
 
 _TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 9}  # cudnnDataType_t
 WORKSPACE = 1 << 30  # bytes that a plan may use at most
