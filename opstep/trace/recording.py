@@ -14,6 +14,7 @@ import os
 import secrets
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -109,7 +110,7 @@ class Recording:
         self._reports: list[SinkReport] | None = None
         self._process = os.getpid()
         self._sigterm = EndedBySigterm(SystemExit(143)).__enter__()
-        atexit.register(self.close)  # where nobody does
+        atexit.register(self._close_at_exit)
 
     def __enter__(self) -> Recording:
         return self
@@ -143,7 +144,7 @@ class Recording:
         if self._process != os.getpid():  # a fork has neither the writer nor the files
             return []
         if self._reports is None:
-            atexit.unregister(self.close)
+            atexit.unregister(self._close_at_exit)
             for recorder in self._recorders:
                 under_way = None if recorder.idle else KeyboardInterrupt("the recording was closed")
                 recorder.finish(under_way)
@@ -152,6 +153,12 @@ class Recording:
             self._reports = [guard.close() for guard in self._guards]
             self._sigterm.__exit__()
         return self._reports
+
+    def _close_at_exit(self) -> None:
+        """Where nobody closed it, who could be told of problems."""
+        for report in self.close():
+            if report.problem:
+                warnings.warn(f"{report.path} is incomplete: {report.problem}", stacklevel=1)
 
     @property
     def runs(self) -> list[Run]:

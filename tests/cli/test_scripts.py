@@ -139,6 +139,16 @@ def test_a_traceback_is_the_scripts_own(script, tmp_path, monkeypatch, capsys):
     assert not [f for f in files if "opstep/" in f or "_dynamo" in f]
 
 
+def test_shapes_that_do_not_fit(script, tmp_path, monkeypatch, capsys):
+    """The error is PyTorch's own; nothing is said of how modules are compiled."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", script(NET + "net(torch.ones(1, 5))\n")]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback") and "Dynamo" not in told
+    assert 'train.py", line 12, in forward' in told
+    assert told.endswith("shapes cannot be multiplied (1x5 and 4x4)\n")
+
+
 def test_without_pytorch(cli, script, monkeypatch):
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)

@@ -5,6 +5,8 @@ records of any figures, read back by the engine.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -325,3 +327,15 @@ def test_answers_of_any_length_are_whole(tmp_path):
             assert engine.query(sql).rows == [(i * 123456789012,) for i in range(1, length + 1)]
             sql = numbers.format(length) + " select printf('%0' || (i % 99) || 'd', i) from n"
             assert engine.query(sql).rows == [(f"{i:0{i % 99}d}",) for i in range(1, length + 1)]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_a_full_disk_is_told_where_nobody_closes_the_recording():
+    text = (
+        "import opstep\n"
+        "program = opstep.loads('graph main(x: f32[2]) -> f32[2] {\\n  return x\\n}')\n"
+        "made = opstep.Recording(trace='/dev/full')\n"
+        "program.run('main', {'x': [1.0, 2.0]}, recording=made)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+    assert "/dev/full is incomplete: No space left on device" in done.stderr

@@ -71,6 +71,10 @@ class Symbols:
             return size
         return self._converted(size.node.expr, size.node.shape_env.bound_sympy)
 
+    def number(self, value: torch.SymFloat | torch.SymBool) -> float | bool:
+        """One that is computed from sizes. Raises `Untranslatable` where they are not known."""
+        raise Untranslatable("a number that is computed while the model runs")
+
     def type_of(self, value: torch.Tensor) -> TensorType:
         """Raises `Untranslatable`."""
         return TensorType(element_of(value), tuple(self.dim(s) for s in value.shape))
@@ -117,6 +121,11 @@ class ConcreteSizes(Symbols):
 
     def dim(self, size: Any) -> Dim:
         return evaluated(size, self._sizes)
+
+    def number(self, value: torch.SymFloat | torch.SymBool) -> float | bool:
+        if not value.node.expr.free_symbols <= self._sizes.keys():
+            return super().number(value)
+        return evaluated(value, self._sizes)
 
 
 def evaluated(size: Any, sizes: Sizes) -> Any:

@@ -154,7 +154,8 @@ class AtenGraph:
         have no counterpart.
         """
         try:
-            return self._program(Symbols())
+            if not (self.is_dynamic and self._computes_numbers()):
+                return self._program(Symbols())
         except _Unbound:
             pass
         except ImportFailed:
@@ -163,6 +164,10 @@ class AtenGraph:
         hints = [n.meta["val"] for n in self.placeholders]
         self.program_for(self.sizes([_hinted(h) for h in hints]))
         return None
+
+    def _computes_numbers(self) -> bool:
+        """From sizes: a mean's 1 / n, which is known where the sizes are."""
+        return any(isinstance(n.meta.get("val"), torch.SymFloat) for n in self.graph.nodes)
 
     def program_for(self, sizes: Sizes) -> Program:
         """One for these sizes alone. Raises `ImportFailed`."""

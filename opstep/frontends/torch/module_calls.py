@@ -8,6 +8,7 @@ all that happens within is traced as in any compiled model.
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import re
 import sys
@@ -25,12 +26,18 @@ from torch._C._dynamo.eval_frame import (  # pyright: ignore[reportMissingImport
 from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
     peek_interpreter_stack,
 )
+from torch._dynamo.exc import TorchRuntimeError
 from torch.fx import _symbolic_trace
 
 from opstep.frontends.torch.backend import opstep
 from opstep.frontends.torch.script import Leave
 from opstep.frontends.torch.sources import is_pytorch
 
+# Loggers that tell whoever calls torch.compile how to do it better; a script does not call it.
+ADVICE = (
+    "torch._dynamo.utils", "torch._dynamo.variables.tensor", "torch._subclasses.fake_tensor",
+    "torch._functorch._aot_autograd.graph_compile",
+)  # fmt: skip
 MOST_SITES = 4  # lines that call a module, for each of which it is compiled
 MOST_RECOMPILATIONS = 64  # PyTorch gives up after 8; then nothing would be seen of a module
 
@@ -54,10 +61,15 @@ class ModuleCalls:
         self.within = threading.local()
         self._process = os.getpid()
         self._config: Any = None  # of Dynamo
+        self._levels: dict[logging.Logger, int] = {}
 
     def __enter__(self) -> ModuleCalls:
         import torch._dynamo
 
+        loggers = map(logging.getLogger, ADVICE)
+        self._levels = {one: one.level for one in loggers if not one.isEnabledFor(logging.INFO)}
+        for one in self._levels:
+            one.setLevel(logging.CRITICAL)
         self._config = torch._dynamo.config.patch(
             cache_size_limit=MOST_RECOMPILATIONS, skip_nnmodule_hook_guards=False
         )
@@ -67,6 +79,8 @@ class ModuleCalls:
 
     def __exit__(self, *error: object) -> None:
         nn.Module._compiled_call_impl = None
+        for one, level in self._levels.items():
+            one.setLevel(level)
         self._config.__exit__(*error)
 
     def __get__(self, module: nn.Module | None, owner: Any = None) -> Callable[..., Any] | None:
@@ -144,7 +158,13 @@ class _Known:
         within.now = self
         self.calls.count += 1
         try:
-            return entry(self.module(), *args, **kwargs)
+            module = self.module()
+            try:
+                return entry(module, *args, **kwargs)
+            except TorchRuntimeError as error:  # such as shapes that do not fit
+                failed = error
+            nn.Module._call_impl(module, *args, **kwargs)  # pyright: ignore - raises the model's own
+            raise failed
         finally:
             within.now = None
 

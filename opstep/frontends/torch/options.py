@@ -52,13 +52,33 @@ class Options:
     def of(given: Mapping[str, Any]) -> Options:
         """Raises `InputError` for a name that is none, or a value that it cannot have."""
         own = [f.name for f in fields(Options)[1:]]
+        if not isinstance(given, Mapping):
+            raise InputError(f"options is {given!r}; it can be a dict such as {{'hunt': True}}")
         for name in given:
             if name not in own and name not in SETTINGS:
                 known = [*SETTINGS, *own]
                 what = f"there is no option {name}; there are {', '.join(known)}"
-                raise InputError(what, hint=did_you_mean(name, known))
-        for name, types in {"hunt": (bool, Hunting), "fallback": (bool,)}.items():
-            if not isinstance(given.get(name, False), types):
-                raise SettingError(name, given[name], "True or False")
+                raise InputError(what, hint=did_you_mean(str(name), known))
+        for name, (is_right, wanted) in _VALUES.items():
+            if name in given and not is_right(given[name]):
+                raise SettingError(name, given[name], wanted)
         settings = RunSettings(**{n: given[n] for n in SETTINGS if n in given})
         return Options(settings, **{n: given[n] for n in own if n in given})
+
+
+def _is_file(value: Any) -> bool:
+    return value is None or (isinstance(value, str | Path) and str(value) != "")
+
+
+def _is_port(value: Any) -> bool:
+    return value is None or (type(value) is int and 0 <= value < 1 << 16)
+
+
+_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "hunt": (lambda v: isinstance(v, bool | Hunting), "True or False"),
+    "fallback": (lambda v: isinstance(v, bool), "True or False"),
+    "autotune": (lambda v: isinstance(v, bool), "True or False"),
+    "workspace": (_is_file, "the name of a file"),
+    "trace": (_is_file, "the name of a file"),
+    "listen": (_is_port, "a port: 0 to 65535"),
+}

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._export.serde.schema import SCHEMA_VERSION
 from torch.export import ExportedProgram
 
 from opstep.frontends.torch.errors import cause
@@ -36,6 +37,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _HARMLESS = re.compile(
     r"[A-Z]\w*|[a-z]{1,3}\d+|positive|integer|nonnegative|floor|ceiling|evaluate"
 )
+_EXPORT = "export the model: torch.export.save(torch.export.export(model, args), FILE)"
 _GRAPH = re.compile(r"models/\w+\.json|serialized_exported_program\.json")
 _OP = re.compile(r'"target": ?"torch\.ops\.(\w+)\.(\w+)\.(\w+)"')
 _TREES = ("default_factory", "__enum__")  # of containers that import modules to make themselves
@@ -122,12 +124,17 @@ def check(path: Path) -> None:
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, RuntimeError, LookupError) as error:
         raise InputError(
             f"{path}: not an exported program, or a damaged one: {cause(error)}",
-            hint="export the model: torch.export.save(torch.export.export(model, args), FILE)",
+            hint=_EXPORT,
         ) from None
 
 
 def _check_member(path: Path, archive: zipfile.ZipFile, name: str) -> None:
     inner = _below_root(name)
+    if inner == "data.pkl":
+        raise InputError(
+            f"{path}: written by torch.save: it holds Python objects, which are never read",
+            hint=_EXPORT,
+        )
     if _CODE.match(inner):
         raise InputError(f"{path}: holds code ({inner}), which is never run")
     if not _KNOWN.fullmatch(inner):
@@ -135,7 +142,9 @@ def _check_member(path: Path, archive: zipfile.ZipFile, name: str) -> None:
     if inner.startswith("extra"):
         return
     if inner.endswith(".json"):
-        _check_json(path, json.loads(archive.read(name)))
+        content = json.loads(archive.read(name))
+        _check_version(path, content)
+        _check_json(path, content)
     elif inner.endswith(".pt"):
         _check_tensors(path, inner, archive.read(name))
 
@@ -156,6 +165,19 @@ def _check_tensors(path: Path, inner: str, data: bytes) -> None:
             f"{path}: {inner} holds more than tensors, and is not read: it can run code"
             f" ({cause(error, 80)})"
         ) from None
+
+
+def _check_version(path: Path, content: Any) -> None:
+    """Complains of a graph in a format that is newer than this PyTorch: all it says is that it
+    cannot read it.
+    """
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    major = version.get("major") if isinstance(version, dict) else None
+    if isinstance(major, int) and major > SCHEMA_VERSION[0]:
+        raise InputError(
+            f"{path}: written by a newer version of PyTorch than {torch.__version__}",
+            hint="upgrade PyTorch here, or export the model with this version",
+        )
 
 
 def _check_json(path: Path, value: Any, key: str = "") -> None:

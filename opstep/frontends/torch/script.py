@@ -45,8 +45,8 @@ class Script:
         if not is_module:
             path = Path(name)
             if path.is_dir() or not path.exists():
-                why = "is a folder" if path.is_dir() else "there is no such file"
-                raise InputError(f"{name}: {why}")
+                why = " is a directory, not a file" if path.is_dir() else ": there is no such file"
+                raise InputError(f"{name}{why}")
             return Script(name, str(path.absolute()), tuple(arguments))
         with _search_path(os.getcwd()):
             spec = _spec(name)

@@ -403,7 +403,7 @@ class Translator:
         if isinstance(found, int | float | bool):
             return found
         if isinstance(found, torch.SymFloat | torch.SymBool):
-            raise Untranslatable("a number that is computed while the model runs")
+            return self.symbols.number(found)
         value = value_of(argument)
         if isinstance(found, list | tuple) and argument.target is not getitem:
             return [env[Value(argument, k)] for k in range(len(found))]

@@ -182,7 +182,12 @@ def test_an_unknown_option(compiled):
 @pytest.mark.parametrize(
     "option, told",
     [({"mode": "fast"}, "mode is 'fast'; it can be async or debug"),
-     ({"hunt": 1}, "hunt is 1; it can be True or False")],
+     ({"hunt": 1}, "hunt is 1; it can be True or False"),
+     ({"autotune": "yes"}, "autotune is 'yes'; it can be True or False"),
+     ({"workspace": 3}, "workspace is 3; it can be the name of a file"),
+     ({"trace": ""}, "trace is ''; it can be the name of a file"),
+     ({"listen": True}, "listen is True; it can be a port: 0 to 65535"),
+     ({"listen": 70000}, "listen is 70000; it can be")],
     ids=str,
 )  # fmt: skip
 def test_a_value_that_an_option_cannot_have(compiled, option, told):

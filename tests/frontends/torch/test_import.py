@@ -436,6 +436,16 @@ def test_a_graph_that_calls_anything_but_ops_is_refused(exported, target):
         opstep.load(evil)
 
 
+def test_a_newer_format_is_said_to_be_one(exported):
+    path, _ = exported
+    with zipfile.ZipFile(path) as archive:
+        content = json.loads(archive.read("model/models/model.json"))
+    content["schema_version"]["major"] += 1
+    newer = changed(path, "models/model.json", json.dumps(content).encode())
+    with pytest.raises(opstep.OpstepError, match="a newer version of PyTorch than"):
+        opstep.load(newer)
+
+
 def test_damaged_files_have_one_message(exported, tmp_path):
     path, _ = exported
     data = path.read_bytes()

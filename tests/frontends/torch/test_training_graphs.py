@@ -1,5 +1,7 @@
 """What AOTAutograd makes of training steps: forward and backward graphs of core ATen ops."""
 
+import copy
+
 import pytest
 import torch
 from agreement import check
@@ -90,3 +92,17 @@ def run_boxed(captured: Captured):
 
     run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
     return run
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 3)])
+def test_batch_norm_trains_on_batches_that_vary(shape):
+    """The backward multiplies by 1 / n, a number that follows from the batch's size."""
+    layer = nn.BatchNorm1d(4)
+    eager, fast = copy.deepcopy(layer), torch.compile(layer, backend="opstep")
+    for batch in (6, 4, 5):
+        x = torch.randn(batch, *shape)
+        ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        fast(ours).square().sum().sin().backward()
+        eager(theirs).square().sum().sin().backward()
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    torch.testing.assert_close(dict(layer.state_dict()), dict(eager.state_dict()))
