@@ -50,7 +50,6 @@ _OF_PROGRAMS = {
     "wanted": "--nan-only leaves all infinities out",
 }  # fmt: skip
 _OF_SCRIPTS = ("is_module", "modules", "keep_going", "listen", "wait")
-_JSON = ("hunt",)  # commands that write it for scripts, too
 
 
 class ScriptCommand(Command):
@@ -167,7 +166,6 @@ class Started:
 
 def run_script(file: str, options: dict[str, Any]) -> int:
     """``opstep run train.py``: gives the script's exit code."""
-
     recording = opened_recording(options)
     return _recorded(recording, Started(file, options, {"recording": recording}).run)
 
@@ -188,7 +186,6 @@ def _recorded(recording: Recording | None, run: Callable[[], int]) -> int:
 def hunt_script(file: str, options: dict[str, Any]) -> int:
     """``opstep hunt train.py``: ends it at the first NaN or infinity, and tells of that."""
     from opstep.frontends.torch.options import Hunting
-    from opstep.frontends.torch.outstanding import outstanding
     from opstep.frontends.torch.script import Leave
 
     recording = opened_recording(options)
@@ -200,9 +197,7 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
 
     def run() -> int:
         try:
-            code = started.run()
-            outstanding.settle()  # what a GPU was still at
-            return code
+            return started.run()
         except Leave:
             return OK
 

@@ -114,7 +114,6 @@ GPT2 = {
     "num_hidden_layers": None, "num_attention_heads": None, "intermediate_size": None,
     "max_position_embeddings": None,
 }  # fmt: skip
-ENCODER = {"Roberta": {"type_vocab_size": 1}}
 
 
 def t5() -> nn.Module:
