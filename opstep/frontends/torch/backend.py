@@ -21,6 +21,7 @@ from opstep.frontends.torch.graphs import AtenGraph
 from opstep.frontends.torch.labels import Labels, arguments_of
 from opstep.frontends.torch.options import Options
 from opstep.frontends.torch.rules import all_rules
+from opstep.frontends.torch.script import line_now
 from opstep.frontends.torch.watching import Watch
 from opstep.runtime.ir.errors import InputError
 
@@ -66,12 +67,32 @@ class _Maker:
         return lambda module, _: self._runner(module, name)
 
     def _runner(self, module: fx.GraphModule, name: str) -> Runner:
+        graph = AtenGraph(module, name, self._labels, self._options.fallback)
+        devices = graph.devices()
+        if "meta" in devices:  # whose tensors have no elements: there is nothing to debug
+            if len(devices) > 1:
+                _warn(f"PyTorch runs the {name} itself: some of its tensors are on meta")
+            return _eager(module)
         try:
-            graph = AtenGraph(module, name, self._labels, self._options.fallback)
             return Compiled(graph, self._watch)
         except ImportFailed as error:
             if not self._options.fallback:
                 raise
-            warnings.warn(f"PyTorch runs the {name} itself: {error}", stacklevel=2)
-            module.recompile()
-            return make_boxed_func(module.forward)
+            place = next(((m.file, m.line) for m in error.missing if m.line), None)
+            _warn(f"PyTorch runs the {name} itself: {error}", place)
+            return _eager(module)
+
+
+def _eager(module: fx.GraphModule) -> Runner:
+    """A graph as PyTorch runs it."""
+    module.recompile()
+    return make_boxed_func(module.forward)
+
+
+_warned: dict[Any, Any] = {}  # what Python keeps to warn once
+
+
+def _warn(text: str, place: tuple[str, int] | None = None) -> None:
+    """Of a line of the model, or the line that the script is at."""
+    file, line = place or line_now() or ("opstep", 0)
+    warnings.warn_explicit(text, UserWarning, file, line, registry=_warned)

@@ -71,7 +71,8 @@ class AtenGraph:
         fold_transposes(self.graph)
         self.placeholders = self.graph.find_nodes(op="placeholder")
         for node in self.placeholders:
-            if "." in (label := labels.placeholder(node)):  # a parameter or buffer
+            node.meta["label"] = label = labels.placeholder(node)
+            if "." in label:  # a parameter or buffer
                 node.meta["named"] = label
         self._described = output.meta.get("desc") or [None] * len(self._names)
         self.is_dynamic = any(_is_symbolic(n.meta["val"]) for n in self.placeholders)
@@ -146,6 +147,12 @@ class AtenGraph:
         found = [getattr(d, "mutated_input", None) for d in self._described]
         named = [n.meta.get("desc") for n in self.sources]
         return [k for k, d in enumerate(named) if d is not None and d in found]
+
+    def devices(self) -> set[str]:
+        """The kinds of devices that its tensors are on."""
+        given = [n.meta["val"] for n in self.sources]
+        made = [self.expected(k) for k in range(len(self.results))]
+        return {t.device.type for t in (*given, *made)}
 
     # --- the program ---
 

@@ -436,8 +436,9 @@ class Translator:
         except Untranslatable as error:
             node = value.node
             if node.op == "placeholder":
-                what = f"{node.meta.get('named', node.name)}"
-                self.missing.append((node, Missing(what, str(error), "", 0)))
+                what = node.meta.get("named") or node.meta.get("label") or node.name
+                frames = next(filter(None, map(frames_of, node.users)), ())
+                self.missing.append((node, Missing(what, str(error), *_line_of(frames))))
             self._broken.add(value)
             return ANY
 
@@ -449,9 +450,8 @@ class Translator:
             return ANY
 
     def _note(self, node: fx.Node, reason: str) -> None:
-        frames = frames_of(node)
-        file, line = (frames[-1].file, frames[-1].line) if frames else ("", 0)
-        self.missing.append((node, Missing(str(node.target), reason, file, line)))
+        line = _line_of(frames_of(node))
+        self.missing.append((node, Missing(str(node.target), reason, *line)))
 
     def _frames(self, node: fx.Node, graph: Call, upto: Call | None = None) -> tuple[Frame, ...]:
         """The frames of a node that belong to a graph's module; with `upto`, those that lead to
@@ -463,6 +463,10 @@ class Translator:
             split = split_frames(node, upto.chain())
             found = tuple(f for part in split[graph.depth : -1] for f in part)
         return found or library_line(node.meta.get("stack_trace") or "")
+
+
+def _line_of(frames: Sequence[Frame]) -> tuple[str, int]:
+    return (frames[-1].file, frames[-1].line) if frames else ("", 0)
 
 
 def _results(node: fx.Node) -> Sequence[Any]:
