@@ -31,10 +31,12 @@ Runner = Callable[[list[Any]], list[Any]]
 def opstep(
     module: fx.GraphModule, inputs: Sequence[Any], *,
     options: Mapping[str, Any] | None = None, mode: str | None = None,
+    hint: str = 'options={"fallback": True} lets PyTorch run it',
 ) -> Callable[..., Any]:  # fmt: skip
     """Compiles a graph of Dynamo's. Forward and backward become programs, which run on the model's
     own tensors; what is around them (the optimiser, the data, what Dynamo leaves to Python) stays
-    PyTorch's. `options`: see `Options`; which device is used follows from the tensors.
+    PyTorch's. `options`: see `Options`; which device is used follows from the tensors. `hint`: what
+    to do about ops without a counterpart.
 
     Raises `InputError` for options that do not exist, `ImportFailed` where ops have no counterpart.
     """
@@ -43,7 +45,7 @@ def opstep(
         raise InputError(f"mode={mode!r} is for other backends", hint=hint)
     chosen = Options.of(options or {})
     all_rules()
-    maker = _Maker(chosen, Labels(arguments_of(module)))
+    maker = _Maker(chosen, Labels(arguments_of(module)), hint)
     compiled = aot_autograd(
         fw_compiler=maker.of("forward"),
         bw_compiler=maker.of("backward"),
@@ -58,9 +60,10 @@ def opstep(
 class _Maker:
     """Makes what runs the graphs of one model."""
 
-    def __init__(self, options: Options, labels: Labels):
+    def __init__(self, options: Options, labels: Labels, hint: str):
         self._options = options
         self._labels = labels
+        self._hint = hint
         self._watch = Watch(options)
 
     def of(self, name: str) -> Callable[[fx.GraphModule, Any], Runner]:
@@ -77,7 +80,7 @@ class _Maker:
             return Compiled(graph, self._watch)
         except ImportFailed as error:
             if not self._options.fallback:
-                raise
+                raise error.hinted(self._hint) from None
             place = next(((m.file, m.line) for m in error.missing if m.line), None)
             _warn(f"PyTorch runs the {name} itself: {error}", place)
             return _eager(module)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Source, Span
+from opstep.runtime.ir.wording import Argument, Wording
 
 _NOISE = re.compile(
     r"\s*(The error above occurred when calling|For more information|\(?Size-like symbols|"
     r"Caused by:|consider using data-dependent|Please check the warnings).*",
     re.DOTALL,
 )
+FALLBACK = Wording(Argument("fallback", "torch"), " lets PyTorch run it")
 # Ops that draw numbers: those of a model in training mode, mostly.
 RANDOM = ("dropout", "rand", "bernoulli", "normal", "multinomial", "rrelu", "exponential")
 
@@ -57,6 +60,12 @@ class ImportFailed(InputError):
         for m in missing:
             groups.setdefault((m.op, m.reason), []).append(m)
         super().__init__(_diagnostic(found) for found in groups.values())
+
+    def hinted(self, hint: str) -> ImportFailed:
+        """With what to do about it, behind all messages."""
+        *others, last = self.diagnostics
+        self.diagnostics = (*others, replace(last, hint=last.hint or hint))
+        return self
 
 
 def _diagnostic(found: Sequence[Missing]) -> Diagnostic:

@@ -94,6 +94,14 @@ def _known(target: Any) -> tuple[Signature, str]:
         raise Untranslatable(error.diagnostics[0].message) from None
 
 
+def is_runnable(target: Any) -> bool:
+    """Whether it is an op that PyTorch runs by itself, as a rule."""
+    try:
+        return isinstance(target, torch._ops.OpOverload) and not _known(target)[0].changed
+    except Untranslatable:
+        return False
+
+
 def _applied(
     found: Signature, name: str, body: Body, values: Mapping[str, Any], argument: Argument,
     types: Any,

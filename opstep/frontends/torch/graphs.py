@@ -13,7 +13,7 @@ from torch import fx
 from opstep.api.program import Program, loads
 from opstep.frontends.torch.autograd import VIEWS
 from opstep.frontends.torch.body import Var
-from opstep.frontends.torch.definitions import ROUNDS, expand, without_definition
+from opstep.frontends.torch.definitions import Definitions, without_definition
 from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols
 from opstep.frontends.torch.drawing import is_random, take_out
 from opstep.frontends.torch.errors import ImportFailed
@@ -183,16 +183,16 @@ class AtenGraph:
     def _program(self, symbols: Symbols) -> Program:
         translator, main = self._translated(symbols, self._leaves)
         reasons = dict(translator.missing)
-        for _ in range(ROUNDS):
-            if not expand(self.graph, translator.undefined):
-                break
+        definitions = Definitions()
+        while definitions.expand(self.graph, translator.undefined):
             self._look()
             translator, main = self._translated(symbols, self._leaves)
         if translator.missing and self._leaves:
             translator, main = self._translated(symbols, lambda op: True)
         if translator.missing:
             wanted = {node.meta.get("defines", node): m for node, m in translator.missing}
-            raise ImportFailed([reasons.get(node, m) for node, m in wanted.items()])
+            shown = [(reasons.get(node, m), m) for node, m in wanted.items()]
+            raise ImportFailed([definitions.explained(*pair) for pair in shown])
         if main.unbound():
             raise _Unbound
         return _loaded(print_module(Module(tuple(self._written(translator, main)))), self.name)

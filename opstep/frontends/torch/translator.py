@@ -449,6 +449,17 @@ class Translator:
         except (Untranslatable, AttributeError):
             return ANY
 
+    def is_helped(self) -> bool:
+        """Whether PyTorch could run ops that are missing."""
+        return any(n.op == "call_function" and self._is_left(n) for n, _ in self.missing)
+
+    def _is_left(self, node: fx.Node) -> bool:
+        try:
+            types = [self.symbols.type_of(t) for t in _results(node)]
+        except (Untranslatable, AttributeError):  # what is no tensor
+            return False
+        return bool(types) and pytorch.is_runnable(node.target)
+
     def _note(self, node: fx.Node, reason: str) -> None:
         line = _line_of(frames_of(node))
         self.missing.append((node, Missing(str(node.target), reason, *line)))
