@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 from opstep.frontends.torch.assembling import Translated, Translation
 from opstep.frontends.torch.definitions import Definitions, without_definition
 from opstep.frontends.torch.dims import Symbols
+from opstep.frontends.torch.functional import replace_in_place
 from opstep.frontends.torch.inlining import inline_regions
 from opstep.frontends.torch.refusals import check_args, check_tensors, refusal
 from opstep.frontends.torch.rules import all_rules
@@ -54,6 +55,7 @@ def translate_exported(
     names = symbol_names(exported, dynamic_shapes, model)
     check_tensors(exported)
     inline_regions(exported.graph_module)
+    replace_in_place(exported)
     if _is_functional(exported.graph):
         translation = Translation(exported, Symbols(names), model)
         if translation.is_complete:

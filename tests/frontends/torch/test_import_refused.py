@@ -108,6 +108,17 @@ def test_all_missing_ops_are_told_at_once():
     assert {("aten.nonzero.default", 1), ("aten._fft_r2c.default", 2)} <= places
 
 
+def test_what_to_do_where_pytorch_could_run_it():
+    ops = torch.linalg
+    for helped in (ops.det, ops.slogdet, ops.inv, ops.lu, ops.lu_factor, ops.inv_ex):
+        with pytest.raises(opstep.OpstepError, match="hint: fallback='torch' lets PyTorch run it"):
+            opstep.from_torch(Applied(helped), (torch.eye(3),))
+    for function in (torch.nonzero, torch.fft.fft):
+        with pytest.raises(opstep.OpstepError) as caught:
+            opstep.from_torch(Applied(function), (torch.eye(3),))
+        assert "fallback" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "args, kwargs, reason",
     [
