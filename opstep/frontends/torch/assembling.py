@@ -17,6 +17,7 @@ from opstep.frontends.torch.body import Var
 from opstep.frontends.torch.definitions import Definitions
 from opstep.frontends.torch.dims import Symbols, dtype_of
 from opstep.frontends.torch.errors import FALLBACK, ImportFailed
+from opstep.frontends.torch.fallback import is_runnable
 from opstep.frontends.torch.naming import identifier
 from opstep.frontends.torch.sizes import assert_sizes
 from opstep.frontends.torch.translator import Draft, Leaves, Translator, Value, value_of
@@ -96,8 +97,9 @@ class Translation:
             if definitions is not None:
                 missing = [definitions.explained(m, m) for m in missing]
             failed = ImportFailed(missing)
-            helps = self._fallback is None and self._translator.is_helped()
-            raise failed.hinted(FALLBACK if helps else "")
+            nodes = (n for n, _ in self._translator.missing)
+            helps = any(is_runnable(n, self._symbols) for n in nodes)
+            raise failed.hinted(FALLBACK if helps and self._fallback is None else "")
         main = self._main
         types = {i.name: dtype_of(i.node.meta["val"].dtype) for i in self._tensors}
         results: list[tuple[str, Var]] = []

@@ -28,28 +28,33 @@ _NEW = {
 
 def replace_in_place(exported: ExportedProgram) -> None:
     """Replaces the in-place ops, up to the first for which this is not plain to see."""
-    graph, signature = exported.graph, exported.graph_signature
+    if any(_is_in_place(node) for node in exported.graph.nodes):
+        _replace(exported)
+        exported.graph_module.recompile()
+
+
+def _replace(exported: ExportedProgram) -> None:
+    graph = exported.graph
     memory: dict[fx.Node, set[fx.Node]] = {}  # by node: all that may have the same memory
     places = {node: k for k, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
         if node.op != "call_function":
             memory[node] = {node}
-            continue
-        if not _is_in_place(node):
+        elif not _is_in_place(node):
             _note(node, memory)
-            continue
-        whole: Any = node.args[0]
-        new = _functional(node)
-        if new is None or not _is_own(whole, node, memory[whole], places):
-            return
-        places[new] = places[node]
-        memory[new] = {new}
-        for old in (whole, node):
-            for user in [u for u in old.users if places[u] > places[new]]:
-                user.replace_input_with(old, new)
-            signature.replace_all_uses(old.name, new.name)
-        graph.erase_node(node)
-        exported.graph_module.recompile()
+        else:
+            op = _functional(node)
+            if op is None or not _is_own(node, memory, places):
+                return
+            with graph.inserting_after(node):
+                new = graph.call_function(op, node.args, dict(node.kwargs))
+            new.meta = dict(node.meta)
+            places[new], memory[new] = places[node], {new}
+            for old in (node.all_input_nodes[0], node):
+                for user in [u for u in old.users if places[u] > places[node]]:
+                    user.replace_input_with(old, new)
+                exported.graph_signature.replace_all_uses(old.name, new.name)
+            graph.erase_node(node)
 
 
 def _is_in_place(node: fx.Node) -> bool:
@@ -74,13 +79,17 @@ def _may_alias(op: Any) -> bool:
 
 
 def _is_own(
-    whole: fx.Node, node: fx.Node, memory: set[fx.Node], places: dict[fx.Node, int]
+    node: fx.Node, memory: dict[fx.Node, set[fx.Node]], places: dict[fx.Node, int]
 ) -> bool:  # fmt: skip
-    """Whether a node's memory, which another node changes, is seen by that name only from then on.
-    That of placeholders outlives the graph.
+    """Whether the memory that a node changes is seen from then on as the operand that it changes,
+    and not otherwise. That of placeholders outlives the graph.
     """
-    later = (u for m in memory - {whole, node} for u in m.users if places[u] >= places[node])
-    return all(m.op == "call_function" for m in memory) and not any(later)
+    whole = node.args[0]
+    if not isinstance(whole, fx.Node):
+        return False
+    others = memory[whole] - {whole}
+    later = (u for m in others for u in m.users if places[u] >= places[node])
+    return all(m.op == "call_function" for m in memory[whole]) and not any(later)
 
 
 def _is_alike(node: fx.Node) -> bool:
@@ -90,9 +99,9 @@ def _is_alike(node: fx.Node) -> bool:
     return all(t == dtypes[0] or t.is_floating_point != dtypes[0].is_floating_point for t in dtypes)
 
 
-def _functional(node: fx.Node) -> fx.Node | None:
-    """The op that gives a new tensor, behind a node; None where there is none, or it could have
-    another dtype, or draw other numbers.
+def _functional(node: fx.Node) -> Any:
+    """The op that gives a new tensor; None where there is none, or it could have another dtype, or
+    draw other numbers.
     """
     op: Any = node.target
     schema = op._schema
@@ -105,9 +114,4 @@ def _functional(node: fx.Node) -> fx.Node | None:
     if (torch.Tag.nondeterministic_seeded in new.tags and not is_off) or not _is_alike(node):
         return None
     first, *rest = ([(a.name, str(a.type)) for a in s.arguments[1:]] for s in (new._schema, schema))
-    if [first] != rest:
-        return None
-    with node.graph.inserting_after(node):
-        made = node.graph.call_function(new, node.args, dict(node.kwargs))
-    made.meta = dict(node.meta)
-    return made
+    return new if [first] == rest else None

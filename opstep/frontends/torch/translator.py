@@ -28,6 +28,7 @@ from opstep.frontends.torch.sources import (
     Frame,
     frames_of,
     label,
+    last_line,
     library_line,
     origin,
     relative,
@@ -49,7 +50,6 @@ COMPARISONS = {
 ITEMS = {"item.default", "_local_scalar_dense.default"}
 
 ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
-
 
 Leaves = Callable[[Any], bool]
 
@@ -438,7 +438,7 @@ class Translator:
             if node.op == "placeholder":
                 what = node.meta.get("named") or node.meta.get("label") or node.name
                 frames = next(filter(None, map(frames_of, node.users)), ())
-                self.missing.append((node, Missing(what, str(error), *_line_of(frames))))
+                self.missing.append((node, Missing(what, str(error), *last_line(frames))))
             self._broken.add(value)
             return ANY
 
@@ -449,19 +449,8 @@ class Translator:
         except (Untranslatable, AttributeError):
             return ANY
 
-    def is_helped(self) -> bool:
-        """Whether PyTorch could run ops that are missing."""
-        return any(n.op == "call_function" and self._is_left(n) for n, _ in self.missing)
-
-    def _is_left(self, node: fx.Node) -> bool:
-        try:
-            types = [self.symbols.type_of(t) for t in _results(node)]
-        except (Untranslatable, AttributeError):  # what is no tensor
-            return False
-        return bool(types) and pytorch.is_runnable(node.target)
-
     def _note(self, node: fx.Node, reason: str) -> None:
-        line = _line_of(frames_of(node))
+        line = last_line(frames_of(node))
         self.missing.append((node, Missing(str(node.target), reason, *line)))
 
     def _frames(self, node: fx.Node, graph: Call, upto: Call | None = None) -> tuple[Frame, ...]:
@@ -474,10 +463,6 @@ class Translator:
             split = split_frames(node, upto.chain())
             found = tuple(f for part in split[graph.depth : -1] for f in part)
         return found or library_line(node.meta.get("stack_trace") or "")
-
-
-def _line_of(frames: Sequence[Frame]) -> tuple[str, int]:
-    return (frames[-1].file, frames[-1].line) if frames else ("", 0)
 
 
 def _results(node: fx.Node) -> Sequence[Any]:
