@@ -19,6 +19,7 @@ _NOISE = re.compile(
     re.DOTALL,
 )
 FALLBACK = Wording(Argument("fallback", "torch"), " lets PyTorch run it")
+OF_DATA = "a size depends on data"
 # Ops that draw numbers: those of a model in training mode, mostly.
 RANDOM = ("dropout", "rand", "bernoulli", "normal", "multinomial", "rrelu", "exponential")
 
@@ -75,6 +76,8 @@ def _diagnostic(found: Sequence[Missing]) -> Diagnostic:
     times = f" ({len(found)} times)" if len(found) > 1 else ""
     is_random = any(word in first.op for word in RANDOM)
     hint = "in training mode models draw numbers: call model.eval() first" if is_random else ""
+    if first.reason == OF_DATA:
+        hint = "keep the shape: torch.where(mask, x, 0) in place of x[mask]"
     message = f"{first.op} cannot be imported: {first.reason}{times}"
     if first.line and source is None:  # the file is on the machine that exported the model
         message = f"{first.file}:{first.line}: {message}"

@@ -54,7 +54,7 @@ def translate_exported(
     all_rules()
     names = symbol_names(exported, dynamic_shapes, model)
     check_tensors(exported)
-    inline_regions(exported.graph_module)
+    inline_regions(exported)
     replace_in_place(exported)
     if _is_functional(exported.graph):
         translation = Translation(exported, Symbols(names), model)

@@ -16,7 +16,7 @@ from opstep.frontends.torch.body import Var
 from opstep.frontends.torch.definitions import Definitions, without_definition
 from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols
 from opstep.frontends.torch.drawing import is_random, take_out
-from opstep.frontends.torch.errors import ImportFailed
+from opstep.frontends.torch.errors import ImportFailed, Missing
 from opstep.frontends.torch.inlining import drop_tokens
 from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
@@ -160,6 +160,11 @@ class AtenGraph:
         """One for all sizes; None where sizes cannot be kept open. Raises `ImportFailed` where ops
         have no counterpart.
         """
+        nested = [n for n in self.placeholders if any(map(_is_ragged, _sizes(n.meta["val"])))]
+        if nested:
+            name = nested[0].meta["label"].partition(".size")[0]
+            what = "nested tensors have no counterpart: pad them"
+            raise ImportFailed([Missing(name, what, "", 0)])
         try:
             if not (self.is_dynamic and self._computes_numbers()):
                 return self._program(Symbols())
@@ -255,6 +260,10 @@ class _Unbound(Exception):
 
 def _sizes(value: Any) -> Sequence[Any]:
     return value.shape if isinstance(value, torch.Tensor) else (value,)
+
+
+def _is_ragged(size: Any) -> bool:
+    return isinstance(size, torch.SymInt) and size.node.is_nested_int()
 
 
 def _is_symbolic(value: Any) -> bool:

@@ -232,6 +232,12 @@ def test_inputs_without_a_counterpart_have_the_names_of_python(compiled):
     assert f"{__file__}:{line_of('waves')}" in said
 
 
+def test_nested_tensors_are_refused(compiled):
+    x = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    with pytest.raises(Exception, match="x cannot be imported: nested tensors have no counterpart"):
+        compiled(lambda x: x * 2)(x)
+
+
 def test_sizes_that_vary_make_pytorch_say_nothing(compiled):
     model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Flatten(0, 1), nn.Linear(3, 2))
     fast, x = compiled(model, dynamic=True), torch.randn(5, 6, 4)

@@ -145,3 +145,24 @@ def test_what_was_exported_stays_as_it_is(function, tmp_path):
         for ours, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(ours, theirs)
         one.state_dict["seen"].zero_()
+
+
+def within_no_grad(m, x):
+    with torch.no_grad():
+        h = m.fc(x)
+        with torch.enable_grad():
+            y = h + 1
+    return y, h
+
+
+def out_of_no_grad(m, x):
+    with torch.no_grad():
+        return m.fc(x).relu_(), x * 2
+
+
+@pytest.mark.parametrize("function", [within_no_grad, out_of_no_grad], ids=lambda f: f.__name__)
+def test_results_of_regions_without_gradients(function):
+    exported, expected = exported_program(function)
+    program = opstep.from_torch(exported)
+    assert len(program.run()) == len(expected)
+    assert_agrees(program, expected)
