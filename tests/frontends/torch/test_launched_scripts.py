@@ -123,8 +123,8 @@ BARE = "#!/bin/sh\necho 'No module named opstep' >&2; exit 1\n"
 WITHOUT_TORCH = """\
 #!/bin/sh
 exec {python} -c 'import sys; sys.modules["torch"] = None
-sys.argv = ["opstep", *sys.argv[4:]]
-from opstep.cli.main import main; main()' "$@"
+sys.argv[:4] = ["opstep"]
+from opstep.cli.launched import entry; sys.exit(entry())' "$@"
 """
 
 
