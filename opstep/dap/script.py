@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,8 @@ class ScriptRun:
             raise DapError(f"program: there is no file {program}", show=True)
         if not arguments.folder.is_dir():
             raise DapError(f"cwd: there is no folder {arguments.folder}", show=True)
-        words = [*_options(arguments), str(program), *arguments.args]
+        words = [*_options(arguments, session.current["arguments"]), str(program)]
+        words += arguments.args
         self.process: ScriptProcess = process_of(session, arguments, words)
 
     # --- the beginning ---
@@ -141,13 +143,12 @@ class ScriptRun:
             self._session.event("terminated")
 
 
-def _options(arguments: LaunchArguments) -> list[str]:
-    """``opstep debug …``, or ``opstep run …``."""
+def _options(arguments: LaunchArguments, given: Mapping[str, Any]) -> list[str]:
+    """``opstep debug …``, or ``opstep run …``. What is not `given` is left to the command."""
     words = ["run" if arguments.no_debug else "debug"]
     for name in ("kernels", "threads", "mode", "streams", "alloc", "fill", "sync"):
-        value = getattr(arguments, name)
-        if value is not None:
-            words += [f"--{name}", str(value)]
+        if given.get(name) is not None:
+            words += [f"--{name}", str(getattr(arguments, name))]
     if arguments.no_debug:
         for name in ("workspace", "trace"):
             if value := getattr(arguments, name):
