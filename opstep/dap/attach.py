@@ -104,13 +104,13 @@ class Attached:
 
         if arguments.mode is not None:
             settings = replace(settings, mode=arguments.mode)
+        debuggee = session.debuggee
+        assert debuggee is not None
         debugger = Debugger(
-            program, graph, inputs, stop_on_entry=arguments.stop_on_entry,
+            program, graph, inputs, stop_on_entry=arguments.stop_on_entry or debuggee.pauses_next,
             stop_at_end=arguments.stop_at_end, **debugged(settings),
         )  # fmt: skip
         debugger.view = session.per_session(SourceView).view
-        debuggee = session.debuggee
-        assert debuggee is not None
         session.inbox.own()
         began = perf_counter()
         try:

@@ -66,8 +66,6 @@ class ScriptRun:
         attach = {k: given[k] for k in ("stopOnEntry", "stopAtEnd", "sourceView") if k in given}
         attach |= {"mode": self._arguments.mode, "cwd": str(self._arguments.folder)}
         opening = session.current | {"command": "attach", "arguments": attach}
-        # What the debugger of scripts cannot do; clients end the session and start another one.
-        session.event("capabilities", {"capabilities": {"supportsRestartRequest": False}})
         with self._lock:
             relay.start(opening)
             for message in self._waiting or ():

@@ -137,6 +137,8 @@ def attach(session: Session, arguments: AttachArguments) -> Any:
         session.relay(relay)
         relay.start(session.current)
         return NO_ANSWER
+    # Clients detach in place of a restart, and attach again.
+    session.event("capabilities", {"capabilities": {"supportsRestartRequest": False}})
     session.per_session(SourceView).view = arguments.source_view
     adopt(session, session.attached.debuggee(session, arguments))
     session.after(lambda: initialized(session))
