@@ -54,17 +54,17 @@ export class Debugging {
 
   // -- where it stands
 
-  async expectStoppedAt(line: number): Promise<void> {
+  async expectStoppedAt(line: number, timeout = 60_000): Promise<void> {
     await expect
       .poll(() => this.workbench.lineOf(STOPPED), {
         message: "the line that is next",
-        timeout: 20_000,
+        timeout,
       })
       .toBe(line);
   }
 
   async expectEnded(): Promise<void> {
-    await expect(this.page.locator(".debug-toolbar")).toBeHidden({ timeout: 20_000 });
+    await expect(this.page.locator(".debug-toolbar")).toBeHidden();
     await expect(this.workbench.editor().locator(STOPPED)).toHaveCount(0);
   }
 
@@ -92,6 +92,18 @@ export class Debugging {
     await this.workbench.type(text);
     await this.workbench.press("Enter");
     await expect(this.page.locator(".breakpoint-widget")).toHaveCount(0);
+  }
+
+  /** A tensor under the mouse, in a line with this text: what the debugger says of it. */
+  async hover(line: string, name: string): Promise<Locator> {
+    const shown = this.page.locator(".debug-hover-widget");
+    await expect(async () => {
+      await this.page.mouse.move(0, 0); // a pointer that does not move is not looked at
+      const { x, y } = await this.workbench.place(line, name);
+      await this.page.mouse.move(x, y, { steps: 3 });
+      await expect(shown.locator(".value, .title").first()).toContainText(/\S/, { timeout: 5_000 });
+    }).toPass();
+    return shown;
   }
 
   // -- the views
@@ -183,7 +195,23 @@ export class Debugging {
     if ((await box.isChecked()) !== on) await box.click();
   }
 
-  // -- the console
+  // -- the console, and terminals
+
+  /** What the terminal in sight shows. */
+  terminal(): Locator {
+    return this.page.locator(".terminal-wrapper.active .xterm-rows");
+  }
+
+  /** Types a line into it. */
+  async typeIntoTerminal(line: string): Promise<void> {
+    const keys = this.page.locator(".terminal-wrapper.active .xterm-helper-textarea");
+    await expect(async () => {
+      await keys.focus({ timeout: 3_000 });
+      await expect(keys).toBeFocused({ timeout: 2_000 });
+    }).toPass();
+    await this.workbench.type(line);
+    await this.workbench.press("Enter");
+  }
 
   async console(): Promise<Locator> {
     const lines = this.page.locator(".repl .monaco-list-row");

@@ -176,7 +176,7 @@ function bare(root: string, node: string): Record<string, string> {
 }
 
 /** OPSTEP_E2E_PORT and those above it, else one that the system gives. */
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const first = Number(process.env.OPSTEP_E2E_PORT ?? 0);
   for (let port = first; ; port = port && port + 1) {
     const found = await new Promise<number>((done) => {

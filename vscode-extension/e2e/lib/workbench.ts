@@ -201,6 +201,24 @@ export class Workbench {
     }, selector);
   }
 
+  /** The middle of a word in a line of the active editor that has this text. */
+  async place(line: string, word: string): Promise<{ x: number; y: number }> {
+    const row = this.editor().locator(".view-line", { hasText: line }).first();
+    return row.evaluate((element, wanted) => {
+      const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+      for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+        const at = (text.textContent ?? "").search(new RegExp(`\\b${wanted}\\b`));
+        if (at < 0) continue;
+        const range = document.createRange();
+        range.setStart(text, at);
+        range.setEnd(text, at + wanted.length);
+        const box = range.getBoundingClientRect();
+        return { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+      }
+      throw new Error(`no ${wanted} stands there`);
+    }, word);
+  }
+
   /** What completion offers at the cursor; it is asked for where typing did not. */
   async expectSuggested(text: string): Promise<void> {
     const rows = this.page.locator(".suggest-widget.visible .monaco-list-row");
