@@ -44,7 +44,9 @@ export class Debugging {
 
   /** A button of the toolbar: Step Back, Reverse, Restart, Stop. */
   async button(name: string): Promise<void> {
-    await this.page.locator(`.debug-toolbar .action-label[aria-label^="${name}"]`).click();
+    const button = this.page.locator(`.debug-toolbar .action-label[aria-label^="${name}"]`);
+    await expect(button).not.toHaveClass(/\bdisabled\b/); // which takes clicks, and does nothing
+    await button.click();
   }
 
   async stop(): Promise<void> {
@@ -54,12 +56,9 @@ export class Debugging {
 
   // -- where it stands
 
-  async expectStoppedAt(line: number, timeout = 60_000): Promise<void> {
+  async expectStoppedAt(line: number): Promise<void> {
     await expect
-      .poll(() => this.workbench.lineOf(STOPPED), {
-        message: "the line that is next",
-        timeout,
-      })
+      .poll(() => this.workbench.lineOf(STOPPED), { message: "the line that is next" })
       .toBe(line);
   }
 
@@ -71,10 +70,11 @@ export class Debugging {
   /** Sets a breakpoint where the cursor is put, with F9: deaf until extensions have been read. */
   async setBreakpoint(line: number): Promise<void> {
     await this.workbench.goTo(line);
-    const mark = this.workbench.editor().locator("[class*=codicon-debug-breakpoint]").first();
+    const marks = this.workbench.editor().locator("[class*=codicon-debug-breakpoint]");
+    const before = await marks.count();
     await expect(async () => {
-      await this.workbench.press("F9");
-      await expect(mark).toBeVisible({ timeout: 5_000 });
+      if ((await marks.count()) <= before) await this.workbench.press("F9"); // again, it takes it away
+      await expect(marks).toHaveCount(before + 1, { timeout: 10_000 });
     }).toPass();
   }
 
@@ -152,8 +152,8 @@ export class Debugging {
   async setValue(row: Locator, value: string): Promise<void> {
     const input = this.page.locator(".debug-variables .inputBoxContainer input");
     await expect(async () => {
-      if (!(await input.isVisible())) await row.locator(".value").dblclick({ timeout: 1_000 });
-      await expect(input).toBeFocused({ timeout: 1_000 });
+      if (!(await input.isVisible())) await row.locator(".value").dblclick({ timeout: 3_000 });
+      await expect(input).toBeFocused({ timeout: 3_000 });
     }).toPass();
     await input.fill(value);
     await input.press("Enter");
@@ -192,7 +192,10 @@ export class Debugging {
   /** Turns an exception filter on or off, by its label. */
   async filter(label: string | RegExp, on: boolean): Promise<void> {
     const box = this.breakpoint(label).locator("input[type=checkbox], .monaco-checkbox").first();
-    if ((await box.isChecked()) !== on) await box.click();
+    await expect(async () => {
+      if ((await box.isChecked({ timeout: 5_000 })) !== on) await box.click({ timeout: 5_000 });
+      await expect(box).toBeChecked({ checked: on, timeout: 5_000 });
+    }).toPass();
   }
 
   // -- the console, and terminals

@@ -110,7 +110,7 @@ export class Server {
   }
 
   private async answers(): Promise<void> {
-    const end = Date.now() + 60_000;
+    const end = Date.now() + 180_000;
     for (;;) {
       if (this.child.exitCode !== null)
         throw new Error("code-server ended; see e2e/build/code-server.log");

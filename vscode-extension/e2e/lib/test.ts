@@ -44,7 +44,7 @@ export const test = base.extend<OfTest, OfWorker>({
       await use(server);
       await server.stop();
     },
-    { scope: "worker", timeout: 90_000 },
+    { scope: "worker", timeout: 300_000 },
   ],
 
   // biome-ignore lint/correctness/noEmptyPattern: Playwright reads the pattern

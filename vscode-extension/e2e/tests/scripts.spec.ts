@@ -30,12 +30,12 @@ class Program {
   }
 
   async expect(text: RegExp): Promise<RegExpExecArray> {
-    await expect.poll(() => this.text, { timeout: 90_000 }).toMatch(text);
+    await expect.poll(() => this.text, { timeout: 240_000 }).toMatch(text);
     return text.exec(this.text) as RegExpExecArray;
   }
 
   async expectEnd(): Promise<void> {
-    await expect.poll(() => this.child.exitCode, { timeout: 90_000 }).toBe(0);
+    await expect.poll(() => this.child.exitCode, { timeout: 240_000 }).toBe(0);
   }
 }
 
@@ -55,9 +55,9 @@ test("a script in the integrated terminal reads what is typed, in colours, and i
   await workbench.openFile("net.py");
   await debug.setBreakpoint(STATES);
   await debug.pressF5();
-  await expect(debug.terminal()).toContainText("Which seed?", { timeout: 90_000 });
+  await expect(debug.terminal()).toContainText("Which seed?", { timeout: 240_000 });
   await debug.typeIntoTerminal("7");
-  await debug.expectStoppedAt(STATES, 90_000);
+  await debug.expectStoppedAt(STATES);
   await expect(debug.terminal().locator(".xterm-fg-2")).toHaveText("seed 7");
   await workbench.focusEditor();
   await debug.pressF5();
@@ -73,7 +73,7 @@ test("what is under the mouse, and at the ends of lines, has a shape and figures
   await debug.setBreakpoint(RESULT);
   await workbench.openFile("train.py");
   await debug.pressF5();
-  await expect(workbench.tab("net.py")).toHaveClass(/active/, { timeout: 90_000 });
+  await expect(workbench.tab("net.py")).toHaveClass(/active/, { timeout: 240_000 });
   await debug.expectStoppedAt(RESULT);
   await expect.poll(() => workbench.text()).toMatch(/words\):\s*words = i64\[8, 12\]\s+mean/);
   await expect.poll(() => workbench.text()).toMatch(/float\(\)\s*mask = f32\[8, 12\]\s+all 1/);
@@ -95,7 +95,7 @@ test("a script that waits is attached to, stepped, left, and goes on", async ({
   await workbench.openFile("net.py");
   await debug.setBreakpoint(STATES);
   await debug.pressF5();
-  await debug.expectStoppedAt(STATES, 90_000);
+  await debug.expectStoppedAt(STATES);
   await debug.view();
   await expect(debug.frames()).toHaveText([/^Classifier\.forward/, /^<module>/]);
   await workbench.focusEditor();
