@@ -44,7 +44,7 @@ def _connection(door: str) -> socket.socket | None:
     except OSError:
         return None
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return connection if struct.unpack("3i", credentials)[1] == os.getuid() else None
+    return connection if struct.unpack("iII", credentials)[1] == os.getuid() else None
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ class Door:
             return None
         connection, _ = self._socket.accept()
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        process, user, _ = struct.unpack("3i", credentials)
+        process, user, _ = struct.unpack("iII", credentials)
         if user == os.getuid():
             return connection, process
         connection.close()
@@ -218,6 +218,7 @@ class InTerminal(ScriptProcess):
         super().__init__(session, arguments, words)
         self._answer: dict[str, Any] = {}
         self._answered = threading.Event()
+        self._is_wanted = True
 
     def start(self) -> None:
         session, arguments = self.session, self.arguments
@@ -233,7 +234,7 @@ class InTerminal(ScriptProcess):
         request = {"type": "request", "command": "runInTerminal", "arguments": asked}
         with suppress(Gone):
             session.wire.write(request)
-        while not self._answered.wait(POLL_S) and not session.leaving:
+        while not self._answered.wait(POLL_S) and not session.leaving and self._is_wanted:
             pass
         if not self._answer.get("success"):
             why = self._answer.get("message") or "it said nothing"
@@ -258,8 +259,15 @@ class InTerminal(ScriptProcess):
         self._answer = response
         self._answered.set()
 
+    def kill(self) -> None:
+        """Before it is there, nobody waits for it any more."""
+        self._is_wanted = False
+        super().kill()
+
     def has_ended(self) -> bool:
         """Its terminal is closed, as far as the client tells."""
+        if not self._is_wanted:
+            return True
         body = self._answer.get("body") or {}
         found = body.get("processId") or body.get("shellProcessId")
         return type(found) is int and found > 0 and not _lives(found)
@@ -295,7 +303,9 @@ def _lives(pid: int) -> bool:
 def _python(arguments: LaunchArguments) -> str:
     """The Python that runs the script: a path is relative to `cwd`, a name is looked up."""
     python = arguments.python or sys.executable
-    return arguments.at(python) if os.path.dirname(python) else shutil.which(python) or python
+    if os.path.dirname(python):
+        return arguments.at(python)
+    return shutil.which(python, path=_environment(arguments).get("PATH")) or python
 
 
 def _cannot_start(python: str, error: Exception) -> DapError:

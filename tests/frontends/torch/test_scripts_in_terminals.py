@@ -217,6 +217,16 @@ def test_terminals_that_do_not_come_are_told(client, script, tmp_path):
     assert client.reverse == []
 
 
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_script_that_is_ended_before_its_terminal_is_there(client, script, answers):
+    seq = client.send("launch", {"program": str(script), "console": "integratedTerminal"})
+    asked = client.expect_request("runInTerminal")
+    if answers:
+        client.answer(asked, {})
+    client.request("terminate")
+    assert not client.response(seq)["success"]
+
+
 def test_a_client_that_leaves_while_its_terminal_opens(client, script):
     client.send("launch", {"program": str(script), "console": "integratedTerminal"})
     client.expect_request("runInTerminal")

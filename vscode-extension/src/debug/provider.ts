@@ -339,7 +339,7 @@ async function checkAttach(
   }
   if (!(await isListening(host, config.port))) {
     return refuse(
-      `Nothing listens on ${host}:${config.port}. Start the Python program first; it calls opstep.debug.listen(${config.port}).`,
+      `Nothing listens on ${host}:${config.port}. Start the Python program first: opstep debug --listen ${config.port} --wait train.py, or one that calls opstep.debug.listen(${config.port}).`,
     );
   }
   // We connect to the program itself: it needs no port to relay to.
