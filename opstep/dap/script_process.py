@@ -35,7 +35,7 @@ CHUNK = 1 << 14  # bytes of output in an event
 POLL_S = 0.05
 PATIENCE_S = 3  # how long a script may take to end by itself
 OUTPUT_S = 2  # how long its output is read when it has ended: its children may hold the pipe
-SLOW_S = 15  # what takes longer to start is told where to look
+SLOW_S = 15  # where it takes longer to start, that is told
 MOST_SAID = 4000  # characters of what a script wrote that are told as a reason
 
 
