@@ -47,6 +47,8 @@ def embedding_bag(
     """And for the gradient, which bag an index is in and how many each bag has, where PyTorch does
     not count them again.
     """
+    if mode == 2 and b.is_used(3):
+        raise Untranslatable("the rows that its elements are from")
     attrs = {"mode": _BAGS[mode], "include_last_offset": include_last_offset}
     padding = None if padding_idx < 0 else padding_idx
     index, offsets = as_index(b, index), as_index(b, offsets)
