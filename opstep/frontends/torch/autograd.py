@@ -63,7 +63,7 @@ def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
     """
     _find_lines(joint.graph)
     _view_again(joint.graph)
-    with functorch.patch(**STATES):
+    with functorch.patch(STATES):
         return default_partition(joint, inputs, **options)
 
 

@@ -58,9 +58,10 @@ class Drawn(NamedTuple):
 
         args: Any = map_aggregate(self.args, concrete)
         kwargs: Any = map_aggregate(dict(self.kwargs), concrete)
-        if self.state is None:
+        state = self.state
+        if state is None:
             return lambda given: self.op(*args, **kwargs)
-        return lambda given: run_with_rng_state(given[self.state], self.op, *args, **kwargs)
+        return lambda given: run_with_rng_state(given[state], self.op, *args, **kwargs)
 
 
 def take_out(graph: fx.Graph) -> list[Drawn]:
@@ -85,10 +86,11 @@ def take_out(graph: fx.Graph) -> list[Drawn]:
         elif node.target is run_with_rng_state:
             again = placeholders.index(cast(fx.Node, node.args[0]))
             node = _repeated(graph, node)
-        if node.op != "call_function" or not is_drawn(node.target):
+        op: Any = node.target
+        if node.op != "call_function" or not is_drawn(op):
             continue
-        if node.target is not aten.native_dropout.default:
-            found.append(Drawn(node.target, node.args, node.kwargs, again))
+        if op is not aten.native_dropout.default:
+            found.append(Drawn(op, node.args, node.kwargs, again))
             node.replace_all_uses_with(placeholder(node.name, node.meta["val"]))
         elif node.args[2] is not False and node.args[1]:
             x, p, _ = node.args

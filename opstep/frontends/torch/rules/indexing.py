@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opstep.frontends.torch.body import Body, Var, axis_of
 from opstep.frontends.torch.errors import Untranslatable
-from opstep.frontends.torch.rules.registry import rule
+from opstep.frontends.torch.rules.registry import RULES, rule
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.types import TensorType, boolean, f64, i32, i64, u8
 
@@ -270,6 +270,16 @@ def _masked_put(b: Body, x, indices, values, accumulate):
     if accumulate:
         return b.add(x, b.masked_scatter(b.filled(x.type, 0), wide, values))
     return b.masked_scatter(x, wide, values)
+
+
+@rule("bincount.default")
+def bincount(b: Body, x, weights=None, minlength=0):
+    """Where other ops decide how many numbers are counted."""
+    (count,) = b.out.shape
+    fits = b.all(b.less(x, count))
+    RULES["_assert_async.msg"](b, fits, "bincount: a number is larger than the others allow")
+    values = b.filled(TensorType(b.out.dtype, x.shape), 1) if weights is None else weights
+    return b.scatter_add(b.filled(b.out, 0), as_index(b, x), b.to(values, b.out.dtype))
 
 
 @rule("masked_scatter.default")
