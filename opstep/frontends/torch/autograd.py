@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._decomp import decomposition_table
+from torch._functorch import config as functorch
 from torch._functorch.partitioners import default_partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -24,6 +25,9 @@ VIEWS = {
     aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim,
     aten.squeeze.dims, aten.alias.default, aten.detach.default,
 }  # fmt: skip
+STATES = {  # checkpoints keep a generator's state as a tensor, on a GPU too
+    name: False for name in ("graphsafe_rng_functionalization",) if hasattr(functorch, name)
+}
 FREE = VIEWS | {aten.expand.default}  # to do again: cheaper than to keep what they give
 
 
@@ -61,7 +65,8 @@ def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
     """
     _find_lines(joint.graph)
     _view_again(joint.graph)
-    return default_partition(joint, inputs, **options)
+    with functorch.patch(STATES):
+        return default_partition(joint, inputs, **options)
 
 
 def _is_backward(node: fx.Node) -> bool:
