@@ -7,29 +7,37 @@ from typing import TYPE_CHECKING
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError, UnknownName
-from opstep.runtime.ir.graph import NOWHERE, Graph, Module
+from opstep.runtime.ir.graph import NOWHERE, Graph, Module, Source
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
+    from opstep.runtime.transforms.backward import GradientError
 
 
 def with_gradient(program: Program, graph: Graph, wrt: Sequence[str], name: str) -> Module:
-    """The program's module with the gradient of `graph`, called `name`. Raises as
-    `Program.with_grad` does.
+    """The program's module with the gradient of `graph`, called `name`, and the graphs that it calls.
+    Raises as `Program.with_grad` does.
     """
     from opstep.runtime.transforms.grad import GradientError, grad
 
     _check(program, graph, wrt, name)
     module = program.module
     try:
-        gradient = grad(module, graph.name.text, wrt, name=name, library=program.library)
+        made = grad(program.verified, graph.name.text, wrt, name=name)
     except GradientError as error:
-        span = error.statement.span if error.statement else NOWHERE
-        raise OpstepError(  # what a gradient was made of has no place in the text
-            str(error), span=None if span == NOWHERE else span, source=module.source,
-            hint=error.hint,
-        ) from None  # fmt: skip
-    return Module((*module.items, gradient), module.closing, module.source)
+        raise _located(error, module.source) from None
+    return Module((*module.items, *made), module.closing, module.source)
+
+
+def _located(error: GradientError, source: Source | None) -> OpstepError:
+    span = error.statement.span if error.statement else NOWHERE
+    return OpstepError(  # what a gradient was made of has no place in the text
+        str(error),
+        span=None if span == NOWHERE else span,
+        source=error.source or source,
+        hint=error.hint,
+        notes=error.notes,
+    )
 
 
 def _check(program: Program, graph: Graph, wrt: Sequence[str], name: str) -> None:

@@ -194,7 +194,8 @@ class Program:
 
         A graph that calls itself with ever other shapes has no end of plans: `most` are made.
         """
-        from opstep.runtime.plan.control import called_graphs, passed_types
+        from opstep.runtime.ir.effects import called_graphs
+        from opstep.runtime.plan.control import passed_types
 
         found = [self.plan(graph, types, policy, device, symbols=symbols, setup=setup)]
         signatures: set[tuple] = set()

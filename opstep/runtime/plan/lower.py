@@ -17,7 +17,7 @@ from opstep.runtime.ir.reporting import mismatch_span
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Application, Verified, VerifiedGraph
 from opstep.runtime.ir.verify import verify
-from opstep.runtime.plan.control import called_graphs, effects_of
+from opstep.runtime.ir.effects import called_graphs, effects_of
 from opstep.runtime.plan.cost import CALL_NS, estimate
 from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.internal import Asserts, assert_, update
