@@ -112,7 +112,10 @@ def _no_gradient(
         message += f", and is on the way from {names[0]} to the loss"
     source = taped.derived_from.source if taped.derived_from else None
     hint = "" if active is None else "y = stop_gradient(x) takes a value as a constant"
-    return GradientError(message, taped.statement, hint, source, [n for n in notes if n])
+    shown = [n for n in notes if n]
+    if len(shown) > MOST_NOTES:
+        shown[MOST_NOTES // 2 : -MOST_NOTES // 2] = []
+    return GradientError(message, taped.statement, hint, source, shown)
 
 
 def _is_active(operand: Any, active: AbstractSet[str] | None) -> bool:

@@ -18,7 +18,7 @@ from opstep.runtime.ir.graph import (
     Provenance,
 )
 from opstep.runtime.ir.lexer import identifier
-from opstep.runtime.ir.op import OPS, Op, Ref, complete, resolve
+from opstep.runtime.ir.op import OPS, Op, Ref, Resolved, complete, resolve
 from opstep.runtime.ir.types import DType, TensorType
 
 
@@ -74,6 +74,7 @@ class Builder:
         self.derived_from: DerivedFrom | None = None
         self._used_names = set() if used_names is None else used_names
         self._next: dict[str, int] = {}
+        self._known: dict[tuple, tuple[dict[str, Any], Resolved]] = {}
 
     def fresh(self, stem: str) -> str:
         """A name not used so far that begins with `stem`."""
@@ -109,10 +110,8 @@ class Builder:
         present = list(operands)
         while present and present[-1] is None:
             present.pop()
-        types = [o.type if isinstance(o, Var) else o for o in present]
         attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
-        completed = complete(op, attrs)
-        resolved = resolve(op, types, completed)  # pyright: ignore[reportArgumentType]
+        completed, resolved = self._resolved(op, present, attrs)
         numbers = [o for o in present if isinstance(o, int | float)]
         if not name and numbers and len(numbers) == len(present):
             (result, *more) = resolved.results
@@ -132,11 +131,27 @@ class Builder:
             derived_from=self.derived_from,
         )
         self.statements.append(statement)
-        if self.tape is not None:
+        if self.tape is not None and not op.constant:
             all_operands = (*present, *[None] * (len(op.operands) - len(present)))
             application = (op.grad, all_operands, resolved.operands, tuple(results), completed)
             self.tape.append(TapeEntry(op, *application, statement, self.derived_from, self.at))
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _resolved(
+        self, op: type[Op], operands: Sequence[Any], attrs: dict[str, Any]
+    ) -> tuple[dict[str, Any], Resolved]:
+        """All attributes, and the types of operands and results. Many statements are alike."""
+        key = (
+            op.name,
+            tuple([o.type if isinstance(o, Var) else o.__class__ for o in operands]),
+            tuple([(k, v.__class__, v) for k, v in attrs.items()]),
+        )
+        found = self._known.get(key)
+        if found is None:
+            types = [o.type if isinstance(o, Var) else o for o in operands]
+            completed = complete(op, attrs)
+            found = self._known[key] = completed, resolve(op, types, completed)
+        return found
 
     def call(
         self, callee: str, operands: Sequence[Operand], results: Iterable[tuple[str, TensorType]],

@@ -7,7 +7,7 @@ its values by name. Control flow is in `control` and `loops`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.graph import Apply, Assert, Graph, Module, Return
@@ -30,6 +30,7 @@ def grad(
     seeded: bool = False,
     name: str | None = None,
     library: Sequence[Module] = (),
+    optional: Collection[str] = (),
     unused: list[str] | None = None,
 ) -> tuple[Graph, ...]:
     """The graph `name` (default ``<graph>_grad``): results of `graph`, then its derivative by each
@@ -38,14 +39,19 @@ def grad(
     `wrt` names inputs of the graph or named tensors. The first result must be a float scalar, whose
     derivative is taken; with `seeded` the results may have any shape, and the new graph takes one
     more input for each float result, ``d_<k>``, the derivative of the loss by that result. The
-    derivative by ``fc.w`` is called ``d_fc_w``; of what nothing depends on it is 0, and its name is
-    added to `unused`. Updates and asserts are kept. A `Module` is verified first, and may call
-    graphs of the modules of `library`. Raises `GradientError`.
+    derivative by ``fc.w`` is called ``d_fc_w``; of what nothing depends on it is 0, or left out
+    where its name is `optional`, and the name is added to `unused`. Updates and asserts are kept.
+    A `Module` is verified first, and may call graphs of the modules of `library`. Raises
+    `GradientError`.
     """
     if isinstance(verified, Module):
         verified = verify(verified, library=library)
     with collector_paused():
-        return _Gradient(verified, graph, wrt, name or f"{graph}_grad").made(seeded, unused)
+        gradient = _Gradient(verified, graph, wrt, name or f"{graph}_grad")
+        made = gradient.made(seeded, optional)
+    if unused is not None:
+        unused += gradient.unused
+    return made
 
 
 class _Gradient:
@@ -53,10 +59,11 @@ class _Gradient:
         self.source = verified.graphs[graph]
         self.wrt = wrt
         self.name = name
+        self.unused: list[str] = []
         self.family = Family(verified, graph, [t for t in wrt if t in verified.tensors], [name])
         self.control = ControlGradients(self.family)
 
-    def made(self, seeded: bool, unused: list[str] | None) -> tuple[Graph, ...]:
+    def made(self, seeded: bool, optional: Collection[str]) -> tuple[Graph, ...]:
         source = self.source
         draft = Draft(self.family, [(b.name.text, typed(b)) for b in source.graph.inputs])
         given = {v.name: v for v in draft.inputs}
@@ -79,9 +86,12 @@ class _Gradient:
             )
             draft.seed(gradients, loss, one)
         found = draft.come_back(gradients, by)
-        if unused is not None:
-            unused += [n for n, g in zip(self.wrt, found, strict=True) if g is None]
-        outputs = [*results, *draft.filled(found, by)]
+        self.unused = [n for n, g in zip(self.wrt, found, strict=True) if g is None]
+        left_out = {*self.unused} & {*optional}
+        outputs = list(results)
+        for name, x, gradient in zip(self.wrt, by, found, strict=True):
+            if name not in left_out:
+                outputs.append(gradient or draft.zeros(x))
         first = draft.finish(self.name, outputs, forward.versions)
         return (first, *self.family.called_by(first))
 

@@ -1,0 +1,60 @@
+"""Gradients through branches, loops, calls of oneself and updates, against differences in f64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gradient_programs import Writer
+
+import opstep
+from opstep.runtime.ir.printer import print_module
+
+STEP = 1e-6
+
+
+def difference(text: str, inputs: dict, direction: dict) -> float:
+    """The derivative of the loss along a direction, by a central difference."""
+    values = []
+    for sign in (1, -1):
+        program = opstep.loads(text)
+        moved = dict(inputs)
+        for name, v in direction.items():
+            at = np.asarray(inputs[name] if name in inputs else program.params[name])
+            if name in inputs:
+                moved[name] = at + sign * STEP * v
+            else:
+                program.params[name] = at + sign * STEP * v
+        values.append(program.run("loss", moved).outputs[0])
+    return float(values[0] - values[1]) / (2 * STEP)
+
+
+def check(text: str, inputs: dict, wrt: list[str], **options) -> opstep.Program:
+    """The derivatives of `loss` along a random direction, and that results and updates are those
+    of `loss` itself; of the program read back from its text.
+    """
+    plain = opstep.loads(text, "plain.opg")
+    written = print_module(plain.with_grad("loss", wrt).module)
+    program = opstep.loads(written, "gradient.opg")
+    assert print_module(program.module) == written
+    found = program.run("loss_grad", inputs, **options).outputs
+    expected = plain.run("loss", inputs)
+    assert found[0].tobytes() == expected.outputs[0].tobytes()
+    for name in plain.params:
+        assert plain.params[name].tobytes() == program.params[name].tobytes(), name
+    rng = np.random.default_rng(3)
+    gradients = dict(zip(wrt, found[-len(wrt) :], strict=True))
+    direction = {n: rng.standard_normal(g.shape) for n, g in gradients.items()}
+    along = sum(float((gradients[n] * v).sum()) for n, v in direction.items())
+    scale = max(1.0, *(np.abs(g).max() for g in gradients.values()))
+    assert along == pytest.approx(difference(text, inputs, direction), abs=2e-7 * scale, rel=2e-6)
+    return program
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs(seed):
+    rng = np.random.default_rng(seed)
+    inputs = {n: rng.uniform(-1, 1, 3) for n in "xy"}
+    options = {"mode": "debug"} if seed % 4 == 0 else {"streams": 1 + seed % 3}
+    check(Writer(seed).text(), inputs, ["x", "y", "w", "v", "s", "t"], **options)
