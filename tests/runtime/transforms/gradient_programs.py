@@ -91,7 +91,9 @@ class Writer:
         types = "x: f64[3], y: f64[3], k: i32[]"
         test = f"  few = less(k, {turns})\n"
         if self.random.random() < 0.5:
-            test += "  total = sum(x)\n  small = less(total, 0.8)\n  more = logical_and(few, small)\n"
+            test += (
+                "  total = sum(x)\n  small = less(total, 0.8)\n  more = logical_and(few, small)\n"
+            )
         else:
             test += "  more = logical_and(few, few)\n"
         self.graphs += [

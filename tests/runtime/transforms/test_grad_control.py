@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import opstep
 from opstep.runtime.ir.printer import print_module
 
 STEP = 1e-6
+PROGRAMS = sorted((Path(__file__).parent / "control").glob("*.opg"))
 
 
 def difference(text: str, inputs: dict, direction: dict) -> float:
@@ -58,3 +61,22 @@ def test_random_programs(seed):
     inputs = {n: rng.uniform(-1, 1, 3) for n in "xy"}
     options = {"mode": "debug"} if seed % 4 == 0 else {"streams": 1 + seed % 3}
     check(Writer(seed).text(), inputs, ["x", "y", "w", "v", "s", "t"], **options)
+
+
+@pytest.mark.parametrize("mode", ["async", "debug"])
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
+def test_programs(path, mode):
+    """Each says what its loss and its derivatives are, and what it leaves in its states."""
+    text = path.read_text(encoding="utf-8")
+    lines = re.findall(r"^# (input|set|expect|expect after) (\w+): (.*)$", text, re.MULTILINE)
+    said = {(what, name): json.loads(value) for what, name, value in lines}
+    named = {what: {n: v for (w, n), v in said.items() if w == what} for what, _ in said}
+    wrt = [name for name in named["expect"] if name != "loss"]
+    program = opstep.loads(text).with_grad("loss", wrt)
+    program.params.update({n: np.asarray(v, float) for n, v in named.get("set", {}).items()})
+    found = program.run("loss_grad", named["input"], mode=mode)
+    for value, name in zip(found.outputs, ["loss", *wrt], strict=True):
+        np.testing.assert_allclose(value, named["expect"][name], rtol=1e-12, err_msg=name)
+    for name, value in named.get("expect after", {}).items():
+        assert program.params[name] == value
+    assert found.unwritten == []
