@@ -106,7 +106,7 @@ class Loop:
         keys = (*range(len(self.body.graph.inputs)), *carried)
         values = self.passes.targets(draft, self.body_name, self.carried, keys)
         draft.take([("turn", COUNT)])
-        found = draft.builder.call(test, values, [("more", TRUTH)])
+        found = draft.builder.call(test, values, [("holds", TRUTH)])
         return draft.finish(self.test(), found, comment=[f"{self.test_name}, beside a count."])
 
     def counted(self) -> str:

@@ -80,3 +80,34 @@ def test_programs(path, mode):
     for name, value in named.get("expect after", {}).items():
         assert program.params[name] == value
     assert found.unwritten == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_second_order(seed):
+    """The product of the Hessian and a vector, against a difference of gradients."""
+    rng = np.random.default_rng(seed)
+    x, y, u, v = rng.uniform(-1, 1, (4, 3))
+    text = Writer(seed).text()
+    first = opstep.loads(text).with_grad("loss", ["x", "w"])
+    slope = """
+graph slope(x: f64[3], y: f64[3], by_x: f64[3], by_w: f64[3]) -> f64[] {
+  l, d_x, d_w = loss_grad(x, y)
+  a = mul(d_x, by_x)
+  b = mul(d_w, by_w)
+  c = add(a, b)
+  total = sum(c)
+  return total
+}
+"""
+    second = opstep.loads(print_module(first.module) + slope).with_grad("slope", ["x", "w"])
+    given = {"x": x, "y": y, "by_x": u, "by_w": v}
+    found = second.run("slope_grad", given).outputs[-2:]
+
+    def gradient(sign: float) -> list[np.ndarray]:
+        program = opstep.loads(text).with_grad("loss", ["x", "w"])
+        program.params["w"] = program.params["w"] + sign * 1e-5 * v
+        return program.run("loss_grad", {"x": x + sign * 1e-5 * u, "y": y}).outputs[-2:]
+
+    for product, up, down in zip(found, gradient(1), gradient(-1), strict=True):
+        expected = (up - down) / 2e-5
+        np.testing.assert_allclose(product, expected, atol=1e-7 * (1 + np.abs(expected).max()))
