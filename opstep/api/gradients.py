@@ -10,6 +10,7 @@ from opstep.runtime.ir.diagnostics import OpstepError, names_listed
 from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import NOWHERE, Graph, Module, Source
 from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.wording import Argument, Wording
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
@@ -31,7 +32,8 @@ def with_gradient(
     from opstep.runtime.transforms.grad import GradientError, grad
 
     if name in program.graphs:
-        raise InputError(f"there is a graph {name} already", hint="give another name=")
+        hint = Wording("give another ", Argument("name"))
+        raise InputError(f"there is a graph {name} already", hint=hint)
     chosen, matched = _chosen(program, graph, wrt, freeze)
     module, unused = program.module, []
     try:

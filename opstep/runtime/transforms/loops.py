@@ -152,8 +152,8 @@ class Loop:
         values, turns, seeds = self._inputs(draft)
         b = draft.builder
         if self.limit > MOST_TURNS:
-            more = b.add(turns, MOST_TURNS - 1)
-            blocks = b.floor_div(more, MOST_TURNS)
+            rounded = b.named("rounded_up", "add", turns, MOST_TURNS - 1)
+            blocks = b.named("blocks", "floor_div", rounded, MOST_TURNS)
             which = b.named("which", "minimum", blocks, 2)
             cases = (Ref(self.end()), Ref(self.turn()), Ref(self.halves()))
         else:
