@@ -217,15 +217,60 @@ class Loop:
         middle = [*((f"middle_{v.name}", v.type) for v in values), ("zero", COUNT)]
         *middle, _ = b.call("while", [*values, start], middle, attrs)
         rest = b.named("rest", "sub", turns, half)
-        names = self._derivatives(draft, "middle_")
-        second = b.call(self.back(), [*middle, rest, *seeds], names)
-        seeds, sums = second[: len(self.by)], second[len(self.by) :]
-        first = b.call(self.back(), [*values, half, *seeds], self._derivatives(draft))
-        found = first[: len(self.by)]
-        for t, later, earlier in zip(self.tensors, sums, first[len(self.by) :], strict=True):
-            found.append(b.named(f"d_{t}", "add", later, earlier))
-        about = f"More than {MOST_TURNS} turns of {self.body_name}: first those of the second half."
-        return draft.finish(self.halves(), found, comment=[about])
+        by = [(f"second_{v.name}", v.type) for v in values]
+        tensors = self.passes.targets(draft, self.body_name, self.carried, self.tensors)
+        sums = [b.named(f"no_{x.name}", "full", shape=x.shape, value=0.0, dtype=x.dtype)
+                for x in tensors]  # fmt: skip
+        graphs = (("test", Ref(self.either())), ("body", Ref(self.half())), ("limit", 2))
+        attrs = tuple(Attr(Name(k), v) for k, v in graphs)
+        given = [*middle, rest, *values, half, *seeds, *sums, 0]
+        count, names = len(values), self._derivatives(draft)
+        around = [*by, ("n", COUNT), *((f"first_{v.name}", v.type) for v in values), ("m", COUNT)]
+        found = b.call("while", given, [*around, *names, ("both", COUNT)], attrs)
+        about = (
+            f"More than {MOST_TURNS} turns of {self.body_name}: halves, the second of them first."
+        )
+        return draft.finish(self.halves(), found[2 * count + 2 : -1], comment=[about])
+
+    def half(self) -> str:
+        """Derivatives through the one half, and what the other begins with: a loop's body, so that
+        both use the same memory.
+        """
+        return self._back_graph("half", "half", self._half)
+
+    def either(self) -> str:
+        """The test of that loop."""
+        return self._back_graph("either", "first_half_left", self._either)
+
+    def _half_inputs(self, draft: Draft) -> tuple[list[Var], list[Var], list[Var], Var]:
+        """What a half begins with, and its turns; those of the first; derivatives, and those by
+        tensors so far; how many halves are done.
+        """
+        values = list(draft.inputs)
+        half = [*values, *draft.take([("turns", COUNT)])]
+        first = draft.take([*((f"first_{v.name}", v.type) for v in values), ("first_turns", COUNT)])
+        keys = (*self.by, *self.tensors)
+        by = self.passes.targets(draft, self.body_name, self.carried, keys)
+        seeds = draft.take((f"d_after_{v.name}", v.type) for v in by)
+        (done,) = draft.take([("done", COUNT)])
+        return half, first, seeds, done
+
+    def _half(self, draft: Draft) -> Graph:
+        half, first, seeds, done = self._half_inputs(draft)
+        b, count = draft.builder, len(self.by)
+        found = b.call(self.back(), [*half, *seeds[:count]], self._derivatives(draft))
+        for k in range(count, len(found)):
+            name = f"d_all_{self.tensors[k - count]}"
+            found[k] = b.named(name, "add", seeds[k], found[k])
+        following = b.named("next", "add", done, 1)
+        about = f"Derivatives through one half of the turns of {self.body_name}; next is the first."
+        return draft.finish(self.half(), [*first, *first, *found, following], comment=[about])
+
+    def _either(self, draft: Draft) -> Graph:
+        *_, done = self._half_inputs(draft)
+        found = draft.builder.named("more", "less", done, 2)
+        about = f"Whether a half of the turns of {self.body_name} is left."
+        return draft.finish(self.either(), [found], comment=[about])
 
     def below(self) -> str:
         """The test of a number of turns: whether a count that begins below zero still is."""
