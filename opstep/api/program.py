@@ -143,13 +143,9 @@ class Program:
         return self.graphs[name]
 
     def with_grad(
-        self,
-        graph: str,
-        wrt: Sequence[str],
-        name: str | None = None,
-        *,
+        self, graph: str, wrt: Sequence[str], name: str | None = None, *,
         freeze: Sequence[str] = (),
-    ) -> Program:
+    ) -> Program:  # fmt: skip
         """This program with one graph more, ``<graph>_grad`` or `name`: it takes what `graph` takes
         and returns what that returns, then the derivative of its first result by each of `wrt`.
 

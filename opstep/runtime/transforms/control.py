@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.diagnostics import Note
-from opstep.runtime.ir.effects import called_graphs, effects_of
+from opstep.runtime.ir.effects import called_graphs
 from opstep.runtime.ir.graph import Apply, Attr, Binding, Literal, Name
 from opstep.runtime.ir.lexer import identifier
 from opstep.runtime.ir.op import Ref
@@ -70,13 +70,13 @@ class ControlGradients:
         family, op = self.family, application.op
         assert op is not None
         loop, attrs = not op.selects, application.attrs  # pyright: ignore[reportAttributeAccessIssue]
-        effects = effects_of(called_graphs(attrs), self.verified)
+        effects = family.effects(*called_graphs(attrs))
         carried = tuple(t for t in effects.touches if t in family.threaded)
         updated = carried if loop else tuple(t for t in carried if t in effects.updates)
         first = 0 if loop else 1
         given = tuple(operands[first:]), carried, updated, tuple(operands[:first])
         site = Site(statement, place, attrs, *given)
-        if loop and effects_of([attrs["test"].name], self.verified).updates:
+        if loop and family.effects(attrs["test"].name).updates:
             message = f"no gradient is taken through a loop whose test, {attrs['test'].name}, "
             raise GradientError(message + "updates a named tensor", statement, "", place.source)
         values = [forward.version(t) for t in carried]

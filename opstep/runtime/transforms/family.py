@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from opstep.runtime.ir.control import CONTROL
-from opstep.runtime.ir.effects import called_graphs, effects_of
+from opstep.runtime.ir.effects import Effects, called_graphs, effects_of
 from opstep.runtime.ir.graph import (
     Apply,
     Assert,
@@ -50,6 +50,7 @@ class Family:
         self.dependence = Dependence(verified)
         self._graphs: dict[str, Graph] = {}
         self.names: dict[tuple, str] = {}
+        self._effects: dict[tuple[str, ...], Effects] = {}
         self._taken = {*verified.graphs, *OPS, *CONTROL, *taken}
 
     def name(self, stem: str) -> str:
@@ -59,6 +60,12 @@ class Family:
             name, number = f"{stem}{number}", number + 1
         self._taken.add(name)
         return name
+
+    def effects(self, *graphs: str) -> Effects:
+        """What calling any of these graphs may do."""
+        if graphs not in self._effects:
+            self._effects[graphs] = effects_of(graphs, self.verified)
+        return self._effects[graphs]
 
     def add(self, graph: Graph) -> None:
         self._graphs[graph.name.text] = graph

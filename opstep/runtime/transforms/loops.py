@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from opstep.runtime.ir.calls import unify
-from opstep.runtime.ir.effects import effects_of
 from opstep.runtime.ir.graph import Attr, Graph, Name
 from opstep.runtime.ir.op import Mismatch, Ref
 from opstep.runtime.ir.types import TensorType, boolean, i32
@@ -100,7 +99,7 @@ class Loop:
         return self._once("test", "goes_on", self._test)
 
     def _test(self, draft: Draft) -> Graph:
-        touched = effects_of([self.test_name], self.family.verified).touches
+        touched = self.family.effects(self.test_name).touches
         carried = tuple(t for t in self.carried if t in touched)
         test = self.passes.pure(self.test_name, carried, ()) if carried else self.test_name
         keys = (*range(len(self.body.graph.inputs)), *carried)

@@ -11,7 +11,7 @@ import pytest
 from gradient_programs import Writer
 
 import opstep
-from opstep.runtime.ir.printer import print_module
+from opstep.runtime.ir.printer import print_module, print_statement
 
 STEP = 1e-6
 PROGRAMS = sorted((Path(__file__).parent / "control").glob("*.opg"))
@@ -111,3 +111,27 @@ graph slope(x: f64[3], y: f64[3], by_x: f64[3], by_w: f64[3]) -> f64[] {
     for product, up, down in zip(found, gradient(1), gradient(-1), strict=True):
         expected = (up - down) / 2e-5
         np.testing.assert_allclose(product, expected, atol=1e-7 * (1 + np.abs(expected).max()))
+
+
+def test_the_stack_has_a_frame_for_each_turn(tmp_path):
+    """Each with its values, at lines that name the lines that they were written for."""
+    path = tmp_path / "plain.opg"
+    path.write_text((PROGRAMS[0].parent / "many_turns.opg").read_text())
+    written = tmp_path / "gradient.opg"
+    written.write_text(print_module(opstep.load(path).with_grad("loss", ["x"]).module))
+    program = opstep.load(written)
+    program.params["w"] = 2.0
+    debugger = opstep.Debugger(program, "loss_grad", {"x": 1.0, "n": 3}, stop_on_entry=True)
+    debugger.view = "auto"
+    stop, deepest, texts = debugger.start(), [], []
+    while stop.reason != "end":
+        stack = debugger.stack()
+        turns = [frame for frame in stack if frame.name == "turn_turn"]
+        if len(turns) > len(deepest):
+            deepest = [print_statement(frame.statement) for frame in turns]
+        texts.append(print_statement(stack[0].statement))
+        stop = debugger.go("in")
+    assert len(deepest) == 3 and all("then=turn_turn" in text for text in deepest[1:])
+    line = next(k for k, t in enumerate(path.read_text().splitlines(), 1) if "mul(x, w)" in t)
+    back = [text for text in texts if text.startswith("d_x = mul(d_y, w)")]
+    assert len(back) == 3 and all(text.endswith(f'plain.opg":{line}') for text in back)
