@@ -82,6 +82,19 @@ def test_programs(path, mode):
     assert found.unwritten == []
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sizes_and_numbers(sign):
+    """Graphs with symbols of their own; a failed assert in a branch leaves all as it was."""
+    rng = np.random.default_rng(0)
+    text = (Path(__file__).parent / "sizes.opg").read_text(encoding="utf-8")
+    inputs = {"x": rng.uniform(-1, 1, 4), "y": sign * rng.uniform(0, 1, (4, 2))}
+    program = check(text, inputs, ["x", "y", "w", "total"])
+    before = program.params["total"]
+    with pytest.raises(opstep.OpstepError, match=r"assert failed: too large(.|\n)*it is from plain.opg"):
+        program.run("loss_grad", inputs | {"x": np.full(4, 1e9)})
+    assert program.params["total"] == before
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_second_order(seed):
     """The product of the Hessian and a vector, against a difference of gradients."""
