@@ -28,6 +28,7 @@ from opstep.runtime.plan.plan import MODES, Plan, Policy
 
 if TYPE_CHECKING:
     from opstep.api.places import Places
+    from opstep.optim.optimizers import Optimizer
     from opstep.runtime.device.binding import Listener
     from opstep.runtime.device.protocols import Device, Recorder, Recording
     from opstep.runtime.device.store import Store
@@ -151,15 +152,27 @@ class Program:
         they have here. Raises `InputError` where an argument does not fit, `OpstepError` at the
         statement that no derivative is taken through.
         """
-        from opstep.api.gradients import with_gradient
+        from opstep.api.gradients import grown, with_gradient
 
-        module = with_gradient(self, self.graph(graph), wrt, name or f"{graph}_grad")
-        program = Program(module, self.fallback)
-        program.seed = self.seed
-        program.files = self.files
-        for key in self.params.known():
-            program.params[key] = self.params[key]
-        return program
+        found = self.graph(graph)
+        return grown(self, with_gradient(self, found, wrt, name or f"{graph}_grad"))
+
+    def with_optimizer(
+        self, graph: str, optimizer: str | Optimizer = "adamw",
+        wrt: Sequence[str] | None = None, *, name: str | None = None, **options: Any,
+    ) -> Program:  # fmt: skip
+        """This program with a graph more, ``<graph>_step`` or `name`, and what it calls and keeps:
+        it is `graph`, and also updates params by the gradient of its first result.
+
+        `optimizer`: of `opstep.optim`, or its name, with hyperparameters among `options`. `wrt`:
+        names and patterns of params; without it, all floats that `graph` depends on. Options:
+        ``clip_norm``, ``clip_value``, ``ema``, ``loss_scale``, ``master_weights``, ``step`` (see
+        docs/training.md). Raises as `with_grad` does.
+        """
+        from opstep.api.gradients import grown, with_training_step
+
+        name = name or f"{graph}_step"
+        return grown(self, with_training_step(self, graph, optimizer, wrt, name, options))
 
     # --- plans ---
 

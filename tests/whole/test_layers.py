@@ -1,6 +1,6 @@
 """Imports go one way. This test reads every import statement and holds the layers.
 
-`runtime` < `kernels` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`, `lsp` <
+`runtime` < `kernels` < `optim` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`, `lsp` <
 `frontends` < `cli`, and no module imports `opstep` itself, which is for users; inside `runtime`:
 `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
 `expressions` < `debugger` < `nan`. Imports inside functions and for type checkers count as well: a
@@ -23,6 +23,7 @@ LAYERS = [
     ["version"],
     ["runtime"],
     ["kernels"],
+    ["optim"],
     ["api"],
     ["hunting", "differing", "editors"],
     ["trace"],
