@@ -154,8 +154,7 @@ class Program:
         """
         from opstep.api.gradients import grown, with_gradient
 
-        found = self.graph(graph)
-        return grown(self, with_gradient(self, found, wrt, name or f"{graph}_grad"))
+        return grown(self, with_gradient(self, self.graph(graph), wrt, name or f"{graph}_grad"))
 
     def with_optimizer(
         self, graph: str, optimizer: str | Optimizer = "adamw",
@@ -164,15 +163,14 @@ class Program:
         """This program with a graph more, ``<graph>_step`` or `name`, and what it calls and keeps:
         it is `graph`, and also updates params by the gradient of its first result.
 
-        `optimizer`: of `opstep.optim`, or its name, with hyperparameters among `options`. `wrt`:
-        names and patterns of params; without it, all floats that `graph` depends on. Options:
-        ``clip_norm``, ``clip_value``, ``ema``, ``loss_scale``, ``master_weights``, ``step`` (see
-        docs/training.md). Raises as `with_grad` does.
+        `optimizer`: of `opstep.optim`, or its name, with hyperparameters among `options`, of which
+        docs/training.md has the others. `wrt`: names and patterns of params; without it, all floats
+        that `graph` depends on. Raises as `with_grad` does.
         """
         from opstep.api.gradients import grown, with_training_step
 
-        name = name or f"{graph}_step"
-        return grown(self, with_training_step(self, graph, optimizer, wrt, name, options))
+        own = name or f"{graph}_step"
+        return grown(self, with_training_step(self, graph, optimizer, wrt, own, options))
 
     # --- plans ---
 

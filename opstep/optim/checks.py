@@ -30,7 +30,7 @@ def number(
 
 def whole(name: str, value: Any, low: int) -> int:
     """`value` as an int of at least `low`."""
-    if isinstance(value, Integral) and not isinstance(value, bool) and value >= low:
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= low:
         return int(value)
     raise SettingError(name, value, f"a whole number from {low}")
 

@@ -19,16 +19,24 @@ from opstep.runtime.ir.types import TensorType, f32
 Rate = float | Schedule | str
 Decay = float | Mapping[str, float]
 
-# Mean of what was seen so far, as torch.lerp has it where the weight is small.
-_MEAN = (
-    "{x}_off = sub({g}, {x})\n{x}_moved = mul({x}_off, {weight})\nnew_{x} = add({x}, {x}_moved)\n"
-)
-_MEAN_OF_SQUARES = """\
-    g2 = square({g})
-    {x}_share = mul(g2, {weight})
-    {x}_left = mul({x}, {beta})
-    new_{x} = add({x}_left, {x}_share)
-    """
+
+def _mean(x: str, g: str, weight: str | float) -> str:
+    """``new_x``: the mean `x` moved by `weight` towards `g`, from the nearer end, as torch.lerp."""
+    off = f"{x}_off = sub({g}, {x})\n"
+    if isinstance(weight, float) and weight >= 0.5:
+        rest = complement(weight)
+        return f"{off}{x}_missed = mul({x}_off, {rest})\nnew_{x} = sub({g}, {x}_missed)\n"
+    return f"{off}{x}_moved = mul({x}_off, {weight})\nnew_{x} = add({x}, {x}_moved)\n"
+
+
+def _mean_of_squares(g: str, beta: float) -> str:
+    """``new_v``: beta * v + (1 - beta) * g**2."""
+    return f"""\
+        g2 = square({g})
+        v_share = mul(g2, {complement(beta)})
+        v_left = mul(v, {beta})
+        new_v = add(v_left, v_share)
+        """
 
 
 class Rates(NamedTuple):
@@ -143,8 +151,8 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True)
 class RMSprop(Optimizer):
-    """``torch.optim.RMSprop`` (Tieleman and Hinton 2012, lecture 6.5 of "Neural Networks for Machine
-    Learning"; centered: Graves 2013, arXiv:1308.0850).
+    """``torch.optim.RMSprop`` (Tieleman and Hinton 2012, lecture 6.5 of "Neural Networks for
+    Machine Learning"; centered: Graves 2013, arXiv:1308.0850).
 
     v = alpha * v + (1 - alpha) * g**2;  p = p - lr * g / (sqrt(v) + eps)
 
@@ -174,11 +182,10 @@ class RMSprop(Optimizer):
 
     def update(self, t: TensorType, decays: bool) -> str:
         g, text = _penalised(decays)
-        weight = complement(self.alpha)
-        text += _MEAN_OF_SQUARES.format(x="v", g=g, weight=weight, beta=self.alpha)
+        text += _mean_of_squares(g, self.alpha)
         variance = "new_v"
         if self.centered:
-            text += _MEAN.format(x="mean", g=g, weight=weight)
+            text += _mean("mean", g, complement(self.alpha))
             text += "mean2 = square(new_mean)\nvariance = sub(new_v, mean2)\n"
             variance = "variance"
         text += f"root = sqrt({variance})\ndenominator = add(root, {self.eps})\n"
@@ -230,8 +237,8 @@ class Adam(Optimizer):
         start, text = _shrunk(decays) if self.decoupled else ("p", "")
         g, penalty = ("g", "") if self.decoupled else _penalised(decays)
         beta1, beta2 = self.betas
-        text += penalty + _MEAN.format(x="m", g=g, weight=complement(beta1))
-        text += _MEAN_OF_SQUARES.format(x="v", g=g, weight=complement(beta2), beta=beta2)
+        text += penalty + _mean("m", g, complement(beta1))
+        text += _mean_of_squares(g, beta2)
         return f"""\
             {text}
             root = sqrt(new_v)
@@ -245,7 +252,7 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """``torch.optim.AdamW`` (Loshchilov and Hutter 2019, arXiv:1711.05101): `Adam`, of which decay is
+    """``torch.optim.AdamW`` (Loshchilov and Hutter 2019, arXiv:1711.05101): `Adam`, but decay is
     apart: p is first multiplied by 1 - lr * weight_decay.
     """
 
@@ -289,7 +296,7 @@ class Lion(Optimizer):
             direction = sign(mixed)
             change = mul(direction, lr)
             new_p = sub({start}, change)
-            {_MEAN.format(x="m", g="g", weight=complement(beta2))}
+            {_mean("m", "g", complement(beta2))}
             """
 
 
@@ -323,7 +330,7 @@ class Adafactor(Optimizer):
         small, scale = self.eps if isinstance(self.eps, tuple | list) else (self.eps, None)
         small = small if small is None else number("eps[0]", small)
         self._set("eps", (small, number("eps[1]", scale)))
-        self._set("d", number("d", self.d, above=True))
+        self._set("d", number("d", self.d, 1.0))
 
     def states(self, t: TensorType) -> dict[str, TensorType]:
         if t.rank < 2:
@@ -346,13 +353,13 @@ class Adafactor(Optimizer):
             eps = 2.0**-23 if t.dtype is f32 else 2.0**-52
         text += "g2 = square(g)\n"
         if t.rank < 2:
-            text += _MEAN.format(x="v", g="g2", weight="weight")
+            text += _mean("v", "g2", "weight")
             estimate = "new_v"
         else:
             text += "row_g2 = mean(g2, axes=[-1], keepdims=true)\n"
-            text += _MEAN.format(x="row", g="row_g2", weight="weight")
+            text += _mean("row", "row_g2", "weight")
             text += "col_g2 = mean(g2, axes=[-2], keepdims=true)\n"
-            text += _MEAN.format(x="col", g="col_g2", weight="weight")
+            text += _mean("col", "col_g2", "weight")
             text += "product = mul(new_row, new_col)\n"
             text += "total = mean(new_row, axes=[-2], keepdims=true)\n"
             text += f"divisor = clip(total, low={eps})\nestimate = div(product, divisor)\n"

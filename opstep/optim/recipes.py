@@ -146,6 +146,8 @@ def recipe(
     bounds: dict[str, Any] = {"clip_norm": clip_norm, "clip_value": clip_value}
     for key, value in bounds.items():
         bounds[key] = None if value is None else number(key, value, above=True)
+    if clip_norm is not None and clip_value is not None:
+        refuse("clip_norm and clip_value: gradients are clipped in one way")
     if isinstance(step, str | None):
         counter = counter_of(module, graphs, graph, step)
     else:

@@ -48,7 +48,7 @@ class LossScale:
             since = where(enough, 0, more)
             good_next = where(finite, since, 0)
             """
-        told = "The scale of the loss in the next step, and how many good steps there were since it grew."
+        told = "The scale of the loss in the next step, and the good steps since it changed."
         results = {"scale_next": "f32[]", "good_next": "i32[]"}
         name = f"{scale}_next".replace(".", "_")
         return writer.graph(name, {"finite": "bool[]"}, results, body, told)

@@ -60,8 +60,9 @@ class _Scope:
 def write_step(
     writer: Writer, recipe: Recipe, loss: Graph, gradient: Graph, trained: Sequence[Declaration]
 ) -> None:
-    """Adds the step, with the graphs that it needs; its states are there. `gradient` returns the results of
-    the loss (before them, where that is scaled, the scaled one), then the derivatives by `trained`.
+    """Adds the step, with the graphs that it needs; its states are there. `gradient` returns the
+    results of the loss (before them, where that is scaled, the scaled one), then the derivatives by
+    `trained`.
     """
     inputs = {b.name.text: str(b.type) for b in loss.inputs}
     scope = _Scope({*writer.tensors, *inputs})
@@ -129,38 +130,44 @@ def _prepare(scope: _Scope, recipe: Recipe, params: list[_Param]) -> str:
     """Gradients become what updates take: in f32, unscaled, clipped. Gives, where the loss is
     scaled, the name of the value that says whether they are finite.
     """
-    _change(
-        scope,
-        [p for p in params if p.type.dtype.is_half],
-        "cast({}, dtype=f32)",
-        "Gradients in f32.",
-    )
+    half = [p for p in params if p.type.dtype.is_half]
+    _change(scope, "wide", half, "cast({}, dtype=f32)", "Gradients in f32.")
+    norm = finite = ""
     if recipe.loss_scale is not None:
         told = "Gradients of the loss as it was before it was scaled."
         inverse = scope.value("inverse", f"reciprocal({quote_name(recipe.scale)})", told)
-        _change(scope, params, f"mul({{}}, {inverse})")
+        _change(scope, "unscaled", params, f"mul({{}}, {inverse})")
+    if recipe.loss_scale is not None or recipe.clip_norm is not None:
+        norm = _norm(scope, params)
+    if recipe.loss_scale is not None:  # before they are clipped, which hides infinities
+        finite = scope.value("finite", f"isfinite({norm})")
+    if recipe.clip_norm is not None:
+        _clip_norm(scope, recipe.clip_norm, norm, params)
     if recipe.clip_value is not None:
         bound = recipe.clip_value
         told = f"No element of a gradient is beyond {bound:g}."
-        _change(scope, params, f"clip({{}}, low={-bound}, high={bound})", told)
-    if recipe.clip_norm is None and recipe.loss_scale is None:
-        return ""
+        _change(scope, "clipped", params, f"clip({{}}, low={-bound}, high={bound})", told)
+    return finite
+
+
+def _change(
+    scope: _Scope, stage: str, params: list[_Param], expression: str, comment: str = ""
+) -> None:
+    """A line for each gradient; `stage` begins the names of the values."""
+    for p in params:
+        p.gradient = scope.value(f"{stage}_{p.stem}", expression.format(p.gradient), comment)
+        comment = ""
+
+
+def _norm(scope: _Scope, params: list[_Param]) -> str:
+    """The norm of all gradients; infinite or NaN where an element is."""
     comment = "The norm of all gradients together."
     norms = []
     for p in params:
-        norms.append(scope.value(f"n_{p.stem}", f"norm({p.gradient})", comment))
+        norms.append(scope.value(f"norm_{p.stem}", f"norm({p.gradient})", comment))
         comment = ""
-    norm = scope.value("norms", f"stack({', '.join(norms)})")
-    norm = scope.value("grad_norm", f"norm({norm})")
-    if recipe.clip_norm is not None:
-        _clip_norm(scope, recipe.clip_norm, norm, params)
-    return scope.value("finite", f"isfinite({norm})") if recipe.loss_scale is not None else ""
-
-
-def _change(scope: _Scope, params: list[_Param], expression: str, comment: str = "") -> None:
-    for p in params:
-        p.gradient = scope.value(f"g_{p.stem}", expression.format(p.gradient), comment)
-        comment = ""
+    together = scope.value("norms", f"stack({', '.join(norms)})")
+    return scope.value("grad_norm", f"norm({together})")
 
 
 def _clip_norm(scope: _Scope, bound: float, norm: str, params: list[_Param]) -> None:
@@ -171,12 +178,11 @@ def _clip_norm(scope: _Scope, bound: float, norm: str, params: list[_Param]) -> 
     factor = scope.value("factor", f"minimum({ratio}, 1.0)")
     dtypes = {p.computed.dtype for p in params}
     for dtype in sorted(dtypes, key=str):
-        own = (
-            factor
-            if len(dtypes) == 1
-            else scope.value(f"factor_{dtype}", f"cast({factor}, dtype={dtype})")
-        )
-        _change(scope, [p for p in params if p.computed.dtype is dtype], f"mul({{}}, {own})")
+        own = factor
+        if len(dtypes) > 1:
+            own = scope.value(f"factor_{dtype}", f"cast({factor}, dtype={dtype})")
+        some = [p for p in params if p.computed.dtype is dtype]
+        _change(scope, "clipped", some, f"mul({{}}, {own})")
 
 
 # --- updates --------------------------------------------------------------------------------------
@@ -186,14 +192,17 @@ def _update_where(finite: str, scope: _Scope, updates: Updates, params: list[_Pa
     """Updates that are made only where gradients are finite, and the loss's next scale."""
     writer, recipe = updates.writer, updates.recipe
     assert recipe.loss_scale is not None
-    inner = _Scope(scope.taken)
+    inner = _Scope(writer.tensors)
+    passed = [p.gradient for p in params]
+    for p in params:
+        p.gradient = inner.name(f"d_{p.stem}")
     _update(inner, updates, params)
     taken = {p.gradient: str(p.computed) for p in params}
     told = f"The updates of a step of {recipe.optimizer.name}."
     update = writer.graph(f"{recipe.name}_update", taken, {}, inner.body, told)
     skip = writer.graph(f"{recipe.name}_skip", taken, {}, [], "No updates.")
     scope.line(
-        f"cond({finite}, {', '.join(taken)}, then={update}, else={skip})",
+        f"cond({finite}, {', '.join(passed)}, then={update}, else={skip})",
         "Where a gradient is not finite, only the scale of the loss changes.",
     )
     scale, good = quote_name(recipe.scale), quote_name(f"{recipe.scale}.good")
