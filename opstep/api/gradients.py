@@ -60,7 +60,7 @@ def with_training_step(
     _check_free(program, name)
     module, options = program.module, dict(options)
     own = {k: options.pop(k) for k in list(options) if k not in OPTIONS}
-    chosen = optimizer(kind, own)
+    chosen = optimizer(kind, own, OPTIONS)
     graphs = {n: g for m in (*program.library, module) for n, g in m.graphs.items()}
     trained = trained_params(module, graphs, graph, wrt)
     made_of = recipe(module, graphs, graph, name, chosen, trained, **options)

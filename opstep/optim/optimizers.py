@@ -7,8 +7,8 @@ those of torch.optim, where it has the optimizer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
 
 from opstep.optim.checks import complement, flag, number, pair, refuse
@@ -391,8 +391,12 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 }
 
 
-def optimizer(kind: str | Optimizer, hyperparameters: Mapping[str, Any]) -> Optimizer:
-    """The optimizer of that name ("adamw", in any case), with these hyperparameters."""
+def optimizer(
+    kind: str | Optimizer, hyperparameters: Mapping[str, Any], options: Iterable[str] = ()
+) -> Optimizer:
+    """The optimizer of that name ("adamw", in any case), with these hyperparameters. `options`:
+    what else could have been meant.
+    """
     if isinstance(kind, Optimizer):
         if hyperparameters:
             name = next(iter(hyperparameters))
@@ -404,8 +408,9 @@ def optimizer(kind: str | Optimizer, hyperparameters: Mapping[str, Any]) -> Opti
     found = OPTIMIZERS.get(kind.lower())
     if found is None:
         raise UnknownName(f"there is no optimizer {kind}", kind.lower(), OPTIMIZERS)
-    known = found.__dataclass_fields__
+    known = [f.name for f in fields(found)]
     for name in hyperparameters:
         if name not in known:
-            raise UnknownName(f"{found.name} has no hyperparameter {name}", name, known, "it has:")
+            message = f"{found.name} has no hyperparameter {name}"
+            raise UnknownName(message, name, [*known, *options], "it has:")
     return found(**hyperparameters)
