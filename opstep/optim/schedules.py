@@ -11,6 +11,13 @@ from dataclasses import dataclass, field
 from opstep.optim.checks import number, refuse, whole
 
 
+def _plus(result: str, product: str, number: float) -> str:
+    """``result = product + number``, in one statement where the number is 0."""
+    if not number:
+        return f"{result} = {product}\n"
+    return f"{result}_part = {product}\n{result} = add({result}_part, {number})\n"
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A rate that may first rise from `start` to `lr` in a line, over `warmup` steps: step t has
@@ -42,8 +49,7 @@ class Schedule:
         return f"""\
             after = sub(t, {float(self.warmup)})
             {self.after_warmup("after", "later")}
-            climbed = mul(t, {rise})
-            rising = add(climbed, {self.start})
+            {_plus("rising", f"mul(t, {rise})", self.start)}
             warm = less(after, 0.0)
             lr = where(warm, rising, later)
             """
@@ -54,11 +60,10 @@ class Schedule:
 
     def about(self) -> str:
         """What the schedule does, in words."""
-        if not self.warmup:
-            return self.about_after_warmup()
-        return f"from {self.start:g} to {self.lr:g} in {self.warmup} steps, then " + (
-            self.about_after_warmup()
-        )
+        head = f"{self.lr:g}"
+        if self.warmup:
+            head = f"from {self.start:g} to {self.lr:g} in {self.warmup} steps"
+        return ", then ".join(filter(None, [head, self.about_after_warmup()]))
 
     def about_after_warmup(self) -> str:
         raise NotImplementedError
@@ -72,7 +77,7 @@ class Constant(Schedule):
         return f"{result} = full(shape=[], value={self.lr}, dtype=f64)\n"
 
     def about_after_warmup(self) -> str:
-        return f"{self.lr:g}"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -106,12 +111,10 @@ class Linear(_Falling):
     """
 
     def after_warmup(self, t: str, result: str) -> str:
-        return self._passed(t) + (
-            f"fallen = mul(passed, {self.end - self.lr})\n{result} = add(fallen, {self.lr})\n"
-        )
+        return self._passed(t) + _plus(result, f"mul(passed, {self.end - self.lr})", self.lr)
 
     def about_after_warmup(self) -> str:
-        return f"{self.lr:g}, falling in a line to {self.end:g} at step {self.steps}"
+        return f"in a line to {self.end:g} at step {self.steps}"
 
 
 @dataclass(frozen=True)
@@ -126,12 +129,11 @@ class Cosine(_Falling):
             f"angle = mul(passed, {math.pi})\n"
             "cosine = cos(angle)\n"
             "height = add(cosine, 1.0)\n"
-            f"fallen = mul(height, {(self.lr - self.end) / 2})\n"
-            f"{result} = add(fallen, {self.end})\n"
+            + _plus(result, f"mul(height, {(self.lr - self.end) / 2})", self.end)
         )
 
     def about_after_warmup(self) -> str:
-        return f"{self.lr:g}, falling as half a cosine to {self.end:g} at step {self.steps}"
+        return f"as half a cosine to {self.end:g} at step {self.steps}"
 
 
 @dataclass(frozen=True)
@@ -156,4 +158,4 @@ class Step(Schedule):
         )
 
     def about_after_warmup(self) -> str:
-        return f"{self.lr:g}, times {self.factor:g} after every {self.every} steps"
+        return f"times {self.factor:g} after every {self.every} steps"

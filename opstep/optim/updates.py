@@ -55,7 +55,7 @@ class Updates:
         assert isinstance(schedule, Schedule)
         text = schedule.text()
         counted = f"t = cast({self.counter}, dtype=f64)\n" if re.search(r"\bt\b", text) else ""
-        told = f"The learning rate of step {self.recipe.counter}: {schedule.about()}."
+        told = f"The learning rate: {schedule.about()}."
         name = identifier(f"{self.recipe.name}_lr")
         return self.writer.graph(name, {}, {"lr": F64}, counted + text, told)
 
@@ -99,7 +99,7 @@ class Updates:
         results = {"new_p": g} | {f"new_{n}": s for n, s in states.items()}
         body = optimizer.update(type_of(g), decays)
         name = self._named(f"{optimizer.name}_{t.rank}d", dtype)
-        return self.writer.graph(name, inputs, results, body, optimizer.title)
+        return self.writer.graph(name, inputs, results, body, f"An update by {optimizer.title}.")
 
     def _narrow_update(self, t: TensorType) -> str:
         """The update of a param of two bytes: in f32, then rounded once."""
@@ -117,9 +117,9 @@ class Updates:
         given = ", ".join(["exact" if master else "wide", "g", *states, *scalars])
         body += f"{', '.join(['new_master', *new])} = {inner}({given})\n"
         body += f"new_p = cast(new_master, dtype={t.dtype})\n"
-        told = f"{self.optimizer.title} in f32, of a param of {t.dtype}"
+        told = f"The same in f32, of a param of {t.dtype}."
         if master:
-            told += ".\nmaster has its exact value, unless p was set to another one meanwhile."
+            told += " master has its exact value, unless p was set meanwhile."
         results = {"new_p": narrow} | ({"new_master": wide} if master else {}) | new
         name = self._named(f"{self.optimizer.name}_{t.rank}d", t.dtype)
         return self.writer.graph(name, inputs, results, body, told)
