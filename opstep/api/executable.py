@@ -181,8 +181,8 @@ class Executable:
 
     def _run_recorded(self, inputs: Tensors, results: Targets | None, recording: Any) -> Any:
         arrays = dict(zip(self._names, map(np.asarray, inputs), strict=True))
-        recorder = self.program._recorder(
-            recording, self.graph, arrays, self.settings.policy, self.settings
+        recorder = recorder_of(
+            self.program, recording, self.graph, arrays, self.settings.policy, self.settings
         )
         error: BaseException | None = None
         check: UninitialisedCheck | None = None

@@ -10,12 +10,13 @@ from opstep.optim.checks import flag, number, refuse
 from opstep.optim.optimizers import Optimizer
 from opstep.optim.scaling import LossScale, loss_scale_of
 from opstep.optim.updates import Recipe
+from opstep.optim.writing import local_names
 from opstep.runtime.ir.errors import InputError, SettingError, UnknownName
 from opstep.runtime.ir.graph import Apply, Declaration, Graph, Module, Update, names_read
 from opstep.runtime.ir.op import Ref
 
-# What `recipe` takes by name; all else that a caller gives is a hyperparameter.
-OPTIONS = ("step", "clip_norm", "clip_value", "ema", "loss_scale", "master_weights")
+# What callers give beside an optimizer's hyperparameters.
+OPTIONS = ("freeze", "step", "clip_norm", "clip_value", "ema", "loss_scale", "master_weights")
 
 
 def reached(graphs: Mapping[str, Graph], name: str) -> list[Graph]:
@@ -38,26 +39,28 @@ def reached(graphs: Mapping[str, Graph], name: str) -> list[Graph]:
 
 
 def trained_params(
-    module: Module, graphs: Mapping[str, Graph], graph: Graph, wrt: Sequence[str] | None
-) -> list[Declaration]:
+    module: Module, graphs: Mapping[str, Graph], graph: Graph, wrt: Sequence[str] | None,
+    freeze: Sequence[str] = (),
+) -> list[Declaration]:  # fmt: skip
     """The params that are to be trained, in the order of the file. `wrt`: names, and patterns with
-    ``*``; None: all params of floats that the graph depends on.
+    ``*``; None: all params of floats that the graph depends on. Of these, not those of `freeze`.
     """
     name = graph.name.text
     read = {n for g in reached(graphs, name) for s in g.body for n in names_read(s)}
     params = {n: d for n, d in module.tensors.items() if d.kind == "param"}
     used = {n: d for n, d in params.items() if n in read and d.type.dtype.is_float}
-    if wrt is None:
-        if not used:
-            refuse(f"graph {name} depends on no param of floats: there is nothing to train")
-        return list(used.values())
-    if isinstance(wrt, str):
-        raise InputError(f"wrt is the string {wrt!r}", hint=f"it is a list: [{wrt!r}]")
-    chosen: set[str] = set()
-    for pattern in wrt:
-        chosen |= _matching(pattern, module, graph, used)
+    if not used:
+        refuse(f"graph {name} depends on no param of floats: there is nothing to train")
+    sets: dict[str, set[str]] = {}
+    for key, patterns in (("wrt", ["*"] if wrt is None else wrt), ("freeze", freeze)):
+        if isinstance(patterns, str):
+            raise InputError(
+                f"{key} is the string {patterns!r}", hint=f"it is a list: [{patterns!r}]"
+            )
+        sets[key] = set().union(*(_matching(p, module, graph, used) for p in patterns))
+    chosen = sets["wrt"] - sets["freeze"]
     if not chosen:
-        refuse("wrt is empty: there is nothing to train")
+        refuse(f"wrt{' and freeze leave' if freeze else ' leaves'} nothing to train")
     return [d for n, d in used.items() if n in chosen]
 
 
@@ -96,13 +99,17 @@ def counter_of(module: Module, graphs: Mapping[str, Graph], graph: Graph, given:
     """The state that counts steps: a new one, or one of the program's that nothing else counts."""
     name = "step" if given is None else given
     there = module.tensors.get(name)
+    hint = f"step='{graph.name.text}.step' has this step count in a state of that name"
     if there is None:
+        for other in module.graphs.values():
+            if name in local_names(other):
+                raise InputError(f"graph {other.name.text} has a value {name}", hint=hint)
         return name
     if there.kind != "state" or str(there.type) not in ("i32[]", "i64[]"):
         message = (
             f"{name} is a {there.kind} of type {there.type}, and steps are counted in an i64[]"
         )
-        raise InputError(message, hint=f"step='{name}_count' names another state")
+        raise InputError(message, hint=hint)
     inside = [g.name.text for g in reached(graphs, graph.name.text)]
     counting = [
         n for n, g in graphs.items()
@@ -110,7 +117,6 @@ def counter_of(module: Module, graphs: Mapping[str, Graph], graph: Graph, given:
         and any(isinstance(s, Update) and s.target.text == name for s in g.body)
     ]  # fmt: skip
     if counting:
-        hint = f"step='{graph.name.text}_count' has this step count in a state of its own"
         raise InputError(f"graph {counting[0]} updates state {name}", hint=hint)
     return name
 
@@ -157,5 +163,5 @@ def recipe(
         ema=None if ema is None else number("ema", ema, below=1.0),
         master_weights=flag("master_weights", master_weights),
         loss_scale=loss_scale_of(loss_scale),
-        scale=f"{graph.name.text}_scale",
+        scale=f"{graph.name.text}.scale",
     )  # fmt: skip

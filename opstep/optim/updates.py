@@ -32,7 +32,7 @@ class Recipe:
     ema: float | None = None
     master_weights: bool = True
     loss_scale: LossScale | None = None
-    scale: str = "loss_scale"
+    scale: str = "loss.scale"
 
     @property
     def decays(self) -> bool:

@@ -77,7 +77,8 @@ def _rebuilt(node: _T, names: Mapping[str, str]) -> _T:
     )  # fmt: skip
 
 
-def _local_names(graph: Graph) -> set[str]:
+def local_names(graph: Graph) -> set[str]:
+    """The inputs of a graph and the results of its statements."""
     found = {b.name.text for b in graph.inputs}
     return found | {b.name.text for s in graph.body if isinstance(s, Apply) for b in s.results}
 
@@ -131,7 +132,7 @@ class Writer:
         text = "\n".join(f"  {line}" for line in [*body, *returned])
         module = parse(f"{comments}graph {name}({head}){types} {{\n{text}\n}}\n")
         graph = module.graphs[name]
-        mine = _local_names(graph)
+        mine = local_names(graph)
         taken = mine | set(self.tensors)
         other = {n: fresh(f"{n}_1", taken) for n in mine & set(self.tensors)}
         return _rebuilt(graph, other)

@@ -65,6 +65,16 @@ def test_which_params_are_trained(wrt, changed):
     assert trained(program) == changed | {"step"}
 
 
+def test_frozen_params():
+    program = opstep.loads(NET).with_optimizer("loss", "sgd", lr=0.1, freeze=["conv.*", "fc.b"])
+    assert trained(program) == {"fc.w", "step"}
+    assert "d_conv" not in print_module(program.module)
+    with pytest.raises(opstep.OpstepError, match="wrt and freeze leave nothing to train"):
+        opstep.loads(NET).with_optimizer("loss", "sgd", ["fc.w"], freeze=["*"])
+    with pytest.raises(opstep.OpstepError, match=r"depends on no param con\.w"):
+        opstep.loads(NET).with_optimizer("loss", "sgd", freeze=["con.w"])
+
+
 def test_states_have_the_names_of_their_params():
     program = opstep.loads(NET).with_optimizer("loss", optim.Adam(), ["fc.*"], ema=0.9)
     own = [n for n in program.params if n not in opstep.loads(NET).params]
@@ -168,13 +178,13 @@ def test_two_losses_have_two_steps():
     program = opstep.loads(NET).with_optimizer("loss", "adam", ["fc.*"])
     with pytest.raises(opstep.OpstepError, match="graph loss_step updates state step") as told:
         program.with_optimizer("other", "adam")
-    assert told.value.diagnostics[0].hint.startswith("step='other_count'")
-    both = program.with_optimizer("other", "adam", step="other_count")
+    assert told.value.diagnostics[0].hint.startswith("step='other.step'")
+    both = program.with_optimizer("other", "adam", step="other.step")
     assert [n for n in both.graphs if n.startswith("adam")].count("adam_1d") == 1  # shared
     assert "adam_rates_1" in both.graphs  # another counter
     both.run("loss_step", INPUTS)
     both.run("other_step", {"x": np.ones(4, np.float32)}, steps=3)
-    assert (both.params["step"], both.params["other_count"]) == (1, 3)
+    assert (both.params["step"], both.params["other.step"]) == (1, 3)
     shared = program.with_optimizer("other", "adam", step="step")
     shared.run("loss_step", INPUTS)
     shared.run("other_step", {"x": np.ones(4, np.float32)})
@@ -237,7 +247,7 @@ REFUSED = [
     (("adam",), {"lr": "fc.w"}, r"lr: fc.w is f32\[4, 2\]"),
     (("adam",), {"name": "forward"}, "there is a graph forward already"),
     (("adam", "fc.w"), {}, "wrt is the string 'fc.w'"),
-    (("adam", []), {}, "wrt is empty"),
+    (("adam", []), {}, "wrt leaves nothing to train"),
     (("adam", ["fc.x"]), {}, "depends on no param fc.x(.|\n)*fc.w"),
     (("adam", ["seen"]), {}, "seen is a state: only params are trained"),
     (("adam", ["table"]), {}, r"table is i32\[3\]: only floats"),
@@ -258,7 +268,7 @@ def test_what_is_refused(asked, options, message):
     [
         (lambda: optim.Cosine(0.1, 10, warmup=10), "a warm-up of 10 steps leaves none of 10"),
         (lambda: optim.Cosine(0.1, 0), "steps is 0; it can be a whole number from 1"),
-        (lambda: optim.Linear(0.1, 2.5), "steps is 2.5"),
+        (lambda: optim.Linear(0.1, True), "steps is True"),
         (lambda: optim.Constant(-0.1), "lr is -0.1"),
         (lambda: optim.Constant(0.1, start=0.01), "start is where a warm-up begins"),
         (lambda: optim.Constant(0.1, warmup=-1), "warmup is -1"),
@@ -292,6 +302,17 @@ def test_a_state_of_another_type_is_in_the_way():
     with pytest.raises(opstep.OpstepError, match=r"adam keeps a state fc.w.m: f32\[4, 2\]") as told:
         program.with_optimizer("loss", "adam")
     assert told.value.diagnostics[0].hint == "the program has a param fc.w.m: f32[4]; rename it"
+
+
+def test_a_value_is_called_step():
+    text = NET.replace("  p = forward(x)\n", "  step = forward(x)\n").replace("(p, y)", "(step, y)")
+    program = opstep.loads(text)
+    with pytest.raises(opstep.OpstepError, match="graph loss has a value step") as told:
+        program.with_optimizer("loss", "adam", loss_scale="dynamic")
+    assert told.value.diagnostics[0].hint.startswith("step='loss.step'")
+    named = program.with_optimizer("loss", "adam", loss_scale="dynamic", step="loss.step")
+    named.run("loss_step", INPUTS)
+    assert named.params["loss.step"] == 1 and named.params["loss.scale"] == 65536
 
 
 def test_a_counter_that_the_loss_reads():

@@ -120,7 +120,7 @@ def test_a_scaled_loss_as_pytorch_scales_it():
     for batch in batches("f16", 60):
         loss = program.run("loss_step", batch)["l"]
         assert loss == pytest.approx(other.step(batch), rel=5e-3)
-        assert program.params["loss_scale"] == scaler.get_scale()
+        assert program.params["loss.scale"] == scaler.get_scale()
     exact = program.params["fc.w.master"]
     np.testing.assert_allclose(exact, other.w.detach().numpy(), rtol=5e-3, atol=1e-3)
     assert 0 < program.params["step"] < 60
@@ -137,9 +137,9 @@ def test_a_step_whose_gradient_is_infinite_changes_only_the_scale(options):
     bad["y"][3, 1] = np.inf
     program.run("loss_step", bad)
     for name, value in program.params.items():
-        if name == "loss_scale":
+        if name == "loss.scale":
             assert value == 128.0
-        elif name == "loss_scale.good":
+        elif name == "loss.scale.good":
             assert (before[name], value) == (1, 0)
         else:
             assert value.tobytes() == before[name].tobytes(), name
@@ -153,7 +153,7 @@ def test_a_scale_that_falls_to_nothing_is_told():
     bad["y"][0, 0] = np.nan
     with pytest.raises(opstep.OpstepError, match="however small the loss is scaled"):
         program.run("loss_step", bad, steps=100)
-    assert program.params["loss_scale"] == 2.0**-14
+    assert program.params["loss.scale"] == 2.0**-14
 
 
 def test_the_loss_of_f16_itself_is_scaled_in_f32():
@@ -170,7 +170,7 @@ graph loss(x: f16[3]) -> f16[], f16[3] {
     for _ in range(4):  # 65536 does not fit f16
         result = program.run("loss_step", {"x": small})
     assert result.outputs[0].dtype == np.float16 and len(result.outputs) == 2
-    assert program.params["loss_scale"] == 2.0**15 and program.params["step"] == 3
+    assert program.params["loss.scale"] == 2.0**15 and program.params["step"] == 3
     np.testing.assert_allclose(
         program.params["w.master"], np.float32(np.float16(0.001)) - 3 * np.float32(small), rtol=1e-6
     )

@@ -198,7 +198,7 @@ def test_averages(dtype, decay):
         other.step()
         averaged.update_parameters(model)
         for name in tensors:
-            wanted = averaged.module[name.replace(".", "_")].detach().numpy()
+            wanted = averaged.module.get_parameter(name.replace(".", "_")).detach().numpy()
             ours = program.params[f"{name}.ema"]
             np.testing.assert_allclose(ours, wanted, rtol=tolerance, atol=10 * tolerance)
 

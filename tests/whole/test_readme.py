@@ -69,7 +69,7 @@ def test_python_works(monkeypatch):
 
 @pytest.mark.parametrize("name", ["python.md", "training.md"])
 def test_a_guide_prints_what_it_says(name, tmp_path, monkeypatch, capsys):
-    """The Python blocks of a guide are one session; a text block is what the one above it printed."""
+    """Its Python blocks are one session; a text block is what the one above it printed."""
     (tmp_path / "opstep").symlink_to(ROOT / "opstep")
     monkeypatch.chdir(tmp_path)
     session: dict = {}
