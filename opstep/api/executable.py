@@ -27,7 +27,7 @@ import numpy as np
 from opstep.api import program as hooks
 from opstep.api.devices import kind_of
 from opstep.api.external import ExternalTensor
-from opstep.api.job import Job
+from opstep.api.job import Job, recorder_of
 from opstep.api.places import Places, Targets, Tensors, aliases_of
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.binding import Binding
