@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.gradients import with_gradient
@@ -12,8 +12,9 @@ from opstep.optim.scaling import scaled_loss
 from opstep.optim.step import declare_states, write_step
 from opstep.optim.writing import Writer, fresh
 from opstep.runtime.ir.control import CONTROL
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, SettingError
 from opstep.runtime.ir.graph import Module
+from opstep.runtime.ir.lexer import identifier
 from opstep.runtime.ir.op import OPS
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ def with_training_step(
     `Program.with_optimizer` does.
     """
     graph = program.graph(loss)
-    if name in program.graphs:
-        raise InputError(f"there is a graph {name} already", hint="give another name=")
     module, options = program.module, dict(options)
     own = {k: options.pop(k) for k in list(options) if k not in OPTIONS}
     chosen = optimizer(kind, own, OPTIONS)
@@ -47,6 +46,7 @@ def with_training_step(
     trained = trained_params(module, graphs, graph, wrt, options.pop("freeze", ()))
     made_of = recipe(module, graphs, graph, name, chosen, trained, **options)
     reserved = {*OPS, *CONTROL, *graphs} - module.graphs.keys()
+    _check_name(name, {*reserved, *graphs})
     writer = Writer(module, reserved)
     declare_states(writer, made_of, trained)
     if made_of.loss_scale is not None:
@@ -58,3 +58,11 @@ def with_training_step(
     writer = Writer(module, reserved)
     write_step(writer, made_of, graph, module.graphs[gradient], trained)
     return writer.finished()
+
+
+def _check_name(name: str, taken: Collection[str]) -> None:
+    """Complains of a name that the new graph cannot have."""
+    if not isinstance(name, str) or not name or identifier(name) != name:
+        raise SettingError("name", name, "letters, digits and _")
+    if name in taken:
+        raise InputError(f"there is a graph or an op {name} already", hint="give another name=")

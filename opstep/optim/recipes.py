@@ -13,6 +13,7 @@ from opstep.optim.updates import Recipe
 from opstep.optim.writing import local_names
 from opstep.runtime.ir.errors import InputError, SettingError, UnknownName
 from opstep.runtime.ir.graph import Apply, Declaration, Graph, Module, Update, names_read
+from opstep.runtime.ir.lexer import is_tensor_name, quote_name
 from opstep.runtime.ir.op import Ref
 
 # What callers give beside an optimizer's hyperparameters.
@@ -140,6 +141,11 @@ def check_rate(module: Module, optimizer: Optimizer) -> None:
         raise UnknownName(f"lr: there is no state or graph {name}", name, [*states, *module.graphs])
 
 
+def _is_name(text: Any) -> bool:
+    """Whether a named tensor can be called so."""
+    return isinstance(text, str) and text.isprintable() and is_tensor_name(quote_name(text))
+
+
 def recipe(
     module: Module, graphs: Mapping[str, Graph], graph: Graph, name: str,
     optimizer: Optimizer, trained: Sequence[Declaration], *,
@@ -154,10 +160,9 @@ def recipe(
         bounds[key] = None if value is None else number(key, value, above=True)
     if clip_norm is not None and clip_value is not None:
         refuse("clip_norm and clip_value: gradients are clipped in one way")
-    if isinstance(step, str | None):
-        counter = counter_of(module, graphs, graph, step)
-    else:
+    if step is not None and not _is_name(step):
         raise SettingError("step", step, "the name of a state")
+    counter = counter_of(module, graphs, graph, step)
     return Recipe(
         name, optimizer, decay_of(optimizer, [d.name.text for d in trained]), counter, **bounds,
         ema=None if ema is None else number("ema", ema, below=1.0),

@@ -47,6 +47,7 @@ class Updates:
         self.recipe = recipe
         self.optimizer = recipe.optimizer
         self.counter = quote_name(recipe.counter)
+        self._made: dict[tuple[str, str], str] = {}  # graphs by what they do, and generic type
 
     @cached_property
     def schedule(self) -> str:
@@ -89,16 +90,20 @@ class Updates:
 
     def update(self, t: TensorType) -> str:
         """A param of type `t`, its gradient, states and scalars, to the new param and states."""
-        dtype = t.dtype
-        if dtype.is_half:
-            return self._narrow_update(t)
+        key = ("update", generic(t))
+        if key not in self._made:
+            write = self._narrow_update if t.dtype.is_half else self._update
+            self._made[key] = write(t)
+        return self._made[key]
+
+    def _update(self, t: TensorType) -> str:
         g, optimizer, decays = generic(t), self.optimizer, self.recipe.decays
         states = {n: str(s) for n, s in optimizer.states(type_of(g)).items()}
         scalars = [*optimizer.rates().names, *[self.decay_input] * decays]
-        inputs = {"p": g, "g": g} | states | dict.fromkeys(scalars, f"{dtype}[]")
+        inputs = {"p": g, "g": g} | states | dict.fromkeys(scalars, f"{t.dtype}[]")
         results = {"new_p": g} | {f"new_{n}": s for n, s in states.items()}
         body = optimizer.update(type_of(g), decays)
-        name = self._named(f"{optimizer.name}_{t.rank}d", dtype)
+        name = self._named(f"{optimizer.name}_{t.rank}d", t.dtype)
         return self.writer.graph(name, inputs, results, body, f"An update by {optimizer.title}.")
 
     def _narrow_update(self, t: TensorType) -> str:
@@ -141,11 +146,14 @@ class Updates:
     def ema(self, t: TensorType) -> str:
         """The exponential moving average of a param of type `t`."""
         g = generic(t)
+        if ("ema", g) in self._made:
+            return self._made["ema", g]
         body = "off = sub(p, ema)\nmoved = mul(off, share)\nnew_ema = add(ema, moved)\n"
         inputs = {"ema": g, "p": g, "share": f"{t.dtype}[]"}
         told = "Exponential moving average of a param."
         name = self._named(f"ema_{t.rank}d", t.dtype)
-        return self.writer.graph(name, inputs, {"new_ema": g}, body, told)
+        self._made["ema", g] = self.writer.graph(name, inputs, {"new_ema": g}, body, told)
+        return self._made["ema", g]
 
     @property
     def decay_input(self) -> str:

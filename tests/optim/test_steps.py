@@ -229,3 +229,43 @@ def test_a_program_with_a_step_is_saved_and_goes_on(tmp_path):
         resumed.run("loss_step", batch)
     for name in straight.params:
         assert straight.params[name].tobytes() == resumed.params[name].tobytes(), name
+
+
+def test_the_same_bits_in_every_mode():
+    options = [
+        {},
+        {"mode": "debug"},
+        {"streams": 4, "threads": 2},
+        {"alloc": "reuse", "fill": "nan"},
+    ]
+    states = []
+    for run in options:
+        program = opstep.loads(text("f32")).with_optimizer(
+            "loss", optim.Adafactor(optim.Cosine(0.1, 4, warmup=1), weight_decay=0.1),
+            clip_norm=1.0, ema=0.9, loss_scale=optim.LossScale(2.0**100, interval=1),
+        )  # fmt: skip
+        for batch in gradients(4, "f32"):
+            result = program.run("loss_step", batch, **run)
+            assert result.unwritten == []
+        states.append({n: v.tobytes() for n, v in program.params.items()})
+    assert all(s == states[0] for s in states[1:])
+
+
+def test_a_failed_step_changes_nothing():
+    broken = LOSS.replace(
+        "  return l\n", '  fine = less(l, 100.0)\n  assert fine, "large"\n  return l\n'
+    )
+    program = opstep.loads(broken).with_optimizer("loss", "adam", ema=0.9)
+    program.run("loss_step", {n: 1e-6 * x for n, x in gradients(1, "f64")[0].items()})
+    before = {n: v.tobytes() for n, v in program.params.items()}
+    with pytest.raises(opstep.OpstepError, match="large"):
+        program.run("loss_step", {f"x{k}": 1e6 * program.params[n] for k, n in enumerate(SHAPES)})
+    assert {n: v.tobytes() for n, v in program.params.items()} == before
+
+
+def test_a_hunt_tells_the_line_of_an_update():
+    """A rate that is far too large: the params of the update's own graph overflow."""
+    program = opstep.loads(text("f32")).with_optimizer("loss", "sgd", lr=1e38)
+    found = opstep.hunt(program, "loss_step", gradients(1, "f32", 1e6)[0], steps=2)
+    told = found.report()
+    assert "infinity born in mul change at sgd_" in told and "called: loss_step" in told
