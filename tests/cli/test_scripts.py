@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -356,6 +358,46 @@ def test_a_thread_ends_the_script(cli, script):
     assert (outcome.code, outcome.err) == (5, "")
     assert "from train.py:5: log of a negative number" in outcome.out
     assert outcome.out.endswith("joined\n")
+
+
+def test_executors_do_what_they_were_given(cli, script):
+    name = script(
+        """
+        import threading, torch
+        from concurrent.futures import ThreadPoolExecutor
+        net = torch.nn.Linear(3, 2)
+        ready = threading.Event()
+        def work(k):
+            ready.wait()
+            print(k, *net(torch.ones(1, 3)).shape)
+        pool = ThreadPoolExecutor(1)
+        for k in range(3):
+            pool.submit(work, k)
+        def begin():
+            threading.Thread(target=ready.set).start()
+        threading.Timer(0.01, begin).start()
+        print("end")
+        """
+    )
+    outcome = cli("run", name)
+    assert (outcome.code, outcome.out) == (0, "end\n0 1 2\n1 1 2\n2 1 2\n")
+    outcome = cli("hunt", name)  # a second script has executors as well
+    assert (outcome.code, outcome.err) == (
+        0,
+        f"{name}: 3 calls of 1 module, no NaN or infinity came out\n",
+    )
+
+
+def test_threads_of_others_are_not_waited_for(cli, script):
+    idle = threading.Event()
+    pool = ThreadPoolExecutor(1)
+    pool.submit(idle.wait, 60)
+    try:
+        assert cli("run", script("print(1)")).out == "1\n"
+        assert not idle.is_set() and pool.submit(abs, -1)
+    finally:
+        idle.set()
+        pool.shutdown()
 
 
 def test_nothing_to_find(cli, script):

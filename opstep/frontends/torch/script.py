@@ -14,14 +14,17 @@ import sys
 import threading
 import types
 from collections.abc import Iterator, Sequence
+from concurrent.futures import thread as _thread_pools
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
+from typing import Any
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
+_pools: Any = _thread_pools
 _COMPILING = ("opstep.", "torch._dynamo.")  # modules whose frames nobody wants to see
 _GOES_ON = "torch_dynamo_resume_in_"  # a function of Dynamo's that is the rest of another one
 
@@ -65,10 +68,11 @@ class Script:
             error.__traceback__ = None
             sys.excepthook(SyntaxError, error, None)
             return 1
+        before = set(threading.enumerate())
         try:
             with self._as_main() as main:
                 code = _executed(compiled, main)
-                _join_threads()
+                _join_threads(before)
         finally:
             if os.getpid() != process:
                 sys.exit(code)
@@ -183,8 +187,23 @@ def line_now() -> tuple[str, int] | None:
     return None
 
 
-def _join_threads() -> None:
-    """As Python does before it ends."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+def _join_threads(before: set[threading.Thread]) -> None:
+    """As Python does before it ends, for threads that the script began. Those of an executor that
+    nobody shut down do what they have been given, and no more.
+    """
+    _pools._shutdown = True  # what makes a thread end that is given None, as when Python ends
+    try:
+        while own := [t for t in threading.enumerate() if t not in before and _is_awaited(t)]:
+            for thread in own:
+                if thread in _pools._threads_queues:
+                    _pools._threads_queues[thread].put(None)
+            for thread in own:
+                thread.join()
+    finally:
+        _pools._shutdown = False
+
+
+def _is_awaited(thread: threading.Thread) -> bool:
+    """Not what looks after an executor's processes: no module is called there. Python ends it."""
+    of_processes = type(thread).__module__ == "concurrent.futures.process"
+    return not (thread.daemon or of_processes or thread is threading.current_thread())
