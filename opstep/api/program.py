@@ -168,10 +168,9 @@ class Program:
         docs/training.md has the others. `wrt`: names and patterns of params; without it, all floats
         that `graph` depends on. Raises as `with_grad` does.
         """
-        from opstep.api.training import grown, with_training_step
+        from opstep.api.training import with_training_step
 
-        own = name or f"{graph}_step"
-        return grown(self, with_training_step(self, graph, optimizer, wrt, own, options))
+        return with_training_step(self, graph, optimizer, wrt, name or f"{graph}_step", options)
 
     # --- plans ---
 

@@ -12,10 +12,14 @@ from opstep.optim.scaling import scaled_loss
 from opstep.optim.step import declare_states, write_step
 from opstep.optim.writing import Writer, fresh
 from opstep.runtime.ir.control import CONTROL
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError, SettingError
 from opstep.runtime.ir.graph import Module
 from opstep.runtime.ir.lexer import identifier
 from opstep.runtime.ir.op import OPS
+from opstep.runtime.ir.parser import parse
+from opstep.runtime.ir.printer import print_module
+from opstep.runtime.ir.verify import verify
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
@@ -34,10 +38,21 @@ def grown(program: Program, module: Module) -> Program:
 def with_training_step(
     program: Program, loss: str, kind: str | Optimizer, wrt: Sequence[str] | None,
     name: str, options: Mapping[str, Any],
+) -> Program:  # fmt: skip
+    """`Program.with_optimizer`."""
+    module = _with_step(program, loss, kind, wrt, name, options)
+    try:
+        return grown(program, module)
+    except OpstepError:  # in the formula of an optimizer: read as a file it has lines to point at
+        verify(parse(print_module(module), f"{name}.opg"), library=program.library)
+        raise
+
+
+def _with_step(
+    program: Program, loss: str, kind: str | Optimizer, wrt: Sequence[str] | None,
+    name: str, options: Mapping[str, Any],
 ) -> Module:  # fmt: skip
-    """The program's module with a step of training, called `name`, and what that needs. Raises as
-    `Program.with_optimizer` does.
-    """
+    """The program's module with a step of training, called `name`, and what that needs."""
     graph = program.graph(loss)
     module, options = program.module, dict(options)
     own = {k: options.pop(k) for k in list(options) if k not in OPTIONS}

@@ -53,6 +53,8 @@ class Optimizer:
     """What all have. `lr`: a number, a `Schedule`, or the name of a scalar state, or of a graph
     without inputs, that gives it. `weight_decay`: for all params, or by patterns of their names, of
     which the first that fits counts: ``{"*.b": 0.0, "*": 0.01}``; where none fits, there is none.
+
+    One of your own derives from this class, and has a `name`, a `title`, `states` and `update`.
     """
 
     lr: Rate = 1e-3
@@ -80,11 +82,14 @@ class Optimizer:
         raise NotImplementedError
 
     def rates(self) -> Rates:
+        """Scalars that `update` takes: the learning rate, if nothing else is said."""
         return Rates()
 
     def update(self, t: TensorType, decays: bool) -> str:
-        """The statements; with `decays`, there is one more scalar: `keep`, the factor that decay
-        shrinks params by, where it is decoupled, or else `decay`.
+        """Statements that compute ``new_p``, and ``new_m`` for a state `m`, from the param `p`, its
+        gradient `g`, the states and the scalars; all are of the element type of `t`. With `decays`,
+        there is one more scalar: `keep`, the factor that decay shrinks params by, where it is
+        decoupled, or else `decay`.
         """
         raise NotImplementedError
 

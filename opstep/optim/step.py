@@ -46,8 +46,8 @@ class _Scope:
 
     def line(self, text: str, comment: str = "") -> None:
         """A statement; one with a comment begins a paragraph."""
-        self.body += ["", f"# {comment}"] if comment and self.body else []
-        self.body += [f"# {comment}"] if comment and not self.body else []
+        if comment:
+            self.body += [*[""] * bool(self.body), f"# {comment}"]
         self.body.append(text)
 
     def value(self, stem: str, expression: str, comment: str = "") -> str:

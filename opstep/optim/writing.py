@@ -1,5 +1,5 @@
-"""Graphs written as text: parsed, freed of places in a text that no file has, and given names that
-nothing else of the program has.
+"""Adds graphs that are written as text to a module: they are parsed, freed of places in a text that
+no file has, and called as nothing else in the program is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opstep.runtime.ir.graph import (
 )
 from opstep.runtime.ir.lexer import quote_name
 from opstep.runtime.ir.parser import parse
-from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.ir.types import TensorType
 
 _T = TypeVar("_T")
 
@@ -43,10 +43,6 @@ def type_of(text: str) -> TensorType:
     found = graph.inputs[0].type
     assert found is not None
     return found
-
-
-def scalar(dtype: DType) -> str:
-    return f"{dtype}[]"
 
 
 def fresh(stem: str, taken: Collection[str]) -> str:
@@ -130,7 +126,7 @@ class Writer:
         body = lines(body) if isinstance(body, str) else list(body)
         comments = "".join(f"# {line}\n" for line in comment.splitlines())
         text = "\n".join(f"  {line}" for line in [*body, *returned])
-        module = parse(f"{comments}graph {name}({head}){types} {{\n{text}\n}}\n")
+        module = parse(f"{comments}graph {name}({head}){types} {{\n{text}\n}}\n", f"{name}.opg")
         graph = module.graphs[name]
         mine = local_names(graph)
         taken = mine | set(self.tensors)

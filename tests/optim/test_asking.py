@@ -332,3 +332,43 @@ def test_a_counter_that_the_loss_reads():
     counting = text.replace("  return t", "  n = add(step, 1)\n  step <- n\n  return t")
     with pytest.raises(opstep.OpstepError, match="graph loss updates state step"):
         opstep.loads(counting).with_optimizer("loss", "sgd", step="step")
+
+
+class SignSGD(optim.Optimizer):
+    name = "signsgd"
+    title = "signSGD"
+    text = """
+        direction = sign(g)
+        change = mul(direction, lr)
+        new_m = add(m, g)
+        new_p = sub(p, change)
+        """
+
+    def states(self, t):
+        return {"m": t}
+
+    def update(self, t, decays):
+        return self.text
+
+
+def test_an_optimizer_of_ones_own():
+    program = opstep.loads(NET).with_optimizer("loss", SignSGD(lr=0.5), clip_value=1.0)
+    before = program.params["fc.w"]
+    program.run("loss_step", INPUTS)
+    moved = np.abs(program.params["fc.w"] - before)
+    np.testing.assert_allclose(moved, 0.5, rtol=1e-5)
+    assert np.abs(program.params["fc.w.m"]).max() > 0
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("new_m = add(m, g)\nnew_p = sub(p, slope)", "there is no value slope\n    new_p = sub"),
+        ("new_m = add(m, g", r"signsgd_2d.opg:3:14: error: the \( is not closed"),
+        ("new_m = sum(g)\nnew_p = add(p, new_m)", r"returns f32.*, but new_m is f32\[\]"),
+    ],
+)
+def test_a_formula_that_is_wrong(text, message, monkeypatch):
+    monkeypatch.setattr(SignSGD, "text", text)
+    with pytest.raises(opstep.OpstepError, match=message):
+        opstep.loads(NET).with_optimizer("loss", SignSGD())
