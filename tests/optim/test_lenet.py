@@ -67,6 +67,16 @@ CURVES = {
 }
 
 
+@pytest.fixture
+def one_thread():
+    """Small ops wait for each other longer than they compute, where cores are shared."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("kind", CURVES)
 def test_the_loss_curve_is_pytorchs(kind):
     program = lenet().with_optimizer("loss", getattr(optim, kind)(**CURVES[kind]))
@@ -74,7 +84,7 @@ def test_the_loss_curve_is_pytorchs(kind):
     optimizer = getattr(torch.optim, kind)(tensors.values(), **CURVES[kind])
     ours, theirs = [], []
     for batch in digits(30):
-        ours.append(float(program.run("loss_step", batch)["l"]))
+        ours.append(float(program.run("loss_step", batch, threads=1)["l"]))
         optimizer.zero_grad()
         loss = their_loss(tensors, batch)
         loss.backward()
@@ -105,5 +115,5 @@ def test_it_learns():
 def test_the_example_learns():
     """examples/train_digits.py reads 99.2 % of the test images after 150 epochs."""
     example = runpy.run_path(str(ROOT / "examples" / "train_digits.py"))
-    program = example["train"](epochs=5)
-    assert example["accuracy"](program, "test") > 0.9
+    program = example["train"](epochs=20)
+    assert example["accuracy"](program, "test") > 0.95
