@@ -61,8 +61,11 @@ class Files:
 
 
 def importer_of(path: str | os.PathLike) -> Callable[[Any, str | None], Program] | None:
-    """What reads a file that is no text in the language. Raises `InputError` for a pickle."""
+    """What reads a file that is no text in the language. Raises `InputError` for a pickle, and for
+    Python.
+    """
     suffix = Path(os.fspath(path)).suffix.lower()
+    check_not_python(path)
     if suffix in IMPORTERS:
         return importlib.import_module(IMPORTERS[suffix]).load_file
     if suffix in PICKLES:
@@ -72,6 +75,15 @@ def importer_of(path: str | os.PathLike) -> Callable[[Any, str | None], Program]
             f'"{Path(path).stem}.pt2")',
         )
     return None
+
+
+def check_not_python(path: str | os.PathLike) -> None:
+    """Complains of a script in place of a program. Raises `InputError`."""
+    if Path(path).suffix.lower() == ".py":
+        raise InputError(
+            f"{path} is a Python script, not a program",
+            hint="opstep run, opstep hunt and opstep debug take scripts",
+        )
 
 
 def check_fallback(fallback: str | None) -> None:

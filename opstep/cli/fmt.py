@@ -54,10 +54,12 @@ def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
 
 def read(path: str) -> str:
     """The text of a file, or of standard input where `path` is ``-``."""
+    from opstep.api.files import check_not_python
     from opstep.runtime.ir.parser import read_source
 
     if path == "-":
         return sys.stdin.read()
+    check_not_python(path)
     return read_source(path)
 
 

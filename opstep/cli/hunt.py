@@ -130,7 +130,7 @@ def hunt(file: str, **options: Any) -> int:
 
     FILE can be a Python script: a NaN or an infinity in the forward or backward of an nn.Module
     that it calls ends it, and is reported with its Python line. What is behind its name is for the
-    script. docs/pytorch.md describes it.
+    script. With --json, its own output goes to standard error. docs/pytorch.md describes it.
     """
     from opstep.api import sources
     from opstep.cli import inputs as given

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -195,7 +198,8 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         except Leave:
             return OK
 
-    code = _recorded(recording, run)
+    with _output_to_stderr() if options["as_json"] else nullcontext():
+        code = _recorded(recording, run)
     if options["as_json"]:
         from opstep.hunting.report import record
 
@@ -207,6 +211,23 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         modules = amount(started.calls.compiled, "module")
         say(f"{file}: {calls} of {modules}, no NaN or infinity came out")
     return code
+
+
+@contextmanager
+def _output_to_stderr() -> Iterator[None]:
+    """While the block lasts, what is written to standard output goes to standard error: prints, and
+    what libraries and child processes write. Standard output is for JSON.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     ],
     codes={
         OK: "the session was ended",
-        PROGRAM: "errors in the program",
+        PROGRAM: "errors in the program; with --batch, a command that could not be done",
         COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit",
         MACHINE: "out of memory, no such device",
     },
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 )
 @click.option("-x", "script", metavar="FILE", help="Run the commands in a file first.")
 @click.option("-ex", "given", multiple=True, metavar="COMMAND", help="Run a command first.")
-@click.option("--batch", is_flag=True, help="Exit after -x and -ex.")
+@click.option("--batch", is_flag=True, help="Exit after -x and -ex; with 1 if one could not be done.")
 @click.option(
     "--listen",
     type=click.IntRange(0, 65535),
@@ -118,7 +118,7 @@ def debug(file: str, **options: Any) -> int:
         session.loop(reader)
     if not options["batch"] and not session.over:
         session.loop(asked(session))
-    return OK
+    return PROGRAM if options["batch"] and session.failed else OK
 
 
 def opened(file: str, options: dict[str, Any]) -> Debugger:

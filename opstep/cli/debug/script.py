@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.api import program as programs
 from opstep.api.debugging import Debugger, debugged
 from opstep.cli import launched
-from opstep.cli.common import OK, say
+from opstep.cli.common import OK, PROGRAM, say
 from opstep.cli.debug.opening import asked, begun, given_commands
 from opstep.cli.debug.points import BreakpointTable
 from opstep.cli.debug.session import Session
@@ -41,11 +41,12 @@ def debug_script(file: str, options: dict[str, Any]) -> int:
         return started.run()
     if options["listen"] is not None:
         return _listened(started)
-    programs.interposed = ScriptDebugger(file, options).run
+    debugger = ScriptDebugger(file, options)
+    programs.interposed = debugger.run
     try:
         return started.run()
     except Leave:
-        return OK
+        return PROGRAM if options["batch"] and debugger.failed else OK
     finally:
         programs.interposed = None
 
@@ -119,6 +120,11 @@ class ScriptDebugger:
         self._session: ScriptSession | None = None
         self._running = threading.Lock()
         self._process = os.getpid()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a command of -x or -ex could not be done."""
+        return self._session is not None and self._session.failed
 
     def run(
         self, program: Program, graph: str | None, inputs: Any, settings: RunSettings

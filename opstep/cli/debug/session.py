@@ -44,6 +44,7 @@ class Session:
         self.thread: int | None = None
         self.listed: tuple[Any, int] | None = None  # a frame's text, the line behind the last shown
         self.over = False  # whether the session is
+        self.failed = False  # whether a command of -x or -ex could not be done
         self.interrupted = threading.Event()
         self.command = ""  # the name of the latest
         self._selected = 0
@@ -90,6 +91,7 @@ class Session:
                 self._do_pending()
                 if reader.stops_at_error and (not done or self.interrupted.is_set()):
                     self.say(f"{reader.name}: the commands that follow are left out")
+                    self.failed = True
                     return
         finally:
             self._readers.pop()

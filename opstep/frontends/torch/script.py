@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import select
 import sys
 import threading
 import types
@@ -148,12 +149,21 @@ def _executed(code: types.CodeType, main: types.ModuleType, words: Words) -> int
     except Exception as error:
         if (ours := cause_of(error)) is not None:
             raise ours from None
+        if isinstance(error, BrokenPipeError) and is_reader_gone():
+            raise
         error.__traceback__ = own_frames(error.__traceback__)
         if "does not currently support double backward" in str(error):
             error.add_note(f"hint: {worded(_TWICE, words)}")
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
     return 0
+
+
+def is_reader_gone() -> bool:
+    """Whether nobody reads what this process writes to standard output."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def _code_of(error: SystemExit) -> int:
