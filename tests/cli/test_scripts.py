@@ -181,6 +181,24 @@ def test_options_that_make_no_sense(cli, script, words, told):
     assert outcome.code == 2 and told in outcome.err and outcome.out == ""
 
 
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_closed_pipe_ends_it_quietly(script, tmp_path, flush):
+    script(f"for step in range(30_000):\n    print(step, flush={flush})\n")
+    line = f"{sys.executable} -m opstep hunt train.py | head -2"
+    ended = subprocess.run(
+        line, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.stdout, ended.stderr) == ("0\n1\n", "")
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "fmt", "bench", "grad"])
+def test_commands_of_programs_take_no_scripts(cli, script, command):
+    outcome = cli(command, script(LOGARITHM))
+    assert outcome.code == 2 and outcome.err.count("error:") == 1
+    assert "train.py is a Python script, not a program" in outcome.err
+    assert "opstep run, opstep hunt and opstep debug take scripts" in outcome.err
+
+
 # --- run ------------------------------------------------------------------------------------------
 
 
@@ -355,8 +373,8 @@ def test_a_hunt_can_go_on(cli, script):
 
 
 def test_a_hunt_as_json(cli, script):
-    found = cli("hunt", "--json", script(LOGARITHM.replace("print", "(lambda *_: 0)")))
-    assert found.code == 5
+    found = cli("hunt", "--json", script(LOGARITHM))
+    assert found.code == 5 and "step 0\nthe end\n" in found.err
     (finding,) = found.json["findings"]
     assert finding["graph"] == "inference" and finding["step"] == 1
 
@@ -478,6 +496,40 @@ def test_a_session_goes_from_run_to_run(cli, script):
     ]
     assert "Breakpoint 1, Net.forward backward at train.py:12" in outcome.out
     assert "step 0" in outcome.out and "step 2" not in outcome.out
+
+
+def test_pending_breakpoints(cli, script):
+    """A line that no op has come from yet; one that the file does not have is refused."""
+    name = script(LOGARITHM + "from torch import nn\nnn.Tanh()(torch.ones(2))\n")
+    ended = commands("break train.py:17", "info breakpoints", "continue", "delete")
+    outcome = cli("debug", *ended, "--batch", name)
+    assert outcome.code == 0
+    assert outcome.out.count("pending: no op came from this line so far") == 2
+    assert "the end\nBreakpoint 1, <module> at train.py:17" in outcome.out
+    for place in ("9999", "train.py:18", "0"):
+        outcome = cli("debug", *commands(f"break {place}"), "--batch", name)
+        assert outcome.code == 1 and "error: train.py has 17 lines" in outcome.out
+
+
+def test_breakpoints_on_functions(cli, script):
+    ended = commands("break Log.forward", "run", "bt", "list Log.forward", "tbreak train.py:Log.forward")
+    outcome = cli("debug", *ended, "--batch", script(LOGARITHM))
+    assert outcome.code == 0
+    assert "Breakpoint 1 at train.py:6" in outcome.out
+    assert "Breakpoint 1, Log.forward at train.py:6" in outcome.out
+    assert "Temporary breakpoint 2 at train.py:6" in outcome.out
+    outcome = cli("debug", *commands("break Log.backward", "run"), "--batch", script(LOGARITHM))
+    assert outcome.code == 1 and "is called Log.backward" in outcome.out
+    assert "the end" in outcome.out  # the script's own `finally`
+
+
+def test_a_failed_command_of_a_batch(cli, script, write):
+    for given in ("frobnicate", "print nothing"):
+        outcome = cli("debug", *commands(given), "--batch", script(LOGARITHM))
+        assert outcome.code == 1 and "-ex: the commands that follow are left out" in outcome.out
+    program = write("net.opg", "graph main(x: f32[2]) -> f32[2] {\n  y = exp(x)\n  return y\n}\n")
+    for line, code in (("frobnicate", 1), ("run", 0)):
+        assert cli("debug", *commands(line), "--batch", program, "-i", "ones").code == code
 
 
 def test_a_session_stops_at_a_nan(cli, script):

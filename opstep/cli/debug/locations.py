@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opstep.cli.common import amount
 from opstep.cli.debug.points import Location
 from opstep.cli.debug.registry import Refused
+from opstep.runtime.debugger.python.files import python_file
 from opstep.runtime.ir.diagnostics import visible
 
 if TYPE_CHECKING:
@@ -46,8 +49,8 @@ def locate(session: Session, text: str) -> Location:
     if colon and rest.isdecimal() and len(rest) < 10 and path:
         return Location(resolve_file(session, path), int(rest))
     if colon and _NAME.match(rest) and path:
-        resolve_file(session, path)
-        return Location(name=rest)
+        file = resolve_file(session, path)
+        return of_function([file], rest) or Location(name=rest)
     if _NAME.match(text):
         return Location(name=text)
     raise Refused(
@@ -66,7 +69,7 @@ def resolve_file(session: Session, name: str) -> str:
             return path
     if session.points.keeps_unknown and (later := _python_file(name)):
         return later
-    names = ", ".join(visible(Path(p).name) for p in paths)
+    names = ", ".join(dict.fromkeys(visible(Path(p).name) for p in paths))
     raise Refused(f"the program has no file {visible(name[:60])}", f"its files: {names}")
 
 
@@ -97,6 +100,8 @@ def line_of(session: Session, found: Location) -> Location:
                 line = text.source.locate(graph.body[0].span.start)[0]
                 return Location(text.source.path, line)
     lines = computed_at(session, found.name)
+    if not lines and (place := of_function(_python_files(session), found.name)):
+        return place
     if not lines:
         raise Refused(f"no graph and no value is called {found.name}")
     return lines[0]
@@ -119,15 +124,49 @@ def computed_at(session: Session, name: str) -> list[Location]:
 
 
 def stopping(session: Session, found: Location) -> Location:
-    """Where a breakpoint is: a value that one line computes is that line."""
+    """Where a breakpoint is: a value that one line computes is that line, a function of Python is
+    where it begins. Raises `Refused` for a line that a file does not have.
+    """
     from opstep.runtime.ir.foreign import is_foreign_name
     from opstep.runtime.ir.op import OPS
 
+    if found.path.endswith(".py") and (file := python_file(found.path)):
+        if not 1 <= found.line <= len(file.lines):
+            raise Refused(f"{Path(found.path).name} has {amount(len(file.lines), 'line')}")
     graphs = {g.name.text for t in session.debugger.host.texts() for g in t.graphs}
     if not found.name or found.name in {*graphs, *OPS} or is_foreign_name(found.name):
         return found
     lines = computed_at(session, found.name)
+    if not lines:
+        return of_function(_python_files(session), found.name) or found
     return lines[0] if len(lines) == 1 else found
+
+
+def of_function(paths: Iterable[str], name: str) -> Location | None:
+    """Where a function of Python begins, such as ``Net.forward``. Raises `Refused` where several
+    files have one.
+    """
+    files = filter(None, map(python_file, dict.fromkeys(paths)))
+    found = []
+    for file in files:
+        around = map(file.function, range(1, len(file.lines) + 1))
+        begins = dict.fromkeys(f.first for f in around if f is not None and f.name == name)
+        found += [Location(file.path, line) for line in begins]
+    if len(found) > 1:
+        raise Refused(f"there are several {name}", f"choose from {', '.join(map(str, found))}")
+    return found[0] if found else None
+
+
+def _python_files(session: Session) -> list[str]:
+    """Those that the program came from; of a script, all that it has imported from its folder."""
+    paths = list(session.debugger.stop_point.lines.starts())
+    if session.points.keeps_unknown:
+        own = {str(Path.cwd()), str(Path(sys.path[0]).resolve())}
+        for module in list(sys.modules.values()):
+            path = str(getattr(module, "__file__", None) or "")
+            if path.endswith(".py") and "site-packages" not in path:
+                paths += [path for folder in own if path.startswith(f"{folder}/")][:1]
+    return [str(Path(path).resolve()) for path in paths]
 
 
 def numbers(text: str) -> list[int]:

@@ -84,6 +84,15 @@ class Entry:
         """Whether its condition or message is wrong, wherever it is."""
         return self.core is not None and self.core.invalid is not None
 
+    @property
+    def note(self) -> str:
+        """What is to be known of where it is."""
+        if self.core is None or self.core.verified or self.core_is_invalid:
+            return self.core.message if self.core else ""
+        if self.core.request.most is None:
+            return "pending: no op came from this line so far"
+        return "no op of this run came from this line"
+
     def settle(self) -> None:
         """Takes over what the debugger counted, before it gets a new breakpoint."""
         passed = self._passed_now()

@@ -14,7 +14,7 @@ def added(session: Session, kind: str, what: str, **details) -> Entry:
     entry = session.points.add(session.debugger.breakpoints, kind, what, **details)
     session.say(f"{entry.title.capitalize()} {entry.number}{about(entry)}")
     if entry.core is not None and not entry.core.verified:
-        session.say(f"{entry.core.message}: it is for later runs")
+        session.say(entry.note)
     elif entry.core is not None and entry.core.message:
         session.say(f"{session.paint('warning:', 'yellow')} {entry.core.message}")
     return entry
@@ -45,8 +45,9 @@ def set_break(session: Session, text: str, temporary: bool) -> None:
 def break_(session: Session, text: str) -> None:
     """Stop before a line, at the start of a graph, or before each op of a name.
 
-    LOCATION is LINE, FILE:LINE, a graph, an op (conv2d) or a value (c1, features.c1); the default
-    is the current line. With a condition, stop only where it is true:
+    LOCATION is LINE, FILE:LINE, a graph, an op (conv2d), a value (c1, features.c1) or a function of
+    Python (Net.forward); the default is the current line. In a script, a line that no op has come
+    from yet is pending: it stops once one does. With a condition, stop only where it is true:
     break linear if max(abs(x)) > 100. The condition sees the values from before the op.
     """
     set_break(session, text, temporary=False)

@@ -270,7 +270,7 @@ def breakpoints(session: Session, text: str) -> None:
             [f"stop only if {visible(e.condition)}"] if e.condition and e.kind != "watch" else []
         )
         about += [f"write {visible(e.log)}"] if e.log else []
-        about += [e.core.message] if e.core and e.core.message else []
+        about += [e.note] if e.note else []
         about += [f"already hit {amount(e.hits, 'time')}"] if e.hits else []
         about += [f"ignore next {amount(e.left, 'hit')}"] if e.left else []
         for line in [*about, *(f"  {visible(c)}" for c in e.commands)]:
