@@ -86,6 +86,15 @@ def device_names(number: str = "1") -> list[str]:
     return [name for names in numbered for name in names]
 
 
+def is_device(name: str) -> bool:
+    """Whether it is the name of a device of ours; runs of other libraries are recorded, too."""
+    try:
+        _parsed(name)
+    except InputError:
+        return False
+    return True
+
+
 def _parsed(name: str) -> tuple[Kind, int]:
     for kind in KINDS:
         if kind.name == name:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.cli.common import (
     OK,
+    OTHERS_RTOL,
     PROGRAM,
     UNRECORDED,
     amount,
@@ -82,7 +83,9 @@ def kept(recording: Recording, found: TorchComparison) -> bool:
     if report.problem:
         say(f"error: {report.path} is incomplete: {report.problem}")
     else:
-        say(f"kept as two runs: opstep ws {report.path} compare {' '.join(found.runs)} --rtol 1e-5")
+        say(
+            f"kept as two runs: opstep ws {report.path} compare {' '.join(found.runs)} {OTHERS_RTOL}"
+        )
     return bool(report.problem)
 
 

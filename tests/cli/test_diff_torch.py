@@ -128,6 +128,10 @@ def test_it_is_kept_as_two_runs(cli, against, monkeypatch):
         outputs = [{t.name for t in workspace.tensors(kind="output") if t.key == r.key}
                    for r in (ours, theirs)]  # fmt: skip
         assert outputs[0] == outputs[1] != set()
+    summary = cli("ws", "runs.db").out
+    assert f"compare {ours.key} {theirs.key} --rtol 1e-5  #" in summary
+    assert f"rerun {ours.key}  #" in summary and f"rerun {theirs.key}" not in summary
+    assert cli("ws", "runs.db", "rerun", ours.key).code == 0
     told = cli("diff", "model.pt2", "--against", against, "-w", "runs.db", "--json").json
     assert len(told["runs"]) == 2 and not {ours.key, theirs.key} & set(told["runs"])
 

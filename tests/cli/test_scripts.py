@@ -512,7 +512,7 @@ def test_pending_breakpoints(cli, script):
 
 
 def test_breakpoints_on_functions(cli, script):
-    ended = commands("break Log.forward", "run", "bt", "list Log.forward", "tbreak train.py:Log.forward")
+    ended = commands("break Log.forward", "run", "list Log.forward", "tbreak train.py:Log.forward")
     outcome = cli("debug", *ended, "--batch", script(LOGARITHM))
     assert outcome.code == 0
     assert "Breakpoint 1 at train.py:6" in outcome.out

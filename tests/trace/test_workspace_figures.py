@@ -104,7 +104,7 @@ def test_steps_with_nan_are_marked(path):
         ("stats.mean where op=reluu", "did you mean relu?"),
         ("metrics.los", "did you mean loss?"),
         ("stats.mean where run=77", "there is no run 77"),
-        ("stats.mean where step=99", "nothing fits"),
+        ("stats.mean where step=99", "nothing fits in run "),
     ],
 )
 def test_nothing_to_draw(path, text, message):
@@ -112,6 +112,23 @@ def test_nothing_to_draw(path, text, message):
     with opstep.Workspace(path) as ws, pytest.raises(InputError) as caught:
         ws.lines(text)
     assert message in str(caught.value)
+
+
+def test_what_another_run_has(path):
+    first = record(path)
+    last = record(path, opstep.loads(ROOTS), {"x": np.ones(3, np.float32)})
+    with opstep.Workspace(path) as ws:
+        for text, hint in (
+            (
+                "stats.absmax where op=relu",
+                f"run {first} (main) has some: add run={first}, or run=*",
+            ),
+            ("stats.absmax where op=conv*", "there are ops mul, sqrt, sub, sum"),
+        ):
+            with pytest.raises(InputError) as caught:
+                ws.lines(text)
+            assert f"nothing fits in run {last} (main)" in str(caught.value)
+            assert hint in str(caught.value)
 
 
 SVG = "{http://www.w3.org/2000/svg}"

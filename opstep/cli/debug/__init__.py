@@ -81,7 +81,9 @@ if TYPE_CHECKING:
 )
 @click.option("-x", "script", metavar="FILE", help="Run the commands in a file first.")
 @click.option("-ex", "given", multiple=True, metavar="COMMAND", help="Run a command first.")
-@click.option("--batch", is_flag=True, help="Exit after -x and -ex; with 1 if one could not be done.")
+@click.option(
+    "--batch", is_flag=True, help="Exit after -x and -ex; with 1 if one could not be done."
+)
 @click.option(
     "--listen",
     type=click.IntRange(0, 65535),

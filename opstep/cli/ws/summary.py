@@ -6,7 +6,8 @@ from collections import Counter
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from opstep.cli.common import OK, amount, console, emit_json, size
+from opstep.api.devices import is_device
+from opstep.cli.common import OK, OTHERS_RTOL, amount, console, emit_json, size
 from opstep.cli.ws import shown
 
 if TYPE_CHECKING:
@@ -102,10 +103,13 @@ def next_commands(
     found = []
     like = [r for r in runs[:-1] if (r.file, r.graph) == (runs[-1].file, runs[-1].graph)]
     if like:
-        line = f"{me} compare {like[-1].key} {runs[-1].key}"
+        others = not (is_device(like[-1].device) and is_device(runs[-1].device))
+        rtol = f" {OTHERS_RTOL}" if others else ""
+        line = f"{me} compare {like[-1].key} {runs[-1].key}{rtol}"
         found.append((line, "the first op where they differ"))
+    if own := [r for r in runs if is_device(r.device)]:
+        found.append((f"{me} rerun {own[-1].key}", "the same run again, from this file alone"))
     if runs:
-        found.append((f"{me} rerun {runs[-1].key}", "the same run again, from this file alone"))
         slowest = f"select name, line, total_ns from slowest_ops where run = {runs[-1].id}"
         line = f'{me} sql "{slowest} order by total_ns desc"'
         found.append((line, "where the time went"))

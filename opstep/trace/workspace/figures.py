@@ -126,11 +126,10 @@ def read(connection: sqlite3.Connection, query: Query) -> list[Line]:
     """The lines, in the order in which their ops were planned. Raises `InputError` where there are
     none.
     """
-    found: list[Line] = []
-    for run in _runs(connection, query.where.get("run", ["last"])):
-        found += _READERS[query.table](connection, query, run)
+    runs = _runs(connection, query.where.get("run", ["last"]))
+    found = [line for run in runs for line in _READERS[query.table](connection, query, run)]
     if not found:
-        raise InputError("nothing fits: no line to draw", hint=_hint(connection, query))
+        raise _nothing(connection, query, runs)
     return found
 
 
@@ -252,12 +251,27 @@ def _where(query: Query, table: str) -> tuple[str, list[Any]]:
     return text, arguments
 
 
-def _hint(connection: sqlite3.Connection, query: Query) -> str:
-    """What there would be to draw."""
-    table, column = ("metrics", "name") if query.table == "metrics" else ("ops", "name")
-    rows = connection.execute(f"select distinct {column} from {table} order by 1 limit 40")
+def _nothing(connection: sqlite3.Connection, query: Query, runs: list[RecordedRun]) -> InputError:
+    """That these runs have nothing to draw, and what there would be."""
+    where = ", ".join(f"run {run.key} ({run.graph})" for run in runs[:4])
+    where += ", …" if len(runs) > 4 else ""
+    others = (r for r in _runs(connection, ["*"]) if r.id not in {one.id for one in runs})
+    if fits := next((r for r in others if _READERS[query.table](connection, query, r)), None):
+        hint = f"run {fits.key} ({fits.graph}) has some: add run={fits.key}, or run=* for all runs"
+    else:
+        hint = _hint(connection, query, runs)
+    return InputError(f"nothing fits in {where}: no line to draw", hint=hint)
+
+
+def _hint(connection: sqlite3.Connection, query: Query, runs: list[RecordedRun]) -> str:
+    """What these runs have."""
+    what = "metrics" if query.table == "metrics" else "ops"
+    marks = ", ".join("?" * len(runs))
+    rows = connection.execute(
+        f"select distinct name from {what} where run in ({marks}) order by 1 limit 40",
+        [run.id for run in runs],
+    )
     names = [name for (name,) in rows]
-    requested = query.where.get("op", []) + ([query.column] if table == "metrics" else [])
+    requested = query.where.get("op", []) + ([query.column] if what == "metrics" else [])
     near = [hint for name in requested if (hint := did_you_mean(name, names))]
-    what = "metrics" if table == "metrics" else "ops"
     return near[0] if near else f"there are {what} {', '.join(names[:12])}" if names else ""
