@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import signal
 import subprocess
 import sys
 import textwrap
@@ -521,6 +523,28 @@ def test_breakpoints_on_functions(cli, script):
     outcome = cli("debug", *commands("break Log.backward", "run"), "--batch", script(LOGARITHM))
     assert outcome.code == 1 and "is called Log.backward" in outcome.out
     assert "the end" in outcome.out  # the script's own `finally`
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_between_runs(cli, script, monkeypatch, times):
+    presses = "; ".join(["signal.raise_signal(signal.SIGINT)"] * times)
+    name = script(
+        LOGARITHM.replace("import torch\n", "import signal, torch\n", 1).replace(
+            '"step", step)', f'"step", step)\n        if step == 1: {presses}'
+        )
+    )
+    monkeypatch.setattr(sys, "stdin", io.StringIO("continue\nbt\ncontinue\n"))
+    before = signal.getsignal(signal.SIGINT)
+    outcome = cli("debug", name)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "step 1\n" in outcome.out and outcome.out.endswith("the end\n")
+    if times == 2:
+        assert outcome.code == 130 and "step 2" not in outcome.out
+        return
+    assert outcome.code == 0
+    after = outcome.out.partition("step 1\n")[2]
+    assert after.startswith("Paused.\n") and "=>  12          log(" in after
+    assert "step 2" in after and "step 3" in after
 
 
 def test_a_failed_command_of_a_batch(cli, script, write):

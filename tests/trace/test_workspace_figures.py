@@ -123,7 +123,7 @@ def test_what_another_run_has(path):
                 "stats.absmax where op=relu",
                 f"run {first} (main) has some: add run={first}, or run=*",
             ),
-            ("stats.absmax where op=conv*", "there are ops mul, sqrt, sub, sum"),
+            ("stats.absmax where op=conv*", "there are ops input, mul, sqrt, sub, sum"),
         ):
             with pytest.raises(InputError) as caught:
                 ws.lines(text)

@@ -130,9 +130,9 @@ def stopping(session: Session, found: Location) -> Location:
     from opstep.runtime.ir.foreign import is_foreign_name
     from opstep.runtime.ir.op import OPS
 
-    if found.path.endswith(".py") and (file := python_file(found.path)):
-        if not 1 <= found.line <= len(file.lines):
-            raise Refused(f"{Path(found.path).name} has {amount(len(file.lines), 'line')}")
+    file = python_file(found.path) if found.path.endswith(".py") else None
+    if file is not None and not 1 <= found.line <= len(file.lines):
+        raise Refused(f"{Path(found.path).name} has {amount(len(file.lines), 'line')}")
     graphs = {g.name.text for t in session.debugger.host.texts() for g in t.graphs}
     if not found.name or found.name in {*graphs, *OPS} or is_foreign_name(found.name):
         return found

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 STEPS = ("next", "step", "nexti", "stepi", "finish", "until")  # to the next run, at a run's end
 
+_PAUSES = b"\nstops where a module is called next; Ctrl-C again ends the script\n"
+
 
 def debug_script(file: str, options: dict[str, Any]) -> int:
     """Gives the script's exit code; that of a session that was ended is 0."""
@@ -44,7 +49,8 @@ def debug_script(file: str, options: dict[str, Any]) -> int:
     debugger = ScriptDebugger(file, options)
     programs.interposed = debugger.run
     try:
-        return started.run()
+        with nullcontext() if options["batch"] else debugger.paused_by_ctrl_c():
+            return started.run()
     except Leave:
         return PROGRAM if options["batch"] and debugger.failed else OK
     finally:
@@ -72,6 +78,7 @@ class ScriptSession(Session):
         self.points = BreakpointTable(keeps_unknown=True)
         self.readers: deque[Reader] = deque()
         self.has_left = False  # the run
+        self.pauses = False  # the next run, at its begin: Ctrl-C was pressed before it
         self._switched = False  # to another reader
 
     def reads(self) -> bool:
@@ -95,15 +102,21 @@ class ScriptSession(Session):
         """Another run begins, with the breakpoints that there are."""
         self.debugger = debugger
         debugger.on_output = self.on_output
-        debugger.stop_on_entry = self.command in STEPS
-        self.ended = self.has_left = False
+        debugger.stop_on_entry = self.command in STEPS or self.pauses
+        if self.pauses:
+            self.say(self.paint("Paused.", "bold yellow"))
+        self.ended = self.has_left = self.pauses = False
         self.points.move(debugger.breakpoints)
         self.go(debugger.start)
 
     @property
     def waits(self) -> bool:
         """Whether a run could be of interest."""
-        return self.command in STEPS or any(e.enabled for e in self.points.entries.values())
+        return (
+            self.pauses
+            or self.command in STEPS
+            or any(e.enabled for e in self.points.entries.values())
+        )
 
     def show_results(self) -> None:
         """A run that ended: the script goes on."""
@@ -125,6 +138,29 @@ class ScriptDebugger:
     def failed(self) -> bool:
         """Whether a command of -x or -ex could not be done."""
         return self._session is not None and self._session.failed
+
+    @contextmanager
+    def paused_by_ctrl_c(self) -> Iterator[None]:
+        """While the block lasts, Ctrl-C in the script's own code stops at the begin of its next
+        run; pressed again before that, it ends the script, which may call no module any more.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def interrupt(number: int, at: Any) -> None:
+            session = self._session
+            if session is None or session.pauses or self._running.locked():
+                signal.default_int_handler(number, at)
+            session.pauses = True
+            if os.getpid() == self._process:
+                os.write(2, _PAUSES)  # a print of the script's may be under way
+
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def run(
         self, program: Program, graph: str | None, inputs: Any, settings: RunSettings
