@@ -83,9 +83,8 @@ def kept(recording: Recording, found: TorchComparison) -> bool:
     if report.problem:
         say(f"error: {report.path} is incomplete: {report.problem}")
     else:
-        say(
-            f"kept as two runs: opstep ws {report.path} compare {' '.join(found.runs)} {OTHERS_RTOL}"
-        )
+        line = f"opstep ws {report.path} compare {' '.join(found.runs)} {OTHERS_RTOL}"
+        say(f"kept as two runs: {line}")
     return bool(report.problem)
 
 

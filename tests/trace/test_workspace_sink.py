@@ -237,6 +237,55 @@ def test_what_is_wrong_is_found(path):
     assert message == "sqrt gives root: 1 of 3 elements are NaN; its operands were finite"
 
 
+ATTENTION = """\
+graph main(x: f32[2, 3], hidden: bool[2, 3]) -> f32[2, 3] {
+  scores = where(hidden, -inf, x)
+  moved = add(scores, 1.0)
+  weights = softmax(moved, axis=1)
+  return weights
+}
+"""
+COMES_OUT = ATTENTION.replace("return weights", "return moved")
+BEHIND = ATTENTION.replace("return weights", "logs = log(weights)\n  return logs")
+ADDED = """\
+graph main(x: f32[2, 3], mask: f32[2, 3]) -> f32[2, 3] {
+  scores = add(x, mask)
+  weights = softmax(scores, axis=1)
+  return weights
+}
+"""
+LIMITED = """\
+graph main(x: f32[2, 3]) -> f32[2, 3] {
+  full = full(shape=[2, 3], value=inf)
+  least = minimum(x, full)
+  return least
+}
+"""
+SOME = np.array([[True, False, False], [False, False, False]])
+ALL = np.array([[True, True, True], [False, False, False]])
+BELOW = np.where(SOME, np.float32(-np.inf), np.float32(0))
+
+
+@pytest.mark.parametrize(
+    "text, given, value",
+    [
+        (ATTENTION, {"hidden": SOME}, None),
+        (ATTENTION, {"hidden": ALL}, "weights"),
+        (COMES_OUT, {"hidden": SOME}, "moved"),
+        (BEHIND, {"hidden": SOME}, "logs"),
+        (ADDED, {"mask": BELOW}, None),
+        (ADDED, {"mask": -BELOW}, "mask"),
+        (LIMITED, {}, None),
+    ],
+)
+def test_infinities_that_the_program_writes_are_no_findings(path, text, given, value):
+    """As a hunt has it."""
+    inputs = {"x": np.ones((2, 3), np.float32), **given}
+    record(path, opstep.loads(text, "mask.opg"), inputs)
+    assert ask(path, "select value from findings") == ([(value,)] if value else [])
+    assert opstep.hunt(opstep.loads(text), "main", inputs).found == (value is not None)
+
+
 def test_a_failed_run_says_why_and_keeps_its_steps(path):
     text = (
         "state n: i32[] = 0\ngraph main(x: f32[]) -> f32[] {\n  m = add(n, 1)\n  n <- m\n"

@@ -366,9 +366,10 @@ TABLES = (
             Column(
                 "kind",
                 "TEXT",
-                "nan, inf (the first op whose result has one), unwritten, error, cut (nothing is "
-                "recorded from this step on); from a hunt: origin, uninitialised, masked, "
-                "unrepeated",
+                "nan, inf (the first op whose result has one; not an infinity that the program "
+                "itself writes, such as a mask's, while it does not come out), unwritten, error, "
+                "cut (nothing is recorded from this step on); from a hunt: origin, uninitialised, "
+                "masked, unrepeated",
             ),
             Column("value", "TEXT", "name of the tensor"),
             Column("file", "TEXT", "file of the statement at fault"),

@@ -29,6 +29,7 @@ from opstep.trace.workspace.buffers import buffer_rows
 from opstep.trace.workspace.details import insert_initial_details
 from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
 from opstep.trace.workspace.inserting import insert
+from opstep.trace.workspace.judging import first_wrong
 from opstep.trace.workspace.pending import Pending, RunState
 from opstep.trace.workspace.rows import initial_rows, op_rows, plain
 from opstep.trace.workspace.store import file_bytes, open_writing
@@ -425,12 +426,7 @@ def _metrics(run: int, steps: list[StepDone]):
 
 def _findings(connection: sqlite3.Connection, state: RunState, end: RunEnd):
     """Rows of `findings`: the first NaN, the first infinity, what no op wrote, what went wrong."""
-    bad = connection.execute(
-        "select step, op, nan, value, file, line, name, count, nan + posinf + neginf, verdict "
-        "from first_bad where run = ?",
-        (state.id,),
-    ).fetchone()
-    if bad is not None:
+    if (bad := first_wrong(connection, state.run, state.id)) is not None:
         step, op, nan, value, file, line, name, count, wrong, verdict = bad
         kind = "nan" if nan else "inf"
         what = f"{wrong:,} of {count:,} elements are {'NaN' if nan else 'infinite'}"

@@ -15,6 +15,28 @@ class View(NamedTuple):
 # An index over these rows alone finds the first bad one among millions (see the schema).
 BAD = "nan > 0 OR posinf > 0 OR neginf > 0"
 
+# Of a row of `stats` (s), with its execution (e) and its op (o).
+VERDICT = """case
+            when o.name in ('input', 'param', 'state') then 'origin'
+            when exists (
+              select 1 from json_each(o.sources) as j
+              join stats as p on p.run = s.run and p.op = json_extract(j.value, '$[0]')
+                and p.result = json_extract(j.value, '$[1]') and p.step in (s.step, -1)
+              join executions as q on q.run = p.run and q.execution = p.execution
+                and q.activation in (e.activation, -1)
+              where j.type = 'array' and (p.nan > 0 or p.posinf > 0 or p.neginf > 0)
+            ) then 'propagated'
+            when exists (
+              select 1 from json_each(o.sources) as j
+              where j.type = 'null' or j.type = 'array' and not exists (
+                select 1 from stats as p
+                where p.run = s.run and p.op = json_extract(j.value, '$[0]')
+                  and p.result = json_extract(j.value, '$[1]') and p.step in (s.step, -1)
+              )
+            ) then null
+            else 'origin'
+          end"""
+
 _OP = (
     ("name", "name of the op"),
     ("site", "its frame and first result"),
@@ -45,29 +67,10 @@ VIEWS = (
                 "no recorded statistics",
             ),
         ),
-        """
+        f"""
         select s.run, s.step, s.execution, s.op, o.name, o.site, o.file, o.line, o.statement,
           r.name as value, s.count, s.nan, s.posinf, s.neginf,
-          case
-            when o.name in ('input', 'param', 'state') then 'origin'
-            when exists (
-              select 1 from json_each(o.sources) as j
-              join stats as p on p.run = s.run and p.op = json_extract(j.value, '$[0]')
-                and p.result = json_extract(j.value, '$[1]') and p.step in (s.step, -1)
-              join executions as q on q.run = p.run and q.execution = p.execution
-                and q.activation in (e.activation, -1)
-              where j.type = 'array' and (p.nan > 0 or p.posinf > 0 or p.neginf > 0)
-            ) then 'propagated'
-            when exists (
-              select 1 from json_each(o.sources) as j
-              where j.type = 'null' or j.type = 'array' and not exists (
-                select 1 from stats as p
-                where p.run = s.run and p.op = json_extract(j.value, '$[0]')
-                  and p.result = json_extract(j.value, '$[1]') and p.step in (s.step, -1)
-              )
-            ) then null
-            else 'origin'
-          end as verdict
+          {VERDICT} as verdict
         from runs
         cross join stats as s on s.run = runs.id and s.step = (
           select f.step from stats as f indexed by stats_by_run_step
