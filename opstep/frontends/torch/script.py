@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import re
 import sys
 import threading
 import types
@@ -31,7 +32,7 @@ _TWICE = Wording(
     "a compiled module has no second derivatives, which is PyTorch's limit: with ",
     Argument("module", Blank("PATTERN", "pattern")), " only others are compiled",
 )  # fmt: skip
-_GOES_ON = "torch_dynamo_resume_in_"  # a function of Dynamo's that is the rest of another one
+_REST = re.compile("torch_dynamo_resume_in_(.*)_at_[0-9]+")  # of a function, made by Dynamo
 
 
 class Leave(BaseException):
@@ -174,7 +175,9 @@ def own_frames(traceback: types.TracebackType | None) -> types.TracebackType | N
     if traceback is None:
         return None
     rest = own_frames(traceback.tb_next)
-    if rest is not None and rest.tb_frame.f_code.co_name.startswith(_GOES_ON):
+    name = traceback.tb_frame.f_code.co_name
+    found = _REST.fullmatch(rest.tb_frame.f_code.co_name) if rest is not None else None
+    if found and found[1] == _REST.sub(r"\1", name):
         return rest
     if str(traceback.tb_frame.f_globals.get("__name__")).startswith(_COMPILING):
         return rest
