@@ -116,3 +116,30 @@ def test_second_derivatives(script, tmp_path, monkeypatch, capsys):
     assert "double backward" in told and "--module PATTERN only others are compiled" in told
     torch._dynamo.reset()
     assert main(["run", "--module", "decoder.*", name]) == 0
+
+
+def test_what_pytorch_cannot_compile(cli, script):
+    name = script("""
+        import torch
+        @torch.library.custom_op("script_errors::own", mutates_args=())
+        def own(x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+        own.register_fake(torch.empty_like)
+        class Net(torch.nn.Linear):
+            def forward(self, x):
+                return own(super().forward(x))
+        print(Net(2, 2)(torch.ones(2)).shape)
+    """)
+    outcome = cli("run", name)
+    assert outcome.code == 2
+    assert "train.py:10:1: error: PyTorch cannot compile what is called here" in outcome.err
+    assert "register_autograd" in outcome.err and "hint: with --module PATTERN" in outcome.err
+
+
+def test_a_recursion_without_end(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = script("import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+                  "        return self.forward(x)\nNet()(torch.ones(2))\n")  # fmt: skip
+    assert main(["run", name]) == 1
+    told = capsys.readouterr().err
+    assert "RecursionError: maximum recursion depth exceeded" in told and "Dynamo" not in told
