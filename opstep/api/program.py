@@ -143,19 +143,26 @@ class Program:
             raise UnknownName(f"there is no graph {name}", name, self.graphs)
         return self.graphs[name]
 
-    def with_grad(self, graph: str, wrt: Sequence[str], name: str | None = None) -> Program:
+    def with_grad(
+        self, graph: str, wrt: Sequence[str], name: str | None = None, *,
+        freeze: Sequence[str] = (),
+    ) -> Program:  # fmt: skip
         """This program with one graph more, ``<graph>_grad`` or `name`: it takes what `graph` takes
         and returns what that returns, then the derivative of its first result by each of `wrt`.
 
-        `wrt`: names of inputs and named tensors, all floats. The first result must be a float
-        scalar. `assert`s are kept. The new program has tensors of its own, with the values that
-        they have here. Raises `InputError` where an argument does not fit, `OpstepError` at the
-        statement that no derivative is taken through.
+        `wrt`: names of inputs and named tensors, all floats, or patterns such as ``conv*``, which
+        stand for the params of these names that the result depends on. What `freeze` names or
+        matches is left out. The first result must be a float scalar. `assert`s and updates are
+        kept. If `graph` has control flow there are further graphs, which compute its derivatives.
+        The new program has tensors of its own, with the values that they have here. Raises
+        `InputError` where an argument does not fit, `OpstepError` at the statement that no
+        derivative is taken through.
         """
         from opstep.api.gradients import with_gradient
         from opstep.api.training import grown
 
-        return grown(self, with_gradient(self, self.graph(graph), wrt, name or f"{graph}_grad"))
+        made_name = name or f"{graph}_grad"
+        return grown(self, with_gradient(self, self.graph(graph), wrt, made_name, freeze))
 
     def with_optimizer(
         self, graph: str, optimizer: str | Optimizer = "adamw",
@@ -205,7 +212,8 @@ class Program:
 
         A graph that calls itself with ever other shapes has no end of plans: `most` are made.
         """
-        from opstep.runtime.plan.control import called_graphs, passed_types
+        from opstep.runtime.ir.effects import called_graphs
+        from opstep.runtime.plan.control import passed_types
 
         found = [self.plan(graph, types, policy, device, symbols=symbols, setup=setup)]
         signatures: set[tuple] = set()

@@ -89,7 +89,7 @@ TORCH = "opstep.frontends.torch"
 # numba at the top, and each other.
 COMPILERS = {
     f"opstep.runtime.device.{name}"
-    for name in ("shared_intrinsics", "cpu.intrinsics", "cpu.tiles", "cpu.vectors")
+    for name in ("shared_intrinsics", "cpu.emitting", "cpu.intrinsics", "cpu.tiles", "cpu.vectors")
 }
 COMPILERS |= {
     f"opstep.runtime.device.cuda.compiling.{name}"
