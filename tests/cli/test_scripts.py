@@ -228,6 +228,29 @@ def test_an_op_without_a_counterpart(cli, script):
     assert outcome.out == "tensor([1., 1.])\n"
 
 
+def test_modules_on_meta(cli, script):
+    name = script(NET + "empty = Net().to('meta')\n"
+                  "empty(torch.empty(2, 4, device='meta')).sum().backward()\n"
+                  "print(empty.out.weight.grad.device, net(torch.ones(2, 4)).shape)\n")  # fmt: skip
+    for words in (["run"], ["hunt"], ["debug", "-ex", "run", "--batch"]):
+        torch._dynamo.reset()
+        outcome = cli(*words, name)
+        assert outcome.code == 0 and "meta torch.Size([2, 2])\n" in outcome.out
+        assert "meta" not in outcome.err
+
+
+def test_second_derivatives(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = script(NET + "x = torch.ones(1, 4, requires_grad=True)\n"
+                  "gradient, = torch.autograd.grad(net(x).sum(), x, create_graph=True)\n"
+                  "(gradient.sum() + x.pow(2).sum()).backward()\n")  # fmt: skip
+    assert main(["run", name]) == 1
+    told = capsys.readouterr().err
+    assert "double backward" in told and "--module PATTERN only others are compiled" in told
+    torch._dynamo.reset()
+    assert main(["run", "--module", "decoder.*", name]) == 0
+
+
 ODD = """
 import copy, io, os, threading
 from torch.func import vmap

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import fx
 from torch._decomp import decomposition_table
+from torch._functorch import config as functorch
 from torch._functorch.partitioners import default_partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opstep.frontends.torch.attention import SingleAttention
 from opstep.frontends.torch.compositions import COMPOSITIONS
+from opstep.frontends.torch.definitions import once
 from opstep.frontends.torch.drawing import is_drawn, is_random
 from opstep.frontends.torch.rules.registry import RULES, key_of
 
@@ -23,6 +25,9 @@ VIEWS = {
     aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim,
     aten.squeeze.dims, aten.alias.default, aten.detach.default,
 }  # fmt: skip
+STATES = {  # checkpoints keep a generator's state as a tensor, on a GPU too
+    name: False for name in ("graphsafe_rng_functionalization",) if hasattr(functorch, name)
+}
 FREE = VIEWS | {aten.expand.default}  # to do again: cheaper than to keep what they give
 
 
@@ -30,13 +35,14 @@ def decompositions() -> dict[Any, Any]:
     """Definitions of the ops that have no rule, PyTorch's own where there are some, and of those
     that draw random numbers by what they are given.
     """
-    return {
+    wanted = {
         op: definition
         for op, definition in {**COMPOSITIONS, **decomposition_table}.items()
         if isinstance(op, torch._ops.OpOverload)
         and not is_drawn(op)
         and (key_of(op) not in RULES or is_random(op))
     }
+    return once(wanted, set())
 
 
 @contextmanager
@@ -59,7 +65,8 @@ def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
     """
     _find_lines(joint.graph)
     _view_again(joint.graph)
-    return default_partition(joint, inputs, **options)
+    with functorch.patch(STATES):
+        return default_partition(joint, inputs, **options)
 
 
 def _is_backward(node: fx.Node) -> bool:

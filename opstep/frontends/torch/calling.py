@@ -128,7 +128,7 @@ class _Ready:
         if self._hunts_late:
             outstanding.poll()
         if self._draw:
-            args = [*args, *(draw() for draw in self._draw)]
+            args = [*args, *(draw(args) for draw in self._draw)]
         inputs = [args[k] for k in self._inputs]
         for t in inputs:
             if not t.is_contiguous():

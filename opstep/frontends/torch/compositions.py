@@ -4,6 +4,7 @@ the op takes, and gives what it gives.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -131,23 +132,72 @@ for _k in (1, 2, 3):
     COMPOSITIONS[getattr(aten, f"replication_pad{_k}d_backward").default] = replication_pad_backward
 
 
+@definition(aten.masked_scatter_backward.default)
+def masked_scatter_backward(gy, mask, sizes):
+    """By the source, whose first elements went in order to where the mask is true."""
+    count = math.prod(sizes)
+    taken = mask.expand_as(gy).flatten()
+    places = (taken.cumsum(0) - 1).clamp(min=0)
+    gradient = torch.where(taken, gy.flatten(), 0)
+    return gy.new_zeros(count + 1).index_add(0, places, gradient)[:count].view(sizes)
+
+
+# --- bags of rows ---------------------------------------------------------------------------------
+
+
+@definition(aten._embedding_bag.default)
+def embedding_bag_max(
+    weight, index, offsets, scale_by_freq=False, mode=0, sparse=False, weights=None,
+    include_last_offset=False, padding=-1,
+):  # fmt: skip
+    """With the row that each element is from."""
+    if mode != 2:
+        return NotImplemented
+    bags, count = offsets.shape[0] - include_last_offset, index.shape[0]
+    bag_of = _bags(index, offsets[:bags])
+    counted = index != padding
+    sizes = offsets.new_zeros(bags).index_add(0, bag_of, counted.to(offsets.dtype))
+    rows = torch.where(counted[:, None], weight[index], -torch.inf)
+    to = bag_of[:, None].expand_as(rows)
+    y = rows.new_full((bags, rows.shape[1]), -torch.inf).scatter_reduce(0, to, rows, "amax")
+    places = torch.arange(count, device=index.device)[:, None]
+    places = torch.where((rows == y[bag_of]) & counted[:, None], places, count - 1)
+    first = places.new_full(y.shape, count - 1).scatter_reduce(0, to, places, "amin")
+    return torch.where(sizes[:, None] > 0, y, 0), bag_of, sizes, index[first]
+
+
 @definition(aten._embedding_bag_backward.default)
 def embedding_bag_backward(
     gy, index, offsets, bag_of, sizes, largest, count, scale_by_freq, mode, sparse, weights,
     padding=-1,
 ):  # fmt: skip
-    if scale_by_freq or mode == 2 or sparse:
+    if scale_by_freq or sparse:
         return NotImplemented
+    zeros = gy.new_zeros(count, gy.shape[1])
+    if mode == 2:
+        return zeros.scatter_add(0, largest.clamp(min=0), torch.where(sizes[:, None] > 0, gy, 0))
     if not bag_of.shape[0]:  # not counted in the forward
-        places = torch.arange(index.shape[0], dtype=offsets.dtype, device=index.device)
-        bag_of = torch.searchsorted(offsets, places, right=True) - 1
+        bag_of = _bags(index, offsets)
     gradient = gy[bag_of]
     if weights is not None:
         gradient = gradient * weights[:, None]
     if mode == 1:
         gradient = gradient / sizes[bag_of].clamp(min=1)[:, None]
     gradient = torch.where((index == padding)[:, None], 0, gradient)
-    return gy.new_zeros(count, gy.shape[1]).index_add(0, index, gradient)
+    return zeros.index_add(0, index, gradient)
+
+
+@definition(aten._embedding_bag_per_sample_weights_backward.default)
+def embedding_bag_weights_backward(gy, weight, index, offsets, bag_of, mode, padding=-1):
+    if not bag_of.shape[0]:
+        bag_of = _bags(index, offsets)
+    return torch.where(index == padding, 0, (gy[bag_of] * weight[index]).sum(1))
+
+
+def _bags(index: Tensor, offsets: Tensor) -> Tensor:
+    """Which bag each index is in."""
+    places = torch.arange(index.shape[0], dtype=offsets.dtype, device=index.device)
+    return torch.searchsorted(offsets, places, right=True) - 1
 
 
 # --- random numbers -------------------------------------------------------------------------------

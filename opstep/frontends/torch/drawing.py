@@ -4,11 +4,13 @@ what it gives in eager mode. The program takes them as inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import fx
+from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.fx.node import map_aggregate
 
 from opstep.frontends.torch.dims import evaluated
@@ -33,15 +35,17 @@ def is_drawn(op: Any) -> bool:
 
 class Drawn(NamedTuple):
     """Numbers to be drawn in each call: by an op of PyTorch's, with these arguments, of which fx
-    nodes are tensors of that shape or sizes.
+    nodes are tensors of that shape or sizes. `state`: the number of the call's argument that the
+    generator's state is taken from, where numbers are drawn once more.
     """
 
     op: Callable[..., torch.Tensor]
     args: tuple
     kwargs: Mapping[str, Any]
+    state: int | None = None
 
-    def bound(self, sizes: Mapping[Any, int]) -> Callable[[], torch.Tensor]:
-        """What draws them, once sizes are known."""
+    def bound(self, sizes: Mapping[Any, int]) -> Callable[[Sequence[Any]], torch.Tensor]:
+        """What draws them for a call's arguments, once sizes are known."""
 
         def concrete(argument: Any) -> Any:
             value = argument.meta["val"] if isinstance(argument, fx.Node) else argument
@@ -54,7 +58,10 @@ class Drawn(NamedTuple):
 
         args: Any = map_aggregate(self.args, concrete)
         kwargs: Any = map_aggregate(dict(self.kwargs), concrete)
-        return lambda: self.op(*args, **kwargs)
+        state = self.state
+        if state is None:
+            return lambda given: self.op(*args, **kwargs)
+        return lambda given: run_with_rng_state(given[state], self.op, *args, **kwargs)
 
 
 def take_out(graph: fx.Graph) -> list[Drawn]:
@@ -71,16 +78,69 @@ def take_out(graph: fx.Graph) -> list[Drawn]:
         return last
 
     for node in list(graph.nodes):
-        if node.op != "call_function" or not is_drawn(node.target):
+        again = None
+        if node.target is run_and_save_rng_state:
+            node, state = _saved(graph, node)
+            found.append(Drawn(partial(_state, _device(node)), (), {}))
+            state.replace_all_uses_with(placeholder("generator", state.meta["val"]))
+        elif node.target is run_with_rng_state:
+            again = placeholders.index(cast(fx.Node, node.args[0]))
+            node = _repeated(graph, node)
+        op: Any = node.target
+        if node.op != "call_function" or not is_drawn(op):
             continue
-        if node.target is not aten.native_dropout.default:
-            found.append(Drawn(node.target, node.args, node.kwargs))
+        if op is not aten.native_dropout.default:
+            found.append(Drawn(op, node.args, node.kwargs, again))
             node.replace_all_uses_with(placeholder(node.name, node.meta["val"]))
         elif node.args[2] is not False and node.args[1]:
             x, p, _ = node.args
-            found.append(Drawn(_kept, (x, p), {}))
+            found.append(Drawn(_kept, (x, p), {}, again))
             _dropout(graph, node, placeholder(f"{node.name}_mask", node.meta["val"][1]))
     return found
+
+
+# --- checkpoints ---
+
+
+def _saved(graph: fx.Graph, node: fx.Node) -> tuple[fx.Node, fx.Node]:
+    """An op that the backward does again: itself, and the generator's state before it."""
+    state, result = sorted(node.users, key=lambda user: cast(int, user.args[1]))
+    return _plain(graph, node, node.args, result, result.meta), state
+
+
+def _repeated(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """The same in the backward, where nothing says what it gives."""
+
+    def value(operand: fx.Node) -> Any:
+        return operand.meta["val"]
+
+    state, op, *args = node.args
+    meta = next((user.meta for user in node.users if "stack_trace" in user.meta), {})
+    with value(cast(fx.Node, state)).fake_mode:
+        given = fx.map_arg((args, node.kwargs), value)
+        val = cast(Any, op)(*given[0], **given[1])
+    return _plain(graph, node, node.args[1:], node, {**meta, "val": val})
+
+
+def _plain(
+    graph: fx.Graph, node: fx.Node, args: Sequence[Any], result: fx.Node, meta: dict[str, Any]
+) -> fx.Node:
+    """`op(*args)` in place of `result`."""
+    op, *operands = args
+    with graph.inserting_before(node):
+        plain = graph.call_function(op, tuple(operands), node.kwargs)
+    plain.meta = dict(meta)
+    result.replace_all_uses_with(plain)
+    return plain
+
+
+def _device(node: fx.Node) -> torch.device:
+    val = node.meta["val"]
+    return (val[0] if isinstance(val, tuple) else val).device
+
+
+def _state(device: torch.device) -> torch.Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def _kept(x: torch.Tensor, p: float) -> torch.Tensor:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import fx
 
 from opstep.differing.elements import Elements, difference
 from opstep.differing.errors import TOLERANCE, Error, error_of
@@ -39,9 +40,9 @@ def own_error(
     value: Value, known: Known, exact: Exact, tolerance: float | None = None
 ) -> Own | None:
     """Of a value that one side had; None where PyTorch has no f64 of the op."""
-    got = known[value]
+    got = _in_order(value.node, known[value])
     try:
-        (target,) = exact.results([value])
+        target = _in_order(value.node, *exact.results([value]))
         if not got.is_floating_point():
             return _own_choice(value, exact, got, target)
         y, x = _in_range(target, got).numpy(), got.double().numpy()
@@ -59,7 +60,7 @@ def own_error(
 def _moved(value: Value, target: torch.Tensor, exact: Exact) -> np.ndarray:
     """How far rounding of its operands may move a result."""
     rngs = (np.random.default_rng(k) for k in range(SHAKEN))
-    shaken = [exact.results([value], rng)[0] for rng in rngs]
+    shaken = [_in_order(value.node, *exact.results([value], rng)) for rng in rngs]
     with np.errstate(all="ignore"):
         moved = np.max([np.abs((s - target).numpy()) for s in shaken], axis=0)
     moved = np.where(np.isfinite(moved), moved, 0.0)
@@ -142,8 +143,16 @@ def _chose_equal(value: Value, exact: Exact, got: torch.Tensor, target: torch.Te
     dim = given.get("dim")
     if dim is None or x.ndim == 0:
         x, dim = x.reshape(-1), 0
-    chosen = [x.gather(dim, _along(i, x, dim)) for i in (got, target)]
+    chosen = [_in_order(value.node, x.gather(dim, _along(i, x, dim))) for i in (got, target)]
     return torch.equal(*chosen)
+
+
+def _in_order(node: fx.Node, result: torch.Tensor) -> torch.Tensor:
+    """An op's result, in one order where the op may give any."""
+    if node.target is not torch.ops.aten.topk.default or not result.ndim:
+        return result
+    given = arguments(node)
+    return result if given["sorted"] else result.sort(given["dim"])[0]
 
 
 def _along(indices: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:

@@ -23,9 +23,14 @@ from typing import Any
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.wording import Argument, Blank, Wording, Words, in_python, worded
 
 _pools: Any = _thread_pools
 _COMPILING = ("opstep.", "torch._dynamo.")  # modules whose frames nobody wants to see
+_TWICE = Wording(
+    "a compiled module has no second derivatives, which is PyTorch's limit: with ",
+    Argument("module", Blank("PATTERN", "pattern")), " only others are compiled",
+)  # fmt: skip
 _GOES_ON = "torch_dynamo_resume_in_"  # a function of Dynamo's that is the rest of another one
 
 
@@ -55,9 +60,10 @@ class Script:
             spec = _spec(name)
         return Script(name, str(spec.origin), tuple(arguments), spec)
 
-    def run(self) -> int:
+    def run(self, words: Words = in_python) -> int:
         """Runs it to its end, and that of its threads; gives its exit code. What it raises is
-        shown as Python shows it, without what is above the script. Raises `OpstepError` where that
+        shown as Python shows it, without what is above the script, and with what to do about it in
+        `words`, where we know. Raises `OpstepError` where that
         is why it ended, and `Leave` and `KeyboardInterrupt`. A fork of the script's never returns.
         """
         process = os.getpid()
@@ -71,7 +77,7 @@ class Script:
         before = set(threading.enumerate())
         try:
             with self._as_main() as main:
-                code = _executed(compiled, main)
+                code = _executed(compiled, main, words)
                 _join_threads(before)
         finally:
             if os.getpid() != process:
@@ -133,7 +139,7 @@ def _search_path(folder: str) -> Iterator[None]:
         sys.path[:] = before
 
 
-def _executed(code: types.CodeType, main: types.ModuleType) -> int:
+def _executed(code: types.CodeType, main: types.ModuleType, words: Words) -> int:
     """The exit code of a script."""
     try:
         exec(code, main.__dict__)
@@ -143,6 +149,8 @@ def _executed(code: types.CodeType, main: types.ModuleType) -> int:
         if (ours := cause_of(error)) is not None:
             raise ours from None
         error.__traceback__ = own_frames(error.__traceback__)
+        if "does not currently support double backward" in str(error):
+            error.add_note(f"hint: {worded(_TWICE, words)}")
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
     return 0

@@ -168,6 +168,28 @@ def test_indices_among_equal_elements():
     assert found.same and found.compared >= 5
 
 
+def test_the_largest_elements_in_any_order():
+    class Model(nn.Module):
+        def forward(self, x):
+            values, indices = x.round().topk(5, sorted=False)
+            return values, indices, x.gather(1, indices).cumsum(1)
+
+    found = diff_torch(Model(), (2 * torch.randn(6, 8),))
+    assert found.same and found.differing
+    assert {d.verdict for d in found.differing} == {"rounding"}
+
+
+def test_a_wrong_choice_of_the_largest_elements(monkeypatch):
+    class Model(nn.Module):
+        def forward(self, x):
+            return x.topk(3, sorted=False)
+
+    all_rules()
+    monkeypatch.setitem(RULES, "topk.default", lambda b, x, k, *_: b.top_k(x, k=k, largest=False))
+    found = diff_torch(Model(), (torch.randn(4, 8),))
+    assert [(d.value, d.verdict) for d in found.faults] == [("topk", "a"), ("topk", "a")]
+
+
 def test_inputs_of_another_size():
     class Scaled(nn.Module):
         def forward(self, x, *, mask, scale=2.0):

@@ -113,11 +113,37 @@ def test_resizing_with_a_filter(op):
         agree(backward, y.cos(), size, x.shape, *how)
 
 
-@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.parametrize("mode", [0, 1, 2])
 @pytest.mark.parametrize("padding", [-1, 4])
-def test_gradient_of_embedding_bags(mode, padding):
-    table, index, offsets = numbers(7, 3), torch.tensor([1, 4, 4, 5, 0, 3]), torch.tensor([0, 2, 2])
+def test_gradients_of_embedding_bags(mode, padding):
+    table, index, offsets = numbers(7, 3), torch.tensor([1, 4, 4, 5, 0, 3]), torch.tensor([0, 1, 3])
     rest = (False, mode, False, torch.rand(6) if mode == 0 else None, False, padding)
     y, *saved = aten._embedding_bag(table, index, offsets, *rest)
     agree(aten._embedding_bag_backward.default, y.cos(), index, offsets, *saved, 7, False, mode,
           False, rest[3], padding)  # fmt: skip
+    if mode == 0:
+        agree(aten._embedding_bag_per_sample_weights_backward.default, y.cos(), table, index,
+              offsets, saved[0], mode, padding)  # fmt: skip
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_where_the_largest_rows_of_bags_are(last):
+    table, index = numbers(7, 3).round(), torch.tensor([1, 4, 4, 5, 0, 3])
+    offsets = torch.tensor([0, 2, 2, 3, 6])
+    found, expected = (
+        f(table, index, offsets, False, 2, False, None, last, 4)
+        for f in (COMPOSITIONS[aten._embedding_bag.default], aten._embedding_bag)
+    )
+    gy = expected[0].cos()
+    torch.testing.assert_close(found[0], expected[0])
+    gradients = [
+        aten._embedding_bag_dense_backward(gy, index, *saved[1:], 7, False, 2, None, 4)
+        for saved in (found, expected)
+    ]
+    torch.testing.assert_close(*gradients)
+
+
+def test_gradient_of_scattered_values():
+    gy, mask = numbers(3, 4), torch.tensor([True, False, True, True])
+    for sizes in ([9], [2, 6]):
+        agree(aten.masked_scatter_backward.default, gy, mask.expand(3, 4), sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from agreement import Call, Calls, check
@@ -10,6 +11,7 @@ from torch.nn import functional
 
 from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.importing import from_torch
+from opstep.runtime.ir.diagnostics import OpstepError
 
 aten = torch.ops.aten
 NAN = float("nan")
@@ -162,6 +164,18 @@ def test_tensors_as_indices():
         (lambda x, m, v: x.masked_scatter(m, v), x, x > 0, numbers(200)),
         (lambda x, r: x.repeat_interleave(r, 0, output_size=5), x, torch.tensor([2, 0, 1, 2])),
     )  # fmt: skip
+
+
+def test_counts_whose_number_other_ops_decide():
+    def count(i, *weights):
+        return torch.bincount(i, *weights, minlength=4) / torch.ones(4)
+
+    i = torch.tensor([2, 0, 2, 3])
+    agree((count, i), (count, i, numbers(4)), (count, i, torch.arange(4)))
+    program = from_torch(Calls([Call("count", count, (i,), {})]), (i,))
+    (name,) = program.example
+    with pytest.raises(OpstepError, match="a number is larger than the others allow"):
+        program.run("main", {name: np.array([2, 0, 2, 4])})
 
 
 def test_losses_by_class():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opstep.frontends.torch.body import Body, Var, axis_of
 from opstep.frontends.torch.errors import Untranslatable
-from opstep.frontends.torch.rules.registry import rule
+from opstep.frontends.torch.rules.registry import RULES, rule
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.types import TensorType, boolean, f64, i32, i64, u8
 
@@ -47,6 +47,8 @@ def embedding_bag(
     """And for the gradient, which bag an index is in and how many each bag has, where PyTorch does
     not count them again.
     """
+    if mode == 2 and b.is_used(3):
+        raise Untranslatable("the rows that its elements are from")
     attrs = {"mode": _BAGS[mode], "include_last_offset": include_last_offset}
     padding = None if padding_idx < 0 else padding_idx
     index, offsets = as_index(b, index), as_index(b, offsets)
@@ -268,6 +270,16 @@ def _masked_put(b: Body, x, indices, values, accumulate):
     if accumulate:
         return b.add(x, b.masked_scatter(b.filled(x.type, 0), wide, values))
     return b.masked_scatter(x, wide, values)
+
+
+@rule("bincount.default")
+def bincount(b: Body, x, weights=None, minlength=0):
+    """Where other ops decide how many numbers are counted."""
+    (count,) = b.out.shape
+    fits = b.all(b.less(x, count))
+    RULES["_assert_async.msg"](b, fits, "bincount: a number is larger than the others allow")
+    values = b.filled(TensorType(b.out.dtype, x.shape), 1) if weights is None else weights
+    return b.scatter_add(b.filled(b.out, 0), as_index(b, x), b.to(values, b.out.dtype))
 
 
 @rule("masked_scatter.default")

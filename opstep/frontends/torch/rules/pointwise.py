@@ -7,6 +7,7 @@ from typing import Any
 
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.dims import dtype_of
+from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
 from opstep.runtime.ir.graph import Assert, Name
 from opstep.runtime.ir.types import DType, boolean, promote
@@ -94,6 +95,13 @@ def _order(dtype: DType) -> int:
 
 
 _register()
+
+
+@rule("polygamma.default", "special_polygamma.default")
+def polygamma(b: Body, order, x):
+    if order > 1:
+        raise Untranslatable(f"polygamma of order {order}")
+    return b.unary("trigamma" if order else "digamma", x)
 
 
 def _times(b: Body, x, alpha):
