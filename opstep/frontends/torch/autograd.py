@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from opstep.frontends.torch.attention import SingleAttention
 from opstep.frontends.torch.compositions import COMPOSITIONS
 from opstep.frontends.torch.drawing import is_drawn, is_random
+from opstep.frontends.torch.recurrent import SingleLayers
 from opstep.frontends.torch.rules.registry import RULES, key_of
 
 aten = torch.ops.aten
@@ -51,7 +52,7 @@ def single_ops() -> Iterator[None]:
     enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), SingleAttention():
+        with sdpa_kernel(SDPBackend.MATH), SingleAttention(), SingleLayers():
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)

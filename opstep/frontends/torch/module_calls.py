@@ -15,6 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -141,6 +142,7 @@ class _Known:
         key = id(module)
         self.module = weakref.ref(module, lambda _: calls.forget(key))
         self._names = _parameters(module)
+        self._is_recurrent = any(isinstance(m, nn.RNNBase) for m in module.modules())
         self._entries: dict[Any, Callable[..., Any]] = {}
         self._sites: set[Site] = set()
 
@@ -160,13 +162,19 @@ class _Known:
         try:
             module = self.module()
             try:
-                return entry(module, *args, **kwargs)
+                with self._recurrent():
+                    return entry(module, *args, **kwargs)
             except TorchRuntimeError as error:  # such as shapes that do not fit
                 failed = error
             nn.Module._call_impl(module, *args, **kwargs)  # pyright: ignore - raises the model's own
             raise failed
         finally:
             within.now = None
+
+    def _recurrent(self) -> AbstractContextManager[Any]:
+        """Without it Dynamo leaves all of a module out that has a recurrent layer."""
+        patch: Any = torch._dynamo.config.patch
+        return patch(allow_rnn=True) if self._is_recurrent else nullcontext()
 
     def _site(self) -> Site:
         """Where the script calls it."""

@@ -187,6 +187,28 @@ class Chosen(nn.Module):
         return bags.mean() + scattered.cos() @ torch.digamma(self.weights[:4])
 
 
+class Stacked(nn.Module):
+    """Recurrent layers with dropout between them, of both ways, batches first and packed."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 3, 2, dropout=0.4, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(6, 4, 3, dropout=0.3)
+
+    def forward(self, x):
+        y, (h, c) = self.lstm(x)
+        packed = nn.utils.rnn.PackedSequence(y.transpose(0, 1).flatten(0, 1), torch.tensor([3, 3]))
+        z, last = self.gru(packed)
+        return torch.cat([y.mean() + z.data.mean(0), h.flatten(), c.flatten(), last.flatten()])
+
+
+def test_dropout_between_recurrent_layers(compiled):
+    model, x = Stacked(), torch.randn(3, 2, 4)
+    eager = copy.deepcopy(model)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        assert_all_close(trained(compiled(model), x), trained(eager, x))
+
+
 def test_gradients_of_chosen_values(compiled):
     model, index = Chosen(), torch.tensor([1, 2, 4, 5, 4, 2])
     eager = copy.deepcopy(model)
