@@ -1,4 +1,4 @@
-"""The way from text to plan: time, memory, and how both grow with the length of the text."""
+"""From text to plan, and to the text of a gradient: time, memory, growth with the length."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness import Measured, at_most, bench, times_peer
+
+if TYPE_CHECKING:
+    from opstep.api.program import Program
 
 SIZES = (1_000, 10_000, 100_000)
 PHASES = ("parse", "verify", "plan")
@@ -32,7 +36,8 @@ def program_text(statements: int) -> str:
         )[(k // chains) % 5]  # fmt: skip
         names[c] = f"v{k}"
         lines.append(f"  v{k} = {call}")
-    return "\n".join([*lines, f"  return v{statements - 2}", "}", ""])
+    lines += [f"  return v{statements - 2}", "}", "", "graph loss(x: f32[N, 16]) -> f32[] {"]
+    return "\n".join([*lines, "  y = main(x)", "  l = mean(y)", "  return l", "}", ""])
 
 
 def python_text(statements: int) -> str:
@@ -59,11 +64,22 @@ def phases(statements: int) -> dict[str, float]:
     program.plan("main", symbols={"N": 4}, device="null")
     marks.append(time.perf_counter())
     found = {p: b - a for p, a, b in zip(PHASES, marks, marks[1:], strict=False)}
+    found["gradient"] = gradient(program)
     scale = 1 if sys.platform == "darwin" else 1024
     found["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
     start = time.perf_counter()
     compile(python_text(statements), "big.py", "exec")
     return found | {"python": time.perf_counter() - start}
+
+
+def gradient(program: Program) -> float:
+    """Seconds that the text of the gradient of ``loss`` takes, by w and x."""
+    from opstep.api.gradients import with_gradient
+    from opstep.runtime.ir.printer import print_module
+
+    start = time.perf_counter()
+    print_module(with_gradient(program, program.graph("loss"), ["w", "x"], "loss_grad"))
+    return time.perf_counter() - start
 
 
 _measured: dict[int, dict[str, float]] = {}
@@ -102,7 +118,18 @@ def language_memory():
     return Measured(measured(SIZES[-1])["peak"] / 2**20, unit="MiB")
 
 
-@bench("{0}, µs a statement, 100,000 of them", peer=GROWTH, over=PHASES, bars=[times_peer(1.5)])
+@bench("text of a gradient, {0:,} statements", peer=PEER, over=SIZES[:-1], bars=[at_most(1, "s")])
+def gradient_text(statements: int):
+    found = measured(statements)
+    return Measured(found["gradient"], found["python"], "s")
+
+
+@bench(
+    "{0}, µs a statement, 100,000 of them",
+    peer=GROWTH,
+    over=(*PHASES, "gradient"),
+    bars=[times_peer(1.5)],
+)
 def linear(phase: str):
     large, small = (measured(n)[phase] / n * 1e6 for n in (SIZES[2], SIZES[1]))
     return Measured(large, small, "µs")

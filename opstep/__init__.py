@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from opstep.version import __version__
 
 if TYPE_CHECKING:
+    from opstep import optim
     from opstep.api.debugging import Debugger
     from opstep.api.kernel_debugging import debug_kernel
     from opstep.api.program import Program, Result, load, loads, policy
@@ -33,6 +35,7 @@ __all__ = [
     "hunt",
     "load",
     "loads",
+    "optim",
     "policy",
 ]
 
@@ -63,6 +66,8 @@ def __getattr__(name: str):
         from opstep.api.kernel_debugging import debug_kernel
 
         return debug_kernel
+    if name == "optim":
+        return importlib.import_module("opstep.optim")
     if name == "from_torch":
         from opstep.frontends.torch.importing import from_torch
 

@@ -27,7 +27,7 @@ import numpy as np
 from opstep.api import program as hooks
 from opstep.api.devices import kind_of
 from opstep.api.external import ExternalTensor
-from opstep.api.job import Job
+from opstep.api.job import Job, recorder_of
 from opstep.api.places import Places, Targets, Tensors, aliases_of
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.binding import Binding
@@ -181,8 +181,8 @@ class Executable:
 
     def _run_recorded(self, inputs: Tensors, results: Targets | None, recording: Any) -> Any:
         arrays = dict(zip(self._names, map(np.asarray, inputs), strict=True))
-        recorder = self.program._recorder(
-            recording, self.graph, arrays, self.settings.policy, self.settings
+        recorder = recorder_of(
+            self.program, recording, self.graph, arrays, self.settings.policy, self.settings
         )
         error: BaseException | None = None
         check: UninitialisedCheck | None = None

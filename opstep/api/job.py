@@ -6,6 +6,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from opstep.api.devices import check_computes, kind_of
 from opstep.api.results import Result
 from opstep.runtime.interrupts import ONCE, Held
 from opstep.runtime.ir.graph import Graph, Return
@@ -14,10 +15,33 @@ from opstep.runtime.recording import Outputs
 if TYPE_CHECKING:
     import numpy as np
 
+    from opstep.api.program import Program
+    from opstep.api.settings import RunSettings
     from opstep.api.tensors import Tensors
     from opstep.runtime.device.binding import Binding
+    from opstep.runtime.device.protocols import Recorder
     from opstep.runtime.interpreter import Context
     from opstep.runtime.plan.internal import Asserts
+    from opstep.runtime.plan.plan import Policy
+
+
+def recorder_of(
+    program: Program, recording, graph: Graph, inputs, policy: Policy, settings: RunSettings
+) -> Recorder:
+    """What notes a run that begins in `recording`."""
+    from opstep.runtime.recording import RunInfo
+
+    device = settings.device
+    check_computes(device, "recorded")
+    runs_on = program.on(device, settings.setup)
+    threads, kernels, *_ = settings.setup.on(device)
+    return recording.begin_run(
+        RunInfo(
+            program, graph.name.text, inputs, policy, device, threads, program.seed,
+            settings.steps, runs_on.title, runs_on.recording_note(),
+            kernels if kind_of(device).gpu else None,
+        )
+    )  # fmt: skip
 
 
 class Job:

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.devices import PLAIN, Setup, canonical, check_computes, device_named, kind_of
+from opstep.api.devices import PLAIN, Setup, canonical, device_named, kind_of
 from opstep.api.files import Files, check_fallback, importer_of, save
-from opstep.api.job import Job
+from opstep.api.job import Job, recorder_of
 from opstep.api.results import Result
 from opstep.api.settings import RunSettings
 from opstep.api.tensors import Tensors
@@ -28,8 +28,9 @@ from opstep.runtime.plan.plan import MODES, Plan, Policy
 
 if TYPE_CHECKING:
     from opstep.api.places import Places
+    from opstep.optim.optimizers import Optimizer
     from opstep.runtime.device.binding import Listener
-    from opstep.runtime.device.protocols import Device, Recorder, Recording
+    from opstep.runtime.device.protocols import Device, Recording
     from opstep.runtime.device.store import Store
     from opstep.runtime.interpreter import Context
 
@@ -142,24 +143,41 @@ class Program:
             raise UnknownName(f"there is no graph {name}", name, self.graphs)
         return self.graphs[name]
 
-    def with_grad(self, graph: str, wrt: Sequence[str], name: str | None = None) -> Program:
+    def with_grad(
+        self, graph: str, wrt: Sequence[str], name: str | None = None, *,
+        freeze: Sequence[str] = (),
+    ) -> Program:  # fmt: skip
         """This program with one graph more, ``<graph>_grad`` or `name`: it takes what `graph` takes
         and returns what that returns, then the derivative of its first result by each of `wrt`.
 
-        `wrt`: names of inputs and named tensors, all floats. The first result must be a float
-        scalar. `assert`s are kept. The new program has tensors of its own, with the values that
-        they have here. Raises `InputError` where an argument does not fit, `OpstepError` at the
-        statement that no derivative is taken through.
+        `wrt`: names of inputs and named tensors, all floats, or patterns such as ``conv*``, which
+        stand for the params of these names that the result depends on. What `freeze` names or
+        matches is left out. The first result must be a float scalar. `assert`s and updates are
+        kept. If `graph` has control flow there are further graphs, which compute its derivatives.
+        The new program has tensors of its own, with the values that they have here. Raises
+        `InputError` where an argument does not fit, `OpstepError` at the statement that no
+        derivative is taken through.
         """
         from opstep.api.gradients import with_gradient
+        from opstep.api.training import grown
 
-        module = with_gradient(self, self.graph(graph), wrt, name or f"{graph}_grad")
-        program = Program(module, self.fallback)
-        program.seed = self.seed
-        program.files = self.files
-        for key in self.params.known():
-            program.params[key] = self.params[key]
-        return program
+        made_name = name or f"{graph}_grad"
+        return grown(self, with_gradient(self, self.graph(graph), wrt, made_name, freeze))
+
+    def with_optimizer(
+        self, graph: str, optimizer: str | Optimizer = "adamw",
+        wrt: Sequence[str] | None = None, *, name: str | None = None, **options: Any,
+    ) -> Program:  # fmt: skip
+        """This program with a graph more, ``<graph>_step`` or `name`, and what it calls and keeps:
+        it is `graph`, and also updates params by the gradient of its first result.
+
+        `optimizer`: of `opstep.optim`, or its name, with hyperparameters among `options`, of which
+        docs/training.md has the others. `wrt`: names and patterns of params; without it, all floats
+        that `graph` depends on. Raises as `with_grad` does.
+        """
+        from opstep.api.training import with_training_step
+
+        return with_training_step(self, graph, optimizer, wrt, name or f"{graph}_step", options)
 
     # --- plans ---
 
@@ -194,7 +212,8 @@ class Program:
 
         A graph that calls itself with ever other shapes has no end of plans: `most` are made.
         """
-        from opstep.runtime.plan.control import called_graphs, passed_types
+        from opstep.runtime.ir.effects import called_graphs
+        from opstep.runtime.plan.control import passed_types
 
         found = [self.plan(graph, types, policy, device, symbols=symbols, setup=setup)]
         signatures: set[tuple] = set()
@@ -372,7 +391,7 @@ class Program:
         if recording is not None:
             names = (b.name.text for b in found.inputs)
             inputs_by_name = dict(zip(names, arrays, strict=True))
-            recorder = self._recorder(recording, found, inputs_by_name, chosen, settings)
+            recorder = recorder_of(self, recording, found, inputs_by_name, chosen, settings)
         key = (device, setup, chosen, recording, flagged, None if plan is None else id(plan))
         context, binding, error = None, None, None
         try:
@@ -403,24 +422,6 @@ class Program:
                 binding.close()
         if not listeners:
             self._idle.setdefault(key, []).append(context)
-
-    def _recorder(
-        self, recording, graph: Graph, inputs, policy: Policy, settings: RunSettings
-    ) -> Recorder:
-        from opstep.runtime.recording import RunInfo
-
-        device = settings.device
-        check_computes(device, "recorded")
-        runs_on = self._device(device, settings.setup)
-        threads, kernels, *_ = settings.setup.on(device)
-        note = runs_on.recording_note()
-        return recording.begin_run(
-            RunInfo(
-                self, graph.name.text, inputs, policy, device, threads, self.seed, settings.steps,
-                runs_on.title, note,
-                kernels if kind_of(device).gpu else None,
-            )
-        )  # fmt: skip
 
     def _context(self, key: tuple, listeners: tuple, recorder, supplied: Plan | None) -> Context:
         """An idle context for these settings, or a new one."""

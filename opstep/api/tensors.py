@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, MutableMapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.api.devices import HOST
 from opstep.api.inputs import conform_one
+from opstep.runtime.ir.diagnostics import names_listed
 from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import Declaration
 from opstep.runtime.ir.types import bf16
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
     from opstep.api.external import ExternalTensor
     from opstep.api.program import Program
     from opstep.runtime.plan.plan import Plan
+
+
+class Loaded(NamedTuple):
+    """What did not agree when values were loaded by name: named tensors that none was given for,
+    names that the program has not, tensors of another type. The first and the last keep their
+    values.
+    """
+
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    mismatched: tuple[str, ...]
 
 
 class Tensors(MutableMapping):
@@ -49,6 +61,31 @@ class Tensors(MutableMapping):
         self._program._store(HOST).write(name, array)
         self._holders[name] = {HOST}
         self._set[name] = "given"
+
+    def load(self, values: Mapping[str, Any], strict: bool = True) -> Loaded:
+        """Sets the tensors that `values` has the names of. With `strict`, names and types have to
+        agree, all of them; without, those that do are set. Where it raises, nothing has changed.
+        """
+        arrays: dict[str, np.ndarray] = {}
+        mismatched = []
+        for name in (n for n in values if n in self):
+            declared = self._declared[name]
+            try:
+                what = f"{declared.kind} {name}"
+                arrays[name] = conform_one(what, declared.type, values[name])
+            except InputError:
+                if strict:
+                    raise
+                mismatched.append(name)
+        missing = tuple(n for n in self if n not in values)
+        unexpected = tuple(n for n in values if n not in self)
+        if strict and (missing or unexpected):
+            parts = [f"nothing is given for {names_listed(missing)}"] if missing else []
+            parts += [f"there is no {names_listed(unexpected)}"] if unexpected else []
+            raise InputError("; ".join(parts), hint="strict=False loads the names that agree")
+        for name, array in arrays.items():
+            self[name] = array
+        return Loaded(missing, unexpected, tuple(mismatched))
 
     def adopt(self, name: str, tensor: ExternalTensor) -> None:
         """Memory of others is the tensor's own from now on, on the device where it is: runs there

@@ -17,6 +17,7 @@ from opstep.cli.common import (
     json_option,
     say,
 )
+from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError, render_all
 from opstep.runtime.ir.errors import InputError
 
@@ -57,7 +58,7 @@ def check(files: tuple[str, ...], as_json: bool) -> int:
     if found:
         import sys
 
-        say(render_all([d for _, d in found], colors(sys.stderr)))
+        say(render_all([d for _, d in found], colors(sys.stderr), in_switches))
     wrong = len({path for path, d in found if d.severity == "error"})
     verdict = f"{amount(len(errors), 'error')} in {wrong} of " if errors else "no errors in "
     click.echo(verdict + amount(len(files), "file"))

@@ -37,6 +37,7 @@ COMMANDS = {
     "import": "Translate a PyTorch model to a program, with its weights beside it.",
     "check": "Report every error in programs, without running them.",
     "fmt": "Format programs.",
+    "grad": "Write the gradient of a graph: its results and their derivatives, as a program.",
     "plan": "Show how a graph would run: streams, waits, memory, and whether it is free of races.",
     "hunt": "Run until a NaN or an infinity, and report where it was born.",
     "diff": "Run a graph in two ways and report the first op whose results differ.",

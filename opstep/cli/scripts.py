@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,17 +136,11 @@ class Started:
 
     def run(self) -> int:
         """The script's exit code. Raises as `Script.run` does."""
-        from opstep.frontends.torch.errors import ImportFailed
         from opstep.frontends.torch.outstanding import outstanding
 
-        try:
-            with self.calls:
-                code = self.script.run()
-                outstanding.settle()  # flags of calls that a GPU was still at
-        except ImportFailed as error:
-            hint = "--fallback torch lets PyTorch run it"
-            *others, last = error.diagnostics
-            raise InputError([*others, replace(last, hint=last.hint or hint)]) from None
+        with self.calls:
+            code = self.script.run(in_switches)
+            outstanding.settle()  # flags of calls that a GPU was still at
         if code == OK:
             self._say_what_was_missed()
         return code

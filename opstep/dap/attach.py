@@ -23,7 +23,7 @@ from opstep.api import program as programs
 from opstep.api.devices import kind_of
 from opstep.dap.debuggee import Debuggee
 from opstep.dap.registry import DapError, State
-from opstep.dap.server import Listener
+from opstep.dap.server import Listener, serve
 from opstep.dap.source_view import SourceView
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from opstep.api.settings import RunSettings
     from opstep.dap.requests.lifecycle import AttachArguments
     from opstep.dap.session import Session
+    from opstep.dap.wire import Wire
 
 
 class Attached:
@@ -103,13 +104,13 @@ class Attached:
 
         if arguments.mode is not None:
             settings = replace(settings, mode=arguments.mode)
+        debuggee = session.debuggee
+        assert debuggee is not None
         debugger = Debugger(
-            program, graph, inputs, stop_on_entry=arguments.stop_on_entry,
+            program, graph, inputs, stop_on_entry=arguments.stop_on_entry or debuggee.pauses_next,
             stop_at_end=arguments.stop_at_end, **debugged(settings),
         )  # fmt: skip
         debugger.view = session.per_session(SourceView).view
-        debuggee = session.debuggee
-        assert debuggee is not None
         session.inbox.own()
         began = perf_counter()
         try:
@@ -156,6 +157,18 @@ def listen(port: int = 0, host: str = "127.0.0.1") -> int:
     threading.Thread(target=listener.run, name="opstep debug", daemon=True).start()
     programs.interposed = _attached.run
     return listener.port
+
+
+def listen_to(wire: Wire) -> None:
+    """As `listen` and `wait_for_client` do, to the debug adapter that has started this program."""
+
+    def talk() -> None:
+        serve(wire, attached=_attached)
+        _attached.configured()  # nobody waits for who is gone
+
+    threading.Thread(target=talk, name="opstep debug", daemon=True).start()
+    programs.interposed = _attached.run
+    _attached.wait(None)
 
 
 def wait_for_client(timeout: float | None = None) -> bool:

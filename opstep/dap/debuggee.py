@@ -53,6 +53,7 @@ class Debuggee:
         self.debugger: Debugger | None = None
         self.error: OpstepError | None = None  # that the run ended with
         self.terminated = False  # by the client
+        self.pauses_next = False  # whether the next run stops before its first op
         self._at_next_stop: Callable[[], None] | None = None  # at the next stop, in its place
         self._fatal: Problem | None = None  # an error that the run cannot get past
         self._at_end = False  # whether it stands there, and that was told
@@ -63,6 +64,7 @@ class Debuggee:
         """This is the run from now on; it gets the breakpoints that the client wants."""
         self.debugger = debugger
         self.error, self._fatal, self.terminated, self._at_end = None, None, False, False
+        self.pauses_next = False
         debugger.on_output = self._write_output
         self._stamp = self._stamp_now()
         self.session.per_session(ClientBreakpoints).attach(debugger.breakpoints)

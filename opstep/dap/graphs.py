@@ -12,7 +12,7 @@ def graphs_called(debugger: Debugger) -> list[str]:
     """Names of the graphs that the statement at the present position calls, or may call: by its
     name, or as attributes of control flow.
     """
-    from opstep.runtime.plan.control import called_graphs
+    from opstep.runtime.ir.effects import called_graphs
 
     upcoming = debugger.machine.history.next_point()
     if upcoming is None:

@@ -20,36 +20,54 @@ CONNECT_S = 5
 MOST_OWN_REQUESTS = 1000  # requests of the program that the client has not answered
 
 
+def connection_to(host: str, port: int) -> socket.socket:
+    """To the program that listens there. Raises `DapError` where none does."""
+    if host not in LOOPBACK:
+        raise DapError(f"{host} is not this machine", show=True)
+    try:
+        connection = socket.create_connection((host, port), CONNECT_S)
+    except (OSError, OverflowError) as error:
+        text = f"no program listens on {host}:{port}: {error}"
+        raise DapError(f"{text} (it calls opstep.debug.listen({port}))", show=True) from None
+    connection.settimeout(None)
+    return connection
+
+
 class Relay:
-    """Both directions between a client and the program. The program hears ``initialize`` and
-    ``attach`` as the client said them, or another `opening` in its place. `ended` is called when
-    the program is gone. Raises `DapError` where nobody listens.
+    """Both directions between a client and the program at the other end of `connection`. The
+    program hears ``initialize`` as the client said it. `ended` is called when the program is gone.
+
+    `exit_code`: what the program said of it before it went.
     """
 
     def __init__(
         self,
         session: Session,
-        host: str,
-        port: int,
-        opening: dict[str, Any] | None = None,
+        connection: socket.socket,
         ended: Callable[[], None] | None = None,
     ):
-        if host not in LOOPBACK:
-            raise DapError(f"{host} is not this machine", show=True)
-        try:
-            self._connection = socket.create_connection((host, port), CONNECT_S)
-        except (OSError, OverflowError) as error:
-            text = f"no program listens on {host}:{port}: {error}"
-            raise DapError(f"{text} (it calls opstep.debug.listen({port}))", show=True) from None
-        self._connection.settimeout(None)
+        self._connection = connection
         self._session = session
-        self._program = wire_of(self._connection)
+        self._program = wire_of(connection)
         self._own_requests: dict[int, Any] = {}  # our number of its request -> its own
         self._ended = ended or self._tell_of_end
         self._greeted = session.greeting["seq"]
         self._opened = session.current["seq"], session.current["command"]
+        self.exit_code: int | None = None
         self.forward(session.greeting)
-        self.forward(opening or session.current)
+
+    def wait(self) -> bool:
+        """Until the program answers, before `start`; False where it ends instead."""
+        try:
+            message = self._program.read() or {}
+        except (BadMessage, BrokenStream):
+            return False
+        return message.get("type") == "response"
+
+    def start(self, opening: dict[str, Any] | None = None) -> None:
+        """Messages go both ways from now on. `opening`: what the program hears first."""
+        if opening is not None:
+            self.forward(opening)
         threading.Thread(target=self._pump, name="opstep relay", daemon=True).start()
 
     def forward(self, message: dict[str, Any]) -> None:
@@ -81,6 +99,9 @@ class Relay:
             if message is None:
                 break
             answered = message.get("request_seq") if message.get("type") == "response" else None
+            if message.get("event") == "exited":  # the client hears of it when all output is told
+                self.exit_code = (message.get("body") or {}).get("exitCode")
+                break
             if answered != self._greeted:  # the client has its answer to initialize
                 self._hand_over(message)
         self._ended()

@@ -96,7 +96,8 @@ class Listener:
 
 def streams_of(connection: socket.socket) -> tuple[BinaryIO, BinaryIO]:
     """What comes over a socket, and what goes: sent at once."""
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     seconds = SEND_TIMEOUT_S.to_bytes(8, sys.byteorder) + bytes(8)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
     return connection.makefile("rb"), connection.makefile("wb")

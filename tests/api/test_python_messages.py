@@ -104,3 +104,23 @@ def test_types_stand_beside_the_lines_they_belong_to():
         "loss_of_all": "f32[]",
         "least": "f32[]",
     }
+
+
+def test_derivatives_by_patterns_but_what_is_frozen():
+    made = program().with_grad("loss", ["*", "first_of_the_inputs"], freeze=["v"])
+    returned = [name.text for name in made.graphs["loss_grad"].body[-1].values]
+    assert returned == ["least", "d_w", "d_first_of_the_inputs"]
+
+
+@pytest.mark.parametrize(
+    ("wrt", "freeze", "message"),
+    [
+        (["*"], "v", "freeze is the string 'v'\nhint: it is a list: ['v']"),
+        (["x*"], [], "no param of floats is called x*\nhint: there are: w, v"),
+        (["w"], ["w*"], "all that derivatives are by is frozen"),
+        (["w"], ["vv"], "hint: did you mean v?"),
+    ],
+)
+def test_patterns_that_leave_nothing(wrt, freeze, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        program().with_grad("loss", wrt, freeze=freeze)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -226,6 +228,29 @@ def test_an_op_without_a_counterpart(cli, script):
     assert outcome.out == "tensor([1., 1.])\n"
 
 
+def test_modules_on_meta(cli, script):
+    name = script(NET + "empty = Net().to('meta')\n"
+                  "empty(torch.empty(2, 4, device='meta')).sum().backward()\n"
+                  "print(empty.out.weight.grad.device, net(torch.ones(2, 4)).shape)\n")  # fmt: skip
+    for words in (["run"], ["hunt"], ["debug", "-ex", "run", "--batch"]):
+        torch._dynamo.reset()
+        outcome = cli(*words, name)
+        assert outcome.code == 0 and "meta torch.Size([2, 2])\n" in outcome.out
+        assert "meta" not in outcome.err
+
+
+def test_second_derivatives(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = script(NET + "x = torch.ones(1, 4, requires_grad=True)\n"
+                  "gradient, = torch.autograd.grad(net(x).sum(), x, create_graph=True)\n"
+                  "(gradient.sum() + x.pow(2).sum()).backward()\n")  # fmt: skip
+    assert main(["run", name]) == 1
+    told = capsys.readouterr().err
+    assert "double backward" in told and "--module PATTERN only others are compiled" in told
+    torch._dynamo.reset()
+    assert main(["run", "--module", "decoder.*", name]) == 0
+
+
 ODD = """
 import copy, io, os, threading
 from torch.func import vmap
@@ -375,6 +400,46 @@ def test_a_thread_ends_the_script(cli, script):
     assert (outcome.code, outcome.err) == (5, "")
     assert "from train.py:5: log of a negative number" in outcome.out
     assert outcome.out.endswith("joined\n")
+
+
+def test_executors_do_what_they_were_given(cli, script):
+    name = script(
+        """
+        import threading, torch
+        from concurrent.futures import ThreadPoolExecutor
+        net = torch.nn.Linear(3, 2)
+        ready = threading.Event()
+        def work(k):
+            ready.wait()
+            print(k, *net(torch.ones(1, 3)).shape)
+        pool = ThreadPoolExecutor(1)
+        for k in range(3):
+            pool.submit(work, k)
+        def begin():
+            threading.Thread(target=ready.set).start()
+        threading.Timer(0.01, begin).start()
+        print("end")
+        """
+    )
+    outcome = cli("run", name)
+    assert (outcome.code, outcome.out) == (0, "end\n0 1 2\n1 1 2\n2 1 2\n")
+    outcome = cli("hunt", name)  # a second script has executors as well
+    assert (outcome.code, outcome.err) == (
+        0,
+        f"{name}: 3 calls of 1 module, no NaN or infinity came out\n",
+    )
+
+
+def test_threads_of_others_are_not_waited_for(cli, script):
+    idle = threading.Event()
+    pool = ThreadPoolExecutor(1)
+    pool.submit(idle.wait, 60)
+    try:
+        assert cli("run", script("print(1)")).out == "1\n"
+        assert not idle.is_set() and pool.submit(abs, -1)
+    finally:
+        idle.set()
+        pool.shutdown()
 
 
 def test_nothing_to_find(cli, script):

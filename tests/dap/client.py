@@ -336,4 +336,8 @@ def _wire(ours: socket.socket) -> Wire:
 
 def _serve(theirs: socket.socket, log: list[str], options: dict[str, Any]) -> None:
     with theirs:
-        serve(wire_of(theirs), log.append, **options)
+        try:
+            serve(wire_of(theirs), log.append, **options)
+        finally:  # closing alone does nothing while files that were made of it live on
+            with suppress(OSError):
+                theirs.shutdown(socket.SHUT_RDWR)

@@ -123,6 +123,22 @@ def test_a_client_that_ends_the_run(door, loops):
     assert "ended from the debugger" in str(run.join().error)
 
 
+def test_pause_stops_the_next_run_where_none_goes_on(attached, loops):
+    attached.set_breakpoints(loops, [])
+    attached.request("pause", threadId=1)
+    run = Running(opstep.load(loops), "main", INPUT)
+    attached.expect_stop("entry")
+    attached.request("continue", threadId=1)
+    assert run.join().error is None
+    assert Running(opstep.load(loops), "main", INPUT).join().error is None  # once
+
+
+def test_a_program_that_runs_is_not_restarted(attached):
+    """Clients detach and attach again."""
+    told = [e["body"]["capabilities"] for e in attached.events if e["event"] == "capabilities"]
+    assert told == [{"supportsRestartRequest": False}]
+
+
 def test_one_client_at_a_time(attached, door):
     with Client.connect(door) as other:
         other.initialize()

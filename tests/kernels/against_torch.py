@@ -64,7 +64,7 @@ def compare_gradients(module, statement, inputs, wrt, tensors, expected, tol) ->
     seeds = [rng.standard_normal(tuple(e.shape)) for e in floats]
     seeds = [np.asarray(s, e.detach().numpy().dtype) for s, e in zip(seeds, floats, strict=True)]
     given = inputs | {f"d_{k}": s for k, s in enumerate(seeds)}
-    found = opstep.Program(Module((*module.items, made))).run("gradient", given)
+    found = opstep.Program(Module((*module.items, *made))).run("gradient", given)
     pairs = [
         (e, torch.from_numpy(s)) for e, s in zip(floats, seeds, strict=True) if e.requires_grad
     ]

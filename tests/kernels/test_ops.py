@@ -151,7 +151,7 @@ def differentiated(made: Program, case: Case, rng) -> tuple[Program, dict[str, n
     """The program with the graph ``gradient``, and random derivatives of a loss by its results."""
     results = made.graphs[name_of(case)].results
     floats = [t for t in results if t.dtype.is_float]
-    graph = grad(
+    (graph, *_) = grad(
         made.module, name_of(case), case.wrt, seeded=True, name="gradient", library=made.library
     )
     seeds = {

@@ -63,3 +63,10 @@ def unet_two(a, b, p):
     )
     deep = block(quarter, "deep.w", "deep.b")
     return up("mask"), up("edge")
+
+
+def recurrent(x, p):
+    h = torch.zeros(x.shape[1], 16)
+    for now in x:
+        h = torch.tanh(h @ p["step.w"].T + p["step.b"] + now @ p["step.u"].T)
+    return h @ p["out.w"].T + p["out.b"]

@@ -207,3 +207,23 @@ def test_cond(sign):
     x = np.full(3, sign * 2, np.float32)
     (y,) = both_modes(program, "upright", {"x": x})
     assert y.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("moments", [1, 12, 450])
+def test_recurrent_and_its_gradient(moments):
+    """450 moments are more than are gone back through one within another."""
+    program = opstep.load(EXAMPLES / "recurrent.opg")
+    names = [*program.params, "x"]
+    program = program.with_grad("loss", names)
+    x, label = draw(moments, 5, 8), np.array([0, 3, 1, 2, 3], np.int32)
+    (scores,) = both_modes(program, "main", {"x": x})
+    loss, *gradients = program.run("loss_grad", {"x": x, "label": label}).outputs
+    leaves = {n: t.requires_grad_() for n, t in weights(program).items()}
+    given = torch.from_numpy(x).requires_grad_()
+    expected = peers.recurrent(given, leaves)
+    close(scores, expected)
+    total = F.cross_entropy(expected, torch.from_numpy(label).long())
+    total.backward()
+    close(loss, total)
+    for name, gradient in zip(names, gradients, strict=True):
+        close(gradient, (given if name == "x" else leaves[name]).grad)

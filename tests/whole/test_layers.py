@@ -1,8 +1,8 @@
 """Imports go one way. This test reads every import statement and holds the layers.
 
-`runtime` < `kernels` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`, `lsp` <
-`frontends` < `cli`, and no module imports `opstep` itself, which is for users; inside `runtime`:
-`ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
+`runtime` < `kernels` < `optim` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`,
+`lsp` < `frontends` < `cli`, and no module imports `opstep` itself, which is for users; inside
+`runtime`: `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
 `expressions` < `debugger` < `nan`. Imports inside functions and for type checkers count as well: a
 late import would only hide a cycle.
 """
@@ -23,6 +23,7 @@ LAYERS = [
     ["version"],
     ["runtime"],
     ["kernels"],
+    ["optim"],
     ["api"],
     ["hunting", "differing", "editors"],
     ["trace"],
@@ -56,7 +57,7 @@ DEVICE_LAYERS = [["cpu", "null"], ["cuda"], ["disassembly"]]  # all else is what
 # Modules of one layer that import each other: the first of them makes or holds the others, which
 # name its type. Nothing else may.
 CIRCLES = [
-    "opstep.api: program, files, gradients, inputs, job, tensors",
+    "opstep.api: program, files, gradients, inputs, job, tensors, training",
     "opstep.dap: session, debuggee",
     "opstep.lsp: file, item, environment",
     "opstep.lsp: server, protocol",
@@ -88,7 +89,7 @@ TORCH = "opstep.frontends.torch"
 # numba at the top, and each other.
 COMPILERS = {
     f"opstep.runtime.device.{name}"
-    for name in ("shared_intrinsics", "cpu.intrinsics", "cpu.tiles", "cpu.vectors")
+    for name in ("shared_intrinsics", "cpu.emitting", "cpu.intrinsics", "cpu.tiles", "cpu.vectors")
 }
 COMPILERS |= {
     f"opstep.runtime.device.cuda.compiling.{name}"

@@ -67,19 +67,18 @@ def test_python_works(monkeypatch):
             exec(compile(block, "README.md", "exec"), {})
 
 
-def test_the_guide_prints_what_it_says(tmp_path, monkeypatch, capsys):
-    """The Python blocks of docs/python.md are one session; a text block is what the one above it
-    printed.
-    """
+@pytest.mark.parametrize("name", ["python.md", "training.md"])
+def test_a_guide_prints_what_it_says(name, tmp_path, monkeypatch, capsys):
+    """Its Python blocks are one session; a text block is what the one above it printed."""
     (tmp_path / "opstep").symlink_to(ROOT / "opstep")
     monkeypatch.chdir(tmp_path)
     session: dict = {}
-    guide = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / name).read_text(encoding="utf-8")
     blocks = BLOCK.findall(guide)
     assert {language for language, _ in blocks} == {"python", "text"}
     for (language, block), (follows, said) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
         if language == "python":
-            exec(compile(block, "python.md", "exec"), session)
+            exec(compile(block, name, "exec"), session)
             printed = capsys.readouterr().out.rstrip()
             assert printed == (said.rstrip() if follows == "text" else "")
 

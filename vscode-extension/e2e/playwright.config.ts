@@ -16,8 +16,9 @@ export default defineConfig({
   workers: Number(process.env.OPSTEP_E2E_WORKERS ?? 2),
   retries: 0,
   fullyParallel: true, // the two workers end together
-  timeout: 120_000,
-  expect: { timeout: 30_000 },
+  // What is waited for comes at last, also on a machine that is busy: nobody waits longer than that.
+  timeout: 300_000,
+  expect: { timeout: 60_000 },
   reporter: [["list"]],
   use: {
     browserName: "chromium",

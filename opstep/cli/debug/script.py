@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.api import program as programs
 from opstep.api.debugging import Debugger, debugged
+from opstep.cli import launched
 from opstep.cli.common import OK, say
 from opstep.cli.debug.opening import asked, begun, given_commands
 from opstep.cli.debug.points import BreakpointTable
@@ -35,6 +36,9 @@ def debug_script(file: str, options: dict[str, Any]) -> int:
     if options["wait"] and options["listen"] is None:
         raise InputError("--wait needs --listen PORT")
     started = Started(file, options)
+    if (adapter := launched.adapter) is not None:
+        attach.listen_to(adapter)
+        return started.run()
     if options["listen"] is not None:
         return _listened(started)
     programs.interposed = ScriptDebugger(file, options).run

@@ -105,9 +105,12 @@ def reverse_continue(session: Session, arguments: ThreadArguments) -> None:
 
 @request("pause", states=LAUNCHED)
 def pause(session: Session, arguments: ThreadArguments) -> None:
-    """Stops before the next op. Where it stands already, it stands."""
-    if session.state is State.RUNNING and session.debuggee is not None:
-        session.debuggee.pause()
+    """Stops before the next op, be it of the next run. Where it stands already, it stands."""
+    debuggee = session.debuggee
+    if session.state is State.RUNNING and debuggee is not None:
+        debuggee.pause()
+    elif session.state is State.IDLE and debuggee is not None:
+        debuggee.pauses_next = True
 
 
 # --- targets --------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from opstep.dap.registry import (
     capabilities,
     request,
 )
-from opstep.dap.relay import Relay
+from opstep.dap.relay import Relay, connection_to
 from opstep.dap.script import ScriptRun, is_script
 from opstep.dap.source_view import SourceView, View
 
@@ -77,14 +77,14 @@ def launch_script(session: Session, arguments: LaunchArguments) -> Any:
     """
     run = ScriptRun(session, arguments)
     session.relay(run)
-    if arguments.no_debug:
-        session.after(run.run)
-        return None
     try:
-        run.connect()
+        run.begin()
     except DapError:
         session.relay(None)
         raise
+    if arguments.no_debug:
+        session.after(run.run)
+        return None
     return NO_ANSWER
 
 
@@ -133,8 +133,12 @@ def attach(session: Session, arguments: AttachArguments) -> Any:
     if session.attached is None:
         if arguments.port is None:
             raise DapError("port: where does the Python program listen?", BAD_ARGUMENTS, show=True)
-        session.relay(Relay(session, arguments.host, arguments.port))
+        relay = Relay(session, connection_to(arguments.host, arguments.port))
+        session.relay(relay)
+        relay.start(session.current)
         return NO_ANSWER
+    # Clients detach in place of a restart, and attach again.
+    session.event("capabilities", {"capabilities": {"supportsRestartRequest": False}})
     session.per_session(SourceView).view = arguments.source_view
     adopt(session, session.attached.debuggee(session, arguments))
     session.after(lambda: initialized(session))

@@ -14,8 +14,10 @@ from torch.utils import _pytree as pytree
 from opstep.api.inputs import as_array
 from opstep.api.program import Program
 from opstep.frontends.torch.body import Var
+from opstep.frontends.torch.definitions import Definitions
 from opstep.frontends.torch.dims import Symbols, dtype_of
-from opstep.frontends.torch.errors import ImportFailed
+from opstep.frontends.torch.errors import FALLBACK, ImportFailed
+from opstep.frontends.torch.fallback import is_runnable
 from opstep.frontends.torch.naming import identifier
 from opstep.frontends.torch.sizes import assert_sizes
 from opstep.frontends.torch.translator import Draft, Leaves, Translator, Value, value_of
@@ -86,11 +88,18 @@ class Translation:
     def missing_targets(self) -> list[Any]:
         return list(self._translator.undefined)
 
-    def finished(self, path: str) -> Translated:
-        """`path` stands in its messages. Raises `ImportFailed`."""
+    def finished(self, path: str, definitions: Definitions | None = None) -> Translated:
+        """`path` stands in its messages. `definitions`: of ops that were replaced. Raises
+        `ImportFailed`.
+        """
         if self._translator.missing:
-            unique_nodes = dict(self._translator.missing)
-            raise ImportFailed(list(unique_nodes.values()))
+            missing = list(dict(self._translator.missing).values())
+            if definitions is not None:
+                missing = [definitions.explained(m, m) for m in missing]
+            failed = ImportFailed(missing)
+            nodes = (n for n, _ in self._translator.missing)
+            helps = any(is_runnable(n, self._symbols) for n in nodes)
+            raise failed.hinted(FALLBACK if helps and self._fallback is None else "")
         main = self._main
         types = {i.name: dtype_of(i.node.meta["val"].dtype) for i in self._tensors}
         results: list[tuple[str, Var]] = []

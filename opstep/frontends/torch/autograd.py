@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opstep.frontends.torch.attention import SingleAttention
 from opstep.frontends.torch.compositions import COMPOSITIONS
+from opstep.frontends.torch.definitions import once
 from opstep.frontends.torch.drawing import is_drawn, is_random
 from opstep.frontends.torch.recurrent import SingleLayers
 from opstep.frontends.torch.rules.registry import RULES, key_of
@@ -35,13 +36,14 @@ def decompositions() -> dict[Any, Any]:
     """Definitions of the ops that have no rule, PyTorch's own where there are some, and of those
     that draw random numbers by what they are given.
     """
-    return {
+    wanted = {
         op: definition
         for op, definition in {**COMPOSITIONS, **decomposition_table}.items()
         if isinstance(op, torch._ops.OpOverload)
         and not is_drawn(op)
         and (key_of(op) not in RULES or is_random(op))
     }
+    return once(wanted, set())
 
 
 @contextmanager

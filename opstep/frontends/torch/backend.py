@@ -21,6 +21,7 @@ from opstep.frontends.torch.graphs import AtenGraph
 from opstep.frontends.torch.labels import Labels, arguments_of
 from opstep.frontends.torch.options import Options
 from opstep.frontends.torch.rules import all_rules
+from opstep.frontends.torch.script import line_now
 from opstep.frontends.torch.watching import Watch
 from opstep.runtime.ir.errors import InputError
 
@@ -30,10 +31,12 @@ Runner = Callable[[list[Any]], list[Any]]
 def opstep(
     module: fx.GraphModule, inputs: Sequence[Any], *,
     options: Mapping[str, Any] | None = None, mode: str | None = None,
+    hint: str = 'options={"fallback": True} lets PyTorch run it',
 ) -> Callable[..., Any]:  # fmt: skip
     """Compiles a graph of Dynamo's. Forward and backward become programs, which run on the model's
     own tensors; what is around them (the optimiser, the data, what Dynamo leaves to Python) stays
-    PyTorch's. `options`: see `Options`; which device is used follows from the tensors.
+    PyTorch's. `options`: see `Options`; which device is used follows from the tensors. `hint`: what
+    to do about ops without a counterpart.
 
     Raises `InputError` for options that do not exist, `ImportFailed` where ops have no counterpart.
     """
@@ -42,7 +45,7 @@ def opstep(
         raise InputError(f"mode={mode!r} is for other backends", hint=hint)
     chosen = Options.of(options or {})
     all_rules()
-    maker = _Maker(chosen, Labels(arguments_of(module)))
+    maker = _Maker(chosen, Labels(arguments_of(module)), hint)
     compiled = aot_autograd(
         fw_compiler=maker.of("forward"),
         bw_compiler=maker.of("backward"),
@@ -57,21 +60,42 @@ def opstep(
 class _Maker:
     """Makes what runs the graphs of one model."""
 
-    def __init__(self, options: Options, labels: Labels):
+    def __init__(self, options: Options, labels: Labels, hint: str):
         self._options = options
         self._labels = labels
+        self._hint = hint
         self._watch = Watch(options)
 
     def of(self, name: str) -> Callable[[fx.GraphModule, Any], Runner]:
         return lambda module, _: self._runner(module, name)
 
     def _runner(self, module: fx.GraphModule, name: str) -> Runner:
+        graph = AtenGraph(module, name, self._labels, self._options.fallback)
+        devices = graph.devices()
+        if "meta" in devices:  # whose tensors have no elements: there is nothing to debug
+            if len(devices) > 1:
+                _warn(f"PyTorch runs the {name} itself: some of its tensors are on meta")
+            return _eager(module)
         try:
-            graph = AtenGraph(module, name, self._labels, self._options.fallback)
             return Compiled(graph, self._watch)
         except ImportFailed as error:
             if not self._options.fallback:
-                raise
-            warnings.warn(f"PyTorch runs the {name} itself: {error}", stacklevel=2)
-            module.recompile()
-            return make_boxed_func(module.forward)
+                raise error.hinted(self._hint) from None
+            place = next(((m.file, m.line) for m in error.missing if m.line), None)
+            _warn(f"PyTorch runs the {name} itself: {error}", place)
+            return _eager(module)
+
+
+def _eager(module: fx.GraphModule) -> Runner:
+    """A graph as PyTorch runs it."""
+    module.recompile()
+    return make_boxed_func(module.forward)
+
+
+_warned: dict[Any, Any] = {}  # what Python keeps to warn once
+
+
+def _warn(text: str, place: tuple[str, int] | None = None) -> None:
+    """Of a line of the model, or the line that the script is at."""
+    file, line = place or line_now() or ("opstep", 0)
+    warnings.warn_explicit(text, UserWarning, file, line, registry=_warned)

@@ -5,6 +5,7 @@ there are some.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import wraps
 from operator import getitem
 from typing import Any
 
@@ -14,16 +15,67 @@ from torch._decomp import decomposition_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from opstep.frontends.torch.compositions import COMPOSITIONS
+from opstep.frontends.torch.errors import Missing
 
-ROUNDS = 4  # of definitions: each may bring ops that need another
+Definition = Callable[..., Any]
 
 
-def definitions(targets: Collection[Any]) -> dict[Any, Any]:
-    """Those of these ops, where there are some."""
-    if not targets:
-        return {}
-    table = _table()
-    return {t: table[t] for t in targets if t in table}
+class Definitions:
+    """Those that a graph needs. Each may bring ops that need another, until nothing new is found;
+    an op stays as it is within its own definition. `table` has those that were needed.
+    """
+
+    def __init__(self, kept: Collection[Any] = ()):
+        """`kept`: ops that are not replaced."""
+        self.table: dict[Any, Definition] = {}
+        self.kept = kept
+        self._returned: set[Any] = set()  # within their own definitions
+
+    def add(self, targets: Collection[Any]) -> set[Any]:
+        """Adds those of these ops, where there are some; gives the ops that are new."""
+        new = set(targets) - self.table.keys() - set(self.kept)
+        known = _table() if new else {}
+        found = {t: known[t] for t in new if t in known}
+        self.table |= once(found, self._returned)
+        return set(found)
+
+    def expand(self, graph: fx.Graph, targets: Collection[Any]) -> bool:
+        """Writes these ops as their definitions; whether there was a new one."""
+        new, found = self.add(targets), False
+        for node in list(graph.nodes):
+            if node.op == "call_function" and node.target in new:
+                found = _expanded(graph, node, self.table) or found
+        return found
+
+    def explained(self, shown: Missing, missing: Missing) -> Missing:
+        """`shown`, with why it is missing where definitions lead in a circle. `missing`: an op that
+        came of it.
+        """
+        if missing.op not in map(str, self._returned):
+            return shown
+        why = f"what PyTorch or opstep defines it by comes back to {missing.op}"
+        return shown._replace(reason=why)
+
+
+def once(table: Mapping[Any, Definition], returned: set[Any]) -> dict[Any, Definition]:
+    """Definitions that leave an op as it is within its own; `returned` is told of it."""
+    active: set[Any] = set()
+
+    def guarded(op: Any, definition: Definition) -> Definition:
+        @wraps(definition)
+        def defined(*args: Any, **kwargs: Any) -> Any:
+            if op in active:
+                returned.add(op)
+                return NotImplemented
+            active.add(op)
+            try:
+                return definition(*args, **kwargs)
+            finally:
+                active.discard(op)
+
+        return defined
+
+    return {op: guarded(op, definition) for op, definition in table.items()}
 
 
 def without_definition(kept: Collection[Any] = ()) -> Callable[[Any], bool]:
@@ -36,16 +88,7 @@ def _table() -> dict[Any, Any]:
     return {**COMPOSITIONS, **decomposition_table, **torch.export.default_decompositions()}
 
 
-def expand(graph: fx.Graph, targets: Collection[Any]) -> bool:
-    """Writes these ops as their definitions; whether there was one."""
-    table, found = definitions(targets), False
-    for node in list(graph.nodes):
-        if node.op == "call_function" and node.target in table:
-            found = _expanded(graph, node, table[node.target]) or found
-    return found
-
-
-def _expanded(graph: fx.Graph, node: fx.Node, definition: Callable[..., Any]) -> bool:
+def _expanded(graph: fx.Graph, node: fx.Node, table: dict[Any, Definition]) -> bool:
     operands = node.all_input_nodes
     values = [n.meta["val"] for n in operands]
     mode = next((v.fake_mode for v in values if hasattr(v, "fake_mode")), None)
@@ -54,11 +97,11 @@ def _expanded(graph: fx.Graph, node: fx.Node, definition: Callable[..., Any]) ->
 
     def defined(*given: Any) -> Any:
         known = dict(zip(operands, given, strict=True))
-        return definition(*_with(node.args, known), **_with(dict(node.kwargs), known))
+        return table[node.target](*_with(node.args, known), **_with(dict(node.kwargs), known))
 
     try:
         with mode, torch.no_grad():
-            traced = make_fx(defined)(*values)
+            traced = make_fx(defined, table)(*values)
     except Exception:  # of any class: it is not defined for these arguments
         return False
     if traced.graph.find_nodes(op="get_attr"):  # a tensor that the model does not have

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from opstep.frontends.torch.errors import Untranslatable
+from opstep.frontends.torch.errors import OF_DATA, Untranslatable
 from opstep.runtime.ir import types
 from opstep.runtime.ir.dims import Dim, symbol
 from opstep.runtime.ir.types import DType, TensorType
@@ -85,7 +85,7 @@ class Symbols:
             return int(e)
         if e.is_Symbol:
             if e.name.startswith("u"):
-                raise Untranslatable("a size depends on data")
+                raise Untranslatable(OF_DATA)
             return symbol(self.name(e.name))
         kind = type(e).__name__
         if kind in ("Max", "Min"):

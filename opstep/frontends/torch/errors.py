@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Source, Span
+from opstep.runtime.ir.wording import Argument, Wording
 
 _NOISE = re.compile(
     r"\s*(The error above occurred when calling|For more information|\(?Size-like symbols|"
     r"Caused by:|consider using data-dependent|Please check the warnings).*",
     re.DOTALL,
 )
+FALLBACK = Wording(Argument("fallback", "torch"), " lets PyTorch run it")
+OF_DATA = "a size depends on data"
 # Ops that draw numbers: those of a model in training mode, mostly.
 RANDOM = ("dropout", "rand", "bernoulli", "normal", "multinomial", "rrelu", "exponential")
 
@@ -58,6 +62,12 @@ class ImportFailed(InputError):
             groups.setdefault((m.op, m.reason), []).append(m)
         super().__init__(_diagnostic(found) for found in groups.values())
 
+    def hinted(self, hint: str) -> ImportFailed:
+        """With what to do about it, behind all messages."""
+        *others, last = self.diagnostics
+        self.diagnostics = (*others, replace(last, hint=last.hint or hint))
+        return self
+
 
 def _diagnostic(found: Sequence[Missing]) -> Diagnostic:
     """Of one op and reason."""
@@ -66,6 +76,8 @@ def _diagnostic(found: Sequence[Missing]) -> Diagnostic:
     times = f" ({len(found)} times)" if len(found) > 1 else ""
     is_random = any(word in first.op for word in RANDOM)
     hint = "in training mode models draw numbers: call model.eval() first" if is_random else ""
+    if first.reason == OF_DATA:
+        hint = "keep the shape: torch.where(mask, x, 0) in place of x[mask]"
     message = f"{first.op} cannot be imported: {first.reason}{times}"
     if first.line and source is None:  # the file is on the machine that exported the model
         message = f"{first.file}:{first.line}: {message}"

@@ -7,7 +7,7 @@ import logging
 import operator
 import sys
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from operator import getitem
 from typing import Any
@@ -17,8 +17,9 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from opstep.frontends.torch.assembling import Translated, Translation
-from opstep.frontends.torch.definitions import definitions, without_definition
+from opstep.frontends.torch.definitions import Definitions, without_definition
 from opstep.frontends.torch.dims import Symbols
+from opstep.frontends.torch.functional import replace_in_place
 from opstep.frontends.torch.inlining import inline_regions
 from opstep.frontends.torch.refusals import check_args, check_tensors, refusal
 from opstep.frontends.torch.rules import all_rules
@@ -53,37 +54,36 @@ def translate_exported(
     all_rules()
     names = symbol_names(exported, dynamic_shapes, model)
     check_tensors(exported)
-    inline_regions(exported.graph_module)
+    inline_regions(exported)
+    replace_in_place(exported)
     if _is_functional(exported.graph):
         translation = Translation(exported, Symbols(names), model)
         if translation.is_complete:
             return translation.finished(path)
     lowered, kept = _decomposed(exported, {}), set()
     while True:
-        translation, replaced = _attempt(lowered, names, model, kept, fallback)
+        definitions = Definitions(kept)
+        translation = _attempt(lowered, names, model, definitions, fallback)
+        replaced = set(definitions.table)
         blamed = translation.blamed(replaced) if fallback else set()
         if fallback and not translation.is_complete:
             blamed = blamed or replaced  # an older PyTorch does not tell what came of what
         if not blamed:
-            return translation.finished(path)
+            return translation.finished(path, definitions)
         kept |= blamed
 
 
 def _attempt(
-    exported: ExportedProgram, names: dict[str, str], model: Any, kept: Collection[Any],
+    exported: ExportedProgram, names: dict[str, str], model: Any, definitions: Definitions,
     fallback: bool,
-) -> tuple[Translation, set[Any]]:  # fmt: skip
-    """A translation with ops that we do not have, but for those `kept`, replaced by PyTorch's own
-    definitions; and what was replaced.
-    """
-    leaves = without_definition(kept) if fallback else None
+) -> Translation:  # fmt: skip
+    """A translation with ops that we do not have replaced by their definitions."""
+    leaves = without_definition(definitions.kept) if fallback else None
     translation = Translation(exported, Symbols(names), model, leaves)
-    replaced: set[Any] = set()
-    while table := definitions(set(translation.missing_targets()) - replaced - set(kept)):
-        replaced |= table.keys()
-        exported = _decomposed(exported, table)
+    while definitions.add(translation.missing_targets()):
+        exported = _decomposed(exported, definitions.table)
         translation = Translation(exported, Symbols(names), model, leaves)
-    return translation, replaced
+    return translation
 
 
 def retranslated(exported: ExportedProgram, path: str, fallback: bool = False) -> Translated:

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from opstep.frontends.torch.body import Body, Var
-from opstep.frontends.torch.dims import dtype_of
+from opstep.frontends.torch.dims import Symbols, dtype_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.kernels import LEFT_OUT, Signature, Unrunnable, signature
 from opstep.frontends.torch.rules.registry import key_of
@@ -92,6 +92,22 @@ def _known(target: Any) -> tuple[Signature, str]:
         return signature(name), name
     except Unrunnable as error:
         raise Untranslatable(error.diagnostics[0].message) from None
+
+
+def is_runnable(node: fx.Node, symbols: Symbols) -> bool:
+    """Whether PyTorch runs a node's op by itself, as a rule."""
+    found = node.meta.get("val")
+    results: Any = found if isinstance(found, list | tuple) else [found]
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    if not all(isinstance(t, torch.Tensor) for t in results):
+        return False
+    try:
+        for t in results:
+            symbols.type_of(t)
+        return not _known(node.target)[0].changed
+    except Untranslatable:
+        return False
 
 
 def _applied(

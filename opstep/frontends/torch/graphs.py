@@ -13,10 +13,10 @@ from torch import fx
 from opstep.api.program import Program, loads
 from opstep.frontends.torch.autograd import VIEWS
 from opstep.frontends.torch.body import Var
-from opstep.frontends.torch.definitions import ROUNDS, expand, without_definition
+from opstep.frontends.torch.definitions import Definitions, without_definition
 from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols
 from opstep.frontends.torch.drawing import is_random, take_out
-from opstep.frontends.torch.errors import ImportFailed
+from opstep.frontends.torch.errors import ImportFailed, Missing
 from opstep.frontends.torch.inlining import drop_tokens
 from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
@@ -71,7 +71,8 @@ class AtenGraph:
         fold_transposes(self.graph)
         self.placeholders = self.graph.find_nodes(op="placeholder")
         for node in self.placeholders:
-            if "." in (label := labels.placeholder(node)):  # a parameter or buffer
+            node.meta["label"] = label = labels.placeholder(node)
+            if "." in label:  # a parameter or buffer
                 node.meta["named"] = label
         self._described = output.meta.get("desc") or [None] * len(self._names)
         self.is_dynamic = any(_is_symbolic(n.meta["val"]) for n in self.placeholders)
@@ -147,12 +148,23 @@ class AtenGraph:
         named = [n.meta.get("desc") for n in self.sources]
         return [k for k, d in enumerate(named) if d is not None and d in found]
 
+    def devices(self) -> set[str]:
+        """The kinds of devices that its tensors are on."""
+        given = [n.meta["val"] for n in self.sources]
+        made = [self.expected(k) for k in range(len(self.results))]
+        return {t.device.type for t in (*given, *made)}
+
     # --- the program ---
 
     def program(self) -> Program | None:
         """One for all sizes; None where sizes cannot be kept open. Raises `ImportFailed` where ops
         have no counterpart.
         """
+        nested = [n for n in self.placeholders if any(map(_is_ragged, _sizes(n.meta["val"])))]
+        if nested:
+            name = nested[0].meta["label"].partition(".size")[0]
+            what = "nested tensors have no counterpart: pad them"
+            raise ImportFailed([Missing(name, what, "", 0)])
         try:
             if not (self.is_dynamic and self._computes_numbers()):
                 return self._program(Symbols())
@@ -176,16 +188,16 @@ class AtenGraph:
     def _program(self, symbols: Symbols) -> Program:
         translator, main = self._translated(symbols, self._leaves)
         reasons = dict(translator.missing)
-        for _ in range(ROUNDS):
-            if not expand(self.graph, translator.undefined):
-                break
+        definitions = Definitions()
+        while definitions.expand(self.graph, translator.undefined):
             self._look()
             translator, main = self._translated(symbols, self._leaves)
         if translator.missing and self._leaves:
             translator, main = self._translated(symbols, lambda op: True)
         if translator.missing:
             wanted = {node.meta.get("defines", node): m for node, m in translator.missing}
-            raise ImportFailed([reasons.get(node, m) for node, m in wanted.items()])
+            shown = [(reasons.get(node, m), m) for node, m in wanted.items()]
+            raise ImportFailed([definitions.explained(*pair) for pair in shown])
         if main.unbound():
             raise _Unbound
         return _loaded(print_module(Module(tuple(self._written(translator, main)))), self.name)
@@ -248,6 +260,10 @@ class _Unbound(Exception):
 
 def _sizes(value: Any) -> Sequence[Any]:
     return value.shape if isinstance(value, torch.Tensor) else (value,)
+
+
+def _is_ragged(size: Any) -> bool:
+    return isinstance(size, torch.SymInt) and size.node.is_nested_int()
 
 
 def _is_symbolic(value: Any) -> bool:

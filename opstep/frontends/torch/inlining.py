@@ -9,29 +9,41 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.export import ExportedProgram
 
 REGION = "wrap_with_set_grad_enabled"
 
 
-def inline_regions(module: fx.GraphModule) -> None:
+def inline_regions(exported: ExportedProgram) -> None:
     """Puts the ops of each region where it was called, with what is known of them (their Python
     frames above all): traced anew they would lose that.
     """
-    changed = False
-    for node in list(module.graph.nodes):
-        if node.op == "call_function" and getattr(node.target, "__name__", "") == REGION:
-            _inline(module, node)
-            changed = True
-    if changed:
+    renamed = _inline_all(exported.graph_module)
+    for before, after in renamed:
+        exported.graph_signature.replace_all_uses(before, after)
+
+
+def _inline_all(module: fx.GraphModule) -> list[tuple[str, str]]:
+    """Gives the names of values that have others now."""
+    renamed = []
+    regions = [node for node in module.graph.nodes if _is_region(node)]
+    for node in regions:
+        renamed += _inline(module, node)
+    if regions:
         module.graph.lint()
         module.recompile()
+    return renamed
 
 
-def _inline(module: fx.GraphModule, node: fx.Node) -> None:
+def _is_region(node: fx.Node) -> bool:
+    return node.op == "call_function" and getattr(node.target, "__name__", "") == REGION
+
+
+def _inline(module: fx.GraphModule, node: fx.Node) -> list[tuple[str, str]]:
     _, region, *operands = node.args
     assert isinstance(region, fx.Node)
     inner: Any = getattr(module, str(region.target))
-    inline_regions(inner)
+    _inline_all(inner)
     placeholders = [n for n in inner.graph.nodes if n.op == "placeholder"]
     values: dict[fx.Node, Any] = dict(zip(placeholders, operands, strict=True))
     with module.graph.inserting_before(node):
@@ -41,13 +53,17 @@ def _inline(module: fx.GraphModule, node: fx.Node) -> None:
             if n.op not in ("placeholder", "output"):
                 values[n] = module.graph.node_copy(n, lambda n: values[n])
     (results,) = next(n for n in inner.graph.nodes if n.op == "output").args
+    renamed = []
     for user in list(node.users):
         assert user.target is getitem
-        user.replace_all_uses_with(values[results[user.args[1]]])
+        value = values[results[user.args[1]]]
+        user.replace_all_uses_with(value)
+        renamed.append((user.name, value.name))
         module.graph.erase_node(user)
     module.graph.erase_node(node)
     if not region.users:
         module.graph.erase_node(region)
+    return renamed
 
 
 def drop_tokens(graph: fx.Graph) -> None:

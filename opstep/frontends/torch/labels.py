@@ -8,7 +8,7 @@ from typing import Any
 from torch import fx
 
 _KEY = re.compile(r"\['?(\w+)'?\]|\.(\w+)|^(\w+)")
-_STORES = {"_modules", "_parameters", "_buffers"}
+_STORES = {"_modules", "_parameters", "_buffers", "__dict__"}
 _INNER = ("output", "grad_of", "mutated_input", "base_of", "base")
 
 

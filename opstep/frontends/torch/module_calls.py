@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +32,7 @@ from torch._dynamo.exc import TorchRuntimeError
 from torch.fx import _symbolic_trace
 
 from opstep.frontends.torch.backend import opstep
+from opstep.frontends.torch.errors import FALLBACK
 from opstep.frontends.torch.script import Leave
 from opstep.frontends.torch.sources import is_pytorch
 
@@ -41,6 +43,8 @@ ADVICE = (
 )  # fmt: skip
 MOST_SITES = 4  # lines that call a module, for each of which it is compiled
 MOST_RECOMPILATIONS = 64  # PyTorch gives up after 8; then nothing would be seen of a module
+
+_BACKEND = partial(opstep, hint=FALLBACK)
 
 
 class ModuleCalls:
@@ -188,7 +192,7 @@ class _Known:
         names = (self._names + [f"args_{k}" for k in range(positional)])[:positional]
         names = [f"_{k}_{n}" if n in keywords else n for k, n in enumerate(names)]
         entry = _entry(names, keywords, site)
-        return torch.compile(entry, backend=opstep, options=self.calls.options)
+        return torch.compile(entry, backend=_BACKEND, options=self.calls.options)
 
 
 def _parameters(module: nn.Module) -> list[str]:

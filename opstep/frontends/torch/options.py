@@ -70,6 +70,12 @@ def _is_file(value: Any) -> bool:
     return value is None or (isinstance(value, str | Path) and str(value) != "")
 
 
+def _is_recording(value: Any) -> bool:
+    from opstep.trace.recording import Recording
+
+    return value is None or isinstance(value, Recording)
+
+
 def _is_port(value: Any) -> bool:
     return value is None or (type(value) is int and 0 <= value < 1 << 16)
 
@@ -80,5 +86,6 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "autotune": (lambda v: isinstance(v, bool), "True or False"),
     "workspace": (_is_file, "the name of a file"),
     "trace": (_is_file, "the name of a file"),
+    "recording": (_is_recording, "an opstep.Recording; workspace and trace take files"),
     "listen": (_is_port, "a port: 0 to 65535"),
 }

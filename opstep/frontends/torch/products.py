@@ -88,14 +88,15 @@ def _unflatten(graph: fx.Graph, node: fx.Node) -> None:
         return
     whole: Any = flat.args[0]  # pyright: ignore
     shape, size = _sizes(whole), _sizes(node)[-1]
-    if len(shape) < 2 or shape[-1] != _sizes(flat)[-1]:
+    if len(shape) < 2 or shape[-1] != _sizes(flat)[-1] or not isinstance(size, int):
         return
+    rows: Any = flat.args[1]  # pyright: ignore
     for user in list(node.users):
         if user.target in RESHAPES and _sizes(user) == [*shape[:-1], size]:
             new = _replace(graph, user, aten.linear.default, (whole, *weights))
             node.prepend(new)  # for those who want it flattened
             with graph.inserting_before(node):
-                again = graph.call_function(aten.view.default, (new, node.meta["val"].shape))
+                again = graph.call_function(aten.view.default, (new, [*rows[:-1], size]))
             again.meta = dict(node.meta)
             node.replace_all_uses_with(again)
             return

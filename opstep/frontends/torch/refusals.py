@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
 
 from opstep.frontends.torch.dims import element_of
 from opstep.frontends.torch.errors import Untranslatable, cause, source_line
@@ -26,6 +27,9 @@ _REASONS = (  # (in PyTorch's message, ours, hint)
     (r"\.numpy\(\) is not supported|not supported for tensor subclasses",
      "the model leaves PyTorch here, for NumPy", "stay with tensors: torch has the same functions"),
     (r"aten\.(_nested\w*|nested\w*)", "nested tensors have no counterpart", "pad them"),
+    (r"quantized nyi|torch\.classes\.quantized", "quantised tensors have no counterpart",
+     "use the model as it was before"),
+    (r"uninitialized parameter", "a lazy module has no weights yet", "call the model once before"),
     (r"Exporting a ScriptModule", "TorchScript modules cannot be imported",
      "pass the module that was scripted"),
     (r"^list assignment index out of range$",
@@ -100,3 +104,9 @@ def check_args(args: Any, kwargs: Any) -> None:
                 f"{name} is an array of NumPy; PyTorch's models take tensors",
                 hint=f"torch.from_numpy({name})",
             )
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, torch.Tensor) and (leaf.is_nested or leaf.is_quantized):
+                kind, hint = (
+                    ("nested", "pad it") if leaf.is_nested else ("quantised", "dequantise it")
+                )
+                raise InputError(f"{name}: {kind} tensors have no counterpart", hint=hint)

@@ -14,15 +14,23 @@ import sys
 import threading
 import types
 from collections.abc import Iterator, Sequence
+from concurrent.futures import thread as _thread_pools
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
+from typing import Any
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.wording import Argument, Blank, Wording, Words, in_python, worded
 
+_pools: Any = _thread_pools
 _COMPILING = ("opstep.", "torch._dynamo.")  # modules whose frames nobody wants to see
+_TWICE = Wording(
+    "a compiled module has no second derivatives, which is PyTorch's limit: with ",
+    Argument("module", Blank("PATTERN", "pattern")), " only others are compiled",
+)  # fmt: skip
 _GOES_ON = "torch_dynamo_resume_in_"  # a function of Dynamo's that is the rest of another one
 
 
@@ -52,9 +60,10 @@ class Script:
             spec = _spec(name)
         return Script(name, str(spec.origin), tuple(arguments), spec)
 
-    def run(self) -> int:
+    def run(self, words: Words = in_python) -> int:
         """Runs it to its end, and that of its threads; gives its exit code. What it raises is
-        shown as Python shows it, without what is above the script. Raises `OpstepError` where that
+        shown as Python shows it, without what is above the script, and with what to do about it in
+        `words`, where we know. Raises `OpstepError` where that
         is why it ended, and `Leave` and `KeyboardInterrupt`. A fork of the script's never returns.
         """
         process = os.getpid()
@@ -65,10 +74,11 @@ class Script:
             error.__traceback__ = None
             sys.excepthook(SyntaxError, error, None)
             return 1
+        before = set(threading.enumerate())
         try:
             with self._as_main() as main:
-                code = _executed(compiled, main)
-                _join_threads()
+                code = _executed(compiled, main, words)
+                _join_threads(before)
         finally:
             if os.getpid() != process:
                 sys.exit(code)
@@ -129,7 +139,7 @@ def _search_path(folder: str) -> Iterator[None]:
         sys.path[:] = before
 
 
-def _executed(code: types.CodeType, main: types.ModuleType) -> int:
+def _executed(code: types.CodeType, main: types.ModuleType, words: Words) -> int:
     """The exit code of a script."""
     try:
         exec(code, main.__dict__)
@@ -139,6 +149,8 @@ def _executed(code: types.CodeType, main: types.ModuleType) -> int:
         if (ours := cause_of(error)) is not None:
             raise ours from None
         error.__traceback__ = own_frames(error.__traceback__)
+        if "does not currently support double backward" in str(error):
+            error.add_note(f"hint: {worded(_TWICE, words)}")
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
     return 0
@@ -183,8 +195,23 @@ def line_now() -> tuple[str, int] | None:
     return None
 
 
-def _join_threads() -> None:
-    """As Python does before it ends."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+def _join_threads(before: set[threading.Thread]) -> None:
+    """As Python does before it ends, for threads that the script began. Those of an executor that
+    nobody shut down do what they have been given, and no more.
+    """
+    _pools._shutdown = True  # what makes a thread end that is given None, as when Python ends
+    try:
+        while own := [t for t in threading.enumerate() if t not in before and _is_awaited(t)]:
+            for thread in own:
+                if thread in _pools._threads_queues:
+                    _pools._threads_queues[thread].put(None)
+            for thread in own:
+                thread.join()
+    finally:
+        _pools._shutdown = False
+
+
+def _is_awaited(thread: threading.Thread) -> bool:
+    """Not what looks after an executor's processes: no module is called there. Python ends it."""
+    of_processes = type(thread).__module__ == "concurrent.futures.process"
+    return not (thread.daemon or of_processes or thread is threading.current_thread())

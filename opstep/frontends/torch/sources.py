@@ -41,6 +41,11 @@ def frames_of(node: fx.Node) -> tuple[Frame, ...]:
     return _parsed(node.meta.get("stack_trace") or "")
 
 
+def last_line(frames: Sequence[Frame]) -> tuple[str, int]:
+    """File and line of the innermost frame; 0 where there is none."""
+    return frames[-1][:2] if frames else ("", 0)
+
+
 @lru_cache(1 << 14)
 def library_line(trace: str) -> tuple[Frame, ...]:
     """The line of PyTorch's modules for what no other line is known of: where a container calls

@@ -28,6 +28,7 @@ from opstep.frontends.torch.sources import (
     Frame,
     frames_of,
     label,
+    last_line,
     library_line,
     origin,
     relative,
@@ -49,7 +50,6 @@ COMPARISONS = {
 ITEMS = {"item.default", "_local_scalar_dense.default"}
 
 ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
-
 
 Leaves = Callable[[Any], bool]
 
@@ -436,8 +436,9 @@ class Translator:
         except Untranslatable as error:
             node = value.node
             if node.op == "placeholder":
-                what = f"{node.meta.get('named', node.name)}"
-                self.missing.append((node, Missing(what, str(error), "", 0)))
+                what = node.meta.get("named") or node.meta.get("label") or node.name
+                frames = next(filter(None, map(frames_of, node.users)), ())
+                self.missing.append((node, Missing(what, str(error), *last_line(frames))))
             self._broken.add(value)
             return ANY
 
@@ -449,9 +450,8 @@ class Translator:
             return ANY
 
     def _note(self, node: fx.Node, reason: str) -> None:
-        frames = frames_of(node)
-        file, line = (frames[-1].file, frames[-1].line) if frames else ("", 0)
-        self.missing.append((node, Missing(str(node.target), reason, file, line)))
+        line = last_line(frames_of(node))
+        self.missing.append((node, Missing(str(node.target), reason, *line)))
 
     def _frames(self, node: fx.Node, graph: Call, upto: Call | None = None) -> tuple[Frame, ...]:
         """The frames of a node that belong to a graph's module; with `upto`, those that lead to

@@ -43,6 +43,21 @@ class reshape(Reinterpreting):
         return x.reshape(shape)
 
 
+class stop_gradient(Reinterpreting):
+    """x, which a gradient takes as a constant: none goes through it."""
+
+    signature = "stop_gradient(x: T)"
+    source = "torch.Tensor.detach, jax.lax.stop_gradient"
+    constant = True
+    grad = None
+
+    def infer(x):
+        return x
+
+    def oracle(x):
+        return x
+
+
 class flatten(Reinterpreting):
     """Merges the axes `start` to `end`, inclusive, into one. Rank 0 becomes rank 1."""
 

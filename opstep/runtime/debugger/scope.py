@@ -12,6 +12,7 @@ import numpy as np
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.node import Node
+from opstep.runtime.debugger.python.frame import PythonFrame
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.statistics import Statistics
@@ -101,10 +102,19 @@ class FrameScope:
         """
         python = self.frame.python
         if python is not None and name.startswith("self."):
-            attribute = name.removeprefix("self.")
-            full = f"{python.module}.{attribute}" if python.module else attribute
-            return full if full in self.frame.machine.host.tensors else name
+            return self._attribute(name.removeprefix("self."), python) or name
         return self.variables.get(name, name)
+
+    def _attribute(self, name: str, python: PythonFrame) -> str | None:
+        """A named tensor; or, of a model that PyTorch compiles, an input of the graph."""
+        full = f"{python.module}.{name}" if python.module else name
+        if full in self.frame.machine.host.tensors:
+            return full
+        given = f"{python.within}.{name}" if python.within else name
+        given = given.replace(".", "_")
+        arguments = [a for line in python.origin.lines if (f := line.function) for a in f.arguments]
+        inputs = {b.name.text for b in self.frame.graph.inputs}
+        return given if given in inputs and given not in arguments else None
 
     def lookup(self, name: str) -> Handle | None:
         node, known = None if self.back else self.extra.get(name), self.value_name(name)

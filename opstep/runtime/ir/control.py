@@ -1,7 +1,6 @@
 """Control flow: ops that call the graphs named in their attributes, run by the interpreter.
 
 Such a graph may update named tensors, and may be the graph that contains the statement.
-Control flow has no gradient.
 """
 
 # They are declared like other ops and are found among them. What they give depends on the graphs
@@ -34,7 +33,7 @@ class GraphCall(NamedTuple):
 
 
 class Control(Op):
-    """Base of the ops that call graphs. `grad` is None: a gradient does not go through them.
+    """Base of the ops that call graphs.
 
     Whoever runs one hands the operands (without the first, where that `selects`) to `first_call`'s
     graph. What that gives goes to `next_call`'s, and so on; a test's is read instead, and hands
@@ -47,7 +46,11 @@ class Control(Op):
     infer = None
     oracle = None
     cpu = None
-    grad = None
+
+    @staticmethod
+    def grad(*_: Any) -> Any:
+        """Derivatives are graphs that control flow calls: `transforms.control` writes them."""
+        raise NotImplementedError
 
     @staticmethod
     def resolve_call(types: Types, attrs: dict[str, Any], graphs: Graphs) -> Resolved:

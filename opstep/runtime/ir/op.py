@@ -102,6 +102,7 @@ class Op:
     inplace: ClassVar[
         tuple[int, ...]
     ] = ()  # operands whose buffer a result of equal type may take over
+    constant: ClassVar[bool] = False  # its results count as constants, whatever they are made of
     host: ClassVar[bool] = False  # control flow: the interpreter runs it, no kernel does
     foreign: ClassVar[bool] = False  # another library computes it: see `ir.foreign`
     formula: ClassVar[str] = ""  # for the docs, in plain text

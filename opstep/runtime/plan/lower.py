@@ -11,13 +11,13 @@ from itertools import repeat
 from opstep.runtime.ir.calls import bind_symbols, substitute, unify
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.diagnostics import Note, OpstepError
+from opstep.runtime.ir.effects import called_graphs, effects_of
 from opstep.runtime.ir.graph import Apply, Assert, Literal, Module, Name, Return, Statement, Update
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.reporting import mismatch_span
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Application, Verified, VerifiedGraph
 from opstep.runtime.ir.verify import verify
-from opstep.runtime.plan.control import called_graphs, effects_of
 from opstep.runtime.plan.cost import CALL_NS, estimate
 from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.internal import Asserts, assert_, update

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-from opstep.runtime.ir.graph import Statement
+from opstep.runtime.ir.diagnostics import Note
+from opstep.runtime.ir.graph import NOWHERE, Source, Statement
 from opstep.runtime.transforms.builder import Builder, TapeEntry, Var
+
+MOST_NOTES = 8  # lines of the way that a message shows
 
 
 class GradientError(Exception):
-    """A graph that has no gradient: `statement` is the one that stands in the way."""
+    """A graph that has no gradient: `statement`, of `source`, stands in the way."""
 
-    def __init__(self, message: str, statement: Statement | None = None, hint: str = ""):
+    def __init__(
+        self, message: str, statement: Statement | None = None, hint: str = "",
+        source: Source | None = None, notes: Sequence[Note] = (),
+    ):  # fmt: skip
         super().__init__(message)
         self.statement = statement
         self.hint = hint
+        self.source = source
+        self.notes = tuple(notes)
 
 
 def accumulate(builder: Builder, gradients: dict[str, Var], x: Var, gradient: Var) -> None:
@@ -23,26 +32,38 @@ def accumulate(builder: Builder, gradients: dict[str, Var], x: Var, gradient: Va
     gradients[x.name] = gradient if previous is None else builder.add(previous, gradient)
 
 
-def backward(builder: Builder, tape: Sequence[TapeEntry], gradients: dict[str, Var]) -> None:
-    """Applies the rules in reverse; `gradients` maps a value's name to its gradient so far."""
-    for taped in reversed(tape):
-        incoming = tuple(gradients.get(r.name) for r in taped.results)
+def backward(
+    builder: Builder,
+    tape: Sequence[TapeEntry],
+    gradients: dict[str, Var],
+    active: AbstractSet[str] | None = None,
+) -> None:
+    """Applies the rules in reverse; `gradients` maps a value's name to its gradient so far. Values
+    that are not `active` get none.
+    """
+    for number in reversed(range(len(tape))):
+        taped = tape[number]
+        incoming = tuple([gradients.get(r.name) for r in taped.results])
         if not any(incoming):
             continue
-        if taped.op.grad is None:
+        if taped.rule is None:
             if any(isinstance(o, Var) and o.dtype.is_float for o in taped.operands):
-                raise GradientError(f"{taped.op.name} has no gradient", taped.statement)
+                raise _no_gradient(tape, number, gradients, active)
             continue
-        builder.at = taped.statement.at
+        builder.at = taped.at
         builder.derived_from = taped.derived_from and taped.derived_from._replace(backward=True)
+        if active is not None:
+            builder.prefix = f"d_{taped.results[0].name}"
         # a rule sees operands as the op does, promoted
         seen = [
             builder.to_dtype(o, t.dtype) if t else o
             for o, t in zip(taped.operands, taped.computed, strict=True)
         ]
-        outgoing = taped.op.grad(builder, seen, taped.results, incoming, **taped.attrs)
+        outgoing = taped.rule(builder, seen, taped.results, incoming, **taped.attrs)
         for x, gradient in zip(taped.operands, outgoing, strict=True):
-            if gradient is not None and isinstance(x, Var) and x.dtype.is_float:
+            if gradient is None or not isinstance(x, Var) or not x.dtype.is_float:
+                continue
+            if active is None or x.name in active:
                 accumulate(builder, gradients, x, builder.to_dtype(gradient, x.dtype))
 
 
@@ -68,3 +89,68 @@ def pull_back(
     g.tape = outer
     # an operand that is given twice has one gradient
     return tuple(gradients.pop(o.name, None) if isinstance(o, Var) else None for o in operands)
+
+
+# --- what stands in the way -----------------------------------------------------------------------
+
+
+def _no_gradient(
+    tape: Sequence[TapeEntry], number: int, gradients: dict[str, Var],
+    active: AbstractSet[str] | None,
+) -> GradientError:  # fmt: skip
+    """The error at an op without a rule; the notes show the way from what the derivative is by, and
+    on to the loss.
+    """
+    taped = tape[number]
+    before = _way_from(tape[:number], taped, active)
+    behind = _way_to(tape[number + 1 :], taped, gradients)
+    notes = [_note("the way there", one) for one in before]
+    notes += [_note("and on to the loss", one) for one in behind]
+    message = f"{taped.op.name} has no gradient"
+    names = [o.name for o in (before or [taped])[0].operands if _is_active(o, active)]
+    if active is not None and names:
+        message += f", and is on the way from {names[0]} to the loss"
+    source = taped.derived_from.source if taped.derived_from else None
+    hint = "" if active is None else "y = stop_gradient(x) takes a value as a constant"
+    shown = [n for n in notes if n]
+    if len(shown) > MOST_NOTES:
+        shown[MOST_NOTES // 2 : -MOST_NOTES // 2] = []
+    return GradientError(message, taped.statement, hint, source, shown)
+
+
+def _is_active(operand: Any, active: AbstractSet[str] | None) -> bool:
+    return isinstance(operand, Var) and (active is None or operand.name in active)
+
+
+def _way_from(
+    tape: Sequence[TapeEntry], end: TapeEntry, active: AbstractSet[str] | None
+) -> list[TapeEntry]:
+    """What computed an operand of `end`, before that what computed an operand of it, and so on."""
+    way = [end]
+    for taped in reversed(tape):
+        names = {o.name for o in way[-1].operands if _is_active(o, active)}
+        if any(r.name in names for r in taped.results):
+            way.append(taped)
+    return way[:0:-1]
+
+
+def _way_to(
+    tape: Sequence[TapeEntry], begin: TapeEntry, gradients: dict[str, Var]
+) -> list[TapeEntry]:
+    """What a result of `begin` is applied to on the way to the loss, and so on."""
+    way = [begin]
+    for taped in tape:
+        names = {r.name for r in way[-1].results}
+        used = any(isinstance(o, Var) and o.name in names for o in taped.operands)
+        if used and any(r.name in gradients for r in taped.results):
+            way.append(taped)
+    return way[1:]
+
+
+def _note(message: str, taped: TapeEntry) -> Note | None:
+    statement, source = taped.statement, None
+    if taped.derived_from is not None:
+        statement, source = taped.derived_from.statement, taped.derived_from.source
+    if source is None or statement.span == NOWHERE:
+        return None
+    return Note(message, statement.span, source)

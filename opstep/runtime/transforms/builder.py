@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from opstep.runtime.ir.graph import (
-    NOWHERE,
     Apply,
     Assert,
     Attr,
@@ -17,7 +17,8 @@ from opstep.runtime.ir.graph import (
     Name,
     Provenance,
 )
-from opstep.runtime.ir.op import OPS, Op, Ref, complete, resolve
+from opstep.runtime.ir.lexer import identifier
+from opstep.runtime.ir.op import OPS, Op, Ref, Resolved, complete, resolve
 from opstep.runtime.ir.types import DType, TensorType
 
 
@@ -39,16 +40,23 @@ class Var(NamedTuple):
 Operand = Var | int | float
 
 
+def written(operands: Sequence[Operand]) -> tuple[Name | Literal, ...]:
+    """Operands as a statement has them."""
+    return tuple([Name(o.name) if isinstance(o, Var) else Literal(o) for o in operands])
+
+
 class TapeEntry(NamedTuple):
-    """What was applied to what; operands that are absent are None."""
+    """What was applied to what; operands that are absent are None. `rule`: as `Op.grad`."""
 
     op: type[Op]
+    rule: Any
     operands: tuple
     computed: tuple[TensorType | None, ...]  # the operands' types once they are promoted
     results: tuple[Var, ...]
     attrs: dict
     statement: Apply
     derived_from: DerivedFrom | None
+    at: Provenance | None
 
 
 class Builder:
@@ -65,16 +73,25 @@ class Builder:
         self.tape: list[TapeEntry] | None = None  # where what is written is noted, if anybody asks
         self.derived_from: DerivedFrom | None = None
         self._used_names = set() if used_names is None else used_names
-        self._next = 1
+        self._next: dict[str, int] = {}
+        self._known: dict[tuple, tuple[dict[str, Any], Resolved]] = {}
 
     def fresh(self, stem: str) -> str:
         """A name not used so far that begins with `stem`."""
-        if stem in self._used_names:
-            while f"{stem}{self._next}" in self._used_names:
-                self._next += 1
-            stem = f"{stem}{self._next}"
-        self._used_names.add(stem)
-        return stem
+        name = stem
+        if name in self._used_names:
+            number = self._next.get(stem, 1)
+            while (name := f"{stem}{number}") in self._used_names:
+                number += 1
+            self._next[stem] = number + 1
+        self._used_names.add(name)
+        return name
+
+    def named(self, name: str, op: str, *operands: Operand | None, **attrs: Any) -> Var:
+        """``named("h", "mul", x, 2.0)``: an op with one result, which is called so, or nearly."""
+        result = self.apply(OPS[op], operands, attrs, self.fresh(identifier(name)))
+        assert isinstance(result, Var)
+        return result
 
     def __getattr__(self, op: str) -> Any:
         if op not in OPS:
@@ -82,8 +99,9 @@ class Builder:
         return lambda *operands, **attrs: self.apply(OPS[op], operands, attrs)
 
     def apply(
-        self, op: type[Op], operands: tuple[Operand | None, ...], attrs: dict[str, Any]
-    ) -> Any:
+        self, op: type[Op], operands: tuple[Operand | None, ...], attrs: dict[str, Any],
+        name: str = "",
+    ) -> Any:  # fmt: skip
         """Appends ``op(*operands, **attrs)``; trailing operands may be None. Raises `Mismatch`.
 
         Of numbers alone a number is made, in f64, where that is a float: as an op they would be
@@ -92,37 +110,63 @@ class Builder:
         present = list(operands)
         while present and present[-1] is None:
             present.pop()
-        types = [o.type if isinstance(o, Var) else o for o in present]
         attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
-        completed = complete(op, attrs)
-        resolved = resolve(op, types, completed)  # pyright: ignore[reportArgumentType]
+        completed, resolved = self._resolved(op, present, attrs)
         numbers = [o for o in present if isinstance(o, int | float)]
-        if numbers and len(numbers) == len(present):
+        if not name and numbers and len(numbers) == len(present):
             (result, *more) = resolved.results
             if not more and result.dtype.is_float and not result.rank:
                 with np.errstate(all="ignore"):
                     return float(op.oracle(*map(np.float64, numbers), **completed))
-        results = [Var(self.fresh(f"{self.prefix}_{op.name}"), t) for t in resolved.results]
+        results = [Var(name or self.fresh(f"{self.prefix}_{op.name}"), t) for t in resolved.results]
         arguments = tuple(
             Attr(Name(k), Ref(v.name) if isinstance(v, DType) else v) for k, v in attrs.items()
         )
         statement = Apply(
             tuple(Binding(Name(r.name), None) for r in results),
             Name(op.name),
-            tuple(
-                Name(o.name) if isinstance(o, Var) else Literal(o, NOWHERE)  # pyright: ignore[reportArgumentType]
-                for o in present
-            ),
+            written(present),  # pyright: ignore[reportArgumentType]
             arguments,
             self.at,
             derived_from=self.derived_from,
         )
         self.statements.append(statement)
-        if self.tape is not None:
+        if self.tape is not None and not op.constant:
             all_operands = (*present, *[None] * (len(op.operands) - len(present)))
-            application = (all_operands, resolved.operands, tuple(results), completed)
-            self.tape.append(TapeEntry(op, *application, statement, self.derived_from))
+            application = (op.grad, all_operands, resolved.operands, tuple(results), completed)
+            self.tape.append(TapeEntry(op, *application, statement, self.derived_from, self.at))
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _resolved(
+        self, op: type[Op], operands: Sequence[Any], attrs: dict[str, Any]
+    ) -> tuple[dict[str, Any], Resolved]:
+        """All attributes, and the types of operands and results. Many statements are alike."""
+        key = (
+            op.name,
+            tuple([o.type if isinstance(o, Var) else o.__class__ for o in operands]),
+            tuple([(k, v.__class__, v) for k, v in attrs.items()]),
+        )
+        found = self._known.get(key)
+        if found is None:
+            types = [o.type if isinstance(o, Var) else o for o in operands]
+            completed = complete(op, attrs)
+            found = self._known[key] = completed, resolve(op, types, completed)
+        return found
+
+    def call(
+        self, callee: str, operands: Sequence[Operand], results: Iterable[tuple[str, TensorType]],
+        attrs: tuple[Attr, ...] = (),
+    ) -> list[Var]:  # fmt: skip
+        """Appends a statement that calls graphs, whose results have these types and, nearly, these
+        names.
+        """
+        found = [Var(self.fresh(identifier(n)), t) for n, t in results]
+        bindings = tuple(Binding(Name(v.name), None) for v in found)
+        given = written(operands)
+        self.statements.append(
+            Apply(bindings, Name(callee), given, attrs, self.at, derived_from=self.derived_from)
+        )
+        return found
 
     # --- what gradient rules need again and again ---
 

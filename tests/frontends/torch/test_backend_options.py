@@ -186,6 +186,7 @@ def test_an_unknown_option(compiled):
      ({"autotune": "yes"}, "autotune is 'yes'; it can be True or False"),
      ({"workspace": 3}, "workspace is 3; it can be the name of a file"),
      ({"trace": ""}, "trace is ''; it can be the name of a file"),
+     ({"recording": "r"}, "recording is 'r'; it can be an opstep.Recording"),
      ({"listen": True}, "listen is True; it can be a port: 0 to 65535"),
      ({"listen": 70000}, "listen is 70000; it can be")],
     ids=str,
@@ -209,6 +210,60 @@ def test_an_op_without_a_counterpart(compiled):
     with pytest.raises(Exception, match=r"aten\._linalg_eigh\.default") as e:
         compiled(eigenvalues)(torch.eye(3))
     assert f"{__file__}:{line_of('eigvalsh')}" in str(e.value)
+    assert 'hint: options={"fallback": True} lets PyTorch run it' in str(e.value)
+
+
+class Waves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.phase = nn.Parameter(torch.ones(3, dtype=torch.complex64))
+
+    def forward(self, scale, batch):
+        return scale * (batch["signal"] * self.phase).abs()  # waves
+
+
+def test_inputs_without_a_counterpart_have_the_names_of_python(compiled):
+    batch = {"signal": torch.ones(3, dtype=torch.complex64)}
+    with pytest.raises(Exception, match="complex64") as e:
+        compiled(Waves())(torch.ones(3), batch)
+    said = str(e.value)
+    for name in ("batch.signal", "phase"):
+        assert f"error: {name} cannot be imported: tensors of torch.complex64" in said
+    assert f"{__file__}:{line_of('waves')}" in said
+
+
+def test_nested_tensors_are_refused(compiled):
+    x = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    with pytest.raises(Exception, match="x cannot be imported: nested tensors have no counterpart"):
+        compiled(lambda x: x * 2)(x)
+
+
+def test_sizes_that_vary_make_pytorch_say_nothing(compiled):
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Flatten(0, 1), nn.Linear(3, 2))
+    fast, x = compiled(model, dynamic=True), torch.randn(5, 6, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(fast(x), model(x))
+
+
+class OnMeta(nn.Module):
+    """Some of its results may have no elements."""
+
+    def forward(self, x, y):
+        return x + 1, y * 2
+
+
+def test_pytorch_runs_what_is_on_meta(compiled):
+    fast, nothing = compiled(nn.Linear(4, 2, device="meta")), torch.empty(3, 4, device="meta")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y = fast(nothing.requires_grad_())
+        y.sum().backward()
+    assert (y.device.type, y.shape, nothing.grad.shape) == ("meta", (3, 2), (3, 4))
+    with pytest.warns(UserWarning, match="some of its tensors are on meta") as told:
+        x, y = compiled(OnMeta())(torch.ones(2), nothing)  # both
+    assert (told[0].filename, told[0].lineno) == (__file__, line_of("both"))
+    assert (x.tolist(), y.device.type) == ([2, 2], "meta")
 
 
 REFUSED = {  # arguments that no rule takes; PyTorch has a definition
@@ -241,7 +296,9 @@ def test_pytorch_runs_what_cannot_be_translated_where_that_is_wanted(compiled):
     fast, x = compiled(spectrum, fallback=True), torch.randn(3, 3)
     with pytest.warns(UserWarning, match="PyTorch runs the inference itself") as told:
         torch.testing.assert_close(fast(x), spectrum(x))
-    text = next(str(w.message) for w in told if "itself" in str(w.message))
+    one = next(w for w in told if "itself" in str(w.message))
+    assert (one.filename, one.lineno) == (__file__, line_of("complex"))
+    text = str(one.message)
     assert "aten._fft_r2c.default" in text
     assert f"{__file__}:{line_of('complex')}" in text
 

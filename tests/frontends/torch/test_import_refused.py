@@ -108,6 +108,33 @@ def test_all_missing_ops_are_told_at_once():
     assert {("aten.nonzero.default", 1), ("aten._fft_r2c.default", 2)} <= places
 
 
+JAGGED = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+
+
+@pytest.mark.parametrize(
+    "model, x, told",
+    [
+        (Applied(torch.relu), JAGGED, r"args\[0\]: nested tensors have no counterpart"),
+        (nn.LazyLinear(3), X, "a lazy module has no weights yet"),
+        (Applied(lambda x: x[x > 0]), X, r"hint: keep the shape: torch\.where"),
+    ],
+)
+def test_the_reason_in_our_words(model, x, told):
+    with pytest.raises(opstep.OpstepError, match=told):
+        opstep.from_torch(model, (x,))
+
+
+def test_what_to_do_where_pytorch_could_run_it():
+    ops = torch.linalg
+    for helped in (ops.det, ops.slogdet, ops.inv, ops.lu, ops.lu_factor, ops.inv_ex):
+        with pytest.raises(opstep.OpstepError, match="hint: fallback='torch' lets PyTorch run it"):
+            opstep.from_torch(Applied(helped), (torch.eye(3),))
+    for function in (torch.nonzero, torch.fft.fft):
+        with pytest.raises(opstep.OpstepError) as caught:
+            opstep.from_torch(Applied(function), (torch.eye(3),))
+        assert "fallback" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "args, kwargs, reason",
     [

@@ -84,6 +84,68 @@ def test_a_script_stops_in_its_modules_and_ends_with_its_code(client, script):
     assert client.output("stderr") == "the result is nan\n"
 
 
+SCALED = """\
+    import torch
+    from torch import nn
+
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((4,), 2.0))
+            self.register_buffer("shift", torch.ones(4))
+            self.register_buffer("x", torch.full((4,), 7.0))
+
+        def forward(self, x, more):
+            pair = (x + 1, x * 3)
+            one, two = x - 1, x * 4
+            odd, even = x - 1, x * 4 + 1
+            y = pair[0] * self.weight + self.shift + self.x + more + one + two + odd + even
+            return y + pair[1]  # break: end
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = Scale()
+            self.gain = nn.Parameter(torch.full((4,), 5.0))
+
+        def forward(self, x):
+            y = self.scale(x, x) * self.gain
+            return y.sum()  # break: sum
+
+    Net()(torch.zeros(4)).backward()
+"""
+
+
+def test_what_a_name_means_in_a_module(client, script):
+    """Weights of `self` are known; a tuple is no tensor that was put into it."""
+
+    def hovers(*names: str) -> dict[str, str]:
+        frame = client.stack()[0]["id"]
+        found = {}
+        for name in names:
+            with suppress(Refused):
+                asked = {"expression": name, "frameId": frame, "context": "hover"}
+                found[name] = client.request("evaluate", asked)["result"]
+        return found
+
+    path = script(SCALED)
+    client.launch(path)
+    client.set_breakpoints(path, ["end", "sum"])
+    client.request("configurationDone")
+    client.expect_stop("breakpoint")
+    assert client.where()[0] == "Scale.forward (scale)"
+    assert hovers("self.weight", "self.shift", "one", "two") == {
+        "self.weight": "[2.0, 2.0, 2.0, 2.0]", "self.shift": "[1.0, 1.0, 1.0, 1.0]",
+        "one": "[-1.0, -1.0, -1.0, -1.0]", "two": "[0.0, 0.0, 0.0, 0.0]",
+    }  # fmt: skip
+    assert hovers("pair", "odd", "even", "self.gain", "self.x", "self") == {}
+    client.go("continue", "breakpoint")
+    assert client.where()[0] == "Net.forward"
+    assert hovers("self.gain", "self.scale.weight", "self.weight") == {
+        "self.gain": "[5.0, 5.0, 5.0, 5.0]", "self.scale.weight": "[2.0, 2.0, 2.0, 2.0]",
+    }  # fmt: skip
+
+
 def test_terminate_ends_a_script_with_what_it_started(client, script):
     path = script(
         """
@@ -123,8 +185,8 @@ BARE = "#!/bin/sh\necho 'No module named opstep' >&2; exit 1\n"
 WITHOUT_TORCH = """\
 #!/bin/sh
 exec {python} -c 'import sys; sys.modules["torch"] = None
-sys.argv = ["opstep", *sys.argv[4:]]
-from opstep.cli.main import main; main()' "$@"
+sys.argv[:4] = ["opstep"]
+from opstep.cli.launched import entry; sys.exit(entry())' "$@"
 """
 
 

@@ -40,7 +40,7 @@ def compare(graph: str, peer, wrt: tuple[str, ...], **inputs: np.ndarray) -> Non
     np.testing.assert_allclose(got, expected.detach().numpy(), atol=1e-5)
     made = grad(module, "main", wrt, seeded=True, name="gradient", library=library())
     seed = data(*expected.shape)
-    both = opstep.Program(Module((*module.items, made)))
+    both = opstep.Program(Module((*module.items, *made)))
     found = list(both.run("gradient", inputs | {"d_0": seed}).values())[1:]
     wanted = torch.autograd.grad(expected, [tensors[k] for k in wrt], torch.from_numpy(seed))
     for g, w in zip(found, wanted, strict=True):

@@ -89,7 +89,7 @@ def _run_graph(program, graph, inputs, tensors, codes, symbols) -> list[int]:
 
 def _run_control(program, application, operands, tensors, symbols, count) -> list[int]:
     """Control flow as a function of all that the graphs which it may call can see."""
-    from opstep.runtime.plan.control import called_graphs, effects_of
+    from opstep.runtime.ir.effects import called_graphs, effects_of
 
     effects = effects_of(called_graphs(application.attrs), program)
     status = [tensors[""]] if effects.updates or effects.asserts else []

@@ -44,7 +44,9 @@ export class Debugging {
 
   /** A button of the toolbar: Step Back, Reverse, Restart, Stop. */
   async button(name: string): Promise<void> {
-    await this.page.locator(`.debug-toolbar .action-label[aria-label^="${name}"]`).click();
+    const button = this.page.locator(`.debug-toolbar .action-label[aria-label^="${name}"]`);
+    await expect(button).not.toHaveClass(/\bdisabled\b/); // which takes clicks, and does nothing
+    await button.click();
   }
 
   async stop(): Promise<void> {
@@ -56,25 +58,23 @@ export class Debugging {
 
   async expectStoppedAt(line: number): Promise<void> {
     await expect
-      .poll(() => this.workbench.lineOf(STOPPED), {
-        message: "the line that is next",
-        timeout: 20_000,
-      })
+      .poll(() => this.workbench.lineOf(STOPPED), { message: "the line that is next" })
       .toBe(line);
   }
 
   async expectEnded(): Promise<void> {
-    await expect(this.page.locator(".debug-toolbar")).toBeHidden({ timeout: 20_000 });
+    await expect(this.page.locator(".debug-toolbar")).toBeHidden();
     await expect(this.workbench.editor().locator(STOPPED)).toHaveCount(0);
   }
 
   /** Sets a breakpoint where the cursor is put, with F9: deaf until extensions have been read. */
   async setBreakpoint(line: number): Promise<void> {
     await this.workbench.goTo(line);
-    const mark = this.workbench.editor().locator("[class*=codicon-debug-breakpoint]").first();
+    const marks = this.workbench.editor().locator("[class*=codicon-debug-breakpoint]");
+    const before = await marks.count();
     await expect(async () => {
-      await this.workbench.press("F9");
-      await expect(mark).toBeVisible({ timeout: 5_000 });
+      if ((await marks.count()) <= before) await this.workbench.press("F9"); // again, it takes it away
+      await expect(marks).toHaveCount(before + 1, { timeout: 10_000 });
     }).toPass();
   }
 
@@ -92,6 +92,18 @@ export class Debugging {
     await this.workbench.type(text);
     await this.workbench.press("Enter");
     await expect(this.page.locator(".breakpoint-widget")).toHaveCount(0);
+  }
+
+  /** A tensor under the mouse, in a line with this text: what the debugger says of it. */
+  async hover(line: string, name: string): Promise<Locator> {
+    const shown = this.page.locator(".debug-hover-widget");
+    await expect(async () => {
+      await this.page.mouse.move(0, 0); // a pointer that does not move is not looked at
+      const { x, y } = await this.workbench.place(line, name);
+      await this.page.mouse.move(x, y, { steps: 3 });
+      await expect(shown.locator(".value, .title").first()).toContainText(/\S/, { timeout: 5_000 });
+    }).toPass();
+    return shown;
   }
 
   // -- the views
@@ -140,8 +152,8 @@ export class Debugging {
   async setValue(row: Locator, value: string): Promise<void> {
     const input = this.page.locator(".debug-variables .inputBoxContainer input");
     await expect(async () => {
-      if (!(await input.isVisible())) await row.locator(".value").dblclick({ timeout: 1_000 });
-      await expect(input).toBeFocused({ timeout: 1_000 });
+      if (!(await input.isVisible())) await row.locator(".value").dblclick({ timeout: 3_000 });
+      await expect(input).toBeFocused({ timeout: 3_000 });
     }).toPass();
     await input.fill(value);
     await input.press("Enter");
@@ -180,10 +192,29 @@ export class Debugging {
   /** Turns an exception filter on or off, by its label. */
   async filter(label: string | RegExp, on: boolean): Promise<void> {
     const box = this.breakpoint(label).locator("input[type=checkbox], .monaco-checkbox").first();
-    if ((await box.isChecked()) !== on) await box.click();
+    await expect(async () => {
+      if ((await box.isChecked({ timeout: 5_000 })) !== on) await box.click({ timeout: 5_000 });
+      await expect(box).toBeChecked({ checked: on, timeout: 5_000 });
+    }).toPass();
   }
 
-  // -- the console
+  // -- the console, and terminals
+
+  /** What the terminal in sight shows. */
+  terminal(): Locator {
+    return this.page.locator(".terminal-wrapper.active .xterm-rows");
+  }
+
+  /** Types a line into it. */
+  async typeIntoTerminal(line: string): Promise<void> {
+    const keys = this.page.locator(".terminal-wrapper.active .xterm-helper-textarea");
+    await expect(async () => {
+      await keys.focus({ timeout: 3_000 });
+      await expect(keys).toBeFocused({ timeout: 2_000 });
+    }).toPass();
+    await this.workbench.type(line);
+    await this.workbench.press("Enter");
+  }
 
   async console(): Promise<Locator> {
     const lines = this.page.locator(".repl .monaco-list-row");

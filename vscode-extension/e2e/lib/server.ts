@@ -110,7 +110,7 @@ export class Server {
   }
 
   private async answers(): Promise<void> {
-    const end = Date.now() + 60_000;
+    const end = Date.now() + 180_000;
     for (;;) {
       if (this.child.exitCode !== null)
         throw new Error("code-server ended; see e2e/build/code-server.log");
@@ -176,7 +176,7 @@ function bare(root: string, node: string): Record<string, string> {
 }
 
 /** OPSTEP_E2E_PORT and those above it, else one that the system gives. */
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const first = Number(process.env.OPSTEP_E2E_PORT ?? 0);
   for (let port = first; ; port = port && port + 1) {
     const found = await new Promise<number>((done) => {

@@ -44,7 +44,7 @@ export const test = base.extend<OfTest, OfWorker>({
       await use(server);
       await server.stop();
     },
-    { scope: "worker", timeout: 90_000 },
+    { scope: "worker", timeout: 300_000 },
   ],
 
   // biome-ignore lint/correctness/noEmptyPattern: Playwright reads the pattern
@@ -74,6 +74,11 @@ export const test = base.extend<OfTest, OfWorker>({
   },
 
   closed: async ({ page, folder, console: _ }, use) => {
+    if (process.env.OPSTEP_E2E_SLOWER) {
+      const rate = Number(process.env.OPSTEP_E2E_SLOWER);
+      const devtools = await page.context().newCDPSession(page);
+      await devtools.send("Emulation.setCPUThrottlingRate", { rate });
+    }
     await use(new Workbench(page, folder));
   },
 

@@ -22,7 +22,7 @@ export class Workbench {
     await this.page.goto(
       folder === null ? `${url}/?ew=true` : `${url}/?folder=${encodeURIComponent(folder)}`,
     );
-    await this.page.locator(".monaco-workbench .statusbar").waitFor({ timeout: 30_000 });
+    await this.page.locator(".monaco-workbench .statusbar").waitFor();
     await this.page.locator(".part.sidebar, .part.activitybar").first().waitFor();
     // The extension host answers where the remote indicator says which host it is.
     await this.page.locator('.statusbar-item[id="status.host"]').waitFor();
@@ -33,7 +33,7 @@ export class Workbench {
     const address = new URL(url).host;
     const payload = JSON.stringify([["openFile", `vscode-remote://${address}${file}`]]);
     await this.page.goto(`${url}/?ew=true&payload=${encodeURIComponent(payload)}`);
-    await this.editor().locator(".view-line").first().waitFor({ timeout: 30_000 });
+    await this.editor().locator(".view-line").first().waitFor();
   }
 
   // -- keys and commands
@@ -50,22 +50,26 @@ export class Workbench {
   /** Types into a quick pick that `open` shows, and takes the row with this label. */
   async pick(open: () => Promise<void>, text: string, label: string): Promise<void> {
     const input = this.page.locator(".quick-input-widget input.input");
-    await expect(async () => {
-      await open();
-      await expect(input).toBeFocused({ timeout: 2_000 });
-    }).toPass({ timeout: 15_000 });
-    await input.fill(text);
-    const row = this.page
-      .locator(".quick-input-list .monaco-list-row")
+    const row = this.quickRows()
       .filter({ has: this.page.locator(".label-name", { hasText: exactly(label) }) })
       .first();
-    await row.click();
+    await expect(async () => {
+      // Opened twice, it forgets what was typed in between.
+      if (!(await row.isVisible())) {
+        await open();
+        await expect(input).toBeFocused({ timeout: 5_000 });
+        await input.fill(text);
+      }
+      await row.click({ timeout: 10_000 });
+    }).toPass();
+    // What the row opens may have an input, too: it is not this one.
+    await expect(row).toBeHidden();
   }
 
   /** Answers an input box that is already there. */
   async answer(text: string): Promise<void> {
     const input = this.page.locator(".quick-input-widget input.input");
-    await expect(input).toBeVisible();
+    await expect(input).toBeFocused();
     await input.fill(text);
     await this.press("Enter");
     await expect(input).toBeHidden();
@@ -85,7 +89,7 @@ export class Workbench {
       await expect(input).toHaveValue(path, { timeout: 1_000 });
       await this.press("Enter");
       await expect(input).toBeHidden({ timeout: 3_000 });
-    }).toPass({ timeout: 30_000 });
+    }).toPass();
   }
 
   quickRows(): Locator {
@@ -116,7 +120,7 @@ export class Workbench {
     await expect(async () => {
       if (!(await tab.isVisible())) await row.dblclick();
       await expect(tab).toBeVisible({ timeout: 5_000 });
-    }).toPass({ timeout: 30_000 });
+    }).toPass();
   }
 
   /** The extension runs: it says on which device and in which mode. */
@@ -138,21 +142,21 @@ export class Workbench {
       if (box === null) throw new Error("no editor is shown");
       await this.page.mouse.click(box.x + Math.min(470, box.width - 40), box.y + 10);
       await expect(editor).toHaveClass(/\bfocused\b/, { timeout: 2_000 });
-    }).toPass({ timeout: 20_000 });
+    }).toPass();
   }
 
   /** Puts the cursor behind `column - 1` characters of a line. */
   async goTo(line: number, column = 1): Promise<void> {
     const input = this.page.locator(".quick-input-widget input.input");
+    const status = this.page.locator('.statusbar-item[id="status.editor.selection"]');
     await expect(async () => {
       await this.press("Control+g");
-      await expect(input).toBeFocused({ timeout: 2_000 });
-    }).toPass({ timeout: 15_000 });
-    await input.fill(`:${line}:${column}`);
-    await this.press("Enter");
-    await expect(input).toBeHidden();
-    const status = this.page.locator('.statusbar-item[id="status.editor.selection"]');
-    await expect(status).toContainText(`Ln ${line}, Col ${column}`);
+      await expect(input).toBeFocused({ timeout: 5_000 });
+      await input.fill(`:${line}:${column}`);
+      await this.press("Enter");
+      await expect(input).toBeHidden({ timeout: 5_000 });
+      await expect(status).toContainText(`Ln ${line}, Col ${column}`, { timeout: 5_000 });
+    }).toPass();
   }
 
   /** The cursor at the first place of `text` in the file as it is on the disk. */
@@ -201,13 +205,31 @@ export class Workbench {
     }, selector);
   }
 
+  /** The middle of a word in a line of the active editor that has this text. */
+  async place(line: string, word: string): Promise<{ x: number; y: number }> {
+    const row = this.editor().locator(".view-line", { hasText: line }).first();
+    return row.evaluate((element, wanted) => {
+      const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+      for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+        const at = (text.textContent ?? "").search(new RegExp(`\\b${wanted}\\b`));
+        if (at < 0) continue;
+        const range = document.createRange();
+        range.setStart(text, at);
+        range.setEnd(text, at + wanted.length);
+        const box = range.getBoundingClientRect();
+        return { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+      }
+      throw new Error(`no ${wanted} stands there`);
+    }, word);
+  }
+
   /** What completion offers at the cursor; it is asked for where typing did not. */
   async expectSuggested(text: string): Promise<void> {
     const rows = this.page.locator(".suggest-widget.visible .monaco-list-row");
     await expect(async () => {
       if ((await rows.count()) === 0) await this.press("Control+Space");
       await expect(rows.first()).toContainText(text, { timeout: 3_000 });
-    }).toPass({ timeout: 20_000 });
+    }).toPass();
   }
 
   /** Takes a quick fix at the cursor: the lamp comes when the server has told what it would do. */
@@ -217,7 +239,7 @@ export class Workbench {
       if (!(await row.first().isVisible())) await this.press("Control+.");
       await row.first().click({ timeout: 3_000 });
       await expect(row).toHaveCount(0, { timeout: 3_000 });
-    }).toPass({ timeout: 30_000 });
+    }).toPass();
   }
 
   /** What the hover at the cursor says. */
@@ -229,7 +251,7 @@ export class Workbench {
       await this.press("Control+k", "Control+i");
       await expect(shown).toContainText(/\S/, { timeout: 3_000 });
       await expect(shown).not.toContainText("Loading...", { timeout: 3_000 });
-    }).toPass({ timeout: 15_000 });
+    }).toPass();
     return shown;
   }
 
@@ -270,7 +292,7 @@ export class Workbench {
         if ((await frame.locator(inside).count()) > 0) found = frame;
       }
       expect(found, `no webview has ${inside}`).toBeTruthy();
-    }).toPass({ timeout: 20_000 });
+    }).toPass();
     return found as FrameLocator;
   }
 
@@ -284,7 +306,7 @@ export class Workbench {
       if (await effect.isVisible()) return;
       if (!(await entry.isVisible())) await row.click({ button: "right", timeout: 3_000 });
       await entry.click({ timeout: 3_000 });
-      await expect(effect).toBeVisible({ timeout: 5_000 });
+      await expect(effect).toBeVisible({ timeout: 15_000 });
     }).toPass();
   }
 

@@ -92,10 +92,11 @@ test("keys walk along the edges, search finds, a picture is saved", async ({
   const view = await workbench.webview("svg .nodes");
   await expect(view.locator("g.node.cursor")).toBeVisible();
   const surface = view.locator("svg.surface");
-  const toGraph = async () => {
-    await surface.click({ position: { x: 20, y: 200 } }); // where nothing is drawn
-    await expect(surface).toBeFocused();
-  };
+  const toGraph = () =>
+    expect(async () => {
+      await surface.click({ position: { x: 20, y: 200 } }); // where nothing is drawn
+      await expect(surface).toBeFocused({ timeout: 3_000 });
+    }).toPass();
   await toGraph();
   await workbench.press("Home", "ArrowDown", "ArrowDown");
   await expect(view.locator("g.node.chosen")).toContainText("each = information");

@@ -17,5 +17,5 @@ test("from a stop into the kernel: Python frames in a session of its own", async
   await expect(first).toBeVisible();
   await workbench.press("Enter");
   await debug.view();
-  await expect(debug.frames().filter({ hasText: ".py" }).first()).toBeVisible({ timeout: 60_000 });
+  await expect(debug.frames().filter({ hasText: ".py" }).first()).toBeVisible({ timeout: 240_000 });
 });

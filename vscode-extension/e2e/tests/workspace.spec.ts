@@ -116,7 +116,7 @@ test("a run that is under way grows in the tree and in its plot", async ({
   );
   try {
     const row = rows(page).filter({ hasText: "entropy.opg" });
-    await expect(row).toHaveAttribute("aria-label", /running/, { timeout: 20_000 });
+    await expect(row).toHaveAttribute("aria-label", /running/);
     await workbench.command("opstep: Open Workspace Query");
     const query = await workbench.webview(".cm-content");
     await query.getByRole("radio", { name: "Plot" }).click();
@@ -129,7 +129,7 @@ test("a run that is under way grows in the tree and in its plot", async ({
       );
     await expect(query.locator(".chart-area canvas")).toBeVisible();
     const before = await points();
-    await expect.poll(points, { timeout: 15_000 }).toBeGreaterThan(before);
+    await expect.poll(points).toBeGreaterThan(before);
   } finally {
     run.kill("SIGINT");
   }

@@ -9,24 +9,59 @@ export interface Assignment {
 const DEF = /^(\s*)(?:async\s+)?def\s/;
 const ASSIGNED =
   /^\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*(?::[^=]+)?(?:[-+*/@|&^%]|\/\/|\*\*|<<|>>)?=(?!=)/;
+const TOKEN = /[A-Za-z_]\w*|#.*|[^\s\w]/g;
 const NAME = /[A-Za-z_]\w*/g;
 
-/** In the function around a line, from 0: what it assigns above that line, in order. */
+/**
+ * In the function around a line, from 0: its arguments, and what it assigns above that line, in order. A name
+ * that is assigned again has the value of the last time, and stands there alone.
+ */
 export function assignedAbove(lines: readonly string[], stopped: number): Assignment[] {
   const first = functionAround(lines, stopped);
-  const found: Assignment[] = [];
+  const found = new Map<string, Assignment>();
+  const note = (line: number, column: number, names: string) => {
+    for (const match of names.matchAll(NAME)) {
+      found.delete(match[0]);
+      found.set(match[0], { line, column: column + match.index, name: match[0] });
+    }
+  };
+  for (const { line, column, name } of argumentsOf(lines, first - 1)) {
+    note(line, column, name);
+  }
   for (let line = first; line < stopped; line++) {
     const text = lines[line] ?? "";
     const targets = ASSIGNED.exec(text)?.[1];
-    if (targets === undefined) {
-      continue;
-    }
-    const column = text.indexOf(targets);
-    for (const match of targets.matchAll(NAME)) {
-      found.push({ line, column: column + match.index, name: match[0] });
+    if (targets !== undefined) {
+      note(line, text.indexOf(targets), targets);
     }
   }
-  return found;
+  return [...found.values()];
+}
+
+/** Those of the `def` of a line, if there is one: what follows its bracket, and each comma in it. */
+function* argumentsOf(lines: readonly string[], line: number): Generator<Assignment> {
+  let depth = 0;
+  let begins = false;
+  for (let at = line; DEF.test(lines[line] ?? "") && at < lines.length; at++) {
+    for (const { 0: token, index } of (lines[at] ?? "").matchAll(TOKEN)) {
+      if (token.startsWith("#")) {
+        continue;
+      }
+      if (begins && /\w/.test(token)) {
+        yield { line: at, column: index, name: token };
+      }
+      begins = depth === 1 && (token === "," || (begins && token === "*"));
+      if ("([{".includes(token)) {
+        depth += 1;
+        begins = depth === 1;
+      } else if (")]}".includes(token)) {
+        depth -= 1;
+        if (depth === 0) {
+          return;
+        }
+      }
+    }
+  }
 }
 
 /** The line of the innermost `def` above a line that is indented less; 0 where there is none. */

@@ -161,7 +161,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       return undefined;
     }
     const python = config.python || (await this.python.active(vscode.Uri.file(file)));
-    return { ...config, cwd, ...(python && { python }) };
+    return { ...consoleShown(config), cwd, ...(python && { python }) };
   }
 
   /** Chooses the graph, and asks for sizes that are open. */
@@ -194,6 +194,13 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       symbols: { ...sizes.sizes, ...sizesOf(config.symbols) },
     };
   }
+}
+
+/** A terminal is not covered by the Debug Console, where nothing of the script's is written. */
+function consoleShown(config: vscode.DebugConfiguration): vscode.DebugConfiguration {
+  return (config.console ?? "internalConsole") === "internalConsole"
+    ? config
+    : { internalConsoleOptions: "neverOpen", ...config };
 }
 
 /** The configuration of a script. */
@@ -332,7 +339,7 @@ async function checkAttach(
   }
   if (!(await isListening(host, config.port))) {
     return refuse(
-      `Nothing listens on ${host}:${config.port}. Start the Python program first; it calls opstep.debug.listen(${config.port}).`,
+      `Nothing listens on ${host}:${config.port}. Start the Python program first: opstep debug --listen ${config.port} --wait train.py, or one that calls opstep.debug.listen(${config.port}).`,
     );
   }
   // We connect to the program itself: it needs no port to relay to.

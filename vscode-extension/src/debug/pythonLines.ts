@@ -10,7 +10,7 @@ export async function toggleSourceView(services: Services): Promise<void> {
   await session?.customRequest("opstep/sourceView", {});
 }
 
-/** VS Code looks the names up in the scopes of the frame that is shown. */
+/** Names are evaluated: in scopes VS Code would find values of the graph that have the same name. */
 export function inlinePythonValues(): vscode.Disposable {
   return vscode.languages.registerInlineValuesProvider("python", {
     provideInlineValues(document, _, context) {
@@ -20,7 +20,7 @@ export function inlinePythonValues(): vscode.Disposable {
       const lines = document.getText().split(/\r?\n/);
       return assignedAbove(lines, context.stoppedLocation.start.line).map(
         ({ line, column, name }) =>
-          new vscode.InlineValueVariableLookup(
+          new vscode.InlineValueEvaluatableExpression(
             new vscode.Range(line, column, line, column + name.length),
             name,
           ),

@@ -24,12 +24,30 @@ describe("names that are assigned above a line", () => {
   it("are those of its function", () => {
     const found = assignedAbove(TEXT, 16);
     expect(found.map((a) => [a.line, a.column, a.name])).toEqual([
-      [8, 8, "y"],
+      [7, 16, "self"],
+      [7, 22, "x"],
+      [7, 25, "mask"],
       [10, 12, "y"],
       [11, 8, "q"],
       [11, 11, "k"],
       [13, 8, "h"],
       [14, 12, "a"],
+    ]);
+  });
+
+  it("are its arguments, however they are written", () => {
+    const lines = [
+      "def forward(  # (a comment",
+      "    self, x: Dict[str, Tensor], /,",
+      "    *rest: int, scale=(2, y), **more) -> f(z):",
+      "    return x",
+    ];
+    expect(assignedAbove(lines, 3).map((a) => [a.line, a.column, a.name])).toEqual([
+      [1, 4, "self"],
+      [1, 10, "x"],
+      [2, 5, "rest"],
+      [2, 16, "scale"],
+      [2, 32, "more"],
     ]);
   });
 

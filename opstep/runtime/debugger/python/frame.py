@@ -10,7 +10,7 @@ from opstep.runtime.debugger.python.lines import Origin, PythonLine
 
 class PythonFrame(NamedTuple):
     """A function of Python at a line. `level`: of the statement's origin; `module`: the path of the
-    module whose code it is.
+    module whose code it is, `within` that as seen from the graph's own module.
     """
 
     at: PythonLine
@@ -18,6 +18,7 @@ class PythonFrame(NamedTuple):
     level: int
     origin: Origin
     module: str
+    within: str
 
     @property
     def function(self) -> Function | None:

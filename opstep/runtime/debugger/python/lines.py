@@ -158,6 +158,8 @@ class PythonLines:
         return of_file._replace(line=frame.line, first=first)
 
     def _file(self, name: str, folder: str) -> PythonLine | None:
+        if name.endswith(".opg"):  # a gradient's: it is read in its own text
+            return None
         path = self._locate(name, folder)
         file = python_file(path) if path else None
         if path is None or file is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
-from opstep.runtime.debugger.python.files import Function, calls_in
+from opstep.runtime.debugger.python.files import Function, Lines, calls_in
 from opstep.runtime.ir.graph import Apply, Graph, Statement
 
 if TYPE_CHECKING:
@@ -14,11 +14,22 @@ if TYPE_CHECKING:
     from opstep.runtime.debugger.python.lines import Origin, PythonLine, PythonLines
 
 
+# What is written for a value that is no tensor, but may hold some.
+_CONTAINERS = (
+    ast.Tuple, ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp,
+    ast.GeneratorExp, ast.Lambda,
+)  # fmt: skip
+_OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Subscript)
+
+
 class Assigned(NamedTuple):
-    """A variable that an execution of a line assigned, and the graph's value that it got."""
+    """A variable that an execution of a line assigned, and the graph's value that it got; or, where
+    it got a tuple or a list, one that was computed for that.
+    """
 
     variable: str
     value: str
+    is_tensor: bool
     run: int
 
 
@@ -31,8 +42,8 @@ class PythonNames:
 
     def of(self, frame: Frame, before: int | None = None) -> dict[str, str | None]:
         """The variables of a frame of Python, each with the name of its latest value in the graph;
-        None for an argument of which it is not known. `before`: only those assigned before that
-        execution of a line.
+        None for one of which it is not known, or that is no tensor. `before`: only those assigned
+        before that execution of a line.
         """
         python = frame.python
         assert python is not None
@@ -41,7 +52,7 @@ class PythonNames:
             if one.run == before:
                 break
             if frame.lookup(one.value) is not None:
-                found[one.variable] = one.value
+                found[one.variable] = one.value if one.is_tensor else None
         return found
 
     def _arguments(self, frame: Frame) -> dict[str, str | None]:
@@ -86,8 +97,8 @@ class PythonNames:
         found: list[Assigned] = []
         for run, statements in made.items():
             line = at[run].lines[level]
-            targets = line.file.statement(line.line).targets
-            found += [Assigned(*pair, run) for pair in _named(statements, targets)]
+            assigned = _named(statements, line.file.statement(line.line))
+            found += [Assigned(*one, run) for one in assigned]
         return found
 
 
@@ -113,12 +124,24 @@ def _assigns(statement: Statement) -> TypeGuard[Apply]:
     return statement.derived_from is None or not statement.derived_from.backward
 
 
-def _named(made: list[Apply], targets: tuple[str, ...]) -> list[tuple[str, str]]:
-    """The targets of an assignment with the values that the last op, or ops, made."""
+def _named(made: list[Apply], assignment: Lines) -> list[tuple[str, str, bool]]:
+    """The targets of an assignment with the values that the last op, or ops, made, and whether they
+    are these values.
+    """
+    targets, written = assignment.targets, getattr(assignment.node, "value", None)
+    if isinstance(written, _CONTAINERS) and not _is_one_each(written, made, targets):
+        return [(t, made[-1].results[0].name.text, False) for t in targets if t]
     values = [r.name.text for r in made[-1].results]
     if len(targets) > 1 and len(values) == 1 and len(made) >= len(targets):
         values = [s.results[0].name.text for s in made[-len(targets) :]]
-    return [(t, v) for t, v in zip(targets, values, strict=False) if t]
+    return [(t, v, True) for t, v in zip(targets, values, strict=False) if t]
+
+
+def _is_one_each(written: ast.expr, made: list[Apply], targets: tuple[str, ...]) -> bool:
+    """Whether each target gets what one of the ops made: ``a, b = x + 1, x * 2``."""
+    parts = written.elts if isinstance(written, ast.Tuple | ast.List) else []
+    computed = [any(isinstance(n, _OPERATIONS) for n in ast.walk(part)) for part in parts]
+    return all(computed) and len(made) == len(parts) == len(targets) > 1
 
 
 def _passed(at: PythonLine, function: Function | None) -> list[tuple[str, str]]:

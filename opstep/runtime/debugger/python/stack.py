@@ -53,8 +53,8 @@ def _functions(origin: Origin | None, module: str, level: int | None) -> list[Py
         at = origin.lines[k]
         begins = level is not None and k == top and origin.begins <= k
         line = at.first if begins else at.line
-        path = module if not k or _same_owner(origin, k) else _joined(module, origin.module)
-        found.append(PythonFrame(at, line, k, origin, path))
+        within = "" if not k or _same_owner(origin, k) else origin.module
+        found.append(PythonFrame(at, line, k, origin, _joined(module, within), within))
     return found
 
 

@@ -70,31 +70,26 @@ class LineStep:
     def _back(self, at: Location) -> bool:
         if len(self._outside(at[0], at[1].frame)) >= len(self._from):
             return False  # in what a line has called: told fast, as a call may have many points
-        path, own, around = self._of(at)
-        same = self._in_common(path)
-        if own is None:
-            return False
-        if same == len(path) < len(self._from):
-            return self._arrived(same - 1, around, own)
-        return self._at_begin(min(same, len(self._from) - 1), around, own)
+        return self._back_to(at, len(self._from) - 1)
 
     def _back_in(self, at: Location) -> bool:
-        path, own, around = self._of(at)
-        if own is None:
-            return False
-        if self._in_common(path) == len(path) < len(self._from):
-            return self._arrived(len(path) - 1, around, own)
-        return self._at_begin(len(path) - 1, around, own)
+        return self._back_to(at)
 
     def _back_out(self, at: Location) -> bool:
+        return self._back_to(at, len(self._from) - 2)
+
+    def _back_to(self, at: Location, deepest: int | None = None) -> bool:
+        """At a line that has called the one that the step began at, or where the execution of
+        another one begins, so deep in the path at most.
+        """
         path, own, around = self._of(at)
         same = self._in_common(path)
         if own is None:
             return False
         if same == len(path) < len(self._from):
             return self._arrived(same - 1, around, own)
-        depth = len(self._from) - 2
-        return depth >= 0 and self._at_begin(min(same, depth), around, own)
+        depth = len(path) - 1 if deepest is None else min(same, deepest)
+        return self._at_begin(depth, around, own)
 
     # --- paths ---
 

@@ -90,7 +90,7 @@ def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
 def _recipe() -> str:
     """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
     here = Path(__file__).parent
-    files = [here / f"{n}.py" for n in ("jit", "intrinsics", "vectors", "tiles")]
+    files = [here / f"{n}.py" for n in ("jit", "emitting", "intrinsics", "vectors", "tiles")]
     files += [here.parent / f"{n}.py" for n in ("source", "shared_intrinsics")]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
@@ -140,11 +140,15 @@ def _numba_symbols() -> None:
 def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
     import numba
 
+    from opstep.runtime.device.cpu.emitting import Compiler
+
     dtype = source.dtype_within(function, dtype)
     distinct = distinct or hasattr(function, "distinct")
     key = (function, dtype.name, distinct)
     if key not in _specialised:
-        dispatcher: Any = numba.njit(error_model="numpy")(source.specialise(function, dtype, CPU))
+        dispatcher: Any = numba.njit(error_model="numpy", pipeline_class=Compiler)(
+            source.specialise(function, dtype, CPU)
+        )
         inline = not distinct and not source.has_loop(function.__code__)
         dispatcher._compiler._customize_flags = partial(_of_callee, noalias=distinct, inline=inline)
         _specialised[key] = dispatcher
@@ -168,13 +172,15 @@ def _compile(kernel, signature: Signature, dtype: DType, distinct: bool) -> tupl
     outside = re.findall(r"^declare .*?@\"?([\w.$]+)", text, re.MULTILINE)
     own = any(name.startswith(("numba_", "NRT_", "numba.")) for name in outside)
     header = {"kernel": kernel.__name__, "symbol": result.fndesc.llvm_func_name, "numba": own}
-    return header, result.library._get_compiled_object()
+    return header, result.library.object_code()
 
 
 def compiled(kernel, signature: Signature, dtype: DType, distinct: bool) -> Any:
     """numba's result for the entry of `kernel`; its `library` has LLVM's text and the assembly."""
     from numba.core import compiler, registry, types
     from numba.core import config as numba_config
+
+    from opstep.runtime.device.cpu import emitting
 
     config: Any = numba_config
     config.CPU_NAME, config.CPU_FEATURES = processor.this()
@@ -194,6 +200,8 @@ def compiled(kernel, signature: Signature, dtype: DType, distinct: bool) -> Any:
         types.none,
         flags,
         {},
+        library=emitting.entry(),
+        pipeline_class=emitting.Compiler,
     )
 
 

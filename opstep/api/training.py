@@ -1,0 +1,83 @@
+"""Programs with more graphs: a step of training."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from opstep.api.gradients import with_gradient
+from opstep.optim.optimizers import Optimizer, optimizer
+from opstep.optim.recipes import OPTIONS, recipe, trained_params
+from opstep.optim.scaling import scaled_loss
+from opstep.optim.step import declare_states, write_step
+from opstep.optim.writing import Writer, fresh
+from opstep.runtime.ir.control import CONTROL
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import InputError, SettingError
+from opstep.runtime.ir.graph import Module
+from opstep.runtime.ir.lexer import identifier
+from opstep.runtime.ir.op import OPS
+from opstep.runtime.ir.parser import parse
+from opstep.runtime.ir.printer import print_module
+from opstep.runtime.ir.verify import verify
+
+if TYPE_CHECKING:
+    from opstep.api.program import Program
+
+
+def grown(program: Program, module: Module) -> Program:
+    """A program of `module`, which is that of `program` and more, with the same values."""
+    new = type(program)(module, program.fallback)
+    new.seed = program.seed
+    new.files = program.files
+    for key in program.params.known():
+        new.params[key] = program.params[key]
+    return new
+
+
+def with_training_step(
+    program: Program, loss: str, kind: str | Optimizer, wrt: Sequence[str] | None,
+    name: str, options: Mapping[str, Any],
+) -> Program:  # fmt: skip
+    """`Program.with_optimizer`."""
+    module = _with_step(program, loss, kind, wrt, name, options)
+    try:
+        return grown(program, module)
+    except OpstepError:  # in the formula of an optimizer: read as a file it has lines to point at
+        verify(parse(print_module(module), f"{name}.opg"), library=program.library)
+        raise
+
+
+def _with_step(
+    program: Program, loss: str, kind: str | Optimizer, wrt: Sequence[str] | None,
+    name: str, options: Mapping[str, Any],
+) -> Module:  # fmt: skip
+    """The program's module with a step of training, called `name`, and what that needs."""
+    graph = program.graph(loss)
+    module, options = program.module, dict(options)
+    own = {k: options.pop(k) for k in list(options) if k not in OPTIONS}
+    chosen = optimizer(kind, own, OPTIONS)
+    graphs = {n: g for m in (*program.library, module) for n, g in m.graphs.items()}
+    trained = trained_params(module, graphs, graph, wrt, options.pop("freeze", ()))
+    made_of = recipe(module, graphs, graph, name, chosen, trained, **options)
+    reserved = {*OPS, *CONTROL, *graphs} - module.graphs.keys()
+    _check_name(name, {*reserved, *graphs})
+    writer = Writer(module, reserved)
+    declare_states(writer, made_of, trained)
+    if made_of.loss_scale is not None:
+        loss = scaled_loss(writer, graph, made_of.scale)
+    declared = type(program)(writer.finished(), program.fallback)
+    gradient = fresh(f"{loss}_grad", {*reserved, *writer.graphs, name})
+    names = [d.name.text for d in trained]
+    module = with_gradient(declared, declared.graph(loss), names, gradient)
+    writer = Writer(module, reserved)
+    write_step(writer, made_of, graph, module.graphs[gradient], trained)
+    return writer.finished()
+
+
+def _check_name(name: str, taken: Collection[str]) -> None:
+    """Complains of a name that the new graph cannot have."""
+    if not isinstance(name, str) or not name or identifier(name) != name:
+        raise SettingError("name", name, "letters, digits and _")
+    if name in taken:
+        raise InputError(f"there is a graph or an op {name} already", hint="give another name=")

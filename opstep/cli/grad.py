@@ -1,0 +1,96 @@
+"""``opstep grad``: a program with the gradient of one of its graphs, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opstep.cli.common import COMMAND, PROGRAM, amount, command, say
+from opstep.cli.loading import fallback_option, import_option, load_program
+
+if TYPE_CHECKING:
+    from opstep.api.program import Program
+
+
+@command(
+    "grad",
+    short_help="Write the gradient of a graph: its results and their derivatives, as a program.",
+    examples=[
+        ("opstep grad net.opg --graph loss", "by all params, to standard output"),
+        ('opstep grad net.opg --graph loss --wrt "conv*, fc.w"', "by some of them"),
+        ("opstep grad net.opg --graph loss --wrt x", "by an input"),
+        ('opstep grad net.opg --graph loss --freeze "conv1.*"', "by all but some"),
+        ("opstep grad net.opg --graph loss -o step.opg", "to a file"),
+    ],
+    codes={
+        PROGRAM: "errors in the program, or an op without a gradient on the way",
+        COMMAND: "usage; nothing to take derivatives by, or what the loss does not depend on",
+    },
+)
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--graph",
+    "-g",
+    metavar="NAME",
+    help="The graph whose first result, a scalar, is differentiated. Default: the only one, or "
+    "main.",
+)
+@click.option(
+    "--wrt",
+    multiple=True,
+    metavar="NAMES",
+    help="Params, states and inputs that derivatives are taken by, with commas between them; "
+    'patterns such as "conv*" are of params. Default: all params.',
+)
+@click.option(
+    "--freeze",
+    multiple=True,
+    metavar="NAMES",
+    help="Names or patterns of params that no derivative is taken by.",
+)
+@click.option("--name", metavar="NAME", help="Of the new graph. Default: GRAPH_grad.")
+@click.option(
+    "--output", "-o", metavar="FILE.opg", help="Where it is written. Default: standard output."
+)
+@fallback_option
+@import_option
+def grad(file: str, output: str | None, **options: Any) -> None:
+    """Write the gradient of a graph: its results and their derivatives, as a program.
+
+    The text has all of FILE, the new graph, which returns what the graph returns and then the
+    derivative of its first result by each name, and graphs for the derivatives of control flow.
+    Each line names the line that it was written for. docs/training.md describes it all.
+    """
+    from opstep.api.gradients import with_gradient
+    from opstep.api.sources import choose_graph
+    from opstep.runtime.arrays import replace_text
+    from opstep.runtime.ir.printer import print_module
+
+    program = load_program(file, options)
+    graph = choose_graph(program.module, options["graph"], file)
+    name = options["name"] or f"{graph.name.text}_grad"
+    wrt, freeze = names(options["wrt"]) or ["*"], names(options["freeze"])
+    module = with_gradient(program, graph, wrt, name, freeze, strict=True)
+    text = print_module(module)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    replace_text(output, text)
+    count = len(module.graphs[name].results) - len(graph.results)
+    say(f"{output}: graph {name} with {amount(count, 'derivative')}")
+    tell_weights(program, output)
+
+
+def names(given: tuple[str, ...]) -> list[str]:
+    """``conv*, fc.w`` as a list."""
+    return [name.strip() for text in given for name in text.split(",") if name.strip()]
+
+
+def tell_weights(program: Program, output: str) -> None:
+    """Where values are that no initialiser gives, if they are not beside the new file."""
+    from opstep.api.files import Files
+
+    weights, there = program.files.weights, Files(output).weights
+    if program.files.names and weights != there:
+        say(f"its params are in {weights}: run it with --params {weights}")

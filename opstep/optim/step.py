@@ -1,0 +1,302 @@
+"""The text of a training step: the gradient of a loss, what is done to it, and the updates."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from opstep.optim.scaling import LOWEST
+from opstep.optim.schedules import Schedule
+from opstep.optim.updates import Recipe, Updates
+from opstep.optim.writing import Writer, fresh
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Declaration, Graph, Return
+from opstep.runtime.ir.lexer import identifier, quote_name
+from opstep.runtime.ir.types import DType, TensorType, f32, f64
+
+
+@dataclass
+class _Param:
+    """A param on its way through a step: `stem` begins the names of its values, `gradient` is the
+    value that holds its gradient so far.
+    """
+
+    name: str
+    type: TensorType
+    stem: str
+    gradient: str
+
+    @property
+    def computed(self) -> TensorType:
+        """The type that it is updated in; states have its element type."""
+        return self.type.with_dtype(f32) if self.type.dtype.is_half else self.type
+
+
+class _Scope:
+    """The body of a graph under construction. `taken`: names that values cannot have."""
+
+    def __init__(self, taken: Collection[str]):
+        self.taken = set(taken)
+        self.body: list[str] = []
+
+    def name(self, stem: str) -> str:
+        found = fresh(identifier(stem), self.taken)
+        self.taken.add(found)
+        return found
+
+    def line(self, text: str, comment: str = "") -> None:
+        """A statement; one with a comment begins a paragraph."""
+        if comment:
+            self.body += [*[""] * bool(self.body), f"# {comment}"]
+        self.body.append(text)
+
+    def value(self, stem: str, expression: str, comment: str = "") -> str:
+        """A statement with one result; gives its name."""
+        name = self.name(stem)
+        self.line(f"{name} = {expression}", comment)
+        return name
+
+
+def write_step(
+    writer: Writer, recipe: Recipe, loss: Graph, gradient: Graph, trained: Sequence[Declaration]
+) -> None:
+    """Adds the step, with the graphs that it needs; its states are there. `gradient` returns the
+    results of the loss (before them, where that is scaled, the scaled one), then the derivatives by
+    `trained`.
+    """
+    inputs = {b.name.text: str(b.type) for b in loss.inputs}
+    scope = _Scope({*writer.tensors, *inputs})
+    results, params = _gradient(scope, recipe, loss, gradient, trained)
+    finite = _prepare(scope, recipe, params)
+    updates = Updates(writer, recipe)
+    if recipe.loss_scale is None:
+        _update(scope, updates, params)
+    else:
+        _update_where(finite, scope, updates, params)
+    told = f"A step of training with {recipe.optimizer.title}."
+    types = dict(zip(results, map(str, loss.results), strict=True))
+    writer.graph(recipe.name, inputs, types, scope.body, told)
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+
+def declare_states(writer: Writer, recipe: Recipe, trained: Sequence[Declaration]) -> None:
+    """Declares what is kept between steps; what is there already, and of that type, is used."""
+    new = [(recipe.counter, "i64[]", "0")]
+    if recipe.loss_scale is not None:
+        new.append((recipe.scale, "f32[]", repr(recipe.loss_scale.initial)))
+        new.append((f"{recipe.scale}.good", "i32[]", "0"))
+    for declared in trained:
+        name, t = declared.name.text, declared.type
+        wide = t.with_dtype(f32) if t.dtype.is_half else t
+        kept = {"master": wide} if t.dtype.is_half and recipe.master_weights else {}
+        kept |= recipe.optimizer.states(wide)
+        kept |= {"ema": wide} if recipe.ema is not None else {}
+        new += [(f"{name}.{slot}", str(kept[slot]), "zeros()") for slot in kept]
+    text = ""
+    for name, t, init in new:
+        there = writer.tensors.get(name)
+        if there is None:
+            text += f"state {quote_name(name)}: {t} = {init}\n"
+        elif name != recipe.counter and (there.kind != "state" or str(there.type) != t):
+            message = f"{recipe.optimizer.name} keeps a state {name}: {t}"
+            hint = f"the program has a {there.kind} {name}: {there.type}; rename it"
+            raise InputError(message, hint=hint)
+    if text:
+        writer.declare(f"# What training keeps between steps, by the names of params.\n{text}")
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def _gradient(
+    scope: _Scope, recipe: Recipe, loss: Graph, gradient: Graph, trained: Sequence[Declaration]
+) -> tuple[list[str], list[_Param]]:
+    """The call of the gradient: names of the loss's results, and the params."""
+    (returned,) = (s for s in gradient.body if isinstance(s, Return))
+    values = [scope.name(v.text) for v in returned.values]
+    arguments = ", ".join(b.name.text for b in gradient.inputs)
+    scope.line(f"{', '.join(values)} = {gradient.name.text}({arguments})")
+    results, derivatives = values[: -len(trained)], values[-len(trained) :]
+    params = []
+    for declared, derivative in zip(trained, derivatives, strict=True):
+        name = declared.name.text
+        params.append(_Param(name, declared.type, identifier(name), derivative))
+    return results[len(results) - len(loss.results) :], params
+
+
+def _prepare(scope: _Scope, recipe: Recipe, params: list[_Param]) -> str:
+    """Gradients become what updates take: in f32, unscaled, clipped. Gives, where the loss is
+    scaled, the name of the value that says whether they are finite.
+    """
+    half = [p for p in params if p.type.dtype.is_half]
+    _change(scope, "wide", half, "cast({}, dtype=f32)", "Gradients in f32.")
+    norm = finite = ""
+    if recipe.loss_scale is not None:
+        told = "Gradients of the loss as it was before it was scaled."
+        inverse = scope.value("inverse", f"reciprocal({quote_name(recipe.scale)})", told)
+        _change(scope, "unscaled", params, f"mul({{}}, {inverse})")
+    if recipe.loss_scale is not None or recipe.clip_norm is not None:
+        norm = _norm(scope, params)
+    if recipe.loss_scale is not None:  # before they are clipped, which hides infinities
+        finite = scope.value("finite", f"isfinite({norm})")
+    if recipe.clip_norm is not None:
+        _clip_norm(scope, recipe.clip_norm, norm, params)
+    if recipe.clip_value is not None:
+        bound = recipe.clip_value
+        told = f"No element of a gradient is beyond {bound:g}."
+        _change(scope, "clipped", params, f"clip({{}}, low={-bound}, high={bound})", told)
+    return finite
+
+
+def _change(
+    scope: _Scope, stage: str, params: list[_Param], expression: str, comment: str = ""
+) -> None:
+    """A line for each gradient; `stage` begins the names of the values."""
+    for p in params:
+        p.gradient = scope.value(f"{stage}_{p.stem}", expression.format(p.gradient), comment)
+        comment = ""
+
+
+def _norm(scope: _Scope, params: list[_Param]) -> str:
+    """The norm of all gradients; infinite or NaN where an element is."""
+    comment = "The norm of all gradients together."
+    norms = []
+    for p in params:
+        norms.append(scope.value(f"norm_{p.stem}", f"norm({p.gradient})", comment))
+        comment = ""
+    together = scope.value("norms", f"stack({', '.join(norms)})")
+    return scope.value("grad_norm", f"norm({together})")
+
+
+def _clip_norm(scope: _Scope, bound: float, norm: str, params: list[_Param]) -> None:
+    """As torch.nn.utils.clip_grad_norm_ does it: times bound / (norm + 1e-6), if less than 1."""
+    told = f"Where it is above {bound:g}, gradients are scaled down to that norm."
+    larger = scope.value("larger", f"add({norm}, 1e-06)", told)
+    ratio = scope.value("ratio", f"div({bound}, {larger})")
+    factor = scope.value("factor", f"minimum({ratio}, 1.0)")
+    dtypes = {p.computed.dtype for p in params}
+    for dtype in sorted(dtypes, key=str):
+        own = factor
+        if len(dtypes) > 1:
+            own = scope.value(f"factor_{dtype}", f"cast({factor}, dtype={dtype})")
+        some = [p for p in params if p.computed.dtype is dtype]
+        _change(scope, "clipped", some, f"mul({{}}, {own})")
+
+
+# --- updates --------------------------------------------------------------------------------------
+
+
+def _update_where(finite: str, scope: _Scope, updates: Updates, params: list[_Param]) -> None:
+    """Updates that are made only where gradients are finite, and the loss's next scale."""
+    writer, recipe = updates.writer, updates.recipe
+    assert recipe.loss_scale is not None
+    inner = _Scope(writer.tensors)
+    passed = [p.gradient for p in params]
+    for p in params:
+        p.gradient = inner.name(f"d_{p.stem}")
+    _update(inner, updates, params)
+    taken = {p.gradient: str(p.computed) for p in params}
+    told = f"The updates of a step of {recipe.optimizer.name}."
+    update = writer.graph(f"{recipe.name}_update", taken, {}, inner.body, told)
+    skip = writer.graph(f"{recipe.name}_skip", taken, {}, [], "No updates.")
+    scope.line(
+        f"cond({finite}, {', '.join(passed)}, then={update}, else={skip})",
+        "Where a gradient is not finite, only the scale of the loss changes.",
+    )
+    scale, good = quote_name(recipe.scale), quote_name(f"{recipe.scale}.good")
+    following = recipe.loss_scale.next_scale(writer, scale, good)
+    next_scale, next_good = scope.name("next_scale"), scope.name("next_good")
+    scope.line(f"{next_scale}, {next_good} = {following}({finite})")
+    alive = scope.value("alive", f"greater_equal({next_scale}, {LOWEST})")
+    scope.line(f'assert {alive}, "gradients are not finite, however small the loss is scaled"')
+    scope.line(f"{scale} <- {next_scale}")
+    scope.line(f"{good} <- {next_good}")
+
+
+def _update(scope: _Scope, updates: Updates, params: list[_Param]) -> None:
+    recipe = updates.recipe
+    lr = _learning_rate(scope, updates)
+    scalars = {}
+    for dtype in sorted({p.computed.dtype for p in params}, key=str):
+        scalars[dtype] = _rates(scope, updates, lr, dtype)
+    keeps = _keeps(scope, updates, lr, params)
+    shares = {}
+    if recipe.ema is not None:
+        for dtype in scalars:
+            shares[dtype] = scope.value("share", f"{updates.ema_share(dtype)}()")
+    for p in params:
+        given = [*scalars[p.computed.dtype]]
+        if recipe.decays:
+            given.append(keeps[p.name])
+        _update_param(scope, updates, p, given, shares.get(p.computed.dtype))
+    counter = quote_name(recipe.counter)
+    scope.line("")
+    following = scope.value(f"next_{recipe.counter}", f"add({counter}, 1)")
+    scope.line(f"{counter} <- {following}")
+
+
+def _learning_rate(scope: _Scope, updates: Updates) -> str:
+    """The value of this step's learning rate, in f64."""
+    lr, told = updates.optimizer.lr, f"Updates by {updates.optimizer.name}."
+    if isinstance(lr, Schedule):
+        return scope.value("lr", f"{updates.schedule}()", told)
+    if not isinstance(lr, str):
+        return scope.value("lr", f"full(shape=[], value={lr}, dtype=f64)", told)
+    tensor = updates.writer.tensors.get(lr)
+    if tensor is not None:
+        return scope.value("lr", f"cast({quote_name(lr)}, dtype=f64)", told)
+    graph = updates.writer.graphs[lr]
+    name = scope.value("lr", f"{lr}()", told)
+    if graph.results[0].dtype is f64:
+        return name
+    return scope.value("lr_f64", f"cast({name}, dtype=f64)")
+
+
+def _rates(scope: _Scope, updates: Updates, lr: str, dtype: DType) -> list[str]:
+    """The values of the optimizer's scalars in `dtype`."""
+    names, text = updates.optimizer.rates()
+    if not text:
+        return [lr if dtype is f64 else scope.value("rate", f"cast({lr}, dtype={dtype})")]
+    values = [scope.name(name) for name in names]
+    scope.line(f"{', '.join(values)} = {updates.rates(dtype)}({lr})")
+    return values
+
+
+def _keeps(scope: _Scope, updates: Updates, lr: str, params: list[_Param]) -> dict[str, str]:
+    """By name of a param, the last operand of its update, which has its weight decay."""
+    decay = updates.recipe.decay
+    if not updates.optimizer.decoupled:
+        return {p.name: repr(decay[p.name]) for p in params}
+    shared: dict[tuple[DType, float], str] = {}
+    for p in params:
+        key = (p.computed.dtype, decay[p.name])
+        if key not in shared:
+            call = f"{updates.keep(key[0])}({lr}, {key[1]})" if key[1] else ""
+            shared[key] = scope.value("keep", call) if call else "1.0"
+    return {p.name: shared[p.computed.dtype, decay[p.name]] for p in params}
+
+
+def _update_param(
+    scope: _Scope, updates: Updates, p: _Param, scalars: list[str], share: str | None
+) -> None:
+    """The line that computes a param and its states, and the updates of those."""
+    recipe, half = updates.recipe, p.type.dtype.is_half
+    slots = ["master"] if half and recipe.master_weights else []
+    slots += updates.optimizer.states(p.computed)
+    states = [quote_name(f"{p.name}.{slot}") for slot in slots]
+    new = [scope.name(p.stem), *(scope.name(f"{p.stem}_{slot}") for slot in slots)]
+    given = ", ".join([quote_name(p.name), p.gradient, *states, *scalars])
+    scope.line("")
+    scope.line(f"{', '.join(new)} = {updates.update(p.type)}({given})")
+    changed = list(zip([quote_name(p.name), *states], new, strict=True))
+    if share is not None:
+        value = new[1] if "master" in slots else new[0]
+        if half and "master" not in slots:
+            value = scope.value(f"{p.stem}_f32", f"cast({value}, dtype=f32)")
+        ema = quote_name(f"{p.name}.ema")
+        call = f"{updates.ema(p.computed)}({ema}, {value}, {share})"
+        changed.append((ema, scope.value(f"{p.stem}_ema", call)))
+    for state, value in changed:
+        scope.line(f"{state} <- {value}")
