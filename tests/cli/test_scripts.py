@@ -347,25 +347,6 @@ def test_a_hunt_ends_the_script(cli, script):
     assert outcome.out.endswith("the end\n") and outcome.out.count("is bad") == 1
 
 
-def test_a_hunt_in_a_module_with_a_recurrent_layer(cli, script):
-    text = """
-        import torch
-
-        class Model(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.layer = torch.nn.LSTM(2, 2)
-
-            def forward(self, x):
-                y, _ = self.layer(x)
-                return (y - y).log().sum()
-
-        Model()(torch.randn(2, 1, 2))
-        """
-    outcome = cli("hunt", script(text))
-    assert outcome.code == 5 and "from train.py:11: log of 0" in outcome.out
-
-
 def test_a_hunt_can_go_on(cli, script):
     outcome = cli("hunt", "--keep-going", "--nan-only", script(LOGARITHM))
     assert outcome.code == 5
