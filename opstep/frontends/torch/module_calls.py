@@ -102,6 +102,7 @@ class ModuleCalls:
             get_eval_frame_callback() is not None  # within what the script compiles
             or torch._C._len_torch_dispatch_stack() > 0  # tensors that have no elements, tracing
             or peek_interpreter_stack() is not None  # vmap, grad
+            or torch._C._current_graph_task_id() != -1  # a checkpoint's, again in the backward
             or torch._C._get_tracing_state() is not None
             or _symbolic_trace._is_fx_tracing_flag
             or isinstance(module, torch.jit.ScriptModule | torch._dynamo.OptimizedModule)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from test_backend import assert_all_close, trained
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from opstep.frontends.torch import findings
 from opstep.frontends.torch.module_calls import ModuleCalls
@@ -125,4 +125,27 @@ def test_a_module_of_a_script_with_a_recurrent_layer():
         Logarithm()(torch.randn(2, 1, 2))
     assert calls.compiled == 1 and "log of 0" in str(findings[0])
     findings.clear()
+    torch._dynamo.reset()
+
+
+class Sequential(nn.Module):
+    """PyTorch runs its parts itself, in the backward too."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh())
+
+    def forward(self, x):
+        return checkpoint_sequential(self.parts, 2, x.sin(), use_reentrant=False).cos()
+
+
+def test_checkpoints_of_a_script_that_pytorch_runs():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model, x = Sequential(), torch.randn(2, 3)
+    eager = copy.deepcopy(model)
+    with ModuleCalls({}) as calls:
+        found = trained(model, x)
+    assert calls.count == 5  # one each step
+    assert_all_close(found, trained(eager, x))
     torch._dynamo.reset()
