@@ -15,6 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -108,6 +109,7 @@ class ModuleCalls:
             get_eval_frame_callback() is not None  # within what the script compiles
             or torch._C._len_torch_dispatch_stack() > 0  # tensors that have no elements, tracing
             or peek_interpreter_stack() is not None  # vmap, grad
+            or torch._C._current_graph_task_id() != -1  # a checkpoint's, again in the backward
             or torch._C._get_tracing_state() is not None
             or _symbolic_trace._is_fx_tracing_flag
             or isinstance(module, torch.jit.ScriptModule | torch._dynamo.OptimizedModule)
@@ -152,6 +154,7 @@ class _Known:
         key = id(module)
         self.module = weakref.ref(module, lambda _: calls.forget(key))
         self._names = _parameters(module)
+        self._is_recurrent = any(isinstance(m, nn.RNNBase) for m in module.modules())
         self._entries: dict[Any, Callable[..., Any]] = {}
         self._sites: set[Site] = set()
 
@@ -171,13 +174,19 @@ class _Known:
         try:
             module = self.module()
             try:
-                return entry(module, *args, **kwargs)
+                with self._recurrent():
+                    return entry(module, *args, **kwargs)
             except _OF_THE_MODEL as error:
                 failed = error
             nn.Module._call_impl(module, *args, **kwargs)  # pyright: ignore - raises the model's own
             raise failed
         finally:
             within.now = None
+
+    def _recurrent(self) -> AbstractContextManager[Any]:
+        """Without it Dynamo leaves all of a module out that has a recurrent layer."""
+        patch: Any = torch._dynamo.config.patch
+        return patch(allow_rnn=True) if self._is_recurrent else nullcontext()
 
     def _site(self) -> Site:
         """Where the script calls it."""
