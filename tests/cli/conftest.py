@@ -111,3 +111,28 @@ def debug(cli, write, monkeypatch):
         return outcome.out
 
     return run
+
+
+@pytest.fixture
+def fresh():
+    """PyTorch's compiler as at the start of a process."""
+    torch = pytest.importorskip("torch")
+    from opstep.frontends.torch import findings
+
+    torch._dynamo.reset()
+    findings.clear()
+    yield
+    findings.clear()
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Writes a script; gives its name."""
+
+    def write(text: str, name: str = "train.py") -> str:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(textwrap.dedent(text), encoding="utf-8")
+        return name
+
+    return write

@@ -3,91 +3,22 @@
 from __future__ import annotations
 
 import io
-import signal
 import subprocess
 import sys
-import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from dap.client import Client
+from scripts import LOGARITHM, NET, TRAINING, commands
 
 import opstep
-from opstep.cli.main import main
-from opstep.frontends.torch import findings
 
 torch = pytest.importorskip("torch")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pytorch"
 
-NET = """\
-import sys
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-        self.out = nn.Linear(4, 2)
-
-    def forward(self, x):
-        h = self.encoder(x)
-        return self.out(h)
-
-torch.manual_seed(0)
-net = Net()
-"""
-TRAINING = """\
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-criterion = nn.CrossEntropyLoss()
-for step in range(3):
-    loss = criterion(net(torch.randn(8, 4)), torch.arange(8) % 2)
-    loss.backward()
-    optimizer.step()
-    print("step", step)
-"""
-LOGARITHM = """\
-import torch
-from torch import nn
-
-class Log(nn.Module):
-    def forward(self, x):
-        y = x * 2
-        return torch.log(y)  # line 7
-
-log = Log()
-try:
-    for step in range(4):
-        log(torch.ones(3) - step).sum()
-        print("step", step)
-finally:
-    print("the end")
-"""
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    """As at the start of a process."""
-    torch._dynamo.reset()
-    findings.clear()
-    yield
-    findings.clear()
-    torch._dynamo.reset()
-
-
-@pytest.fixture
-def script(tmp_path):
-    """Writes a script; gives its name."""
-
-    def write(text: str, name: str = "train.py") -> str:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(textwrap.dedent(text), encoding="utf-8")
-        return name
-
-    return write
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 # --- as Python runs it ----------------------------------------------------------------------------
@@ -129,28 +60,6 @@ def test_how_it_ends(cli, script):
     assert outcome.code == 2 and "missing.py: there is no such file" in outcome.err
     outcome = cli("run", script("\ndef f(:\n"))
     assert outcome.code == 1 and "SyntaxError" in outcome.err and "line 2" in outcome.err
-
-
-def test_a_traceback_is_the_scripts_own(script, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    name = script(NET + "def wrong(m, args, out): raise KeyError('oops')\n"
-                  "net.register_forward_hook(wrong)\nnet(torch.ones(1, 4))\n")  # fmt: skip
-    assert main(["run", name]) == 1
-    told = capsys.readouterr().err
-    assert "KeyError: 'oops'" in told and told.startswith("Traceback")
-    files = [line.split('"')[1] for line in told.splitlines() if line.startswith("  File")]
-    assert files[0] == files[-1] == str(tmp_path / name)
-    assert not [f for f in files if "opstep/" in f or "_dynamo" in f]
-
-
-def test_shapes_that_do_not_fit(script, tmp_path, monkeypatch, capsys):
-    """The error is PyTorch's own; nothing is said of how modules are compiled."""
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", script(NET + "net(torch.ones(1, 5))\n")]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("Traceback") and "Dynamo" not in told
-    assert 'train.py", line 12, in forward' in told
-    assert told.endswith("shapes cannot be multiplied (1x5 and 4x4)\n")
 
 
 def test_without_pytorch(cli, script, monkeypatch):
@@ -228,47 +137,6 @@ def test_modules_by_name(cli, script):
         "note: no module that was called matches --module decoder; "
         "there are encoder, encoder.0, encoder.1, out\n"
     )
-
-
-def test_an_op_without_a_counterpart(cli, script):
-    name = script(
-        """
-        import torch
-        class Eigen(torch.nn.Module):
-            def forward(self, x):
-                return torch.linalg.eigvalsh(x)
-        print(Eigen()(torch.eye(2)))
-        """
-    )
-    outcome = cli("run", name)
-    assert outcome.code == 2 and "train.py:5:9: error: aten._linalg_eigh.default" in outcome.err
-    assert "hint: --fallback torch" in outcome.err
-    torch._dynamo.reset()
-    outcome = cli("run", "--fallback", "torch", name)
-    assert outcome.out == "tensor([1., 1.])\n"
-
-
-def test_modules_on_meta(cli, script):
-    name = script(NET + "empty = Net().to('meta')\n"
-                  "empty(torch.empty(2, 4, device='meta')).sum().backward()\n"
-                  "print(empty.out.weight.grad.device, net(torch.ones(2, 4)).shape)\n")  # fmt: skip
-    for words in (["run"], ["hunt"], ["debug", "-ex", "run", "--batch"]):
-        torch._dynamo.reset()
-        outcome = cli(*words, name)
-        assert outcome.code == 0 and "meta torch.Size([2, 2])\n" in outcome.out
-        assert "meta" not in outcome.err
-
-
-def test_second_derivatives(script, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    name = script(NET + "x = torch.ones(1, 4, requires_grad=True)\n"
-                  "gradient, = torch.autograd.grad(net(x).sum(), x, create_graph=True)\n"
-                  "(gradient.sum() + x.pow(2).sum()).backward()\n")  # fmt: skip
-    assert main(["run", name]) == 1
-    told = capsys.readouterr().err
-    assert "double backward" in told and "--module PATTERN only others are compiled" in told
-    torch._dynamo.reset()
-    assert main(["run", "--module", "decoder.*", name]) == 0
 
 
 ODD = """
@@ -465,7 +333,6 @@ def test_what_comes_from_outside_of_modules(cli, script, text, at, told):
 
 
 def test_a_finding_in_the_debugger(cli, script, monkeypatch):
-    import io
 
     monkeypatch.setattr(sys, "stdin", io.StringIO("p y\nbt\nq\n"))
     outcome = cli("hunt", "--break", script(LOGARITHM))
@@ -473,122 +340,6 @@ def test_a_finding_in_the_debugger(cli, script, monkeypatch):
     assert (
         "Log.forward at train.py:7" in outcome.out and "#1  <module> at train.py:12" in outcome.out
     )
-
-
-# --- debug ----------------------------------------------------------------------------------------
-
-
-def commands(*given: str) -> list[str]:
-    return [word for command in given for word in ("-ex", command)]
-
-
-def test_a_session_goes_from_run_to_run(cli, script):
-    ended = commands(
-        "break train.py:12", "run", "bt", "p max(x)", "next", "reverse-next", "continue",
-        "delete 1", "next", "next", "next", "bt", "tbreak train.py:20", "continue", "info b",
-    )  # fmt: skip
-    outcome = cli("debug", *ended, "--batch", script(NET + TRAINING))
-    assert outcome.code == 0 and "error:" not in outcome.out
-    lines = [line for line in outcome.out.splitlines() if line.startswith(("=>", "*", "  #"))]
-    assert lines[:4] == [
-        "=>  12          h = self.encoder(x)",
-        "* #0  Net.forward at train.py:12",
-        "  #1  <module> at train.py:20",
-        "=>  13          return self.out(h)",
-    ]
-    assert "Breakpoint 1, Net.forward backward at train.py:12" in outcome.out
-    assert "step 0" in outcome.out and "step 2" not in outcome.out
-
-
-def test_pending_breakpoints(cli, script):
-    """A line that no op has come from yet; one that the file does not have is refused."""
-    name = script(LOGARITHM + "from torch import nn\nnn.Tanh()(torch.ones(2))\n")
-    ended = commands("break train.py:17", "info breakpoints", "continue", "delete")
-    outcome = cli("debug", *ended, "--batch", name)
-    assert outcome.code == 0
-    assert outcome.out.count("pending: no op came from this line so far") == 2
-    assert "the end\nBreakpoint 1, <module> at train.py:17" in outcome.out
-    for place in ("9999", "train.py:18", "0"):
-        outcome = cli("debug", *commands(f"break {place}"), "--batch", name)
-        assert outcome.code == 1 and "error: train.py has 17 lines" in outcome.out
-
-
-def test_breakpoints_on_functions(cli, script):
-    ended = commands("break Log.forward", "run", "list Log.forward", "tbreak train.py:Log.forward")
-    outcome = cli("debug", *ended, "--batch", script(LOGARITHM))
-    assert outcome.code == 0
-    assert "Breakpoint 1 at train.py:6" in outcome.out
-    assert "Breakpoint 1, Log.forward at train.py:6" in outcome.out
-    assert "Temporary breakpoint 2 at train.py:6" in outcome.out
-    outcome = cli("debug", *commands("break Log.backward", "run"), "--batch", script(LOGARITHM))
-    assert outcome.code == 1 and "is called Log.backward" in outcome.out
-    assert "the end" in outcome.out  # the script's own `finally`
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_between_runs(cli, script, monkeypatch, times):
-    presses = "; ".join(["signal.raise_signal(signal.SIGINT)"] * times)
-    name = script(
-        LOGARITHM.replace("import torch\n", "import signal, torch\n", 1).replace(
-            '"step", step)', f'"step", step)\n        if step == 1: {presses}'
-        )
-    )
-    monkeypatch.setattr(sys, "stdin", io.StringIO("continue\nbt\ncontinue\n"))
-    before = signal.getsignal(signal.SIGINT)
-    outcome = cli("debug", name)
-    assert signal.getsignal(signal.SIGINT) is before
-    assert "step 1\n" in outcome.out and outcome.out.endswith("the end\n")
-    if times == 2:
-        assert outcome.code == 130 and "step 2" not in outcome.out
-        return
-    assert outcome.code == 0
-    after = outcome.out.partition("step 1\n")[2]
-    assert after.startswith("Paused.\n") and "=>  12          log(" in after
-    assert "step 2" in after and "step 3" in after
-
-
-def test_a_failed_command_of_a_batch(cli, script, write):
-    for given in ("frobnicate", "print nothing"):
-        outcome = cli("debug", *commands(given), "--batch", script(LOGARITHM))
-        assert outcome.code == 1 and "-ex: the commands that follow are left out" in outcome.out
-    program = write("net.opg", "graph main(x: f32[2]) -> f32[2] {\n  y = exp(x)\n  return y\n}\n")
-    for line, code in (("frobnicate", 1), ("run", 0)):
-        assert cli("debug", *commands(line), "--batch", program, "-i", "ones").code == code
-
-
-def test_a_session_stops_at_a_nan(cli, script):
-    ended = commands("catch inf", "run", "p y", "continue", "continue")
-    outcome = cli("debug", *ended, script(LOGARITHM))
-    assert outcome.code == 0
-    assert "step 0\nCatchpoint 1: inf" in outcome.out and "step 3\nthe end\n" in outcome.out
-    assert "=>   7          return torch.log(y)" in outcome.out
-
-
-def test_a_script_that_calls_no_module(cli, script):
-    outcome = cli("debug", "--batch", script("print('done')"))
-    assert (outcome.code, outcome.out) == (0, "done\n")
-    assert outcome.err == "note: train.py called no nn.Module\n"
-
-
-def test_an_editor_starts_a_script(tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(NET + TRAINING + "sys.exit(6)\n", encoding="utf-8")
-    command = [sys.executable, "-m", "opstep", "debug", "--listen", "0", "--wait", path]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes) as process:
-        assert process.stdout is not None and process.stderr is not None
-        port = int(process.stderr.readline().removeprefix("listening on 127.0.0.1:"))
-        with Client.connect(port) as client:
-            client.attach()
-            client.request("setBreakpoints", source={"path": str(path)}, breakpoints=[{"line": 20}])
-            client.request("configurationDone")
-            client.expect_stop("breakpoint")
-            assert [(f["name"], f["line"]) for f in client.stack()] == [("<module>", 20)]
-            client.go("stepIn", "step")
-            assert client.stack()[0]["line"] == 12
-            client.request("disconnect", terminateDebuggee=False)
-            assert process.wait(60) == 6
-        assert process.stdout.read() == "step 0\nstep 1\nstep 2\n"
 
 
 # --- the example ----------------------------------------------------------------------------------
