@@ -55,7 +55,7 @@ def test_scripts_and_the_command_line(cli, debug, write, tmp_path):
     assert "left out" in out and "none.txt: No such file" in out
     outcome = cli("debug", "model.opg", "-i", "random", "-g", "main", "-x", "go.txt", "-ex", "n",
                   "-ex", "info locals", "--batch")  # fmt: skip
-    assert outcome.code == 0
+    assert outcome.code == 1  # that of the command that there is not
     assert stands(outcome.out) == [14, 15]
     assert cli("debug", "model.opg", "-i", "random", "-x", "none.txt").code == 2
     write("again.txt", "source again.txt\n")
