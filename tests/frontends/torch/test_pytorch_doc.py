@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from opstep.cli.main import main
+from opstep.frontends.torch import findings
 
 pytest.importorskip("torch")
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,6 +23,7 @@ FOUND = 5  # exit code of a hunt that found something
 def test_the_journey(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    findings.clear()  # of tests before
     session: dict = {}
     said, ran = "", 0
     for language, block in BLOCKS:
