@@ -351,6 +351,13 @@ def test_large_steps_wait_in_temporary_tables(tmp_path, monkeypatch, spill, batc
         assert table(plain, name) == table(spilled, name)
 
 
+def test_what_is_wrong_in_a_spilled_step_is_found(path, monkeypatch):
+    monkeypatch.setattr(sink, "SPILL", 0)
+    record(path, opstep.loads(BEHIND), {"x": np.ones((2, 3), np.float32), "hidden": SOME})
+    (message,) = ask(path, "select message from findings")[0]
+    assert message == "log gives logs: 1 of 6 elements are infinite; its operands were finite"
+
+
 def test_a_failed_step_that_was_spilled_is_not_there(path, monkeypatch):
     monkeypatch.setattr(sink, "SPILL", 0)
     text = HALVING.replace("test=large, body=half", "test=large, body=half, limit=5")

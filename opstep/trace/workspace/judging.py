@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,25 +13,28 @@ from opstep.runtime.ir.graph import Return
 from opstep.trace.sink import Run
 from opstep.trace.workspace.views import BAD, VERDICT
 
+# Of the file: large steps wait in temporary tables of the same names.
+_HERE = re.sub(r"\b(from|join) (?=stats|executions)", r"\g<0>main.", VERDICT)
+_STEPS = (
+    f"select distinct step from main.stats indexed by stats_by_run_step where run = ? and ({BAD})"
+)
 _FIRST = f"""
 select s.step, s.op, s.nan, r.name as value, o.file, o.line, o.name, s.count,
-  s.nan + s.posinf + s.neginf as wrong, {VERDICT} as verdict
-from stats as s indexed by stats_by_run_step
-cross join executions as e on e.run = s.run and e.execution = s.execution
+  s.nan + s.posinf + s.neginf as wrong, {_HERE} as verdict
+from main.stats as s indexed by stats_by_run_step
+cross join main.executions as e on e.run = s.run and e.execution = s.execution
 cross join ops as o on o.run = s.run and o.op = s.op
 cross join results as r on r.run = s.run and r.op = s.op and r.result = s.result
-where s.run = :run and ({BAD})
+where s.run = :run and s.step = :step and ({BAD})
+  and (s.nan > 0 or s.op not in (select value from json_each(:writing)))
   and (
     s.nan > 0
-    or (o.graph = :graph and r.name in (select value from json_each(:returned)))
+    or s.op in (select value from json_each(:returning))
     or (
-      s.op not in (select value from json_each(:writing))
-      and (o.name <> 'input' or s.posinf > 0)
-      and o.name <> 'state'
-      and verdict is not 'propagated'
+      (o.name <> 'input' or s.posinf > 0) and o.name <> 'state' and verdict is not 'propagated'
     )
   )
-order by s.step, coalesce(e.start_ns, 0), s.execution, s.result limit 1
+order by coalesce(e.start_ns, 0), s.execution, s.result limit 1
 """
 
 
@@ -53,16 +57,28 @@ def first_wrong(connection: sqlite3.Connection, run: Run, id: int) -> Bad | None
     """The first one of a run. Infinities that the program itself writes, and -inf in an input, are
     as they should be as long as they do not come out, and so is what passes them on without a NaN.
     """
-    if connection.execute(f"select 1 from stats where run = ? and ({BAD})", (id,)).fetchone():
-        graph = run.info.program.module.graphs[run.info.graph]
-        returned = [n.text for s in graph.body if isinstance(s, Return) for n in s.values]
-        query = {
-            "run": id, "graph": run.info.graph, "returned": json.dumps(returned),
-            "writing": json.dumps(list(_writing(connection, id))),
-        }  # fmt: skip
-        row = connection.execute(_FIRST, query).fetchone()
-        return Bad(*row) if row else None
+    query: dict[str, Any] = {}
+    for (step,) in connection.execute(f"{_STEPS} order by step", (id,)):
+        if not query:
+            returning = set(_returning(connection, run, id))
+            writing = set(_writing(connection, id)) - returning
+            query = {"run": id, "returning": json.dumps([*returning]),
+                     "writing": json.dumps([*writing])}  # fmt: skip
+        if row := connection.execute(_FIRST, query | {"step": step}).fetchone():
+            return Bad(*row)
     return None
+
+
+def _returning(connection: sqlite3.Connection, run: Run, id: int) -> Iterator[int]:
+    """Ops that compute what the graph returns."""
+    graph = run.info.program.module.graphs[run.info.graph]
+    names = {n.text for s in graph.body if isinstance(s, Return) for n in s.values}
+    rows = connection.execute(
+        "select op, results.name from results join ops using (run, op) "
+        "where run = ? and graph = ? and op >= 0",
+        (id, run.info.graph),
+    )
+    return (op for op, name in rows if name in names)
 
 
 def _writing(connection: sqlite3.Connection, id: int) -> Iterator[int]:
