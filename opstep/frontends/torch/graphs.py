@@ -204,7 +204,8 @@ class AtenGraph:
 
     def _translated(self, symbols: Symbols, leaves: Leaves | None) -> tuple[Translator, Draft]:
         kind = _Backward if self.name == "backward" else Translator
-        translator = kind(self.graph, symbols, self.results, leaves=leaves)
+        saved = [v for k, v in enumerate(self.results) if self.is_kept(k)]
+        translator = kind(self.graph, symbols, self.results, leaves=leaves, saved=saved)
         main = translator.translate([Value(n) for n in self.sources], self.results)
         for node in translator.tree.nodes():
             if is_random(node.target) and node.target is not torch.ops.aten.native_dropout.default:

@@ -7,7 +7,7 @@ those are one graph, which is called twice. Names come last (`writing`).
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import getitem
@@ -137,12 +137,14 @@ def _symbols(dims: Sequence[Any]) -> set[str]:
 class Translator:
     """Translates one fx graph. `missing` has what could not be. `around`: the translator of the
     graph that this one is a part of, as the branch of a `cond` is. `leaves`: whether an op
-    without a counterpart is left to PyTorch (`fallback`); `left` has those that are.
+    without a counterpart is left to PyTorch (`fallback`); `left` has those that are. `saved`: those
+    of the outputs that are only for a backward.
     """
 
     def __init__(
         self, graph: fx.Graph, symbols: Symbols, outputs: Sequence[Value],
         around: Translator | None = None, leaves: Leaves | None = None,
+        saved: Collection[Value] = (),
     ):  # fmt: skip
         self.symbols = symbols
         self._leaves = around._leaves if around else leaves
@@ -162,6 +164,7 @@ class Translator:
         self._places = {n: k for k, n in enumerate(named)}
         self._position = {n: k for k, n in enumerate(self.tree.nodes())}
         self._last_use = self._last_uses(outputs)
+        self._last_own_use = self._last_uses([v for v in outputs if v not in saved])
         self._spans: dict[Call, tuple[int, int]] = {}
 
     # --- what is where ---
@@ -212,14 +215,18 @@ class Translator:
         return sorted(found, key=lambda v: self._places.get(v.node, -1))
 
     def _outputs(self, call: Call) -> list[Value]:
-        """What others read of what a call makes."""
+        """What others read of what a call makes: what it returns before what is only saved."""
         _, end = self._span(call)
         found = []
         for node in call.nodes():
             for k in range(len(_results(node))):
                 if self._last_use.get(Value(node, k), -1) >= end:
                     found.append(Value(node, k))
-        return found
+        return sorted(found, key=lambda v: not self._is_returned(v, end))
+
+    def _is_returned(self, value: Value, end: int) -> bool:
+        """Whether what is behind a call's end reads it, not only the backward."""
+        return self._last_own_use.get(value, -1) >= end
 
     # --- writing ---
 
@@ -280,7 +287,9 @@ class Translator:
         )
         env.update(zip(outputs, results, strict=True))
         draft.calls[results[0].name] = known.name, inner
-        draft.made.append(Made(frames, tuple(results), is_call=True))
+        _, end = self._span(call)
+        own = [r for r, v in zip(results, outputs, strict=True) if self._is_returned(v, end)]
+        draft.made.append(Made(frames, tuple(own or results), is_call=True))
         for result in results:
             draft.body.stems[result.name] = label(inside) or call.class_name.lower()
         return True
