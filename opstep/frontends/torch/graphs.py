@@ -27,6 +27,10 @@ from opstep.runtime.ir.graph import Graph, Module, Name, Return
 from opstep.runtime.ir.printer import print_module
 
 
+class _Forward(Translator):
+    by_line = True
+
+
 class _Backward(Translator):
     """Modules of PyTorch's own are no graphs: no line of the model is in them, and that of the call
     is what one looks for.
@@ -203,7 +207,7 @@ class AtenGraph:
         return _loaded(print_module(Module(tuple(self._written(translator, main)))), self.name)
 
     def _translated(self, symbols: Symbols, leaves: Leaves | None) -> tuple[Translator, Draft]:
-        kind = _Backward if self.name == "backward" else Translator
+        kind = _Backward if self.name == "backward" else _Forward
         saved = [v for k, v in enumerate(self.results) if self.is_kept(k)]
         translator = kind(self.graph, symbols, self.results, leaves=leaves, saved=saved)
         main = translator.translate([Value(n) for n in self.sources], self.results)

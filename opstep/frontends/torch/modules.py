@@ -58,8 +58,10 @@ class Call:
         return sum(1 for _ in zip(self.nodes(), range(FEW + 1), strict=False)) <= FEW
 
 
-def call_tree(nodes: Iterable[fx.Node]) -> Call:
-    """The calls that ops belong to. An op without a module stack goes where the last one went."""
+def call_tree(nodes: Iterable[fx.Node], by_line: bool = False) -> Call:
+    """The calls that ops belong to. An op without a module stack goes where the last one went.
+    `by_line`: a module that is called from another line is called again.
+    """
     root = Call("", "", 0)
     current = root
     for node in nodes:
@@ -67,7 +69,7 @@ def call_tree(nodes: Iterable[fx.Node]) -> Call:
         if stack is not None:
             if stack and not root.kind:
                 root.kind = stack[0][1]
-            current = _enter(current, stack[1:])
+            current = _enter(current, stack[1:], node if by_line else None)
         current.items.append(node)
     return root
 
@@ -100,17 +102,32 @@ def _kind(kind: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
 
 
-def _enter(current: Call, stack: Sequence[tuple[str, str]]) -> Call:
+def _enter(current: Call, stack: Sequence[tuple[str, str]], node: fx.Node | None) -> Call:
     chain = current.chain()
     depth = 0
     while depth < min(len(chain) - 1, len(stack)) and chain[depth + 1].path == stack[depth][0]:
         depth += 1
+    if node is not None and depth:
+        depth = _called_alike(node, next(current.nodes()), chain[: depth + 1])
     call = chain[depth]
     for path, kind in stack[depth:]:
         inner = Call(path, kind, call.depth + 1, parent=call)
         call.items.append(inner)
         call = inner
     return call
+
+
+def _called_alike(node: fx.Node, other: fx.Node, chain: Sequence[Call]) -> int:
+    """How many of the calls around an op, below the outermost, were called from the lines that they
+    were called from for another.
+    """
+    if frames_of(node) == frames_of(other):
+        return len(chain) - 1
+    pairs = zip(split_frames(node, chain), split_frames(other, chain), strict=True)
+    for depth, (ours, theirs) in enumerate([*pairs][:-1]):
+        if ours and theirs and ours != theirs:
+            return depth
+    return len(chain) - 1
 
 
 def split_frames(node: fx.Node, calls: Sequence[Call]) -> list[tuple[Frame, ...]]:

@@ -141,6 +141,8 @@ class Translator:
     of the outputs that are only for a backward.
     """
 
+    by_line = False  # whether what calls a module tells its calls apart: nothing else does
+
     def __init__(
         self, graph: fx.Graph, symbols: Symbols, outputs: Sequence[Value],
         around: Translator | None = None, leaves: Leaves | None = None,
@@ -159,7 +161,7 @@ class Translator:
         self._broken: set[Value] = set()  # what could not be translated, or depends on it
         live = _live(outputs, [n for n in graph.nodes if _is_assert(n)])
         nodes = [n for n in graph.nodes if n.op == "call_function" and n in live]
-        self.tree = call_tree(n for n in nodes if self._makes_tensors(n))
+        self.tree = call_tree((n for n in nodes if self._makes_tensors(n)), self.by_line)
         named = (n for n in graph.nodes if n.meta.get("named") is not None)
         self._places = {n: k for k, n in enumerate(named)}
         self._position = {n: k for k, n in enumerate(self.tree.nodes())}
