@@ -57,9 +57,9 @@ def _with_step(
     module, options = program.module, dict(options)
     own = {k: options.pop(k) for k in list(options) if k not in OPTIONS}
     chosen = optimizer(kind, own, OPTIONS)
-    graphs = {n: g for m in (*program.library, module) for n, g in m.graphs.items()}
-    trained = trained_params(module, graphs, graph, wrt, options.pop("freeze", ()))
-    made_of = recipe(module, graphs, graph, name, chosen, trained, **options)
+    trained = trained_params(program.verified, graph, wrt, options.pop("freeze", ()))
+    made_of = recipe(program.verified, graph, name, chosen, trained, **options)
+    graphs = {n for m in (*program.library, module) for n in m.graphs}
     reserved = {*OPS, *CONTROL, *graphs} - module.graphs.keys()
     _check_name(name, {*reserved, *graphs})
     writer = Writer(module, reserved)

@@ -110,10 +110,11 @@ class ScriptProcess:
         """To the process and all that it started."""
         if self.pid:
             with suppress(ProcessLookupError, PermissionError):
-                if os.getpgid(self.pid) == self.pid:
-                    os.killpg(self.pid, number)
-                else:
-                    os.kill(self.pid, number)
+                os.killpg(self.pid, number) if self.leads() else os.kill(self.pid, number)
+
+    def leads(self) -> bool:
+        """Whether what it started is its process group."""
+        return True
 
     def ends(self) -> bool:
         """Whether it ends soon."""
@@ -258,6 +259,9 @@ class InTerminal(ScriptProcess):
         """By the client, on the thread that reads."""
         self._answer = response
         self._answered.set()
+
+    def leads(self) -> bool:
+        return os.getpgid(self.pid) == self.pid  # as shells have it; not all who open terminals
 
     def kill(self) -> None:
         """Before it is there, nobody waits for it any more."""

@@ -11,45 +11,26 @@ from opstep.optim.optimizers import Optimizer
 from opstep.optim.scaling import LossScale, loss_scale_of
 from opstep.optim.updates import Recipe
 from opstep.optim.writing import local_names
+from opstep.runtime.ir.effects import effects_of
 from opstep.runtime.ir.errors import InputError, SettingError, UnknownName
-from opstep.runtime.ir.graph import Apply, Declaration, Graph, Module, Update, names_read
+from opstep.runtime.ir.graph import Declaration, Graph, Module
 from opstep.runtime.ir.lexer import is_tensor_name, quote_name
-from opstep.runtime.ir.op import Ref
+from opstep.runtime.ir.verified import Verified
+from opstep.runtime.transforms.dependence import Dependence
 
 # What callers give beside an optimizer's hyperparameters.
 OPTIONS = ("freeze", "step", "clip_norm", "clip_value", "ema", "loss_scale", "master_weights")
 
 
-def reached(graphs: Mapping[str, Graph], name: str) -> list[Graph]:
-    """A graph and all that it calls, also through attributes of control flow."""
-    found = {name: graphs[name]}
-    todo = [name]
-    while todo:
-        for statement in graphs[todo.pop()].body:
-            if not isinstance(statement, Apply):
-                continue
-            called = [statement.callee.text]
-            for attribute in statement.attrs:
-                value = attribute.value
-                parts = value if type(value) is tuple else (value,)
-                called += [part.name for part in parts if isinstance(part, Ref)]
-            new = [c for c in called if c in graphs and c not in found]
-            found |= {c: graphs[c] for c in new}
-            todo += new
-    return list(found.values())
-
-
 def trained_params(
-    module: Module, graphs: Mapping[str, Graph], graph: Graph, wrt: Sequence[str] | None,
-    freeze: Sequence[str] = (),
-) -> list[Declaration]:  # fmt: skip
+    verified: Verified, graph: Graph, wrt: Sequence[str] | None, freeze: Sequence[str] = ()
+) -> list[Declaration]:
     """The params that are to be trained, in the order of the file. `wrt`: names, and patterns with
-    ``*``; None: all params of floats that the graph depends on. Of these, not those of `freeze`.
+    ``*``; None: all params of floats that the loss depends on. Of these, not those of `freeze`.
     """
     name = graph.name.text
-    read = {n for g in reached(graphs, name) for s in g.body for n in names_read(s)}
-    params = {n: d for n, d in module.tensors.items() if d.kind == "param"}
-    used = {n: d for n, d in params.items() if n in read and d.type.dtype.is_float}
+    read = Dependence(verified).of(name, 0)
+    used = {n: d for n, d in verified.tensors.items() if n in read and d.kind == "param"}
     if not used:
         refuse(f"graph {name} depends on no param of floats: there is nothing to train")
     sets: dict[str, set[str]] = {}
@@ -58,7 +39,7 @@ def trained_params(
             raise InputError(
                 f"{key} is the string {patterns!r}", hint=f"it is a list: [{patterns!r}]"
             )
-        sets[key] = set().union(*(_matching(p, module, graph, used) for p in patterns))
+        sets[key] = set().union(*(_matching(p, verified, graph, used) for p in patterns))
     chosen = sets["wrt"] - sets["freeze"]
     if not chosen:
         refuse(f"wrt{' and freeze leave' if freeze else ' leaves'} nothing to train")
@@ -66,11 +47,11 @@ def trained_params(
 
 
 def _matching(
-    pattern: str, module: Module, graph: Graph, used: Mapping[str, Declaration]
+    pattern: str, verified: Verified, graph: Graph, used: Mapping[str, Declaration]
 ) -> set[str]:
     if pattern in used:
         return {pattern}
-    name, there = graph.name.text, module.tensors.get(pattern)
+    name, there = graph.name.text, verified.tensors.get(pattern)
     if there is None:
         found = {n for n in used if fnmatchcase(n, pattern)}
         if not found:
@@ -96,9 +77,10 @@ def decay_of(optimizer: Optimizer, names: Collection[str]) -> dict[str, float]:
     return {n: decays[0] if decays else 0.0 for n, decays in fits.items()}
 
 
-def counter_of(module: Module, graphs: Mapping[str, Graph], graph: Graph, given: str | None) -> str:
+def counter_of(verified: Verified, graph: Graph, given: str | None) -> str:
     """The state that counts steps: a new one, or one of the program's that nothing else counts."""
     name = "step" if given is None else given
+    module = verified.module
     there = module.tensors.get(name)
     hint = f"step='{graph.name.text}.step' has this step count in a state of that name"
     if there is None:
@@ -111,12 +93,8 @@ def counter_of(module: Module, graphs: Mapping[str, Graph], graph: Graph, given:
             f"{name} is a {there.kind} of type {there.type}, and steps are counted in an i64[]"
         )
         raise InputError(message, hint=hint)
-    inside = [g.name.text for g in reached(graphs, graph.name.text)]
-    counting = [
-        n for n, g in graphs.items()
-        if (given is None or n in inside)
-        and any(isinstance(s, Update) and s.target.text == name for s in g.body)
-    ]  # fmt: skip
+    looked_at = [graph.name.text, *(module.graphs if given is None else ())]
+    counting = [n for n in looked_at if name in effects_of([n], verified).updates]
     if counting:
         raise InputError(f"graph {counting[0]} updates state {name}", hint=hint)
     return name
@@ -147,14 +125,14 @@ def _is_name(text: Any) -> bool:
 
 
 def recipe(
-    module: Module, graphs: Mapping[str, Graph], graph: Graph, name: str,
-    optimizer: Optimizer, trained: Sequence[Declaration], *,
+    verified: Verified, graph: Graph, name: str, optimizer: Optimizer,
+    trained: Sequence[Declaration], *,
     step: str | None = None, clip_norm: float | None = None, clip_value: float | None = None,
     ema: float | None = None, loss_scale: LossScale | str | None = None,
     master_weights: bool = True,
 ) -> Recipe:  # fmt: skip
     """The `Recipe` of what was asked for. Raises `InputError`."""
-    check_rate(module, optimizer)
+    check_rate(verified.module, optimizer)
     bounds: dict[str, Any] = {"clip_norm": clip_norm, "clip_value": clip_value}
     for key, value in bounds.items():
         bounds[key] = None if value is None else number(key, value, above=True)
@@ -162,7 +140,7 @@ def recipe(
         refuse("clip_norm and clip_value: gradients are clipped in one way")
     if step is not None and not _is_name(step):
         raise SettingError("step", step, "the name of a state")
-    counter = counter_of(module, graphs, graph, step)
+    counter = counter_of(verified, graph, step)
     return Recipe(
         name, optimizer, decay_of(optimizer, [d.name.text for d in trained]), counter, **bounds,
         ema=None if ema is None else number("ema", ema, below=1.0),

@@ -14,7 +14,6 @@ import pytest
 from dap.client import Client
 
 import opstep
-from opstep.cli.main import main
 from opstep.frontends.torch import findings
 
 torch = pytest.importorskip("torch")
@@ -129,28 +128,6 @@ def test_how_it_ends(cli, script):
     assert outcome.code == 1 and "SyntaxError" in outcome.err and "line 2" in outcome.err
 
 
-def test_a_traceback_is_the_scripts_own(script, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    name = script(NET + "def wrong(m, args, out): raise KeyError('oops')\n"
-                  "net.register_forward_hook(wrong)\nnet(torch.ones(1, 4))\n")  # fmt: skip
-    assert main(["run", name]) == 1
-    told = capsys.readouterr().err
-    assert "KeyError: 'oops'" in told and told.startswith("Traceback")
-    files = [line.split('"')[1] for line in told.splitlines() if line.startswith("  File")]
-    assert files[0] == files[-1] == str(tmp_path / name)
-    assert not [f for f in files if "opstep/" in f or "_dynamo" in f]
-
-
-def test_shapes_that_do_not_fit(script, tmp_path, monkeypatch, capsys):
-    """The error is PyTorch's own; nothing is said of how modules are compiled."""
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", script(NET + "net(torch.ones(1, 5))\n")]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("Traceback") and "Dynamo" not in told
-    assert 'train.py", line 12, in forward' in told
-    assert told.endswith("shapes cannot be multiplied (1x5 and 4x4)\n")
-
-
 def test_without_pytorch(cli, script, monkeypatch):
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
@@ -208,47 +185,6 @@ def test_modules_by_name(cli, script):
         "note: no module that was called matches --module decoder; "
         "there are encoder, encoder.0, encoder.1, out\n"
     )
-
-
-def test_an_op_without_a_counterpart(cli, script):
-    name = script(
-        """
-        import torch
-        class Eigen(torch.nn.Module):
-            def forward(self, x):
-                return torch.linalg.eigvalsh(x)
-        print(Eigen()(torch.eye(2)))
-        """
-    )
-    outcome = cli("run", name)
-    assert outcome.code == 2 and "train.py:5:9: error: aten._linalg_eigh.default" in outcome.err
-    assert "hint: --fallback torch" in outcome.err
-    torch._dynamo.reset()
-    outcome = cli("run", "--fallback", "torch", name)
-    assert outcome.out == "tensor([1., 1.])\n"
-
-
-def test_modules_on_meta(cli, script):
-    name = script(NET + "empty = Net().to('meta')\n"
-                  "empty(torch.empty(2, 4, device='meta')).sum().backward()\n"
-                  "print(empty.out.weight.grad.device, net(torch.ones(2, 4)).shape)\n")  # fmt: skip
-    for words in (["run"], ["hunt"], ["debug", "-ex", "run", "--batch"]):
-        torch._dynamo.reset()
-        outcome = cli(*words, name)
-        assert outcome.code == 0 and "meta torch.Size([2, 2])\n" in outcome.out
-        assert "meta" not in outcome.err
-
-
-def test_second_derivatives(script, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    name = script(NET + "x = torch.ones(1, 4, requires_grad=True)\n"
-                  "gradient, = torch.autograd.grad(net(x).sum(), x, create_graph=True)\n"
-                  "(gradient.sum() + x.pow(2).sum()).backward()\n")  # fmt: skip
-    assert main(["run", name]) == 1
-    told = capsys.readouterr().err
-    assert "double backward" in told and "--module PATTERN only others are compiled" in told
-    torch._dynamo.reset()
-    assert main(["run", "--module", "decoder.*", name]) == 0
 
 
 ODD = """

@@ -40,16 +40,24 @@ def wrapped(case, dtype: str) -> Program:
 
 def pytest_generate_tests(metafunc):
     every = metafunc.config.getoption("--every-dtype", default=False)
-    chosen = [(c, dtype) for c, dtype in by_dtype(every) if CASES[c].graph.inputs]
-    metafunc.parametrize("case_id, dtype", chosen)
+    chosen: dict[str, list[str]] = {}
+    for case_id, dtype in by_dtype(every):
+        if CASES[case_id].graph.inputs:
+            chosen.setdefault(case_id, []).append(dtype)
+    metafunc.parametrize("case_id, dtypes", chosen.items(), ids=list(chosen))
 
 
-def test_same_bits(case_id, dtype):
-    case = CASES[case_id]
+def test_same_bits(case_id, dtypes):
+    for dtype in dtypes:
+        check(CASES[case_id], dtype)
+
+
+def check(case, dtype: str) -> None:
     program, given = wrapped(case, dtype), inputs(case, dtype)
     apart = program.run("taken", given, mode="debug")
     for way in WAYS:
         found = program.run("taken", given, **way)
         for name in apart.names:
             same = found[name].tobytes() == apart[name].tobytes()
-            assert same, f"{way}: {np.sum(found[name] != apart[name])} elements of {name} differ"
+            told = f"{dtype}, {way}: {name}"
+            assert same, f"{told} differs in {np.sum(found[name] != apart[name])} elements"

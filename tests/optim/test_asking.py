@@ -75,6 +75,55 @@ def test_frozen_params():
         opstep.loads(NET).with_optimizer("loss", "sgd", freeze=["con.w"])
 
 
+def test_params_that_the_loss_only_reads():
+    """As constants they are not trained, and do not decay."""
+    text = NET.replace(
+        "  h = linear(x, conv.w)\n", "  c = stop_gradient(conv.w)\n  h = linear(x, c)\n"
+    )
+    assert trained(opstep.loads(text).with_optimizer("loss", "adamw")) >= {"fc.w", "fc.b"}
+    assert "conv.w" not in trained(opstep.loads(text).with_optimizer("loss", "adamw"))
+    with pytest.raises(opstep.OpstepError, match=r"graph loss does not depend on conv\.w"):
+        opstep.loads(text).with_optimizer("loss", "adamw", ["conv.w"])
+
+
+LOOP = """
+param w: f32[4, 4] = normal(std=0.3)
+param exact: bf16[4] = normal(std=0.3)
+state seen: f32[] = 0
+
+graph loss(x: f32[N, 4], y: f32[N, 4]) -> f32[] {
+  h, t = while(x, 0, test=more, body=turn)
+  b = cast(exact, dtype=f32)
+  p = add(h, b)
+  l = mse_loss(p, y)
+  total = add(seen, l)
+  seen <- total
+  return l
+}
+
+graph more(h: f32[N, 4], t: i32[]) -> bool[] {
+  m = less(t, 3)
+  return m
+}
+
+graph turn(h: f32[N, 4], t: i32[]) -> f32[N, 4], i32[] {
+  a = linear(h, w)
+  b = tanh(a)
+  n = add(t, 1)
+  return b, n
+}
+"""
+
+
+@pytest.mark.parametrize("scale", [None, "dynamic"])
+def test_a_loss_with_a_loop_and_updates(scale):
+    inputs = {"x": np.ones((3, 4), np.float32), "y": np.full((3, 4), 0.5, np.float32)}
+    program = opstep.loads(LOOP).with_optimizer("loss", "adamw", lr=0.05, loss_scale=scale)
+    losses = [float(program.run("loss_step", inputs)["l"]) for _ in range(20)]
+    assert losses[-1] < 0.1 * losses[0]
+    assert program.params["seen"] == pytest.approx(sum(losses), rel=1e-5)
+
+
 def test_states_have_the_names_of_their_params():
     program = opstep.loads(NET).with_optimizer("loss", optim.Adam(), ["fc.*"], ema=0.9)
     own = [n for n in program.params if n not in opstep.loads(NET).params]

@@ -17,6 +17,7 @@ from opstep.frontends.torch.attention import SingleAttention
 from opstep.frontends.torch.compositions import COMPOSITIONS
 from opstep.frontends.torch.definitions import once
 from opstep.frontends.torch.drawing import is_drawn, is_random
+from opstep.frontends.torch.recurrent import SingleLayers
 from opstep.frontends.torch.rules.registry import RULES, key_of
 
 aten = torch.ops.aten
@@ -53,7 +54,7 @@ def single_ops() -> Iterator[None]:
     enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), SingleAttention():
+        with sdpa_kernel(SDPBackend.MATH), SingleAttention(), SingleLayers():
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)

@@ -15,19 +15,19 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch._C._dynamo.eval_frame import (  # pyright: ignore[reportMissingImports]
     get_eval_frame_callback,
 )
 from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
     peek_interpreter_stack,
 )
-from torch._dynamo.exc import TorchRuntimeError
+from torch._dynamo.exc import InternalTorchDynamoError, TorchRuntimeError
 from torch.fx import _symbolic_trace
 
 from opstep.frontends.torch.backend import opstep
@@ -40,10 +40,18 @@ ADVICE = (
     "torch._dynamo.utils", "torch._dynamo.variables.tensor", "torch._subclasses.fake_tensor",
     "torch._functorch._aot_autograd.graph_compile",
 )  # fmt: skip
+# What Dynamo makes of errors of the model's own: shapes that do not fit, a recursion without end.
+_OF_THE_MODEL = (TorchRuntimeError, InternalTorchDynamoError)
 MOST_SITES = 4  # lines that call a module, for each of which it is compiled
 MOST_RECOMPILATIONS = 64  # PyTorch gives up after 8; then nothing would be seen of a module
 
-_BACKEND = partial(opstep, hint=FALLBACK)
+
+def _backend(module: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """As the backend is for scripts, whose users give options to a command."""
+    return opstep(module, inputs, hint=FALLBACK, **options)
+
+
+_backend.__name__ = "opstep"  # in messages of PyTorch
 
 
 class ModuleCalls:
@@ -101,6 +109,7 @@ class ModuleCalls:
             get_eval_frame_callback() is not None  # within what the script compiles
             or torch._C._len_torch_dispatch_stack() > 0  # tensors that have no elements, tracing
             or peek_interpreter_stack() is not None  # vmap, grad
+            or torch._C._current_graph_task_id() != -1  # a checkpoint's, again in the backward
             or torch._C._get_tracing_state() is not None
             or _symbolic_trace._is_fx_tracing_flag
             or isinstance(module, torch.jit.ScriptModule | torch._dynamo.OptimizedModule)
@@ -145,6 +154,7 @@ class _Known:
         key = id(module)
         self.module = weakref.ref(module, lambda _: calls.forget(key))
         self._names = _parameters(module)
+        self._is_recurrent = any(isinstance(m, nn.RNNBase) for m in module.modules())
         self._entries: dict[Any, Callable[..., Any]] = {}
         self._sites: set[Site] = set()
 
@@ -164,13 +174,19 @@ class _Known:
         try:
             module = self.module()
             try:
-                return entry(module, *args, **kwargs)
-            except TorchRuntimeError as error:  # such as shapes that do not fit
+                with self._recurrent():
+                    return entry(module, *args, **kwargs)
+            except _OF_THE_MODEL as error:
                 failed = error
             nn.Module._call_impl(module, *args, **kwargs)  # pyright: ignore - raises the model's own
             raise failed
         finally:
             within.now = None
+
+    def _recurrent(self) -> AbstractContextManager[Any]:
+        """Without it Dynamo leaves all of a module out that has a recurrent layer."""
+        patch: Any = torch._dynamo.config.patch
+        return patch(allow_rnn=True) if self._is_recurrent else nullcontext()
 
     def _site(self) -> Site:
         """Where the script calls it."""
@@ -184,7 +200,7 @@ class _Known:
         names = (self._names + [f"args_{k}" for k in range(positional)])[:positional]
         names = [f"_{k}_{n}" if n in keywords else n for k, n in enumerate(names)]
         entry = _entry(names, keywords, site)
-        return torch.compile(entry, backend=_BACKEND, options=self.calls.options)
+        return torch.compile(entry, backend=_backend, options=self.calls.options)
 
 
 def _parameters(module: nn.Module) -> list[str]:

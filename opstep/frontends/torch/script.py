@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import re
 import sys
 import threading
 import types
@@ -31,7 +32,11 @@ _TWICE = Wording(
     "a compiled module has no second derivatives, which is PyTorch's limit: with ",
     Argument("module", Blank("PATTERN", "pattern")), " only others are compiled",
 )  # fmt: skip
-_GOES_ON = "torch_dynamo_resume_in_"  # a function of Dynamo's that is the rest of another one
+_OTHERS = Wording(
+    "with ", Argument("module", Blank("PATTERN", "pattern")), " only other modules are compiled"
+)  # fmt: skip
+_NOWHERE = None, None
+_REST = re.compile("torch_dynamo_resume_in_(.*)_at_[0-9]+")  # of a function, made by Dynamo
 
 
 class Leave(BaseException):
@@ -164,35 +169,51 @@ def _code_of(error: SystemExit) -> int:
 
 
 def cause_of(error: BaseException) -> OpstepError | None:
-    """The error of ours that PyTorch raised another one for."""
+    """The error of ours that PyTorch raised another one for, or that it is."""
     inner = getattr(error, "inner_exception", None)  # torch._dynamo.exc.BackendCompilerFailed
-    return next((e for e in (error, inner) if isinstance(e, OpstepError)), None)
+    found = next((e for e in (error, inner) if isinstance(e, OpstepError)), None)
+    if found is None and type(inner) is RuntimeError:
+        from opstep.frontends.torch.errors import cause, source_line
+
+        at = own_frames(error.__traceback__)
+        while at is not None and at.tb_next is not None and not _is_hidden(at.tb_next.tb_frame):
+            at = at.tb_next
+        source, span = source_line(at.tb_frame.f_code.co_filename, at.tb_lineno) if at else _NOWHERE
+        what = f"PyTorch cannot compile what is called here: {cause(inner)}"
+        return InputError(what, span=span, source=source, hint=_OTHERS)
+    return found
 
 
 def own_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
     """A traceback without what runs the script, and what compiles its modules."""
-    if traceback is None:
-        return None
-    rest = own_frames(traceback.tb_next)
-    if rest is not None and rest.tb_frame.f_code.co_name.startswith(_GOES_ON):
-        return rest
-    if str(traceback.tb_frame.f_globals.get("__name__")).startswith(_COMPILING):
-        return rest
-    return types.TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
+    levels = []
+    while traceback is not None:
+        levels.append(traceback)
+        traceback = traceback.tb_next
+    rest = None
+    for one in reversed(levels):
+        frame = one.tb_frame
+        found = _REST.fullmatch(rest.tb_frame.f_code.co_name) if rest is not None else None
+        resumed = found is not None and found[1] == _REST.sub(r"\1", frame.f_code.co_name)
+        if not resumed and not str(frame.f_globals.get("__name__")).startswith(_COMPILING):
+            rest = types.TracebackType(rest, frame, one.tb_lasti, one.tb_lineno)
+    return rest
 
 
 def line_now() -> tuple[str, int] | None:
     """Where the script is: the innermost line that is neither PyTorch's nor ours."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and _is_hidden(frame):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
+
+
+def _is_hidden(frame: types.FrameType) -> bool:
+    """Whether it is PyTorch's, or ours."""
     from opstep.frontends.torch.sources import is_pytorch
 
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
-        hidden = module.startswith(_COMPILING) or file.startswith("<") or is_pytorch(file)
-        if not hidden:
-            return file, frame.f_lineno
-        frame = frame.f_back
-    return None
+    file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
+    return module.startswith(_COMPILING) or file.startswith("<") or is_pytorch(file)
 
 
 def _join_threads(before: set[threading.Thread]) -> None:

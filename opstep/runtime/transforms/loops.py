@@ -132,7 +132,8 @@ class Loop:
         return self._back_graph("back", "back", self._back)
 
     def _back_graph(self, kind: str, suffix: str, make: Callable[[Draft], Graph]) -> str:
-        return self._once(kind, suffix, make, self.by, self.tensors, self.limit > MOST_TURNS)
+        long = self.limit if self.limit > MOST_TURNS else 0
+        return self._once(kind, suffix, make, self.by, self.tensors, long)
 
     def _inputs(self, draft: Draft) -> tuple[list[Var], Var, list[Var]]:
         """What is carried, the number of turns, and derivatives."""

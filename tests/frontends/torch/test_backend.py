@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
-from torch.utils.checkpoint import checkpoint
 
 from opstep.frontends.torch.backend import opstep
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -73,22 +72,6 @@ class Recurrent(nn.Module):
         return self.head(h)
 
 
-class Checkpointed(nn.Module):
-    """Draws the same numbers again in the backward."""
-
-    def __init__(self):
-        super().__init__()
-        self.part = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3), nn.Tanh())
-
-    def forward(self, x):
-        def noisy(x):
-            return self.part(x) * torch.rand_like(x)
-
-        for part in (noisy, self.part):
-            x = checkpoint(part, x + torch.randn(6), use_reentrant=False)
-        return x
-
-
 MODELS = {
     "mlp": (mlp, lambda: torch.randn(5, 6)),
     "convolutional": (Convolutional, lambda: torch.randn(4, 3, 12, 12)),
@@ -99,7 +82,6 @@ MODELS = {
     "transformer": (Transformer, lambda: torch.randint(0, 11, (3, 7))),
     "recurrent": (Recurrent, lambda: torch.randn(3, 4, 6)),
     "dropout": (lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3)), lambda: torch.randn(5, 6)),
-    "checkpoints": (Checkpointed, lambda: torch.randn(5, 6)),
     "attention with dropout": (
         lambda: nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True),
         lambda: torch.randn(2, 5, 16),
@@ -143,54 +125,6 @@ def test_it_is_found_by_its_name():
     entries = importlib.metadata.entry_points(group="torch_dynamo_backends")
     assert entries["opstep"].load() is opstep
     assert "opstep" in torch._dynamo.list_backends()
-
-
-class Bags(nn.Module):
-    """Layers with gradients of their own: bags, norms of weights, sampling, pools."""
-
-    def __init__(self):
-        super().__init__()
-        self.bags = nn.ModuleList(
-            nn.EmbeddingBag(9, 4, mode=m, padding_idx=p)
-            for m, p in (("sum", None), ("mean", 2), ("max", 2))
-        )
-        self.conv = nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 2, 3, padding=1))
-        self.pad, self.pool = nn.ReplicationPad2d(1), nn.AdaptiveMaxPool2d(3)
-
-    def forward(self, index):
-        offsets = torch.tensor([0, 3, 3])
-        x = torch.cat([bag(index, offsets) for bag in self.bags], 1)[None, None]
-        x = self.pool(self.pad(self.conv(x)))
-        return F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1).tanh(), align_corners=False)
-
-
-def test_gradients_that_pytorch_has_kernels_for(compiled):
-    model, index = Bags(), torch.tensor([1, 2, 4, 5, 4, 2])
-    eager = copy.deepcopy(model)
-    assert_all_close(trained(compiled(model), index), trained(eager, index))
-
-
-class Chosen(nn.Module):
-    """Gradients that are no ops of a forward: by weights of rows, of scattered values."""
-
-    def __init__(self):
-        super().__init__()
-        self.table, self.weights = nn.Parameter(torch.randn(9, 4)), nn.Parameter(torch.rand(6) + 1)
-
-    def forward(self, index):
-        offsets = torch.tensor([0, 3, 3])
-        bags = F.embedding_bag(
-            index, self.table, offsets, mode="sum", per_sample_weights=self.weights
-        )
-        mask = torch.tensor([True, False, True, True])
-        scattered = torch.ones(2, 4).masked_scatter(mask, self.table[:3] * 2)
-        return bags.mean() + scattered.cos() @ torch.digamma(self.weights[:4])
-
-
-def test_gradients_of_chosen_values(compiled):
-    model, index = Chosen(), torch.tensor([1, 2, 4, 5, 4, 2])
-    eager = copy.deepcopy(model)
-    assert_all_close(trained(compiled(model), index), trained(eager, index))
 
 
 @pytest.mark.parametrize("norm_first", [False, True])

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 from agreement import Call, Calls, check
-from torch.testing._internal.common_methods_invocations import op_db
 
 FAMILIES = {
     "unary": """abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh deg2rad digamma erf
@@ -82,6 +81,8 @@ OTHERS = {
 
 
 def _samples(names: str, dtype: torch.dtype) -> Iterator[Call]:
+    from torch.testing._internal.common_methods_invocations import op_db  # takes two seconds
+
     wanted = set(names.split())
     for op in op_db:
         if op.name not in wanted or dtype not in op.supported_dtypes("cpu"):

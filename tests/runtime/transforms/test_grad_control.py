@@ -55,7 +55,7 @@ def check(text: str, inputs: dict, wrt: list[str], **options) -> opstep.Program:
     return program
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_random_programs(seed):
     rng = np.random.default_rng(seed)
     inputs = {n: rng.uniform(-1, 1, 3) for n in "xy"}
@@ -90,7 +90,7 @@ def test_sizes_and_numbers(sign):
     inputs = {"x": rng.uniform(-1, 1, 4), "y": sign * rng.uniform(0, 1, (4, 2))}
     program = check(text, inputs, ["x", "y", "w", "total"])
     before = program.params["total"]
-    with pytest.raises(opstep.OpstepError, match=r"assert failed: too large(.|\n)*it is from plain.opg"):
+    with pytest.raises(opstep.OpstepError, match=r"assert failed: too large(.|\n)*from plain.opg"):
         program.run("loss_grad", inputs | {"x": np.full(4, 1e9)})
     assert program.params["total"] == before
 

@@ -1,10 +1,10 @@
 """Runs the ops' test graphs with kernels compiled for a processor, and prints what came out.
 
-    python on_processor.py CACHE NAME FEATURES SHARE DTYPES OP...
+    python on_processor.py CACHE NAME FEATURES DTYPES OP...
 
-NAME and FEATURES are LLVM's ("" for both: this machine's). SHARE "1/4" is the second of every four
-ops, "0/1" are all. DTYPES "f32,f64" are those of the graphs. Without OPs it is a share of all. The
-output is JSON: for each graph and dtype a digest of the results, in which any NaN is the same.
+NAME and FEATURES are LLVM's. DTYPES "f32,f64" are those of the graphs. Without OPs it is all of
+them. The output is JSON: for each graph and dtype a digest of the results, in which any NaN is the
+same.
 """
 
 from __future__ import annotations
@@ -80,13 +80,15 @@ ROWS: list[tuple[str, dict]] = [
 ]
 
 
+def digests(dtypes: str, *wanted: str) -> dict[str, str]:
+    """Of all graphs with these dtypes, or of those of the ops that are named."""
+    chosen = wanted or {case.file for case in cases()}
+    return graphs(chosen, dtypes.split(",")) | rows(chosen, dtypes.split(","))
+
+
 if __name__ == "__main__":
-    folder, name, features, share, dtypes, *wanted = sys.argv[1:]
-    k, n = map(int, share.split("/"))
-    wanted = sorted(wanted or {case.file for case in cases()})[k::n]
+    folder, name, features, dtypes, *wanted = sys.argv[1:]
     Compiler.folder = Path(folder)
-    if name:
-        chosen = processor.Processor(name, features)
-        processor.this = lambda: chosen
-    chosen_types = dtypes.split(",")
-    print(json.dumps(graphs(wanted, chosen_types) | rows(wanted, chosen_types)))
+    chosen = processor.Processor(name, features)
+    processor.this = lambda: chosen
+    print(json.dumps(digests(dtypes, *wanted)))

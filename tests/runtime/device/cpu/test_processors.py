@@ -1,8 +1,8 @@
 """The same bits on every processor: kernels compiled for others, as far as this one can run them,
 give what they give here.
 
-Each processor needs a process of its own: kernels are compiled once a process. Some ops stand for
-all, those whose kernels are made of vectors or that add, in f32, and two processors for four;
+Each other processor needs a process of its own: kernels are compiled once a process. Some ops stand
+for all, those whose kernels are made of vectors or that add, in f32, and two processors for four;
 ``pytest tests/runtime/device/cpu/test_processors.py --every-op`` compiles all of them.
 """
 
@@ -11,14 +11,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
+import on_processor
 import pytest
 
-from opstep.runtime.device.cache import Compiler
 from opstep.runtime.device.cpu import processor
 
-SCRIPT = Path(__file__).with_name("on_processor.py")
 OPS = ("conv2d", "layer_norm", "matmul", "softmax", "sum")
 DTYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool")
 
@@ -34,9 +32,13 @@ PROCESSORS = {
 ALWAYS = 2  # of them
 
 
-def results(folder: str, name: str, features: str, dtype: str, every: bool) -> dict[str, str]:
-    command = [sys.executable, str(SCRIPT), folder, name, features, "0/1", dtype]
-    command += () if every else OPS
+def ops(config) -> tuple[str, ...]:
+    """None are all."""
+    return () if every_op(config) else OPS
+
+
+def elsewhere(folder: str, name: str, features: str, dtype: str, config) -> dict[str, str]:
+    command = [sys.executable, on_processor.__file__, folder, name, features, dtype, *ops(config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -61,13 +63,13 @@ def every_op(config) -> bool:
 
 @pytest.fixture(scope="module")
 def here(request, dtype) -> dict[str, str]:
-    return results(str(Compiler.cache_folder()), "", "", dtype, every_op(request.config))
+    return on_processor.digests(dtype, *ops(request.config))
 
 
 @pytest.mark.slow
 def test_same_bits(which, dtype, here, request, tmp_path):
     name, features, setting = PROCESSORS[which]
     flags = ",".join([*(f"+{f}" for f in features.split()), setting])
-    there = results(str(tmp_path), name, flags, dtype, every_op(request.config))
+    there = elsewhere(str(tmp_path), name, flags, dtype, request.config)
     assert len(there) == len(here) > 0
     assert {k for k in here if here[k] != there[k]} == set()

@@ -1,0 +1,151 @@
+"""Training through `torch.compile`: layers whose gradients or random numbers need care."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import torch
+import torch.nn.functional as F
+from test_backend import assert_all_close, trained
+from torch import nn
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+from opstep.frontends.torch import findings
+from opstep.frontends.torch.module_calls import ModuleCalls
+
+
+class Checkpointed(nn.Module):
+    """Draws the same numbers again in the backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3), nn.Tanh())
+
+    def forward(self, x):
+        def noisy(x):
+            return self.part(x) * torch.rand_like(x)
+
+        for part in (noisy, self.part):
+            x = checkpoint(part, x + torch.randn(6), use_reentrant=False)
+        return x
+
+
+def test_checkpoints(compiled):
+    model, x = Checkpointed(), torch.randn(5, 6)
+    eager = copy.deepcopy(model)
+    assert_all_close(trained(compiled(model), x), trained(eager, x))
+
+
+class Bags(nn.Module):
+    """Layers with gradients of their own: bags, norms of weights, sampling, pools."""
+
+    def __init__(self):
+        super().__init__()
+        self.bags = nn.ModuleList(
+            nn.EmbeddingBag(9, 4, mode=m, padding_idx=p)
+            for m, p in (("sum", None), ("mean", 2), ("max", 2))
+        )
+        self.conv = nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 2, 3, padding=1))
+        self.pad, self.pool = nn.ReplicationPad2d(1), nn.AdaptiveMaxPool2d(3)
+
+    def forward(self, index):
+        offsets = torch.tensor([0, 3, 3])
+        x = torch.cat([bag(index, offsets) for bag in self.bags], 1)[None, None]
+        x = self.pool(self.pad(self.conv(x)))
+        return F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1).tanh(), align_corners=False)
+
+
+def test_gradients_that_pytorch_has_kernels_for(compiled):
+    model, index = Bags(), torch.tensor([1, 2, 4, 5, 4, 2])
+    eager = copy.deepcopy(model)
+    assert_all_close(trained(compiled(model), index), trained(eager, index))
+
+
+class Chosen(nn.Module):
+    """Gradients that are no ops of a forward: by weights of rows, of scattered values."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.weights = nn.Parameter(torch.randn(9, 4)), nn.Parameter(torch.rand(6) + 1)
+
+    def forward(self, index):
+        offsets = torch.tensor([0, 3, 3])
+        bags = F.embedding_bag(
+            index, self.table, offsets, mode="sum", per_sample_weights=self.weights
+        )
+        mask = torch.tensor([True, False, True, True])
+        scattered = torch.ones(2, 4).masked_scatter(mask, self.table[:3] * 2)
+        return bags.mean() + scattered.cos() @ torch.digamma(self.weights[:4])
+
+
+class Stacked(nn.Module):
+    """Recurrent layers with dropout between them, of both ways, batches first and packed."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 3, 2, dropout=0.4, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(6, 4, 3, dropout=0.3)
+
+    def forward(self, x):
+        y, (h, c) = self.lstm(x)
+        packed = nn.utils.rnn.PackedSequence(y.transpose(0, 1).flatten(0, 1), torch.tensor([3, 3]))
+        z, last = self.gru(packed)
+        return torch.cat([y.mean() + z.data.mean(0), h.flatten(), c.flatten(), last.flatten()])
+
+
+def test_dropout_between_recurrent_layers(compiled):
+    model, x = Stacked(), torch.randn(3, 2, 4)
+    eager = copy.deepcopy(model)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        assert_all_close(trained(compiled(model), x), trained(eager, x))
+
+
+def test_gradients_of_chosen_values(compiled):
+    model, index = Chosen(), torch.tensor([1, 2, 4, 5, 4, 2])
+    eager = copy.deepcopy(model)
+    assert_all_close(trained(compiled(model), index), trained(eager, index))
+
+
+class Logarithm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LSTM(2, 2)
+
+    def forward(self, x):
+        y, _ = self.layer(x)
+        return (y - y).log().sum()
+
+
+def test_a_module_of_a_script_with_a_recurrent_layer():
+    torch._dynamo.reset()
+    findings.clear()
+    with ModuleCalls({"hunt": True}) as calls, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        Logarithm()(torch.randn(2, 1, 2))
+    assert calls.compiled == 1 and "log of 0" in str(findings[0])
+    findings.clear()
+    torch._dynamo.reset()
+
+
+class Sequential(nn.Module):
+    """PyTorch runs its parts itself, in the backward too."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh())
+
+    def forward(self, x):
+        return checkpoint_sequential(self.parts, 2, x.sin(), use_reentrant=False).cos()
+
+
+def test_checkpoints_of_a_script_that_pytorch_runs():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model, x = Sequential(), torch.randn(2, 3)
+    eager = copy.deepcopy(model)
+    with ModuleCalls({}) as calls:
+        found = trained(model, x)
+    assert calls.count == 5  # one each step
+    assert_all_close(found, trained(eager, x))
+    torch._dynamo.reset()
