@@ -215,7 +215,8 @@ class softplus(Unary):
 
     def scalar(x, beta, threshold):
         z = beta * x
-        soft = ((0.0 if z < 0.0 else z) + log1p(exp(-np.abs(z)))) / beta
+        # the sum of two NaNs would have the sign of the one that comes first in machine code
+        soft = ((z if z > 0.0 else 0.0) + log1p(exp(-np.abs(z)))) / beta
         return x if z > threshold else soft
 
     def grad(g, operands, results, grads, *, beta, threshold):
