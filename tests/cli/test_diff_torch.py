@@ -128,6 +128,9 @@ def test_it_is_kept_as_two_runs(cli, against, monkeypatch):
         outputs = [{t.name for t in workspace.tensors(kind="output") if t.key == r.key}
                    for r in (ours, theirs)]  # fmt: skip
         assert outputs[0] == outputs[1] != set()
+    if against == "torch":  # the command that it tells says what it said
+        words = outcome.err.partition(": opstep ")[2].split()
+        assert cli(*words).code == 0 and cli(*words[:-2]).code == 1
     told = cli("diff", "model.pt2", "--against", against, "-w", "runs.db", "--json").json
     assert len(told["runs"]) == 2 and not {ours.key, theirs.key} & set(told["runs"])
 

@@ -98,6 +98,7 @@ class _Ready:
         self.device = device
         self.watch = watch
         self._hunter = Hunter(self, watch.hunting) if watch.alarm is not None else None
+        self.saved = graph.saved if graph.name == "forward" else set()
         self._draw = [d.bound(sizes) for d in graph.drawn]
         self._inputs = graph.inputs
         self._constants = [t.to(device).contiguous() for t in graph.constants]

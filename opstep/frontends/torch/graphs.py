@@ -73,6 +73,7 @@ class AtenGraph:
         set_root(self.graph.nodes)
         self.drawn = take_out(self.graph)
         fold_transposes(self.graph)
+        self.saved: set[str] = set()  # results that only the backward sees, by the program's names
         self.placeholders = self.graph.find_nodes(op="placeholder")
         for node in self.placeholders:
             node.meta["label"] = label = labels.placeholder(node)
@@ -246,6 +247,7 @@ class AtenGraph:
         for name, output in zip(self._names, self.outputs, strict=True):
             if output.kind == "result":
                 self.labels.saved[name] = returned[output.index].text
+        self.saved = {v.text for k, v in enumerate(returned) if self.is_kept(k)}
 
 
 def _copied(module: fx.GraphModule) -> fx.Graph:

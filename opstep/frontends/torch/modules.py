@@ -15,6 +15,7 @@ from typing import Any
 from torch import fx
 
 from opstep.frontends.torch.sources import Frame, frames_of
+from opstep.runtime.debugger.python.files import python_file
 
 _ROOT = re.compile(r"^[LG]\['\w+'\]\.?")  # what holds the model where Dynamo met it
 CONTAINERS = {"Sequential", "ModuleList", "ModuleDict"}
@@ -152,14 +153,22 @@ def split_frames(node: fx.Node, calls: Sequence[Call]) -> list[tuple[Frame, ...]
 def _forward(frames: Sequence[Frame], position: int, kind: str) -> int | None:
     """The frame of a class's `forward`."""
     code = _code_of(kind)
-    for k in range(position, len(frames)):
-        frame = frames[k]
-        if code is None:
-            if frame.function == "forward":
-                return k
-        elif frame.file == code[0] and code[1] <= frame.line <= code[2]:
-            return k
-    return None
+    rest = range(position, len(frames))
+    if code is None:  # of a class that is not found: by its name
+        found = [k for k in rest if frames[k].function == "forward"]
+        own = [k for k in found if _owner(frames[k]) == kind.rpartition(".")[2]]
+        return next(iter(own or found), None)
+    file, first, last = code
+    return next(
+        (k for k in rest if frames[k].file == file and first <= frames[k].line <= last), None
+    )
+
+
+def _owner(frame: Frame) -> str:
+    """The class that a frame's function is a method of."""
+    file = python_file(frame.file)
+    function = file.function(frame.line) if file else None
+    return function.owner.rpartition(".")[2] if function else ""
 
 
 @lru_cache(1024)

@@ -59,6 +59,16 @@ class PythonFile:
         """The one that a line belongs to."""
         return self._statements.get(line) or Lines(line, line, (), None)
 
+    def assigned(self, function: Function, before: int) -> list[str]:
+        """The names that a function assigns above a line, in order."""
+        found: dict[str, None] = {}
+        for line in range(function.first + 1, before):
+            node = self.statement(line).node
+            if node is not None and self.function(line) == function:
+                goes_through = _names(node.target) if isinstance(node, Loop) else ()
+                found |= dict.fromkeys((*self.statement(line).targets, *sorted(goes_through)))
+        return [name for name in found if name.strip("_")]
+
     def calls_in_turn(self, line: int) -> bool:
         """Whether the statement of a line calls what a loop around it goes through."""
         (start, end, _, node), function = self.statement(line), self.function(line)

@@ -55,6 +55,9 @@ class PythonNames:
                 break
             if frame.lookup(one.value) is not None:
                 found[one.variable] = one.value if one.is_tensor else None
+        if before is None and python.function is not None:
+            above = python.at.file.assigned(python.function, python.at.first)
+            found |= {name: None for name in above if name not in found}
         return found
 
     def _arguments(self, frame: Frame) -> dict[str, str | None]:

@@ -132,9 +132,7 @@ class Returned:
             values = dict(zip(computed, map(_single, made), strict=True))
         if line is not None and len(computed) == 1:
             values = {computed[0]: self._one(graph, computed[0], line, variables)}
-        found = (
-            variables.get(e.id) if isinstance(e, ast.Name) else values.get(e) for e in written
-        )
+        found = (variables.get(e.id) if isinstance(e, ast.Name) else values.get(e) for e in written)
         return [v if isinstance(v, str) else None for v in found]
 
 
