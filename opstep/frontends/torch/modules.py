@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from torch import fx
@@ -124,9 +125,11 @@ def _called_alike(node: fx.Node, other: fx.Node, chain: Sequence[Call]) -> int:
     """
     if frames_of(node) == frames_of(other):
         return len(chain) - 1
-    pairs = zip(split_frames(node, chain), split_frames(other, chain), strict=True)
-    for depth, (ours, theirs) in enumerate([*pairs][:-1]):
-        if ours and theirs and ours != theirs:
+    ours, theirs = split_frames(node, chain), split_frames(other, chain)
+    for depth in range(len(chain) - 1):
+        if not ours[depth + 1] or not theirs[depth + 1]:  # where it begins is not known
+            break
+        if ours[depth] != theirs[depth]:
             return depth
     return len(chain) - 1
 
@@ -171,7 +174,6 @@ def _owner(frame: Frame) -> str:
     return function.owner.rpartition(".")[2] if function else ""
 
 
-@lru_cache(1024)
 def forward_of(kind: str) -> Any:
     """The `forward` of a class; None where the class is not imported here."""
     module, _, name = kind.rpartition(".")
@@ -185,11 +187,12 @@ def forward_of(kind: str) -> Any:
     return None if forward is None else inspect.unwrap(forward)
 
 
-@lru_cache(1024)
 def _code_of(kind: str) -> tuple[str, int, int] | None:
-    """File, first and last line of a class's `forward`."""
+    """File, first and last line of a class's `forward`, as the class is now."""
     code = getattr(forward_of(kind), "__code__", None)
-    if code is None:
-        return None
-    lines = [line for _, _, line in code.co_lines() if line]
-    return code.co_filename, code.co_firstlineno, max(lines, default=code.co_firstlineno)
+    return None if code is None else (code.co_filename, code.co_firstlineno, _last_line(code))
+
+
+@lru_cache(1024)
+def _last_line(code: CodeType) -> int:
+    return max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
