@@ -22,6 +22,7 @@ from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols, memory_order
 from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
+from opstep.frontends.torch.inlining import live_nodes
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import (
@@ -159,7 +160,7 @@ class Translator:
         # ops that another definition may help
         self.undefined: set[Any] = around.undefined if around else set()
         self._broken: set[Value] = set()  # what could not be translated, or depends on it
-        live = _live(outputs, [n for n in graph.nodes if _is_assert(n)])
+        live = live_nodes([*(v.node for v in outputs), *filter(_is_assert, graph.nodes)])
         nodes = [n for n in graph.nodes if n.op == "call_function" and n in live]
         self.tree = call_tree((n for n in nodes if self._makes_tensors(n)), self.by_line)
         named = (n for n in graph.nodes if n.meta.get("named") is not None)
@@ -497,15 +498,3 @@ def _is_item(node: fx.Node) -> bool:
 def _is_known(node: fx.Node) -> bool:
     key = key_of(node.target)
     return key in RULES or key in CONTROL or key in CHECKS
-
-
-def _live(outputs: Sequence[Value], asserts: Sequence[fx.Node]) -> set[fx.Node]:
-    """The nodes that outputs and asserts depend on."""
-    live: set[fx.Node] = set()
-    stack = [*asserts, *(v.node for v in outputs)]
-    while stack:
-        node = stack.pop()
-        if node not in live:
-            live.add(node)
-            stack += node.all_input_nodes
-    return live

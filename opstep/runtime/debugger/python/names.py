@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from opstep.runtime.debugger.python.files import Function, Lines, calls_in
-from opstep.runtime.debugger.python.returned import NO_CALL, Execution, Returned
+from opstep.runtime.debugger.python.returned import NO_CALL, Execution, NoCall, Returned
 from opstep.runtime.ir.graph import Apply, Graph, Statement
 
 if TYPE_CHECKING:
@@ -124,12 +124,14 @@ class PythonNames:
         assignment = line.statement
         targets, written = assignment.targets, getattr(assignment.node, "value", None)
         found = self.returned.of_call(graph, line, written) if targets else NO_CALL
-        if found is NO_CALL:
+        if isinstance(found, NoCall):
             return _in_order(line.made, assignment)
-        each = found if isinstance(found, list) else [found] * (len(targets) == 1)
-        values = each if len(each) == len(targets) > 0 else [None] * len(targets)
-        if len(targets) == 1 and isinstance(found, list):
-            values = [None]
+        values: list[str | None] = [None] * len(targets)
+        if isinstance(found, list):
+            if len(found) == len(targets) > 1:
+                values = found
+        elif len(targets) == 1:
+            values = [found]
         last = line.made[-1].results[0].name.text
         return [(t, v or last, v is not None) for t, v in zip(targets, values, strict=True) if t]
 

@@ -13,7 +13,13 @@ from opstep.runtime.ir.graph import Apply, Graph, Return
 
 Value = str | None  # by its name in the graph; None where that is not known
 Values = Value | list[Value]  # of a tuple, or a list, those in it
-NO_CALL = object()
+
+
+class NoCall:
+    """No function of the program's is called, or what it returned is not known."""
+
+
+NO_CALL = NoCall()
 
 _OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Subscript)
 
@@ -48,7 +54,7 @@ class Returned:
         self._executions = executions
         self._variables = variables
 
-    def of_call(self, graph: Graph, line: Execution, written: ast.expr | None) -> Values | object:
+    def of_call(self, graph: Graph, line: Execution, written: ast.expr | None) -> Values | NoCall:
         """What the function that an expression calls gave it; `NO_CALL` where it is none, or that
         is not known, so that it is what was computed last.
         """
@@ -69,18 +75,20 @@ class Returned:
         others are kept for the backward.
         """
         found = self._of_graph(call)
+        if isinstance(found, NoCall):
+            return None
         values = found if isinstance(found, list) else [found]
         known = [v for v in values if isinstance(v, str)]
         return known if len(known) == len(values) else None
 
-    def _of_callee(self, graph: Graph, line: Execution) -> Values | object:
+    def _of_callee(self, graph: Graph, line: Execution) -> Values | NoCall:
         origin, level = line.origin, line.level + 1
         if level == len(origin.lines):
             return self._of_graph(line.made[-1])
         function = origin.lines[level].function
         return self._of_function(graph, origin.runs[:level], function, origin.lines[level])
 
-    def _of_graph(self, call: Apply) -> Values | object:
+    def _of_graph(self, call: Apply) -> Values | NoCall:
         """The results of a call of a graph, in the order in which its function returns them."""
         inner = self._lines.graph(call.callee.text)
         origin = next(iter(self._lines.of_graph(inner).values()), None) if inner else None
@@ -95,7 +103,7 @@ class Returned:
 
     def _of_function(
         self, graph: Graph, around: tuple[int, ...], function: Function | None, at: PythonLine
-    ) -> Values | object:
+    ) -> Values | NoCall:
         returns = _returns(function, at)
         executed = list(self._executions(graph, around, function).values())
         last = executed[-1] if executed and executed[-1].statement.node in returns else None
@@ -111,14 +119,16 @@ class Returned:
     def _one(
         self, graph: Graph, written: ast.expr | None, line: Execution | None,
         variables: Mapping[str, Value],
-    ) -> Values | object:  # fmt: skip
+    ) -> Values | NoCall:  # fmt: skip
         if isinstance(written, ast.Name):
             return variables.get(written.id)
         if line is None or not isinstance(written, _OPERATIONS):
             return NO_CALL if line else None
         found = self.of_call(graph, line, written)
         results: list[Value] = [r.name.text for r in line.made[-1].results]
-        return found if found is not NO_CALL else results[0] if len(results) == 1 else results
+        if not isinstance(found, NoCall):
+            return found
+        return results[0] if len(results) == 1 else results
 
     def _each(
         self, graph: Graph, written: Sequence[ast.expr], line: Execution | None,
