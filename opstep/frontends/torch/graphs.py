@@ -73,7 +73,6 @@ class AtenGraph:
         set_root(self.graph.nodes)
         self.drawn = take_out(self.graph)
         fold_transposes(self.graph)
-        self.saved: set[str] = set()  # results that only the backward sees, by the program's names
         self.placeholders = self.graph.find_nodes(op="placeholder")
         for node in self.placeholders:
             node.meta["label"] = label = labels.placeholder(node)
@@ -138,6 +137,11 @@ class AtenGraph:
         """Whether PyTorch has one memory for the k-th result and an ``input`` or a ``result``."""
         other = Value(self.sources[index]) if of == "input" else self.viewed(index)
         return self.viewed(k) == other
+
+    def saved(self) -> list[int]:
+        """Numbers of the results that only the backward sees."""
+        numbers = range(len(self.results)) if self.name == "forward" else ()
+        return [k for k in numbers if self.is_kept(k)]
 
     def is_kept(self, k: int) -> bool:
         """Whether only the backward sees the k-th result."""
@@ -209,7 +213,7 @@ class AtenGraph:
 
     def _translated(self, symbols: Symbols, leaves: Leaves | None) -> tuple[Translator, Draft]:
         kind = _Backward if self.name == "backward" else _Forward
-        saved = [v for k, v in enumerate(self.results) if self.is_kept(k)]
+        saved = [self.results[k] for k in self.saved()]
         translator = kind(self.graph, symbols, self.results, leaves=leaves, saved=saved)
         main = translator.translate([Value(n) for n in self.sources], self.results)
         for node in translator.tree.nodes():
@@ -247,7 +251,6 @@ class AtenGraph:
         for name, output in zip(self._names, self.outputs, strict=True):
             if output.kind == "result":
                 self.labels.saved[name] = returned[output.index].text
-        self.saved = {v.text for k, v in enumerate(returned) if self.is_kept(k)}
 
 
 def _copied(module: fx.GraphModule) -> fx.Graph:
