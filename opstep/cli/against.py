@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.cli.common import (
     OK,
-    OTHERS_RTOL,
     PROGRAM,
     UNRECORDED,
     amount,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from opstep.trace.recording import Recording
 
 SHOWN = 8  # ops
+LEAST = 1e-5  # of tolerances
 WIDTH = 48  # of a line of Python in a table
 UNFIT = ("b", "params", "chaos", "atol", "graph")  # options of a comparison of two runs of ours
 
@@ -83,9 +84,18 @@ def kept(recording: Recording, found: TorchComparison) -> bool:
     if report.problem:
         say(f"error: {report.path} is incomplete: {report.problem}")
     else:
-        line = f"opstep ws {report.path} compare {' '.join(found.runs)} {OTHERS_RTOL}"
-        say(f"kept as two runs: {line}")
+        keys, rtol = " ".join(found.runs), f"{_tolerance(found):.0e}".replace("e-0", "e-")
+        say(f"kept as two runs: opstep ws {report.path} compare {keys} --rtol {rtol}")
     return bool(report.problem)
+
+
+def _tolerance(found: TorchComparison) -> float:
+    """What two runs may be apart: all that is rounding, which adds up from op to op."""
+    if not found.same:
+        return LEAST
+    errors = [o.apart for o in found.outputs.values()] + [d.total for d in found.differing]
+    farthest = max((e.relative for e in errors if e is not None), default=0.0)
+    return min(max(LEAST, 10 ** math.ceil(math.log10(farthest * 10))), 1.0) if farthest else LEAST
 
 
 def _model_file(files: tuple[str, ...], options: dict[str, Any]) -> str:

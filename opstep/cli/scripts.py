@@ -255,13 +255,20 @@ def _show(found: Hunt, calls: ModuleCalls) -> None:
     from opstep.runtime.ir.diagnostics import visible
 
     text = report(found, in_switches)
-    if not found.late and (at := line_now()) is not None:
+    if not found.late and (at := line_now(_origin(found))) is not None:
         line = linecache.getline(*at).strip()
         text = f"{at[0]}:{at[1]}: {line}\n{text}"
     if outside := _from_outside(found, calls):
         text += f"\n\n{outside}"
     for line in text.replace(f"{Path.cwd()}/", "").split("\n"):
         click.echo(visible(line))
+
+
+def _origin(found: Hunt) -> tuple[str, int] | None:
+    """The line of Python that the first finding is from."""
+    where = found.first.where if found.first else None
+    file, _, line = where.imported.rpartition(":") if where else ("", "", "")
+    return (file, int(line)) if file else None
 
 
 def _from_outside(found: Hunt, calls: ModuleCalls) -> str:

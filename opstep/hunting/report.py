@@ -202,9 +202,11 @@ def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> l
         shown = [o for o in finding.operands if o is not None and o.name[:1] not in "0123456789-"]
         lines += [f"  {_operand(o)}" for o in shown]
     if len(finding.chain) > 1:
-        lines.append(f"  reaches {finding.output}: {_path(finding.chain[1:])}")
+        output = f"{finding.output}, saved for the backward" if finding.saved else finding.output
+        lines.append(f"  reaches {output}: {_path(finding.chain[1:])}")
     elif finding.chain:
-        lines.append(f"  {finding.output} is an output")
+        what = "saved for the backward" if finding.saved else "an output"
+        lines.append(f"  {finding.output} is {what}")
     if finding.decided:
         lines.append(f"  decides {_links(finding.decided)}")
     if finding.intended and finding.chain:

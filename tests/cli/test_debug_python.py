@@ -63,6 +63,25 @@ def test_breakpoints_and_values(debug):
     assert "the program has no file other.py" in out
 
 
+def test_finish_leaves_a_line_of_several_ops(cli, write):
+    write(
+        "net.py",
+        "def twice(v):\n    return v * 2 + v - v\n\n\ndef forward(x):\n    return twice(x).sum()\n",
+    )
+    file = write("model.opg", """\
+graph main(x: f32[3]) -> f32[] {
+  a = mul(x, 2.0) at "net.py":2, 6
+  b = add(a, x) at "net.py":2, 6
+  c = sub(b, x) at "net.py":2, 6
+  total = sum(c) at "net.py":6
+  return total
+}
+""")  # fmt: skip
+    outcome = cli("debug", file, "-i", "x=ones", "-ex", "break net.py:2", "-ex", "run", "-ex",
+                  "finish", "-ex", "bt", "--batch")  # fmt: skip
+    assert outcome.code == 0 and outcome.out.endswith("* #0  forward at net.py:6\n")
+
+
 def test_the_view_is_switched(debug):
     out = debug("start", "view", "n", "view python", "view", "view auto", "view sideways")
     assert "[graph]" in out and "=>   3    w = add(y, y)" in out

@@ -132,6 +132,9 @@ def test_it_is_kept_as_two_runs(cli, against, monkeypatch):
     assert f"compare {ours.key} {theirs.key} --rtol 1e-5  #" in summary
     assert f"rerun {ours.key}  #" in summary and f"rerun {theirs.key}" not in summary
     assert cli("ws", "runs.db", "rerun", ours.key).code == 0
+    if against == "torch":  # the command that it tells says what it said
+        words = outcome.err.partition(": opstep ")[2].split()
+        assert cli(*words).code == 0 and cli(*words[:-2]).code == 1
     told = cli("diff", "model.pt2", "--against", against, "-w", "runs.db", "--json").json
     assert len(told["runs"]) == 2 and not {ours.key, theirs.key} & set(told["runs"])
 

@@ -242,6 +242,28 @@ def test_a_hunt_can_go_on(cli, script):
     assert "log of a negative number" in outcome.out and "log of 0" not in outcome.out
 
 
+def test_a_hunt_behind_a_break_of_a_graph(cli, script):
+    text = LOGARITHM.replace("y = x * 2\n", "y = x * float(x.max()) + x.sum().item()\n")
+    text = text.replace("return torch.log(y)", "return torch.log(y - 100)")
+    outcome = cli("hunt", script(text))
+    assert outcome.code == 5 and "train.py:7: return torch.log(y - 100)" in outcome.out
+
+
+def test_a_hunt_tells_outputs_from_what_is_saved(cli, script):
+    text = """\
+    import torch
+
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return torch.relu(torch.sqrt(x)).sum()
+
+    Net()(torch.full((3,), -1.0, requires_grad=True)).backward()
+    """
+    outcome = cli("hunt", script(text))
+    assert outcome.code == 5
+    assert "sqrt is saved for the backward" in outcome.out
+
+
 def test_a_hunt_as_json(cli, script):
     found = cli("hunt", "--json", script(LOGARITHM))
     assert found.code == 5 and "step 0\nthe end\n" in found.err

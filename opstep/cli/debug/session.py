@@ -276,8 +276,15 @@ class Session:
         """What `_computed` compares with: the frame, and what its statement computes."""
         found = []
         for frame in self.frames():
-            found.append((key(frame), defined_names(frame.statement), self.debugger.position))
+            found.append((key(frame), self._results(frame), self.debugger.position))
         return (found[0][0], found) if found else None
+
+    def _results(self, frame: Frame) -> list[str]:
+        """What its statement computes; of a call in Python not what is kept for the backward."""
+        names = defined_names(frame.statement)
+        if frame.python is None or len(names) < 2:
+            return names
+        return self.debugger.stop_point.names.returned.results(frame.statement) or names
 
     def _computed(self, stop: Stop, before: Any, frames: list[Frame]) -> list[str]:
         """The results of the statements that were left behind, in the frame that is shown."""

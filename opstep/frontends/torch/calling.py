@@ -98,6 +98,10 @@ class _Ready:
         self.device = device
         self.watch = watch
         self._hunter = Hunter(self, watch.hunting) if watch.alarm is not None else None
+        plan, kept = executable.plan, set(graph.saved())
+        names = [plan.values[v].name for v in plan.outputs]
+        own = {name for k, name in enumerate(names) if k not in kept}
+        self.saved = {names[k] for k in kept} - own
         self._draw = [d.bound(sizes) for d in graph.drawn]
         self._inputs = graph.inputs
         self._constants = [t.to(device).contiguous() for t in graph.constants]

@@ -27,6 +27,10 @@ from opstep.runtime.ir.graph import Graph, Module, Name, Return
 from opstep.runtime.ir.printer import print_module
 
 
+class _Forward(Translator):
+    by_line = True
+
+
 class _Backward(Translator):
     """Modules of PyTorch's own are no graphs: no line of the model is in them, and that of the call
     is what one looks for.
@@ -134,6 +138,11 @@ class AtenGraph:
         other = Value(self.sources[index]) if of == "input" else self.viewed(index)
         return self.viewed(k) == other
 
+    def saved(self) -> list[int]:
+        """Numbers of the results that only the backward sees."""
+        numbers = range(len(self.results)) if self.name == "forward" else ()
+        return [k for k in numbers if self.is_kept(k)]
+
     def is_kept(self, k: int) -> bool:
         """Whether only the backward sees the k-th result."""
         return all(
@@ -203,8 +212,9 @@ class AtenGraph:
         return _loaded(print_module(Module(tuple(self._written(translator, main)))), self.name)
 
     def _translated(self, symbols: Symbols, leaves: Leaves | None) -> tuple[Translator, Draft]:
-        kind = _Backward if self.name == "backward" else Translator
-        translator = kind(self.graph, symbols, self.results, leaves=leaves)
+        kind = _Backward if self.name == "backward" else _Forward
+        saved = [self.results[k] for k in self.saved()]
+        translator = kind(self.graph, symbols, self.results, leaves=leaves, saved=saved)
         main = translator.translate([Value(n) for n in self.sources], self.results)
         for node in translator.tree.nodes():
             if is_random(node.target) and node.target is not torch.ops.aten.native_dropout.default:

@@ -4,6 +4,7 @@ graphs within the exported graph, and ops that are kept in order.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import getitem
 from typing import Any
 
@@ -84,3 +85,15 @@ def drop_tokens(graph: fx.Graph) -> None:
             else:
                 user.args = (direct, place - 1)
         graph.erase_node(node)
+
+
+def live_nodes(roots: Iterable[fx.Node]) -> set[fx.Node]:
+    """The nodes that some depend on, and these."""
+    live: set[fx.Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in live:
+            live.add(node)
+            stack += node.all_input_nodes
+    return live

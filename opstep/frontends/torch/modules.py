@@ -10,11 +10,13 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from torch import fx
 
 from opstep.frontends.torch.sources import Frame, frames_of
+from opstep.runtime.debugger.python.files import python_file
 
 _ROOT = re.compile(r"^[LG]\['\w+'\]\.?")  # what holds the model where Dynamo met it
 CONTAINERS = {"Sequential", "ModuleList", "ModuleDict"}
@@ -58,8 +60,10 @@ class Call:
         return sum(1 for _ in zip(self.nodes(), range(FEW + 1), strict=False)) <= FEW
 
 
-def call_tree(nodes: Iterable[fx.Node]) -> Call:
-    """The calls that ops belong to. An op without a module stack goes where the last one went."""
+def call_tree(nodes: Iterable[fx.Node], by_line: bool = False) -> Call:
+    """The calls that ops belong to. An op without a module stack goes where the last one went.
+    `by_line`: a module that is called from another line is called again.
+    """
     root = Call("", "", 0)
     current = root
     for node in nodes:
@@ -67,7 +71,7 @@ def call_tree(nodes: Iterable[fx.Node]) -> Call:
         if stack is not None:
             if stack and not root.kind:
                 root.kind = stack[0][1]
-            current = _enter(current, stack[1:])
+            current = _enter(current, stack[1:], node if by_line else None)
         current.items.append(node)
     return root
 
@@ -100,17 +104,34 @@ def _kind(kind: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
 
 
-def _enter(current: Call, stack: Sequence[tuple[str, str]]) -> Call:
+def _enter(current: Call, stack: Sequence[tuple[str, str]], node: fx.Node | None) -> Call:
     chain = current.chain()
     depth = 0
     while depth < min(len(chain) - 1, len(stack)) and chain[depth + 1].path == stack[depth][0]:
         depth += 1
+    if node is not None and depth:
+        depth = _called_alike(node, next(current.nodes()), chain[: depth + 1])
     call = chain[depth]
     for path, kind in stack[depth:]:
         inner = Call(path, kind, call.depth + 1, parent=call)
         call.items.append(inner)
         call = inner
     return call
+
+
+def _called_alike(node: fx.Node, other: fx.Node, chain: Sequence[Call]) -> int:
+    """How many of the calls around an op, below the outermost, were called from the lines that they
+    were called from for another.
+    """
+    if frames_of(node) == frames_of(other):
+        return len(chain) - 1
+    ours, theirs = split_frames(node, chain), split_frames(other, chain)
+    for depth in range(len(chain) - 1):
+        if not ours[depth + 1] or not theirs[depth + 1]:  # where it begins is not known
+            break
+        if ours[depth] != theirs[depth]:
+            return depth
+    return len(chain) - 1
 
 
 def split_frames(node: fx.Node, calls: Sequence[Call]) -> list[tuple[Frame, ...]]:
@@ -135,17 +156,24 @@ def split_frames(node: fx.Node, calls: Sequence[Call]) -> list[tuple[Frame, ...]
 def _forward(frames: Sequence[Frame], position: int, kind: str) -> int | None:
     """The frame of a class's `forward`."""
     code = _code_of(kind)
-    for k in range(position, len(frames)):
-        frame = frames[k]
-        if code is None:
-            if frame.function == "forward":
-                return k
-        elif frame.file == code[0] and code[1] <= frame.line <= code[2]:
-            return k
-    return None
+    rest = range(position, len(frames))
+    if code is None:  # of a class that is not found: by its name
+        found = [k for k in rest if frames[k].function == "forward"]
+        own = [k for k in found if _owner(frames[k]) == kind.rpartition(".")[2]]
+        return next(iter(own or found), None)
+    file, first, last = code
+    return next(
+        (k for k in rest if frames[k].file == file and first <= frames[k].line <= last), None
+    )
 
 
-@lru_cache(1024)
+def _owner(frame: Frame) -> str:
+    """The class that a frame's function is a method of."""
+    file = python_file(frame.file)
+    function = file.function(frame.line) if file else None
+    return function.owner.rpartition(".")[2] if function else ""
+
+
 def forward_of(kind: str) -> Any:
     """The `forward` of a class; None where the class is not imported here."""
     module, _, name = kind.rpartition(".")
@@ -159,11 +187,12 @@ def forward_of(kind: str) -> Any:
     return None if forward is None else inspect.unwrap(forward)
 
 
-@lru_cache(1024)
 def _code_of(kind: str) -> tuple[str, int, int] | None:
-    """File, first and last line of a class's `forward`."""
+    """File, first and last line of a class's `forward`, as the class is now."""
     code = getattr(forward_of(kind), "__code__", None)
-    if code is None:
-        return None
-    lines = [line for _, _, line in code.co_lines() if line]
-    return code.co_filename, code.co_firstlineno, max(lines, default=code.co_firstlineno)
+    return None if code is None else (code.co_filename, code.co_firstlineno, _last_line(code))
+
+
+@lru_cache(1024)
+def _last_line(code: CodeType) -> int:
+    return max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)

@@ -210,12 +210,19 @@ def own_frames(traceback: types.TracebackType | None) -> types.TracebackType | N
     return rest
 
 
-def line_now() -> tuple[str, int] | None:
-    """Where the script is: the innermost line that is neither PyTorch's nor ours."""
+def line_now(ran: tuple[str, int] | None = None) -> tuple[str, int] | None:
+    """Where the script is: the innermost line that is neither PyTorch's nor ours. `ran`: the line
+    of what was run; a function that goes on behind a break of the graph does not know its own.
+    """
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and _is_hidden(frame):
         frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
+    if frame is None:
+        return None
+    code = frame.f_code
+    if ran is not None and ran[0] == code.co_filename and _REST.fullmatch(code.co_name):
+        return ran
+    return code.co_filename, frame.f_lineno
 
 
 def _is_hidden(frame: types.FrameType) -> bool:

@@ -7,7 +7,7 @@ those are one graph, which is called twice. Names come last (`writing`).
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import getitem
@@ -22,6 +22,7 @@ from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols, memory_order
 from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
+from opstep.frontends.torch.inlining import live_nodes
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import (
@@ -137,12 +138,16 @@ def _symbols(dims: Sequence[Any]) -> set[str]:
 class Translator:
     """Translates one fx graph. `missing` has what could not be. `around`: the translator of the
     graph that this one is a part of, as the branch of a `cond` is. `leaves`: whether an op
-    without a counterpart is left to PyTorch (`fallback`); `left` has those that are.
+    without a counterpart is left to PyTorch (`fallback`); `left` has those that are. `saved`: those
+    of the outputs that are only for a backward.
     """
+
+    by_line = False  # whether what calls a module tells its calls apart: nothing else does
 
     def __init__(
         self, graph: fx.Graph, symbols: Symbols, outputs: Sequence[Value],
         around: Translator | None = None, leaves: Leaves | None = None,
+        saved: Collection[Value] = (),
     ):  # fmt: skip
         self.symbols = symbols
         self._leaves = around._leaves if around else leaves
@@ -155,13 +160,14 @@ class Translator:
         # ops that another definition may help
         self.undefined: set[Any] = around.undefined if around else set()
         self._broken: set[Value] = set()  # what could not be translated, or depends on it
-        live = _live(outputs, [n for n in graph.nodes if _is_assert(n)])
+        live = live_nodes([*(v.node for v in outputs), *filter(_is_assert, graph.nodes)])
         nodes = [n for n in graph.nodes if n.op == "call_function" and n in live]
-        self.tree = call_tree(n for n in nodes if self._makes_tensors(n))
+        self.tree = call_tree((n for n in nodes if self._makes_tensors(n)), self.by_line)
         named = (n for n in graph.nodes if n.meta.get("named") is not None)
         self._places = {n: k for k, n in enumerate(named)}
         self._position = {n: k for k, n in enumerate(self.tree.nodes())}
         self._last_use = self._last_uses(outputs)
+        self._last_own_use = self._last_uses([v for v in outputs if v not in saved])
         self._spans: dict[Call, tuple[int, int]] = {}
 
     # --- what is where ---
@@ -212,14 +218,18 @@ class Translator:
         return sorted(found, key=lambda v: self._places.get(v.node, -1))
 
     def _outputs(self, call: Call) -> list[Value]:
-        """What others read of what a call makes."""
+        """What others read of what a call makes: what it returns before what is only saved."""
         _, end = self._span(call)
         found = []
         for node in call.nodes():
             for k in range(len(_results(node))):
                 if self._last_use.get(Value(node, k), -1) >= end:
                     found.append(Value(node, k))
-        return found
+        return sorted(found, key=lambda v: not self._is_returned(v, end))
+
+    def _is_returned(self, value: Value, end: int) -> bool:
+        """Whether what is behind a call's end reads it, not only the backward."""
+        return self._last_own_use.get(value, -1) >= end
 
     # --- writing ---
 
@@ -280,7 +290,9 @@ class Translator:
         )
         env.update(zip(outputs, results, strict=True))
         draft.calls[results[0].name] = known.name, inner
-        draft.made.append(Made(frames, tuple(results), is_call=True))
+        _, end = self._span(call)
+        own = [r for r, v in zip(results, outputs, strict=True) if self._is_returned(v, end)]
+        draft.made.append(Made(frames, tuple(own or results), is_call=True))
         for result in results:
             draft.body.stems[result.name] = label(inside) or call.class_name.lower()
         return True
@@ -486,15 +498,3 @@ def _is_item(node: fx.Node) -> bool:
 def _is_known(node: fx.Node) -> bool:
     key = key_of(node.target)
     return key in RULES or key in CONTROL or key in CHECKS
-
-
-def _live(outputs: Sequence[Value], asserts: Sequence[fx.Node]) -> set[fx.Node]:
-    """The nodes that outputs and asserts depend on."""
-    live: set[fx.Node] = set()
-    stack = [*asserts, *(v.node for v in outputs)]
-    while stack:
-        node = stack.pop()
-        if node not in live:
-            live.add(node)
-            stack += node.all_input_nodes
-    return live

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 import warnings
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from opstep.api.executable import Alarm, Executable
     from opstep.hunting.report import Hunt
     from opstep.runtime.device.flagging import Raised, Verdict
+    from opstep.runtime.nan.findings import Finding
     from opstep.trace.recording import Recording
 
 
@@ -51,6 +53,7 @@ class Runner(Protocol):
     """What runs an executable on tensors."""
 
     executable: Executable
+    saved: set[str]  # outputs that are kept for the backward
 
     def named(self, inputs: list[Any]) -> dict[str, Any]:
         """As a hunt takes them."""
@@ -161,11 +164,15 @@ class Hunter:
             self._known |= marks_of(raised)
             return
         self._told = True
+        found.findings = list(map(self._judged, found.findings))
         if findings.told and all(f.given for f in found.findings):
             return  # it came from another graph, which was told of
         found.step, found.late = step, late
         places = (f.where.imported for f in found.findings if f.where is not None)
         self._tell(found, next(filter(None, places), f"{found.graph}:0"))
+
+    def _judged(self, found: Finding) -> Finding:
+        return replace(found, saved=True) if found.output in self.runner.saved else found
 
     def _tell(self, found: Hunt, place: str) -> None:
         """`place`: where the model does what was found first."""

@@ -107,7 +107,7 @@ class Writer:
                 assert isinstance(s, Apply)
                 theirs, stems = self._wanted(inner), inner.body.stems
                 for result, made in zip(s.results, inner.results, strict=True):
-                    if theirs[made.name] != stems[made.name]:
+                    if theirs[made.name] != stems[made.name] or theirs[made.name] not in OPS:
                         found[result.name.text] = theirs[made.name]
             self._known_names[draft] = found | _assigned(draft.made, draft.body.stems)
         return self._known_names[draft]

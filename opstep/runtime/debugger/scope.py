@@ -123,6 +123,11 @@ class FrameScope:
             node = self.frame.earlier(name, self.back) if self.back else self.frame.lookup(name)
         return None if node is None else Handle(self.frame.machine.executor, node)
 
+    def hint(self, name: str) -> str:
+        """Why a name means nothing."""
+        is_known = name in self.variables and self.variables[name] is None
+        return "a variable of Python of which the graph does not have the value" if is_known else ""
+
     def names(self) -> list[str]:
         known = [name for name, value in self.variables.items() if value is not None]
         return list(dict.fromkeys([*self.extra, *known, *self.frame.names(), *self.frame.params()]))

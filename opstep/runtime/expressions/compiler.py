@@ -78,7 +78,7 @@ def _unknown(env: Evaluation, name: str, at: int) -> ExpressionError:
     elif name in FUNCTIONS:
         hint = f"it is a function: {FUNCTIONS[name].signature}"
     else:
-        hint = did_you_mean(name, names)
+        hint = env.scope.hint(name) or did_you_mean(name, names)
     return NoTensor(f"there is no {name[:80]} here", at, hint)
 
 

@@ -256,6 +256,10 @@ class Parser:
             elif token.kind == ".":
                 self.advance()
                 name = self.expect("name", "the name of a field")
+                module = _numbered_module(tree)
+                if module is not None:
+                    tree = Name(f"{module.text}.{name.text}", module.at)
+                    continue
                 for part in name.text.split("."):
                     tree = self._check_height(Field(tree, part, name.start))
             elif token.kind == "(":
@@ -338,3 +342,11 @@ def _number(token: Token) -> int | float:
     if value > INT_MAX + 1:  # one more: a sign may stand before it
         raise ExpressionError("the integer does not fit 64 bits", token.start)
     return value
+
+
+def _numbered_module(tree: Tree) -> Name | None:
+    """Of ``self.layers[0]``, where an attribute of it follows, the name ``self.layers.0``."""
+    match tree:
+        case Index(Name(text, at), (Number(int(k), _),)) if text.startswith("self."):
+            return Name(f"{text}.{k}", at)
+    return None

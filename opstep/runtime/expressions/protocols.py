@@ -34,6 +34,10 @@ class Scope(Protocol):
 
     def names(self) -> list[str]: ...
 
+    def hint(self, name: str) -> str:
+        """Why a name means nothing here, if that is known; else ""."""
+        ...
+
     def relative(self, steps: int) -> Scope | None:
         """The same names some steps away: -1 is the step before."""
         ...
@@ -61,6 +65,9 @@ class Nowhere:
 
     def names(self) -> list[str]:
         return []
+
+    def hint(self, name: str) -> str:
+        return ""
 
     def relative(self, steps: int) -> Any:
         return None

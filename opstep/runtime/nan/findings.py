@@ -84,7 +84,8 @@ class Finding(Link):
     here to the first output; `masked_by`: ops that took it in and gave finite results; `decided`:
     of those, whose result would be another without it, and reaches an output. `times`: executions
     of the statement that did this, `last` the last one. `before`: what was lost on the way to its
-    operands. `position`: where the run stood.
+    operands. `position`: where the run stood. `saved`: the output is none of the model's, but kept
+    for its backward.
     """
 
     given: str = ""
@@ -99,6 +100,7 @@ class Finding(Link):
     last: str = ""
     intended: bool = False  # the program writes it, and yet it comes out
     before: PriorLoss | None = None
+    saved: bool = False
 
 
 def link_of(node: Node) -> Link:

@@ -14,12 +14,17 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from opstep.runtime.ir.types import DTYPES
+from opstep.trace.workspace.blobs import read_array
 from opstep.trace.workspace.reading import readable
 from opstep.trace.workspace.runs import FIGURES, RecordedRun
 
 # Counts of elements that a rounding error cannot change; the others may differ where `rtol` is
 # given, because a figure crosses the border of a bin.
 _FIRM = {"count", "nan", "posinf", "neginf", "unwritten"}
+PYTORCH = ("torch", "inductor")  # devices of runs that were recorded beside one of a program
 _SETTINGS = (
     "program", "graph", "device", "streams", "alloc", "fill", "sync", "threads", "seed", "steps",
     "selection", "every", "also", "version", "host", "kernels",
@@ -75,18 +80,23 @@ class Comparison:
 def compare(
     connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun, rtol: float = 0.0
 ) -> Comparison:
-    """`rtol`: relative difference that a figure may have; 0 asks for the same bits."""
+    """`rtol`: relative difference that a figure, or an element at the end, may have; 0 asks for the
+    same bits.
+    """
     settings = [
         Figure(name, getattr(a, name), getattr(b, name))
         for name in _SETTINGS
         if getattr(a, name) != getattr(b, name)
     ]
     if rtol == 0 and (count := _all_same(connection, a, b)):
-        return Comparison(a, b, settings, [], None, count, 0, _ends(a, b))
+        return Comparison(a, b, settings, [], None, count, 0, _ends(connection, a, b))
     compared, differing, first = 0, 0, None
     initial: list[Difference] = []
     for step, mine, others in _common_steps(_steps(connection, a), _steps(connection, b)):
-        compared += len(mine.keys() & others.keys())
+        both = mine.keys() & others.keys()
+        mine = {k: v for k, v in mine.items() if k in both or not _is_partial(b)}
+        others = {k: v for k, v in others.items() if k in both or not _is_partial(a)}
+        compared += len(both)
         found = list(_differences(mine, others, rtol))
         described = (_describe(connection, a, b, step, *pair, mine, others) for pair in found)
         if step < 0:
@@ -94,7 +104,8 @@ def compare(
         elif found:
             differing, first = len(found), next(described)
             break
-    return Comparison(a, b, settings, initial, first, compared, differing, _ends(a, b))
+    ends = _ends(connection, a, b, rtol)
+    return Comparison(a, b, settings, initial, first, compared, differing, ends)
 
 
 def _all_same(connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun) -> int:
@@ -121,6 +132,11 @@ def _all_same(connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun) ->
     if not complete or digests[0] != digests[1] or initial[0] != initial[1]:
         return 0
     return connection.execute("select count(*) from stats where run = ?", (a.id,)).fetchone()[0]
+
+
+def _is_partial(run: RecordedRun) -> bool:
+    """Whether it is PyTorch's own, which has not all that the program's ops give."""
+    return run.device.partition(":")[0] in PYTORCH
 
 
 Key = tuple[str, int, int]  # site, how many times it ran before, result
@@ -181,22 +197,24 @@ def _differences(mine: Step, others: Step, rtol: float) -> Iterator[tuple[Key, l
 
 def _figures(row: tuple, other: tuple, rtol: float) -> list[Figure]:
     """The figures that differ by more than `rtol`."""
-    pairs = zip(FIGURES, row, other, strict=False)
-    found = [Figure(n, x, y) for n, x, y in pairs if not _close(n, x, y, rtol)]
+    pairs = [*zip(FIGURES, row, other, strict=False)]
+    largest = next((x for n, x, _ in pairs if n == "absmax"), None) or 0.0
+    found = [Figure(n, x, y) for n, x, y in pairs if not _close(n, x, y, rtol, largest)]
     if rtol == 0 and row[-2:] != other[-2:]:
         texts = [f"{bins or '[]'} from 2^{lowest}" for lowest, bins in (row[-2:], other[-2:])]
         found.append(Figure("histogram", *texts))
     return found
 
 
-def _close(name: str, x: Any, y: Any, rtol: float) -> bool:
+def _close(name: str, x: Any, y: Any, rtol: float, largest: float) -> bool:
+    """`largest`: of the elements; where they cancel out, their mean has its error."""
     if x == y or (name == "unwritten" and None in (x, y)):  # not counted in all modes
         return True
     if x is None or y is None or name in _FIRM or rtol == 0:
         return False
     if name in ("zero", "subnormal"):
         return True
-    return math.isclose(x, y, rel_tol=rtol)
+    return math.isclose(x, y, rel_tol=rtol, abs_tol=rtol * largest)
 
 
 def _describe(
@@ -221,16 +239,30 @@ def _describe(
     return Difference(step, turn, op, site, value, file, line, statement, figures, only)
 
 
-def _ends(a: RecordedRun, b: RecordedRun) -> list[Figure]:
+def _ends(
+    connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun, rtol: float = 0.0
+) -> list[Figure]:
     """Outputs and named tensors at the end, after as many steps, that both have and that differ."""
     if a.steps != b.steps:
         return []
     mine, theirs = (
-        {(t.kind, t.name): t.digest for t in run.tensors if t.kind != "input" and t.step == at}
+        {(t.kind, t.name): t for t in run.tensors if t.kind != "input" and t.step == at}
         for run, at in ((a, a.steps - 1), (b, b.steps - 1))
     )
+    pairs = [(name, t, theirs[kind, name]) for (kind, name), t in mine.items()
+             if (kind, name) in theirs]  # fmt: skip
     return [
-        Figure(name, digest, theirs[kind, name])
-        for (kind, name), digest in mine.items()
-        if (kind, name) in theirs and theirs[kind, name] != digest
+        Figure(name, t.digest, other.digest)
+        for name, t, other in pairs
+        if t.digest != other.digest and not _all_close(connection, t, other, rtol)
     ]
+
+
+def _all_close(connection: sqlite3.Connection, a: Any, b: Any, rtol: float) -> bool:
+    """Whether floats are as far apart at most: each by itself, or by all elements' mean square."""
+    if rtol == 0 or a.shape != b.shape or not all(DTYPES[t.dtype].is_float for t in (a, b)):
+        return False
+    x, y = (read_array(connection, t).astype(np.float64) for t in (a, b))
+    finite = y[np.isfinite(y)]
+    floor = rtol * float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
+    return np.allclose(x, y, rtol, floor, equal_nan=True)

@@ -51,6 +51,9 @@ class Scope:
         there.steps, there.runs, there.files = self.steps[: at + 1], self.runs, self.files
         return there
 
+    def hint(self, name):
+        return ""
+
     def changed(self, changes):
         return Scope({})
 

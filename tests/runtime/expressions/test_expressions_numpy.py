@@ -53,6 +53,9 @@ class Scope:
     def names(self):
         return list(self.handles)
 
+    def hint(self, name):
+        return ""
+
     def changed(self, changes):
         return self
 

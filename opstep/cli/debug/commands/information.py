@@ -74,11 +74,14 @@ def args(session: Session, text: str) -> None:
 def locals_(session: Session, text: str) -> None:
     frame = session.frame()
     inputs = frame.inputs()
-    found = {n: v for n, v in frame.names().items() if n not in inputs}
+    found, others = {n: v for n, v in frame.names().items() if n not in inputs}, []
     if frame.python is not None:
         of = session.debugger.stop_point.names.of(frame)
         found = {n: node for n, v in of.items() if v and (node := frame.lookup(v))}
+        others = [n for n in of if n not in found]
     show_values(session, found, text, "No locals.")
+    if others and not text:
+        session.say(session.paint(f"not known here: {', '.join(others)}", "dim"))
 
 
 @topic("params")

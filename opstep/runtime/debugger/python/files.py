@@ -26,7 +26,7 @@ class Function(NamedTuple):
 
 class Lines(NamedTuple):
     """The lines of a statement; of one with a body those above it. `targets`: the names that it
-    assigns, in order, "" for what is no name.
+    assigns, in order, "" for what is no name, or nobody's.
     """
 
     first: int
@@ -58,6 +58,16 @@ class PythonFile:
     def statement(self, line: int) -> Lines:
         """The one that a line belongs to."""
         return self._statements.get(line) or Lines(line, line, (), None)
+
+    def assigned(self, function: Function, before: int) -> list[str]:
+        """The names that a function assigns above a line, in order."""
+        found: dict[str, None] = {}
+        for line in range(function.first + 1, before):
+            node = self.statement(line).node
+            if node is not None and self.function(line) == function:
+                goes_through = _names(node.target) if isinstance(node, Loop) else ()
+                found |= dict.fromkeys((*self.statement(line).targets, *sorted(goes_through)))
+        return [name for name in found if name not in ("", "_")]
 
     def calls_in_turn(self, line: int) -> bool:
         """Whether the statement of a line calls what a loop around it goes through."""
@@ -110,7 +120,7 @@ def _names(node: ast.AST) -> set[str]:
 def _targets(node: ast.stmt) -> tuple[str, ...]:
     match node:
         case ast.Assign(targets=[*_, ast.Tuple(elts=elements)]):
-            return tuple(e.id if isinstance(e, ast.Name) else "" for e in elements)
+            return tuple(e.id if isinstance(e, ast.Name) and e.id != "_" else "" for e in elements)
         case (
             ast.Assign(targets=[*_, ast.Name(id=name)])
             | ast.AnnAssign(target=ast.Name(id=name))

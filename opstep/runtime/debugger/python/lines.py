@@ -83,6 +83,7 @@ class PythonLines:
         missing: bool = False,
     ):  # fmt: skip
         self._graphs = [graph for text in texts for graph in text.graphs]
+        self._by_name = {graph.name.text: graph for graph in self._graphs}
         self._folders = {
             id(graph): str(Path(text.source.path).absolute().parent)
             for text in texts
@@ -95,6 +96,10 @@ class PythonLines:
         self._origins: dict[int, dict[int, Origin]] = {}
         self._shown: dict[int, dict[int, Origin]] = {}
         self._starts: dict[str, list[Start]] | None = None
+
+    def graph(self, name: str) -> Graph | None:
+        """The program's graph of that name."""
+        return self._by_name.get(name)
 
     # --- of a statement ---
 

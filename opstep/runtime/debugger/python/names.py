@@ -6,12 +6,13 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from opstep.runtime.debugger.python.files import Function, Lines, calls_in
+from opstep.runtime.debugger.python.returned import NO_CALL, Execution, NoCall, Returned
 from opstep.runtime.ir.graph import Apply, Graph, Statement
 
 if TYPE_CHECKING:
     from opstep.runtime.debugger.frames import Frame
     from opstep.runtime.debugger.python.frame import PythonFrame
-    from opstep.runtime.debugger.python.lines import Origin, PythonLine, PythonLines
+    from opstep.runtime.debugger.python.lines import PythonLine, PythonLines
 
 
 # What is written for a value that is no tensor, but may hold some.
@@ -39,6 +40,7 @@ class PythonNames:
     def __init__(self, lines: PythonLines):
         self._lines = lines
         self._assigned: dict[tuple, list[Assigned]] = {}
+        self.returned = Returned(lines, self._executions, self._latest)
 
     def of(self, frame: Frame, before: int | None = None) -> dict[str, str | None]:
         """The variables of a frame of Python, each with the name of its latest value in the graph;
@@ -53,6 +55,9 @@ class PythonNames:
                 break
             if frame.lookup(one.value) is not None:
                 found[one.variable] = one.value if one.is_tensor else None
+        if before is None and python.function is not None:
+            above = python.at.file.assigned(python.function, python.at.first)
+            found |= {name: None for name in above if name not in found}
         return found
 
     def _arguments(self, frame: Frame) -> dict[str, str | None]:
@@ -84,22 +89,51 @@ class PythonNames:
     def _find(
         self, graph: Graph, around: tuple[int, ...], function: Function | None
     ) -> list[Assigned]:
+        found: list[Assigned] = []
+        for run, line in self._executions(graph, around, function).items():
+            found += [Assigned(*one, run) for one in self._named(graph, line)]
+        return found
+
+    def _executions(
+        self, graph: Graph, around: tuple[int, ...], function: Function | None
+    ) -> dict[int, Execution]:
+        """Of a function's lines that computed something, by their numbers."""
         level, origins = len(around), self._lines.of_graph(graph)
-        made: dict[int, list[Apply]] = {}  # by execution
-        at: dict[int, Origin] = {}
+        found: dict[int, Execution] = {}
         for statement in graph.body:
             one = origins.get(id(statement))
             if one is None or one.runs[:level] != around or len(one.lines) <= level:
                 continue
             if one.lines[level].function == function and _assigns(statement):
-                made.setdefault(one.runs[level], []).append(statement)
-                at[one.runs[level]] = one
-        found: list[Assigned] = []
-        for run, statements in made.items():
-            line = at[run].lines[level]
-            assigned = _named(statements, line.file.statement(line.line))
-            found += [Assigned(*one, run) for one in assigned]
+                before = found.get(one.runs[level])
+                made = [*before.made, statement] if before else [statement]
+                found[one.runs[level]] = Execution(made, one, level)
         return found
+
+    def _latest(
+        self, graph: Graph, around: tuple[int, ...], function: Function | None
+    ) -> dict[str, str | None]:
+        """The variables of a function at its end."""
+        assigned = self._find(graph, around, function)
+        return {one.variable: one.value if one.is_tensor else None for one in assigned}
+
+    def _named(self, graph: Graph, line: Execution) -> list[tuple[str, str, bool]]:
+        """The targets of an assignment with the values that they got, and whether they are these
+        values.
+        """
+        assignment = line.statement
+        targets, written = assignment.targets, getattr(assignment.node, "value", None)
+        found = self.returned.of_call(graph, line, written) if targets else NO_CALL
+        if isinstance(found, NoCall):
+            return _in_order(line.made, assignment)
+        values: list[str | None] = [None] * len(targets)
+        if isinstance(found, list):
+            if len(found) == len(targets) > 1:
+                values = found
+        elif len(targets) == 1:
+            values = [found]
+        last = line.made[-1].results[0].name.text
+        return [(t, v or last, v is not None) for t, v in zip(targets, values, strict=True) if t]
 
 
 def _of_graph(python: PythonFrame) -> set[str]:
@@ -124,10 +158,8 @@ def _assigns(statement: Statement) -> TypeGuard[Apply]:
     return statement.derived_from is None or not statement.derived_from.backward
 
 
-def _named(made: list[Apply], assignment: Lines) -> list[tuple[str, str, bool]]:
-    """The targets of an assignment with the values that the last op, or ops, made, and whether they
-    are these values.
-    """
+def _in_order(made: list[Apply], assignment: Lines) -> list[tuple[str, str, bool]]:
+    """The targets with the values that the last op, or ops, made."""
     targets, written = assignment.targets, getattr(assignment.node, "value", None)
     if isinstance(written, _CONTAINERS) and not _is_one_each(written, made, targets):
         return [(t, made[-1].results[0].name.text, False) for t in targets if t]

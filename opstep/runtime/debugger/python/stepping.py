@@ -61,7 +61,7 @@ class LineStep:
     def _out(self, at: Location) -> bool:
         path, own, around = self._of(at)
         same = self._in_common(path)
-        if own is None or (same >= len(self._from) - 1 and len(path) > same):
+        if own is None or same >= len(self._from) - 1 < len(path):
             return False
         return self._arrived(min(same, len(path) - 1), around, own)
 
