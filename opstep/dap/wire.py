@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 from opstep.editors import wire
 from opstep.editors.server import streams_of
+from opstep.runtime.interrupts import ONCE, Held
 
 LONGEST_MESSAGE = wire.LONGEST_MESSAGE  # setVariable and writeMemory carry values
 
@@ -24,7 +25,7 @@ class Wire(wire.Wire):
 
         `message` is an object without ``seq``. Raises as `opstep.editors.wire.Wire.write` does.
         """
-        with self._lock:
+        with Held(ONCE), self._lock:
             self._write({"seq": self._seq + 1, **message})
             self._seq += 1
             return self._seq

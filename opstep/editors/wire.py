@@ -12,6 +12,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any, BinaryIO, NoReturn
 
+from opstep.runtime.interrupts import ONCE, Held
+
 LONGEST_MESSAGE = 16 << 20  # bytes, where nothing else is said
 LONGEST_SKIPPED = 1 << 30  # bytes; a longer message than this ends the session
 LONGEST_HEADER = 1 << 10  # bytes of a line
@@ -32,7 +34,8 @@ class Gone(Exception):
 
 
 class Wire:
-    """Both directions of one connection. One thread reads; any thread writes.
+    """Both directions of one connection. One thread reads; any thread writes. A Ctrl-C waits until
+    a message is sent: else a part of it, or all of it, might be sent once more.
 
     `longest`: bytes of a message that are read.
     """
@@ -106,12 +109,12 @@ class Wire:
         """Sends one message. Raises `Gone`; `TypeError` or `ValueError` where it is not JSON (then
         nothing is sent).
         """
-        with self._lock:
+        with Held(ONCE), self._lock:
             self._write(message)
 
     def write_body(self, body: bytes) -> None:
         """Sends one message that is JSON already. Raises `Gone`."""
-        with self._lock:
+        with Held(ONCE), self._lock:
             self._write_body(body)
 
     def _write(self, message: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 
 import pytest
 
@@ -135,3 +136,33 @@ def test_a_reader_that_is_gone():
 
     with pytest.raises(Gone):
         Wire(io.BytesIO(), Closed()).write({"a": 1})
+
+
+class Interrupted(io.RawIOBase):
+    """What is written comes with a Ctrl-C, the first time."""
+
+    def __init__(self):
+        self.written = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data) -> int:
+        first, self.written = not self.written, self.written + bytes(data)
+        if first:
+            signal.raise_signal(signal.SIGINT)
+        return len(data)
+
+
+def test_a_message_is_sent_once_though_a_ctrl_c_comes_meanwhile():
+    raw = Interrupted()
+    wire = Wire(io.BytesIO(), io.BufferedWriter(raw))
+    with pytest.raises(KeyboardInterrupt):
+        wire.write({"type": "event", "event": "stopped"})
+    wire.write({"type": "event", "event": "exited"})
+    other = Wire(io.BytesIO(raw.written), io.BytesIO())
+    assert [other.read(), other.read(), other.read()] == [
+        {"seq": 1, "type": "event", "event": "stopped"},
+        {"seq": 2, "type": "event", "event": "exited"},
+        None,
+    ]
