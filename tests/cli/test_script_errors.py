@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from scripts import NET
 
 from opstep.cli.main import main
 
 torch = pytest.importorskip("torch")
-
-NET = """\
-import sys
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-        self.out = nn.Linear(4, 2)
-
-    def forward(self, x):
-        h = self.encoder(x)
-        return self.out(h)
-
-torch.manual_seed(0)
-net = Net()
-"""
 
 
 @pytest.fixture(autouse=True)

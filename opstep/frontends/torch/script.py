@@ -69,8 +69,8 @@ class Script:
     def run(self, words: Words = in_python) -> int:
         """Runs it to its end, and that of its threads; gives its exit code. What it raises is
         shown as Python shows it, without what is above the script, and with what to do about it in
-        `words`, where we know. Raises `OpstepError` where that
-        is why it ended, and `Leave` and `KeyboardInterrupt`. A fork of the script's never returns.
+        `words`, where we know. Raises `OpstepError` where that is why it ended, and `Leave` and
+        `KeyboardInterrupt`. A fork of the script's never returns.
         """
         process = os.getpid()
         code = 1
