@@ -29,3 +29,14 @@ export function duration(seconds: number): string {
     ? `${significant(seconds * 1e9, 3)} ns`
     : `${significant(seconds * 1e3 ** k, 3)} ${units[k]}`;
 }
+
+/** Decimal points stand under each other: no row has less behind its own than `behind`. */
+export function aligned(text: string, behind: number): string {
+  return text === "" ? "" : text + "\u00a0".repeat(Math.max(0, behind - widthBehind(text)));
+}
+
+/** From the decimal point on: 0 of an integer. */
+export function widthBehind(text: string): number {
+  const at = /\d(?=[.e])/.exec(text)?.index;
+  return at === undefined ? 0 : text.length - at - 1;
+}

@@ -33,8 +33,6 @@ export class LanguageServer implements vscode.Disposable {
   private readonly disposables: vscode.Disposable[] = [];
   private readonly files = vscode.workspace.createFileSystemWatcher("**/*.opg");
   private disposed = false;
-  /** What inline values of a frame wait for: values that are shown otherwise are left out. */
-  beforeInlineValues: (frameId: number) => Promise<void> = async () => {};
   /** One start or stop after the other. */
   private queue: Promise<void> = Promise.resolve();
 
@@ -152,10 +150,7 @@ export class LanguageServer implements vscode.Disposable {
         initializationOptions: () => vscode.workspace.getConfiguration("opstep"),
         synchronize: { configurationSection: "opstep", fileEvents: this.files },
         middleware: {
-          provideInlineValues: async (document, range, context, token, next) => {
-            await this.beforeInlineValues(context.frameId);
-            return next(document, range, context, token);
-          },
+          provideInlineValues: () => [], // `Live` shows them, in colour
         },
         initializationFailedHandler: (error) => {
           this.log.error(`language server: ${error?.message ?? error}`);

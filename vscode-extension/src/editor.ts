@@ -1,6 +1,7 @@
 /** Lines in the editor. */
 
 import * as vscode from "vscode";
+import { isView } from "./room";
 
 const FLASH_MS = 1500;
 let flash: { type: vscode.TextEditorDecorationType; timer: NodeJS.Timeout } | undefined;
@@ -22,7 +23,7 @@ function endFlash(): void {
   flash = undefined;
 }
 
-/** Shows a line, from 0: in the group that has the file open, else beside other texts. */
+/** Shows a line, from 0: in the group that has the file open, else with other texts, never among our views. */
 export async function showLine(
   uri: vscode.Uri,
   line: number,
@@ -31,9 +32,12 @@ export async function showLine(
   const document = await vscode.workspace.openTextDocument(uri);
   const last = Math.max(document.lineCount - 1, 0);
   const at = new vscode.Position(Math.min(Math.max(line, 0), last), column);
-  const group = groupWith((tab) => tab.uri.toString() === uri.toString()) ?? groupWith(() => true);
+  const group =
+    groupWith((tab) => tab.uri.toString() === uri.toString()) ??
+    groupWith(() => true) ??
+    vscode.window.tabGroups.all.find((each) => !each.tabs.some(isView));
   const editor = await vscode.window.showTextDocument(document, {
-    viewColumn: group?.viewColumn ?? vscode.ViewColumn.One,
+    viewColumn: group?.viewColumn ?? vscode.ViewColumn.Beside,
     preserveFocus: !focus,
     selection: new vscode.Range(at, at),
   });

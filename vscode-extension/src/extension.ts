@@ -15,6 +15,7 @@ import { registerStatus } from "./status";
 import { Stops } from "./stops";
 import * as tensor from "./tensor/views";
 import * as timeline from "./timeline/view";
+import * as values from "./values/view";
 import * as workspace from "./workspace/view";
 
 let server: LanguageServer | undefined;
@@ -67,13 +68,13 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
     opstep: (args, options) => runOpstep(python, args, options),
     show: (args, options) => runInTerminal(python, args, options),
   };
-  const live = new Live(services);
-  language.beforeInlineValues = (frameId) => live.settled(frameId);
-  context.subscriptions.push(log, python, stops, language, live);
+  context.subscriptions.push(log, python, stops, language);
   const modules: Record<string, (services: Services) => vscode.Disposable> = {
     commands: (s) => registerCommands(s, python),
     debugger: (s) => registerDebugger(s, python),
     status: (s) => registerStatus(s, python),
+    live: (s) => new Live(s),
+    values: values.register,
     tensor: tensor.register,
     nan: nan.register,
     graph: graph.register,

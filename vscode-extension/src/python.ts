@@ -3,6 +3,7 @@
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import * as vscode from "vscode";
+import { messageOf } from "../shared/errors";
 import {
   type Action,
   type Candidate,
@@ -13,6 +14,7 @@ import {
   expandPath,
   type Interpreter,
 } from "./discovery";
+import { worked } from "./walkthrough";
 
 const LABELS: Record<Action, string> = {
   install: "Install opstep…",
@@ -20,6 +22,7 @@ const LABELS: Record<Action, string> = {
   docs: "Open Docs",
   settings: "Open Settings",
 };
+const ACT = "opstep.mendPython"; // takes an `Action`
 
 /** The part of the Python extension's API that is used. */
 interface PythonExtension {
@@ -32,6 +35,16 @@ interface PythonExtension {
   };
 }
 
+/** No Python is ready, and the user has been told. */
+class NoPython extends Error {}
+
+/** Shows what has gone wrong, unless that was said already. */
+export function tellError(error: unknown): void {
+  if (!(error instanceof NoPython)) {
+    void vscode.window.showErrorMessage(messageOf(error));
+  }
+}
+
 export class Python implements vscode.Disposable {
   private readonly changed = new vscode.EventEmitter<Interpreter | undefined>();
   private readonly disposables: vscode.Disposable[] = [this.changed];
@@ -40,6 +53,8 @@ export class Python implements vscode.Disposable {
   private tried: Interpreter[] = [];
   private done = false;
   private lastComplaint = "";
+  /** Takes the message back that is shown. */
+  private retract: (() => void) | undefined;
   private listening = false;
   /** Fires when another interpreter is found to be the one, with undefined where none is ready. */
   readonly onDidChange = this.changed.event;
@@ -51,6 +66,12 @@ export class Python implements vscode.Disposable {
     const again = () => void this.refresh();
     const watcher = vscode.workspace.createFileSystemWatcher("**/{.venv,venv}/pyvenv.cfg");
     this.disposables.push(
+      vscode.commands.registerCommand(ACT, (action: Action) => this.mend(action)),
+      vscode.window.onDidChangeWindowState(({ focused }) => {
+        if (focused && this.done && !this.current) {
+          again(); // it may have been installed in another window
+        }
+      }),
       watcher,
       watcher.onDidCreate(again),
       watcher.onDidDelete(again),
@@ -66,6 +87,7 @@ export class Python implements vscode.Disposable {
   }
 
   dispose(): void {
+    this.retract?.();
     vscode.Disposable.from(...this.disposables).dispose();
   }
 
@@ -91,7 +113,7 @@ export class Python implements vscode.Disposable {
     const ready = (await this.find()) ?? (await this.refresh());
     if (!ready) {
       this.complainAgain();
-      throw new Error(complaint(this.found, this.tried).text);
+      throw new NoPython(complaint(this.found, this.tried).text);
     }
     return ready.path;
   }
@@ -122,6 +144,10 @@ export class Python implements vscode.Disposable {
     this.found = chosen;
     this.tried = found;
     this.done = true;
+    if (chosen?.verdict === "ready") {
+      this.retract?.();
+      worked("python");
+    }
     return chosen;
   }
 
@@ -160,7 +186,7 @@ export class Python implements vscode.Disposable {
     }
   }
 
-  /** Says what is missing, once for each thing that is. */
+  /** Says what is missing, once for each thing that is. What is said goes away when a Python is there. */
   async complain(): Promise<void> {
     const { text, actions } = complaint(this.found, this.tried);
     if (!text || text === this.lastComplaint) {
@@ -168,23 +194,36 @@ export class Python implements vscode.Disposable {
     }
     this.lastComplaint = text;
     this.log.error(text);
-    const labels = actions.map((a) => LABELS[a]);
-    const picked = await vscode.window.showErrorMessage(text, ...labels);
-    switch (actions[labels.indexOf(picked ?? "")]) {
+    this.retract?.();
+    // A plain message has buttons, but nobody can take it back.
+    const links = actions.map(
+      (action) =>
+        `[${LABELS[action]}](command:${ACT}?${encodeURIComponent(JSON.stringify(action))})`,
+    );
+    const message = `${text} ${links.join(" · ")}`;
+    const options = { location: vscode.ProgressLocation.Notification, cancellable: true };
+    await vscode.window.withProgress(options, (progress, token) => {
+      progress.report({ message });
+      return new Promise<void>((resolve) => {
+        this.retract = resolve;
+        token.onCancellationRequested(() => resolve());
+      });
+    });
+  }
+
+  private async mend(action: Action): Promise<unknown> {
+    switch (action) {
       case "install":
         return this.found && this.install(this.found);
       case "select":
         return this.select();
       case "docs":
-        return void vscode.commands.executeCommand(
+        return vscode.commands.executeCommand(
           "markdown.showPreview",
           vscode.Uri.joinPath(this.context.extensionUri, "README.md"),
         );
       case "settings":
-        return void vscode.commands.executeCommand(
-          "workbench.action.openSettings",
-          "opstep.python",
-        );
+        return vscode.commands.executeCommand("workbench.action.openSettings", "opstep.python");
     }
   }
 

@@ -1,4 +1,5 @@
 import type * as vscode from "vscode";
+import type { QuietOptions } from "./shell";
 
 /** Where a debug session of ours stands. */
 export interface Stop {
@@ -10,6 +11,10 @@ export interface Stop {
   path: string;
   line: number;
   graph: string;
+  /** What the calls that lead to the frame are for, the outermost first; see `parseFrame`. */
+  calls: string[];
+  /** The function of Python that the frame shows, in place of its graph. */
+  python?: string;
 }
 
 /** What the modules of the extension share. */
@@ -29,8 +34,11 @@ export interface Services {
   /** Runs `opstep ARGS` quietly. */
   opstep(
     args: string[],
-    options?: { cwd?: string; token?: vscode.CancellationToken },
+    options?: QuietOptions,
   ): Promise<{ code: number; stdout: string; stderr: string }>;
   /** Runs `opstep ARGS` where the user sees it (a task's terminal). */
-  show(args: string[], options?: { cwd?: string; title?: string }): Promise<number | undefined>;
+  show(
+    args: string[],
+    options?: { cwd?: string; title?: string; env?: Record<string, string> },
+  ): Promise<number | undefined>;
 }

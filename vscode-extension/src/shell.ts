@@ -9,6 +9,7 @@ import type { Python } from "./python";
 export const MODULE = ["-P", "-m", "opstep"];
 
 const LONGEST = 64 << 20;
+const PROGRESS = /^compiling kernel .*$/gm;
 
 interface Finished {
   code: number;
@@ -16,17 +17,28 @@ interface Finished {
   stderr: string;
 }
 
+export interface QuietOptions {
+  cwd?: string;
+  token?: vscode.CancellationToken;
+  /** Gets what it is at: `compiling kernel 3: mul`. */
+  onProgress?: (text: string) => void;
+}
+
 /** Runs `opstep ARGS` and gathers what it writes. Rejects where it cannot be started. */
 export async function runOpstep(
   python: Python,
   args: string[],
-  options: { cwd?: string; token?: vscode.CancellationToken } = {},
+  options: QuietOptions = {},
 ): Promise<Finished> {
   const command = await python.need();
   return new Promise((resolve, reject) => {
     const child = spawn(command, [...MODULE, ...args], {
       cwd: options.cwd ?? defaultFolder(),
-      env: { ...process.env, PYTHONIOENCODING: "utf-8" },
+      env: {
+        ...process.env,
+        PYTHONIOENCODING: "utf-8",
+        ...(options.onProgress && { OPSTEP_PROGRESS: "1" }),
+      },
       stdio: ["ignore", "pipe", "pipe"],
     });
     const listening = options.token?.onCancellationRequested(() => child.kill());
@@ -39,13 +51,20 @@ export async function runOpstep(
         }
       });
     }
+    child.stderr.on("data", (text: string) => {
+      const [last] = text.match(PROGRESS)?.slice(-1) ?? [];
+      if (last) {
+        options.onProgress?.(last);
+      }
+    });
     child.on("error", (error) => {
       listening?.dispose();
       reject(new Error(`${command} could not be started: ${error.message}`));
     });
     child.on("close", (code) => {
       listening?.dispose();
-      resolve({ code: code ?? 130, ...texts });
+      const stderr = texts.stderr.replace(/^compiling kernel .*\n/gm, "");
+      resolve({ code: code ?? 130, stdout: texts.stdout, stderr });
     });
   });
 }
@@ -54,7 +73,12 @@ export async function runOpstep(
 export function task(
   python: string,
   args: string[],
-  options: { cwd?: string; title?: string; definition?: vscode.TaskDefinition } = {},
+  options: {
+    cwd?: string;
+    title?: string;
+    definition?: vscode.TaskDefinition;
+    env?: Record<string, string>;
+  } = {},
 ): vscode.Task {
   const folder = options.cwd ?? defaultFolder();
   const created = new vscode.Task(
@@ -62,13 +86,18 @@ export function task(
     vscode.workspace.workspaceFolders?.[0] ?? vscode.TaskScope.Workspace,
     options.title ?? `opstep ${args.join(" ")}`,
     "opstep",
-    new vscode.ProcessExecution(python, [...MODULE, ...args], { cwd: folder ?? homedir() }),
+    new vscode.ProcessExecution(python, [...MODULE, ...args], {
+      cwd: folder ?? homedir(),
+      ...(options.env && { env: options.env }),
+    }),
     // What it finds is below the workspace folder; where there is none it could not be resolved.
     vscode.workspace.workspaceFolders ? "$opstep" : [],
   );
   created.presentationOptions = {
     reveal: vscode.TaskRevealKind.Always,
-    panel: vscode.TaskPanelKind.Dedicated,
+    // One terminal for all of them, unless a run is still going on in it.
+    panel: vscode.TaskPanelKind.Shared,
+    showReuseMessage: false,
     clear: true,
   };
   return created;
@@ -78,7 +107,7 @@ export function task(
 export async function runInTerminal(
   python: Python,
   args: string[],
-  options: { cwd?: string; title?: string } = {},
+  options: { cwd?: string; title?: string; env?: Record<string, string> } = {},
 ): Promise<number | undefined> {
   const created = task(await python.need(), args, options);
   // It may have ended before it is known which execution it was.

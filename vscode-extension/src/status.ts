@@ -1,6 +1,12 @@
-/** The status bar: the device and the mode that runs get, or those of the run that is debugged. */
+/**
+ * The status bar: the device and the mode that runs get, or those of the run that is debugged; and which
+ * debugger the keys act on.
+ */
 
 import * as vscode from "vscode";
+import { KERNEL } from "./debug/launch";
+import { levelOf } from "./debug/level";
+import { graphInView } from "./inView";
 import type { Python } from "./python";
 import type { Services } from "./services";
 
@@ -12,7 +18,9 @@ export function registerStatus(services: Services, python: Python): vscode.Dispo
   void python.find().then(update);
   return vscode.Disposable.from(
     bar,
+    registerLevel(services),
     vscode.window.onDidChangeActiveTextEditor(update),
+    vscode.window.tabGroups.onDidChangeTabs(update),
     vscode.debug.onDidChangeActiveDebugSession(update),
     python.onDidChange(update),
     vscode.workspace.onDidChangeConfiguration((e) => e.affectsConfiguration("opstep") && update()),
@@ -20,10 +28,34 @@ export function registerStatus(services: Services, python: Python): vscode.Dispo
   );
 }
 
+/** Which debugger one is in: what F10 and F11 step. */
+function registerLevel(services: Services): vscode.Disposable {
+  const item = vscode.window.createStatusBarItem("opstep.level", vscode.StatusBarAlignment.Left, 6);
+  item.name = "opstep: what the debugger's keys step";
+  item.command = "workbench.debug.action.focusCallStackView";
+  const update = () => {
+    const level = levelOf(vscode.debug.activeDebugSession, services.stop);
+    if (!level) {
+      item.hide();
+      return;
+    }
+    item.text = `$(${level.icon}) stepping ${level.what}`;
+    item.tooltip = `F10 and F11 step ${level.what}. Choose a frame in the call stack to step another one.`;
+    item.show();
+  };
+  update();
+  return vscode.Disposable.from(
+    item,
+    services.onStop(update),
+    vscode.debug.onDidChangeActiveDebugSession(update),
+    vscode.debug.onDidChangeActiveStackItem(update),
+  );
+}
+
 function updateBar(bar: vscode.StatusBarItem, python: Python): void {
   const session = vscode.debug.activeDebugSession;
   const debugged = session?.type === "opstep" ? session.configuration : undefined;
-  if (!debugged && vscode.window.activeTextEditor?.document.languageId !== "opg") {
+  if (!debugged && session?.type !== KERNEL && !graphInView()) {
     bar.hide();
     return;
   }

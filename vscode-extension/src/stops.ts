@@ -2,7 +2,9 @@
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
+import { parseFrame } from "../shared/frames";
 import type { Stop } from "./services";
+import { worked } from "./walkthrough";
 
 /** A stopped session: why, and which pending stackTrace requests will tell its innermost frame. */
 interface StoppedSession {
@@ -12,7 +14,8 @@ interface StoppedSession {
 
 /** Where a frame that shows Python stands in the graph. */
 interface GraphPlace {
-  readonly graph: string;
+  /** As a frame of the graph is called. */
+  readonly name: string;
   readonly path: string;
   readonly line: number;
 }
@@ -73,6 +76,9 @@ export class Stops implements vscode.Disposable {
     }
     const { event, body } = message as DebugProtocol.Event;
     if (event === "stopped") {
+      if (body.reason === "step") {
+        worked("step");
+      }
       this.stopped.set(session, { stopped: body, requests: new Set() });
     } else if (event === "continued" || event === "terminated" || event === "exited") {
       this.leave(session);
@@ -157,18 +163,40 @@ export class Stops implements vscode.Disposable {
     frame: DebugProtocol.StackFrame,
   ): Stop {
     const stopped = this.stopped.get(session)?.stopped;
-    const behind: GraphPlace | undefined = frame.source?.adapterData;
     return {
       session,
       threadId,
       frameId: frame.id,
       reason: stopped?.reason ?? "",
       text: stopped?.description ?? stopped?.text ?? "",
-      path: pathOf(behind?.path ?? frame.source?.path ?? ""),
-      line: behind?.line ?? frame.line,
-      graph: behind?.graph ?? graphOf(frame.name),
+      ...placeOf(frame),
+      ...(frame.source?.adapterData && { python: frame.name }),
     };
   }
+}
+
+/** Where a frame stands in its graph, also if it shows Python. */
+function placeOf(frame: DebugProtocol.StackFrame): {
+  path: string;
+  line: number;
+  graph: string;
+  calls: string[];
+} {
+  const behind: GraphPlace | undefined = frame.source?.adapterData;
+  const path = pathOf(behind?.path ?? frame.source?.path ?? "");
+  return { path, line: behind?.line ?? frame.line, ...parseFrame(behind?.name ?? frame.name) };
+}
+
+/** The frames of a stop's thread, innermost first. */
+export async function stackOf({
+  session,
+  threadId,
+}: Stop): Promise<(ReturnType<typeof placeOf> & { id: number })[]> {
+  const answer: DebugProtocol.StackTraceResponse["body"] = await session.customRequest(
+    "stackTrace",
+    { threadId },
+  );
+  return answer.stackFrames.map((frame) => ({ id: frame.id, ...placeOf(frame) }));
 }
 
 function threadOf(stopped: DebugProtocol.StoppedEvent["body"] | undefined): number {
@@ -185,11 +213,6 @@ const RESUMING = new Set([
   "goto",
   "restartFrame",
 ]);
-
-/** `halve` of a frame that is called `halve [i=3]`. */
-function graphOf(frame: string): string {
-  return /^[A-Za-z_]\w*/.exec(frame)?.[0] ?? frame;
-}
 
 /** Where the workbench runs on another machine it hands out URIs of that machine in place of paths. */
 function pathOf(source: string): string {

@@ -3,13 +3,12 @@
 import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import * as vscode from "vscode";
+import { divide, roomColumn } from "./room";
 
 interface PanelOptions {
   /** The folder below webview/, which names the bundle. */
   name: string;
   title: string;
-  /** Beside the editor by default. */
-  column?: vscode.ViewColumn;
   /** A panel that came back with its window (see `onRestore`). */
   panel?: vscode.WebviewPanel;
   /** More of the Content Security Policy: `frame-src http://127.0.0.1:1234`. */
@@ -18,6 +17,32 @@ interface PanelOptions {
   inline?: boolean;
   /** Folders whose files the page may load, beside its bundle. */
   roots?: vscode.Uri[];
+}
+
+function open(
+  { name, title }: PanelOptions,
+  settings: vscode.WebviewPanelOptions & vscode.WebviewOptions,
+): vscode.WebviewPanel {
+  const where = { viewColumn: roomColumn(), preserveFocus: true };
+  return vscode.window.createWebviewPanel(`opstep.${name}`, title, where, settings);
+}
+
+/** What every page tells of itself, before its own script and whenever it is resized. */
+interface Sized {
+  sized: { width: number; height: number };
+}
+
+const TELL_SIZE = `{
+  const api = acquireVsCodeApi();
+  let timer;
+  const tell = () => api.postMessage({ sized: { width: innerWidth, height: innerHeight } });
+  globalThis.acquireVsCodeApi = () => api;
+  addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(tell, 300); });
+  tell();
+}`;
+
+function isSized(message: unknown): message is Sized {
+  return typeof message === "object" && message !== null && "sized" in message;
 }
 
 /** A panel. `In` are the messages that its page sends, `Out` those that it takes. */
@@ -42,18 +67,17 @@ export class Panel<In, Out> implements vscode.Disposable {
       localResourceRoots: [dist, ...(options.roots ?? [])],
       retainContextWhenHidden: true,
     };
-    this.panel =
-      options.panel ??
-      vscode.window.createWebviewPanel(
-        `opstep.${options.name}`,
-        options.title,
-        { viewColumn: options.column ?? vscode.ViewColumn.Beside, preserveFocus: true },
-        settings,
-      );
+    this.panel = options.panel ?? open(options, settings);
     this.panel.webview.options = settings;
     this.panel.iconPath = vscode.Uri.joinPath(context.extensionUri, "media", "file.svg");
     this.panel.webview.html = page(this.panel.webview, dist, options);
-    this.panel.webview.onDidReceiveMessage((message: In) => this.received.fire(message));
+    this.panel.webview.onDidReceiveMessage((message: In | Sized) => {
+      if (isSized(message)) {
+        void divide(context.workspaceState, message.sized);
+      } else {
+        this.received.fire(message);
+      }
+    });
     this.panel.onDidDispose(() => {
       this.closed.fire();
       this.closed.dispose();
@@ -131,6 +155,7 @@ ${options.inline ? `<style>${inline("css")}</style>` : `<link rel="stylesheet" h
 </head>
 <body>
 <div id="root"></div>
+<script nonce="${nonce}">${TELL_SIZE}</script>
 ${
   options.inline
     ? `<script nonce="${nonce}">${inline("js")}</script>`

@@ -107,6 +107,21 @@ describe("a graph", () => {
     expect(words("graph a(x: f32[N]) -> f32[N] {")).toContain("x variable.parameter");
   });
 
+  it("has type variables", () => {
+    const found = words("graph mean<T: float, I>(x: T[N], k: I[]) -> T[] {");
+    expect(found).toContain("mean entity.name.function");
+    expect(found.filter((word) => /^(T|I) /.test(word))).toEqual([
+      "T entity.name.type.parameter",
+      "I entity.name.type.parameter",
+      "T entity.name.type.parameter",
+      "I entity.name.type.parameter",
+      "T entity.name.type.parameter",
+    ]);
+    expect(found).toContain("float support.type");
+    expect(found).toContain("x variable.parameter");
+    expect(found).toContain("N variable.other.symbol");
+  });
+
   it("has statements of every kind", () => {
     const text = [
       "graph main(x: f32[N]) -> f32[N] {",

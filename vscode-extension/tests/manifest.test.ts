@@ -75,6 +75,21 @@ it("names files that are there", () => {
   expect(files.filter((file) => !existsSync(path.join(ROOT, file)))).toEqual([]);
 });
 
+it("has a picture in the theme's colours, and a tick for what has worked, in each step", () => {
+  const worked = readFileSync(path.join(ROOT, "src/walkthrough.ts"), "utf8");
+  for (const step of contributes.walkthroughs.flatMap((w) => w.steps)) {
+    const picture = readFileSync(path.join(ROOT, step.media.svg), "utf8");
+    expect(picture).toMatch(/var\(--vscode-/);
+    expect(picture, "fixed colours").not.toMatch(/#[0-9a-f]{3,8}\b|rgb\(/i);
+    expect(step.media.altText).toMatch(/\S/);
+    for (const event of step.completionEvents) {
+      expect(event, step.id).toMatch(/^onContext:/);
+      const key = /^onContext:opstep\.worked\.(\w+)$/.exec(event)?.[1];
+      expect(key === undefined || worked.includes(`"${key}"`), event).toBe(true);
+    }
+  }
+});
+
 it("restricts in folders that are not trusted what could choose a program", () => {
   const { restrictedConfigurations } = manifest.capabilities.untrustedWorkspaces;
   expect(restrictedConfigurations).toEqual(

@@ -198,6 +198,13 @@ export class Debugging {
     }).toPass();
   }
 
+  /** NaNs and infinities do not stop it, as they do by default: once a session has begun. */
+  async ignoreTrouble(): Promise<void> {
+    await this.view();
+    await this.filter("NaN, only where it is born", false);
+    await this.filter("Infinity, only where it is born", false);
+  }
+
   // -- the console, and terminals
 
   /** What the terminal in sight shows. */

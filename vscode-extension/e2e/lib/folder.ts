@@ -7,10 +7,14 @@ import { dirname, join } from "node:path";
 import { HERE } from "./paths";
 
 export class Folder {
-  private constructor(readonly path: string) {}
+  private constructor(
+    private readonly root: string,
+    readonly path: string,
+  ) {}
 
   static async make(): Promise<Folder> {
-    const folder = new Folder(await mkdtemp(join(tmpdir(), "opstep-folder-")));
+    const root = await mkdtemp(join(tmpdir(), "opstep-"));
+    const folder = new Folder(root, join(root, "graphs"));
     await cp(join(HERE, "fixtures"), folder.path, { recursive: true });
     return folder;
   }
@@ -51,6 +55,6 @@ export class Folder {
   }
 
   remove(): Promise<void> {
-    return rm(this.path, { recursive: true, force: true, maxRetries: 5 });
+    return rm(this.root, { recursive: true, force: true, maxRetries: 5 });
   }
 }

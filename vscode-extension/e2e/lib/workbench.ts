@@ -117,8 +117,10 @@ export class Workbench {
       .locator(".explorer-folders-view .monaco-list-row .monaco-icon-label-container .label-name")
       .filter({ hasText: exactly(name) });
     const tab = this.page.locator(`.tab.active[data-resource-name="${name}"]`);
+    const explorer = this.page.locator(".explorer-folders-view");
     await expect(async () => {
-      if (!(await tab.isVisible())) await row.dblclick();
+      if (!(await explorer.isVisible())) await this.press("Control+Shift+e");
+      if (!(await tab.isVisible())) await row.dblclick({ timeout: 20_000 });
       await expect(tab).toBeVisible({ timeout: 5_000 });
     }).toPass();
   }
@@ -267,6 +269,11 @@ export class Workbench {
 
   status(text: string | RegExp): Locator {
     return this.page.locator(".statusbar-item").filter({ hasText: text });
+  }
+
+  /** No task runs any more: only then does the next one take over its terminal. */
+  async expectTasksEnded(): Promise<void> {
+    await expect(this.page.locator('.statusbar-item[id="status.runningTasks"]')).toHaveCount(0);
   }
 
   /** A dialog in the middle of the window. */

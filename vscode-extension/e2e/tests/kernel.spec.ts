@@ -18,4 +18,21 @@ test("from a stop into the kernel: Python frames in a session of its own", async
   await workbench.press("Enter");
   await debug.view();
   await expect(debug.frames().filter({ hasText: ".py" }).first()).toBeVisible({ timeout: 240_000 });
+
+  // Keys act on what is in front: the kernel, and the graph again when that has ended.
+  const python = page.locator(
+    ".editor-group-container.active .tab.active[data-resource-name$='.py']",
+  );
+  await expect(python).toBeVisible();
+  await expect(workbench.status(/stepping kernel/)).toBeVisible();
+  await debug.expectStoppedAt(2);
+  await debug.next();
+  await debug.expectStoppedAt(3);
+  await expect(python).toBeVisible();
+  await debug.pressF5();
+  await expect(workbench.status("stepping graph main")).toBeVisible();
+  await expect(workbench.tab("small.opg")).toHaveClass(/active/);
+  await debug.expectStoppedAt(5);
+  await debug.next();
+  await debug.expectStoppedAt(6);
 });

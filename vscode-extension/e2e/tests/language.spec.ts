@@ -29,6 +29,30 @@ test("hover explains; a mistake is marked as it is typed, and mended by a quick 
   await workbench.fix("relu");
   await expect(workbench.editor().locator(".squiggly-error")).toHaveCount(0);
   expect(await workbench.text()).toMatch(/= relu\(y\)/);
+
+  // An axis that is not there, and a type that the graph does not return.
+  await workbench.goTo(6, "  added = sum(positive".length + 1);
+  await workbench.type(", axes=[1]");
+  await expect(workbench.editor().locator(".squiggly-error")).toHaveCount(1);
+  await workbench.goTo(6, "  added = sum(positive, axes=[".length + 1);
+  await workbench.fix("Change axes to [0]");
+  await expect(workbench.editor().locator(".squiggly-error")).toHaveCount(0);
+  await workbench.goTo(3, "graph main(x: f32[3]) -> f32[3".length + 1);
+  await workbench.type("0");
+  await workbench.goTo(8, "  return pos".length + 1);
+  await workbench.fix("Declare that main returns f32[3]");
+  await expect.poll(() => workbench.text()).toContain("-> f32[3] {");
+
+  // The call's form stands above the line, where suggestions do not cover it.
+  await workbench.goTo(3, "graph main(x: f32[3]) -> f32[3] {".length + 1);
+  await workbench.press("Enter");
+  await workbench.type("r = softmax(x");
+  const form = page.locator(".parameter-hints-widget.visible");
+  const list = page.locator(".suggest-widget.visible");
+  await expect(form).toContainText("softmax(");
+  await workbench.expectSuggested("x");
+  const [a, b] = [await form.boundingBox(), await list.boundingBox()];
+  expect(a && b && (a.y + a.height <= b.y || b.y + b.height <= a.y)).toBe(true);
 });
 
 test("types, definitions, the outline, formatting, lenses, renaming and completion", async ({

@@ -39,9 +39,12 @@ test("an edit while it stands is gone on with: what does not depend on it is kep
   folder,
 }) => {
   const { debug } = workbench;
-  await folder.launch({ ...ENTROPY, stopOnEntry: false });
+  await folder.launch({ ...ENTROPY, stopOnEntry: true });
   await workbench.openFile("entropy.opg");
   await debug.setBreakpoint(6);
+  await debug.pressF5();
+  await debug.expectStoppedAt(3);
+  await debug.ignoreTrouble();
   await debug.pressF5();
   await debug.expectStoppedAt(6);
   await debug.view();
@@ -57,4 +60,48 @@ test("an edit while it stands is gone on with: what does not depend on it is kep
   await debug.expectStoppedAt(6);
   await expect(await debug.variable("each")).not.toContainText("nan");
   await debug.stop();
+});
+
+const SIZED = `graph main(x: f32[N]) -> f32[] {
+  y = reshape(x, shape=[-1, 3])
+  z = sum(y)
+  return z
+}
+`;
+
+test("sizes that a program does not take are told with their line, and asked for again", async ({
+  closed,
+  server,
+  folder,
+}) => {
+  await folder.write("sized.opg", SIZED);
+  await closed.open(server.url);
+  await closed.openFile("sized.opg");
+  await closed.debug.pressF5();
+  await closed.answer("N=4");
+  const said = closed.notification(/sized\.opg:2: /);
+  await expect(said).toBeVisible();
+  await said.getByRole("button", { name: "Change Sizes…" }).click();
+  await closed.answer("N=6");
+  await closed.debug.expectStoppedAt(2);
+  await closed.debug.stop();
+});
+
+test("what is wrong with a text is told before sizes are asked for", async ({
+  closed,
+  server,
+  folder,
+  page,
+}) => {
+  await folder.write("broken.opg", SIZED.replace("sum(y)", "summ(y)"));
+  await closed.open(server.url);
+  await closed.openFile("broken.opg");
+  await expect(page.locator(".squiggly-error").first()).toBeVisible();
+  await closed.focusEditor();
+  await closed.debug.pressF5();
+  const said = closed.notification(/broken\.opg:3: there is no op or graph summ/);
+  await expect(said).toBeVisible();
+  await expect(page.locator(".quick-input-widget")).toBeHidden();
+  await said.getByRole("button", { name: "Go to Line" }).click();
+  await expect(closed.status(/Ln 3/)).toBeVisible();
 });

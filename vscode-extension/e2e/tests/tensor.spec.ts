@@ -17,7 +17,7 @@ const X = ROOTS.map((row) => row.map((r) => r * r));
  */
 async function seen(view: FrameLocator): Promise<Map<string, { text: string; rgb: number[] }>> {
   const met = new Map<string, { text: string; colours: string[] }>();
-  for (const { text, rgb } of await walk(view, 60)) {
+  for (const { text, rgb } of await walk(view, 24)) {
     const place = /^\[(\d+, \d+)\] = (\S+)/.exec(text);
     if (!place) continue;
     const one = met.get(place[1]) ?? { text: place[2], colours: [] };
@@ -39,9 +39,9 @@ test("the Tensor view shows the right pixels, and follows the run", async ({ wor
   const input = X.map((row) => [...row]);
   input[2][1] = -1;
   await debug.enter({ program: "${workspaceFolder}/roots.opg", inputs: { x: input } }, 3);
+  await debug.ignoreTrouble();
   await debug.next();
   await debug.expectStoppedAt(4);
-  await debug.view();
   const opened = workbench.page.locator("iframe.webview").first();
   await workbench.choose(await debug.variable("root"), "Open in Tensor View", opened);
 

@@ -103,7 +103,6 @@ test("a NaN stops where it is born; its report says why, and leads to the elemen
   const { debug } = workbench;
   await stopped(workbench);
   await debug.view();
-  await debug.filter("NaN, only where it is born", true);
   await debug.pressF5();
   await debug.expectStoppedAt(4);
   const widget = page.locator(".exception-widget");
@@ -113,8 +112,64 @@ test("a NaN stops where it is born; its report says why, and leads to the elemen
   await expect(report.locator(".why")).toContainText(
     "2 NaNs of l were born in this op, log: log of a negative number.",
   );
+  await expect(report.locator(".here")).toBeVisible();
   await report.getByRole("button", { name: "z[0, 1]" }).click();
   const view = await workbench.webview(".panes");
   await expect(view.locator(".hover")).toHaveText("[0, 1] = -1.0");
+
+  // A value that is set makes the report anew.
+  await debug.evaluate("z = abs(z)");
+  const anew = await workbench.webview(".why");
+  await expect(anew.locator("h1")).toHaveText("l is finite now");
+  await expect(workbench.editor().locator(".squiggly-warning")).toHaveCount(0);
   await debug.stop();
+});
+
+test("Hunt NaN, a run, and a run's end lead to one report, and from it into the debugger", async ({
+  workbench,
+  page,
+}) => {
+  const { debug } = workbench;
+  const lens = (title: string) =>
+    workbench.editor().locator(".codelens-decoration a", { hasText: title }).first();
+  await workbench.openFile("entropy.opg");
+  await lens("Hunt NaN").click();
+  await workbench.answer("N=4, K=5");
+  const report = await workbench.webview(".places");
+  await expect(report.locator("h1")).toHaveText("Why mean is not finite");
+  await expect(report.locator(".why")).toHaveText(
+    "7 infinities of lg were born in log, line 11: log of 0; and 1 more place.",
+  );
+  await expect(workbench.editor().locator(".squiggly-warning")).toHaveCount(2);
+
+  // From the Problem to where the second was born.
+  await workbench.focusEditor();
+  await workbench.goTo(12, 3);
+  await workbench.fix("Debug There");
+  await debug.expectStoppedAt(12);
+  await expect(workbench.status("stepping graph information")).toBeVisible();
+  const chain = await workbench.webview(".chain");
+  await expect(chain.locator(".why")).toContainText("7 NaNs of h were born in this op");
+  await chain.getByRole("button", { name: "Debug there" }).click();
+  await debug.expectStoppedAt(11);
+
+  // At the end the result is traced back.
+  await debug.ignoreTrouble();
+  await workbench.focusEditor();
+  await expect(chain.locator(".here")).toBeVisible();
+  await debug.next();
+  await debug.expectStoppedAt(12);
+  await expect(chain.locator(".here")).toBeHidden();
+  await expect(chain.getByRole("button", { name: "Debug there" })).toBeVisible();
+  await debug.pressF5();
+  await debug.expectStoppedAt(7);
+  await expect(chain.locator("h1")).toHaveText("Why mean is not finite");
+  await expect(chain.locator(".link.origin")).toHaveCount(2);
+  await debug.stop();
+
+  await workbench.focusEditor();
+  await lens("Run").click();
+  const again = await workbench.webview(".places");
+  await expect(again.locator(".why")).toContainText("7 infinities of lg");
+  await expect(page.getByText(/exit code/)).toHaveCount(0);
 });

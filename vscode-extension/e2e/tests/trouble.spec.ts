@@ -4,7 +4,12 @@ import { SMALL } from "../lib/configurations";
 import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 
-test("a Python that is not there: what to do is said once", async ({ folder, closed, server }) => {
+test("a Python that is not there: what to do is said once, until it is", async ({
+  folder,
+  closed,
+  server,
+  page,
+}) => {
   await folder.settings({ "opstep.python": "/nowhere/python" });
   await closed.open(server.url);
   await closed.openFile("small.opg", false);
@@ -12,6 +17,10 @@ test("a Python that is not there: what to do is said once", async ({ folder, clo
     closed.notification("/nowhere/python (setting opstep.python) does not exist."),
   ).toHaveCount(1);
   await closed.expectReady();
+  // What was said goes away once there is a Python.
+  await folder.settings({ "opstep.python": python() });
+  await expect(closed.notification("does not exist")).toHaveCount(0);
+  await expect(page.locator(".codelens-decoration a").first()).toBeVisible();
 });
 
 test("a Python without opstep: what to install", async ({ folder, closed, server }) => {

@@ -24,7 +24,18 @@ function rows(page: Page) {
 async function opened(workbench: Workbench, url: string, page: Page): Promise<void> {
   await workbench.open(url);
   await workbench.openFile("entropy.opg");
-  await page.getByRole("tab", { name: "opstep", exact: true }).click();
+  await showRuns(page);
+}
+
+/** Shows the view of runs, whichever view a debug session has left in the sidebar. */
+async function showRuns(page: Page): Promise<void> {
+  const title = page.locator(".part.sidebar .title-label", { hasText: /opstep/i });
+  await expect(async () => {
+    // A click on the icon of a view that is shown hides it.
+    if (!(await title.isVisible()))
+      await page.getByRole("tab", { name: "opstep", exact: true }).click();
+    await expect(title).toBeVisible({ timeout: 5_000 });
+  }).toPass();
 }
 
 async function ask(workbench: Workbench, page: Page, text: string): Promise<FrameLocator> {
@@ -79,11 +90,12 @@ test("rows are sorted and paged, a line is gone to, a mistake is marked", async 
     "step",
   );
 
-  const line = await first.nth(2).textContent();
-  await first.nth(2).click();
-  await expect(page.locator('.statusbar-item[id="status.editor.selection"]')).toContainText(
-    `Ln ${line}`,
-  );
+  const selection = page.locator('.statusbar-item[id="status.editor.selection"]');
+  await expect(async () => {
+    const line = await first.nth(2).textContent(); // the table may still be drawn anew
+    await first.nth(2).click();
+    await expect(selection).toContainText(`Ln ${line}`, { timeout: 10_000 });
+  }).toPass();
 
   await workbench.command("opstep: Open Workspace Query");
   await ask(workbench, page, "select name, op, line from slowest_ops order by line");
@@ -117,10 +129,23 @@ test("a run that is under way grows in the tree and in its plot", async ({
   try {
     const row = rows(page).filter({ hasText: "entropy.opg" });
     await expect(row).toHaveAttribute("aria-label", /running/);
-    await workbench.command("opstep: Open Workspace Query");
+    // It is open, and shows its curves.
+    await expect(rows(page).filter({ hasText: /^seconds/ })).toContainText(/[▁▂▃▄▅▆▇█]{3}/);
+    await row.hover();
+    await row.getByRole("button", { name: "Plot" }).click();
     const query = await workbench.webview(".cm-content");
-    await query.getByRole("radio", { name: "Plot" }).click();
+    await expect(query.locator(".cm-content")).toHaveText(/^metrics\.mean where run=\w+$/);
+    // What is picked is written, and what is written is picked.
+    const picked = (name: string) => query.getByRole("combobox", { name, exact: true });
+    await expect(picked("Statistic")).toHaveValue("metrics.mean");
+    await picked("Statistic").selectOption("stats.absmax");
+    await picked("Op").selectOption("log");
+    await picked("Run").selectOption("*");
+    await expect(query.locator(".cm-content")).toHaveText("stats.absmax where run=*, op=log");
+    await expect(query.locator(".legend-name")).toHaveText(["lg"]);
     await ask(workbench, page, "metrics.seconds");
+    await expect(picked("Statistic")).toHaveValue("metrics.seconds");
+    await expect(picked("Op")).toBeHidden();
     const points = async () =>
       Number(
         (await query.locator(".chart-note").textContent())
@@ -139,7 +164,7 @@ test("a run that is under way grows in the tree and in its plot", async ({
   );
 });
 
-test("a kept tensor is a picture, and a run is removed after a question", async ({
+test("a finding opens its report, a kept tensor is a picture, a run is removed after a question", async ({
   closed: workbench,
   server,
   folder,
@@ -151,6 +176,19 @@ test("a kept tensor is a picture, and a run is removed after a question", async 
   const runs = rows(page).filter({ hasText: "entropy.opg" });
   await expect(runs).toHaveCount(2);
   await runs.first().click();
+  await rows(page)
+    .filter({ hasText: /^Findings/ })
+    .click();
+  await rows(page).filter({ hasText: "entropy.opg:11" }).click();
+  const report = await workbench.webview(".places");
+  await expect(report.locator(".why")).toContainText(
+    "elements are infinite; its operands were finite",
+  );
+  await expect(report.locator(".details")).toContainText("what went in");
+  await report.getByRole("button", { name: "Debug there" }).click();
+  await workbench.debug.expectStoppedAt(11);
+  await workbench.debug.stop();
+  await showRuns(page);
   await rows(page)
     .filter({ hasText: /^Tensors/ })
     .click();

@@ -62,12 +62,21 @@ export interface Breakpoint {
   special: boolean;
 }
 
+/** A graph on the way to the one that is shown, and what its call is for: that of a loop is for nothing. */
+export interface PathEntry {
+  graph: string;
+  uri: string;
+  call?: string;
+}
+
 /** Where the debugger stands in the graph that is shown. */
 export interface StopState {
   uri: string;
   graph: string;
   line: number;
   reason: string;
+  /** What the calls that lead there are for; see `parseFrame`. */
+  calls: string[];
   /** What is known of values so far, by name. */
   values: Record<string, string>;
 }
@@ -79,7 +88,7 @@ export interface Tainted {
 }
 
 export type HostMessage =
-  | { kind: "graph"; data: GraphData; path: string[]; line: number | null }
+  | { kind: "graph"; data: GraphData; path: PathEntry[]; line: number | null }
   | { kind: "expanded"; key: string; data: GraphData }
   | { kind: "failed"; text: string }
   | { kind: "cursor"; uri: string; line: number }
@@ -93,7 +102,7 @@ export type HostMessage =
 export type PageMessage =
   | { kind: "ready" }
   | { kind: "goto"; uri: string; line: number; column: number; focus: boolean }
-  | { kind: "enter"; graph: string; uri: string }
+  | { kind: "enter"; path: PathEntry[] }
   | { kind: "back"; to: number }
   | { kind: "choose"; graph: string }
   | { kind: "expand"; key: string; graph: string; uri: string }

@@ -3,7 +3,8 @@
 interface Tensor {
   name: string;
   type: string;
-  memoryReference: string;
+  /** Where its elements can be read: in a run that stands. */
+  memoryReference?: string;
   /** Where the frame that asked has a name for it. */
   expression?: string;
 }
@@ -22,6 +23,14 @@ export interface BadElement {
   of: BadOperand[];
 }
 
+/** A value on the way from where NaNs were born to a result. */
+export interface Place {
+  name: string;
+  op?: string;
+  path?: string;
+  line?: number;
+}
+
 export interface Link extends Tensor {
   kind: "origin" | "propagated" | "given" | "finite";
   text: string;
@@ -31,35 +40,60 @@ export interface Link extends Tensor {
   source?: { name?: string; path?: string; sourceReference?: number };
   line?: number;
   operands?: (Tensor & { operand: number })[];
-  bad?: "nan" | "inf";
+  bad?: string;
   count?: number;
+  /** Of `count`, those that are NaN. */
+  nan?: number;
   born?: number;
   rules?: { rule: string; elements: number }[];
   elements?: BadElement[];
+  /** Where they go from there, the result last. */
+  way?: Place[];
+  /** What was lost before, without a sign: the element and its op. */
+  before?: Place & { text: string };
 }
 
 export interface NanReport {
   found: boolean;
   text: string;
-  /** From the tensor that was asked about back to where it began. */
+  /** From the tensor that was asked about back to where it began; of a hunt, each origin. */
   links: Link[];
+  /** In one sentence, where it does not follow from the links. */
+  summary?: string;
+  /** Whether the links are origins of their own, and not a way. */
+  separate?: boolean;
 }
 
 /** What went wrong in a run that a workspace recorded. */
 export interface Finding {
+  id: number;
   run: string;
   step: number | null;
   kind: string;
-  value: string;
-  op: string;
-  file: string;
-  line: number;
+  value: string | null;
+  op?: string | number | null;
+  file: string | null;
+  line: number | null;
   message: string;
+  place?: string | null;
 }
+
+/**
+ * What a report is of: a run that stands (`live`), one that has gone on (`old`), or one that is over (`past`).
+ */
+export type State = "live" | "old" | "past";
 
 /** What the page is sent. */
 export type HostMessage =
-  | { kind: "report"; report: NanReport; title: string; where: string; current: boolean }
+  | {
+      kind: "report";
+      report: NanReport;
+      title: string;
+      where: string;
+      state: State;
+      /** The link at whose op the run stands. */
+      here?: number;
+    }
   | { kind: "findings"; findings: Finding[]; title: string }
   | { kind: "stale" }
   | { kind: "error"; text: string };
@@ -68,6 +102,8 @@ export type HostMessage =
 export type PageMessage =
   | { kind: "ready" }
   | { kind: "line"; link: number }
+  | { kind: "place"; path: string; line: number }
+  | { kind: "debug"; link: number }
   | { kind: "element"; link: number; operand?: number; place: number[] }
   | { kind: "finding"; finding: number }
   | { kind: "copy" };

@@ -6,20 +6,24 @@ import type { Link, NanReport } from "./messages";
 /** In one sentence, why a tensor is not finite. */
 export function summarize(report: NanReport): string {
   const tensor = report.links[0];
+  if (report.summary) {
+    return report.summary;
+  }
   if (!report.found || !tensor) {
     return report.text;
   }
   const origins = report.links.filter((link) => link.kind === "origin");
   const inputs = report.links.filter((link) => link.kind === "given");
   const [first] = origins;
-  const rule = first?.rules?.[0]?.rule;
-  const why = rule ? `: ${rule}` : "";
-  if (first === tensor) {
-    return `${countBad(tensor)} of ${tensor.name} ${tensor.count === 1 ? "was" : "were"} born in this op, ${tensor.op}${why}.`;
-  }
+  const why = because(first);
   const [source] = inputs;
   const more = origins.length + inputs.length - 1;
   const others = more > 0 ? `; and ${more} more ${more === 1 ? "place" : "places"}` : "";
+  if (first && (first === tensor || report.separate)) {
+    const line = report.separate && first.line ? `${first.op}, line ${first.line}` : first.op;
+    const of = `${countBad(first, report.separate)} of ${first.name}`;
+    return `${of} ${first.count === 1 ? "was" : "were"} born in ${report.separate ? "" : "this op, "}${line}${why}${report.separate ? others : ""}.`;
+  }
   if (first) {
     const line = first.line ? `, line ${first.line}` : "";
     return `${countBad(tensor)} of ${tensor.name} ${tensor.count === 1 ? "comes" : "come"} from ${first.name}, the result of ${first.op}${line}${why}${others}.`;
@@ -32,10 +36,32 @@ export function summarize(report: NanReport): string {
   return `${countBad(tensor)} of ${tensor.name}: ${report.links.length} ops were traced; the origin lies further back.`;
 }
 
-/** `24 NaNs` */
-function countBad({ bad, count }: Link): string {
+function because(link: Link | undefined): string {
+  const rule = link?.rules?.[0]?.rule;
+  return rule ? `: ${rule}` : "";
+}
+
+/** What a link has, NaNs and infinities apart: `5 NaNs and 2 infinities`; or those that were born there. */
+export function countBad(link: Link, born = false): string {
+  const count = (born && link.born) || link.count;
   if (!count) {
     return "NaNs or infinities";
   }
-  return bad === "inf" ? counted(count, "infinity", "infinities") : counted(count, "NaN");
+  const nan = Math.min(count, link.nan ?? (link.bad === "inf" ? 0 : count));
+  const told = [
+    nan && counted(nan, "NaN"),
+    count > nan && counted(count - nan, "infinity", "infinities"),
+  ];
+  return told.filter(Boolean).join(" and ");
+}
+
+/** `7 infinities of lg are born here: log of 0` */
+export function problemOf(link: Link): string {
+  if (!link.count) {
+    return link.text;
+  }
+  const count = link.born ?? link.count;
+  const rule = link.rules?.[0]?.rule;
+  const what = `${countBad(link, true)} of ${link.name} ${count === 1 ? "is" : "are"} born here`;
+  return rule ? `${what}: ${rule}` : what;
 }

@@ -54,6 +54,10 @@ export interface Schema {
   tables: Table[];
   names: { op: string[]; value: string[]; graph: string[]; metric: string[] };
   runs: string[];
+  /** What each run is called in a list. */
+  titles: Record<string, string>;
+  /** Of the tables that plots read, those that hold anything. */
+  recorded: string[];
   examples: Example[];
 }
 

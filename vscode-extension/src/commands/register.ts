@@ -2,18 +2,34 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
-import { messageOf } from "../../shared/errors";
-import { toOptions } from "../debug/arguments";
-import { chooseGraph, findArguments, programOf, Sizes } from "../debug/prompts";
-import { fileOf, type GraphTarget, graphOf } from "../debug/register";
-import { pickFile } from "../dialogs";
-import type { Python } from "../python";
+import { checkProgram } from "../debug/problems";
+import { Sizes } from "../debug/prompts";
+import { type GraphTarget, graphOf } from "../debug/register";
+import { showRun } from "../nan/hunt";
+import { type Python, tellError } from "../python";
 import type { Services } from "../services";
+import { type Step, worked } from "../walkthrough";
+import {
+  deviceOptions,
+  fileFor,
+  modeOptions,
+  optionsOf,
+  relative,
+  runArguments,
+  withoutInputs,
+} from "./arguments";
 import { openExample } from "./examples";
 import { registerTasks } from "./tasks";
 import * as verbs from "./verbs";
 
+/** Steps of the walkthrough that a command is. */
+const STEPS: Record<string, Step> = { runTraced: "timeline", runRecorded: "workspace" };
+
 type Target = GraphTarget | vscode.Uri | undefined;
+
+/** Exit codes: of a run that went well, and of a program with errors. */
+const OK = 0;
+const PROGRAM = 1;
 
 export function registerCommands(services: Services, python: Python): vscode.Disposable {
   const sizes = new Sizes(services.context.workspaceState);
@@ -29,11 +45,13 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
     vscode.commands.registerCommand(`opstep.${name}`, async (target?: Target) => {
       try {
         const args = await argsOf(target);
-        if (args) {
-          await services.show(args, { title: title(args) });
+        const code = args && (await services.show(args, { title: title(args) }));
+        const step = STEPS[name];
+        if (step && code === OK) {
+          worked(step);
         }
       } catch (error) {
-        void vscode.window.showErrorMessage(messageOf(error));
+        tellError(error);
       }
     });
   /** A verb that takes a run's options alone. */
@@ -49,8 +67,20 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
       return file && [name, relative(file)];
     });
   return vscode.Disposable.from(
-    run("run"),
-    run("hunt"),
+    vscode.commands.registerCommand("opstep.run", async (target?: Target) => {
+      try {
+        const given = await runArguments(services, target);
+        if (given && checkProgram(given.file)) {
+          const args = ["run", ...given.options];
+          const code = await showRun(services, args, given.again, title(args));
+          if (code === PROGRAM) {
+            await given.forgetSizes();
+          }
+        }
+      } catch (error) {
+        tellError(error);
+      }
+    }),
     run("debugTerminal", ["debug"]),
     verb("plan", async (target) => {
       const file = await fileFor(target);
@@ -75,58 +105,7 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
   );
 }
 
-/** The program that a command is about; where none is open one is picked. */
-async function fileFor(target: Target): Promise<string | undefined> {
-  const file = fileOf(target) ?? (await pickFile("Which graph?", { graphs: ["opg"] }));
-  const open = vscode.workspace.textDocuments.find((d) => d.uri.fsPath === file && d.isDirty);
-  // The command line reads what is on disk.
-  return open && !(await open.save()) ? undefined : file;
-}
-
-/** `--graph`, `--input`, `--symbol`, `--params`; undefined if the user cancels. */
-async function optionsOf(
-  file: string,
-  graph: string | undefined,
-  sizes: Sizes,
-): Promise<string[] | undefined> {
-  const program = await programOf(file);
-  const chosen = graph
-    ? program.graphs.find((g) => g.name === graph)
-    : await chooseGraph(file, program);
-  if (!chosen) {
-    // The command line tells what is wrong with the text.
-    return program.graphs.length === 0 ? [] : undefined;
-  }
-  const args = await findArguments(file, program, chosen);
-  const open = await sizes.of(file, chosen, args);
-  return open && ["--graph", chosen.name, ...toOptions({ ...args, symbols: open.sizes })];
-}
-
-/** `opstep plan` needs sizes, but no arrays. */
-function withoutInputs(options: string[]): string[] {
-  return options.filter(
-    (_, i) => !["--input", "--params"].some((o) => options[i] === o || options[i - 1] === o),
-  );
-}
-
-function deviceOptions(): string[] {
-  const device = vscode.workspace.getConfiguration("opstep").get<string>("device", "cpu");
-  return [...(device === "cpu" ? [] : ["--device", device]), ...modeOptions()];
-}
-
-function modeOptions(): string[] {
-  const named = vscode.workspace.getConfiguration("opstep").get<string>("mode", "auto");
-  return named === "auto" ? [] : ["--mode", named];
-}
-
 function title(args: string[]): string {
   const file = args[1] && /\.(opg|db|pftrace)$/.test(args[1]) ? ` ${path.basename(args[1])}` : "";
   return `opstep ${args[0]}${file}`;
-}
-
-/** As one would type it in the folder that commands run in. */
-function relative(file: string): string {
-  const folder = vscode.workspace.workspaceFolders?.[0]?.uri.fsPath;
-  const inside = folder && path.relative(folder, file);
-  return inside && !inside.startsWith("..") ? inside : file;
 }

@@ -124,9 +124,41 @@ export async function runTraced(run: RunOptions): Args {
 export async function runRecorded(run: RunOptions): Args {
   const options = await severalSteps(run);
   const configured = vscode.workspace.getConfiguration("opstep").get<string>("workspace", "");
-  const file =
-    options && (configured || (await savePath("Record the run in", "runs.db", WORKSPACES)));
+  const file = options && (configured || (await workspaceToRecordIn()));
   return file ? ["run", ...options, "--workspace", file] : undefined;
+}
+
+/** A workspace of the folder, which the run is added to, or a new one. */
+async function workspaceToRecordIn(): Promise<string | undefined> {
+  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
+  const found = await vscode.workspace.findFiles("**/*.db", "**/{.venv,venv,node_modules}/**", 50);
+  const files = found.map((uri) => vscode.workspace.asRelativePath(uri, false)).sort();
+  const items = [
+    ...files.map((file) => ({
+      label: `$(database) Add to ${file}`,
+      description: "its other runs stay as they are",
+      file,
+    })),
+    { label: "$(new-file) A new workspace…", file: undefined },
+  ];
+  const title = "Record the run in";
+  // The question before gives the focus back to where it was, to a view's page after a while.
+  const options = { title, ignoreFocusOut: true };
+  const picked = files.length > 0 ? await vscode.window.showQuickPick(items, options) : items[0];
+  if (!picked || picked.file) {
+    return picked?.file;
+  }
+  const free = (k: number) => (k === 1 ? "runs.db" : `runs${k}.db`);
+  const number = [1, 2, 3, 4, 5, 6, 7, 8, 9].find((k) => !files.includes(free(k))) ?? 10;
+  const name = await vscode.window.showInputBox({
+    title,
+    value: free(number),
+    prompt: "A file for this run and later ones. A run is added to a file that is there already.",
+    ignoreFocusOut: true,
+    validateInput: (text) =>
+      /\.(db|sqlite)$/.test(text.trim()) ? undefined : "a name that ends in .db, such as runs.db",
+  });
+  return name && folder ? path.resolve(folder.fsPath, name.trim()) : name?.trim();
 }
 
 /** `opstep ops`: the list, or one op. */

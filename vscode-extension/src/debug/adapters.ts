@@ -4,9 +4,7 @@ import net from "node:net";
 import * as vscode from "vscode";
 import type { Python } from "../python";
 import { MODULE } from "../shell";
-
-/** Sessions of kernels that were entered from a graph. */
-export const KERNEL = "opstep-kernel";
+import { KERNEL } from "./launch";
 
 const LOOPBACK = new Set(["127.0.0.1", "localhost", "::1"]);
 

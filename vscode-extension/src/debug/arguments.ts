@@ -8,7 +8,7 @@ type Inputs = string | string[] | Record<string, unknown>;
 export interface RunArguments {
   inputs?: Inputs;
   /** `{"N": 32}`, or `["N=32"]`. */
-  symbols?: Record<string, number> | string[];
+  symbols?: Record<string, number | string> | string[];
   params?: string;
 }
 
@@ -123,7 +123,7 @@ export function parseSizes(text: string, symbols: string[]): Record<string, numb
       throw new Error(`${part}: write ${example(symbols)}`);
     }
     if (!symbols.includes(name)) {
-      throw new Error(`there is no symbol ${name}; wanted: ${symbols.join(", ")}`);
+      throw new Error(`the graph has no dimension ${name}; wanted: ${symbols.join(", ")}`);
     }
     sizes[name] = Number(match[2]);
   }

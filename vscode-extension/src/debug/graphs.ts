@@ -27,7 +27,9 @@ export function readProgram(text: string): Program {
   const code = blankComments(text);
   const graphs: GraphHead[] = [];
   const lineOf = lineCounter(code);
-  for (const match of code.matchAll(/^[ \t\f]*graph[ \t\f]+([A-Za-z_]\w*)[ \t\f]*\(/gm)) {
+  for (const match of code.matchAll(
+    /^[ \t\f]*graph[ \t\f]+([A-Za-z_]\w*)[ \t\f]*(?:<[^>\n]*>[ \t\f]*)?\(/gm,
+  )) {
     const open = match.index + match[0].length;
     const close = closingParenthesis(code, open);
     if (close < 0) {
@@ -79,7 +81,7 @@ function closingParenthesis(code: string, from: number): number {
 
 function readInputs(text: string): Input[] {
   const inputs: Input[] = [];
-  for (const match of text.matchAll(/([A-Za-z_]\w*)\s*:\s*([a-z]+\d*)\s*\[([^\]]*)\]/g)) {
+  for (const match of text.matchAll(/([A-Za-z_]\w*)\s*:\s*([A-Za-z_]\w*)\s*\[([^\]]*)\]/g)) {
     const dims = (match[3] ?? "").split(",").map((dim) => dim.trim());
     inputs.push({ name: match[1] ?? "", dtype: match[2] ?? "", dims: dims.filter(Boolean) });
   }

@@ -2,7 +2,7 @@
 
 import * as vscode from "vscode";
 import type { Services, Stop } from "../services";
-import { KERNEL } from "./adapters";
+import { KERNEL } from "./launch";
 
 /** What `opstep/kernels` tells of a launch (see docs/dap.md). */
 interface Launch {
@@ -63,13 +63,13 @@ async function pickLaunch(kernels: Launch[]): Promise<Launch | undefined> {
 
 function extent(kernel: Launch): string {
   return kernel.target === "cpu"
-    ? `${kernel.units} units`
+    ? `${kernel.units} work items`
     : `grid ${kernel.grid?.join("×")}, block ${kernel.block?.join("×")}`;
 }
 
 async function pickThread(kernel: Launch): Promise<Record<string, unknown> | undefined> {
   if (kernel.target === "cpu") {
-    const unit = await promptNumbers(`Unit, 0 to ${(kernel.units ?? 1) - 1}`, "0", 1);
+    const unit = await promptNumbers(`Work item, 0 to ${(kernel.units ?? 1) - 1}`, "0", 1);
     return unit && { unit: unit[0] };
   }
   const how = await vscode.window.showQuickPick(
@@ -78,7 +78,7 @@ async function pickThread(kernel: Launch): Promise<Record<string, unknown> | und
       { label: "The thread that writes a given element…", how: "element" },
       { label: "A block and a thread…", how: "thread" },
     ],
-    { title: kernel.label, placeHolder: extent(kernel) },
+    { title: kernel.label, placeHolder: extent(kernel), ignoreFocusOut: true },
   );
   switch (how?.how) {
     case "first":
@@ -123,26 +123,37 @@ async function promptNumbers(
 }
 
 const MOST_SESSIONS = 16;
+/** The workbench moves the focus by itself, a while after it was asked to: longer on a machine that is busy. */
+const PATIENCE_MS = 2000;
 
 /**
- * Brings a kernel's session to the front when it begins, and when it stops: VS Code would leave the
- * graph in view, as that stands still, too.
+ * Brings a kernel's session to the front when it stops, and the graph's when the kernel has ended:
+ * VS Code would leave in view what stood still before. What is in front is what keys act on.
  */
 export function followKernels(): vscode.Disposable {
+  let last: Promise<void> = Promise.resolve();
+  // One after the other: two at a time would pass each other's session.
+  const bring = (session: vscode.DebugSession, then: string) => {
+    last = last
+      .then(() => bringToFront(session))
+      .then(() => vscode.commands.executeCommand<void>(then))
+      .catch(() => undefined);
+  };
   return vscode.Disposable.from(
-    vscode.debug.onDidStartDebugSession((session) => {
-      if (session.type === KERNEL) {
-        void bringToFront(session);
-      }
-    }),
     vscode.debug.registerDebugAdapterTrackerFactory(KERNEL, {
       createDebugAdapterTracker: (session) => ({
         onDidSendMessage: (message) => {
           if (message.type === "event" && message.event === "stopped") {
-            void bringToFront(session);
+            // The console that was opened on the way has taken the keys.
+            bring(session, "workbench.action.focusActiveEditorGroup");
           }
         },
       }),
+    }),
+    vscode.debug.onDidTerminateDebugSession((session) => {
+      if (session.type === KERNEL && session.parentSession) {
+        bring(session.parentSession, "workbench.action.debug.callStackTop");
+      }
     }),
   );
 }
@@ -151,9 +162,17 @@ export function followKernels(): vscode.Disposable {
 async function bringToFront(session: vscode.DebugSession): Promise<void> {
   const there = () => vscode.debug.activeDebugSession?.id === session.id;
   for (let i = 0; !there() && i < MOST_SESSIONS; i++) {
+    const moved = new Promise<void>((resolve) => {
+      const end = () => {
+        clearTimeout(timer);
+        listening.dispose();
+        resolve();
+      };
+      const timer = setTimeout(end, PATIENCE_MS);
+      const listening = vscode.debug.onDidChangeActiveDebugSession(end);
+    });
     await vscode.commands.executeCommand("workbench.action.debug.nextConsole");
-    // Extensions are told of the new session a moment later.
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await moved;
   }
 }
 

@@ -2,6 +2,9 @@
 
 import path from "node:path";
 
+/** The type of sessions of kernels that were entered from a graph. */
+export const KERNEL = "opstep-kernel";
+
 interface Defaults {
   /** `opstep.device`. */
   device: string;

@@ -1,111 +1,168 @@
-/** Values of the present stop for the language server: it shows them where they are computed. */
+/** Values of the present stop at the ends of the lines that compute them, and for hovers. */
 
-import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
+import type { FrameValues } from "../../shared/values/messages";
 import type { Services, Stop } from "../services";
+import { valuesOf } from "../values/requests";
+import { type LineValues, lineValues } from "./lineValues";
 
 const MOST_VALUES = 500;
-/** Scopes whose variables are values of the frame's graph, and that of named tensors. */
-const OF_GRAPH = new Set(["Inputs", "Values", "All values"]);
-const NAMED = "Params";
-
-/** What the server takes: see opstep/lsp/custom/live.py. */
-interface LiveValue {
-  name: string;
-  /** Null of a named tensor. */
-  graph: string | null;
-  text: string;
-}
-
+/** Between two steps values stay where they are: lines that flash are not read. */
+const LINGER_MS = 400;
+const NO_BREAK_SPACE = "\u00a0"; // several spaces are one in a decoration
 /** A stop that is left sooner is not looked at: who holds F10 down is not to wait for figures. */
 const SETTLE_MS = 60;
-/**
- * How long inline values wait for live ones, so that none is shown twice: also on a machine that is
- * busy. Where live ones cannot be had, that is told at once.
- */
-const TIMEOUT_MS = 5000;
 
-/** Hands the values of the chosen frame over at each stop, and takes them back when it goes on. */
+const colour = (name: string) => new vscode.ThemeColor(`opstep.${name}`);
+
+interface Shown {
+  path: string;
+  frame: FrameValues;
+  /** The line of the stop; 0 where it was left. */
+  line: number;
+}
+
+/** Shows the values of the chosen frame at each stop, and takes them away when it goes on. */
 export class Live implements vscode.Disposable {
-  private shown: string | undefined;
-  private readonly sent = new vscode.EventEmitter<number>();
-  private frame: number | undefined;
-  private readonly subscription: vscode.Disposable;
+  private shown: Shown | undefined;
+  private ending: NodeJS.Timeout | undefined;
+  /** The file whose values the language server has, for its hovers. */
+  private told: string | undefined;
+  private readonly value = decoration("valueForeground");
+  private readonly troubled = decoration("notFiniteForeground");
+  private readonly hasRun = vscode.window.createTextEditorDecorationType({
+    isWholeLine: true,
+    backgroundColor: colour("hasRunBackground"),
+    borderColor: colour("hasRunBorder"),
+    borderStyle: "solid",
+    borderWidth: "1px 0 1px 4px",
+    overviewRulerColor: colour("hasRunBorder"),
+  });
+  private readonly disposables: vscode.Disposable[];
 
   constructor(private readonly services: Services) {
-    this.subscription = services.onStop((stop) => void this.send(stop));
+    this.disposables = [
+      this.value,
+      this.troubled,
+      this.hasRun,
+      services.onStop((stop) => void this.stopped(stop)),
+      vscode.window.onDidChangeVisibleTextEditors(() => this.draw()),
+      vscode.workspace.onDidChangeConfiguration(
+        (event) => event.affectsConfiguration("debug.inlineValues") && this.draw(),
+      ),
+    ];
   }
 
   dispose(): void {
-    this.subscription.dispose();
-    this.sent.dispose();
+    clearTimeout(this.ending);
+    vscode.Disposable.from(...this.disposables).dispose();
   }
 
-  /** Resolves when the values of a frame were handed over, or soon. */
-  async settled(frameId: number): Promise<void> {
-    if (this.frame === frameId) {
-      return;
-    }
-    await new Promise<void>((resolve) => {
-      const end = () => {
-        clearTimeout(timer);
-        subscription.dispose();
-        resolve();
-      };
-      const timer = setTimeout(end, TIMEOUT_MS);
-      const subscription = this.sent.event((sentFrame) => sentFrame === frameId && end());
-    });
-  }
-
-  private async send(stop: Stop | undefined): Promise<void> {
+  private async stopped(stop: Stop | undefined): Promise<void> {
     const { services } = this;
-    this.frame = undefined;
-    const uri = stop?.path.endsWith(".opg") ? vscode.Uri.file(stop.path).toString() : undefined;
-    if (this.shown !== undefined && this.shown !== uri) {
-      await services.notify("opstep/live", { uri: this.shown, values: [] });
-      this.shown = undefined;
-    }
-    if (!stop || !uri) {
+    clearTimeout(this.ending);
+    if (!stop?.path.endsWith(".opg")) {
+      this.leave();
+      this.ending = setTimeout(() => void this.clear(), LINGER_MS);
       return;
+    }
+    if (this.shown?.line !== stop.line) {
+      this.leave();
     }
     await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
     if (services.stop !== stop) {
       return;
     }
     try {
-      const values = await valuesAt(stop);
+      const frame = await valuesOf(stop, { most: MOST_VALUES });
       if (services.stop === stop) {
-        this.shown = uri;
-        await services.notify("opstep/live", { uri, values });
+        this.shown = { path: stop.path, frame, line: stop.line };
+        this.draw();
+        await this.tell(stop, frame);
       }
     } catch (error) {
       services.log.debug(`no live values: ${error}`);
     }
-    this.frame = stop.frameId;
-    this.sent.fire(stop.frameId);
+  }
+
+  /** What is said of the line of a stop does not stay. */
+  private leave(): void {
+    if (this.shown?.frame.hasRun) {
+      this.shown = { ...this.shown, line: 0, frame: { ...this.shown.frame, hasRun: false } };
+      this.draw();
+    }
+  }
+
+  private async clear(): Promise<void> {
+    this.shown = undefined;
+    this.draw();
+    if (this.told !== undefined) {
+      const uri = this.told;
+      this.told = undefined;
+      await this.services.notify("opstep/live", { uri, values: [] });
+    }
+  }
+
+  /** Hovers of the language server show what a value is now. */
+  private async tell(stop: Stop, frame: FrameValues): Promise<void> {
+    const uri = vscode.Uri.file(stop.path).toString();
+    if (this.told !== undefined && this.told !== uri) {
+      await this.services.notify("opstep/live", { uri: this.told, values: [] });
+    }
+    this.told = uri;
+    const values = frame.values.flatMap(({ name, kind, text }) =>
+      text === undefined
+        ? []
+        : [{ name, graph: kind === "param" || kind === "state" ? null : frame.graph, text }],
+    );
+    await this.services.notify("opstep/live", { uri, values });
+  }
+
+  private draw(): void {
+    const off = vscode.workspace.getConfiguration("debug").get("inlineValues") === "off";
+    for (const editor of vscode.window.visibleTextEditors) {
+      if (editor.document.languageId !== "opg") {
+        continue;
+      }
+      const shown = this.shown?.path === editor.document.uri.fsPath ? this.shown : undefined;
+      const lines = shown && !off ? valuesIn(editor.document, shown) : [];
+      const marked = shown?.frame.hasRun ? [behindOp(editor.document, shown, lines)] : [];
+      const ends = lines.filter(({ line }) => marked.length === 0 || line !== shown?.line);
+      const at = (troubled: boolean) =>
+        ends.filter((l) => l.troubled === troubled).map((l) => endOf(editor.document, l));
+      editor.setDecorations(this.value, at(false));
+      editor.setDecorations(this.troubled, at(true));
+      editor.setDecorations(this.hasRun, marked);
+    }
   }
 }
 
-/** What the variables view shows of each value of a frame. */
-async function valuesAt(stop: Stop): Promise<LiveValue[]> {
-  const { session, frameId, graph } = stop;
-  const { scopes } = (await session.customRequest("scopes", {
-    frameId,
-  })) as DebugProtocol.ScopesResponse["body"];
-  const values: LiveValue[] = [];
-  for (const scope of scopes) {
-    if (!OF_GRAPH.has(scope.name) && scope.name !== NAMED) {
-      continue;
-    }
-    const { variables } = (await session.customRequest("variables", {
-      variablesReference: scope.variablesReference,
-    })) as DebugProtocol.VariablesResponse["body"];
-    for (const { name, value, presentationHint } of variables.slice(0, MOST_VALUES)) {
-      // One that is lazy has no figures yet, and groups of older values are no values.
-      if (!presentationHint?.lazy && presentationHint?.kind !== "virtual") {
-        values.push({ name, graph: scope.name === NAMED ? null : graph, text: value });
-      }
-    }
-  }
-  return values;
+function decoration(name: string): vscode.TextEditorDecorationType {
+  return vscode.window.createTextEditorDecorationType({
+    rangeBehavior: vscode.DecorationRangeBehavior.ClosedOpen,
+    after: { color: colour(name), margin: "0 0 0 3ch" },
+  });
+}
+
+function valuesIn(document: vscode.TextDocument, { frame, line }: Shown): LineValues[] {
+  return lineValues(frame, line, (k) =>
+    k >= 1 && k <= document.lineCount ? document.lineAt(k - 1).text : undefined,
+  );
+}
+
+function endOf(document: vscode.TextDocument, { line, text }: LineValues) {
+  const { end } = document.lineAt(line - 1).range;
+  const after = { contentText: text.replaceAll("  ", NO_BREAK_SPACE.repeat(2)) };
+  return { range: new vscode.Range(end, end), renderOptions: { after } };
+}
+
+/** The line of an op that has run, unlike one that is next. */
+function behindOp(document: vscode.TextDocument, { line }: Shown, lines: LineValues[]) {
+  const found = lines.find((l) => l.line === line);
+  const { range } = document.lineAt(Math.min(Math.max(line, 1), document.lineCount) - 1);
+  const text = ["✓ has run", found?.text].filter(Boolean).join("  ");
+  const contentText = text.replaceAll("  ", NO_BREAK_SPACE.repeat(2));
+  const color = colour(found?.troubled ? "notFiniteForeground" : "valueForeground");
+  const after = { contentText, color, margin: "0 0 0 3ch" };
+  return { range, renderOptions: { after } };
 }

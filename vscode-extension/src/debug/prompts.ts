@@ -85,11 +85,10 @@ export async function chooseGraph(
   program: Program,
   always = false,
 ): Promise<GraphHead | undefined> {
-  const editor = vscode.window.activeTextEditor;
-  const at =
-    editor?.document.uri.fsPath === file
-      ? graphAt(program, editor.selection.active.line)
-      : undefined;
+  const isOf = (editor?: vscode.TextEditor) => editor?.document.uri.fsPath === file;
+  const { activeTextEditor: active, visibleTextEditors: visible } = vscode.window;
+  const editor = isOf(active) ? active : visible.find(isOf);
+  const at = editor && graphAt(program, editor.selection.active.line);
   const again = program.graphs.find((graph) => graph.name === last.get(file));
   const graph = always ? undefined : (again ?? at ?? defaultGraph(program));
   if (graph || program.graphs.length === 0) {
@@ -112,12 +111,26 @@ export async function chooseGraph(
   return picked?.graph;
 }
 
+/** By file and graph, sizes that were typed and failed: to begin with when they are asked for again. */
+const failed = new Map<string, Record<string, number>>();
+
 /** Sizes of symbolic dims, by file and graph, as they were given last. */
 export class Sizes {
   constructor(private readonly memory: vscode.Memento) {}
 
   private static key(file: string, graph: string): string {
     return `opstep.sizes:${file}:${graph}`;
+  }
+
+  /** Drops sizes that a run did not take; gives whether there were any. */
+  async forget(file: string, graph: string): Promise<boolean> {
+    const key = Sizes.key(file, graph);
+    const before = this.memory.get<Record<string, number>>(key);
+    if (before) {
+      failed.set(key, before);
+      await this.memory.update(key, undefined);
+    }
+    return before !== undefined;
   }
 
   /**
@@ -143,12 +156,13 @@ export class Sizes {
         remembered: true,
       };
     }
+    const proposed = { ...failed.get(key), ...before };
     const text = await vscode.window.showInputBox({
       title: `${graph.name}: sizes of ${symbols.join(", ")}`,
       prompt:
-        "Sizes of the symbolic dims. They are remembered; “opstep: Change Sizes…” changes them.",
+        "How large the dimensions are that the graph only names (N of f32[N, 3]). Remembered; “opstep: Change Sizes…” changes them.",
       // Sizes that differ show what is transposed.
-      value: symbols.map((name, k) => `${name}=${before[name] ?? 4 + k}`).join(", "),
+      value: symbols.map((name, k) => `${name}=${proposed[name] ?? 4 + k}`).join(", "),
       ignoreFocusOut: true,
       validateInput: (value) => {
         try {

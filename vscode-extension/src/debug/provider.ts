@@ -3,10 +3,12 @@
 import { existsSync } from "node:fs";
 import path from "node:path";
 import * as vscode from "vscode";
+import { graphInView, graphInViewOrPicked } from "../inView";
 import type { Python } from "../python";
-import { addressError, isListening, KERNEL } from "./adapters";
+import { addressError, isListening } from "./adapters";
 import { type RunArguments, sizesOf } from "./arguments";
-import { applyDefaults, configurationName, isScript } from "./launch";
+import { applyDefaults, configurationName, isScript, KERNEL } from "./launch";
+import { checkProgram } from "./problems";
 import { chooseGraph, findArguments, programOf, type Sizes } from "./prompts";
 
 const MOST_PROGRAMS = 50;
@@ -28,7 +30,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
   async provideDebugConfigurations(
     folder: vscode.WorkspaceFolder | undefined,
   ): Promise<vscode.DebugConfiguration[]> {
-    const file = activeFile();
+    const file = graphInView();
     const found = file ? await configurationsOf(file, folder) : [];
     return found.length > 0
       ? found
@@ -57,7 +59,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       return { ...config, type: KERNEL };
     }
     if (config.request !== "attach" && !config.program) {
-      const file = activeFile() ?? activeScript();
+      const file = activeScript() ?? graphInView();
       if (!file) {
         return refuse(
           `${config.name}: “program” is missing. Which .opg or .py file should run?`,
@@ -75,11 +77,9 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     config: vscode.DebugConfiguration,
   ): Promise<vscode.DebugConfiguration | undefined> {
     const document = vscode.window.activeTextEditor?.document;
-    if (document?.languageId !== "opg" && document?.languageId !== "python") {
-      return refuse("Open a graph (.opg) or a Python script to debug it.");
-    }
-    const file = await savedFile(document);
-    if (file && document.languageId === "python") {
+    const isOurs = document?.languageId === "opg" || document?.languageId === "python";
+    const file = isOurs ? await savedFile(document) : await graphInViewOrPicked();
+    if (file && document?.languageId === "python") {
       return scriptConfiguration(file, folder, Boolean(config.noDebug));
     }
     return file ? this.launchOf(file, undefined, folder, Boolean(config.noDebug)) : undefined;
@@ -130,6 +130,9 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     if (isScript(config.program)) {
       return this.ofScript(config, folder);
     }
+    if (config.run) {
+      return config; // of a workspace, which has its program and inputs
+    }
     const complete = applyDefaults(config, {
       device: settings.get<string>("device", "cpu"),
       mode: settings.get<string>("mode", "auto"),
@@ -140,7 +143,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     if (problem) {
       return refuse(problem);
     }
-    if (!(await saveBeforeRun(file))) {
+    if (!(await saveBeforeRun(file)) || !checkProgram(file)) {
       return undefined;
     }
     return this.completed(complete, file);
@@ -226,7 +229,7 @@ export class DynamicConfigurations implements vscode.DebugConfigurationProvider 
   async provideDebugConfigurations(
     folder: vscode.WorkspaceFolder | undefined,
   ): Promise<vscode.DebugConfiguration[]> {
-    const active = activeFile();
+    const active = graphInView();
     const found = folder
       ? await vscode.workspace.findFiles(
           new vscode.RelativePattern(folder, "**/*.opg"),
@@ -270,19 +273,10 @@ function relative(file: string, folder: vscode.WorkspaceFolder | undefined): str
   return inside && !inside.startsWith("..") ? `\${workspaceFolder}/${inside}` : file;
 }
 
-/** The graph file in the editor, if it is a file. */
-export function activeFile(): string | undefined {
-  return fileInEditor("opg");
-}
-
 /** The Python script in the editor, if it is a file. */
 function activeScript(): string | undefined {
-  return fileInEditor("python");
-}
-
-function fileInEditor(language: string): string | undefined {
   const document = vscode.window.activeTextEditor?.document;
-  return document?.languageId === language && document.uri.scheme === "file"
+  return document?.languageId === "python" && document.uri.scheme === "file"
     ? document.uri.fsPath
     : undefined;
 }

@@ -3,14 +3,19 @@
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import { pickFile } from "../dialogs";
+import { followSight, graphInView, graphInViewOrPicked } from "../inView";
 import type { Python } from "../python";
 import type { Services } from "../services";
+import { followWalkthrough } from "../walkthrough";
 import { registerAdapters } from "./adapters";
+import { showDebugView } from "./debugView";
 import { registerEditing } from "./editing";
 import { enterKernel, followKernels, runToLine } from "./kernels";
+import { LaunchProblems } from "./problems";
 import { chooseGraph, findArguments, followCursor, programOf, Sizes } from "./prompts";
-import { activeFile, Configurations, DynamicConfigurations } from "./provider";
+import { Configurations, DynamicConfigurations } from "./provider";
 import { inlinePythonValues, toggleSourceView } from "./pythonLines";
+import { setValue } from "./setValue";
 import { breakOnNan, copyStatistics, type VariableContext } from "./variables";
 
 /** What code lenses and menus hand to commands on a graph. */
@@ -21,6 +26,7 @@ export interface GraphTarget {
 
 export function registerDebugger(services: Services, python: Python): vscode.Disposable {
   const sizes = new Sizes(services.context.workspaceState);
+  const problems = new LaunchProblems(sizes);
   const configurations = new Configurations(python, sizes, services.log);
   const command = <A extends unknown[]>(
     name: string,
@@ -38,26 +44,32 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
     registerAdapters(python, services.log),
     registerEditing(services),
     followCursor(),
+    followSight(services),
+    followWalkthrough(),
     followKernels(),
+    showDebugView(),
+    problems,
+    vscode.debug.registerDebugAdapterTrackerFactory("opstep", problems),
     vscode.debug.registerDebugConfigurationProvider("opstep", configurations),
     vscode.debug.registerDebugConfigurationProvider(
       "opstep",
       new DynamicConfigurations(),
       vscode.DebugConfigurationProviderTriggerKind.Dynamic,
     ),
-    command("opstep.debug", (target?: GraphTarget | vscode.Uri) =>
-      startDebugging(configurations, fileOf(target), graphOf(target)),
+    command("opstep.debug", async (target?: GraphTarget | vscode.Uri) =>
+      startDebugging(configurations, await fileOf(target), graphOf(target)),
     ),
     command("opstep.enterKernel", () => enterKernel(services)),
     command("opstep.runToLine", () => runToLine(services)),
     command("opstep.toggleSourceView", () => toggleSourceView(services)),
     inlinePythonValues(),
     command("opstep.breakOnNan", (context?: VariableContext) => breakOnNan(services, context)),
+    command("opstep.setValue", (context?: VariableContext) => setValue(services, context)),
     command("opstep.copyStatistics", (context?: VariableContext) =>
       copyStatistics(services, context),
     ),
     command("opstep.changeSizes", async () => {
-      const file = activeFile();
+      const file = await graphInViewOrPicked();
       const program = file ? await programOf(file) : undefined;
       const graph = file && program && (await chooseGraph(file, program));
       if (file && graph) {
@@ -80,8 +92,7 @@ async function startDebugging(
   graph: string | undefined,
 ): Promise<void> {
   if (!file) {
-    void vscode.window.showErrorMessage("Open a graph (.opg) to debug it.");
-    return;
+    return; // none was picked
   }
   const folder = vscode.workspace.getWorkspaceFolder(vscode.Uri.file(file));
   const config = await configurations.launchOf(file, graph, folder);
@@ -90,11 +101,13 @@ async function startDebugging(
   }
 }
 
-/** The file that a command is about: its own, or the one in the editor. */
-export function fileOf(target: GraphTarget | vscode.Uri | undefined): string | undefined {
+/** The file that a command is about: its own, the one that is in view, or one that is picked. */
+export async function fileOf(
+  target: GraphTarget | vscode.Uri | undefined,
+): Promise<string | undefined> {
   const uri = target instanceof vscode.Uri ? target : target?.uri;
   if (!uri) {
-    return activeFile();
+    return graphInViewOrPicked();
   }
   return (typeof uri === "string" ? vscode.Uri.parse(uri) : vscode.Uri.from(uri)).fsPath;
 }
@@ -107,6 +120,6 @@ export function graphOf(target: GraphTarget | vscode.Uri | undefined): string | 
 function programFile(config: { program?: string } | undefined): string | undefined {
   const named = config?.program;
   const folder = vscode.workspace.workspaceFolders?.[0]?.uri.fsPath ?? "";
-  const file = named?.replace("${workspaceFolder}", folder).replace("${file}", activeFile() ?? "");
-  return file && !file.includes("${") ? file : activeFile();
+  const file = named?.replace("${workspaceFolder}", folder).replace("${file}", graphInView() ?? "");
+  return file && !file.includes("${") ? file : graphInView();
 }

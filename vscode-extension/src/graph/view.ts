@@ -3,12 +3,21 @@
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import { counted } from "../../shared/format";
-import type { GraphData, HostMessage, PageMessage, PageState } from "../../shared/graph/messages";
+import { callName, callsOf, purpose, sameCall } from "../../shared/frames";
+import type {
+  GraphData,
+  HostMessage,
+  PageMessage,
+  PageState,
+  PathEntry,
+} from "../../shared/graph/messages";
 import { programOf, Sizes } from "../debug/prompts";
 import { askSavePath, type Filters } from "../dialogs";
 import { showLine } from "../editor";
+import { graphInViewOrPicked, showsGraph } from "../inView";
 import { nanPath, onNanPath } from "../nan/current";
 import type { Services, Stop } from "../services";
+import { stackOf } from "../stops";
 import { onRestore, Panel } from "../webview";
 import { breakpoints, toggle } from "./breakpoints";
 import { streamsOf } from "./streams";
@@ -29,8 +38,9 @@ export function register(services: Services): vscode.Disposable {
   const view = new GraphView(services);
   return vscode.Disposable.from(
     view,
-    vscode.commands.registerCommand("opstep.openGraph", (target?: unknown, graph?: unknown) =>
-      view.open(targetOf(target, graph)),
+    showsGraph(() => view.shown()),
+    vscode.commands.registerCommand("opstep.openGraph", async (target?: unknown, graph?: unknown) =>
+      view.open(targetOf(target, graph) ?? (await inView())),
     ),
     onRestore<PageState>("graph", (panel, state) => view.restore(panel, state ?? {})),
   );
@@ -46,10 +56,13 @@ function targetOf(target: unknown, graph: unknown): Target | undefined {
     const { uri, graph: inside } = target as { uri: unknown; graph?: unknown };
     return { uri: String(uri), graph: typeof inside === "string" ? inside : name };
   }
-  const editor = vscode.window.activeTextEditor;
-  return editor?.document.languageId === "opg"
-    ? { uri: editor.document.uri.toString() }
-    : undefined;
+  const document = vscode.window.activeTextEditor?.document;
+  return document?.languageId === "opg" ? { uri: document.uri.toString() } : undefined;
+}
+
+async function inView(): Promise<Target | undefined> {
+  const file = await graphInViewOrPicked();
+  return file ? { uri: vscode.Uri.file(file).toString() } : undefined;
 }
 
 class GraphView implements vscode.Disposable {
@@ -59,7 +72,7 @@ class GraphView implements vscode.Disposable {
   private pending: Target | undefined;
   private data: GraphData | undefined;
   /** Where each graph on the path is: the last one is shown. */
-  private path: { graph: string; uri: string }[] = [];
+  private path: PathEntry[] = [];
   private following = true;
   private values: FrameValues | undefined;
   private requests = 0;
@@ -89,11 +102,18 @@ class GraphView implements vscode.Disposable {
     this.panel?.dispose();
   }
 
+  /** The file whose graph is in the view. */
+  shown(): { file: string; active: boolean; visible: boolean } | undefined {
+    const uri = this.data && vscode.Uri.parse(this.data.uri);
+    const panel = this.panel?.panel;
+    return panel && uri?.scheme === "file"
+      ? { file: uri.fsPath, active: panel.active, visible: panel.visible }
+      : undefined;
+  }
+
   async open(target: Target | undefined): Promise<void> {
     if (target === undefined) {
-      const text = "Open a graph file (.opg) first: the Graph view shows the graph at the cursor.";
-      void vscode.window.showInformationMessage(text);
-      return;
+      return; // none was picked
     }
     const { uri, graph } = target;
     if (this.panel === undefined) {
@@ -102,7 +122,7 @@ class GraphView implements vscode.Disposable {
       return;
     }
     this.panel.reveal();
-    await this.show({ uri, graph, ...this.at(uri, graph) }, "new");
+    await this.show({ uri, graph, ...this.at(uri, graph) });
   }
 
   restore(panel: vscode.WebviewPanel, state: PageState): void {
@@ -147,10 +167,10 @@ class GraphView implements vscode.Disposable {
     return graph === undefined && editor ? { line: editor.selection.active.line } : {};
   }
 
-  /** Shows a graph. `how`: below the present one, as part of the path, or in its place. */
+  /** Shows a graph; `path` leads to it from what was shown. */
   private async show(
     what: { uri: string; graph?: string; line?: number },
-    how: "new" | "into" | "same" | "along",
+    path: (here: PathEntry) => PathEntry[] = (here) => [here],
   ): Promise<void> {
     this.requests += 1;
     const request = this.requests;
@@ -166,31 +186,33 @@ class GraphView implements vscode.Disposable {
     if (request !== this.requests || this.panel === undefined) {
       return;
     }
-    const here = { graph: data.graph, uri: data.uri };
-    const position = this.path.findIndex((p) => p.graph === data.graph && p.uri === data.uri);
-    if (how === "new") {
-      this.path = [here];
-    } else if (position >= 0) {
-      this.path = this.path.slice(0, position + 1);
-    } else if (how === "into" || (how === "along" && this.calls(data.graph))) {
-      this.path.push(here);
-    } else if (how === "along") {
-      this.path = [here];
-    } else {
-      this.path = [...this.path.slice(0, -1), here];
-    }
+    this.path = path({ graph: data.graph, uri: data.uri });
     this.data = data;
-    this.panel.title = `Graph: ${data.graph}`;
+    this.panel.title = `Graph: ${callName(data.graph, this.path.at(-1)?.call)}`;
     const line = this.cursorIn(data);
-    this.post({ kind: "graph", data, path: this.path.map((p) => p.graph), line });
+    this.post({ kind: "graph", data, path: this.path, line });
     this.post({ kind: "breakpoints", byUri: breakpoints() });
     this.postTaint();
     this.postStop();
   }
 
-  private calls(graph: string): boolean {
-    return this.data?.nodes.some((node) => node.calls.includes(graph)) ?? false;
-  }
+  /** In place of the graph that is shown. */
+  private readonly instead = (here: PathEntry): PathEntry[] => {
+    const { call } = this.path.at(-1) ?? {};
+    return [...this.path.slice(0, -1), { ...here, call }];
+  };
+
+  /** Up or down the path where the graph is part of it, else from the start. */
+  private readonly along = (here: PathEntry): PathEntry[] => {
+    const at = this.path.findIndex((p) => p.graph === here.graph && p.uri === here.uri);
+    if (at >= 0) {
+      return this.path.slice(0, at + 1);
+    }
+    const [caller, ...more] = (this.data?.nodes ?? []).filter((n) => n.calls.includes(here.graph));
+    const only = caller?.kind === "call" && more.length === 0;
+    const call = only ? purpose(caller) : undefined; // of several it may be any
+    return caller === undefined ? [here] : [...this.path, { ...here, call }];
+  };
 
   private cursorIn(data: GraphData): number | null {
     const editor = vscode.window.visibleTextEditors.find(
@@ -219,7 +241,7 @@ class GraphView implements vscode.Disposable {
       .request<GraphData>("opstep/graph", { uri, line: lines[0] })
       .catch(() => undefined);
     const renamed = there !== undefined && !there.graphs.includes(graph);
-    await this.show({ uri, graph: renamed ? there.graph : graph }, "same");
+    await this.show({ uri, graph: renamed ? there.graph : graph }, this.instead);
   }
 
   private moved(editor: vscode.TextEditor): void {
@@ -246,7 +268,7 @@ class GraphView implements vscode.Disposable {
       .catch(() => undefined);
     const inside = found && found.lines[0] <= line && line <= found.lines[1];
     if (inside && (found.uri !== this.data?.uri || found.graph !== this.data.graph)) {
-      await this.show({ uri, graph: found.graph }, "along");
+      await this.show({ uri, graph: found.graph }, this.along);
     }
   }
 
@@ -270,9 +292,12 @@ class GraphView implements vscode.Disposable {
     }
     this.values = values;
     const uri = vscode.Uri.file(stop.path).toString();
-    const there = this.data?.graph === stop.graph && this.data.uri === uri;
+    const graph = this.data?.graph === stop.graph && this.data.uri === uri;
+    const call = this.path.at(-1)?.call === stop.calls.at(-1);
+    const there = graph && call && sameCall(callsOf(this.path), stop.calls);
     if (this.following && !there && stop.path !== "") {
-      await this.show({ uri, graph: stop.graph }, "along");
+      const path = pathOf(await stackOf(stop), stop);
+      await this.show({ uri, graph: stop.graph }, () => path);
     } else {
       this.postStop();
     }
@@ -301,10 +326,10 @@ class GraphView implements vscode.Disposable {
       this.post({ kind: "stop", stop: null });
       return;
     }
-    const { path, graph, line, reason } = stop;
+    const { path, graph, line, reason, calls } = stop;
     const uri = vscode.Uri.file(path).toString();
     const values = this.values.lines;
-    this.post({ kind: "stop", stop: { uri, graph, line: line - 1, reason, values } });
+    this.post({ kind: "stop", stop: { uri, graph, calls, line: line - 1, reason, values } });
   }
 
   // --- messages from the page ---
@@ -318,17 +343,17 @@ class GraphView implements vscode.Disposable {
         await showLine(vscode.Uri.parse(message.uri), message.line, message);
         break;
       case "enter":
-        await this.show({ uri: message.uri, graph: message.graph }, "into");
+        await this.enter(message.path);
         break;
       case "back": {
         const to = this.path[message.to];
         if (to !== undefined) {
-          await this.show(to, "same");
+          await this.show(to, () => this.path.slice(0, message.to + 1));
         }
         break;
       }
       case "choose":
-        await this.show({ uri: this.data?.uri ?? "", graph: message.graph }, "new");
+        await this.show({ uri: this.data?.uri ?? "", graph: message.graph });
         break;
       case "expand": {
         const { key, uri, graph } = message;
@@ -361,11 +386,20 @@ class GraphView implements vscode.Disposable {
     }
   }
 
+  /** Into a call: `path` has those around it that are open in place, and it last. */
+  private async enter(path: PathEntry[]): Promise<void> {
+    const last = path.at(-1);
+    if (last !== undefined) {
+      const before = [...this.path, ...path.slice(0, -1)];
+      await this.show(last, (here) => [...before, { ...here, call: last.call }]);
+    }
+  }
+
   private async begin(): Promise<void> {
     this.ready = true;
     if (this.pending !== undefined) {
       const { uri, graph } = this.pending;
-      await this.show({ uri, graph, ...this.at(uri, graph) }, "new");
+      await this.show({ uri, graph, ...this.at(uri, graph) });
     }
     const { stop } = this.services;
     if (stop !== undefined) {
@@ -432,4 +466,15 @@ class GraphView implements vscode.Disposable {
       vscode.window.setStatusBarMessage(`Saved ${file.fsPath}`, 5000);
     }
   }
+}
+
+/** The path to a stop's frame; loops are for nothing, so no call leads to their graphs. */
+function pathOf(stack: Awaited<ReturnType<typeof stackOf>>, { frameId }: Stop): PathEntry[] {
+  const innermost = stack.findIndex((frame) => frame.id === frameId);
+  return stack
+    .slice(Math.max(0, innermost))
+    .reverse()
+    .map(({ graph, path, calls }) => {
+      return { graph, uri: vscode.Uri.file(path).toString(), call: calls.at(-1) };
+    });
 }

@@ -1,7 +1,6 @@
 /** One panel of the Tensor view: its subject, the frame it follows, its calls to the debugger. */
 
 import path from "node:path";
-import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import type {
@@ -16,6 +15,7 @@ import type {
 import { type Filters, saveFile } from "../dialogs";
 import { showLine } from "../editor";
 import type { Services, Stop } from "../services";
+import { stackOf } from "../stops";
 import { Panel } from "../webview";
 import { call, openTensor, type SendRequest, type Target } from "./requests";
 
@@ -166,12 +166,8 @@ export class TensorPanel implements vscode.Disposable {
     if (this.pinned === undefined || this.pinned === stop.graph) {
       return stop.frameId;
     }
-    const stack: DebugProtocol.StackTraceResponse["body"] = await stop.session.customRequest(
-      "stackTrace",
-      { threadId: stop.threadId },
-    );
-    const graph = this.pinned;
-    return stack.stackFrames.find((f) => f.name.split(" ", 1)[0] === graph)?.id ?? -1;
+    const stack = await stackOf(stop);
+    return stack.find((frame) => frame.graph === this.pinned)?.id ?? -1;
   }
 
   private async openMessage(): Promise<Extract<HostMessage, { kind: "open" }>> {

@@ -6,7 +6,9 @@ import { messageOf } from "../../shared/errors";
 import type { HostMessage, LineQuery, PageMessage, Slice } from "../../shared/timeline/messages";
 import { browse } from "../dialogs";
 import { showLine } from "../editor";
+import { roomColumn } from "../room";
 import type { Services } from "../services";
+import { worked } from "../walkthrough";
 import { Panel } from "../webview";
 import { candidatePaths, findStatement, textFrom } from "./statements";
 
@@ -115,9 +117,8 @@ class Timelines implements vscode.CustomReadonlyEditorProvider {
   async open(argument: unknown): Promise<void> {
     const uri = argument instanceof vscode.Uri ? argument : await this.pick();
     if (uri !== undefined) {
-      const { Beside } = vscode.ViewColumn;
-      const column = vscode.window.activeTextEditor === undefined ? undefined : Beside;
-      await vscode.commands.executeCommand("vscode.openWith", uri, TYPE, column);
+      await vscode.commands.executeCommand("vscode.openWith", uri, TYPE, roomColumn());
+      worked("timeline");
     }
   }
 

@@ -4,14 +4,16 @@ import path from "node:path";
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import { counted } from "../../shared/format";
+import { firstPlot } from "../../shared/query/plotText";
 import { askSavePath, browse, type Filters, WORKSPACES } from "../dialogs";
+import { showRecorded } from "../nan/found";
 import type { Services } from "../services";
 import { diffProgram, openDocument } from "./documents";
 import type { Files } from "./files";
 import { runDescription, runLabel } from "./format";
 import { goTo } from "./locations";
 import type { Node } from "./nodes";
-import type { Run, StoredTensor } from "./requests";
+import type { Run, RunDetail, StoredTensor } from "./requests";
 import type { Tree } from "./tree";
 
 type RunNode = Extract<Node, { run: Run }>;
@@ -50,6 +52,7 @@ export class Actions {
       goto: (node) => this.goTo(node),
       step: (node) => this.step(node),
       plotMetric: (node) => this.plotMetric(node),
+      plotRun: (node) => this.plotRun(node),
       program: (node) => this.program(node),
       diffProgram: (node) => withRun(node, (n) => diffProgram(this.services, n.path, n.run.key)),
       report: (node) => this.report(node),
@@ -159,9 +162,19 @@ export class Actions {
       await this.openQuery({
         path: node.path,
         mode: "plot",
-        text: `metrics.${node.name} where run=${node.run.key}`,
+        text: `metrics.${node.metric.name} where run=${node.run.key}`,
       });
     }
+  }
+
+  /** What a run is known by: its loss, live while it is under way. */
+  private plotRun(node: Node): Promise<void> | undefined {
+    return withRun(node, async ({ path: file, run: { key } }) => {
+      const params = { path: file, run: key };
+      const detail = await this.services.request<RunDetail>("opstep/workspace/run", params);
+      const figure = firstPlot(detail.metrics.map(({ name }) => name));
+      await this.openQuery({ path: file, mode: "plot", text: `${figure} where run=${key}` });
+    });
   }
 
   private program(node: Node): Promise<void> | undefined {
@@ -171,11 +184,11 @@ export class Actions {
     });
   }
 
+  /** The NaN report, beside the line at fault. */
   private async report(node: Node): Promise<void> {
     if (node.kind === "finding") {
-      const { id, kind } = node.finding;
-      const shown = { what: "report", path: node.path, run: node.run.key, finding: id } as const;
-      await openDocument(shown, `${kind} in ${node.finding.value ?? "run"}.txt`);
+      await this.goTo(node);
+      showRecorded({ finding: { ...node.finding, run: node.run.key }, workspace: node.path });
     }
   }
 

@@ -1,4 +1,4 @@
-/** Texts out of a workspace as documents that cannot be edited: programs as they ran, reports, comparisons. */
+/** Texts out of a workspace as documents that cannot be edited: programs as they ran, comparisons. */
 
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
@@ -70,11 +70,6 @@ async function contentOf(
       case "program":
         return (await services.request<Program>("opstep/workspace/program", { path, run }, token))
           .text;
-      case "report": {
-        const params = { path, run, finding: shown.finding };
-        return (await services.request<{ text: string }>("opstep/workspace/report", params, token))
-          .text;
-      }
       default: {
         const result = await services.opstep(
           ["ws", path, "compare", "--", run, shown.other ?? "last"],

@@ -3,6 +3,7 @@
 import { counted, duration, grouped, significant } from "../../shared/format";
 import type {
   Finding,
+  Metric,
   Run,
   RunDetail,
   SlowOp,
@@ -206,7 +207,26 @@ function figure(value: number | string | null): string {
 }
 
 /** A metric as the tree shows it: `seconds` are a time. */
-export function metricText(name: string, value: number | string | null): string {
+/** `0.31235  █▆▄▂▁`: the last value, and how it came to that. */
+export function metricDescription({ name, value, curve }: Metric): string {
+  return [metricText(name, value), sparkline(curve)].filter(Boolean).join("  ");
+}
+
+const BARS = "▁▂▃▄▅▆▇█";
+
+/** Values as a line of bars, the least as the lowest; what is no number is a cross. */
+export function sparkline(values: readonly (number | string | null)[]): string {
+  const numbers = values.filter((v) => typeof v === "number");
+  if (values.length < 2 || numbers.length === 0) {
+    return "";
+  }
+  const [least, most] = [Math.min(...numbers), Math.max(...numbers)];
+  const bar = (v: number) =>
+    BARS[most > least ? Math.round(((v - least) / (most - least)) * (BARS.length - 1)) : 0];
+  return values.map((v) => (typeof v === "number" ? bar(v) : "×")).join("");
+}
+
+function metricText(name: string, value: number | string | null): string {
   return name === "seconds" && typeof value === "number" ? duration(value) : figure(value);
 }
 

@@ -6,6 +6,7 @@ import { counted, grouped } from "../../shared/format";
 import {
   findingLabel,
   type Icon,
+  metricDescription,
   runDescription,
   runIcon,
   runLabel,
@@ -45,7 +46,8 @@ function shape(node: Node): vscode.TreeItem {
       return run(node);
     case "part": {
       const [label, icon] = PARTS[node.part];
-      const item = createItem(label, { name: icon }, Collapsed);
+      const live = node.part === "metrics" && node.run.underWay;
+      const item = createItem(label, { name: icon }, live ? Expanded : Collapsed);
       item.description = node.count === undefined ? "" : grouped(node.count);
       item.contextValue = `part.${node.part}`;
       return item;
@@ -69,7 +71,7 @@ function shape(node: Node): vscode.TreeItem {
       });
       item.description = `step ${node.finding.step} · ${node.finding.message}`;
       item.tooltip = node.finding.message;
-      return withCommand(item, "opstep.workspace.goto", node);
+      return withCommand(item, "opstep.workspace.report", node);
     }
     case "steps":
       return createItem(
@@ -89,8 +91,10 @@ function shape(node: Node): vscode.TreeItem {
       return withCommand(item, "opstep.workspace.step", node);
     }
     case "metric": {
-      const item = createItem(node.name, { name: "graph-line" });
-      item.description = `${node.value} in step ${node.step}`;
+      const { name, step } = node.metric;
+      const item = createItem(name, { name: "graph-line" });
+      item.description = metricDescription(node.metric);
+      item.tooltip = `${item.description} in step ${grouped(step)}: click to plot`;
       return withCommand(item, "opstep.workspace.plotMetric", node);
     }
     case "saved":
@@ -151,7 +155,9 @@ function file(node: Extract<Node, { kind: "file" }>): vscode.TreeItem {
 }
 
 function run(node: Extract<Node, { kind: "run" }>): vscode.TreeItem {
-  const item = createItem(runLabel(node.run), runIcon(node.run), Collapsed);
+  // A run that is under way shows its curves.
+  const state = node.run.underWay ? Expanded : Collapsed;
+  const item = createItem(runLabel(node.run), runIcon(node.run), state);
   item.description = runDescription(node.run, Date.now());
   item.tooltip = new vscode.MarkdownString(runTooltip(node.run));
   const traits = [node.run.underWay ? "live" : "ended", node.run.trace ? "traced" : ""];

@@ -64,10 +64,9 @@ function programUri(database: string, run: string, name: string): vscode.Uri {
 
 /** What a virtual document shows. */
 export interface VirtualDocument {
-  what: "program" | "report" | "compare";
+  what: "program" | "compare";
   path: string;
   run: string;
-  finding?: number;
   other?: string;
 }
 

@@ -1,6 +1,6 @@
 /** What the tree is made of: workspaces, their runs, and what is known of each. */
 
-import type { Finding, Run, SlowOp, Step, StoredTensor, WorkspaceStatus } from "./requests";
+import type { Finding, Metric, Run, SlowOp, Step, StoredTensor, WorkspaceStatus } from "./requests";
 
 export type Part = "summary" | "findings" | "steps" | "tensors" | "slowest" | "metrics";
 
@@ -18,7 +18,7 @@ export type Node =
   | ({ kind: "finding"; finding: Finding } & OfRun)
   | ({ kind: "steps"; first: number; last: number } & OfRun)
   | ({ kind: "step"; step: Step } & OfRun)
-  | ({ kind: "metric"; name: string; value: string; step: number } & OfRun)
+  | ({ kind: "metric"; metric: Metric } & OfRun)
   | { kind: "saved"; path: string; tensors: StoredTensor[][] }
   | { kind: "tensor"; path: string; run?: Run; versions: StoredTensor[] }
   | { kind: "version"; path: string; run?: Run; tensor: StoredTensor }
@@ -43,7 +43,7 @@ export function idOf(node: Node): string {
     case "step":
       return `${head}/step/${node.step.step}`;
     case "metric":
-      return `${head}/metric/${node.name}`;
+      return `${head}/metric/${node.metric.name}`;
     case "tensor":
       return `${head}/tensor/${node.versions[0]?.name}`;
     case "version":

@@ -126,7 +126,6 @@ export class Queries implements vscode.Disposable {
     this.panel = new Panel<PageMessage, HostMessage>(this.services.context, {
       name: "query",
       title: "Workspace Query",
-      column: vscode.ViewColumn.Active,
       panel: restored,
     });
     this.panel.onMessage((message) => void this.receive(message));

@@ -52,7 +52,15 @@ export interface RunDetail extends Run {
   tensorNames: number;
   tensorBytes: number | null;
   checkpoints: number;
-  metrics: { name: string; step: number; value: number | string | null }[];
+  metrics: Metric[];
+}
+
+/** The last value of a metric, and some from the first to that. */
+export interface Metric {
+  name: string;
+  step: number;
+  value: number | string | null;
+  curve: (number | string | null)[];
 }
 
 export interface Step {

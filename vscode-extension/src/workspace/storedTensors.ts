@@ -56,7 +56,7 @@ export class StoredTensorPanels implements vscode.Disposable {
           break;
         case "nan":
           void vscode.window.showInformationMessage(
-            "For the origin of NaNs in a recorded run, see its findings in the Workspace view.",
+            "For the origin of NaNs in a recorded run, see its findings in the view Runs.",
           );
           break;
       }

@@ -1,10 +1,10 @@
-/** The Workspace view: each level is asked for when it is opened, and no more of it than is seen. */
+/** The view Runs: each level is asked for when it is opened, and no more of it than is seen. */
 
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import type { Services } from "../services";
 import type { Files } from "./files";
-import { metricText, runFacts, stepSpans } from "./format";
+import { runFacts, stepSpans } from "./format";
 import { itemOf } from "./items";
 import { idOf, type Node } from "./nodes";
 import type { Finding, Run, RunDetail, SlowOp, Step, StoredTensor } from "./requests";
@@ -205,13 +205,7 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
       }
       default: {
         const detail = await this.request<RunDetail>("run", node);
-        return detail.metrics.map(({ name, value, step }) => ({
-          kind: "metric",
-          name,
-          value: metricText(name, value),
-          step,
-          ...of,
-        }));
+        return detail.metrics.map((metric) => ({ kind: "metric", metric, ...of }));
       }
     }
   }

@@ -1,4 +1,4 @@
-/** The Workspace view: recorded runs in the activity bar, and the query panel. */
+/** The view Runs: recorded runs in the activity bar, and the query panel. */
 
 import * as vscode from "vscode";
 import type { Services } from "../services";

@@ -72,7 +72,7 @@ describe("sizes", () => {
 
   it.each([
     ["N=4", "no size for K"],
-    ["N=4, M=3", "there is no symbol M; wanted: N, K"],
+    ["N=4, M=3", "the graph has no dimension M; wanted: N, K"],
     ["N=four, K=1", "N=four: write N=4, K=5"],
     ["N=-1, K=1", "N=-1: write N=4, K=5"],
     ["7", "7: write N=4, K=5"],

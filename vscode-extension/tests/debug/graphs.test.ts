@@ -27,6 +27,11 @@ graph half(v: f32[
 describe("readProgram", () => {
   const program = readProgram(TEXT);
 
+  it("finds graphs with type variables", () => {
+    const generic = readProgram("graph mean<T: float>(x: T[N]) -> T[] {\n  return x\n}\n");
+    expect(generic.graphs[0]?.inputs).toEqual([{ name: "x", dtype: "T", dims: ["N"] }]);
+  });
+
   it("finds graphs with their inputs, comments and texts left out", () => {
     expect(program.graphs).toEqual([
       {

@@ -106,8 +106,17 @@ describe("what is left out", () => {
   it("are weights, which the ops then name", () => {
     const found = foldWeights(picture(MAIN, new Map(), ALL));
     expect(keys(found.nodes)).not.toContain("tensor:w");
-    expect(found.nodes.find((n) => n.key === "s0")?.weights).toEqual(["w"]);
+    expect(found.nodes.find((n) => n.key === "s0")?.weights).toMatchObject([
+      { name: "w", type: "f32[N]", kind: "param", line: 0 },
+    ]);
     expect(found.links.every((l) => l.from !== "tensor:w")).toBe(true);
+  });
+
+  it("are weights that an open call hands on, down to the op that reads them", () => {
+    const call = { ...MAIN, edges: [edge("tensor:w", "s1", "w"), edge("s1", "s2", "y")] };
+    const found = foldWeights(picture(call, new Map([["s1", INNER]]), ALL));
+    expect(keys(found.nodes)).toEqual(["input:0", "s0", "s1", "s1/s0", "s1/s1", "s2"]);
+    expect(found.nodes.find((n) => n.key === "s1/s0")?.weights).toMatchObject([{ name: "w" }]);
   });
 
   it("is what is far from the focus in a large graph", () => {
@@ -151,9 +160,11 @@ describe("lines and nodes", () => {
       uri: "file:///m.opg",
       graph: "main",
       line: 3,
+      reason: "step",
+      calls: [],
       values: { h: "f32[4]", x: "" },
     };
-    const found = Object.fromEntries(shown.map((n) => [n.key, progress(n, standing)]));
+    const found = Object.fromEntries(shown.map((n) => [n.key, progress(n, standing, [])]));
     expect(found).toEqual({
       "input:0": "done",
       "tensor:w": "done",
@@ -163,8 +174,27 @@ describe("lines and nodes", () => {
     });
     // Another stream may be ahead, or behind: values tell, not lines.
     const ahead = { ...standing, line: 4, values: {} };
-    expect(shown.map((n) => progress(n, ahead))).toEqual(["done", "done", "later", "later", "now"]);
-    expect(shown.every((n) => progress(n, { ...standing, graph: "inner" }) === "none")).toBe(true);
+    expect(shown.map((n) => progress(n, ahead, []))).toEqual([
+      "done",
+      "done",
+      "later",
+      "later",
+      "now",
+    ]);
+    const inner = { ...standing, graph: "inner" };
+    expect(shown.every((n) => progress(n, inner, []) === "none")).toBe(true);
+  });
+
+  it("say it of the call that the run is in, and of no other of its graph", () => {
+    const shown = picture(MAIN, new Map([["s1", INNER]]), ALL).nodes;
+    const node = shown.find((n) => n.key === "s1/s0");
+    const standing = { uri: "file:///m.opg", graph: "inner", line: 11, reason: "", values: {} };
+    const at = (calls: string[], path: string[]) =>
+      node && progress(node, { ...standing, calls }, path);
+    expect(at(["y"], [])).toBe("now");
+    expect(at(["z"], [])).toBe("none");
+    expect(at(["b1", "y"], [])).toBe("now"); // what is shown may be a call itself
+    expect(at(["b1", "y"], ["b2"])).toBe("none");
   });
 });
 
@@ -210,13 +240,18 @@ describe("texts", () => {
   const [, , h] = picture(MAIN, new Map(), ALL).nodes as [PictureNode, PictureNode, PictureNode];
 
   it("are titles, attributes and types", () => {
-    expect(textOf(h, null)).toEqual({ title: "h = relu", detail: "axis=1", types: "f32[N]" });
+    expect(textOf(h, null)).toEqual({
+      title: "h = relu",
+      weights: [],
+      detail: "axis=1",
+      types: "f32[N]",
+    });
     expect(statement(h)).toBe("h = relu(axis=1)");
   });
 
   it("give way to live values without a change of size", () => {
-    const live = { h: "f32[4]  mean 0.1  std 1.2  [-3, 4]  3 NaN" };
-    expect(textOf(h, live).types).toBe("3 NaN  0.1 ± 1.2");
+    const live = { h: "f32[8]  3 NaN of 8, mean of the rest 0.1  std 1.2  [-3, 4]" };
+    expect(textOf(h, live).types).toBe("3 NaN");
     const measure = (text: string) => text.length * 7;
     expect(sizeOf(h, measure).width).toBe("-0.0123 ± 0.0456".length * 7 + 28);
   });
@@ -226,6 +261,7 @@ describe("texts", () => {
     ["f32[4, 5]  mean -0.05967  std 1.039  [-2.087, 1.62]", "-0.0597 ± 1.04"],
     ["f32[8]  mean 12345.6  std 1.5e+20  [0, 2e+22]", "12346 ± 1.5e+20"],
     ["3", "3"],
+    ["f32[8]  7 -inf of 8, the rest 1", "7 -inf of 8, the rest 1"],
     ["i64[2]  [1, 2]", "[1, 2]"],
     ["f32[8]  dropped", "dropped"],
     ["f32[8]", "f32[8]"],

@@ -1,6 +1,7 @@
 /** Where nodes and edges go, and what that costs in a large graph. */
 
 import { describe, expect, it } from "vitest";
+import { crosses, placeLabels } from "../../webview/graph/labels";
 import { computeLayout, curve, type SizedNode, type Wire } from "../../webview/graph/layout";
 import { dummyBudget, splitByReach } from "../../webview/graph/reach";
 
@@ -151,6 +152,75 @@ describe("the layout of a large graph", () => {
       const lanes = found.routes[key]?.points.map((p) => p[side]) ?? [];
       expect(Math.max(...lanes)).toBeGreaterThan(edge);
       expect(Math.max(...lanes)).toBeLessThan(across ? found.height : found.width);
+    }
+  });
+});
+
+describe("labels", () => {
+  const box = (x: number, y: number) => ({ x, y, width: 20, height: 20 });
+  const label = { x: 50, y: 50, width: 30, height: 14 };
+  const down = (x: number) => [
+    { x, y: 0 },
+    { x, y: 50 },
+    { x, y: 100 },
+  ];
+
+  it("stand on their own line and on no other line, node or label", () => {
+    const across = [
+      { x: 0, y: 50 },
+      { x: 100, y: 50 },
+    ];
+    const drawn = {
+      boxes: { a: box(50, 60) },
+      routes: {
+        own: { points: down(50), label: { ...label } },
+        other: { points: across, label: null },
+        same: { points: down(60), label: { ...label } },
+      },
+      width: 100,
+      height: 100,
+    };
+    placeLabels(drawn, ["a"]);
+    const { own, other, same } = drawn.routes;
+    for (const at of [own.label, same.label]) {
+      expect(at === null || !crosses(other.points, at)).toBe(true);
+    }
+    expect(own.label === null || !crosses(same.points, own.label)).toBe(true);
+  });
+
+  it("go where there is no free place", () => {
+    const routes = Object.fromEntries(
+      [45, 50, 55].map((x) => [String(x), { points: down(x), label: { ...label } }]),
+    );
+    placeLabels({ boxes: {}, routes, width: 100, height: 100 }, []);
+    expect(Object.values(routes).map((route) => route.label)).toEqual([null, null, null]);
+  });
+
+  it("of a split are kept in a real layout, each clear of the other edges", () => {
+    const nodes = ["x", "s", "a", "b", "c", "end"].map((key) => ({
+      key,
+      parent: null,
+      frame: false,
+      width: 60,
+      height: 20,
+    }));
+    const named = (from: string, to: string, width = 0) => ({
+      key: `${from} ${to}`,
+      from,
+      to,
+      width,
+      height: width && 14,
+    });
+    const split = ["a", "b", "c"].map((to) => named("s", to, 40));
+    const ends = ["a", "b", "c"].map((from) => named(from, "end"));
+    const wires = [named("x", "s"), ...split, ...ends, named("x", "end")];
+    const found = computeLayout({ nodes, wires, across: false });
+    for (const { key } of split) {
+      const at = found.routes[key]?.label;
+      expect(at).toBeTruthy();
+      for (const [other, { points }] of Object.entries(found.routes)) {
+        expect(other === key || !at || !crosses(points, at)).toBe(true);
+      }
     }
   });
 });

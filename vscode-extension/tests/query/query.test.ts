@@ -29,6 +29,8 @@ const SCHEMA: Schema = {
   ],
   names: { op: ["conv2d", "relu"], value: ["y", "loss"], graph: ["main"], metric: ["loss"] },
   runs: ["3f2a9c01", "77aea072"],
+  titles: {},
+  recorded: ["metrics", "stats", "executions"],
   examples: [],
 };
 

@@ -2,13 +2,14 @@ import { expect, it } from "vitest";
 import {
   ago,
   byteSize,
-  metricText,
+  metricDescription,
   runDescription,
   runIcon,
   runLabel,
   runTooltip,
   slowDescription,
   slowLabel,
+  sparkline,
   statusDescription,
   stepDescription,
   stepSpans,
@@ -124,11 +125,19 @@ it("says what a step, a tensor, an op was", () => {
     slowLabel({ statement: "a, b = split(x, sizes=[1, 2])", site: "main:4" } as never),
     slowLabel({ statement: null, site: "main:5" } as never),
   ]).toEqual(["h = linear", "a, b = split", "main:5"]);
+  const metric = { name: "seconds", step: 4_000, value: 0.00037, curve: [0.00037] };
   expect([
-    metricText("seconds", 0.00037),
-    metricText("loss", null),
-    metricText("loss", "inf"),
-  ]).toEqual(["370 µs", "NaN", "inf"]);
+    metricDescription(metric),
+    metricDescription({ ...metric, name: "loss", value: null, curve: [2, 1, null] }),
+    metricDescription({ ...metric, name: "loss", value: "inf", curve: [] }),
+  ]).toEqual(["370 µs", "NaN  █▁×", "inf"]);
+});
+
+it("draws a curve as bars between its least and its greatest value", () => {
+  expect(sparkline([8, 7, 6, 5, 4, 3, 2, 1])).toBe("█▇▆▅▄▃▂▁");
+  expect(sparkline([1, 1, 1])).toBe("▁▁▁");
+  expect(sparkline([3])).toBe("");
+  expect(sparkline(["inf", null])).toBe("");
 });
 
 it("writes sizes and ages in handy units", () => {

@@ -166,13 +166,14 @@ export class Drawing {
     );
     if (route.label !== null) {
       const { x, y } = route.label;
-      group.append(svg("text", { class: "label", x, y: y + 4 }, linkText(link)));
+      group.append(svg("text", { class: "label", x, y: y + 4 }, link.value));
     }
     this.drawn.set(link.key, group);
     this.wires.append(group);
   }
 }
 
+/** What a link carries, in a tooltip. */
 export function linkText(link: Link): string {
   return link.type === null ? link.value : `${link.value}: ${link.type}`;
 }
@@ -201,7 +202,7 @@ function leaf(shown: PictureNode, { x, y, width, height }: Box): SVGGElement {
     svg("rect", { class: "body", width, height, rx: 6 }),
     svg("path", { class: "kind", d: `M6,0H5Q0,0 0,5V${height - 5}Q0,${height} 5,${height}H6Z` }),
   );
-  const { title, detail, types } = textOf(shown, null);
+  const { title, weights, detail, types } = textOf(shown, null);
   let line = 21;
   const text = (name: string, content: string) => {
     if (content !== "") {
@@ -210,6 +211,10 @@ function leaf(shown: PictureNode, { x, y, width, height }: Box): SVGGElement {
     }
   };
   text("title", title);
+  weights.forEach((weight, k) => {
+    group.append(weightRow(weight, { y: line, width, index: k }));
+    line += 16;
+  });
   text("detail", detail);
   text("types", types);
   const calls = shown.node.calls;
@@ -225,6 +230,24 @@ function leaf(shown: PictureNode, { x, y, width, height }: Box): SVGGElement {
     group.append(more);
   }
   return group;
+}
+
+/** The name at the left, the type at the right: those of a node stand in columns. */
+function weightRow(
+  { name, type, kind }: ReturnType<typeof textOf>["weights"][number],
+  { y, width, index }: { y: number; width: number; index: number },
+): SVGGElement {
+  const row = svg("g", { class: `weight ${kind}` });
+  if (kind !== "more") {
+    row.setAttribute("data-act", "weight");
+    row.setAttribute("data-weight", String(index));
+    row.append(svg("title", {}, `Go to ${kind} ${name}`));
+  }
+  row.append(
+    svg("text", { class: "name", x: 14, y }, name),
+    svg("text", { class: "type", x: width - 12, y }, type),
+  );
+  return row;
 }
 
 function frame(shown: PictureNode, { x, y, width, height }: Box): SVGGElement {
@@ -297,15 +320,18 @@ function mark(element: SVGGElement, shown: PictureNode, marks: Marks): void {
       width.detail.length,
     );
     types.textContent = text.types.length > most ? `${text.types.slice(0, most - 1)}…` : text.types;
-    types.classList.toggle("live", text.types !== width.types);
+    const figures = text.types !== width.types;
+    types.classList.toggle("live", figures);
+    types.classList.toggle("bad", figures && /\b(NaN|inf)\b/i.test(text.types));
   }
 }
 
 function label(shown: PictureNode, marks: Marks): string {
-  const { title, detail, types } = textOf(shown, marks.live);
+  const { title, weights, detail, types } = textOf(shown, marks.live);
   const states = [
     shown.node.kind,
     title,
+    ...weights.map(({ name, type }) => `${name} ${type}`.trim()),
     detail,
     types,
     `line ${shown.node.lines[0] + 1}`,

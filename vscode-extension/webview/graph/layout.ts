@@ -2,6 +2,7 @@
 
 import { Graph, layout } from "@dagrejs/dagre";
 import { groupBy } from "./groups";
+import { placeLabels } from "./labels";
 import { splitByReach } from "./reach";
 
 export interface SizedNode {
@@ -35,15 +36,15 @@ export interface Box {
   height: number;
 }
 
-interface Point {
+export interface Point {
   x: number;
   y: number;
 }
 
-/** Boxes have their middle at `x`, `y`; a route is the points of an edge, with its label's middle. */
+/** Boxes have their middle at `x`, `y`; a route is the points of an edge, with its label. */
 export interface Layout {
   boxes: Record<string, Box>;
-  routes: Record<string, { points: Point[]; label: Point | null }>;
+  routes: Record<string, { points: Point[]; label: Box | null }>;
   width: number;
   height: number;
 }
@@ -61,7 +62,10 @@ const LANE = 12; // between edges that lead past the layers
  */
 export function computeLayout(request: LayoutRequest): Layout {
   const pieces = cut(request.nodes);
-  return pieces.length <= 1 ? layoutPiece(request) : stacked(request, pieces);
+  const drawn = pieces.length <= 1 ? layoutPiece(request) : stacked(request, pieces);
+  const leaves = request.nodes.filter((node) => !node.frame).map((node) => node.key);
+  placeLabels(drawn, leaves);
+  return drawn;
 }
 
 /** Groups of consecutive nodes; what stands in a frame stays with it. */
@@ -179,10 +183,11 @@ function layoutPiece({ nodes, wires, across }: LayoutRequest): Layout {
     const more = frame ? TITLE : 0;
     drawn.boxes[key] = { x, y: y - more / 2, width, height: height + more };
   }
-  for (const { key, from, to, width } of near) {
+  for (const { key, from, to, width, height } of near) {
     const edge = graph.edge(from, to, key) as Partial<Point> & { points?: Point[] };
     const { x, y } = edge;
-    const label = width > 0 && x !== undefined && y !== undefined ? { x, y } : null;
+    const placed = width > 0 && x !== undefined && y !== undefined;
+    const label = placed ? { x, y, width, height } : null;
     drawn.routes[key] = { points: edge.points ?? [], label };
   }
   addLanes(drawn, far, across);

@@ -1,6 +1,7 @@
 /** From the data of graphs to what is drawn: calls expanded in place, weights folded, a part of a large graph. */
 
-import type { GraphData, GraphEdge, GraphNode } from "../../shared/graph/messages";
+import { purpose, sameCall } from "../../shared/frames";
+import type { GraphData, GraphEdge, GraphNode, StopState } from "../../shared/graph/messages";
 import { groupBy } from "./groups";
 
 /** A node of the picture. Keys are paths: `s3/s1` is statement 1 in the call that statement 3 is. */
@@ -13,10 +14,21 @@ export interface PictureNode {
   node: GraphNode;
   /** An expanded call: a frame around the nodes of its graph. */
   frame: boolean;
-  /** Weights that are written in the node and not drawn beside it. */
-  weights: string[];
+  /** Params and states that are written in the node and not drawn beside it, in the order of its operands. */
+  weights: Weight[];
+  /** What the open calls around it are for, the outermost first. */
+  calls: string[];
   /** How many neighbours the part that is shown leaves out. */
   hidden: number;
+}
+
+export interface Weight {
+  name: string;
+  type: string | null;
+  kind: "param" | "state";
+  uri: string;
+  line: number;
+  column: number;
 }
 
 export interface Link {
@@ -52,36 +64,38 @@ export function picture(
 ): Picture {
   const nodes: PictureNode[] = [];
   const links: Link[] = [];
-  collect(data, "", null, expanded, nodes, links);
+  collect(data, { key: "", calls: [] }, expanded, nodes, links);
   const all = { nodes, links, whole: nodes.length };
   return neighbourhood(options.weights ? all : foldWeights(all), options.focus, options.most);
 }
 
 function collect(
   data: GraphData,
-  prefix: string,
-  parent: string | null,
+  around: { key: string; calls: string[] },
   expanded: ReadonlyMap<string, GraphData>,
   nodes: PictureNode[],
   links: Link[],
 ): void {
   const open = new Map<string, GraphData>();
+  const prefix = around.key === "" ? "" : `${around.key}/`;
   for (const node of data.nodes) {
     const key = prefix + node.id;
     const inside = expanded.get(key);
     nodes.push({
       key,
-      parent,
+      parent: around.key || null,
       uri: data.uri,
       graph: data.graph,
       node,
       frame: inside !== undefined,
       weights: [],
+      calls: around.calls,
       hidden: 0,
     });
     if (inside !== undefined) {
       open.set(node.id, inside);
-      collect(inside, `${key}/`, key, expanded, nodes, links);
+      const calls = [...around.calls, purpose(node)];
+      collect(inside, { key, calls }, expanded, nodes, links);
     }
   }
   data.edges.forEach((edge, k) => {
@@ -91,6 +105,12 @@ function collect(
       links.push({ key: `${prefix}e${k}`, from, to, value: edge.value, type: edge.type });
     }
   });
+}
+
+/** A node and the open calls around it, the outermost first. */
+export function ancestors(shown: PictureNode, nodes: readonly PictureNode[]): PictureNode[] {
+  const around = nodes.find((n) => n.key === shown.parent);
+  return around === undefined ? [shown] : [...ancestors(around, nodes), shown];
 }
 
 /** Where an edge begins: of an open call, at what its graph returns. */
@@ -127,25 +147,41 @@ function target(
   return edge.place < inside.inputs.length ? `${key}/input:${edge.place}` : null;
 }
 
-/** Params and states written in the nodes that read them. */
+/**
+ * Params and states written in the nodes that read them, also through the inputs of open calls: those
+ * that hand on nothing else are gone as well.
+ */
 export function foldWeights(whole: Picture): Picture {
-  const tensors = new Map(
-    whole.nodes.filter((n) => TENSORS.has(n.node.kind)).map((n) => [n.key, n.node.name]),
-  );
-  const weights = new Map<string, string[]>();
-  const links: Link[] = [];
-  for (const link of whole.links) {
-    const name = tensors.get(link.from);
-    if (name === undefined) {
-      links.push(link);
-    } else {
-      weights.set(link.to, [...(weights.get(link.to) ?? []), name]);
+  const folded = new Map<string, Weight[]>();
+  for (const shown of whole.nodes) {
+    const weight = weightOf(shown);
+    if (weight !== undefined) {
+      folded.set(shown.key, [weight]);
+    }
+  }
+  const incoming = groupBy(whole.links, (link) => link.to);
+  for (const { key, parent, node } of whole.nodes) {
+    const sources = incoming.get(key) ?? [];
+    const handed = sources.flatMap(({ from }) => folded.get(from) ?? []);
+    if (parent !== null && node.kind === "input" && handed.length === 1 && sources.length === 1) {
+      folded.set(key, handed);
     }
   }
   const nodes = whole.nodes
-    .filter((n) => !tensors.has(n.key))
-    .map((n) => ({ ...n, weights: weights.get(n.key) ?? [] }));
+    .filter((n) => !folded.has(n.key))
+    .map((n) => ({
+      ...n,
+      weights: (incoming.get(n.key) ?? []).flatMap(({ from }) => folded.get(from) ?? []),
+    }));
+  const links = whole.links.filter(({ from, to }) => !folded.has(from) && !folded.has(to));
   return { nodes, links, whole: nodes.length };
+}
+
+function weightOf({ node, uri }: PictureNode): Weight | undefined {
+  const { kind, name, values, lines, column } = node;
+  return kind === "param" || kind === "state"
+    ? { name, type: values[0]?.type ?? null, kind, uri, line: lines[0], column }
+    : undefined;
 }
 
 /**
@@ -226,12 +262,19 @@ export function nodeAt(
 
 export type Progress = "done" | "now" | "later" | "none";
 
+/** Whether a run stands in the call that a node is part of. `calls` lead to the graph that is shown. */
+export function standsIn(shown: PictureNode, stop: StopState, calls: readonly string[]): boolean {
+  const there = shown.uri === stop.uri && shown.graph === stop.graph;
+  return there && sameCall([...calls, ...shown.calls], stop.calls);
+}
+
 /** What the run has made of a node: by its results where it has some, else by its place. */
 export function progress(
   shown: PictureNode,
-  stop: { uri: string; graph: string; line: number; values: Record<string, string> } | null,
+  stop: StopState | null,
+  calls: readonly string[],
 ): Progress {
-  if (stop === null || shown.uri !== stop.uri || shown.graph !== stop.graph) {
+  if (stop === null || !standsIn(shown, stop, calls)) {
     return "none";
   }
   const [first, last] = shown.node.lines;
@@ -251,7 +294,8 @@ export function progress(
 /** Whether a search finds a node: all its words, in any of what is written in it. */
 export function matches(shown: PictureNode, terms: readonly string[]): boolean {
   const { name, op, args, kind, values, calls } = shown.node;
-  const text = [name, op, kind, ...args, ...calls, ...shown.weights, ...values.map((v) => v.type)]
+  const types = [...values, ...shown.weights].map((v) => v.type);
+  const text = [name, op, kind, ...args, ...calls, ...shown.weights.map((w) => w.name), ...types]
     .join(" ")
     .toLowerCase();
   return terms.every((word) => text.includes(word));

@@ -2,18 +2,27 @@
 
 import { messageOf } from "../../shared/errors";
 import { grouped } from "../../shared/format";
+import { callsOf, purpose } from "../../shared/frames";
 import type {
   GraphData,
   HostMessage,
   PageMessage,
   PageState,
+  PathEntry,
   StopState,
 } from "../../shared/graph/messages";
 import { h } from "../dom";
 import { idOf } from "./drawing";
 import { asPng, asSvg } from "./export";
 import { Superseded } from "./layoutRunner";
-import { type Direction, nodeAt, nodeInDirection, type PictureNode, picture } from "./model";
+import {
+  ancestors,
+  type Direction,
+  nodeAt,
+  nodeInDirection,
+  type PictureNode,
+  picture,
+} from "./model";
 import { Note } from "./note";
 import { type Placing, Scene } from "./scene";
 import { Search } from "./search";
@@ -22,7 +31,6 @@ import { type ButtonName, press, showWhere, toolbar } from "./toolbar";
 import { aboutLink, aboutNode, Tooltip } from "./tooltip";
 
 const MOST = 1000; // nodes that are drawn without being asked for more
-const WEIGHTY = 120; // nodes from which on weights are folded unless asked for
 
 export class Page {
   private readonly bar = toolbar();
@@ -32,7 +40,7 @@ export class Page {
   private readonly tooltip = new Tooltip();
   private readonly note = new Note();
   private readonly announcement = h("div", { class: "said" });
-  private path: string[] = [];
+  private path: PathEntry[] = [];
   private expanded = new Map<string, GraphData>();
   private all = false; // of a large graph
   private clicked = 0;
@@ -51,6 +59,7 @@ export class Page {
         {},
         this.scene.surface as unknown as HTMLElement,
         this.scene.minimap.canvas,
+        this.bar.corner,
         this.note.root,
       ),
       this.tooltip.root,
@@ -71,7 +80,7 @@ export class Page {
         break;
       case "expanded":
         this.expanded.set(message.key, message.data);
-        this.draw();
+        void this.draw("stay", message.key);
         break;
       case "failed":
         this.note.show(message.text);
@@ -106,8 +115,13 @@ export class Page {
     }
   }
 
-  private open(data: GraphData, path: string[], line: number | null): void {
-    const same = this.state.data?.uri === data.uri && this.state.data.graph === data.graph;
+  private open(data: GraphData, path: PathEntry[], line: number | null): void {
+    const calls = callsOf(path);
+    const same =
+      this.state.data?.uri === data.uri &&
+      this.state.data.graph === data.graph &&
+      calls.join("/") === this.state.calls.join("/");
+    this.state.calls = calls;
     if (!same) {
       this.expanded.clear();
       this.state.chosen = this.state.cursor = undefined;
@@ -168,12 +182,12 @@ export class Page {
     return this.scene.picture.whole > this.scene.picture.nodes.length;
   }
 
-  private async draw(then: Placing = "stay"): Promise<void> {
+  private async draw(then: Placing = "stay", touched?: string): Promise<void> {
     const data = this.state.data;
     if (data === undefined) {
       return;
     }
-    const weights = this.saved.weights ?? data.nodes.length < WEIGHTY;
+    const weights = this.saved.weights ?? false;
     press(this.bar.buttons.weights, weights);
     const next = picture(data, this.expanded, {
       weights,
@@ -189,7 +203,8 @@ export class Page {
       400,
     );
     try {
-      await this.scene.draw(next, Boolean(this.saved.across), then, this.state);
+      const { cursor, chosen } = this.state;
+      await this.scene.draw(next, Boolean(this.saved.across), then, { touched, cursor, chosen });
       this.note.show("");
       this.search.find();
       this.refresh();
@@ -303,6 +318,7 @@ export class Page {
 
   private onClick(event: MouseEvent): void {
     this.scene.surface.focus();
+    this.tooltip.hide();
     const shown = this.nodeUnder(event);
     const act = this.buttonUnder(event);
     if (shown === undefined) {
@@ -313,6 +329,8 @@ export class Page {
       this.expand(shown);
     } else if (act === "enter") {
       this.enter(shown);
+    } else if (act === "weight") {
+      this.goToWeight(shown, event);
     } else {
       this.choose(shown.key);
       // The second click of two goes into a call: the first one's jump would take the panel's focus.
@@ -331,12 +349,27 @@ export class Page {
     this.post({ kind: "goto", uri: shown.uri, line: lines[0], column, focus });
   }
 
+  /** To the line that declares a weight which is written in a node. */
+  private goToWeight(shown: PictureNode, event: Event): void {
+    const row = event.target instanceof Element ? event.target.closest("[data-weight]") : null;
+    const weight = shown.weights[Number(row?.getAttribute("data-weight"))];
+    if (weight !== undefined) {
+      const { uri, line, column } = weight;
+      this.post({ kind: "goto", uri, line, column, focus: false });
+    }
+  }
+
   private enter(shown: PictureNode): void {
     const [graph] = shown.node.calls;
-    if (graph !== undefined) {
-      window.clearTimeout(this.clicked);
-      this.post({ kind: "enter", graph, uri: shown.uri });
+    if (graph === undefined) {
+      return;
     }
+    window.clearTimeout(this.clicked);
+    const path = ancestors(shown, this.scene.picture.nodes).map(({ node, uri }) => {
+      const call = node.kind === "call" ? purpose(node) : undefined;
+      return { graph: node.calls[0] ?? "", uri, call };
+    });
+    this.post({ kind: "enter", path });
   }
 
   private expand(shown: PictureNode): void {
@@ -346,7 +379,7 @@ export class Page {
           this.expanded.delete(key);
         }
       }
-      void this.draw();
+      void this.draw("stay", shown.key);
     } else if (shown.node.calls.length === 1) {
       const [graph = ""] = shown.node.calls;
       this.post({ kind: "expand", key: shown.key, graph, uri: shown.uri });

@@ -9,7 +9,7 @@ import type { Picture, PictureNode } from "./model";
 import { Viewport } from "./viewport";
 
 const LABELLED = 90; // nodes up to which edges have labels
-const READABLE = 0.45; // below this scale texts cannot be read
+const READABLE = 0.6; // below this scale texts cannot be read
 
 /** What a new picture shows at first: all of it, what the last one showed, or the cursor's node. */
 export type Placing = "fit" | "stay" | "focus";
@@ -18,6 +18,8 @@ export type Placing = "fit" | "stay" | "focus";
 interface Focus {
   cursor: string | undefined;
   chosen: string | undefined;
+  /** What was just opened or closed: it stays under the pointer. */
+  touched?: string;
 }
 
 interface Anchor {
@@ -100,8 +102,8 @@ export class Scene {
 
   private request(next: Picture, across: boolean): LayoutRequest {
     const labelled = next.nodes.length <= LABELLED;
-    const first = new Set<string>();
-    const makers = new Set(next.nodes.filter((n) => n.node.op !== "").map((n) => n.key));
+    // A node says what its result is. Of several results, an edge says which one it is.
+    const several = new Set(next.nodes.filter((n) => n.node.values.length > 1).map((n) => n.key));
     return {
       across,
       nodes: next.nodes.map((shown) => ({
@@ -111,21 +113,17 @@ export class Scene {
         ...(shown.frame ? { width: 0, height: 0 } : sizeOf(shown, this.measure)),
       })),
       wires: next.links.map((link) => {
-        // Of a value that is used several times, one edge has the label; none where the node it
-        // comes from is the value.
-        const label = labelled && makers.has(link.from) && !first.has(`${link.from} ${link.value}`);
-        first.add(`${link.from} ${link.value}`);
-        const text = link.type === null ? link.value : `${link.value}: ${link.type}`;
-        const width = label ? this.measure(text, false) * 0.9 + 8 : 0;
+        const label = labelled && several.has(link.from);
+        const width = label ? this.measure(link.value, false) * 0.9 + 8 : 0;
         return { key: link.key, from: link.from, to: link.to, width, height: label ? 14 : 0 };
       }),
     };
   }
 
   /** What is to stay where it is when the picture changes: a node and its place in the window. */
-  private anchor({ cursor, chosen }: Focus): Anchor | undefined {
+  private anchor({ touched, cursor, chosen }: Focus): Anchor | undefined {
     const { x, y, scale } = this.viewport.view;
-    for (const key of [cursor, chosen, ...this.picture.nodes.map((n) => n.key)]) {
+    for (const key of [touched, cursor, chosen, ...this.picture.nodes.map((n) => n.key)]) {
       const box = key === undefined ? undefined : this.drawing.box(key);
       if (key !== undefined && box !== undefined) {
         return { key, x: box.x * scale + x, y: (box.y - box.height / 2) * scale + y };

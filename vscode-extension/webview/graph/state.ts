@@ -2,10 +2,12 @@
 
 import type { Breakpoint, GraphData, StopState, Tainted } from "../../shared/graph/messages";
 import type { Marks } from "./drawing";
-import { type PictureNode, progress } from "./model";
+import { type PictureNode, progress, standsIn } from "./model";
 
 export class State {
   data: GraphData | undefined;
+  /** What the calls that lead to the graph are for. */
+  calls: string[] = [];
   cursor: string | undefined;
   chosen: string | undefined;
   /** What is searched for, and what was found. */
@@ -26,10 +28,10 @@ export class State {
     const breakpoint = (this.breakpoints[shown.uri] ?? []).find((b) => at(b.line));
     const nan = this.tainted?.uri === shown.uri ? this.tainted.lines : {};
     const bad = Object.entries(nan).find(([line]) => at(Number(line)));
-    const stopped = this.stop?.uri === shown.uri && this.stop.graph === shown.graph;
+    const stopped = this.stop !== null && standsIn(shown, this.stop, this.calls);
     const found = this.found.includes(shown.key);
     return {
-      progress: progress(shown, this.stop),
+      progress: progress(shown, this.stop, this.calls),
       cursor: shown.key === this.cursor,
       chosen: shown.key === this.chosen,
       found,

@@ -1,9 +1,13 @@
 /** The row above the picture: where one is, search, and what is shown. */
 
+import { callName } from "../../shared/frames";
+import type { PathEntry } from "../../shared/graph/messages";
 import { h } from "../dom";
 
 export interface Toolbar {
   root: HTMLElement;
+  /** What stands in the corner of the picture, for there is little room above. */
+  corner: HTMLElement;
   path: HTMLElement;
   graphs: HTMLSelectElement;
   search: HTMLInputElement;
@@ -24,16 +28,19 @@ export type ButtonName =
   | "svg"
   | "png";
 
-const BUTTONS: [ButtonName, string, string, boolean][] = [
-  ["weights", "Weights", "Draw params and states as separate nodes", true],
+type Button = [ButtonName, string, string, boolean];
+const BUTTONS: Button[] = [
+  ["weights", "Weights", "Draw params and states as nodes, not in the ops that read them", true],
   ["across", "Across", "Lay out left to right instead of top to bottom", true],
   ["streams", "Streams", "Colour nodes by their stream in the plan", true],
   ["follow", "Follow", "Show the graph at the cursor or where the debugger is stopped", true],
+  ["svg", "SVG", "Save the picture as SVG", false],
+  ["png", "PNG", "Save the picture as PNG", false],
+];
+const ZOOM: Button[] = [
   ["out", "−", "Zoom out (-)", false],
   ["in", "+", "Zoom in (+)", false],
   ["fit", "Fit", "Fit to window (F)", false],
-  ["svg", "SVG", "Save the picture as SVG", false],
-  ["png", "PNG", "Save the picture as PNG", false],
 ];
 
 export function toolbar(): Toolbar {
@@ -72,7 +79,8 @@ export function toolbar(): Toolbar {
     h("span", { class: "gap" }),
     ...BUTTONS.map((button) => make(...button)),
   );
-  return { root, path, graphs, search, count, buttons: buttons as Toolbar["buttons"] };
+  const corner = h("div", { class: "corner" }, ...ZOOM.map((button) => make(...button)));
+  return { root, corner, path, graphs, search, count, buttons: buttons as Toolbar["buttons"] };
 }
 
 export function press(button: HTMLButtonElement, on: boolean): void {
@@ -82,13 +90,14 @@ export function press(button: HTMLButtonElement, on: boolean): void {
 /** The calls that lead here, each a way back, and which other graphs there are. */
 export function showWhere(
   bar: Toolbar,
-  path: string[],
+  path: PathEntry[],
   data: { graph: string; graphs: string[] },
   back: (to: number) => void,
 ): void {
   const last = path.length - 1;
   bar.path.replaceChildren(
-    ...path.flatMap((name, k) => {
+    ...path.flatMap(({ graph, call }, k) => {
+      const name = callName(graph, call);
       if (k === last) {
         const here = h("span", { class: "here", text: name });
         here.setAttribute("aria-current", "true");
@@ -100,6 +109,8 @@ export function showWhere(
       return [there, h("span", { class: "then", text: "›" })];
     }),
   );
+  // The list says what the only graph is.
+  bar.path.hidden = path.length < 2 && data.graphs.length > 1;
   bar.graphs.hidden = data.graphs.length < 2;
   bar.graphs.replaceChildren(
     ...data.graphs.map((name) => h("option", { value: name, text: name })),

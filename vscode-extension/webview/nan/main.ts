@@ -6,10 +6,10 @@ import type {
   Finding,
   HostMessage,
   Link,
-  NanReport,
   PageMessage,
+  Place,
 } from "../../shared/nan/messages";
-import { summarize } from "../../shared/nan/report";
+import { countBad, summarize } from "../../shared/nan/report";
 import { fill, h } from "../dom";
 import { explain, kindOf } from "./rules";
 
@@ -20,10 +20,13 @@ const post = (message: PageMessage) => vscode.postMessage(message);
 window.addEventListener("message", (event: MessageEvent<HostMessage>) => receive(event.data));
 post({ kind: "ready" });
 
+type Report = Extract<HostMessage, { kind: "report" }>;
+let shown = "";
+
 function receive(message: HostMessage): void {
   switch (message.kind) {
     case "report":
-      showReport(message.report, message.title, message.where, message.current);
+      showReport(message);
       break;
     case "findings":
       showFindings(message.findings, message.title);
@@ -44,14 +47,20 @@ function copy(): HTMLElement {
   );
 }
 
-function showReport(report: NanReport, title: string, where: string, held: boolean): void {
-  document.body.classList.toggle("stale", !held);
+function showReport({ report, title, where, state, here }: Report): void {
+  document.body.classList.toggle("stale", state === "old");
+  document.body.classList.toggle("past", state === "past");
+  const of = `${title} ${where}`;
+  if (of !== shown) {
+    window.scrollTo(0, 0);
+  }
+  shown = of;
   fill(
     root,
     h(
       "header",
       {},
-      h("h1", {}, report.found ? `Why ${title} is not finite` : title),
+      h("h1", {}, report.found ? `Why ${title} is not finite` : `${title} is finite now`),
       h("span", { class: "where" }, `at ${where}`),
       h("span", { class: "space" }),
       copy(),
@@ -60,20 +69,23 @@ function showReport(report: NanReport, title: string, where: string, held: boole
     h(
       "p",
       { class: "old", role: "status" },
-      "The run has continued: you can still go to lines, but not open tensors.",
+      "The run has gone on, or ended: this is how it was. Debug there goes back to it.",
     ),
     h(
       "ol",
-      { class: "chain", "aria-label": "From the tensor back to its origin" },
-      ...report.links.map((link, k) => linkItem(link, k)),
+      report.separate
+        ? { class: "places", "aria-label": "Where they were born" }
+        : { class: "chain", "aria-label": "From the tensor back to its origin" },
+      ...report.links.map((link, k) => linkItem(link, k, state !== "past", k === here)),
     ),
+    report.summary !== undefined && report.text && h("pre", { class: "details" }, report.text),
   );
 }
 
-function linkItem(link: Link, k: number): HTMLElement {
-  const bad = link.bad === "inf" ? "infinite" : "NaN or infinite";
-  const count = link.count ? `${grouped(link.count)} elements ${bad}` : "";
-  const born = link.kind === "origin" && link.born ? `, ${grouped(link.born)} born here` : "";
+function linkItem(link: Link, k: number, tensors: boolean, here: boolean): HTMLElement {
+  const count = countOf(link);
+  const partly = link.born && link.born !== link.count;
+  const born = link.kind === "origin" && partly ? `, ${grouped(link.born ?? 0)} born here` : "";
   return h(
     "li",
     { class: `link ${link.kind}` },
@@ -81,20 +93,18 @@ function linkItem(link: Link, k: number): HTMLElement {
       "div",
       { class: "head" },
       h("span", { class: "kind" }, kindOf(link)),
-      h(
-        "button",
-        {
-          class: "link name",
-          title: "Open it in the Tensor view",
-          onclick: () => post({ kind: "element", link: k, place: link.elements?.[0]?.place ?? [] }),
-        },
-        link.name || "literal",
-      ),
+      tensors ? tensorButton(link, k) : h("span", { class: "name" }, link.name || "literal"),
       h("code", { class: "type" }, link.type),
       link.op && h("span", { class: "op" }, `result of ${link.op}`),
       h("span", { class: "count" }, count + born),
       h("span", { class: "space" }),
-      link.line !== undefined && lineButton(link, k),
+      h(
+        "span",
+        { class: "go" },
+        link.line !== undefined && lineButton(link, k),
+        link.kind === "origin" && here && h("span", { class: "here" }, "the run stands here"),
+        link.kind === "origin" && debugButton(link, k),
+      ),
     ),
     link.statement &&
       h(
@@ -114,8 +124,54 @@ function linkItem(link: Link, k: number): HTMLElement {
         "It entered the run with them: an input, a param, or a value that was set.",
       ),
     ...(link.rules ?? []).map((r) => rule(r.rule, r.elements)),
-    link.elements?.length ? elements(link, k, link.elements) : false,
+    link.elements?.length ? elements(link, k, link.elements, tensors) : false,
+    link.before &&
+      h("p", { class: "way" }, h("span", { class: "count" }, "before it: "), ...lost(link.before)),
+    link.way?.length ? way(link.way) : false,
   );
+}
+
+function tensorButton(link: Link, k: number): HTMLElement {
+  const place = link.elements?.[0]?.place ?? [];
+  const onclick = () => post({ kind: "element", link: k, place });
+  const title = "Open it in the Tensor view";
+  return h("button", { class: "link name", title, onclick }, link.name || "literal");
+}
+
+/** Shown in place of "the run stands here" as soon as it does not. */
+function debugButton(link: Link, k: number): HTMLElement {
+  const title = `Stop behind ${link.op ?? "it"}, with the same inputs`;
+  const onclick = () => post({ kind: "debug", link: k });
+  return h("button", { class: "debug", title, onclick }, "Debug there");
+}
+
+/** Which way they go from there: `reaches mean: h → total → mean` */
+function way(places: readonly Place[]): HTMLElement {
+  const last = places[places.length - 1]?.name ?? "";
+  return h(
+    "p",
+    { class: "way" },
+    h("span", { class: "count" }, `reaches ${last}: `),
+    ...places.flatMap((place, k) => [k ? " → " : "", placeButton(place)]),
+  );
+}
+
+function lost({ text, ...place }: Place & { text: string }): (HTMLElement | string)[] {
+  return [`${text}, in `, placeButton({ ...place, name: place.op ?? place.name })];
+}
+
+function placeButton({ name, op, path, line }: Place): HTMLElement {
+  return path && line
+    ? h(
+        "button",
+        {
+          class: "link",
+          title: `${op ?? name}, ${path.replace(/^.*[\\/]/, "")}:${line}`,
+          onclick: () => post({ kind: "place", path, line }),
+        },
+        name,
+      )
+    : h("span", {}, name);
 }
 
 function lineButton(link: Link, k: number): HTMLElement {
@@ -125,6 +181,10 @@ function lineButton(link: Link, k: number): HTMLElement {
     { class: "link", title: "Go to the line", onclick: () => post({ kind: "line", link: k }) },
     `${link.graph ? `${link.graph}, ` : ""}${file}:${link.line}`,
   );
+}
+
+function countOf(link: Link): string {
+  return link.count ? countBad(link) : "";
 }
 
 function rule(text: string, count: number): HTMLElement {
@@ -138,7 +198,14 @@ function rule(text: string, count: number): HTMLElement {
   );
 }
 
-function elements(link: Link, k: number, found: readonly BadElement[]): HTMLElement {
+function elements(
+  link: Link,
+  k: number,
+  found: readonly BadElement[],
+  tensors: boolean,
+): HTMLElement {
+  const named = (text: string, to: { link: number; operand?: number; place: number[] }) =>
+    tensors ? elementLink(text, to) : h("span", {}, text);
   const several = new Set(found.map((e) => e.rule)).size > 1;
   return h(
     "table",
@@ -162,11 +229,7 @@ function elements(link: Link, k: number, found: readonly BadElement[]): HTMLElem
         h(
           "tr",
           {},
-          h(
-            "td",
-            {},
-            elementLink(`${link.name}[${e.place.join(", ")}]`, { link: k, place: e.place }),
-          ),
+          h("td", {}, named(`${link.name}[${e.place.join(", ")}]`, { link: k, place: e.place })),
           h("td", { class: "value bad" }, formatValue(e.value)),
           h(
             "td",
@@ -175,7 +238,7 @@ function elements(link: Link, k: number, found: readonly BadElement[]): HTMLElem
               h(
                 "span",
                 { class: "blamed" },
-                elementLink(`${b.name}[${b.place.join(", ")}]`, {
+                named(`${b.name}[${b.place.join(", ")}]`, {
                   link: k,
                   operand: b.operand,
                   place: b.place,
@@ -233,7 +296,7 @@ function showFindings(findings: readonly Finding[], title: string): void {
             {},
             h("td", { class: `kind ${f.kind}` }, f.kind),
             h("td", {}, h("code", {}, f.value ?? "")),
-            h("td", {}, f.op ?? ""),
+            h("td", {}, String(f.op ?? "")),
             h(
               "td",
               {},
@@ -242,7 +305,7 @@ function showFindings(findings: readonly Finding[], title: string): void {
                     "button",
                     {
                       class: "link",
-                      title: "Go to the line",
+                      title: "Show its report, and go to the line",
                       onclick: () => post({ kind: "finding", finding: k }),
                     },
                     `${f.file.replace(/^.*\//, "")}:${f.line}`,

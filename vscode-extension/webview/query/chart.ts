@@ -279,7 +279,8 @@ export class Chart {
   }
 
   private writeNote(plot: Plot): void {
-    const lines = counted(plot.all, "line");
+    const [only] = plot.lines;
+    const lines = plot.all === 1 && only ? only.label : counted(plot.all, "line");
     const left = plot.all > plot.lines.length ? `, ${plot.lines.length} of them drawn` : "";
     const odd = plot.odd.length
       ? `   ✕ NaN or infinity at ${counted(plot.odd.length, "place")}`
@@ -314,6 +315,7 @@ export class Chart {
       entries.push(h("div", { class: "legend-rest", text: `and ${rest} more, in grey` }) as never);
     }
     this.legend.replaceChildren(...entries);
+    this.legend.hidden = entries.length < 2; // the note names a line that is alone
   }
 
   private toggle(label: string, k: number): void {

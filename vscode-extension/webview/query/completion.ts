@@ -199,7 +199,8 @@ function unquote(name: string): string {
 
 // --- plots ---
 
-const STATS: Record<string, string> = {
+/** Statistics of tensors, each with what it is. */
+export const STATS: Record<string, string> = {
   absmax: "greatest magnitude",
   mean: "arithmetic mean",
   std: "standard deviation",

@@ -12,6 +12,7 @@ import type {
   Problem,
   Schema,
 } from "../../shared/query/messages";
+import { firstPlot } from "../../shared/query/plotText";
 import { h } from "../dom";
 import { answerActions, chartActions } from "./actions";
 import { Answers } from "./answers";
@@ -19,9 +20,10 @@ import { Chart } from "./chart";
 import { Editor } from "./editor";
 import { showField } from "./field";
 import { isNs } from "./format";
+import { emptyStage, exampleItems, fillProblem } from "./hints";
 import { QueryHistory } from "./history";
-import type { Item } from "./menu";
-import { PLOT_EXAMPLES, plotColumns, requestPlot } from "./plotting";
+import { PlotPickers } from "./pickers";
+import { chartPoints, plotColumns, requestPlot } from "./plotting";
 import { Rpc } from "./rpc";
 import { splitter } from "./splitter";
 import { ResultTable } from "./table";
@@ -30,12 +32,14 @@ import { Toolbar } from "./toolbar";
 const api = acquireVsCodeApi<PageState>();
 const post = (message: PageMessage) => api.postMessage(message);
 const rpc = new Rpc(post);
+const SCHEMA_MS = 10_000;
 
 class Panel {
   private path = "";
   private mode: Mode = "sql";
   private texts: Record<Mode, string> = { sql: "", plot: "" };
   private schema: Schema | undefined;
+  private schemaUntil = 0; // when it is read again, for names that are new
   private readonly history = new QueryHistory();
   private lastRun = "";
   private stale = false;
@@ -44,6 +48,7 @@ class Panel {
   private pending = false;
 
   private readonly toolbar: Toolbar;
+  private readonly pickers = new PlotPickers((text) => this.setText("plot", text, true, false));
   private readonly editor: Editor;
   private readonly table: ResultTable;
   private readonly chart: Chart;
@@ -65,14 +70,16 @@ class Panel {
       stop: () => this.answers.stop(),
       mode: (mode) => this.setMode(mode),
       choose: (path) => post(path === undefined ? { type: "choose" } : { type: "chosen", path }),
-      history: () => this.historyItems(),
-      examples: () => this.exampleItems(),
+      history: () => this.history.items((entry) => this.setText(entry.mode, entry.text)),
+      examples: () =>
+        exampleItems(this.mode, this.schema, (mode, text) => this.setText(mode, text, true)),
     });
     const box = h("div", { class: "editor" });
     this.editor = new Editor(box, {
       run: () => void this.run(),
       changed: (text) => {
         this.texts[this.mode] = text;
+        this.pickers.show(this.texts.plot);
         this.saveState();
       },
       recall: (step) => this.recall(step),
@@ -95,7 +102,15 @@ class Panel {
     this.msBox.addEventListener("change", () => this.table.show(this.msBox.checked));
     const border = splitter(box);
     const bar = h("div", { class: "result-bar" }, this.status, this.msLabel, this.actionBar);
-    root.append(this.toolbar.element, box, border, this.problem, bar, this.stage);
+    root.append(
+      this.toolbar.element,
+      this.pickers.element,
+      box,
+      border,
+      this.problem,
+      bar,
+      this.stage,
+    );
     this.show("none");
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.answers.running) {
@@ -156,7 +171,10 @@ class Panel {
       this.schema = undefined;
       this.showProblem({ kind: "wrong", message: messageOf(error), hint: "" }, 0);
     }
+    this.schemaUntil = performance.now() + (this.schema?.recorded.length ? SCHEMA_MS : 0);
     this.editor.setSchema(this.schema);
+    this.pickers.setSchema(this.schema);
+    this.beginPlot();
   }
 
   /** The file was written to: what is drawn is drawn again, with the steps that came. */
@@ -167,7 +185,7 @@ class Panel {
       this.stale = true;
       this.noteStale();
     }
-    if (!this.schema?.tables.length) {
+    if (performance.now() > this.schemaUntil) {
       await this.loadSchema();
     }
   }
@@ -187,7 +205,18 @@ class Panel {
     if (this.editor.text !== this.texts[mode]) {
       this.editor.text = this.texts[mode];
     }
+    this.pickers.element.hidden = mode !== "plot";
+    document.body.classList.toggle("plotting", mode === "plot");
+    this.pickers.show(this.texts.plot);
+    this.beginPlot();
     this.saveState();
+  }
+
+  /** Draws what is most likely wanted where nothing was asked for yet. */
+  private beginPlot(): void {
+    if (this.mode === "plot" && this.opened && this.schema && !this.texts.plot.trim()) {
+      this.setText("plot", firstPlot(this.schema.names.metric), true, false);
+    }
   }
 
   private async run(): Promise<void> {
@@ -265,7 +294,7 @@ class Panel {
       this.setStatus("Reading …");
     }
     try {
-      const plot = await requestPlot(rpc, this.path, text, this.chartWidth, part);
+      const plot = await requestPlot(rpc, this.path, text, chartPoints(this.stage), part);
       if (plot.problem) {
         if (!again) {
           this.showProblem(plot.problem, 0);
@@ -291,10 +320,6 @@ class Panel {
     this.actionBar.replaceChildren(...this.chartActions());
   }
 
-  private get chartWidth(): number {
-    return Math.max(300, Math.round(this.stage.clientWidth * 1.5));
-  }
-
   private async plotAgain(part: { low: number; high: number } | undefined): Promise<void> {
     if (this.mode === "plot") {
       await this.plotText(this.lastRun, true, part);
@@ -313,7 +338,8 @@ class Panel {
       return;
     }
     const plot = async (part: { low: number; high: number } | undefined) => {
-      const params = { query: this.answers.name, ...columns, points: this.chartWidth, ...part };
+      const points = chartPoints(this.stage);
+      const params = { query: this.answers.name, ...columns, points, ...part };
       const plot = await rpc.request<Plot>("plotRows", params);
       if (plot.problem) {
         this.setStatus(plot.problem.message);
@@ -387,7 +413,7 @@ class Panel {
     }
   }
 
-  // --- history and examples ---
+  // --- history ---
 
   private remember(text: string): void {
     const entry = { mode: this.mode, text };
@@ -395,30 +421,12 @@ class Panel {
     post({ type: "remember", ...entry });
   }
 
-  private historyItems(): Item[] {
-    return this.history.items((entry) => this.setText(entry.mode, entry.text));
-  }
-
-  private exampleItems(): Item[] {
-    if (this.mode === "plot") {
-      return PLOT_EXAMPLES.map(([text, detail]) => ({
-        label: text,
-        detail,
-        run: () => this.setText("plot", text, true),
-      }));
-    }
-    return (this.schema?.examples ?? []).map((example) => ({
-      label: example.title,
-      detail: example.what,
-      run: () => this.setText("sql", example.sql, true),
-    }));
-  }
-
-  private setText(mode: Mode, text: string, run = false): void {
+  private setText(mode: Mode, text: string, run = false, focus = true): void {
     this.texts[mode] = text;
     this.setMode(mode);
-    this.editor.text = text;
-    this.editor.focus();
+    if (focus) {
+      this.editor.focus();
+    }
     if (run) {
       void this.run();
     }
@@ -444,14 +452,9 @@ class Panel {
   }
 
   private show(what: "table" | "chart" | "none"): void {
-    const empty = h("div", { class: "empty" });
-    empty.append(
-      h("p", { text: "Ctrl+Enter runs the query. F6 switches between the editor and the result." }),
-      h("p", {
-        text: "Examples lists queries to start from; the editor completes tables and columns.",
-      }),
-    );
-    const shown = { table: this.table.element, chart: this.chart.element, none: empty }[what];
+    const shown = { table: this.table.element, chart: this.chart.element, none: emptyStage() }[
+      what
+    ];
     if (this.stage.firstChild !== shown) {
       this.stage.replaceChildren(shown);
     }
@@ -467,14 +470,7 @@ class Panel {
 
   private showProblem(problem: Problem, shift: number): void {
     this.toolbar.setBusy(false);
-    this.problem.replaceChildren(
-      h("span", { class: "codicon-error", "aria-hidden": "true", text: "✕" }),
-      h("span", { class: "problem-text", text: problem.message }),
-    );
-    if (problem.hint) {
-      this.problem.append(h("span", { class: "problem-hint", text: problem.hint }));
-    }
-    this.problem.hidden = false;
+    fillProblem(this.problem, problem);
     this.setStatus("");
     this.editor.mark(problem, shift);
   }

@@ -5,6 +5,11 @@ import type { Rpc } from "./rpc";
 
 let plots = 0;
 
+/** How many points of a line a chart of this width can show. */
+export function chartPoints({ clientWidth }: { clientWidth: number }): number {
+  return Math.max(300, Math.round(clientWidth * 1.5));
+}
+
 /** The lines of a plot, with as many points as the screen can show. */
 export function requestPlot(
   rpc: Rpc,

@@ -1,5 +1,6 @@
 /** An answer as a table: of a million rows only those in sight exist. */
 
+import { aligned, widthBehind } from "../../shared/format";
 import type { Answer, Cell, SourceLocation } from "../../shared/query/messages";
 import { h } from "../dom";
 import { formatCell, isNs } from "./format";
@@ -127,8 +128,9 @@ export class ResultTable {
     this.header.style.width = `${width}px`;
     this.body.style.transform = `translateY(${window.offset}px)`;
     const rows: HTMLElement[] = [];
+    const behind = this.behind(window);
     for (let k = 0; k < window.count; k++) {
-      rows.push(this.row(window.first + k));
+      rows.push(this.row(window.first + k, behind));
     }
     this.body.replaceChildren(...rows);
     this.active();
@@ -148,7 +150,7 @@ export class ResultTable {
     return 16 + 8 * String(Math.max(this.count, 99)).length;
   }
 
-  private row(index: number): HTMLElement {
+  private row(index: number, behind: number[]): HTMLElement {
     const cells = this.pages.row(index);
     const { row, anchor } = this.mark;
     const marked = index >= Math.min(row, anchor) && index <= Math.max(row, anchor);
@@ -162,12 +164,24 @@ export class ResultTable {
     number.style.width = `${this.gutter}px`;
     node.append(number);
     for (let k = 0; k < this.columns.length; k++) {
-      node.append(this.cell(index, k, cells?.[k]));
+      node.append(this.cell(index, k, cells?.[k], behind[k] ?? 0));
     }
     return node;
   }
 
-  private cell(row: number, column: number, cell: Cell | undefined): HTMLElement {
+  /** Numbers of a column stand under each other by their points: of the rows in sight. */
+  private behind({ first, count }: Window): number[] {
+    return this.columns.map((name, k) => {
+      let most = 0;
+      for (let row = first; row < first + count; row++) {
+        const { text, kind } = formatCell(this.pages.row(row)?.[k], this.ms && isNs(name));
+        most = kind === "number" ? Math.max(most, widthBehind(text)) : most;
+      }
+      return most;
+    });
+  }
+
+  private cell(row: number, column: number, cell: Cell | undefined, behind: number): HTMLElement {
     const name = this.columns[column] ?? "";
     const { text, kind } = formatCell(cell, this.ms && isNs(name));
     const link = this.isLink(name, cell);
@@ -178,7 +192,7 @@ export class ResultTable {
       "aria-colindex": column + 1,
       "data-column": column,
       title: text.length > 30 ? text : link ? "Go to the line (Enter)" : undefined,
-      text,
+      text: kind === "number" ? aligned(text, behind) : text,
     });
     node.style.width = `${this.widths[column]}px`;
     return node;
@@ -196,9 +210,15 @@ export class ResultTable {
 
   private fitWidth(name: string, column: number, rows: Cell[][]): number {
     let longest = name.length + (isNs(name) ? 6 : 2); // headings are bold, and have an arrow
+    let behind = 0;
+    let before = 0;
     for (const row of rows) {
-      longest = Math.max(longest, formatCell(row[column]).text.length);
+      const { text } = formatCell(row[column]);
+      behind = Math.max(behind, widthBehind(text));
+      before = Math.max(before, text.length - widthBehind(text));
+      longest = Math.max(longest, text.length);
     }
+    longest = this.kinds[column] === "number" ? Math.max(longest, before + behind) : longest;
     return Math.min(WIDEST, Math.max(LEAST_WIDTH, Math.ceil(longest * this.letter) + 20));
   }
 

@@ -1,6 +1,7 @@
 /** The table view: exact values of a plane of the tensor; only cells that are in sight exist. */
 
 import { messageOf } from "../../shared/errors";
+import { aligned, widthBehind } from "../../shared/format";
 import { sizeOf } from "../../shared/tensor/axes";
 import { elementExpression, type Part, partExpression, placeOf } from "../../shared/tensor/parts";
 import { fill, h } from "../dom";
@@ -10,6 +11,7 @@ import type { Model } from "./model";
 
 const CELL = { width: 112, height: 22, head: 64 };
 const MARGIN = 16; // rows and columns that are asked for beyond what is seen
+const MOST_CHARACTERS = 13; // of a cell
 const TALLEST = 8_000_000; // CSS pixels that a browser scrolls over
 
 export class Table {
@@ -171,17 +173,33 @@ export class Table {
         }),
       );
     }
+    const behind: number[] = [];
+    for (let column = w.left; column < w.right; column++) {
+      behind.push(this.behind(column));
+    }
     for (let row = w.top; row < w.bottom; row++) {
       const y = low + (row - w.top + 1) * CELL.height;
-      cells.push(this.row(row, y, w.left, w.right, scrollLeft));
+      cells.push(this.row(row, y, w.left, scrollLeft, behind));
     }
     cells.push(cell("columnheader", scrollLeft, scrollTop, CELL.head, "", {}, "corner"));
     fill(this.cells, ...cells);
   }
 
-  private row(row: number, y: number, from: number, to: number, left: number): HTMLElement {
+  /** How much stands behind the points of a column, in the rows in sight. */
+  private behind(column: number): number {
+    const { top, bottom } = this.window();
+    let most = 0;
+    for (let row = top; row < bottom; row++) {
+      const index = this.indexOf(row, column);
+      const text = index === undefined ? "" : (this.there?.elements.text(index) ?? "");
+      most = Math.max(most, widthBehind(text));
+    }
+    return most;
+  }
+
+  private row(row: number, y: number, from: number, left: number, behind: number[]): HTMLElement {
     const cells: HTMLElement[] = [];
-    for (let column = from; column < to; column++) {
+    for (let column = from; column < from + behind.length; column++) {
       const index = this.indexOf(row, column);
       const elements = this.there?.elements;
       const text = index === undefined || !elements ? "…" : elements.text(index);
@@ -193,7 +211,7 @@ export class Table {
           CELL.head + column * CELL.width,
           0,
           CELL.width,
-          text,
+          shortEnough(aligned(text, behind[column - from] ?? 0), text),
           { "aria-colindex": column + 2, "aria-selected": String(chosen), title: text },
           `${this.kinds[kind]} ${chosen ? "chosen" : ""}`,
         ),
@@ -366,6 +384,11 @@ function cell(
   node.style.transform = `translate(${x}px, ${y}px)`;
   node.style.width = `${width}px`;
   return node;
+}
+
+/** What does not fit stands at the right: the front of a number is not cut off. */
+function shortEnough(wide: string, text: string): string {
+  return wide.length <= MOST_CHARACTERS ? wide : text;
 }
 
 function inside(

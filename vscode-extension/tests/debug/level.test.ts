@@ -1,0 +1,26 @@
+import { expect, it } from "vitest";
+import { levelOf } from "../../src/debug/level";
+
+const SESSION = { type: "opstep", id: "1", name: "small.opg: main" };
+
+it("is a graph, or the Python that it was imported from", () => {
+  const stop = { session: SESSION, graph: "main" };
+  expect(levelOf(SESSION, stop)?.what).toBe("graph main");
+  expect(levelOf(SESSION, { ...stop, python: "forward" })?.what).toBe("Python (forward)");
+});
+
+it("is the graph while it runs, or while another session stands", () => {
+  expect(levelOf(SESSION, undefined)?.what).toBe("the graph");
+  const other = { session: { id: "2" }, graph: "other" };
+  expect(levelOf(SESSION, other)?.what).toBe("the graph");
+});
+
+it("is a kernel in a session of its own", () => {
+  const kernel = { type: "opstep-kernel", id: "3", name: "kernel relu, block (0,0,0)" };
+  expect(levelOf(kernel, { session: SESSION, graph: "main" })?.what).toBe("kernel relu");
+});
+
+it("is nothing of ours in other sessions", () => {
+  expect(levelOf({ type: "python", id: "4", name: "" }, undefined)).toBeUndefined();
+  expect(levelOf(undefined, undefined)).toBeUndefined();
+});

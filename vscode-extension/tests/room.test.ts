@@ -1,0 +1,58 @@
+import { describe, expect, it } from "vitest";
+import { columnFor, divided, type Layout, sharesOf } from "../shared/room";
+
+const CODE = { views: false, texts: true, empty: false };
+const VIEWS = { views: true, texts: false, empty: false };
+const OTHER = { views: false, texts: false, empty: false };
+const EMPTY = { views: false, texts: false, empty: true };
+
+describe("columnFor", () => {
+  it.each([
+    ["a window without tabs keeps one group", [EMPTY], undefined, 1],
+    ["the first view goes beside the code", [CODE], 1, 2],
+    ["another goes where views are", [CODE, VIEWS], 1, 2],
+    ["also where they stand on the left", [VIEWS, CODE], 2, 1],
+    ["also where the view itself has the focus", [CODE, VIEWS], undefined, 2],
+    ["a timeline among the code does not count", [{ ...CODE, views: true }], 1, 2],
+    ["two groups of code do not become three", [CODE, CODE], 1, 2],
+    ["the code that was looked at last stays in sight", [CODE, CODE], 2, 1],
+    ["a terminal beside the code shares its group", [CODE, OTHER], undefined, 2],
+    ["three groups stay three", [CODE, CODE, OTHER], 1, 3],
+  ])("%s", (_, groups, code, column) => {
+    expect(columnFor(groups, code)).toBe(column);
+  });
+});
+
+describe("divided", () => {
+  const columns = (...sizes: number[]): Layout => ({
+    orientation: 0,
+    groups: sizes.map((size) => ({ size })),
+  });
+
+  it("leaves a wide window as the workbench divides it", () => {
+    expect(divided(columns(620, 620), { width: 620, height: 800 }, {})).toBeUndefined();
+  });
+
+  it("puts a view below the code where columns are narrow", () => {
+    const half = { size: 0.5 };
+    const rows = { orientation: 1, groups: [half, half] };
+    expect(divided(columns(338, 338), { width: 338, height: 610 }, {})).toEqual(rows);
+  });
+
+  it("keeps columns where there is no height for two", () => {
+    expect(divided(columns(338, 338), { width: 338, height: 400 }, {})).toBeUndefined();
+  });
+
+  it("divides as the last time", () => {
+    const saved = { 0: [0.7, 0.3], 1: [0.4, 0.6] };
+    const wide = divided(columns(800, 800), { width: 800, height: 600 }, saved);
+    expect(wide).toEqual({ orientation: 0, groups: [{ size: 0.7 }, { size: 0.3 }] });
+    const narrow = divided(columns(338, 338), { width: 338, height: 610 }, saved);
+    expect(narrow).toEqual({ orientation: 1, groups: [{ size: 0.4 }, { size: 0.6 }] });
+  });
+
+  it("leaves three groups alone", () => {
+    expect(sharesOf(columns(300, 300, 300))).toBeUndefined();
+    expect(divided(columns(300, 300, 300), { width: 300, height: 800 }, {})).toBeUndefined();
+  });
+});
