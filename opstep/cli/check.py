@@ -37,7 +37,7 @@ from opstep.runtime.ir.errors import InputError
 def check(files: tuple[str, ...], as_json: bool) -> int:
     """Report every error in programs, without running them.
 
-    Syntax, names, types and shapes are checked, for all sizes of symbolic dims.
+    Syntax, names, types and shapes are checked, for all sizes that a named dimension can have.
     """
     found: list[tuple[str, Diagnostic]] = []
     code = OK

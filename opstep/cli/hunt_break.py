@@ -5,42 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.debugging import Debugger
 from opstep.cli.debug.opening import asked, begun
 from opstep.cli.debug.session import Session
-from opstep.hunting.report import headline
-from opstep.runtime.debugger.checks import Stop
-from opstep.runtime.debugger.problems import Problem
+from opstep.hunting.debugging import FindingDebugger
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
     from opstep.hunting.report import Hunt
     from opstep.runtime.nan.findings import Finding
-
-
-class FindingDebugger(Debugger):
-    """A debugger whose first stop is behind the op of a finding; its run begins with the bad step,
-    so positions are those of the hunt's replay.
-    """
-
-    def __init__(self, finding: Finding, program: Program, graph: str, inputs: Any, **options: Any):
-        super().__init__(program, graph, inputs, **options)
-        self.finding = finding
-
-    def start(self) -> Stop:
-        """Runs to it."""
-        machine, finding = self.machine, self.finding
-        while machine.history.cursor < finding.position and machine.forward():
-            pass
-        node, passed = None, machine.history.last_point() if finding.op else None
-        if passed is not None:
-            activation, point = passed
-            step = activation.plan.steps[point.step]
-            results = [activation.env[v][1] for v in step.results]
-            node = next((n for n in results if n.name == finding.value), None)
-        kind = "uninitialised" if finding.unwritten is not None else finding.bad
-        problem = Problem(kind, headline(finding), node, machine.history.cursor)
-        return self.stop_for(problem, passed is not None)
 
 
 def debug_finding(

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.api import sources
 from opstep.api.sources import (
     check_symbols,
     choose_graph,
-    gather,
     is_generated,
     load_params,
     parse_symbols,
@@ -23,6 +23,9 @@ from opstep.runtime.ir.graph import Graph, Return
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from opstep.api.program import Program
+    from opstep.runtime.ir.types import DType
 
 __all__ = [
     "batches",
@@ -37,6 +40,40 @@ __all__ = [
     "result_names",
     "save",
 ]
+
+
+def gather(
+    program: Program, graph: Graph, words: Sequence[str], symbols: Mapping[str, int | DType],
+    seed: int, at_hand: Mapping[str, np.ndarray] | None = None,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """As `api.sources.gather`; inputs may be columns of tables and folders of images, too."""
+    found = {**table_columns(graph, words), **(at_hand or {})}
+    return sources.gather(program, graph, words, symbols, seed, found)
+
+
+def table_columns(graph: Graph, words: Sequence[str]) -> dict[str, np.ndarray]:
+    """``x=FILE.parquet:COLUMN``, ``images=FOLDER``: as training reads them; in the element type of
+    the input where that has all of the values.
+    """
+    import numpy as np
+
+    from opstep.training.files import ARROW, column_of, split
+
+    found: dict[str, np.ndarray] = {}
+    types = {b.name.text: b.type for b in graph.inputs}
+    for name, _, source in (text.partition("=") for text in words):
+        t, (path, key) = types.get(name), split(source)
+        is_images = (key or name) in ("images", "labels") and bool(source) and path.is_dir()
+        is_table = is_images or path.suffix.lower() in ARROW
+        if t is None or name in found or is_generated(source) or not is_table:
+            continue
+        array = np.asarray(column_of(source, name)(t))
+        if not t.dtype.is_generic:
+            with np.errstate(all="ignore"):
+                cast = array.astype(t.dtype.numpy)
+            array = cast if (cast.astype(array.dtype) == array).all() else array
+        found[name] = array
+    return found
 
 
 def batches(graph: Graph, sources: Sequence[str], inputs: Sequence[str]) -> dict[str, np.ndarray]:

@@ -19,6 +19,7 @@ from opstep.cli.common import (
     BUG,
     COMMAND,
     EXIT_CODES,
+    FOUND,
     INTERRUPTED,
     MACHINE,
     OK,
@@ -34,6 +35,7 @@ from opstep.cli.common import (
 # that in `MODULES`.
 COMMANDS = {
     "run": "Run a graph on inputs, and show or save its results.",
+    "train": "Train the params of a graph on data.",
     "import": "Translate a PyTorch model to a program, with its weights beside it.",
     "check": "Report every error in programs, without running them.",
     "fmt": "Format programs.",
@@ -153,6 +155,9 @@ def main(args: Sequence[str] | None = None) -> int:
         say(f"error: out of memory{f': {error}' if str(error) else ''}")
         return MACHINE
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            say(f"error: {str(error.filename)[:60]}…: {error.strerror}")
+            return COMMAND
         if error.errno != errno.ENOSPC or error.filename is not None:
             return report(error, settings)
         discard_output()
@@ -171,11 +176,14 @@ def report(error: Exception, settings: Settings) -> int:
     """Says what went wrong on standard error, and gives the exit code."""
     from opstep.cli.wording import in_switches
     from opstep.runtime.ir.diagnostics import OpstepError, render_all
-    from opstep.runtime.ir.errors import DeviceError, InputError
+    from opstep.runtime.ir.errors import DeviceError, InputError, NotFinite
 
     if isinstance(error, OpstepError):
         say(render_all(error.diagnostics, colors(sys.stderr), in_switches))
-        kinds = ((InputError, COMMAND), (DeviceError, MACHINE), (OpstepError, PROGRAM))
+        kinds = (
+            (InputError, COMMAND), (DeviceError, MACHINE), (NotFinite, FOUND),
+            (OpstepError, PROGRAM),
+        )  # fmt: skip
         code = next(code for kind, code in kinds if isinstance(error, kind))
     else:
         what = " ".join(f"{type(error).__name__}: {error}".split())
@@ -190,7 +198,9 @@ def report(error: Exception, settings: Settings) -> int:
 
 
 def entry() -> None:
-    """The installed command: `main` as a process."""
+    """The installed command: `main` as a process. Streams that were closed before it go nowhere."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     sys.exit(main())
 
 

@@ -12,6 +12,7 @@ from opstep.api.devices import HOST, canonical, device_names
 from opstep.api.settings import FIELDS, OPEN
 from opstep.cli.common import FloatRange
 from opstep.cli.loading import FALLBACK
+from opstep.runtime.ir.amounts import parse_size
 from opstep.runtime.ir.foreign import LIBRARIES
 
 SETTINGS = {f.name: f for f in FIELDS}
@@ -33,8 +34,21 @@ def symbol_option(function: Callable[..., Any]) -> Callable[..., Any]:
         "symbols",
         multiple=True,
         metavar="N=SIZE",
-        help="Size of a symbolic dim. Can be given several times.",
+        help="Size of a dimension that the program only names, such as N of f32[N, 3]; or the "
+        "element type that T of T[N] is (T=f16). Can be given several times.",
     )(function)
+
+
+class Size(click.ParamType):
+    """``500M``, ``1.5 GiB``, in bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        nbytes = parse_size(str(value))
+        if nbytes is None:
+            self.fail(f"{value!r} is not a size: write 500M or 2G.", param, ctx)
+        return nbytes
 
 
 class _Device(click.ParamType):
@@ -52,7 +66,7 @@ class _Device(click.ParamType):
             return self.fail(f"{diagnostic.message}; {diagnostic.hint}", param, ctx)
 
 
-class _Tag(click.ParamType):
+class Tag(click.ParamType):
     """``lr=0.1``, as a pair; a value that is a finite number is one."""
 
     name = "tag"
@@ -144,7 +158,7 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--trace",
             metavar="FILE.pftrace",
-            help="Write a timeline of all streams (Perfetto).",
+            help="Write a timeline: when each op ran, on which stream (Perfetto).",
         ),
         click.option(
             "--trace-steps",
@@ -180,7 +194,7 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--tag",
             "tags",
             multiple=True,
-            type=_Tag(),
+            type=Tag(),
             metavar="NAME=VALUE",
             help="Label to find the run by, such as lr=0.1. Can be given several times.",
         ),

@@ -23,6 +23,7 @@ from opstep.cli.loading import fallback_option, import_option, load_program
 from opstep.cli.options import POLICY, graph_option, setting_options, symbol_option
 
 if TYPE_CHECKING:
+    from opstep.api.program import Program
     from opstep.runtime.plan.hazards import Hazard
     from opstep.runtime.plan.plan import Plan
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     ),
     examples=[
         ("opstep plan model.opg", "the only graph, or main"),
-        ("opstep plan model.opg --graph encode --symbol N=4", "with a size for the symbol N"),
+        ("opstep plan model.opg --graph encode --symbol N=4", "with a size for the dimension N"),
         ("opstep plan model.opg -s N=4 --streams 2 --alloc fresh", "with another policy"),
         ("opstep plan model.opg -s N=4 --summary", "only memory and verdict"),
         ("opstep plan model.opg -s N=4 > saved.plan", "save the plan, to read or edit it"),
@@ -54,8 +55,10 @@ if TYPE_CHECKING:
 def plan(file: str, **options: Any) -> int:
     """Show how a graph would run: streams, waits, memory, and whether it is free of races.
 
-    Nothing is run. The verdict is proved from the plan alone, for every order in which streams may
-    progress. Graphs called by control flow have separate plans, which are shown as well.
+    A race is an op that may run before another one that it depends on. A stream is a queue of ops;
+    streams run beside each other. Nothing is run here. The verdict is proved from the plan alone,
+    for every order in which streams may progress. Graphs called by control flow have separate
+    plans, which are shown as well.
     """
     if options["saved"]:
         return check_saved(file, options["as_json"])
@@ -68,7 +71,7 @@ def plan(file: str, **options: Any) -> int:
     policy = RunSettings.of(options).policy
     symbols = parse_symbols(options["symbols"])
     check_symbols(graph, symbols)
-    plans = program.plans(graph.name.text, None, policy, symbols=symbols)
+    plans = program.plans(graph.name.text, None, policy, symbols=symbols, fuse=True)
     hazards = [h for one in plans for h in check(one)]
     if options["as_json"]:
         emit_json(record(file, plans, hazards))
@@ -77,8 +80,29 @@ def plan(file: str, **options: Any) -> int:
         if not options["summary"]:
             click.echo(format_plan(scheduled))
         show(scheduled)
+        show_repeats(program, scheduled)
     verdict(hazards)
     return PROGRAM if hazards else OK
+
+
+def show_repeats(program: Program, plan: Plan) -> None:
+    """What is computed again, and the memory that it would take to keep it."""
+    from opstep.runtime.ir.diagnostics import names_listed
+    from opstep.runtime.plan.planner import memory_computed_once, prepared
+    from opstep.runtime.plan.repeats import repeats
+
+    steps = [s for step in plan.steps for s in step.members or (step,)]
+    found = repeats(steps, plan.frames)
+    names = [plan.values[v].name for k in dict.fromkeys(found.values()) for v in steps[k].results]
+    if not names or plan.policy.alloc != "reuse":
+        return
+    prepare = program.on("cpu").prepare
+    flat = prepared(program.verified, *plan.signature, prepare, program.library)
+    kept = memory_computed_once(flat, plan.policy)
+    click.echo(
+        f"  computed again: {names_listed(names)} ({amount(len(found), 'op')}); "
+        f"if all were kept, temporaries would be {size(kept)}"
+    )
 
 
 def check_saved(file: str, as_json: bool) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,6 +30,7 @@ from opstep.cli.common import (
     ended_in_order,
     is_explicit,
     json_option,
+    json_text,
     say,
     watch_compiler,
 )
@@ -47,10 +50,12 @@ from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
     from opstep.api.program import Program, Result
+    from opstep.runtime.ir.graph import Graph
     from opstep.trace.recording import Recording
 
 LISTED = 64  # elements up to which --json holds a result's values
 TICK_S = 0.1  # between two moves of the progress bar
+FINDINGS = "OPSTEP_FINDINGS"  # in the environment: the file that an editor reads findings from
 
 
 @command(
@@ -85,10 +90,11 @@ TICK_S = 0.1  # between two moves of the progress bar
     "inputs",
     multiple=True,
     metavar="NAME=SOURCE",
-    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], or a fill: random (normal floats, "
-    "integers 0 to 9, bools true half of the time), zeros, ones or a number; or example: what was "
-    "saved with the program. Without NAME=, random, zeros, ones or example apply to all other "
-    "inputs.",
+    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], FILE.parquet:COLUMN, FOLDER:images "
+    "(as opstep train reads them), or a fill: random (normal floats, integers 0 to 9, unless "
+    "the ops that read it take others, such as labels or square roots), 0..100 (random in that "
+    "range), zeros, ones or a number; or example: what was saved with the program. "
+    "Without NAME=, random, zeros, ones or example apply to all other inputs.",
 )
 @symbol_option
 @click.option(
@@ -125,7 +131,9 @@ def run(file: str, **options: Any) -> int:
     """
     if script_arguments() is not None:
         return run_script(file, options)
+    from opstep.api.inputs import type_variables
     from opstep.cli import inputs as given
+    from opstep.runtime.ir.calls import types_of
 
     program = load_program(file, options)
     graph = given.choose_graph(program.module, options["graph"], file)
@@ -155,13 +163,37 @@ def run(file: str, **options: Any) -> int:
     if options["as_json"]:
         emit_json(record(file, graph.name.text, result, options) | recorded_as(recording, reports))
     else:
-        show(graph.name.text, result, options)
+        types = types_of(graph, type_variables(graph, values))
+        show(graph.name.text + types, result, options)
+        tell_inputs(program, graph, values, result, options)
         files = [str(path) for _, path in targets] + ([saved] if saved else [])
         if files:
             say(f"saved {', '.join(files)}")
     if recording:
         show_recording(recording)
+    if os.environ.get(FINDINGS):
+        write_findings(file, graph.name.text, values, options, result)
     return UNRECORDED if any(w.problem for w in reports) else OK
+
+
+def write_findings(
+    file: str, graph: str, values: dict[str, np.ndarray], options: dict[str, Any], result: Result
+) -> None:
+    """For an editor that names a file in OPSTEP_FINDINGS: where the NaNs and infinities of the
+    results were born, as `opstep hunt --json` tells it. Without any, nothing is written.
+    """
+    if not any(statistics(a)["nan"] or statistics(a)["inf"] for a in result.outputs):
+        return
+    from opstep.cli import inputs as given
+    from opstep.hunting.report import record as findings_record
+    from opstep.hunting.search import hunt
+
+    say("a result is not finite: looking for where that was born")
+    program = load_program(file, options)  # params and states as they were at the beginning
+    if options["params"]:
+        given.load_params(program, options["params"])
+    found = hunt(program, graph, values, **vars(RunSettings.of(options)))
+    Path(os.environ[FINDINGS]).write_text(json_text({"file": file} | findings_record(found)))
 
 
 def check_kernels(options: dict[str, Any]) -> None:
@@ -334,6 +366,21 @@ def show(graph: str, result: Result, options: dict[str, Any]) -> None:
     out.print(table)
     for u in result.unwritten:
         say(f"warning: {unwritten_line(u)}")
+
+
+def tell_inputs(
+    program: Program, graph: Graph, values: dict[str, np.ndarray], result: Result,
+    options: dict[str, Any],
+) -> None:  # fmt: skip
+    """Where a result has NaNs: which inputs were made up, for others may be what is missing."""
+    from opstep.api.sources import described
+
+    if not any(np.isnan(a).any() for a in result.outputs if a.dtype.kind not in "iub"):
+        return
+    if made := described(program, graph, options["inputs"], values):
+        say(f"inputs made up for this run: {', '.join(made)}")
+        say("give others with --input NAME=FILE.npy, or --input NAME=0..10 for a range;")
+        say("opstep hunt, with the same options, shows where the first NaN was born")
 
 
 def compiled_on_the_way(result: Result) -> int:

@@ -52,6 +52,10 @@ _OF_PROGRAMS = {
     "kinds": "NaNs and infinities are hunted there, with --nan-only NaNs",
     "wanted": "--nan-only leaves all infinities out",
 }  # fmt: skip
+_UNSEEN = (
+    "PyTorch runs that, unseen: use a module (nn.CrossEntropyLoss, not F.cross_entropy), "
+    "or write one for it"
+)
 _OF_SCRIPTS = ("is_module", "modules", "keep_going", "listen", "wait")
 
 
@@ -188,13 +192,17 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     recording = opened_recording(options)
     started = Started(file, options, {"recording": recording})
     found: list[Hunt] = []
+    losses: list[dict[str, Any]] = []
     tell = partial(_tell, started, found)
     hunting = Hunting(tell, options["nan_only"], options["masked"])
     started.calls.options |= {"hunt": hunting}
 
     def run() -> int:
+        from opstep.frontends.torch.losses import watched
+
         try:
-            return started.run()
+            with watched(partial(_tell_loss, started, found, losses), options["nan_only"]):
+                return started.run()
         except Leave:
             return OK
 
@@ -203,8 +211,8 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     if options["as_json"]:
         from opstep.hunting.report import record
 
-        emit_json({"file": file, "findings": [record(one) for one in found]})
-    if found:
+        emit_json({"file": file, "findings": [record(one) for one in found], "losses": losses})
+    if found or losses:
         return FOUND
     if code == OK and started.calls.compiled:
         calls = amount(started.calls.count, "call")
@@ -248,11 +256,31 @@ def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt)
         raise Leave
 
 
+def _tell_loss(
+    started: Started, findings: list[Hunt], losses: list[dict[str, Any]], step: int, value: str
+) -> None:
+    """Of the first loss that is bad by what the script does; then it ends, as behind a finding."""
+    from opstep.frontends.torch.script import Leave, line_now
+
+    if findings or losses:
+        return
+    file, line = line_now() or ("", 0)
+    losses.append({"step": step, "value": value, "file": file, "line": line})
+    if not started.options["as_json"]:
+        _write(
+            f"{file}:{line}: {linecache.getline(file, line).strip()}\n"
+            f"step {step}: the loss is {value}, and no module gave a bad value: it comes from what "
+            f"the script does with their results.\n  {_UNSEEN}"
+        )
+    if not started.options["keep_going"]:
+        started.calls.leaves = True
+        raise Leave
+
+
 def _show(found: Hunt, calls: ModuleCalls) -> None:
     """The report, with the line that the script is at; files are relative to this folder."""
     from opstep.frontends.torch.script import line_now
     from opstep.hunting.report import report
-    from opstep.runtime.ir.diagnostics import visible
 
     text = report(found, in_switches)
     if not found.late and (at := line_now(_origin(found))) is not None:
@@ -260,6 +288,13 @@ def _show(found: Hunt, calls: ModuleCalls) -> None:
         text = f"{at[0]}:{at[1]}: {line}\n{text}"
     if outside := _from_outside(found, calls):
         text += f"\n\n{outside}"
+    _write(text)
+
+
+def _write(text: str) -> None:
+    """With files relative to this folder."""
+    from opstep.runtime.ir.diagnostics import visible
+
     for line in text.replace(f"{Path.cwd()}/", "").split("\n"):
         click.echo(visible(line))
 
@@ -280,9 +315,7 @@ def _from_outside(found: Hunt, calls: ModuleCalls) -> str:
     if name.startswith("grad_"):
         return (
             "note: the gradient comes from outside of modules: from what the script does with "
-            "this module's result.\n"
-            "  PyTorch runs that, unseen: use a module (nn.CrossEntropyLoss, not F.cross_entropy), "
-            "or write one for it"
+            f"this module's result.\n  {_UNSEEN}"
         )
     if parameter := calls.parameter(name):
         return (

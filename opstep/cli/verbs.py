@@ -19,14 +19,15 @@ class CommandWithVerbs(Command, click.Group):
     `verbs`: by name the module that holds it and its help, in the order that help lists them. The
     function has the verb's name (an underscore behind it where Python has that name); its module is
     imported when it is called. Options of the command itself may stand before the file or behind.
-    `examine` is asked after an error that nobody explained: what it gives is wrong with the file,
-    and is raised instead.
+    `instead`: words that are no verbs, and what they are likely to mean. `examine` is asked after
+    an error that nobody explained: what it gives is wrong with the file, and is raised instead.
     """
 
     def __init__(
         self,
         *args: Any,
         verbs: dict[str, tuple[str, str]],
+        instead: dict[str, str] | None = None,
         examine: Callable[[str], Exception | None] = lambda file: None,
         **kwargs: Any,
     ):
@@ -34,6 +35,7 @@ class CommandWithVerbs(Command, click.Group):
             *args, invoke_without_command=True, subcommand_metavar="[VERB …]", **kwargs
         )
         self.verbs = verbs
+        self.instead = instead or {}
         self.examine = examine
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -76,8 +78,11 @@ class CommandWithVerbs(Command, click.Group):
         if args[0] not in self.verbs:
             from opstep.runtime.ir.diagnostics import did_you_mean
 
-            hint = did_you_mean(args[0], self.verbs) or f"There are: {', '.join(self.verbs)}."
-            raise click.UsageError(f"{ctx.info_name} has no verb {args[0]}: {hint}", ctx)
+            word = args[0]
+            hint = did_you_mean(word, self.verbs) or f"There are: {', '.join(self.verbs)}."
+            if word in self.instead:
+                hint = f"did you mean {self.instead[word]}?"
+            raise click.UsageError(f"{ctx.info_name} has no verb {word}: {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.ir.wording import Argument, Words, in_python
+from opstep.runtime.nan.batch import TOLD, BatchRows
 from opstep.runtime.nan.findings import Finding, Link, Operand, PriorLoss
 from opstep.runtime.nan.verdict import Element, Verdict
 
@@ -17,11 +19,16 @@ if TYPE_CHECKING:
 ELEMENTS = 3  # told in words, of each finding
 LINKS = 8  # of its way to an output
 FINDINGS = 6  # told in words; the others are counted
+GROWN = 4  # params
 MASKED = 6  # likewise of those that no output shows
 OVERWRITTEN = (
     "these results were bad; which elements, and why, is not known, for the inputs were changed in "
     "place before the step could be replayed:"
 )
+PHASES = {
+    "data": "the batch", "state": "what it began with", "forward": "the forward",
+    "backward": "the backward", "update": "the update",
+}  # fmt: skip
 WORDS = {"nan": "NaN", "inf": "infinity"}
 
 
@@ -38,7 +45,9 @@ class Hunt:
     replay, for its inputs were changed before that was seen; then that step is one from `step` to
     `until`. `late`: it was found when later steps had begun. `steps`: how many were run; `replays`:
     how many were replayed. `failed`: the assert that failed in the bad step; `inputs`: those of
-    that step.
+    that step. `trains`: the graph is a step of training; `data_rows`: the rows of the data that
+    were the batch of the bad step. `grown`: params that are far larger than when the run began, the
+    largest magnitudes then and before the bad step.
     """
 
     graph: str
@@ -61,6 +70,9 @@ class Hunt:
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
     kinds: str = "nan,inf"
     wanted: tuple[str, ...] = ()
+    trains: bool = False
+    data_rows: Sequence[int] | None = None
+    grown: tuple[tuple[str, float, float], ...] = ()
 
     @property
     def found(self) -> bool:
@@ -100,8 +112,13 @@ def report(hunt: Hunt, words: Words = in_python) -> str:
     first = next((f for f in hunt.findings if f.operands), None)
     for finding in hunt.findings[:FINDINGS]:
         lines += ["", *_finding_lines(finding, finding is first, words)]
+        if finding.rows is not None:
+            lines += [f"  {text}" for text in _rows(finding.rows, hunt.data_rows)]
     if len(hunt.findings) > FINDINGS:
         lines += ["", f"and {len(hunt.findings) - FINDINGS:,} more, in other lines"]
+    if hunt.grown:
+        told = ", ".join(f"{n} from {a:.3g} to {b:.3g}" for n, a, b in hunt.grown[:GROWN])
+        lines += ["", f"before this step, since the run began, params had grown: {told}"]
     if hunt.failed is not None:
         problem = hunt.failed.diagnostics[0]
         location = ""
@@ -144,7 +161,8 @@ def _heading(hunt: Hunt) -> str:
         return f"{hunt.graph}: {what}, {none} came out"
     if hunt.until is not None and hunt.until != hunt.step:
         return f"{hunt.graph}: a step from {hunt.step} to {hunt.until} is bad"
-    return f"{hunt.graph}: step {hunt.step} is bad"
+    part = f", first in {PHASES[hunt.first.phase]}" if hunt.trains and hunt.first else ""
+    return f"{hunt.graph}: step {hunt.step} is bad{part}"
 
 
 def headline(finding: Finding, example: bool = True) -> str:
@@ -176,6 +194,8 @@ def location(finding: Finding) -> str:
     parts = [where.graph]
     if where.backward:
         parts.append(f"in the backward of `{where.backward}`")
+    if where.target:
+        parts.append(f"in the update of {where.target}")
     if where.path:
         parts.append(f"{where.path}:{where.line}")
     if where.imported:
@@ -213,6 +233,17 @@ def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> l
         argument = Argument("wanted", [finding.output])
         lines.append(f"  if that is as it should be: {words(argument)}")
     return lines
+
+
+def _rows(rows: BatchRows, data_rows: Sequence[int] | None) -> Iterator[str]:
+    """The rows of the batch that it comes from."""
+    for number, notes in (r for r in rows.rows if r.notes or len(rows.rows) <= TOLD):
+        of_data = f" (row {data_rows[number]:,} of the data)" if data_rows is not None else ""
+        told = f": {', '.join(notes)}" if notes else ""
+        yield f"row {number} of the batch{of_data}{told}"
+    if len(rows.rows) > TOLD:
+        first = ", ".join(str(r.row) for r in rows.rows[:TOLD])
+        yield f"from {len(rows.rows):,} of {rows.size:,} rows of the batch: {first}, …"
 
 
 def _prior_loss(before: PriorLoss) -> str:
@@ -316,7 +347,7 @@ def record(hunt: Hunt) -> dict[str, Any]:
         "step": hunt.step,
         "steps": hunt.steps,
         "replays": hunt.replays,
-        "findings": [finding_record(f) for f in (*hunt.findings, *hunt.only_masked)],
+        "findings": [_told(f, hunt) for f in (*hunt.findings, *hunt.only_masked)],
         "propagated": [
             _link(link) | {"kind": link.kind, "bad": link.bad, "count": link.verdict.count}
             for link in hunt.propagated
@@ -328,7 +359,23 @@ def record(hunt: Hunt) -> dict[str, Any]:
         "hazards": hunt.hazards,
         "overwritten": hunt.overwritten,
         "until": hunt.until,
+        "grown": [{"param": n, "from": a, "to": b} for n, a, b in hunt.grown],
     }
+
+
+def _told(finding: Finding, hunt: Hunt) -> dict[str, Any]:
+    """One finding; of a step of training its phase and rows of the batch."""
+    record = finding_record(finding)
+    if hunt.trains:
+        at = hunt.data_rows
+        rows = finding.rows.rows if finding.rows else ()
+        record["phase"] = finding.phase
+        record["updates"] = (finding.where.target if finding.where else "") or None
+        record["rows"] = [
+            {"row": r, "data_row": None if at is None else int(at[r]), "notes": list(notes)}
+            for r, notes in rows
+        ]
+    return record
 
 
 def finding_record(finding: Finding) -> dict[str, Any]:

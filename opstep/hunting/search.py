@@ -24,6 +24,7 @@ from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.places import gradients_called
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.nan.findings import INTENDED, MASKED
 from opstep.runtime.nan.kinds import KINDS, Criteria
@@ -90,7 +91,7 @@ def hunt(
         kinds = KINDS[:1] if nan_only else KINDS
     criteria = Criteria.parse(kinds, wanted)
     _check_names(program, criteria.wanted)
-    hunter = _Hunter(program, found, settings, criteria, masked, plan)
+    hunter = Hunter(program, found, settings, criteria, masked, plan)
     inputs = inputs_for(program, program.graph(found), inputs)
     return hunter.hunt(_batches(inputs, steps), recording, on_step)
 
@@ -119,7 +120,9 @@ def _check_names(program: Program, expected: Collection[str]) -> None:
             raise InputError(f"no value is called {name}", hint=did_you_mean(name, defined))
 
 
-class _Hunter:
+class Hunter:
+    """A hunt under way. `result`: what was found so far; `types`: of the inputs at hand."""
+
     def __init__(
         self, program: Program, graph: str, settings: RunSettings, criteria: Criteria,
         masked: bool, plan: Plan | None,
@@ -135,7 +138,11 @@ class _Hunter:
         self.arrays: list[np.ndarray] = []
         self.types: tuple[TensorType, ...] = ()
         self.result = Hunt(
-            graph, self.device, kinds=str(criteria), wanted=tuple(sorted(criteria.wanted))
+            graph,
+            self.device,
+            kinds=str(criteria),
+            wanted=tuple(sorted(criteria.wanted)),
+            trains=bool(gradients_called(program.graphs, graph)),
         )
         self.harmless: set[tuple[int, int, str]] = set()  # plan, value, kind: flags to pass over
         self.plans = 0  # that were bound when a step was replayed last
@@ -145,8 +152,8 @@ class _Hunter:
         first = next(batches, None)
         if first is None:
             raise InputError("there are no inputs: the iterable is at its end")
-        self._set_inputs(first)
-        at_once = self._replayed(0)
+        self.set_inputs(first)
+        at_once = self.replayed(0)
         if at_once and recording is None:
             return self.result
         with (
@@ -155,12 +162,12 @@ class _Hunter:
                 self.graph, self.inputs, self.settings, (), recording, True, self.plan
             ) as job,
         ):
-            self._forget_children(job)
-            state = _State(self.program, self.device, job.context)
+            self.forget_children(job)
+            state = SavedState(self.program, self.device, job.context)
             number = 0
             while True:
                 try:
-                    bad = self._step(number, job, state, at_once)
+                    bad = self.step(number, job, state, at_once, number == 0)
                     signals.when = NEVER  # what is committed is told
                 except BaseException:
                     with Held():
@@ -182,9 +189,9 @@ class _Hunter:
                 if inputs is not first:
                     self._rebind(job, inputs)
                     first = inputs
-                at_once = self.criteria.slow and self._replayed(number)
+                at_once = self.criteria.slow and self.replayed(number)
 
-    def _set_inputs(self, inputs: Mapping[str, Any]) -> None:
+    def set_inputs(self, inputs: Mapping[str, Any]) -> None:
         """The inputs of the next step."""
         from opstep.api.inputs import conform
 
@@ -194,7 +201,7 @@ class _Hunter:
     def _rebind(self, job: Any, inputs: Mapping[str, Any]) -> None:
         """Other inputs; they may have other sizes."""
         types = self.types
-        self._set_inputs(inputs)
+        self.set_inputs(inputs)
         if self.types != types:
             job.binding = job.context.bind(self.graph, self.types)
             for plan in job.context.plans:
@@ -206,13 +213,15 @@ class _Hunter:
     def inputs(self) -> dict[str, np.ndarray]:
         return dict(zip(self.names, self.arrays, strict=True))
 
-    def _forget_children(self, job: Any) -> None:
+    def forget_children(self, job: Any) -> None:
         """A context that an earlier run left knows graphs that are new to this one."""
         job.binding.children.clear()
         job.context.plans[:] = [job.binding.plan]
         self.plans = 1
 
-    def _step(self, number: int, job: Any, state: _State, flagged: bool) -> bool:
+    def step(
+        self, number: int, job: Any, state: SavedState, flagged: bool, first: bool = False
+    ) -> bool:
         """Runs a step at full speed; whether it is bad, which may be known already."""
         from opstep.runtime.interpreter import drive
 
@@ -221,7 +230,7 @@ class _Hunter:
             drive(job.context.run(job.binding))
         except OpstepError:  # a loop past its limit, say: perhaps for a NaN
             state.put_back()
-            if flagged or self._replayed(number):
+            if flagged or self.replayed(number):
                 return True
             raise
         if flagged:
@@ -230,7 +239,7 @@ class _Hunter:
         raised = [r for r in job.context.flags.raised() if self._counts(r)]
         unwritten = job.check is not None and len(job.check.found) > self.unwritten
         self.unwritten = len(job.check.found) if job.check else 0
-        fresh = number > 0 and len(job.context.plans) > self.plans
+        fresh = not first and len(job.context.plans) > self.plans
         self.plans = len(job.context.plans)
         if not (raised or unwritten or fresh):
             return False
@@ -248,10 +257,10 @@ class _Hunter:
         kinds += ["inf"] * (raised.inf and self.criteria.infinities)
         return [k for k in kinds if (id(raised.plan), raised.value, k) not in self.harmless]
 
-    def _examine(self, number: int, raised: list[Raised], state: _State) -> bool:
+    def _examine(self, number: int, raised: list[Raised], state: SavedState) -> bool:
         """Replays the step; whether there is something wrong with it."""
         after = state.swap()
-        if self._replayed(number):
+        if self.replayed(number):
             return True
         if raised and not (self.result.masked or self.result.intended):
             self.result.step = number
@@ -263,7 +272,7 @@ class _Hunter:
         state.put(after)
         return False
 
-    def _replayed(self, number: int) -> bool:
+    def replayed(self, number: int) -> bool:
         """Runs the step op by op; whether a NaN or an infinity comes out, or was not written."""
         self.result.replays += 1
         trace = self._trace()
@@ -289,7 +298,7 @@ class _Hunter:
         machine = Machine(
             host, self.graph, self.arrays, self.types, self.names, DEBUG, 1, BUDGET
         )  # fmt: skip
-        trace = Trace(machine, self.criteria)
+        trace = Trace(machine, self.criteria, self.result.trains)
         trace.run()
         return trace
 
@@ -311,7 +320,7 @@ class _Hunter:
         return [str(h) for plan in plans for h in check(plan)]
 
 
-class _State:
+class SavedState:
     """Named tensors that a run updates, as they were before the step under way: on the device."""
 
     def __init__(self, program: Program, device: str, context: Context):

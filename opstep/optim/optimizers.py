@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from opstep.optim.checks import complement, flag, number, pair, refuse
 from opstep.optim.schedules import Schedule
+from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError, SettingError, UnknownName
 from opstep.runtime.ir.types import TensorType, f32
 
@@ -400,7 +401,7 @@ def optimizer(
     kind: str | Optimizer, hyperparameters: Mapping[str, Any], options: Iterable[str] = ()
 ) -> Optimizer:
     """The optimizer of that name ("adamw", in any case), with these hyperparameters. `options`:
-    what else could have been meant.
+    what else could have been meant; it is suggested where it is near, and not listed.
     """
     if isinstance(kind, Optimizer):
         if hyperparameters:
@@ -417,5 +418,6 @@ def optimizer(
     for name in hyperparameters:
         if name not in known:
             message = f"{found.name} has no hyperparameter {name}"
-            raise UnknownName(message, name, [*known, *options], "it has:")
+            candidates = [*known, *options] if did_you_mean(name, options) else known
+            raise UnknownName(message, name, candidates, "it has:")
     return found(**hyperparameters)

@@ -19,7 +19,9 @@ from opstep.runtime.ir.verified import Verified
 from opstep.runtime.transforms.dependence import Dependence
 
 # What callers give beside an optimizer's hyperparameters.
-OPTIONS = ("freeze", "step", "clip_norm", "clip_value", "ema", "loss_scale", "master_weights")
+OPTIONS = (
+    "freeze", "step", "clip_norm", "clip_value", "grad_norm", "ema", "loss_scale", "master_weights",
+)  # fmt: skip
 
 
 def trained_params(
@@ -128,7 +130,7 @@ def recipe(
     verified: Verified, graph: Graph, name: str, optimizer: Optimizer,
     trained: Sequence[Declaration], *,
     step: str | None = None, clip_norm: float | None = None, clip_value: float | None = None,
-    ema: float | None = None, loss_scale: LossScale | str | None = None,
+    grad_norm: bool = False, ema: float | None = None, loss_scale: LossScale | str | None = None,
     master_weights: bool = True,
 ) -> Recipe:  # fmt: skip
     """The `Recipe` of what was asked for. Raises `InputError`."""
@@ -143,6 +145,7 @@ def recipe(
     counter = counter_of(verified, graph, step)
     return Recipe(
         name, optimizer, decay_of(optimizer, [d.name.text for d in trained]), counter, **bounds,
+        grad_norm=flag("grad_norm", grad_norm),
         ema=None if ema is None else number("ema", ema, below=1.0),
         master_weights=flag("master_weights", master_weights),
         loss_scale=loss_scale_of(loss_scale),

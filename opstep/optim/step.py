@@ -12,6 +12,7 @@ from opstep.optim.writing import Writer, fresh
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Declaration, Graph, Return
 from opstep.runtime.ir.lexer import identifier, quote_name
+from opstep.runtime.ir.printer import print_type_parameters
 from opstep.runtime.ir.types import DType, TensorType, f32, f64
 
 
@@ -67,7 +68,7 @@ def write_step(
     inputs = {b.name.text: str(b.type) for b in loss.inputs}
     scope = _Scope({*writer.tensors, *inputs})
     results, params = _gradient(scope, recipe, loss, gradient, trained)
-    finite = _prepare(scope, recipe, params)
+    norm, finite = _prepare(scope, recipe, params)
     updates = Updates(writer, recipe)
     if recipe.loss_scale is None:
         _update(scope, updates, params)
@@ -75,7 +76,11 @@ def write_step(
         _update_where(finite, scope, updates, params)
     told = f"A step of training with {recipe.optimizer.title}."
     types = dict(zip(results, map(str, loss.results), strict=True))
-    writer.graph(recipe.name, inputs, types, scope.body, told)
+    if recipe.grad_norm:
+        wide = any(p.computed.dtype is f64 for p in params)
+        types[norm] = "f64[]" if wide else "f32[]"
+    parameters = print_type_parameters(loss)
+    writer.graph(recipe.name, inputs, types, scope.body, told, parameters)
 
 
 # --- states ---------------------------------------------------------------------------------------
@@ -126,9 +131,9 @@ def _gradient(
     return results[len(results) - len(loss.results) :], params
 
 
-def _prepare(scope: _Scope, recipe: Recipe, params: list[_Param]) -> str:
-    """Gradients become what updates take: in f32, unscaled, clipped. Gives, where the loss is
-    scaled, the name of the value that says whether they are finite.
+def _prepare(scope: _Scope, recipe: Recipe, params: list[_Param]) -> tuple[str, str]:
+    """Gradients become what updates take: in f32, unscaled, clipped. Gives the names of their norm,
+    and where the loss is scaled of the value that says whether they are finite.
     """
     half = [p for p in params if p.type.dtype.is_half]
     _change(scope, "wide", half, "cast({}, dtype=f32)", "Gradients in f32.")
@@ -137,7 +142,7 @@ def _prepare(scope: _Scope, recipe: Recipe, params: list[_Param]) -> str:
         told = "Gradients of the loss as it was before it was scaled."
         inverse = scope.value("inverse", f"reciprocal({quote_name(recipe.scale)})", told)
         _change(scope, "unscaled", params, f"mul({{}}, {inverse})")
-    if recipe.loss_scale is not None or recipe.clip_norm is not None:
+    if recipe.loss_scale is not None or recipe.clip_norm is not None or recipe.grad_norm:
         norm = _norm(scope, params)
     if recipe.loss_scale is not None:  # before they are clipped, which hides infinities
         finite = scope.value("finite", f"isfinite({norm})")
@@ -147,7 +152,7 @@ def _prepare(scope: _Scope, recipe: Recipe, params: list[_Param]) -> str:
         bound = recipe.clip_value
         told = f"No element of a gradient is beyond {bound:g}."
         _change(scope, "clipped", params, f"clip({{}}, low={-bound}, high={bound})", told)
-    return finite
+    return norm, finite
 
 
 def _change(

@@ -20,7 +20,8 @@ F64 = "f64[]"
 @dataclass(frozen=True)
 class Recipe:
     """What a step is made of, checked. `decay`: by name of a param. `counter` and `scale`: the
-    states that count steps and scale the loss.
+    states that count steps and scale the loss. `grad_norm`: the norm of all gradients is its last
+    result.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Recipe:
     counter: str = "step"
     clip_norm: float | None = None
     clip_value: float | None = None
+    grad_norm: bool = False
     ema: float | None = None
     master_weights: bool = True
     loss_scale: LossScale | None = None

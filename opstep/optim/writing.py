@@ -18,6 +18,7 @@ from opstep.runtime.ir.graph import (
     Module,
     Name,
     Span,
+    TypeParameter,
 )
 from opstep.runtime.ir.lexer import quote_name
 from opstep.runtime.ir.parser import parse
@@ -54,21 +55,22 @@ def fresh(stem: str, taken: Collection[str]) -> str:
     return name
 
 
-def _rebuilt(node: _T, names: Mapping[str, str]) -> _T:
+def rebuilt(node: _T, names: Mapping[str, str]) -> _T:
     """A part of a syntax tree without spans; values are called what `names` has for them."""
     if isinstance(node, Span):
         return NOWHERE  # pyright: ignore[reportReturnType]
     if isinstance(node, Name):
         return Name(names.get(node.text, node.text))  # pyright: ignore[reportReturnType]
     if type(node) is tuple:
-        return tuple(_rebuilt(part, names) for part in node)  # pyright: ignore[reportReturnType]
+        return tuple(rebuilt(part, names) for part in node)  # pyright: ignore[reportReturnType]
     if not is_dataclass(node):
         return node
+    names = {} if isinstance(node, TypeParameter) else names
     other = {"callee"} if isinstance(node, Apply) else set()
     other |= {"name"} if isinstance(node, Attr | Graph) else set()  # these name no values
     return replace(
         node,  # pyright: ignore[reportArgumentType]
-        **{f.name: _rebuilt(getattr(node, f.name), {} if f.name in other else names)
+        **{f.name: rebuilt(getattr(node, f.name), {} if f.name in other else names)
            for f in fields(node)},
     )  # fmt: skip
 
@@ -94,7 +96,7 @@ class Writer:
         """Adds named tensors as they are written, comments included."""
         for item in parse(text).items:
             assert isinstance(item, Declaration)
-            self.declared.append(_rebuilt(item, {}))
+            self.declared.append(rebuilt(item, {}))
             self.tensors[item.name.text] = item
 
     def graph(
@@ -104,11 +106,13 @@ class Writer:
         results: Mapping[str, str],
         body: str | Sequence[str],
         comment: str = "",
+        type_parameters: str = "",
     ) -> str:
         """Adds a graph, and gives its name: `name`, or one like it that is free. A graph that is
-        there and says the same stands for it. `inputs` and `results`: types by name.
+        there and says the same stands for it. `inputs` and `results`: types by name;
+        `type_parameters`: as they are written, ``<T: float>``.
         """
-        graph = self._parsed(name, inputs, results, body, comment)
+        graph = self._parsed(name + type_parameters, inputs, results, body, comment)
         stem, k = name, 0
         while name in self.reserved or self.graphs.get(name, graph) != graph:
             k += 1
@@ -119,19 +123,20 @@ class Writer:
             self.written.append(graph)
         return name
 
-    def _parsed(self, name: str, inputs, results, body, comment: str) -> Graph:
-        head = ", ".join(f"{n}: {t}" for n, t in inputs.items())
+    def _parsed(self, head: str, inputs, results, body, comment: str) -> Graph:
+        taken = ", ".join(f"{n}: {t}" for n, t in inputs.items())
         types = f" -> {', '.join(results.values())}" if results else ""
         returned = [f"return {', '.join(map(quote_name, results))}"] if results else []
         body = lines(body) if isinstance(body, str) else list(body)
         comments = "".join(f"# {line}\n" for line in comment.splitlines())
         text = "\n".join(f"  {line}" for line in [*body, *returned])
-        module = parse(f"{comments}graph {name}({head}){types} {{\n{text}\n}}\n", f"{name}.opg")
+        name = head.partition("<")[0]
+        module = parse(f"{comments}graph {head}({taken}){types} {{\n{text}\n}}\n", f"{name}.opg")
         graph = module.graphs[name]
         mine = local_names(graph)
         taken = mine | set(self.tensors)
         other = {n: fresh(f"{n}_1", taken) for n in mine & set(self.tensors)}
-        return _rebuilt(graph, other)
+        return rebuilt(graph, other)
 
     def finished(self) -> Module:
         """The module with what was added."""

@@ -127,6 +127,7 @@ def opened(file: str, options: dict[str, Any]) -> Debugger:
     """The debugger of a program. Raises `OpstepError`."""
     from opstep.api import sources
     from opstep.api.debugging import Debugger, debugged
+    from opstep.cli import inputs as inputs_given
     from opstep.cli.run import check_kernels
     from opstep.runtime.ir.errors import InputError
 
@@ -138,7 +139,7 @@ def opened(file: str, options: dict[str, Any]) -> Debugger:
     graph = sources.choose_graph(program.module, options["graph"], file)
     symbols = sources.parse_symbols(options["symbols"])
     sources.check_symbols(graph, symbols)
-    values = sources.gather(program, graph, options["inputs"], symbols, options["seed"])
+    values = inputs_given.gather(program, graph, options["inputs"], symbols, options["seed"])
     if options["params"]:
         sources.load_params(program, options["params"])
     debugger = Debugger(

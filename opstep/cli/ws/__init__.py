@@ -14,7 +14,10 @@ VERBS = {
     "export": ("opstep.cli.ws.export", "Write a table, or the rows of a run, to a file."),
     "sql": ("opstep.cli.ws.sql", "Run a SQL query."),
     "plot": ("opstep.cli.ws.plot", "Plot values by step, one line per tensor."),
+    "checkpoints": ("opstep.cli.ws.checkpoints", "List the checkpoints of training runs."),
+    "checkpoint": ("opstep.cli.ws.checkpoints", "Write a checkpoint's params to a file."),
     "compare": ("opstep.cli.ws.compare", "Report the first op where two runs differ."),
+    "why": ("opstep.cli.ws.why", "Report the tensors that left their usual range first."),
     "rerun": ("opstep.cli.ws.rerun", "Rerun a run from the workspace alone."),
     "prune": ("opstep.cli.ws.prune", "Remove runs and free their space."),
     "open": ("opstep.cli.ws.serve", "Open the workspace in the browser (Datasette)."),
@@ -33,6 +36,7 @@ def damage(file: str) -> Exception | None:
 @command_with_verbs(
     "ws",
     verbs=VERBS,
+    instead={what: f"list {what}" for what in ("runs", "tensors")},
     examine=damage,
     short_help="Query a workspace: runs, tensors, statistics; compare, plot and rerun runs.",
     examples=[

@@ -16,7 +16,8 @@ from opstep.cli.ws import shown
     short_help="Plot values by step, one line per tensor.",
     examples=[
         ('opstep ws runs.db plot "stats.absmax where op=relu"', "the last run, as plot.png"),
-        ('opstep ws runs.db plot "metrics.loss where run=*" -o loss.svg', "the loss of all runs"),
+        ("opstep ws runs.db plot loss", "the loss of the last training run"),
+        ('opstep ws runs.db plot "loss where run=*" -o loss.svg', "of all runs"),
         ('opstep ws runs.db plot "stats.std where value=conv*, step=0..99" -o std.png', "less"),
         ('opstep ws runs.db plot "executions.seconds where op=conv2d|linear"', "times"),
     ],
@@ -36,7 +37,8 @@ def plot(file: str, what: str, output: str, log: bool) -> int:
 
     WHAT is TABLE.COLUMN, optionally followed by "where" and conditions KEY=VALUE, separated by
     commas. Tables and columns: stats (count min max mean std l2 absmax nan posinf neginf zero
-    subnormal unwritten), executions (seconds), metrics (the metric's name, or value for all). Keys:
+    subnormal unwritten), executions (seconds), metrics (the metric's name, or value for all). The
+    name of a metric alone is enough. A run that was resumed is drawn with the steps before. Keys:
     run (default: last; * is all), op (name or site), value (name of the tensor), name (of a
     metric), graph, stream, step (4 or 0..99). Names may contain * and ?; A|B matches either. Needs
     opstep[viewer].

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opstep.cli.common import OK, amount, console, say, size
+from opstep.cli.options import Size
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from opstep.trace.workspace.workspace import Workspace
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class Age(click.ParamType):
@@ -33,19 +33,6 @@ class Age(click.ParamType):
         return float(found[1]) * _UNITS[found[2]]
 
 
-class Size(click.ParamType):
-    """``500M``, ``1.5 GiB``, in bytes."""
-
-    name = "size"
-
-    def convert(self, value, param, ctx) -> int:
-        text = str(value).strip().upper()
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:I?B)?", text)
-        if found is None:
-            self.fail(f"{value!r} is not a size: write 500M or 2G.", param, ctx)
-        return int(float(found[1]) * _SIZES[found[2]])
-
-
 @verb(
     "prune",
     short_help="Remove runs and free their space.",
@@ -54,6 +41,7 @@ class Size(click.ParamType):
         ("opstep ws runs.db prune --keep-last 10 --yes", "all but the last ten, without asking"),
         ("opstep ws runs.db prune --larger-than 1G --dry-run", "which runs would be removed"),
         ("opstep ws runs.db prune --run 3f2a --run 5", "these two"),
+        ("opstep ws runs.db prune --checkpoints 1", "only checkpoints"),
     ],
     codes={OK: "success, also if there was nothing to remove"},
 )
@@ -75,6 +63,12 @@ class Size(click.ParamType):
     metavar="RUN",
     help="This run. Can be given several times.",
 )
+@click.option(
+    "--checkpoints",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of the other runs, checkpoints of training but for the last N, the first, and the best.",
+)
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 def prune(
@@ -83,6 +77,7 @@ def prune(
     larger_than: int | None,
     keep_last: int | None,
     named: tuple[str, ...],
+    checkpoints: int | None,
     dry_run: bool,
     yes: bool,
 ) -> int:
@@ -93,22 +88,31 @@ def prune(
     """
     from opstep.runtime.ir.errors import InputError
 
-    if not named and older_than is None and larger_than is None and keep_last is None:
+    conditions = (older_than, larger_than, keep_last, checkpoints)
+    if not named and all(condition is None for condition in conditions):
         hint = "--older-than 30d, --larger-than 1G, --keep-last 10 or --run RUN"
         raise InputError("which runs?", hint=hint)
     with shown.workspace(file) as ws:
         sizes = ws.run_bytes()
         chosen = choose(ws, sizes, older_than, larger_than, keep_last, named)
-        if not chosen:
+        thinned = 0 if checkpoints is None else _superfluous(ws, chosen, checkpoints)
+        if not (chosen or thinned):
             say("nothing to remove")
             return OK
-        console().print(shown.runs_table(chosen, sizes))
+        if chosen:
+            console().print(shown.runs_table(chosen, sizes))
+        told = [amount(len(chosen), "run")] if chosen else []
+        told += [amount(thinned, "checkpoint")] if thinned else []
         if dry_run:
+            say(f"would remove {' and '.join(told)}")
             return OK
-        if not (yes or agreed(len(chosen))):
+        if not (yes or agreed(" and ".join(told))):
             return OK
-        done = ws.prune(chosen)
-    say(f"removed {amount(done.runs, 'run')} and {amount(done.tensors, 'tensor')}")
+        done = ws.prune(chosen, checkpoints=checkpoints)
+    if done.runs:
+        say(f"removed {amount(done.runs, 'run')} and {amount(done.tensors, 'tensor')}")
+    if done.checkpoints:
+        say(f"removed {amount(done.checkpoints, 'checkpoint')}")
     if done.compacted:
         say(f"{file} is {size(done.freed)} smaller: {size(ws.nbytes)}")
     else:
@@ -116,13 +120,21 @@ def prune(
     return OK
 
 
-def agreed(count: int) -> bool:
+def _superfluous(ws: Workspace, chosen: list[RecordedRun], keep: int) -> int:
+    """How many checkpoints would go that are not of the chosen runs."""
+    from opstep.trace.workspace.checkpoints import superfluous
+
+    others = (r for r in ws.runs if r.id not in {c.id for c in chosen} and not r.under_way)
+    return sum(len(superfluous(ws.checkpoints(r.id), keep)) for r in others)
+
+
+def agreed(what: str) -> bool:
     """Asks; who cannot be asked has to say it on the command line."""
     from opstep.runtime.ir.errors import InputError
 
     if not sys.stdin.isatty():
         raise InputError("cannot ask: standard input is not a terminal", hint="add --yes")
-    return click.confirm(f"Remove {amount(count, 'run')}?", err=True)
+    return click.confirm(f"Remove {what}?", err=True)
 
 
 def choose(

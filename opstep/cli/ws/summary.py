@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,8 @@ def show(file: str, as_json: bool) -> int:
             more(out, len({t.name for t in tensors}), "name", "list")
         show_findings(out, runs[-LISTED:])
         out.print()
-        for line, what in next_commands(file, runs, tensors):
+        trained = {c.run for c in ws.checkpoints()}
+        for line, what in next_commands(file, runs, tensors, trained):
             text = Text.assemble("  ", (line, "bold"), "  ", (f"# {what}", "dim"))
             out.print(text, soft_wrap=True)  # a line that is broken would be two when it is pasted
     return OK
@@ -94,13 +96,19 @@ def more(out: Any, count: int, noun: str, verb: str) -> None:
 
 
 def next_commands(
-    file: str, runs: list[RecordedRun], tensors: list[TensorRecord]
+    file: str, runs: list[RecordedRun], tensors: list[TensorRecord], trained: Container[int] = ()
 ) -> list[tuple[str, str]]:
-    """Commands that make sense for this file."""
+    """Commands that make sense for this file. `trained`: ids of runs with checkpoints of training,
+    whose ops are not recorded.
+    """
     me = f"opstep ws {quote(file)}"
     if not runs and not tensors:
         return [(f"opstep run model.opg -i random --workspace {quote(file)}", "record a run in it")]
     found = []
+    if last := [r for r in runs if r.id in trained]:
+        found.append((f'{me} plot "loss where run={last[-1].key}"', "how the loss went"))
+        found.append((f"{me} checkpoints --run {last[-1].key}", "what it can go on from"))
+    runs = [r for r in runs if r.id not in trained]
     like = [r for r in runs[:-1] if (r.file, r.graph) == (runs[-1].file, runs[-1].graph)]
     if like:
         others = not (is_device(like[-1].device) and is_device(runs[-1].device))

@@ -39,7 +39,8 @@ KINDS = ("input", "param", "state", "output", "saved")
 def list_(file: str, what: str, run: str | None, kind: str | None, as_json: bool) -> int:
     """List the tensors or the runs.
 
-    The column "tensor" has the names that the other verbs accept.
+    The column "tensor" has the names that the other verbs accept. Those of checkpoints of training
+    are not listed: see the verb checkpoints.
     """
     from opstep.runtime.ir.errors import InputError
 
@@ -53,7 +54,8 @@ def list_(file: str, what: str, run: str | None, kind: str | None, as_json: bool
             else:
                 console().print(shown.runs_table(runs))
             return OK
-        tensors = ws.tensors(kind=kind)
+        of_training = {c.id for c in ws.checkpoints()}
+        tensors = [t for t in ws.tensors(kind=kind) if t.checkpoint not in of_training]
         if run is not None:
             chosen = ws.run(run).id
             tensors = [t for t in tensors if t.run == chosen]

@@ -131,7 +131,10 @@ def read_array(connection: sqlite3.Connection, tensor: Stored) -> np.ndarray:
     found = hashlib.blake2b(memoryview(content), digest_size=16).hexdigest()
     if at != content.size or found != tensor.digest or tensor.dtype not in DTYPES:
         raise _damaged(tensor)
-    return content.view(DTYPES[tensor.dtype].numpy).reshape(tensor.shape)
+    try:
+        return content.view(DTYPES[tensor.dtype].numpy).reshape(tensor.shape)
+    except ValueError:  # the row says another shape than its bytes have
+        raise _damaged(tensor) from None
 
 
 def _damaged(tensor: Stored) -> InputError:

@@ -4,6 +4,7 @@ stats.absmax where op=relu, run=last
 stats.nan where value=conv*, step=0..99
 executions.seconds where op=conv2d|matmul
 metrics.loss where run=*
+loss where run=*
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _KEYS = {
 
 
 class Query(NamedTuple):
-    """``TABLE.COLUMN where KEY=VALUE, …`` taken apart. Values of a key are alternatives."""
+    """``TABLE.COLUMN where KEY=VALUE, …`` taken apart. Values of a key are alternatives. What
+    names no table is a metric: ``loss``, ``validation.loss``.
+    """
 
     table: str
     column: str
@@ -53,26 +56,33 @@ class Line:
 
 
 def labels_of(lines: list[Line]) -> list[str]:
-    """The shortest words that tell the lines apart: names, else sites; runs where they are many."""
+    """The shortest words that tell the lines apart: names, else sites; runs where they are many, by
+    their names if no other has the same.
+    """
     counts = Counter((line.name, line.run.id) for line in lines)
-    several = len({line.run.id for line in lines}) > 1
+    runs = {line.run.id: line.run for line in lines}
+    several = len(runs) > 1
+    names = Counter(run.name for run in runs.values())
     found = []
     for line in lines:
         text = line.name if counts[line.name, line.run.id] == 1 and line.name else line.site
-        text = f"{text} @{line.run.key}" if several else text
+        run = line.run.name if line.run.name and names[line.run.name] == 1 else line.run.key
+        text = f"{text} @{run}" if several else text
         found.append(text if len(text) <= 30 else f"…{text[-29:]}")
     return found
 
 
 def parse(text: str) -> Query:
     """Raises `InputError` with the place of what is wrong."""
-    found = re.match(r"\s*(\w+)\.([\w.]+)\s*", text)
-    if not found or found[1] not in _KEYS:
+    found = re.match(r"\s*(?:(\w+)\.)?([\w.]+)\s*", text)
+    hint = did_you_mean(found[1], _KEYS) if found and found[1] else ""
+    if not found or (found[1] not in _KEYS and hint):
         tables = ", ".join(_KEYS)
-        hint = did_you_mean(found[1], _KEYS) if found else ""
         span = Span(*found.span(1)) if found else Span(0, max(1, len(text)))
         raise _wrong(text, span, f"expected TABLE.COLUMN, with a table of {tables}", hint)
     table, column = found[1], found[2]
+    if table not in _KEYS:
+        table, column = "metrics", f"{table}.{column}" if table else column
     _check_column(text, table, column, Span(*found.span(2)))
     rest, at = text[found.end() :], found.end()
     where: dict[str, list[str]] = {}
@@ -173,13 +183,21 @@ def _executions(connection: sqlite3.Connection, query: Query, run: RecordedRun) 
     return _lines(run, rows)
 
 
+# A run and those that it went on from, each with the step from which on the next one counts.
+_LINEAGE = (
+    "with recursive lineage(id, until) as (select ?, 9e18 union select runs.parent, "
+    "min(runs.parent_step, until) from lineage join runs using (id) where runs.parent is not null)"
+)
+
+
 def _metrics(connection: sqlite3.Connection, query: Query, run: RecordedRun) -> list[Line]:
     where, arguments = _where(query, "metrics")
     name = "" if query.column == "value" else " and metrics.name = ?"
     rows = connection.execute(
-        "select metrics.name, 0, metrics.name, metrics.name, metrics.step, metrics.value, "
-        "metrics.value is null or abs(metrics.value) > 1e308 from metrics "
-        f"where metrics.run = ?{name}{where} order by metrics.name, metrics.step limit {MOST + 1}",
+        f"{_LINEAGE} select metrics.name, 0, metrics.name, metrics.name, metrics.step, "
+        "metrics.value, metrics.value is null or abs(metrics.value) > 1e308 "
+        "from lineage join metrics on metrics.run = lineage.id and metrics.step < lineage.until "
+        f"where 1{name}{where} order by metrics.name, metrics.step limit {MOST + 1}",
         (run.id, *([query.column] if name else []), *arguments),
     )
     return _lines(run, rows)
@@ -274,4 +292,6 @@ def _hint(connection: sqlite3.Connection, query: Query, runs: list[RecordedRun])
     names = [name for (name,) in rows]
     requested = query.where.get("op", []) + ([query.column] if what == "metrics" else [])
     near = [hint for name in requested if (hint := did_you_mean(name, names))]
+    if not names and what == "ops":  # of training
+        return _hint(connection, Query("metrics", "value", {}), runs)
     return near[0] if near else f"there are {what} {', '.join(names[:12])}" if names else ""

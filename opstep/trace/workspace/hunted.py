@@ -43,6 +43,21 @@ def add_findings(path: Path, run: str, hunt: Hunt) -> int:
     return len(rows)
 
 
+def add_message(path: Path, run: str, step: int, kind: str, value: str, message: str) -> None:
+    """Adds one finding in words."""
+    connection = open_writing(path)
+    try:
+        with explained(path):
+            connection.execute(
+                "insert into findings (run, step, kind, value, message) "
+                "select id, ?, ?, ?, ? from runs where key = ?",
+                (step, kind, value or None, plain(message), run),
+            )
+            connection.commit()
+    finally:
+        connection.close()
+
+
 def _as_row(connection, number: int, finding: Finding) -> tuple:
     """With the number of the op in the run that has that name and line, and gives the value."""
     where = finding.where

@@ -45,11 +45,22 @@ def add_details(connection: sqlite3.Connection) -> None:
             create_table(connection, table)
 
 
+def add_training(connection: sqlite3.Connection) -> None:
+    """No older run went on from a checkpoint of training."""
+    for column in ("parent", "parent_step"):
+        connection.execute(f"alter table runs add column {column} INTEGER")
+    for column in ("format", "epoch", "batch", "rows", "seed"):
+        connection.execute(f"alter table checkpoints add column {column} INTEGER")
+    for column in ("metric TEXT", "score REAL"):
+        connection.execute(f"alter table checkpoints add column {column}")
+
+
 # MIGRATIONS[v] changes a workspace of version v into one of version v + 1.
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
     1: add_kernels,
     2: add_buffers_and_settings,
     3: add_details,
+    4: add_training,
 }
 
 

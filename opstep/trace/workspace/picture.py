@@ -144,8 +144,21 @@ def _scale(axes: Any, lines: list[Line], log: bool) -> None:
     if log or (ys and min(ys) > 0 and max(ys) / min(ys) > 1000):
         axes.set_yscale("log", nonpositive="mask")
         axes.tick_params(axis="y", which="minor", length=0)
+        _plain_numbers(axes.yaxis)
     elif ys and min(ys) >= 0:
         axes.set_ylim(bottom=0, top=max(ys) * 1.06 or 1)
+
+
+def _plain_numbers(axis: Any) -> None:
+    """At the ticks of a logarithmic axis: powers of ten need mathtext, which is off."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    axis.set_major_formatter(Plain())
+    axis.set_minor_formatter(Plain())
 
 
 def mark_odd(axes: Any, xs: Sequence[float]) -> None:
@@ -236,6 +249,7 @@ def _bars(figure: Any, axes: Any, lines: list[Line], log: bool) -> None:
     axes.barh(positions, ys, height=0.62, color=colours)
     if log or (min(ys) > 0 and max(ys) / min(ys) > 1000):
         axes.set_xscale("log", nonpositive="mask")
+        _plain_numbers(axes.xaxis)
     labels = labels_of(shown)
     axes.set_yticks(positions, labels)
     axes.tick_params(axis="y", length=0)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opstep.trace.details import KINDS
+from opstep.trace.workspace.checkpoints import drop_checkpoints
 from opstep.trace.workspace.reading import readable
 from opstep.trace.workspace.schema import TABLES
 from opstep.trace.workspace.store import file_bytes
@@ -26,19 +27,25 @@ COMPACT_S = 2.0  # how long readers may keep the file from getting smaller
 
 
 class Pruned(NamedTuple):
-    """What went. `freed`: bytes that the file is smaller by; 0 where it was not compacted."""
+    """What went; `checkpoints`: of runs that stay. `freed`: bytes that the file is smaller by; 0
+    where it was not compacted.
+    """
 
     runs: int
     tensors: int
     freed: int
     compacted: bool
+    checkpoints: int = 0
 
 
 @readable
 def prune(
-    connection: sqlite3.Connection, path: Path, runs: Sequence[int], compact: bool = True
-) -> Pruned:
-    """Removes runs by id: all of them, or none where it is interrupted."""
+    connection: sqlite3.Connection, path: Path, runs: Sequence[int], compact: bool = True,
+    keep: int | None = None, thinned: Sequence[int] = (),
+) -> Pruned:  # fmt: skip
+    """Removes runs by id, and of those `thinned` checkpoints but for the first, the best and the
+    last `keep`: all of them, or none where it is interrupted.
+    """
     before = file_bytes(path)
     tensors = 0
     with transaction(connection):
@@ -47,9 +54,12 @@ def prune(
                 deleted = connection.execute(f"delete from {table} where run = ?", (run,)).rowcount
                 tensors += deleted if table == "tensors" else 0
             connection.execute("delete from runs where id = ?", (run,))
+            connection.execute("update runs set parent = null where parent = ?", (run,))
         drop_unused_blobs(connection)
+        dropped = sum(drop_checkpoints(connection, run, keep) for run in thinned if keep)
     compacted = compact and _compact(connection)
-    return Pruned(len(runs), tensors, max(0, before - file_bytes(path)), compacted)
+    freed = max(0, before - file_bytes(path))
+    return Pruned(len(runs), tensors, freed, compacted, dropped)
 
 
 def drop_unused_blobs(connection: sqlite3.Connection) -> int:

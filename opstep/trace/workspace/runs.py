@@ -73,6 +73,8 @@ class RecordedRun:
     digest: str  # SHA-256 of the program's text
     keep_inputs: int  # of each so many steps what a repeat needs is kept
     also: str | None  # what was taken beyond statistics: "quantiles,channels=-1"
+    parent: int | None  # the run whose checkpoint it went on from, by id
+    parent_step: int | None  # how many steps that one had made
     _connection: sqlite3.Connection = field(repr=False, compare=False)
 
     @property

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from opstep.trace.workspace.views import BAD
 
-VERSION = 4
+VERSION = 5
 APPLICATION = (
     0x6F707374  # "opst", PRAGMA application_id: tells a workspace from another SQLite file
 )
@@ -99,6 +99,8 @@ TABLES = (
                 "interval of steps between saves of what a rerun needs (--keep-inputs); 0: none",
             ),
             Column("also", "TEXT", "optional statistics (--stats-also)"),
+            Column("parent", "INTEGER", "id of the run whose checkpoint it went on from"),
+            Column("parent_step", "INTEGER", "number of steps of `parent` before that checkpoint"),
         ),
         indices=(Index(("key",), unique=True),),
     ),
@@ -349,9 +351,17 @@ TABLES = (
             Column(
                 "kind",
                 "TEXT",
-                "start, kept: the values a rerun from the next step needs; end: the final values",
+                "start, kept: the values a rerun from the next step needs; end: the final values; "
+                "train: all that training goes on from",
             ),
             Column("saved", "TEXT", "time of saving, UTC, ISO 8601"),
+            Column("format", "INTEGER", "of train: version of its format; the next columns, too"),
+            Column("epoch", "INTEGER", "epoch of the next batch, from 0"),
+            Column("batch", "INTEGER", "number of the next batch in its epoch, from 0"),
+            Column("rows", "INTEGER", "rows of a batch"),
+            Column("seed", "INTEGER", "seed for the order of the data and for initial values"),
+            Column("metric", "TEXT", "the figure of validations that the best is known by"),
+            Column("score", "REAL", "its value, where it was the best of the run so far"),
         ),
         indices=(Index(("run",)),),
     ),
@@ -369,7 +379,7 @@ TABLES = (
                 "nan, inf (the first op whose result has one; not an infinity that the program "
                 "itself writes, such as a mask's, while it does not come out), unwritten, error, "
                 "cut (nothing is recorded from this step on); from a hunt: origin, uninitialised, "
-                "masked, unrepeated",
+                "masked, unrepeated; from opstep train --watch: condition",
             ),
             Column("value", "TEXT", "name of the tensor"),
             Column("file", "TEXT", "file of the statement at fault"),
@@ -380,11 +390,12 @@ TABLES = (
     ),
     Table(
         "metrics",
-        "Scalars by step: outputs of rank 0, and `seconds`, the duration of the step.",
+        "Scalars by step: outputs of rank 0, and `seconds`, the duration of the step. Of training: "
+        "`loss`, `epoch` at the end of an epoch, and what a validation gave, `validation.loss`.",
         (
             RUN,
             Column("step", "INTEGER", "step of the run, from 0"),
-            Column("name", "TEXT", "name of the output, or `seconds`"),
+            Column("name", "TEXT", "name of the output, `seconds`, `epoch` or `validation.NAME`"),
             Column("value", "REAL", "its value; NaN is null, infinities are 9e999 and -9e999"),
         ),
         key=("run", "step", "name"),

@@ -9,7 +9,7 @@ import shlex
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.graph import Module
 from opstep.runtime.recording import HostRecord, Overhead, StreamRecord
 from opstep.runtime.statistics import BINS
 from opstep.trace.details import KINDS
@@ -32,7 +33,7 @@ from opstep.trace.workspace.inserting import insert
 from opstep.trace.workspace.judging import first_wrong
 from opstep.trace.workspace.pending import Pending, RunState
 from opstep.trace.workspace.rows import initial_rows, op_rows, plain
-from opstep.trace.workspace.store import file_bytes, open_writing
+from opstep.trace.workspace.store import BUSY_S, file_bytes, open_writing
 from opstep.trace.workspace.transactions import transaction
 
 # What is held in memory, beside the writer's queue: 64 MiB with it, however slow the disk is.
@@ -51,11 +52,18 @@ _BUFFERS = "buffers (run, plan, buffer, caller, kind, name, type, nbytes, first_
 
 
 class WorkspaceSink:
-    """See `trace.sink.Sink`. What has ended is committed by `flush`, a step whole or not at all."""
+    """See `trace.sink.Sink`. What has ended is committed by `flush`, a step whole or not at all.
 
-    def __init__(self, path: str | Path):
+    `patience`: seconds to wait for others who write; `at_opening`: before the file is open, if it
+    differs.
+    """
+
+    def __init__(
+        self, path: str | Path, patience: float = BUSY_S, at_opening: float | None = None
+    ):  # fmt: skip
         self.path = Path(path)
-        self._connection = open_writing(self.path)
+        self._connection = open_writing(self.path, patience if at_opening is None else at_opening)
+        self._connection.execute(f"pragma busy_timeout = {round(1000 * patience)}")
         histograms(np.ones((1, BINS), np.int64))  # compiled here, so that no run waits for that
         self._connection.execute("pragma cache_size = -65536")  # KiB
         self._connection.execute("pragma wal_autocheckpoint = 4000")  # pages
@@ -98,6 +106,13 @@ class WorkspaceSink:
         those += [(tensors[n].kind, n, a) for n, a in checkpoint.params.items()]
         with self._transaction():
             self._insert_checkpoint(self._states[run.key].id, checkpoint.step - 1, "kept", those)
+
+    def add_metrics(self, run: Run, step: int, metrics: Mapping[str, float]) -> None:
+        """Figures of a step that has ended before."""
+        self.flush()
+        rows = ((self._states[run.key].id, step, name, value) for name, value in metrics.items())
+        with self._transaction():
+            self._connection.executemany("insert or replace into metrics values (?, ?, ?, ?)", rows)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -363,7 +378,6 @@ def _command() -> str:
 
 
 def _run_row(run: Run) -> dict[str, Any]:
-    from opstep.runtime.ir.printer import print_module
     from opstep.version import __version__
 
     info = run.info
@@ -372,7 +386,7 @@ def _run_row(run: Run) -> dict[str, Any]:
     policy = info.policy
     trace = run.files.get("trace")
     began = datetime.fromtimestamp(run.began, UTC).isoformat(timespec="milliseconds")
-    text = source.text if source and _is_complete(module) else print_module(module)
+    text = text_of(module)
     params: list[Any] = [declared.type.nbytes for declared in module.tensors.values()]
     return {
         "key": run.key,
@@ -411,11 +425,17 @@ def _seconds(run: Run, ended_ns: int) -> float:
     return (ended_ns - run.began_ns) / 1e9
 
 
-def _is_complete(module: Any) -> bool:
-    """Whether the module's text has all of it: a gradient that was added to it stands in none."""
+def text_of(module: Module) -> str:
+    """The text of a program, as it is kept: that of its file, where this has all of it. A gradient
+    that was added to it stands in none.
+    """
     from opstep.runtime.ir.cutting import cut
+    from opstep.runtime.ir.printer import print_module
 
-    return {p.name for p in cut(module.source.text) if p.kind == "graph"} == set(module.graphs)
+    text = module.source.text if module.source else ""
+    if text and {p.name for p in cut(text) if p.kind == "graph"} == set(module.graphs):
+        return text
+    return print_module(module)
 
 
 def _metrics(run: int, steps: list[StepDone]):

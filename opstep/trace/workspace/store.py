@@ -40,17 +40,18 @@ class FileProblem(InputError):
         self.kind = kind
 
 
-def open_writing(path: Path) -> sqlite3.Connection:
+def open_writing(path: Path, patience: float = BUSY_S) -> sqlite3.Connection:
     """A connection that may write, in autocommit mode; the file is made where there is none.
 
-    Raises `FileProblem` where that cannot be, or the file is not a workspace.
+    `patience`: seconds to wait for another writer's transaction. Raises `FileProblem` where that
+    cannot be, or the file is not a workspace.
     """
     _check_file(path)
     if not path.parent.is_dir():
         raise FileProblem("absent", f"{path}: there is no folder {path.parent}")
     with explained(path):
         connection = sqlite3.connect(
-            path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+            path, timeout=patience, isolation_level=None, check_same_thread=False
         )
         try:
             add_functions(connection)

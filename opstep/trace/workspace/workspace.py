@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace import figures, names, query
+from opstep.trace.workspace import checkpoints, figures, names, query
 from opstep.trace.workspace.blobs import digest, read_array, save_tensor, storable, typed
+from opstep.trace.workspace.checkpoints import TrainingCheckpoint
 from opstep.trace.workspace.figures import Line, Query
 from opstep.trace.workspace.query import Answer
 from opstep.trace.workspace.reading import about_file
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from opstep.api.program import Program
     from opstep.trace.workspace.compare import Comparison
+    from opstep.trace.workspace.departures import Reasons
     from opstep.trace.workspace.prune import Pruned
     from opstep.trace.workspace.rerun import Repeated
 
@@ -153,6 +155,27 @@ class Workspace:
     def __len__(self) -> int:
         return len(self.names())
 
+    # --- checkpoints of training ---
+
+    def checkpoints(self, run: int | str | None = None) -> list[TrainingCheckpoint]:
+        """Those of a run, or of all runs, without their tensors."""
+        id = None if run is None else names.find_run(self._connection, run)
+        return checkpoints.read_checkpoints(self._connection, id)
+
+    def checkpoint(self, reference: str) -> TrainingCheckpoint:
+        """The one that ``RUN``, ``RUN@STEP``, ``RUN@best`` or ``RUN@first`` means. Raises
+        `InputError`.
+        """
+        return checkpoints.find_checkpoint(self._connection, reference)
+
+    def best_before(self, run: int, made: int) -> TrainingCheckpoint | None:
+        """The best by validation of a run and what it went on from, in its first `made` steps."""
+        return checkpoints.best_before(self._connection, run, made)
+
+    def checkpoint_values(self, checkpoint: TrainingCheckpoint) -> Mapping[str, np.ndarray]:
+        """Its params and states by name."""
+        return checkpoints.checkpoint_values(self._connection, checkpoint)
+
     # --- tables ---
 
     @property
@@ -232,6 +255,12 @@ class Workspace:
 
         return compare(self._connection, self._run(first), self._run(second), rtol)
 
+    def why(self, run: int | str | RecordedRun = "last") -> Reasons:
+        """What left its usual range in a run that diverges slowly, in the order of time."""
+        from opstep.trace.workspace.departures import departures
+
+        return departures(self._connection, self._run(run))
+
     def program(self, run: int | str | RecordedRun = "last") -> Program:
         """The program of a run, with its tensors as they were before the first step."""
         from opstep.trace.workspace.rerun import program_of
@@ -260,11 +289,15 @@ class Workspace:
 
         return run_bytes(self._connection)
 
-    def prune(self, runs: Sequence[int | str | RecordedRun], *, compact: bool = True) -> Pruned:
+    def prune(
+        self, runs: Sequence[int | str | RecordedRun], *, checkpoints: int | None = None,
+        compact: bool = True,
+    ) -> Pruned:  # fmt: skip
         """Removes runs with all that belongs to them, and bytes that nobody else refers to.
 
-        `compact`: the file gives the room back to the disk. Raises `InputError` where a run is not
-        there or still under way, or where another process is writing for long.
+        `checkpoints`: of other runs that have ended, the first, the best and so many of the last
+        stay. `compact`: the file gives the room back to the disk. Raises `InputError` where a run
+        is not there or still under way, or where another process is writing for long.
         """
         from opstep.trace.workspace.prune import prune
 
@@ -276,8 +309,9 @@ class Workspace:
                     hint="end it first; what it writes later would belong to no run",
                 )
         ids = [run.id for run in chosen]
+        thinned = [run.id for run in self.runs if run.id not in ids and not run.under_way]
         with self._writing() as connection:
-            return prune(connection, self.path, ids, compact)
+            return prune(connection, self.path, ids, compact, checkpoints, thinned)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

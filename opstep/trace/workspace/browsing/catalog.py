@@ -21,9 +21,12 @@ _NAMES = {
 }
 
 
+_PLOTTED = ("metrics", "stats", "executions")
+
+
 def catalog(path: Path) -> dict[str, Any]:
-    """Tables and views with their columns and what they mean, ops and metrics by name for plots,
-    and questions to begin with.
+    """Tables and views with their columns and what they mean; for plots the names of ops and
+    metrics, the last runs, and which tables hold anything; and questions to begin with.
     """
     described = {t.name: (t.what, {c.name: (c.type, c.what) for c in t.columns}) for t in TABLES}
     views = {v.name: (v.what, {n: ("", what) for n, what in v.columns}) for v in VIEWS}
@@ -39,6 +42,16 @@ def catalog(path: Path) -> dict[str, Any]:
             kind = "view" if name in views else "table"
             tables.append({"name": name, "kind": kind, "what": what, "columns": listed})
         names = {key: [n for (n,) in connection.execute(text)] for key, text in _NAMES.items()}
-        keys = [run.key for run in read_runs(connection)[-50:]]
+        runs = read_runs(connection)[:-51:-1]
+        recorded = [
+            t for t in _PLOTTED if connection.execute(f"select 1 from {t} limit 1").fetchone()
+        ]
     examples = [{"title": e.title, "sql": e.sql, "what": e.what} for e in EXAMPLES]
-    return {"tables": tables, "names": names, "runs": keys[::-1], "examples": examples}
+    return {
+        "tables": tables,
+        "names": names,
+        "runs": [run.key for run in runs],
+        "titles": {run.key: f"{run.key} {run.name or run.graph}" for run in runs},
+        "recorded": recorded,
+        "examples": examples,
+    }

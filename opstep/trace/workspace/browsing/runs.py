@@ -13,6 +13,8 @@ from opstep.trace.workspace.runs import FIGURES
 from opstep.trace.workspace.views import BAD
 from opstep.trace.workspace.workspace import Workspace
 
+CURVE = 8  # values of a curve, as a line of text shows it
+RECENT = 5_000  # steps in which the last value of a metric is looked for
 MOST_NAMES = 5_000
 MOST_PROGRAM = 256 << 20  # bytes of a program's file
 
@@ -31,7 +33,7 @@ def runs_page(ws: Workspace, path: Path, limit: int, offset: int) -> dict[str, A
 
 
 def run_summary(ws: Workspace, path: Path, key: str) -> dict[str, Any]:
-    """How a run went, how much is known of it, and the last value of each metric."""
+    """How a run went, how much is known of it, and each metric: its last value and its curve."""
     run = ws.run(key)
     (ops, executions, total), *_ = ws.sql(
         "select count(*), sum(executions), sum(total_ns) from ops where run = ? and op >= 0",
@@ -44,10 +46,11 @@ def run_summary(ws: Workspace, path: Path, key: str) -> dict[str, Any]:
         table: ws.sql(f"select count(*) from {table} where run = ?", (run.id,)).rows[0][0]
         for table in ("findings", "checkpoints")
     }
+    # With max, SQLite takes the other columns from the row that has it.
     metrics = ws.sql(
-        "select name, step, value from metrics where run = ? and step = "
-        "(select max(step) from metrics where run = ?) order by name",
-        (run.id, run.id),
+        "select name, max(step), value from metrics where run = ? and step > "
+        "(select max(step) from metrics where run = ?) - ? group by name order by name",
+        (run.id, run.id, RECENT),
     ).rows
     return run_json(run) | {
         "place": program_path(path, run.file),
@@ -58,8 +61,31 @@ def run_summary(ws: Workspace, path: Path, key: str) -> dict[str, Any]:
         "tensorBytes": nbytes,
         "findings": counts["findings"],
         "checkpoints": counts["checkpoints"],
-        "metrics": [{"name": n, "step": s, "value": figure(v)} for n, s, v in metrics],
+        "metrics": _metrics(ws, run.id, metrics),
     }
+
+
+def _metrics(ws: Workspace, run: int, last: list[tuple]) -> list[dict[str, Any]]:
+    """``curve``: values from the first step to the last, so few that no run is read whole."""
+    if not last:
+        return []
+    (first,), *_ = ws.sql("select min(step) from metrics where run = ?", (run,)).rows
+    span = max(step for _, step, _ in last) - first
+    places = min(CURVE, span + 1)
+    at = [first + span * k // max(1, places - 1) for k in range(places)]
+    after = "select min(step) from metrics where run = ? and step >= column1"
+    rows = ws.sql(
+        f"select m.name, m.step, m.value from (values {', '.join(['(?)'] * places)}) "
+        f"join metrics m on m.run = ? and m.step = ({after})",
+        (*at, run, run),
+    ).rows
+    curves: dict[str, dict[int, Any]] = {}
+    for name, step, value in rows:
+        curves.setdefault(name, {})[step] = figure(value)
+    return [
+        {"name": n, "step": s, "value": figure(v), "curve": list(curves.get(n, {}).values())}
+        for n, s, v in last
+    ]
 
 
 def recorded_program(ws: Workspace, path: Path, key: str) -> dict[str, Any]:

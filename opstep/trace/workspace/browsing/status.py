@@ -70,5 +70,7 @@ def file_stamp(path: Path) -> tuple:
             stat = each.stat()
         except OSError:
             continue
+        if not stat.st_size:
+            continue  # a reader makes an empty log, and takes it away
         found.append((stat.st_size, stat.st_mtime_ns, stat.st_ino))
     return tuple(found)

@@ -1,0 +1,222 @@
+"""Options of ``opstep train``: what they say of data and of the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from opstep.cli.common import FloatRange
+from opstep.cli.grad import names
+from opstep.cli.options import Size
+
+FLOAT = FloatRange(0)
+OWN = ("self", "graph", "optimizer", "wrt", "freeze", "name")  # what else the step is written from
+
+
+class Decay(click.ParamType):
+    """``0.01``, or ``*.w=0.01`` for params with such names."""
+
+    name = "decay"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, float]:
+        pattern, _, number = str(value).rpartition("=")
+        return pattern, FLOAT.convert(number, param, ctx)
+
+
+class Share(click.ParamType):
+    """A number between 0 and 1 is a share of the data; anything else says where data is."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str | float:
+        try:
+            share = float(value)
+        except ValueError:
+            return value
+        if not 0 < share < 1:
+            self.fail(f"{value} is no share: it is to be between 0 and 1.", param, ctx)
+        return share
+
+
+class Hyperparameter(click.ParamType):
+    """``betas=0.9,0.99``, as a pair; numbers, True and False are those."""
+
+    name = "hyperparameter"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, Any]:
+        name, equals, text = value.partition("=")
+        if not (name and equals and text):
+            self.fail(f"{value} is not a NAME=VALUE.", param, ctx)
+        if name in OWN:
+            self.fail(f"{name} is no hyperparameter.", param, ctx)
+        words = {"true": True, "false": False}
+        found = [words.get(t.lower(), _number(t)) for t in text.split(",")]
+        return name, found[0] if len(found) == 1 else tuple(found)
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def data_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What is trained on, what is validated on."""
+    options = [
+        click.option(
+            "--data",
+            "-d",
+            multiple=True,
+            required=True,
+            metavar="[INPUT=]SOURCE",
+            help="What to train on: a .npz, .npy, .safetensors, .parquet or .arrow file, whose "
+            "columns are called as the inputs are, a part of it (FILE:train has train_x for x), or "
+            "a folder with a folder of images for each class. INPUT=FILE:COLUMN gives one input, "
+            "INPUT=NUMBER a number. Can be given several times.",
+        ),
+        click.option(
+            "--validate",
+            type=Share(),
+            multiple=True,
+            metavar="SOURCE|SHARE",
+            help="What to validate on: as --data; a part of that, such as test; or the share of it "
+            "that is not trained on, such as 0.1.",
+        ),
+        click.option(
+            "--metric",
+            "metrics",
+            multiple=True,
+            metavar="GRAPH",
+            help="A graph whose first result is a figure of validations, beside the loss. Can be "
+            "given several times.",
+        ),
+        click.option(
+            "--validate-every",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            metavar="EPOCHS",
+            help="Epochs between validations; the last one has one, too.",
+        ),
+        click.option(
+            "--best",
+            metavar="FIGURE",
+            help="Save what gave the best validation, not the last: loss, or a --metric, the "
+            "greatest.",
+        ),
+        click.option(
+            "--batch",
+            type=click.IntRange(1),
+            default=32,
+            show_default=True,
+            metavar="ROWS",
+            help="Rows of a step.",
+        ),
+        click.option("--drop-last", is_flag=True, help="Leave out what is left of an epoch."),
+        click.option("--round", is_flag=True, help="Let floats of the data lose digits."),
+    ]
+    return _with(options, function)
+
+
+def optimizer_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How params are updated."""
+    options = [
+        click.option(
+            "--optimizer",
+            default="adamw",
+            show_default=True,
+            metavar="NAME",
+            help="sgd, rmsprop, adam, adamw, lion or adafactor.",
+        ),
+        click.option("--lr", type=FLOAT, metavar="X", help="Learning rate."),
+        click.option(
+            "--schedule",
+            metavar="KIND",
+            help="How the learning rate changes: constant, linear or cosine (to 0 at the last "
+            "step), or step=N (to a tenth after every N steps).",
+        ),
+        click.option(
+            "--warmup",
+            type=click.IntRange(0),
+            metavar="STEPS",
+            help="Steps in which the learning rate rises from 0.",
+        ),
+        click.option(
+            "--weight-decay",
+            type=Decay(),
+            multiple=True,
+            metavar="[PATTERN=]X",
+            help="Weight decay, of all params or of those with such names.",
+        ),
+        click.option(
+            "--set",
+            "hyperparameters",
+            type=Hyperparameter(),
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Another hyperparameter: momentum=0.9, betas=0.9,0.99.",
+        ),
+        click.option(
+            "--wrt",
+            multiple=True,
+            metavar="NAMES",
+            help='Params that are trained, such as "conv*, fc.w". Default: all.',
+        ),
+        click.option("--freeze", multiple=True, metavar="NAMES", help="Params that are not."),
+        click.option("--clip-norm", type=FLOAT, metavar="X", help="Limit the norm of gradients."),
+        click.option("--clip-value", type=FLOAT, metavar="X", help="Limit their elements."),
+        click.option("--grad-norm", is_flag=True, help="Show and record the norm of gradients."),
+        click.option("--ema", type=FLOAT, metavar="X", help="Keep averages of params as well."),
+        click.option(
+            "--memory",
+            type=Size(),
+            metavar="SIZE",
+            help="What a step takes at most, such as 4GiB: values that take more are dropped and "
+            "computed again.",
+        ),
+        click.option(
+            "--loss-scale",
+            type=click.Choice(["dynamic"]),
+            help="Scale the loss, so that gradients in f16 do not become 0.",
+        ),
+    ]
+    return _with(options, function)
+
+
+def _with(options: list[Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def optimizer_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Those that were given, as `Program.with_optimizer` takes them."""
+    found: dict[str, Any] = {
+        name: options[name]
+        for name in (
+            "lr",
+            "schedule",
+            "warmup",
+            "clip_norm",
+            "clip_value",
+            "ema",
+            "memory",
+            "loss_scale",
+        )
+        if options[name] is not None
+    }
+    if options["grad_norm"]:
+        found["grad_norm"] = True
+    for name in ("wrt", "freeze"):
+        if options[name]:
+            found[name] = names(options[name])
+    decays = dict(options["weight_decay"])
+    if decays:
+        alone = decays.keys() == {""}
+        found["weight_decay"] = decays[""] if alone else {k or "*": v for k, v in decays.items()}
+    return found | dict(options["hyperparameters"])

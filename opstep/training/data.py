@@ -1,0 +1,168 @@
+"""Data to train on: columns by the names of a graph's inputs, and batches of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.ir.errors import InputError
+
+Rows = Mapping[str, np.ndarray]
+_SPLIT = 0x5EED  # begins the seed of a split, whatever the epochs' are
+
+
+class Dataset:
+    """Columns by name: arrays whose first axis are the rows, all of one length. `constants`: what
+    is the same in each batch. `source` and `sources`: where all and each come from, in messages.
+    `classes`: of a column of labels, what each number stands for, where that is known.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, Any], source: str = "the data", constants: Rows | None = None,
+        sources: Mapping[str, str] | None = None, chosen: np.ndarray | None = None,
+        classes: Mapping[str, Sequence[str]] | None = None,
+    ):  # fmt: skip
+        self.columns = dict(columns)
+        self.source = source
+        self.constants = dict(constants or {})
+        self.sources = {name: f"{source}: {name}" for name in self.columns} | dict(sources or {})
+        self.classes = dict(classes or {})
+        self.chosen = chosen  # the rows that count, by number; None: all
+        lengths = {name: len(column) for name, column in self.columns.items()}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{name} {n:,}" for name, n in lengths.items())
+            raise InputError(f"{source}: columns have different numbers of rows: {told}")
+        self._length = next(iter(lengths.values()), 0) if chosen is None else len(chosen)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def rows(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        """These rows of each column, in this order, and the constants."""
+        if self.chosen is not None:
+            indices = self.chosen[indices]
+        found = {name: np.asarray(column[indices]) for name, column in self.columns.items()}
+        return found | self.constants
+
+    def split(self, share: float, seed: int) -> tuple[Dataset, Dataset]:
+        """All rows but a share of them, and that share: drawn with the seed, at least one."""
+        order = np.random.default_rng([_SPLIT, seed]).permutation(len(self))
+        count = max(1, round(share * len(self)))
+        if count >= len(self):
+            raise InputError(
+                f"{self.source}: {share:g} of {len(self):,} rows leaves none to train on"
+            )
+        kept = order if self.chosen is None else self.chosen[order]
+        return self._of(np.sort(kept[count:])), self._of(np.sort(kept[:count]))
+
+    def _of(self, chosen: np.ndarray) -> Dataset:
+        sources, classes = self.sources, self.classes
+        return Dataset(self.columns, self.source, self.constants, sources, chosen, classes)
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """The next batch to be taken: number `batch` of epoch `epoch`, both from 0."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+class Batches:
+    """A data set in batches of `size` rows. The order of the rows depends on `seed` and the epoch
+    alone; without a seed it is that of the data. The last batch of an epoch has what is left, or,
+    with `drop_last`, is left out if it is smaller.
+    """
+
+    def __init__(
+        self, dataset: Dataset, size: int, seed: int | None = 0, drop_last: bool = False
+    ):  # fmt: skip
+        if not len(dataset):
+            raise InputError(f"{dataset.source} has no rows")
+        if size > len(dataset):
+            raise InputError(
+                f"a batch of {size:,} rows is larger than the data: {dataset.source} has "
+                f"{len(dataset):,}"
+            )
+        self.dataset = dataset
+        self.size = size
+        self.seed = seed
+        self.drop_last = drop_last
+
+    @property
+    def per_epoch(self) -> int | None:
+        """Batches of an epoch; None where only the end of an epoch tells."""
+        n = len(self.dataset)
+        return n // self.size if self.drop_last else -(-n // self.size)
+
+    def order(self, epoch: int) -> np.ndarray:
+        """The rows of an epoch by number, in the order in which they are taken."""
+        if self.seed is None:
+            return np.arange(len(self.dataset))
+        return np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset))
+
+    def rows(self, position: Position) -> np.ndarray:
+        """Numbers of the rows of one batch, as the data has them."""
+        first = position.batch * self.size
+        chosen, rows = self.dataset.chosen, self.order(position.epoch)[first : first + self.size]
+        return rows if chosen is None else chosen[rows]
+
+    def rest(self, position: Position) -> Iterator[tuple[Position, Rows]]:
+        """What is left of an epoch, from `position` on: batches, each with the position after."""
+        order, count = self.order(position.epoch), self.per_epoch
+        assert count is not None
+        for k in range(position.batch, count):
+            last = k + 1 == count
+            after = Position(position.epoch + 1) if last else Position(position.epoch, k + 1)
+            yield after, self.dataset.rows(order[k * self.size : (k + 1) * self.size])
+
+
+class Stream(Batches):
+    """Batches that an iterable gives, each a mapping of arrays by the names of inputs; an epoch is
+    one iteration. A run that begins in the middle of an epoch skips what is before.
+    """
+
+    def __init__(self, batches: Iterable[Rows]):
+        self.dataset = Dataset({})
+        self.size = 0
+        self.seed = None
+        self.drop_last = False
+        self._batches = batches
+
+    @property
+    def per_epoch(self) -> int | None:
+        try:
+            return len(self._batches)  # pyright: ignore[reportArgumentType]
+        except TypeError:
+            return None
+
+    def rows(self, position: Position) -> np.ndarray:
+        raise InputError("batches of an iterable have no rows with numbers")
+
+    def rest(self, position: Position) -> Iterator[tuple[Position, Rows]]:
+        epoch, k = position.epoch, position.batch
+        batches = islice(map(_mapping, self._batches), k, None)
+        batch = next(batches, None)
+        if batch is None:
+            what = f"batch {k + 1}" if k else "batches"
+            raise InputError(
+                f"the data has no {what} in epoch {epoch + 1}",
+                hint="give an object that can be iterated over again, such as a list; an iterator "
+                "is done after one epoch",
+            )
+        while batch is not None:
+            following, k = next(batches, None), k + 1
+            yield (Position(epoch, k) if following is not None else Position(epoch + 1)), batch
+            batch = following
+
+
+def _mapping(batch: Any) -> Rows:
+    if not isinstance(batch, Mapping):
+        raise InputError(
+            f"a batch of the data is a {type(batch).__name__}; it is to be arrays by name"
+        )
+    return batch
