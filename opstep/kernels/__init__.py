@@ -35,6 +35,7 @@ from opstep.kernels.pointwise import (
     activations,  # noqa: F401
     arithmetic,  # noqa: F401
     comparison,  # noqa: F401
+    groups,  # noqa: F401
     selection,  # noqa: F401
     special,  # noqa: F401
     transcendental,  # noqa: F401
@@ -61,6 +62,7 @@ from opstep.kernels.rows import (
     distance,  # noqa: F401
     loss,  # noqa: F401
     norm,  # noqa: F401
+    norm_affine_grad,  # noqa: F401
     norm_statistics,  # noqa: F401
     softmax,  # noqa: F401
 )

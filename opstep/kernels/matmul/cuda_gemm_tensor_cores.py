@@ -84,11 +84,11 @@ def copier(extent: int, threads: int, along: bool, wide: bool):
 
 
 @cache
-def finisher(tile: WarpTile, wide: int):
+def finisher(columns: int, threads: int, sums_pitch: int, wide: int):
     """(c, sums, bias, rows, columns, pitch, biased): a tile's sums from shared memory to the
     result, `wide` elements at once, as many rows and columns as there are.
     """
-    chunks, threads, sums_pitch = tile.columns // wide, tile.threads, tile.sums_pitch
+    chunks = columns // wide
     load, store = Intrinsic("load", wide), Intrinsic("store", wide)
     gather = Intrinsic("gather", wide)
 
@@ -128,7 +128,11 @@ def tensor_tiled(
     multiply, settled = tile.product(a_along, b_along, bf16), tile.settled()
     starts, origin_of = operand_offsets(tile, a_along, b_along), sums_origin(tile)
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
-    put_sums, sums_pitch, finish = tile.put_sums(), tile.sums_pitch, finisher(tile, c_wide)
+    put_sums, sums_pitch, finish = (
+        tile.put_sums(),
+        tile.sums_pitch,
+        finisher(tile.columns, threads, tile.sums_pitch, c_wide),
+    )
 
     def multiply_halves(
         a, b, bias, c, batch_shape, a_strides, b_strides, c_strides, rank, m, n, k, a_extent,

@@ -167,7 +167,7 @@ def _blocks(
                 grain=max(1, 65536 // (64 * n)),
             )
         )
-    laid_out = n_block * steps + OVERREAD // size
+    laid_out = 0 if ready else n_block * steps + OVERREAD // size
     left = m_block * (steps + 2) if a.column != 1 else 0
     held = m_block * n_block if turned else 0
     lane = -(-(laid_out + left + held) // 64) * 64
@@ -211,7 +211,9 @@ class matmul(Op):
         n, right = _matrix(b, transpose_b, 1, left=False)
         if left != right:
             hint = "transpose_a and transpose_b swap an operand's last two axes"
-            raise Mismatch(f"{a} · {b}: sums over {left} and over {right} terms", 1, hint)
+            i, j = -2 if transpose_a else -1, -1 if transpose_b or b.rank == 1 else -2
+            sizes = f"axis {i} of {a} is {left}, axis {j} of {b} is {right}"
+            raise Mismatch(f"{sizes}: they must be equal", 1, hint)
         batch = _batch(a, b)
         return a.with_shape((*batch, *m, *n))
 

@@ -29,6 +29,7 @@ from opstep.runtime.ir.types import DType, TensorType
 class gather(Op):
     """The slices of x along `axis` selected by `index`; the axis is replaced by index's axes."""
 
+    picks = True
     signature = "gather(x: T, index: X, *, axis: int = 0)"
     source = "torch.index_select, ONNX Gather"
     outside = lost.picked
@@ -63,6 +64,7 @@ class embedding(Op):
     weight: [V, …]; index: any shape.
     """
 
+    picks = True
     signature = "embedding(weight: T, index: X, *, padding_index: int = none)"
     source = "torch.nn.functional.embedding, ONNX Gather"
     outside = lost.picked
@@ -163,6 +165,7 @@ class gather_elements(Op):
     `missing`, if set.
     """
 
+    picks = True
     signature = "gather_elements(x: T, index: X, *, axis: int = 0, missing: number = none)"
     source = "torch.gather, ONNX GatherElements"
     outside = lost.elements
@@ -207,6 +210,7 @@ class gather_nd(Op):
     `missing`, if set.
     """
 
+    picks = True
     signature = "gather_nd(x: T, index: X, *, batch: int = 0, missing: number = none)"
     source = "ATen index.Tensor with stacked indices, ONNX GatherND"
     outside = lost.parts

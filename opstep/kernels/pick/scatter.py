@@ -158,6 +158,8 @@ class scatter_nd(ScatterParts):
     """
 
     signature = "scatter_nd(x: T, index: X, source: T, *, batch: int = 0)"
+    inplace = (0,)
+    overwrites = True
     source = "torch.index_put, ONNX ScatterND"
     moves = True
 
@@ -170,9 +172,9 @@ class scatter_nd(ScatterParts):
     def grad(g, operands, results, grads, *, batch):
         x, index, source = operands
         gy = grads[0]
+        g_source = g.gather_nd(gy, index, batch=batch, missing=0.0)
         zeros = g.full(shape=source.shape, value=0.0, dtype=gy.dtype)
         gx = g.scatter_nd(gy, index, zeros, batch=batch)
-        g_source = g.gather_nd(gy, index, batch=batch, missing=0.0)
         return g.to_dtype(gx, x.dtype), None, g.to_dtype(g_source, source.dtype)
 
 
@@ -180,6 +182,8 @@ class scatter_nd_add(ScatterParts):
     """x with y[index[p]] += source[p] for each p; indices are those of `gather_nd`."""
 
     signature = "scatter_nd_add(x: N, index: X, source: N, *, batch: int = 0)"
+    inplace = (0,)
+    overwrites = True
     source = 'torch.index_put(accumulate=True), ONNX ScatterND(reduction="add")'
 
     def oracle(x, index, source, *, batch):

@@ -152,6 +152,7 @@ class gelu(Unary):
     """Gaussian error linear unit; `approximate="tanh"` selects the form used by GPT-2."""
 
     signature = 'gelu(x: F, *, approximate: str = "none")'
+    alone = ("f64",)
     choices = {"approximate": ("none", "tanh")}
     formula = "x/2 * (1 + erf(x/sqrt(2))); tanh: x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715*x**3)))"
     source = "Hendrycks, Gimpel 2016; torch.nn.functional.gelu, ONNX Gelu"

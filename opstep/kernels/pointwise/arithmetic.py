@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from opstep.kernels.pointwise.elementwise import Binary, Unary, onto, same
+from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, onto, same
 from opstep.kernels.rules.literals import check_value, limits
 from opstep.kernels.rules.pitfalls import OVERFLOW, REMAINDER
 from opstep.kernels.rules.relations import elementwise
@@ -117,6 +117,7 @@ class floor_div(_IntegerOrFloat):
     """
 
     signature = "floor_div(a: N, b: N)"
+    alone = EVERY_TYPE
     formula = "floor(a / b), exact where a / b itself would be rounded up to a whole number"
     source = "torch.floor_divide, numpy.floor_divide"
     faults = div.faults
@@ -149,6 +150,7 @@ class rem(_IntegerOrFloat):
     """The remainder of floor_div, with the sign of b. For integers, 0 if b is 0."""
 
     signature = "rem(a: N, b: N)"
+    alone = EVERY_TYPE
     formula = "a - b*floor(a / b)"
     source = "torch.remainder, numpy.mod, ONNX Mod (fmod=0)"
     faults = REMAINDER
@@ -182,6 +184,7 @@ class fmod(_IntegerOrFloat):
     """
 
     signature = "fmod(a: N, b: N)"
+    alone = EVERY_TYPE
     formula = "a - b*trunc(a / b)"
     source = "torch.fmod, C fmod, ONNX Mod (fmod=1)"
     faults = REMAINDER

@@ -41,7 +41,7 @@ def elementwise(
     """
     width = vector_width(operands, y)
     layout = collapse(y.shape, [a.shape for a in operands])
-    ways = _ways(layout.shape, layout.strides, width)
+    ways = ways_of(layout.shape, layout.strides, width)
     vectors = -(-y.size // width)
     if all(way in (SAME, ONE) for way in ways):
         kernel = flat_kernel(f, name, ways, len(numbers), width)
@@ -78,7 +78,7 @@ def vector_width(operands: Sequence[Arg], y: Arg) -> int:
     return max(16 // max(sizes), min(4, 16 // min(sizes)))
 
 
-def _ways(shape, strides, width: int) -> tuple[str, ...]:
+def ways_of(shape, strides, width: int) -> tuple[str, ...]:
     own = [0] * len(shape)
     step = 1
     for k in reversed(range(len(shape))):

@@ -16,17 +16,25 @@ from opstep.kernels.pointwise.broadcast import broadcast_shape, collapse, locate
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Op
-from opstep.runtime.ir.types import boolean
+from opstep.runtime.ir.types import DTYPES, boolean
 from opstep.runtime.transforms.builder import Builder, Var
+
+EVERY_TYPE = tuple(DTYPES)
+INTEGERS = tuple(name for name, t in DTYPES.items() if t.is_integer)
 
 
 class Unary(Op):
     """One operand. Numeric attributes reach `scalar` behind x, in the order declared."""
 
     inplace = (0,)
+    alone: tuple[str, ...] = ()  # element types in which compilers make no vectors of `scalar`
 
     def infer(x, **attrs):
         return x
+
+    @classmethod
+    def element(cls, x, **attrs):
+        return None if x.dtype.name in cls.alone else cls.function(x, **attrs)
 
     @classmethod
     def function(cls, x, **attrs) -> tuple[Callable, list]:
@@ -52,9 +60,14 @@ class Binary(Op):
     """Two operands that broadcast."""
 
     inplace = (0, 1)
+    alone: tuple[str, ...] = ()  # as in `Unary`
 
     def infer(a, b):
         return a.with_shape(broadcast_shape(a, b))
+
+    @classmethod
+    def element(cls, a, b):
+        return None if a.dtype.name in cls.alone else (cls.function(a), [])
 
     @classmethod
     def function(cls, a) -> Callable:

@@ -63,6 +63,9 @@ class where(Op):
     inplace = (1, 2)
     oracle = np.where
 
+    def element(cond, a, b):
+        return chosen, []
+
     def infer(cond, a, b):
         return a.with_shape(broadcast_shape(cond, a, b))
 
@@ -100,6 +103,9 @@ class cast(Op):
     faults = OVERFLOW
     moves = True
 
+    def element(x, *, dtype):
+        return same, []
+
     def infer(x, *, dtype):
         return x.with_dtype(dtype)
 
@@ -130,6 +136,9 @@ class identity(Op):
     source = "torch.clone, torch.Tensor.contiguous and detach, ONNX Identity"
     moves = True
     inplace = (0,)
+
+    def element(x):
+        return same, []
 
     def infer(x):
         return x

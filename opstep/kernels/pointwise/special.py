@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from opstep.kernels.math.fastmath import exp, log, log1p
-from opstep.kernels.pointwise.elementwise import Binary, Unary, onto
+from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, onto
 from opstep.kernels.pointwise.transcendental import without_warnings
 from opstep.kernels.rules.pitfalls import OVERFLOW
 from opstep.kernels.rules.relations import elementwise
@@ -44,6 +44,7 @@ class erfc(Unary):
     """1 - erf(x), which keeps its digits for large x."""
 
     signature = "erfc(x: F)"
+    alone = EVERY_TYPE
     formula = "2/sqrt(pi) times the integral of e ** -(t*t) from x to infinity"
     source = "torch.special.erfc"
     faults = NO_FAULTS
@@ -96,6 +97,7 @@ class erfinv(Unary):
     """The inverse of the error function; NaN beyond -1 … 1."""
 
     signature = "erfinv(x: F)"
+    alone = EVERY_TYPE
     formula = "the y with erf(y) = x"
     source = "torch.special.erfinv; M. Giles, Approximating the erfinv function, 2010"
     faults = Faults(
@@ -117,6 +119,7 @@ class lgamma(Unary):
     """The logarithm of the absolute value of the gamma function."""
 
     signature = "lgamma(x: F)"
+    alone = EVERY_TYPE
     formula = "ln |gamma(x)|"
     source = "torch.lgamma"
     faults = Faults(elementwise, _POLE)
@@ -160,6 +163,7 @@ class digamma(Unary):
     """The derivative of lgamma; NaN at negative integers."""
 
     signature = "digamma(x: F)"
+    alone = EVERY_TYPE
     formula = "gamma'(x) / gamma(x)"
     source = "torch.digamma"
     faults = Faults(elementwise, _POLE, _BELOW)
@@ -198,6 +202,7 @@ class trigamma(Unary):
     """The derivative of digamma; an infinity at 0 and at negative integers."""
 
     signature = "trigamma(x: F)"
+    alone = EVERY_TYPE
     formula = "the second derivative of ln |gamma(x)|"
     source = "torch.polygamma(1, x)"
     faults = Faults(elementwise, _POLE, _BELOW)
@@ -212,6 +217,7 @@ class hypot(Binary):
     """The length of the vector (a, b), also where its square overflows."""
 
     signature = "hypot(a: F, b: F)"
+    alone = EVERY_TYPE
     formula = "sqrt(a*a + b*b)"
     source = "torch.hypot, numpy.hypot"
     faults = OVERFLOW

@@ -11,7 +11,14 @@ import math
 import numpy as np
 
 from opstep.kernels.math import fastmath
-from opstep.kernels.pointwise.elementwise import Binary, Unary, guarded_loop, onto
+from opstep.kernels.pointwise.elementwise import (
+    EVERY_TYPE,
+    INTEGERS,
+    Binary,
+    Unary,
+    guarded_loop,
+    onto,
+)
 from opstep.kernels.rules.pitfalls import LOGARITHM, OUT_OF_DOMAIN, OVERFLOW, WAVE
 from opstep.kernels.rules.relations import elementwise
 from opstep.runtime.device.launch import Launch
@@ -34,6 +41,7 @@ class pow(Binary):
     """
 
     signature = "pow(a: N, b: N)"
+    alone = ("f64", *INTEGERS)
     formula = "a ** b"
     source = "torch.pow, numpy.power, ONNX Pow"
     faults = Faults(
@@ -97,6 +105,7 @@ class atan2(Binary):
     """The angle of the point (x, y) = (b, a), from -pi to pi."""
 
     signature = "atan2(a: F, b: F)"
+    alone = EVERY_TYPE
     formula = "the angle t with a = r*sin(t), b = r*cos(t)"
     source = "torch.atan2, numpy.arctan2"
     faults = NO_FAULTS
@@ -170,6 +179,7 @@ class exp2(Unary):
     """2 to the power x."""
 
     signature = "exp2(x: F)"
+    alone = ("f64",)
     formula = "2 ** x"
     source = "torch.exp2"
     faults = OVERFLOW
@@ -212,6 +222,7 @@ class log2(Unary):
     """The logarithm to base 2."""
 
     signature = "log2(x: F)"
+    alone = ("f64",)
     formula = "ln(x) / ln(2)"
     source = "torch.log2"
     faults = LOGARITHM
@@ -226,6 +237,7 @@ class log10(Unary):
     """The logarithm to base 10."""
 
     signature = "log10(x: F)"
+    alone = EVERY_TYPE
     formula = "ln(x) / ln(10)"
     source = "torch.log10"
     faults = LOGARITHM
@@ -271,6 +283,7 @@ class sin(_Wave):
     """The sine of x in radians."""
 
     signature = "sin(x: F)"
+    alone = EVERY_TYPE
     source = "torch.sin, ONNX Sin"
     oracle = without_warnings(np.sin)
     scalar = fastmath.sin
@@ -284,6 +297,7 @@ class cos(_Wave):
     """The cosine of x in radians."""
 
     signature = "cos(x: F)"
+    alone = EVERY_TYPE
     source = "torch.cos, ONNX Cos"
     oracle = without_warnings(np.cos)
     scalar = fastmath.cos
@@ -297,6 +311,7 @@ class tan(Unary):
     """The tangent of x in radians."""
 
     signature = "tan(x: F)"
+    alone = EVERY_TYPE
     formula = "sin(x) / cos(x)"
     source = "torch.tan, ONNX Tan"
     faults = WAVE
@@ -313,6 +328,7 @@ class asin(Unary):
     """Inverse sine, in radians; NaN if |x| > 1."""
 
     signature = "asin(x: F)"
+    alone = EVERY_TYPE
     source = "torch.asin, ONNX Asin"
     faults = OUT_OF_DOMAIN
     oracle = without_warnings(np.arcsin)
@@ -328,6 +344,7 @@ class acos(Unary):
     """Inverse cosine, in radians; NaN if |x| > 1."""
 
     signature = "acos(x: F)"
+    alone = EVERY_TYPE
     source = "torch.acos, ONNX Acos"
     faults = OUT_OF_DOMAIN
     oracle = without_warnings(np.arccos)
@@ -348,6 +365,7 @@ class atan(Unary):
     """Inverse tangent, in radians."""
 
     signature = "atan(x: F)"
+    alone = EVERY_TYPE
     source = "torch.atan, ONNX Atan"
     faults = NO_FAULTS
     oracle = np.arctan
@@ -363,6 +381,7 @@ class sinh(Unary):
     """The hyperbolic sine."""
 
     signature = "sinh(x: F)"
+    alone = EVERY_TYPE
     formula = "(e ** x - e ** -x) / 2"
     source = "torch.sinh, ONNX Sinh"
     faults = OVERFLOW
@@ -379,6 +398,7 @@ class cosh(Unary):
     """The hyperbolic cosine."""
 
     signature = "cosh(x: F)"
+    alone = EVERY_TYPE
     formula = "(e ** x + e ** -x) / 2"
     source = "torch.cosh, ONNX Cosh"
     faults = OVERFLOW
@@ -409,6 +429,7 @@ class asinh(Unary):
     """Inverse hyperbolic sine."""
 
     signature = "asinh(x: F)"
+    alone = EVERY_TYPE
     formula = "ln(x + sqrt(x*x + 1))"
     source = "torch.asinh, ONNX Asinh"
     faults = NO_FAULTS
@@ -425,6 +446,7 @@ class acosh(Unary):
     """Inverse hyperbolic cosine (not negative); NaN if x < 1."""
 
     signature = "acosh(x: F)"
+    alone = EVERY_TYPE
     formula = "ln(x + sqrt(x*x - 1))"
     source = "torch.acosh, ONNX Acosh"
     faults = Faults(elementwise, Rule("less than 1, where it is defined", lambda x: x < 1))
@@ -441,6 +463,7 @@ class atanh(Unary):
     """Inverse hyperbolic tangent; NaN if |x| > 1."""
 
     signature = "atanh(x: F)"
+    alone = EVERY_TYPE
     formula = "ln((1 + x) / (1 - x)) / 2"
     source = "torch.atanh, ONNX Atanh"
     faults = Faults(
@@ -461,6 +484,7 @@ class erf(Unary):
     """The error function."""
 
     signature = "erf(x: F)"
+    alone = ("f64",)
     formula = "2/sqrt(pi) times the integral of e ** -(t*t) from 0 to x"
     source = "torch.erf, ONNX Erf"
     faults = NO_FAULTS

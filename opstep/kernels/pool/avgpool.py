@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from opstep.kernels.pool.pool import grain_of, pool_windows, pooled
 from opstep.kernels.pool.pooling import average_windows, spread_over_windows
 from opstep.kernels.pool.resample import Mix, resample
 from opstep.kernels.reduce.reduce import mean
-from opstep.kernels.rules.relations import of_plane
+from opstep.kernels.rules.relations import Parts
 from opstep.kernels.rules.relations import pooled as window_of
 from opstep.runtime.device.launch import Arg, Launch, Scratch
-from opstep.runtime.ir.faults import Faults, Rule, opposed
+from opstep.runtime.ir.faults import Faults, Rule, Site, opposed
 from opstep.runtime.ir.op import Mismatch, Op
 
 
@@ -151,6 +151,15 @@ def _means(x, spans: Sequence[Spans]):
     return y
 
 
+def _mean_at(site: Site, parts: Parts) -> Any:
+    """An element by its window alone."""
+    (x,), (n, c, *place), result = site.operands, site.index, site.results[site.result]
+    spans = _averaging(x.shape[2:], result.shape[2:], site.attrs)
+    part = (slice(s.begins[k], s.ends[k]) for s, k in zip(spans, place, strict=True))
+    count = prod(s.counts[k] for s, k in zip(spans, place, strict=True))
+    return x[n, c, *part].astype(parts[0].dtype).sum() / count
+
+
 def _shares(gy, sizes, spans: Sequence[Spans]):
     """For oracles."""
     gx = np.zeros((*gy.shape[:2], *sizes))
@@ -176,7 +185,7 @@ class AveragePool(Op):
         cls.faults = Faults(
             window_of,
             Rule("inf - inf", lambda x, **_: opposed(x)),
-            value=lambda site, parts: of_plane(cls.oracle, site, parts),
+            value=_mean_at,
         )
 
     @classmethod

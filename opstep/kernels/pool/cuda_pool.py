@@ -13,8 +13,9 @@ from opstep.kernels.pool.cuda_pool_runs import repeated, small_maxima
 from opstep.kernels.pool.pooling import argmax_of_window
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, real
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.types import i32, i64
 
 THREADS = 256
 
@@ -70,9 +71,25 @@ def max_and_index(
             indices[k] = at
 
 
+def max_indices(
+    x, indices, size, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, top,
+    left, dilation_h, dilation_w,
+):  # fmt: skip
+    """Where in its plane the largest of each window stands; -1: it has no pixels."""
+    k = cuda.grid(1)
+    if k < size:
+        row = div32(k, out_w)
+        plane = div32(row, out_h)
+        indices[k] = argmax_of_window(
+            offset(x, plane * height * width), height, width,
+            (row - plane * out_h) * stride_h - top, (k - row * out_w) * stride_w - left, kernel_h,
+            kernel_w, dilation_h, dilation_w,
+        )  # fmt: skip
+
+
 def max_gradient(
-    gy, x, gx, size, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, top, left,
-    dilation_h, dilation_w,
+    gy, indices, gx, size, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, top,
+    left, dilation_h, dilation_w,
 ):  # fmt: skip
     """gx = the sum of gy of the windows whose largest element a pixel is."""
     k = cuda.grid(1)
@@ -81,8 +98,7 @@ def max_gradient(
         plane = div32(row, height)
         at_h, at_w = row - plane * height, k - row * width
         place = at_h * width + at_w
-        source = offset(x, plane * height * width)
-        plane_gy = offset(gy, plane * out_h * out_w)
+        first = plane * out_h * out_w
         total = 0.0
         for r in range(kernel_h - 1, -1, -1):  # windows in order of their rows
             h = at_h + top - r * dilation_h
@@ -92,12 +108,9 @@ def max_gradient(
                     w = at_w + left - s * dilation_w
                     j = div32(w, stride_w) if w >= 0 else 0
                     if w >= 0 and j * stride_w == w and j < out_w:
-                        best = argmax_of_window(
-                            source, height, width, h - top, w - left, kernel_h, kernel_w,
-                            dilation_h, dilation_w,
-                        )  # fmt: skip
-                        if best == place:
-                            total += plane_gy[i * out_w + j]
+                        window = first + i * out_w + j
+                        if indices[window] == place:
+                            total += gy[window]
         gx[k] = total
 
 
@@ -117,7 +130,11 @@ def maxima_and_indices(
 
 
 def maxima_gradient(gy: Arg, x: Arg, gx: Arg, rows: Window, columns: Window) -> list[Grid]:
-    return _over(max_gradient, gx, gy, x, gx, sizes=_both(x, gy, rows, columns))
+    """Looked for once, a window's largest element need not be looked for by each of its pixels."""
+    sizes = _both(x, gy, rows, columns)
+    indices = Scratch(i32 if x.shape[2] * x.shape[3] < 1 << 31 else i64, gy.size)
+    found = _over(max_indices, gy, x, indices, sizes=sizes)
+    return [*found, *_over(max_gradient, gx, gy, indices, gx, sizes=sizes)]
 
 
 def _both(x: Arg, y: Arg, a: Window, b: Window) -> tuple:

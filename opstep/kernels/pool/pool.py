@@ -31,7 +31,7 @@ from opstep.kernels.pool.pooling import highest_of_windows, max_and_indices, max
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch, Op
-from opstep.runtime.ir.types import DType, i64
+from opstep.runtime.ir.types import DType, i32, i64
 
 _GRAIN = 65536  # elements of windows under which another lane is not woken
 
@@ -139,10 +139,15 @@ def _highest_at_on_cpu(x, y, indices, rows: Window, columns: Window) -> list[Lau
 
 
 def _gradient_on_cpu(gy, x, gx, rows: Window, columns: Window) -> list[Launch]:
-    units = prod(x.shape[:2])
+    units, line, c = prod(x.shape[:2]), gy.shape[3], columns
+    places = Scratch(i32 if prod(x.shape[2:]) < 1 << 31 else i64, line, per_lane=True)
+    lefts = [c.before - s * c.dilation for s in range(c.kernel)]
+    begins = tuple(max(0, -(-at // c.stride)) for at in lefts)
+    ends = tuple(min(line, -(-(x.shape[3] + at) // c.stride)) for at in lefts)
     return [
         Launch(
-            *(max_gradient, gy, x, gx, *x.shape[2:], *gy.shape[2:], *_windows(rows, columns)),
+            *(max_gradient, gy, x, gx, Scratch(x.dtype, line, per_lane=True), places),
+            *(begins, ends, *x.shape[2:], *gy.shape[2:], *_windows(rows, columns)),
             units=units if x.size else 0,
             grain=grain_of(units, gy.size * rows.kernel * columns.kernel * 2),
         )

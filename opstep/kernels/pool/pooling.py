@@ -93,23 +93,61 @@ def max_and_indices(
 
 
 def max_gradient(
-    gy, x, gx, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, top, left,
-    dilation_h, dilation_w, lo, hi,
+    gy, x, gx, maxima, places, begins, ends, height, width, out_h, out_w, kernel_h, kernel_w,
+    stride_h, stride_w, top, left, dilation_h, dilation_w, lo, hi, lane,
 ):  # fmt: skip
-    """gx: each window's gy, added where the window's largest element stands; a unit is a plane."""
+    """gx: each window's gy, added where the window's largest element stands; a unit is a plane.
+
+    A row of windows is looked at together, one of their taps at a time: the windows from begins[s]
+    to ends[s], for whom tap s of a row is in the image. `places` are the largest elements', counted
+    from where the window begins; -1: none yet.
+    """
+    best = offset(maxima, lane * out_w)
+    at = offset(places, lane * out_w)
     for unit in range(lo, hi):
         plane = offset(x, unit * height * width)
         to = offset(gx, unit * height * width)
         for j in range(height * width):
             to[j] = 0
         for i in range(out_h):
+            first = i * stride_h - top
             for j in range(out_w):
-                at = argmax_of_window(
-                    plane, height, width, i * stride_h - top, j * stride_w - left, kernel_h,
-                    kernel_w, dilation_h, dilation_w,
-                )  # fmt: skip
-                if at >= 0:
-                    to[at] += gy[(unit * out_h + i) * out_w + j]
+                at[j] = -1
+            for r in range(kernel_h):
+                h = first + r * dilation_h
+                if 0 <= h < height:
+                    for s in range(kernel_w):
+                        w = s * dilation_w
+                        take_larger(
+                            offset(plane, h * width + w - left), best, at,
+                            (h - first) * width + w, begins[s], ends[s], stride_w,
+                        )  # fmt: skip
+            row = offset(gy, (unit * out_h + i) * out_w)
+            for j in range(out_w):
+                if at[j] >= 0:
+                    to[first * width - left + j * stride_w + at[j]] += row[j]
+
+
+def take_larger(seen, best, at, place, begin, end, stride):
+    """What argmax_of_window takes, of one tap of many windows."""
+    if stride == 1:
+        for j in range(begin, end):
+            v, m = seen[j], best[j]
+            taken = (at[j] < 0) | (v > m) | (v != v)
+            best[j] = v if taken else m
+            at[j] = place if taken else at[j]
+    elif stride == 2:
+        for j in range(begin, end):
+            v, m = seen[j * 2], best[j]
+            taken = (at[j] < 0) | (v > m) | (v != v)
+            best[j] = v if taken else m
+            at[j] = place if taken else at[j]
+    else:
+        for j in range(begin, end):
+            v, m = seen[j * stride], best[j]
+            taken = (at[j] < 0) | (v > m) | (v != v)
+            best[j] = v if taken else m
+            at[j] = place if taken else at[j]
 
 
 def average_windows(

@@ -189,6 +189,13 @@ class _Extreme(Reduction):
         return (g.mul(hit, share),)
 
 
+def _extreme(of, x, axes, keepdims):
+    """NumPy refuses axes of no elements also where the result has none."""
+    how = {"axis": numpy_axes(axes), "keepdims": keepdims}
+    nothing = np.sum(x, dtype=x.dtype, **how) if x.size == 0 else None
+    return of(x, **how) if nothing is None or nothing.size else nothing
+
+
 class max(_Extreme):
     """The largest element; NaN if there is one."""
 
@@ -198,7 +205,7 @@ class max(_Extreme):
     gpu_fold = staticmethod(gpu_folds.largest)
 
     def oracle(x, *, axes, keepdims):
-        return np.max(x, axis=numpy_axes(axes), keepdims=keepdims)
+        return _extreme(np.max, x, axes, keepdims)
 
 
 class min(_Extreme):
@@ -210,7 +217,7 @@ class min(_Extreme):
     gpu_fold = staticmethod(gpu_folds.smallest)
 
     def oracle(x, *, axes, keepdims):
-        return np.min(x, axis=numpy_axes(axes), keepdims=keepdims)
+        return _extreme(np.min, x, axes, keepdims)
 
 
 class any(Reduction):

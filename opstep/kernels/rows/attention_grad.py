@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from opstep.kernels.math.fastmath import exp
 from opstep.kernels.matmul.products import OVERREAD, batch_offset
 from opstep.kernels.move.copying import copy_block
 from opstep.kernels.rows import attention as forward
+from opstep.kernels.rows import cuda_attention_grad as gpu
 from opstep.kernels.rows.attention import KEYS, LINE, ROWS, take_exponentials, turn_keys
-from opstep.kernels.rows.cuda_attention import masked_score
 from opstep.kernels.rows.rows import dot, rounded
 from opstep.kernels.rules.axes import want_shape
 from opstep.runtime.device.builtin import copy_run, offset, outer_tile_8, vector_length
@@ -71,7 +70,7 @@ class scaled_dot_product_attention_grad(Op):
     def cuda(q, k, v, gy, mask, gq, gk, gv, *, causal, scale, enable_gqa):
         shape, *_, strides = forward.layout(q, k, v, mask, enable_gqa)
         factor = forward.scale_of(scale, q.shape[-1])
-        return _units(q, k, v, gy, mask, gq, gk, gv, shape, strides, causal, factor)
+        return gpu.gradients(q, k, v, gy, mask, gq, gk, gv, shape, strides, causal, factor)
 
     def flops(q, k, v, gy, mask=None, *, causal, scale, enable_gqa):
         size: Any = 2 * k.shape[-2] * (3 * q.shape[-1] + 2 * v.shape[-1])
@@ -242,99 +241,3 @@ def differentiate_softmax(row, by_row, count, tops, totals, i):
     inner = rounded(dot(row, by_row, count))
     for j in range(count):
         by_row[j] = row[j] * (by_row[j] - inner)
-
-
-# --- elements -------------------------------------------------------------------------------------
-
-
-def _units(
-    q: Arg, k: Arg, v: Arg, gy: Arg, mask: Arg | None, gq: Arg, gk: Arg, gv: Arg, shape, strides,
-    causal: bool, scale: float,
-) -> list[Launch]:  # fmt: skip
-    """All weights are in memory, and each element of a gradient is a unit."""
-    rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
-    problems = prod(shape)
-    weights, by_scores = (Scratch(q.dtype, max(1, problems * rows * keys)) for _ in range(2))
-    group = problems // max(prod(k.shape[:-2]), 1)
-    kernel = weights_kernel("none" if mask is None else mask.dtype.kind)
-    layout = (shape, strides, len(shape), group, rows, keys, features, columns, scale, int(causal))
-    sizes = (group, rows, keys)
-    launches = [
-        Launch(kernel, q, k, v, gy, mask or q, weights, by_scores, *layout, units=problems * rows),
-        Launch(along_keys, by_scores, k, gq, *sizes, features, scale, units=gq.size),
-        Launch(along_queries, by_scores, q, gk, *sizes, features, scale, units=gk.size),
-        Launch(along_queries, weights, gy, gv, *sizes, columns, 1.0, units=gv.size),
-    ]
-    return [launch for launch in launches if launch.units]
-
-
-@cache
-def weights_kernel(kind: str) -> Callable:
-    with_mask = masked_score({"none": "none", "b": "bool"}.get(kind, "float"))
-
-    def attention_weights(
-        q, k, v, gy, mask, weights, by_scores, shape, mask_strides, rank, group, rows, keys,
-        features, columns, scale, causal, lo, hi,
-    ):  # fmt: skip
-        """Units are rows of q."""
-        for unit in range(lo, hi):
-            batch = unit // rows
-            i = unit - batch * rows
-            masked = batch_offset(batch, rank, shape, mask_strides) + i * mask_strides[rank]
-            row = offset(weights, unit * keys)
-            by_row = offset(by_scores, unit * keys)
-            top = -1e999
-            for j in range(keys):
-                at = batch // group * keys + j
-                score = 0.0
-                for e in range(features):
-                    score += q[unit * features + e] * k[at * features + e]
-                score = with_mask(score * scale, mask, masked + j * mask_strides[rank + 1])
-                if causal and j > i:
-                    score = -1e999
-                top = score if score > top or score != score else top
-                row[j] = score
-                by_weight = 0.0
-                for e in range(columns):
-                    by_weight += gy[unit * columns + e] * v[at * columns + e]
-                by_row[j] = by_weight
-            shift = 0.0 if top == -1e999 else top
-            total = 0.0
-            for j in range(keys):
-                row[j] = exp(row[j] - shift)
-                total += row[j]
-            share = 0.0 if total == 0.0 else 1.0 / total
-            inner = 0.0
-            for j in range(keys):
-                row[j] *= share
-                inner += row[j] * by_row[j]
-            for j in range(keys):
-                by_row[j] = row[j] * (by_row[j] - inner)
-
-    attention_weights.__name__ = f"attention_weights_{kind}"
-    return attention_weights
-
-
-def along_keys(a, k, y, group, rows, keys, features, scale, lo, hi):
-    """y[i, e] = the sum of a[i, j] * k[j, e], times scale."""
-    for unit in range(lo, hi):
-        row = unit // features
-        e = unit - row * features
-        first = row // rows // group * keys
-        total = 0.0
-        for j in range(keys):
-            total += a[row * keys + j] * k[(first + j) * features + e]
-        y[unit] = total * scale
-
-
-def along_queries(a, q, y, group, rows, keys, features, scale, lo, hi):
-    """y[j, e] = the sum of a[i, j] * q[i, e] over all heads that share j, times scale."""
-    for unit in range(lo, hi):
-        key = unit // features
-        e = unit - key * features
-        batch = key // keys
-        j = key - batch * keys
-        total = 0.0
-        for row in range(batch * group * rows, (batch + 1) * group * rows):
-            total += a[row * keys + j] * q[row * features + e]
-        y[unit] = total * scale

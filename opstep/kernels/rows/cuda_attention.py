@@ -1,4 +1,6 @@
-"""Scaled dot-product attention on CUDA: a warp for each row of q, a tile of keys at a time."""
+"""Scaled dot-product attention on CUDA: which kernel, and the one that runs everywhere, a warp for
+each row of q and a tile of keys at a time.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,9 @@ from math import prod
 
 from opstep.kernels.math.fastmath import exp
 from opstep.kernels.matmul.cuda_gemm_simt import matrix_offset
+from opstep.kernels.rows import cuda_attention_halves as halves
+from opstep.kernels.rows import cuda_attention_registers as registers
+from opstep.kernels.rows.cuda_attention_tiles import mask_kind, masked_score
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, real
 from opstep.runtime.device.launch import Arg, Grid
@@ -22,8 +27,12 @@ KEY_ROOM, QUERY_ROOM, SCORE_ROOM = KEYS * PITCH, ROWS * FEATURES, ROWS * KEYS
 def attend(
     q: Arg, k: Arg, v: Arg, mask: Arg | None, y: Arg, shape, strides, causal: bool, scale: float
 ) -> Grid:
+    if tile := halves.tile_for(q, k, v):
+        return halves.attend(tile, q, k, v, mask, y, shape, strides, causal, scale)
+    if registers.is_for(q, v):
+        return registers.attend(q, k, v, mask, y, shape, strides, causal, scale)
     rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
-    kind = "none" if mask is None else "bool" if mask.dtype.kind == "b" else "float"
+    kind = mask_kind(mask)
     blocks = -(-rows // ROWS)
     return Grid(
         *(attending(kind, -(-columns // KEYS)), q, k, v, mask or q, y, shape, *strides),
@@ -31,20 +40,6 @@ def attend(
         grid=prod(shape) * blocks,
         block=ROWS * KEYS,
     )
-
-
-@cache
-def masked_score(kind: str) -> Callable:
-    def nothing(score, mask, at):
-        return score
-
-    def hide(score, mask, at):
-        return score if mask[at] != 0 else -1e999
-
-    def add(score, mask, at):
-        return score + mask[at]
-
-    return {"none": nothing, "bool": hide, "float": add}[kind]
 
 
 @cache

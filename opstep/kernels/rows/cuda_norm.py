@@ -10,10 +10,13 @@ import math
 from functools import cache
 
 from opstep.kernels.rows import cuda_long_rows
-from opstep.kernels.rows.cuda_rows import Team, rows_grid, steps_for, team_for
+from opstep.kernels.rows.cuda_rows import WARP, Team, rows_grid, steps_for, team_for
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, real
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import Arg, Grid, Scratch
+
+MOST_PARTS = 1024  # of rows, whose sums are kept apart
+ADDING = 16  # warps of a block that add up parts
 
 
 def layer_norm(
@@ -36,6 +39,30 @@ def layer_norm_grad(
         return cuda_long_rows.from_sums(*made_of, x, gy, scale, None, gx, n, epsilon)
     kernel = layer_norm_grad_kernel(team, scale is not None)
     return rows_grid(kernel, team, x.size // n, x, gy, scale or gy, gx, epsilon, n)
+
+
+def layer_norm_affine_grad(
+    x: Arg, gy: Arg, scale: Arg, gx: Arg, g_scale: Arg, g_bias: Arg, n: int, epsilon: float
+) -> list[Grid] | None:
+    """None where rows are too long for registers."""
+    team = team_for(n, [x, gy, scale, gx], arrays=4)
+    if team is None:
+        return None
+    rows = x.size // n
+    each = -(-rows // MOST_PARTS)
+    parts = -(-rows // each)
+    sums = Scratch(x.dtype, 2 * parts * n)
+    args = (x, gy, scale, gx, sums, each, parts, epsilon, n)
+    return [
+        Grid(
+            layer_norm_affine_grad_kernel(team),
+            *args,
+            rows,
+            grid=team.grid(parts),
+            block=team.block,
+        ),
+        Grid(add_parts, sums, g_scale, g_bias, parts, n, grid=-(-n // WARP), block=WARP * ADDING),
+    ]
 
 
 def rms_norm(x: Arg, scale: Arg | None, y: Arg, n: int, epsilon: float) -> Grid | list[Grid]:
@@ -146,6 +173,88 @@ def layer_norm_grad_kernel(team: Team, scaled: bool):
             put(offset(gx, start), n, thread, slopes)
 
     return layer_norm_grad
+
+
+@cache
+def layer_norm_affine_grad_kernel(team: Team):
+    steps = steps_for(team)
+    locate, fetch, put, in_row = steps.locate, steps.fetch, steps.put, steps.in_row
+    total, totals = steps.total, steps.totals
+    width, threads = team.width, team.threads
+    held = width * team.vectors
+
+    def layer_norm_affine_grad(x, gy, scale, gx, sums, each, parts, epsilon, n, rows):
+        """A team takes `each` rows, and sums gy * plain and gy over them: `sums` of all parts."""
+        part, thread = locate()
+        away = cuda.local.array(held, real)
+        slopes = cuda.local.array(held, real)
+        params = cuda.local.array(held, real)
+        of_scale = cuda.local.array(held, real)
+        of_bias = cuda.local.array(held, real)
+        fetch(scale, n, thread, params, 0.0)
+        for k in range(held):
+            of_scale[k] = 0.0
+            of_bias[k] = 0.0
+        for row in range(part * each, (part + 1) * each):  # as many for all threads, which wait
+            start = min(row, rows - 1) * n
+            fetch(offset(x, start), n, thread, away, 0.0)
+            fetch(offset(gy, start), n, thread, slopes, 0.0)
+            sum = 0.0
+            for k in range(held):
+                sum += away[k]
+            centre = total(sum, 0) / real(n)
+            spread = 0.0
+            for k in range(held):
+                away[k] = away[k] - centre if in_row(n, thread, k) else 0.0
+                spread += away[k] * away[k]
+            variance = total(spread, 1) / real(n) + epsilon
+            factor = 1.0 / math.sqrt(variance)
+            dot = 0.0
+            sum = 0.0
+            for k in range(held):
+                if row < rows:
+                    of_bias[k] += slopes[k]
+                    of_scale[k] += slopes[k] * (away[k] * factor)
+                slopes[k] *= params[k]
+                sum += slopes[k]
+                dot += slopes[k] * away[k]
+            sum, dot = totals(sum, dot, 2)
+            mean = sum / real(n)
+            slope = dot / real(n) / variance
+            for k in range(held):
+                slopes[k] = (slopes[k] - mean - away[k] * slope) * factor
+            if row < rows:
+                put(offset(gx, start), n, thread, slopes)
+        if part < parts:
+            for k in range(held):
+                if in_row(n, thread, k):
+                    i = part * n + (k // width * threads + thread) * width + k % width
+                    sums[i] = of_scale[k]
+                    sums[parts * n + i] = of_bias[k]
+
+    return layer_norm_affine_grad
+
+
+def add_parts(sums, g_scale, g_bias, parts, n):
+    """A warp reads the sums of 32 neighbouring places of a row; `ADDING` warps share the parts."""
+    mine = cuda.shared.array((2, ADDING, WARP), real)
+    column, warp = cuda.threadIdx.x % WARP, cuda.threadIdx.x // WARP
+    i = cuda.blockIdx.x * WARP + column
+    of_scale = real(0.0)
+    of_bias = real(0.0)
+    if i < n:
+        for part in range(warp, parts, ADDING):
+            of_scale += sums[part * n + i]
+            of_bias += sums[(parts + part) * n + i]
+    mine[0, warp, column] = of_scale
+    mine[1, warp, column] = of_bias
+    cuda.syncthreads()
+    if warp == 0 and i < n:
+        for other in range(1, ADDING):
+            of_scale += mine[0, other, column]
+            of_bias += mine[1, other, column]
+        g_scale[i] = of_scale
+        g_bias[i] = of_bias
 
 
 @cache

@@ -26,6 +26,8 @@ from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.backward import pull_back
 
+LONG = 8192  # elements of a row: a GPU's threads hold no more of it and of all its gradients
+
 
 class RowNorm(Op):
     """Base of layer_norm and rms_norm: a row is what the last axes, of `shape`, hold."""
@@ -80,13 +82,16 @@ class layer_norm(RowNorm):
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         x, scale, bias = operands
-        gy = grads[0]
-        gx = g.layer_norm_grad(x, gy, scale, shape=shape, epsilon=epsilon)
-        g_scale = None
-        if scale is not None:
-            plain = g.layer_norm(x, shape=shape, epsilon=epsilon)
-            g_scale = g.sum_to(g.mul(gy, plain), scale)
-        return g.to_dtype(gx, x.dtype), g_scale, g.sum_to(gy, bias)
+        attrs = {"shape": shape, "epsilon": epsilon}
+        n = volume(shape)
+        if scale is None or (type(n) is int and n > LONG):
+            gx = g.layer_norm_grad(x, grads[0], scale, **attrs)
+            g_scale = None
+            if scale is not None:
+                g_scale = g.sum_to(g.mul(grads[0], g.layer_norm(x, **attrs)), scale)
+            return g.to_dtype(gx, x.dtype), g_scale, g.sum_to(grads[0], bias)
+        gx, g_scale, g_bias = g.layer_norm_affine_grad(x, grads[0], scale, **attrs)
+        return g.to_dtype(gx, x.dtype), g_scale, None if bias is None else g_bias
 
 
 class layer_norm_grad(RowNorm):
@@ -126,14 +131,19 @@ class layer_norm_grad(RowNorm):
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         def formula(x, gy, scale):
-            mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
-            plain = g.layer_norm(x, shape=shape, epsilon=epsilon)
-            inverse = g.rsqrt(g.add(mean(g.square(g.sub(x, mean(x)))), epsilon))
-            d = gy if scale is None else g.mul(gy, scale)
-            along = g.mul(plain, mean(g.mul(d, plain)))
-            return g.mul(inverse, g.sub(g.sub(d, mean(d)), along))
+            return layer_norm_formula(g, x, gy, scale, shape, epsilon)[1]
 
         return pull_back(g, formula, operands, grads)
+
+
+def layer_norm_formula(g, x, gy, scale, shape, epsilon):
+    """x normalised without a scale, and the gradient by x, of ops that have gradients."""
+    mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
+    plain = g.layer_norm(x, shape=shape, epsilon=epsilon)
+    inverse = g.rsqrt(g.add(mean(g.square(g.sub(x, mean(x)))), epsilon))
+    d = gy if scale is None else g.mul(gy, scale)
+    along = g.mul(plain, mean(g.mul(d, plain)))
+    return plain, g.mul(inverse, g.sub(g.sub(d, mean(d)), along))
 
 
 class rms_norm(RowNorm):
@@ -370,18 +380,22 @@ def layer_norm_affine(x, scale, bias, y, n, epsilon, lo, hi):
 
 def layer_norm_grad_rows(x, gy, scale, scaled, gx, n, epsilon, lo, hi):
     for row in range(lo, hi):
-        source = offset(x, row * n)
-        incoming = offset(gy, row * n)
-        target = offset(gx, row * n)
-        for i in range(n):
-            target[i] = incoming[i] * scale[i] if scaled else incoming[i]
-        centre = rounded(row_sum(source, n) / n)
-        inverse = inverse_deviation(source, centre, n, epsilon)
-        mean = rounded(row_sum(target, n) / n)
-        slope = rounded(centred_dot(target, source, centre, n) / n * inverse * inverse)
-        factor = rounded(inverse)
-        for i in range(n):
-            target[i] = (target[i] - mean - (source[i] - centre) * slope) * factor
+        rows = (offset(x, row * n), offset(gy, row * n))
+        layer_norm_grad_of_row(*rows, scale, scaled, offset(gx, row * n), n, epsilon)
+
+
+def layer_norm_grad_of_row(x, gy, scale, scaled, gx, n, epsilon):
+    """Writes gx; gives the row's mean, and 1 / its deviation in f64."""
+    for i in range(n):
+        gx[i] = gy[i] * scale[i] if scaled else gy[i]
+    centre = rounded(row_sum(x, n) / n)
+    inverse = inverse_deviation(x, centre, n, epsilon)
+    mean = rounded(row_sum(gx, n) / n)
+    slope = rounded(centred_dot(gx, x, centre, n) / n * inverse * inverse)
+    factor = rounded(inverse)
+    for i in range(n):
+        gx[i] = (gx[i] - mean - (x[i] - centre) * slope) * factor
+    return centre, inverse
 
 
 def rms_norm_plain(x, y, n, epsilon, lo, hi):

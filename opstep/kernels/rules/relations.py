@@ -218,13 +218,6 @@ def pooled(site: Site) -> Regions:
     return [(_one(site.index[0]), _one(site.index[1]), *windows)]
 
 
-def of_plane(oracle: Callable[..., Any], site: Site, parts: Parts) -> Any:
-    """An element by the oracle of its whole plane: that of a window may pad it anew."""
-    n, c, *at = site.index
-    plane = site.operands[0][n : n + 1, c : c + 1].astype(parts[0].dtype)
-    return oracle(plane, **site.attrs)[0, 0, *at]
-
-
 def _windows(site: Site, kernel: Sequence[int], sizes: Sequence[int]) -> tuple[list, list]:
     """Slices of the operand's and of the kernel's axes, without what lies in the padding."""
     attrs: dict[str, Any] = site.attrs

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.flagging import Looking, PlanFlags
 from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
 from opstep.runtime.device.store import Store
-from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
-from opstep.runtime.ir.graph import Apply
 from opstep.runtime.ir.types import TensorType, u8
 from opstep.runtime.plan.plan import (
     Alloc,
@@ -83,9 +82,8 @@ class Execution(NamedTuple):
         """Sets its working memory, which `fill=nan` filled with NaNs of any float, to 0."""
         binding, buffer = self.binding, self.step.workspace
         if buffer >= 0:
-            memory, offset = binding.places[buffer]
             nbytes = binding.plan.buffers[buffer].nbytes
-            binding.device.write(memory, offset, TensorType(u8, (nbytes,)), 0)
+            binding.device.write(*binding.places[buffer], TensorType(u8, (nbytes,)), 0)
 
     def repeat(self) -> None:
         """Runs the op's kernels once more, at once; as ops are pure, the results are the same."""
@@ -151,6 +149,7 @@ class Binding:
         self.flags = flags
         self.children: dict[Any, Binding] = {}  # bound sub-plans of this plan's calls
         self.staging: dict[int, Address] = {}  # for outputs that their caller cannot take in place
+        self.handed: list[Own] | None = None  # copies of outputs to where the caller wants them
         self.events = [device.event() for _ in range(plan.events)]
         self._types = _buffer_types(plan)
         self._launched: list[tuple[Step, list[Own]]] = []
@@ -160,6 +159,7 @@ class Binding:
         coder = _Coder(self)
         self.segments = coder.segments()
         self.commit, self.parted, self.early = coder.commit, coder.parted, coder.early
+        self.calls = any(s.call is not None for s in self.segments)  # graphs, by control flow
 
     def address_of(self, value: int) -> Address:
         return self.places[self.plan.values[value].buffer]
@@ -180,7 +180,11 @@ class Binding:
         operands += [0] * (len(step.operand_types) - len(operands))
         results = [self.address_of(v).address for v in step.results]
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
-        bound = self.device.bind(step.launches, [*operands, *results], workspace)
+        is_there = step.op.overwrites and operands[0] == results[0]  # so nothing is copied first
+        first = step.operand_types[0] if is_there else None
+        converted = first is not None and first.dtype.is_half and not step.op.moves
+        launches = step.launches[1:] if is_there and not converted else step.launches
+        bound = self.device.bind(launches, [*operands, *results], workspace)
         for call in bound if step.op.foreign else ():
             call.located = partial(error_in, self.plan, step)
         return bound
@@ -316,8 +320,8 @@ class _Coder:
         if not self.binding.listeners:
             return plan.early
         committed = plan.steps[len(plan.steps) - plan.commits :]
-        names = (plan.buffers[b].name for s in committed for b in s.writes)
-        return tuple(dict.fromkeys([*plan.early, *names]))
+        names = (plan.buffers[b].name for s in committed for b in s.writes)  # "" of temps
+        return tuple(dict.fromkeys([*plan.early, *filter(None, names)]))
 
     def _part(self) -> None:
         """What comes now is not issued before all that came is done; unless that is one piece of
@@ -468,33 +472,3 @@ def _synchronize(binding: Binding, stream: int, latest: tuple[int, int] | None) 
         if latest is None:
             raise
         raise error_of_op(binding.plan, binding.plan.steps[latest[0]], error, latest[1]) from None
-
-
-def error_at(
-    plan: Plan, step: Step, message: str, kind: type[OpstepError] = OpstepError, hint: str = ""
-) -> OpstepError:
-    """An error that points at the statement of a step."""
-    statement = step.statement
-    source = plan.sources.get(plan.frames[step.frame].graph.name.text)
-    span = statement.callee.span if isinstance(statement, Apply) else statement.span
-    return kind(message, span=span, source=source, hint=hint)
-
-
-def error_in(plan: Plan, step: Step, error: OpstepError, message: str = "") -> OpstepError:
-    """An error that does not say where it is, as one of a step's statement."""
-    found = error.diagnostics[0]
-    return error_at(plan, step, message or found.message, type(error), found.hint)
-
-
-def error_of_op(plan: Plan, step: Step, error: DeviceError, stream: int) -> OpstepError:
-    """What a device said while the host waited for an op, laid at the op's door."""
-    if error.diagnostics[0].span is not None:
-        return error
-    message = f"{step.op.name} {_operands(plan, step)}, on stream {stream}: "
-    return error_in(plan, step, error, message + error.diagnostics[0].message)
-
-
-def _operands(plan: Plan, step: Step) -> str:
-    values = plan.values
-    named = [f"{values[v].name}: {values[v].type}" for v in step.operands if v is not None]
-    return f"of {', '.join(named)}" if named else "of no operands"

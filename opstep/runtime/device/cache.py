@@ -25,6 +25,7 @@ class Compiler:
     folder: Path | None = None  # None: OPSTEP_CACHE, else the user's cache folder
     on_compile: Callable[[str], None] | None = None  # gets the kernel's name before it is compiled
     on_tune: Callable[[str], None] | None = None  # gets the op whose kernels are about to be tried
+    on_compiled: Callable[[str], None] | None = None  # and after that, whatever came of it
     compiled: int = 0  # kernels compiled by this process
 
     @classmethod
@@ -56,19 +57,32 @@ def cached(
 
 
 def _cached(key: str, suffix: str, name: str, make: Any, load: Any) -> Any:
-    path = Compiler.cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}{suffix}"
+    path = _path(key, suffix)
     found = _read(path)
     if found is not None and (loaded := load(*found)):
         return loaded
     if Compiler.on_compile:
         Compiler.on_compile(name)
-    with spending("compile", name):
-        found = make()
+    try:
+        with spending("compile", name):
+            found = make()
+    finally:
+        if Compiler.on_compiled:
+            Compiler.on_compiled(name)
     Compiler.compiled += 1
     _write(path, *found)
     loaded = load(*found)
     assert loaded is not None, "what was just compiled can be loaded"
     return loaded
+
+
+def is_kept(key: str, suffix: str) -> bool:
+    """Whether there is a file for `key`."""
+    return _path(key, suffix).is_file()
+
+
+def _path(key: str, suffix: str) -> Path:
+    return Compiler.cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}{suffix}"
 
 
 def _read(path: Path) -> tuple[dict, bytes] | None:

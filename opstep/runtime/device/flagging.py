@@ -163,12 +163,19 @@ class Verdict:
 
 def born(plan: Plan) -> list[tuple[int, int]]:
     """(step, value) of each result that may have a NaN or an infinity though no operand has one,
-    and of those that leave the plan: as outputs, or into a named tensor.
+    and of those that leave the plan: as outputs, or into a named tensor. Where a part of a tensor
+    is overwritten in place, that part: the rest was looked at when it was made.
     """
-    leaving = set(plan.outputs)
+    leaving, values = set(plan.outputs), plan.values
     for step in plan.steps:
         if step.op.name == "update":
             leaving.update(v for v in step.operands if v is not None)
+    for step in reversed(plan.steps):
+        if step.op.overwrites and step.results[0] in leaving:
+            whole, *_, part = (v for v in step.operands if v is not None)
+            if values[whole].buffer == values[step.results[0]].buffer:
+                leaving.remove(step.results[0])
+                leaving.add(part)
     return [(k, v) for k, v in _floats(plan) if v in leaving or plan.steps[k].op.may_fault()]
 
 

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from opstep.runtime.device.binding import error_at, error_in
+from opstep.runtime.device.errors import error_at, error_in
 from opstep.runtime.device.routine import Enqueue, PreparedCall
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError

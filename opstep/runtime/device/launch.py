@@ -29,6 +29,8 @@ and a launch binds it to operands:
 - What a kernel writes does not overlap what it reads, except that a result may be the buffer of an
   operand named in the op's `inplace`: such a kernel reads element i before it writes element i, and
   never after. Do not pass one buffer that is written twice in a launch's arguments.
+  A kernel whose results do not each depend on the operand in whose place they are is marked with
+  `source.swaps`.
 - A kernel must not allocate, raise or keep state.
 
 A CUDA kernel is a function over pointers as well, for one thread of a grid of blocks:

@@ -143,8 +143,15 @@ class Device(Protocol):
     gathers: bool = False
     """A launch costs more than to read a small tensor: one looks at many where that can wait."""
 
+    replays: bool = False
+    """What ran before runs again in a fraction of the time if all its addresses are the same."""
+
     alignment: int = 64
     """Bytes, a power of two: what its kernels assume of an address, beyond that of an element."""
+
+    pace: int = 1
+    """How many times faster than `plan.cost` estimates it is: what takes less time is less worth a
+    stream of its own."""
 
     patience: float | None = None
     """Seconds after which `wait_for_op` gives up, where a kernel can hang; None: never."""
@@ -197,11 +204,19 @@ class Device(Protocol):
     # --- launches ---
 
     def prepare(self, step: Step, types: Types) -> tuple[Own, int]:
-        """The step's launches, compiled, and the bytes of working memory that they share. The
-        planner asks; the same op, types and attributes give the same. An empty list: there is
-        nothing to run. Raises `ir.op.Mismatch` where a size fits no kernel, `DeviceError`.
+        """The step's launches, compiled at the latest when they are bound, and the bytes of working
+        memory that they share. The planner asks; the same op, types and attributes give the same.
+        An empty list: there is nothing to run. Raises `ir.op.Mismatch` where a size fits no kernel,
+        `DeviceError`.
         """
         ...
+
+    def compile_ahead(self, launches: Iterable[Any]) -> None:
+        """They are likely to be bound soon: what is not compiled may be, in the background."""
+
+    def is_compiled(self, launches: Own) -> bool:
+        """Whether they can be bound without a compiler."""
+        return True
 
     def bind(self, launches: Own, addresses: list[int], workspace: int) -> list[Own]:
         """These launches with addresses, of operands (0: absent), then results, and of the working

@@ -65,6 +65,16 @@ def distinct(function):
     return function
 
 
+def swaps(function):
+    """Marks a kernel with several results, of which one may stand in the place of an operand that
+    only another one is computed from: ``y[i], z[i] = f(b[i]), g(a[i])`` where y is a. It reads all
+    that it needs of element i before it writes any. So the compiler may do several elements at
+    once, but not take a read past a write.
+    """
+    function.swaps = True
+    return function
+
+
 def dtype_within(function: FunctionType, dtype: DType) -> DType:
     """The dtype of a function's float literals in a kernel of `dtype`."""
     return getattr(function, "pinned", dtype)
@@ -116,7 +126,7 @@ def digest(function: FunctionType, dtype: DType, target: Target) -> str:
         if function.__doc__ in consts:
             consts.remove(function.__doc__)
         parts = [code.co_code.hex(), repr(consts), repr(code.co_names)]
-        parts += ["distinct"] * hasattr(function, "distinct")
+        parts += [m for m in ("distinct", "swaps") if hasattr(function, m)]
         for name, value in referenced(function).items():
             if isinstance(value, FunctionType):
                 body = target.body(value, dtype)

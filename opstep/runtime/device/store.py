@@ -72,6 +72,10 @@ class Before:
                 self._memory[name] = self.device.alloc(nbytes, "named tensors, to go back to")
         return [self._copy(self.store.memory(n), self._memory[n]) for n in names]
 
+    def read(self, name: str) -> np.ndarray:
+        """What stands here, for as long as nothing else does: a view where it can be one."""
+        return self.device.read(self._memory[name], 0, self.store.types[name])
+
     def back(self) -> list[Own]:
         """Work for a stream that gives the tensors back what stands here, which is over then."""
         names, self.names = self.names, ()

@@ -22,6 +22,7 @@ EVENT_NS = (
 )
 
 WORTH_NS = 2 * SYNC_NS  # less work than this does not pay for leaving a stream and coming back
+WORTH_A_KERNEL_NS = 100_000  # what a run must gain for a kernel to be compiled for it alone
 LEAST_GAIN = (
     0.05  # a schedule on several streams must be shorter by this share than one on one stream
 )
@@ -38,8 +39,13 @@ def estimate(
         return 1
     if op.host:
         return CALL_NS
-    operands = tuple(operands)
+    operands, results = tuple(operands), tuple(results)
+    moved = [*operands, *results]
+    if op.picks:
+        moved[:1] = results
+    elif op.overwrites:  # it stands in the operand's buffer, as a rule
+        moved = [*operands[1:], *operands[1:]]
     # types are concrete here, so these are numbers
-    nbytes: Any = sum(t.nbytes for t in (*operands, *results) if t is not None)
+    nbytes: Any = sum(t.nbytes for t in moved if t is not None)
     flops: Any = op.flops(*operands, **attrs)
     return LAUNCH_NS + max(nbytes // BYTES_PER_NS, flops // FLOPS_PER_NS)

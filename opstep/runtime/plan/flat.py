@@ -16,7 +16,8 @@ class Flat:
     see `Plan`.
 
     ``homes[value]`` is its buffer. A temp buffer belongs to the one step that writes it; a param's
-    or the status's is written by each update. `costs` are nanoseconds, one a step.
+    or the status's is written by each update; one of kind "none" has no bytes. `costs` are
+    nanoseconds, one a step.
     """
 
     graph: str
@@ -56,9 +57,9 @@ class Flat:
         self.frame_of.append(frame)
         return len(self.names) - 1
 
-    def open_frame(self, parent: int, graph: Graph, call: Statement | None) -> int:
+    def open_frame(self, parent: int, graph: Graph, call: Statement | None, types: str = "") -> int:
         """A new frame's id."""
-        self.frames.append(Frame(parent, graph, call))
+        self.frames.append(Frame(parent, graph, call, types))
         self.scopes.append({})
         return len(self.frames) - 1
 

@@ -5,6 +5,7 @@ This is what the hazard checker works on, whether it was made from a plan or rea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -147,6 +148,8 @@ class _Lister:
         if step.workspace >= 0:
             writes.append(Access(step.workspace, NOTHING))
         where = self._where(step.frame, step.statement)
+        if step.members:
+            where = self._lines(step.members)
         return StepRow(self._label(step), step.frame, where, tuple(reads), tuple(writes))
 
     def _label(self, step: Step) -> str:
@@ -169,8 +172,10 @@ class _Lister:
             text = repr(value.value) if isinstance(value, Literal) else quote_name(value.text)
             return f"{quote_name(statement.target.text)} <- {text}"
         names = self.plan.values
-        operands = ", ".join([names[v].name for v in step.operands if v is not None])
         results = ", ".join([names[v].name for v in step.results])
+        if step.members:
+            return f"{results} = {step.op.name}({', '.join(s.op.name for s in step.members)})"
+        operands = ", ".join([names[v].name for v in step.operands if v is not None])
         return f"{results} = {step.op.name}({operands})"
 
     def _frames(self) -> list[FrameRow]:
@@ -178,8 +183,15 @@ class _Lister:
         for frame in self.plan.frames:
             call = frame.statement
             where = "" if call is None else self._where(frame.parent, call)
-            rows.append(FrameRow(frame.graph.name.text, frame.parent, where))
+            rows.append(FrameRow(frame.name, frame.parent, where))
         return rows
+
+    def _lines(self, steps: Sequence[Step]) -> str:
+        """``lines 3, 7``: those of all steps, each once."""
+        found = list(dict.fromkeys(self._where(s.frame, s.statement) for s in steps))
+        if len(found) > 1 and all(where.startswith("line ") for where in found):
+            return "lines " + ", ".join(where.removeprefix("line ") for where in found)
+        return ", ".join(found)
 
     def _where(self, frame: int, statement) -> str:
         """``line 12``, with the path before it where it is another file than the plan's."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import repeat
 
-from opstep.runtime.ir.calls import bind_symbols, substitute, unify
+from opstep.runtime.ir.calls import bind_symbols, substitute, types_of, unify
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.diagnostics import Note, OpstepError
 from opstep.runtime.ir.effects import called_graphs, effects_of
@@ -107,7 +107,7 @@ class _Lowering:
     def _activate(self, graph: VerifiedGraph, call: Apply | None, symbols, inputs) -> None:
         """Opens a frame for a graph whose inputs are these values."""
         parent = self.stack[-1].frame if self.stack else -1
-        frame = self.flat.open_frame(parent, graph.graph, call)
+        frame = self.flat.open_frame(parent, graph.graph, call, types_of(graph.graph, symbols))
         scope = self.flat.scopes[frame]
         for binding, value in zip(graph.graph.inputs, inputs, strict=True):
             scope[binding.name.text] = value

@@ -10,13 +10,15 @@ each other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
+from opstep.runtime.ir.control import while_
 from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.intervals import IntervalMap
 from opstep.runtime.plan.packing import FOREVER, Blocks, rounded
 from opstep.runtime.plan.plan import Step
-from opstep.runtime.plan.schedule import Clocks, Schedule
+from opstep.runtime.plan.schedule import Clocks, Schedule, in_one_stream
 
 _NOBODY, _SEVERAL = -1, -2
 
@@ -36,8 +38,11 @@ class LiveRanges(NamedTuple):
     allocated: list[int]
 
 
-def live_ranges(flat: Flat, plan: Schedule) -> LiveRanges:
-    """Lifetimes, once results have reused over the buffers of operands that die with the op."""
+def live_ranges(flat: Flat, plan: Schedule, carried: bool = False) -> LiveRanges:
+    """Lifetimes, once results have reused over the buffers of operands that die with the op.
+
+    `carried`: an output may have the buffer of its own input, too.
+    """
     homes, kinds, steps = flat.homes, flat.kinds, flat.steps
     first, last = [-1] * len(kinds), [-1] * len(kinds)
     allocated: list[int] = []
@@ -61,9 +66,13 @@ def live_ranges(flat: Flat, plan: Schedule) -> LiveRanges:
     found = LiveRanges(list(range(len(kinds))), first, last, allocated)
     readers = _readers(flat, plan) if plan.streams > 1 else None
     reused = False
+    inputs = dict(zip(flat.outputs, flat.inputs, strict=True)) if carried else {}
+    own = {r: homes[v] for r, v in inputs.items() if flat.outputs.count(r) == 1}
     for i in plan.order:
         if steps[i].op.inplace:
-            reused |= _reuse_operands(flat, i, found, readers, plan.stream[i])
+            reused |= _reuse_operands(flat, i, found, readers, plan.stream[i], own)
+        elif steps[i].op is while_:
+            reused |= _carry_operands(flat, i, found, readers, plan.stream[i])
     if reused:
         allocated[:] = [b for b in allocated if found.storage[b] == b]
     return found
@@ -81,37 +90,63 @@ def _readers(flat: Flat, plan: Schedule) -> list[int]:
 
 
 def _reuse_operands(
-    flat: Flat, i: int, found: LiveRanges, readers: list[int] | None, stream: int
-) -> bool:
-    """Lets results of step i have the buffers of operands that die with it.
+    flat: Flat, i: int, found: LiveRanges, readers: list[int] | None, stream: int,
+    own: Mapping[int, int],
+) -> bool:  # fmt: skip
+    """Lets results of step i have the buffers of operands that die with it: temp buffers, and
+    those of inputs that are a result's `own`.
 
     Only if no other stream reads the operand: the op would have to wait for it, and serialise
     branches.
     """
     step, homes, storage, last = flat.steps[i], flat.homes, found.storage, found.last
-    free = list(step.results)
+    free = made = [v for v in step.results if flat.kinds[homes[v]] == "temp"]
     for k in step.op.inplace:
         v = step.operands[k] if k < len(step.operands) else None
         if v is None or not free:
             continue
         b = storage[homes[v]]
-        if last[b] != i or flat.kinds[b] != "temp" or (readers and readers[b] != stream):
+        if last[b] != i or (readers and readers[b] != stream):
             continue
-        t = flat.types[v]
-        result = next((r for r in free if flat.types[r] == t), None)
+        t, is_temp = flat.types[v], flat.kinds[b] == "temp"
+        fits = (r for r in free if flat.types[r] == t and (is_temp or own.get(r) == b))
+        result = next(fits, None)
         if (
             result is None
             or t != step.operand_types[k]
             or not _is_only_operand(flat, step, storage, b, t)
         ):
             continue
-        reused = homes[result]
-        storage[reused] = b
-        last[b] = last[reused]
-        if readers:
-            readers[b] = stream if readers[reused] in (_NOBODY, stream) else _SEVERAL
-        free.remove(result)
-    return len(free) < len(step.results)
+        _put_in(homes[result], b, found, readers, stream)
+        free = [v for v in free if v != result]
+    return len(free) < len(made)
+
+
+def _carry_operands(
+    flat: Flat, i: int, found: LiveRanges, readers: list[int] | None, stream: int
+) -> bool:
+    """Lets a loop carry operands that die with it where they are."""
+    step, homes, storage, last = flat.steps[i], flat.homes, found.storage, found.last
+    operands = [storage[homes[v]] for v in step.operands if v is not None]
+    reused = False
+    for b, r in zip(operands, step.results, strict=True):
+        if last[b] != i or flat.kinds[b] != "temp" or (readers and readers[b] != stream):
+            continue
+        if operands.count(b) > 1:
+            continue
+        _put_in(homes[r], b, found, readers, stream)
+        reused = True
+    return reused
+
+
+def _put_in(
+    result: int, b: int, found: LiveRanges, readers: list[int] | None, stream: int
+) -> None:  # fmt: skip
+    """Gives a result the buffer b of an operand that dies as it is made."""
+    found.storage[result] = b
+    found.last[b] = found.last[result]
+    if readers:
+        readers[b] = stream if readers[result] in (_NOBODY, stream) else _SEVERAL
 
 
 def _is_only_operand(flat: Flat, step: Step, storage: list[int], b: int, t) -> bool:
@@ -121,6 +156,18 @@ def _is_only_operand(flat: Flat, step: Step, storage: list[int], b: int, t) -> b
         for k, v in enumerate(step.operands)
         if v is not None and storage[flat.homes[v]] == b
     )
+
+
+def most_live(flat: Flat) -> int:
+    """Bytes that live at once on one stream, at the most."""
+    count = len(flat.steps)
+    found = live_ranges(flat, in_one_stream(count))
+    change = [0] * (count + 1)
+    for b in found.allocated:
+        nbytes = rounded(flat.sizes[b])
+        change[found.first[b]] += nbytes
+        change[min(found.last[b] + 1, count)] -= nbytes
+    return max(accumulate(change))
 
 
 Users = dict[int, dict[int, int]]  # buffer -> stream -> the last step there that touches it

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from opstep.runtime.plan.cost import SYNC_NS
 
 ALIGNMENT = 64
 FOREVER = 1 << 62  # of outputs: later than any step
+LITTLE = 64 * 1024  # bytes for which no stream waits for another
 _SLACK_PART = 4  # long dead: for a quarter of the time that has passed, and some synchronisations
 _SLACK_NS = 4 * SYNC_NS
 _TIGHT = 1.02  # a packing within this of the lower bound is not improved
@@ -42,7 +43,7 @@ class Blocks:
 
     With several streams ``users[k]`` has for each stream the number of the last step there that
     touches the block, and ``clocks[k][s]`` how many steps of stream s are over when it is first
-    written.
+    written. If `patient`, bytes go from stream to stream only where they are long dead.
     """
 
     size: list[int]
@@ -50,6 +51,7 @@ class Blocks:
     end: list[int]
     users: list[dict[int, int]] | None = None
     clocks: list[tuple[int, ...]] | None = None
+    patient: bool = True
 
     def may_follow(self, k: int, end: int, users: dict[int, int] | None) -> bool:
         """Whether block k may use bytes whose last use ended at `end`, and was that of `users`."""
@@ -60,7 +62,7 @@ class Blocks:
         clock = self.clocks[k]
         for s, n in users.items():
             if clock[s] < n:
-                return is_long_dead(end, self.begin[k])
+                return not self.patient or is_long_dead(end, self.begin[k])
         return True
 
 
@@ -75,6 +77,9 @@ class Packing(NamedTuple):
 def pack(blocks: Blocks) -> Packing:
     """Offsets, multiples of `ALIGNMENT`."""
     best = _best_fit(blocks)
+    if best.arena > max(LITTLE, best.peak * _TIGHT) and blocks.users is not None:
+        blocks = replace(blocks, patient=False)
+        best = min(best, _best_fit(blocks), key=lambda p: p.arena)
     if best.arena > best.peak * _TIGHT and len(blocks.size) <= _MAX_BY_SIZE:
         best = min(best, _by_size(blocks, best.peak), key=lambda p: p.arena)
     return best
@@ -237,7 +242,8 @@ def _conflicts(blocks: Blocks) -> list[list[int]]:
         streams = range(len(blocks.clocks[0]))
         seen = np.array([[s.get(t, 0) for t in streams] for s in blocks.users])
         ordered = (seen[:, None, :] <= np.array(blocks.clocks)).all(axis=2)
-        before &= ordered | is_long_dead(end[:, None], begin)
+        if blocks.patient:
+            before &= ordered | is_long_dead(end[:, None], begin)
     conflict = ~(before | before.T)
     np.fill_diagonal(conflict, False)
     return [np.nonzero(row)[0].tolist() for row in conflict]

@@ -39,13 +39,19 @@ class Frame(NamedTuple):
     parent: int  # -1 for frame 0
     graph: Graph
     statement: Statement | None  # the call, in the parent's body
+    types: str = ""  # of a generic graph: ``<f16>``
+
+    @property
+    def name(self) -> str:
+        """``attention``, ``attention<f16>``"""
+        return self.graph.name.text + self.types
 
 
 class Value(NamedTuple):
     """A tensor of the run: `name` as written in its frame; `buffer` where its bytes are.
 
     A named tensor has a value for each version: the one that the run finds, and one after each
-    update.
+    update. `buffer` is -1 where it never leaves the registers of a fused step.
     """
 
     name: str
@@ -92,6 +98,7 @@ class Step:
     graphs: tuple[str, ...] = ()
     touched: tuple[int, ...] = ()
     changed: tuple[int, ...] = ()
+    members: tuple[Step, ...] = ()
 
 
 class Alloc(NamedTuple):
@@ -159,7 +166,8 @@ class Plan:
 
     The last `commits` steps are updates that no other step comes after; they are issued last. So
     named tensors are as before until the first of them begins, but for those in `early`, which
-    other steps change. `foreign` are the steps that other libraries compute.
+    other steps change. `foreign` are the steps that other libraries compute, `unread` results of
+    control flow that nothing reads.
     """
 
     graph: str
@@ -182,6 +190,7 @@ class Plan:
     commits: int = 0
     early: tuple[str, ...] = ()
     foreign: tuple[int, ...] = ()
+    unread: frozenset[int] = frozenset()
 
     @property
     def signature(self) -> tuple[str, tuple[TensorType, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from opstep.runtime.ir.collector import collector_paused
@@ -13,7 +14,9 @@ from opstep.runtime.ir.reporting import mismatch_span
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Verified
 from opstep.runtime.plan import memory
+from opstep.runtime.plan.deferring import deferred
 from opstep.runtime.plan.flat import Flat, rows
+from opstep.runtime.plan.fusing import with_fused
 from opstep.runtime.plan.internal import Asserts
 from opstep.runtime.plan.lower import lower
 from opstep.runtime.plan.packing import FOREVER, pack, rounded
@@ -33,12 +36,17 @@ from opstep.runtime.plan.plan import (
     Value,
     Wait,
 )
+from opstep.runtime.plan.repeats import bytes_computed_again, computed_once
+from opstep.runtime.plan.room import frugal_schedule
 from opstep.runtime.plan.schedule import (
     Preds,
     clocks,
     dependencies,
     schedule,
 )
+from opstep.runtime.plan.sinking import sunk
+
+_LITTLE = 0.01  # of the arena: who computes less than that again does not save memory
 
 # What a device makes of a step, given the types of its operands as stored, then of its results:
 # launches, and the bytes of working memory that they need.
@@ -53,16 +61,74 @@ def make_plan(
     prepare: Prepare | None = None,
     library: Sequence[Module] = (),
     asserts: Asserts | None = None,
+    carried: bool = False,
+    fuse: bool = False,
+    pace: int = 1,
 ) -> Plan:
     """The plan of a graph for inputs of these concrete types (see `lower`), under a policy.
 
-    `prepare` is the device's; without it steps have no launches.
+    `prepare` is the device's; without it steps have no launches. `carried`: the graph is the body
+    of a loop, which carries values in the places of its inputs: an output may take over those of
+    its own input. `fuse`: nobody looks at single ops, so that elementwise ones may be joined.
+    `pace`: that of the device.
     """
     with collector_paused():
         flat = lower(verified, graph, input_types, library, asserts)
+        again = 0
+        if policy.alloc == "reuse":
+            flat = sunk(deferred(flat))
+            again = bytes_computed_again(flat)
+        fuse = fuse and policy == replace(policy, alloc="reuse", fill="none", sync="none")
+        joined = with_fused(flat) if fuse else flat
         if prepare is not None:
-            _prepare(flat, prepare)
-        return _Planner(flat, policy).plan()
+            _prepare(joined, prepare)
+        joined.costs = _paced(joined, pace)
+        plan = _planner(joined, policy, carried, again).plan()
+    if again and joined is not flat:  # memory comes first
+        one_by_one = make_plan(
+            verified, graph, input_types, policy, prepare, library, asserts, carried, pace=pace
+        )
+        return plan if plan.arena <= one_by_one.arena else one_by_one
+    return plan
+
+
+def _paced(flat: Flat, pace: int) -> list[int]:
+    """Costs on a device; the host, which calls graphs, is as fast as ever."""
+    times = zip(flat.steps, flat.costs, strict=True)
+    return [t if step.op.host else max(1, t // pace) for step, t in times]
+
+
+def memory_computed_once(flat: Flat, policy: Policy) -> int:
+    """Bytes of the arena if lines that compute something again were left out."""
+    return _Planner(sunk(deferred(computed_once(flat))), policy).arena
+
+
+def _planner(flat: Flat, policy: Policy, carried: bool, again: int) -> _Planner:
+    """With one stream where that takes less memory and the text is written for little: it computes
+    `again` so many bytes.
+    """
+    planner = _Planner(flat, policy, carried)
+    if again and planner.times is not None:
+        one = _Planner(flat, replace(policy, streams=1), carried)
+        if one.arena < planner.arena and again > _LITTLE * one.arena:
+            one.policy = policy
+            return one
+    return planner
+
+
+def prepared(
+    verified: Verified | Module,
+    graph: str,
+    input_types: Sequence[TensorType],
+    prepare: Prepare | None = None,
+    library: Sequence[Module] = (),
+    asserts: Asserts | None = None,
+) -> Flat:
+    """What is to be scheduled."""
+    flat = lower(verified, graph, input_types, library, asserts)
+    if prepare is not None:
+        _prepare(flat, prepare)
+    return flat
 
 
 def _prepare(flat: Flat, prepare: Prepare) -> None:
@@ -93,24 +159,29 @@ def _refused(flat: Flat, step: Step, error: Mismatch) -> OpstepError:
 
 
 class _Planner:
-    def __init__(self, flat: Flat, policy: Policy):
+    def __init__(self, flat: Flat, policy: Policy, carried: bool = False):
         self.flat = flat
         self.policy = policy
+        self.carried = carried
         self.preds: Preds = dependencies(flat) if policy.streams > 1 else []
-        self.schedule, self.times = schedule(flat.costs, self.preds, policy.streams, flat.commits)
+        if policy.alloc == "reuse" and policy.streams > 1:
+            self.schedule, self.times = frugal_schedule(flat, self.preds, policy.streams)
+        else:
+            placed = schedule(flat.costs, self.preds, policy.streams, flat.commits)
+            self.schedule, self.times = placed
         self.offsets: dict[int, int] = {}
         self.allocated: list[int] = []
         self.deaths: dict[int, list[int]] = {}
         self.storage: Sequence[int] = range(len(flat.kinds))
         self.arena = self.peak = 0
-
-    def plan(self) -> Plan:
-        times = self.times
-        edges: dict[int, list[int]] = {}
-        if self.policy.alloc == "reuse":
-            edges = self._allocate_reused()
+        self.edges: dict[int, list[int]] = {}
+        if policy.alloc == "reuse":
+            self.edges = self._allocate_reused()
         else:
             self._allocate_fresh()
+
+    def plan(self) -> Plan:
+        times, edges = self.times, self.edges
         waits: dict[int, tuple[int, ...]] = {}
         if times is not None and self.policy.sync != "op":
             waits = (clocks(self.schedule, self.preds, edges) if edges else times).waits
@@ -123,7 +194,7 @@ class _Planner:
     def _allocate_reused(self) -> dict[int, list[int]]:
         """Packs the temp buffers; the result are the edges that sharing makes necessary."""
         flat, times = self.flat, self.times
-        found = memory.live_ranges(flat, self.schedule)
+        found = memory.live_ranges(flat, self.schedule, self.carried)
         self.storage, self.allocated = found.storage, found.allocated
         touched = None if times is None else memory.users(flat, self.schedule, found.storage)
         packing = pack(memory.blocks(flat, self.schedule, found, times, touched))
@@ -150,11 +221,14 @@ class _Planner:
         self.peak = sum(rounded(flat.sizes[b]) for b in self.allocated)
 
     def _number_buffers(self) -> list[int]:
-        """New ids for the buffers that are left; -1 for those that have the bytes of another."""
+        """New ids for the buffers that are left; -1 for those that have the bytes of another, or
+        none.
+        """
         numbers, count = [], 0
         for b, owner in enumerate(self.storage):
-            numbers.append(count if b == owner else -1)
-            count += b == owner
+            stays = b == owner and self.flat.kinds[b] != "none"
+            numbers.append(count if stays else -1)
+            count += stays
         return numbers
 
     # --- instructions ---
@@ -192,7 +266,17 @@ class _Planner:
             commits=flat.commits,
             early=self._early(numbers),
             foreign=tuple(k for k, s in enumerate(flat.steps) if s.op.foreign),
+            unread=self._unread(),
         )
+
+    def _unread(self) -> frozenset[int]:
+        """Results of control flow that nothing reads."""
+        steps = self.flat.steps
+        made = {v for s in steps if s.op.host for v in s.results}
+        made.difference_update(self.flat.outputs)
+        for step in steps if made else ():
+            made.difference_update(step.operands)
+        return frozenset(made)
 
     def _early(self, numbers: list[int]) -> tuple[str, ...]:
         """Named tensors that steps change before the commits."""
@@ -212,7 +296,7 @@ class _Planner:
                 flat.literals.get(b),
             )
             for b, kind in enumerate(flat.kinds)
-            if self.storage[b] == b
+            if self.storage[b] == b and kind != "none"
         ]
 
     def _instructions(self, numbers, waits, events) -> list[Instruction]:

@@ -10,7 +10,7 @@ from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.op import Mismatch, Op, Resolved, resolve
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.ir.verified import Application
 from opstep.runtime.plan.cost import estimate
 
@@ -74,6 +74,8 @@ def concrete(value, symbols: Mapping[str, int]):
     """An attribute's value with its symbols replaced by numbers."""
     if type(value) is tuple:
         return tuple(concrete(v, symbols) for v in value)
+    if isinstance(value, DType):
+        return value.bound(symbols)
     if not isinstance(value, Expr):
         return value
     try:

@@ -15,7 +15,7 @@ gain:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from opstep.runtime.plan.cost import EVENT_NS, LEAST_GAIN, SYNC_NS, WORTH_NS
 from opstep.runtime.plan.flat import Flat
@@ -71,17 +71,25 @@ def in_one_stream(count: int) -> Schedule:
     return Schedule(min(count, 1), [0] * count, range(count), range(count), range(1, count + 1))
 
 
+class Room(Protocol):
+    """When there is memory for a step."""
+
+    def begin(self, i: int, stream: int, begin: int) -> int: ...
+
+    def take(self, i: int, stream: int, begin: int, end: int) -> None: ...
+
+
 def schedule(
-    costs: Sequence[int], preds: Preds, limit: int, commits: int = 0
+    costs: Sequence[int], preds: Preds, limit: int, commits: int = 0, room: Room | None = None
 ) -> tuple[Schedule, Clocks | None]:
     """Places steps on at most `limit` streams; uses fewer where more would not help. The last
-    `commits` steps are issued when all others are.
+    `commits` steps are issued when all others are. Steps begin when there is `room` for them.
 
     With the clocks of the steps, where there are several streams.
     """
     worth = (1 - LEAST_GAIN) * sum(costs)
     if limit > 1 and costs:
-        placed = _spread(costs, preds, limit, commits)
+        placed = _spread(costs, preds, limit, commits, room)
         if placed.streams > 1 and max(placed.end) <= worth:
             times = clocks(placed, preds)
             if max(placed.end) + EVENT_NS * sum(map(len, times.waits.values())) <= worth:
@@ -89,8 +97,10 @@ def schedule(
     return in_one_stream(len(costs)), None
 
 
-def _spread(costs: Sequence[int], preds: Preds, limit: int, commits: int) -> Schedule:
-    placed = _Placement(costs, preds, limit, commits)
+def _spread(
+    costs: Sequence[int], preds: Preds, limit: int, commits: int, room: Room | None
+) -> Schedule:
+    placed = _Placement(costs, preds, limit, commits, room)
     placed.run()
     order = sorted(range(len(costs)), key=placed.start.__getitem__)
     return Schedule(max(placed.stream) + 1, placed.stream, order, placed.start, placed.end)
@@ -106,8 +116,11 @@ def tails(costs: Sequence[int], preds: Preds) -> list[int]:
 
 
 class _Placement:
-    def __init__(self, costs: Sequence[int], preds: Preds, limit: int, commits: int = 0):
+    def __init__(
+        self, costs: Sequence[int], preds: Preds, limit: int, commits: int, room: Room | None
+    ):  # fmt: skip
         self.costs = costs
+        self.room = room
         self.others = len(costs) - commits
         self.preds = preds
         self.tail = tails(costs, preds)
@@ -121,20 +134,29 @@ class _Placement:
     def run(self) -> None:
         stream, end, last = self.stream, self.end, self.last
         done = 0  # when all is that comes before the commits
+        large = -1  # the stream of large new values of named tensors: they take turns, for memory
         for i, (cost, preds) in enumerate(zip(self.costs, self.preds, strict=True)):
             if i == self.others:
                 done = max(end, default=0)
-            if len(preds) == 1 and last[stream[preds[0]]] == preds[0]:
+            if large >= 0 and cost >= WORTH_NS:
+                s = large
+                begin = max([self.free[s], *(end[p] + SYNC_NS * (stream[p] != s) for p in preds)])
+            elif len(preds) == 1 and last[stream[preds[0]]] == preds[0]:
                 s = stream[preds[0]]  # a chain goes on where it is
                 begin = self.free[s]
             else:
                 s, begin = self._choose(i, preds)
             begin = max(begin, done)
+            if self.room:
+                begin = self.room.begin(i, s, begin) if i < self.others else begin
+                self.room.take(i, s, begin, begin + cost)
             stream.append(s)
             self.start.append(begin)
             end.append(begin + cost)
             self.free[s] = begin + cost
             last[s] = i
+            if i >= self.others and cost >= WORTH_NS:
+                large = s
             if s + 1 == self.opened < len(self.free):
                 self.opened += 1
 

@@ -6,14 +6,14 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opstep.runtime.device.builtin import monotonic_ns
-from opstep.runtime.device.cpu import jit, native
+from opstep.runtime.device.cpu import ahead, host_statistics, jit, native
 from opstep.runtime.device.cpu.lowering import ALIGNMENT, Bound, Lowering, Prepared
 from opstep.runtime.device.cpu.streams import CpuEvent, CpuStream
 from opstep.runtime.device.payload import payload
@@ -92,6 +92,7 @@ class CpuDevice(Device):
     name = "cpu"
     in_host_memory = True
     alignment = 1
+    pace = 8
 
     def __init__(self, lanes: int | None = None):
         self.lanes = native.team(lanes or usable_cores()).lanes
@@ -147,6 +148,14 @@ class CpuDevice(Device):
             found = self._prepared[key] = Lowering(step, types, self.lanes).prepared()
         return found
 
+    def compile_ahead(self, launches: Iterable[Any]) -> None:
+        kernels = [p.kernel for p in launches if isinstance(p, Prepared)]
+        ahead.compile_ahead([native.RUN_TABLE, *kernels] if kernels else [])
+
+    def is_compiled(self, launches: list[Any]) -> bool:
+        kernels = [p.kernel for p in launches if isinstance(p, Prepared)]
+        return all(k.is_compiled() for k in (native.RUN_TABLE, *kernels))
+
     def bind(self, launches: list[Any], addresses: list[int], workspace: int) -> list[Any]:
         return [p.bound(addresses, workspace) for p in launches]
 
@@ -193,8 +202,8 @@ def read_clock(clock, place, lo, hi):
 @cache
 def _stamp() -> Prepared:
     clock = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
-    entry = jit.address(read_clock, ("i", "*i64"), i64, distinct=True)
-    return Prepared(entry, np.array([clock, 0], np.int64), [(1, 0)], [], [], 1, 1)
+    kernel = jit.Kernel(read_clock, ("i", "*i64"), i64, distinct=True)
+    return Prepared(kernel, np.array([clock, 0], np.int64), [(1, 0)], [], [], 1, 1)
 
 
 def execute(op, arrays: list, attrs: dict, lanes: int | None = None) -> list[np.ndarray]:
@@ -239,6 +248,11 @@ def statistics_words(
     device = CpuDevice(lanes)
     t = TensorType(dtype_of(array.dtype), array.shape)
     launches, workspace = device.prepare(*step_for(t, filled))
+    if not device.is_compiled(launches):
+        words = host_statistics.statistics_words(array, filled)
+        if words is not None:
+            device.compile_ahead(launches)
+            return words
     arrays = [np.ascontiguousarray(array), np.ones((), np.int64), np.zeros(WORDS, np.int64)]
     scratch = device.alloc(workspace)
     addresses = [a.ctypes.data for a in arrays]

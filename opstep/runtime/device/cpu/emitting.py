@@ -11,6 +11,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from llvmlite import ir
+from llvmlite.ir.values import MDValue
 from numba.core import codegen, compiler
 
 
@@ -19,6 +21,50 @@ class Library(codegen.JITCodeLibrary):
 
     def _finalize_specific(self) -> None:
         """Nothing is made into machine code."""
+
+
+class Swaps(Library):
+    """A kernel that `source.swaps` marks."""
+
+    def add_ir_module(self, ir_module: Any) -> None:
+        for function in ir_module.functions:
+            _mark_parallel(function)
+        super().add_ir_module(ir_module)
+
+
+class _Node(MDValue):
+    """Metadata that is equal to no other. A loop's begin with themselves."""
+
+    def __init__(self, module: ir.Module, *operands: MDValue):
+        super().__init__(module, operands, str(len(module.metadata)))
+        if operands:
+            self.operands = (self, *operands)
+
+    def descr(self, buf: list[str]) -> None:
+        buf.append("distinct ")
+        super().descr(buf)
+
+
+def _mark_parallel(function: ir.Function) -> None:
+    """Tells LLVM that no iteration of a loop touches what another one writes. What one iteration
+    does stays in order, as pointers may be equal.
+    """
+    module, seen = function.module, set[int]()
+    group = _Node(module)
+    parallel = module.add_metadata(["llvm.loop.parallel_accesses", group])
+    for block in function.blocks:
+        seen.add(id(block))
+        for i in block.instructions:
+            if isinstance(i, (ir.LoadInstr, ir.StoreInstr)) and _is_element(i.operands[-1]):
+                i.set_metadata("llvm.access.group", group)
+        end = block.terminator
+        if isinstance(end, ir.Branch) and id(end.operands[0]) in seen:
+            end.set_metadata("llvm.loop", _Node(module, parallel))
+
+
+def _is_element(pointer: Any) -> bool:
+    """Whether it points into an array, not to a variable of the function."""
+    return isinstance(pointer, ir.GEPInstr) and not isinstance(pointer.pointer, ir.AllocaInstr)
 
 
 class Entry(Library):
@@ -55,3 +101,10 @@ class Compiler(compiler.Compiler):
 
     def __init__(self, typing: Any, target: Any, library: Library | None, *rest: Any):
         super().__init__(typing, target, library or Library(_codegen(), "kernel"), *rest)
+
+
+class CompilerOfSwaps(Compiler):
+    """Of a kernel that `source.swaps` marks."""
+
+    def __init__(self, typing: Any, target: Any, library: Library | None, *rest: Any):
+        super().__init__(typing, target, library or Swaps(_codegen(), "kernel"), *rest)

@@ -21,10 +21,10 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from opstep.runtime.device import source
-from opstep.runtime.device.cache import cached
+from opstep.runtime.device.cache import cached, is_kept
 from opstep.runtime.device.cpu import processor
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.types import DType
@@ -46,20 +46,42 @@ def address(kernel: Callable, signature: Signature, dtype: DType, distinct: bool
     result that takes over an operand's buffer. Loops then vectorise without a check for overlap,
     which would send every in-place op to the scalar loop.
     """
-    key = (kernel, signature, dtype.name, distinct)
-    found = _addresses.get(key)
-    if found is None:
-        with _lock:
-            found = _addresses.get(key) or _load(kernel, signature, dtype, distinct)
-            _addresses[key] = found
-    return found
+    return Kernel(kernel, signature, dtype, distinct).address()
 
 
-def _load(kernel, signature: Signature, dtype: DType, distinct: bool) -> int:
-    digest = source.digest(kernel, dtype, CPU)
-    key = f"{digest} {signature} {dtype.name} {distinct} {_recipe()} {_machine()}"
-    make = partial(_compile, kernel, signature, dtype, distinct)
-    return cached(key, ".o", kernel.__name__, make, _link)
+class Kernel(NamedTuple):
+    """What `address` takes, compiled when its address is asked for."""
+
+    function: Callable
+    signature: Signature
+    dtype: DType
+    distinct: bool = False
+
+    def address(self) -> int:
+        """See the function of that name."""
+        key = self._key()
+        found = _addresses.get(key)
+        if found is None:
+            with _lock:
+                found = _addresses.get(key) or self._load()
+                _addresses[key] = found
+        return found
+
+    def is_compiled(self) -> bool:
+        """Whether no compiler is needed: it was loaded, or is kept on disk."""
+        return self._key() in _addresses or is_kept(self._recipe(), ".o")
+
+    def _key(self) -> tuple:
+        return self.function, self.signature, self.dtype.name, self.distinct
+
+    def _recipe(self) -> str:
+        digest = source.digest(self.function, self.dtype, CPU)
+        dtype, distinct = self.dtype.name, self.distinct
+        return f"{digest} {self.signature} {dtype} {distinct} {_recipe()} {_machine()}"
+
+    def _load(self) -> int:
+        make = partial(_compile, *self)
+        return cached(self._recipe(), ".o", self.function.__name__, make, _link)
 
 
 class _Cpu:
@@ -140,13 +162,15 @@ def _numba_symbols() -> None:
 def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
     import numba
 
-    from opstep.runtime.device.cpu.emitting import Compiler
+    from opstep.runtime.device.cpu.emitting import Compiler, CompilerOfSwaps
 
     dtype = source.dtype_within(function, dtype)
-    distinct = distinct or hasattr(function, "distinct")
+    swaps = hasattr(function, "swaps")
+    distinct = (distinct or hasattr(function, "distinct")) and not swaps
     key = (function, dtype.name, distinct)
     if key not in _specialised:
-        dispatcher: Any = numba.njit(error_model="numpy", pipeline_class=Compiler)(
+        pipeline = CompilerOfSwaps if swaps else Compiler
+        dispatcher: Any = numba.njit(error_model="numpy", pipeline_class=pipeline)(
             source.specialise(function, dtype, CPU)
         )
         inline = not distinct and not source.has_loop(function.__code__)

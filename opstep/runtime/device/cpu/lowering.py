@@ -11,7 +11,7 @@ import numpy as np
 
 from opstep.runtime.device import foreign
 from opstep.runtime.device.convert import conversion
-from opstep.runtime.device.cpu import internal, jit
+from opstep.runtime.device.cpu import internal, jit, native
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.device.routine import PreparedCall
 from opstep.runtime.ir.op import Mismatch
@@ -23,19 +23,25 @@ ALIGNMENT = 64  # bytes, of every buffer and every scratch
 
 class Prepared:
     """A launch without addresses: its argument words, and which of them are which operand's
-    pointer.
+    pointer. It is compiled when `entry` is asked for.
     """
 
-    __slots__ = ("_arrays", "entry", "grain", "slots", "units", "words", "workspace")
+    __slots__ = ("_arrays", "_entry", "grain", "kernel", "slots", "units", "words", "workspace")
 
-    def __init__(self, entry, words, slots, workspace, arrays, units, grain):
-        self.entry = entry
+    def __init__(self, kernel: jit.Kernel, words, slots, workspace, arrays, units, grain):
+        self.kernel = kernel
+        self._entry = 0
         self.words = words
         self.slots = slots  # [(word, operand or result)]
         self.workspace = workspace  # [(word, offset)]
         self._arrays = arrays  # those whose addresses stand in the words
         self.units = units
         self.grain = grain
+
+    @property
+    def entry(self) -> int:
+        self._entry = self._entry or self.kernel.address()
+        return self._entry
 
     def bound(self, addresses: list[int], workspace: int) -> Bound:
         return Bound(self, addresses, workspace)
@@ -82,6 +88,7 @@ class Lowering:
         self.size = 0  # of the workspace, in bytes
         self.places: dict[int, int] = {}  # id of a Scratch -> offset
         self.keep: list[Scratch] = []  # ids stay unique while their objects live
+        self.used: dict[int, int] = {}  # id of a Scratch -> lanes that may use it
 
     def prepared(self) -> tuple[list[Prepared | PreparedCall], int]:
         op, count = self.step.op, len(self.step.operand_types)
@@ -102,6 +109,10 @@ class Lowering:
         launches = (
             before + ([requested] if isinstance(requested, Launch) else list(requested)) + after
         )
+        for launch in launches:
+            for a in (a for a in launch.args if isinstance(a, Scratch) and a.per_lane):
+                lanes = native.lanes_of(launch.units, launch.grain, self.lanes)
+                self.used[id(a)] = max(lanes, self.used.get(id(a), 1))
         made: list[Prepared | PreparedCall] = [self._lower(n) for n in launches if n.units > 0]
         return made, self.size
 
@@ -136,10 +147,9 @@ class Lowering:
     def _offset_of(self, scratch: Scratch) -> int:
         """The scratch's offset in the workspace."""
         if id(scratch) not in self.places:
-            lanes = self.lanes if scratch.per_lane else 1
             self.places[id(scratch)] = self.size
             self.keep.append(scratch)
-            nbytes = scratch.size * scratch.dtype.itemsize * lanes
+            nbytes = scratch.size * scratch.dtype.itemsize * self.used.get(id(scratch), 1)
             self.size += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return self.places[id(scratch)]
 
@@ -171,8 +181,8 @@ class Lowering:
                 signature.append("i")
             words.append(value)
         dtype = _kernel_dtype(launch)
-        entry = jit.address(launch.kernel, tuple(signature), dtype, distinct=True)
-        return Prepared(entry, _words(words), slots, workspace, arrays, launch.units, launch.grain)
+        kernel = jit.Kernel(launch.kernel, tuple(signature), dtype, distinct=True)
+        return Prepared(kernel, _words(words), slots, workspace, arrays, launch.units, launch.grain)
 
 
 class Staged(Arg):

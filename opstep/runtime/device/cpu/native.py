@@ -65,6 +65,14 @@ def run_table(table, team, lo, hi):
             atomic_swap(team, _BUSY, 0)
 
 
+def lanes_of(units: int, grain: int, lanes: int) -> int:
+    """How many lanes, from 0 on, may take part in a launch: as `run_table` and `_share` have it."""
+    if units <= grain:
+        return 1
+    chunk = max(grain, -(-units // (lanes * 4)))
+    return min(lanes, -(-units // chunk))
+
+
 def _share(team, entry, args, units, grain):
     """Runs one launch on all lanes that come in time."""
     lanes = team[_LANES]
@@ -200,6 +208,9 @@ def team(lanes: int) -> Team:
         return _teams[key]
 
 
+RUN_TABLE = jit.Kernel(run_table, ("*i64", "*i64"), i64)
+
+
 class LaunchTable:
     """Launches bound to addresses, ready to run as one native call."""
 
@@ -210,7 +221,7 @@ class LaunchTable:
         self._args = np.array([self._rows.ctypes.data, self._team.address], np.int64)
         self._words = self._args.ctypes.data
         self._count = len(rows)
-        self._call = _entry(jit.address(run_table, ("*i64", "*i64"), i64))
+        self._call = _entry(RUN_TABLE.address())
 
     def __call__(self) -> None:
         self._call(_SLOTS, _SLOTS + 8, self._words, 0, self._count, 0)

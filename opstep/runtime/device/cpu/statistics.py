@@ -66,7 +66,7 @@ BLOCK = 2048  # elements
 UNIT = 16 * BLOCK  # worth a lane of its own
 _MOST = 0x7FFFFFFFFFFFFFFF
 _FRACTION, _BIAS = DOUBLE.fraction, DOUBLE.bias
-_LARGEST, _SMALLEST = 480, -400  # exponents between which f64 holds sums of squares well
+LARGEST_EXPONENT, LEAST_EXPONENT = 480, -400  # f64 holds sums of squares well between them
 
 
 def launches(x: Arg, enabled: Arg, out: Arg, *, filled: bool) -> list[Launch]:
@@ -243,7 +243,7 @@ def take_scaled(x, enabled, out, block, size, lo, hi):
         return
     largest = max(abs(bits_to_float(out[MIN])), abs(bits_to_float(out[MAX])))
     exponent = (float_to_bits(largest) >> _FRACTION) - _BIAS
-    if largest == 0.0 or _SMALLEST <= exponent <= _LARGEST:
+    if largest == 0.0 or LEAST_EXPONENT <= exponent <= LARGEST_EXPONENT:
         return
     out[MEAN], out[M2], out[SUMSQ], out[EXPONENT] = 0, 0, 0, exponent
     first, second = power(-exponent // 2), power(-exponent - -exponent // 2)

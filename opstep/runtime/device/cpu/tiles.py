@@ -224,7 +224,7 @@ def _inner(v, rows, columns, steps, a, a_row, b, table, c, c_row, c_column, mode
     for phi, old, new in zip(joined, sums, more, strict=True):
         phi.add_incoming(old, before)
         phi.add_incoming(new, tail)
-    totals = [v.total(s) for s in joined]
+    totals = v.totals(joined)
     _finish_inner(v, totals, row, column, c, c_row, c_column, mode, start)
 
 

@@ -101,6 +101,26 @@ class Vectors:
             vector = (join or self.add)(vector, other)
         return self.builder.extract_element(vector, INDEX(0))
 
+    def totals(self, vectors):
+        """`total` of each, with the same bits: halves of two vectors are added at once."""
+        count, span = len(vectors), self.length
+        while span > 1:
+            span //= 2
+            groups = range(0, self.length, 2 * span)  # in each vector; what a total is made of
+            first = [at + k for at in groups for k in range(span)]
+            vectors = [
+                self.add(*(self._picked(a, b, first, by) for by in (0, span)))
+                for a, b in zip(vectors[::2], [*vectors[1::2], vectors[-1]], strict=False)
+            ]
+        lanes = [(v, INDEX(k)) for v in vectors for k in range(self.length)]
+        return [self.builder.extract_element(*lane) for lane in lanes[:count]]
+
+    def _picked(self, a, b, lanes, by):
+        """These lanes of a, moved by `by`, then those of b."""
+        picks = [k + by + start for start in (0, self.length) for k in lanes]
+        pattern = ir.Constant(ir.VectorType(INDEX, self.length), picks)
+        return self.builder.shuffle_vector(a, b, pattern)
+
     def _function(self, name, kind):
         return cgutils.get_or_insert_function(self.builder.module, kind, name)
 

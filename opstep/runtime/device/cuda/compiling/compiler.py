@@ -162,7 +162,8 @@ def _need_compiler() -> None:
 def _recipe() -> str:
     """A digest of how kernels are compiled."""
     here = Path(__file__).parent
-    files = [here / f"{n}.py" for n in ("compiler", "elements", "intrinsics", "tiles", "ufuncs")]
+    modules = ("compiler", "elements", "intrinsics", "score_tiles", "tiles", "ufuncs")
+    files = [here / f"{n}.py" for n in modules]
     files += [here.parents[1] / f"{n}.py" for n in ("source", "shared_intrinsics")]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
@@ -179,12 +180,12 @@ def _versions() -> str:
 
 @cache
 def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
-    from opstep.runtime.device.cuda.compiling import intrinsics, tiles
+    from opstep.runtime.device.cuda.compiling import intrinsics, score_tiles, tiles
 
-    made = getattr(intrinsics, name, None) or getattr(tiles, name, None)
-    if made is None:
-        raise NotImplementedError(f"{name} is not for CUDA kernels")
-    return made(*shape)
+    for module in (intrinsics, tiles, score_tiles):
+        if name in vars(module):
+            return vars(module)[name](*shape)
+    raise NotImplementedError(f"{name} is not for CUDA kernels")
 
 
 def _real(dtype: DType):

@@ -55,7 +55,7 @@ def pointer_type(stored: str, seen: str):
 # --- one element, or a vector of them ------------------------------------------------------------
 
 
-def _converted(context, builder, pointer, value):
+def converted(context, builder, pointer, value):
     """From what is stored to what is seen."""
     if not isinstance(pointer, Elements):
         return value
@@ -70,7 +70,7 @@ def _converted(context, builder, pointer, value):
     return context.cast(builder, value, types.float32, pointer.dtype)
 
 
-def _as_stored(context, builder, pointer, value):
+def as_stored(context, builder, pointer, value):
     """From what is seen to what is stored."""
     if not isinstance(pointer, Elements):
         return value
@@ -89,7 +89,7 @@ def _as_stored(context, builder, pointer, value):
 def get_element(_, pointer, index):
     def generate(context, builder, signature, args):
         stored = builder.load(builder.gep(args[0], [args[1]]))
-        return _converted(context, builder, pointer, stored)
+        return converted(context, builder, pointer, stored)
 
     return pointer.dtype(pointer, types.int64), generate
 
@@ -98,7 +98,7 @@ def get_element(_, pointer, index):
 def set_element(_, pointer, index, value):
     def generate(context, builder, signature, args):
         seen = context.cast(builder, args[2], value, pointer.dtype)
-        stored = _as_stored(context, builder, pointer, seen)
+        stored = as_stored(context, builder, pointer, seen)
         builder.store(stored, builder.gep(args[0], [args[1]]))
         return context.get_dummy_value()
 
@@ -139,7 +139,7 @@ def load(count: int):
             values = []
             for k in range(count):
                 value = _part(builder, loaded, storage, k)
-                values.append(_converted(context, builder, pointer, value))
+                values.append(converted(context, builder, pointer, value))
             return cgutils.pack_array(builder, values)
 
         return result(pointer, types.int64), generate
@@ -160,10 +160,10 @@ def store(count: int):
                 value = builder.extract_value(args[2], k)
                 parts.append(context.cast(builder, value, values[k], pointer.dtype))
             if _is_half(pointer) and pointer.dtype is types.float32 and count % 2 == 0:
-                parts = _halves(builder, pointer.stored.name, parts)
+                parts = halves(builder, pointer.stored.name, parts)
                 storage = ir.IntType(32)
             else:
-                parts = [_as_stored(context, builder, pointer, value) for value in parts]
+                parts = [as_stored(context, builder, pointer, value) for value in parts]
             place = builder.bitcast(builder.gep(args[0], [args[1]]), words.as_pointer())
             vector = _joined(builder, parts, storage, words)
             builder.store(vector, place, align=_align(storage, len(parts)))
@@ -178,7 +178,7 @@ def _is_half(pointer) -> bool:
     return isinstance(pointer, Elements) and pointer.stored.name in ("f16", "bf16")
 
 
-def _halves(builder, name: str, parts: list) -> list:
+def halves(builder, name: str, parts: list) -> list:
     """Neighbouring f32 rounded to words of two halves: one instruction for both."""
     kind = ir.FunctionType(ir.IntType(32), [ir.FloatType(), ir.FloatType()])
     asm = ir.InlineAsm(kind, f"cvt.rn.{name}x2.f32 $0, $1, $2;", "=r,f,f", side_effect=False)

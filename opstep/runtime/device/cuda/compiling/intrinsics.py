@@ -16,7 +16,14 @@ from numba.cuda import cgutils, types
 from numba.cuda.extending import intrinsic
 
 from opstep.runtime.device import shared_intrinsics as shared
-from opstep.runtime.device.cuda.compiling.elements import load, store
+from opstep.runtime.device.cuda.compiling.elements import (
+    Elements,
+    as_stored,
+    converted,
+    load,
+    store,
+)
+from opstep.runtime.ir.types import DTYPES
 
 __all__ = ["load", "store"]
 
@@ -224,3 +231,73 @@ def _approximate(instruction: str):
 
 exp2_approx = _approximate("ex2")
 reciprocal_approx = _approximate("rcp")
+
+
+def _exact(instruction: str):
+    """Of two floats of one type, rounded to nearest; the assembler joins it with nothing."""
+
+    def make():
+        @intrinsic
+        def compute(_, a, b):
+            t = types.float64 if types.float64 in (a, b) else types.float32
+            real, letter = (ir.DoubleType(), "d") if t is types.float64 else (ir.FloatType(), "f")
+            text = f"{instruction}.rn.f{t.bitwidth} $0, $1, $2;"
+            kind = ir.FunctionType(real, [real, real])
+            asm = ir.InlineAsm(kind, text, f"={letter},{letter},{letter}", side_effect=False)
+
+            def generate(context, builder, signature, args):
+                given = [
+                    context.cast(builder, v, of, t)
+                    for v, of in zip(args, signature.args, strict=True)
+                ]
+                return builder.call(asm, given)
+
+            return t(a, b), generate
+
+        return compute
+
+    return make
+
+
+exact_sum = _exact("add")
+exact_difference = _exact("sub")
+exact_product = _exact("mul")
+
+
+def hidden():
+    """(a float, 0) -> the float with the bits of that 0, which is only known at run time."""
+
+    @intrinsic
+    def hide(_, number, zero):
+        def generate(context, builder, signature, args):
+            bits = ir.IntType(number.bitwidth)
+            added = args[1] if number.bitwidth == 64 else builder.trunc(args[1], bits)
+            seen = builder.xor(builder.bitcast(args[0], bits), added)
+            return builder.bitcast(seen, args[0].type)
+
+        return number(number, types.int64), generate
+
+    return hide
+
+
+def _through(name: str):
+    """An f32 as it is read again where it is stored as a half."""
+
+    def make():
+        half = Elements(DTYPES[name], DTYPES["f32"])
+
+        @intrinsic
+        def rounded(_, number):
+            def generate(context, builder, signature, args):
+                given = context.cast(builder, args[0], number, types.float32)
+                return converted(context, builder, half, as_stored(context, builder, half, given))
+
+            return types.float32(number), generate
+
+        return rounded
+
+    return make
+
+
+through_f16 = _through("f16")
+through_bf16 = _through("bf16")

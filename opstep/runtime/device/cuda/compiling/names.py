@@ -72,11 +72,33 @@ as_f32 = Intrinsic("as_f32")  # a pointer to shared memory -> one to f32 there
 
 # Copies from global to shared memory that the thread does not wait for: (shared pointer, global
 # pointer, i, whether it is there, else zeros); then groups of copies.
+copy_async4 = Intrinsic("copy_async", 4)
 copy_async16 = Intrinsic("copy_async", 16)
 commit_copies = Intrinsic("commit_copies")
+
+# Tiles of scores in registers, between two products: see `cuda.compiling.score_tiles`.
+scale_rows = Intrinsic("scale_rows")
+powers_by_rows = Intrinsic("powers_by_rows")
+powers_by_columns = Intrinsic("powers_by_columns")
+differences_by_rows = Intrinsic("differences_by_rows")
+differences_by_columns = Intrinsic("differences_by_columns")
+hide_columns = Intrinsic("hide_columns")
+soften = Intrinsic("soften")
+row_products = Intrinsic("row_products")
+sum_of_four = Intrinsic("sum_of_four")
 
 saturated_product = Intrinsic("saturated_product")  # of two f32, held between 0 and 1; NaN is 0
 
 # Of an f32, as the GPU has them: within 2 units in the last place.
 exp2_approx = Intrinsic("exp2_approx")
 reciprocal_approx = Intrinsic("reciprocal_approx")
+
+# Of two floats, rounded once, and never made one instruction with what comes before or behind.
+exact_sum = Intrinsic("exact_sum")
+exact_difference = Intrinsic("exact_difference")
+exact_product = Intrinsic("exact_product")
+hidden = Intrinsic("hidden")  # (a float, 0): the float, of which compilers know nothing
+
+# An f32 rounded to what a half can hold.
+through_f16 = Intrinsic("through_f16")
+through_bf16 = Intrinsic("through_bf16")

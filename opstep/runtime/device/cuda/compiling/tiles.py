@@ -133,7 +133,7 @@ def copy_async(nbytes: int):
             holds = context.cast(builder, args[3], there, types.boolean)
             size = builder.select(holds, _WHOLE(nbytes), _WHOLE(0))
             asm = ir.InlineAsm(kind, text, "r,l,r,~{memory}", side_effect=True)
-            given = [_shared_address(builder, args[0]), builder.ptrtoint(place, ir.IntType(64))]
+            given = [shared_address(builder, args[0]), builder.ptrtoint(place, ir.IntType(64))]
             builder.call(asm, [*given, size])
             return context.get_dummy_value()
 
@@ -142,7 +142,7 @@ def copy_async(nbytes: int):
     return copy
 
 
-def _shared_address(builder, pointer):
+def shared_address(builder, pointer):
     element = pointer.type.pointee
     return builder.ptrtoint(
         builder.addrspacecast(pointer, ir.PointerType(element, _SHARED)), _WHOLE
@@ -196,33 +196,31 @@ def stored_bits():
 # `kernels.matmul.cuda_tile`, which lays them out and says where each thread begins to read.
 
 
-def warp_product(m_tiles: int, n_tiles: int, steps: int, a_turned: int, b_turned: int, bf16: int):
+def warp_product(
+    m_tiles: int, n_tiles: int, steps: int, a_turned: int, b_turned: int, bf16: int,
+    a_extent: int = 0, b_extent: int = 0,
+):  # fmt: skip
     """(sums, a, b) -> sums + a·b for a warp: 16*m_tiles rows by 8*n_tiles columns of halves, over
     16*steps terms; n_tiles is even.
 
     a and b are where this lane's rows of `ldmatrix` begin. `turned`: lines are terms of the sum,
-    else rows of a, columns of b. A thread's sums are those of `mma.m16n8k16`, tile by tile: rows
-    lane/4 and 8 more, columns lane%4 * 2 and 1 more.
+    else rows of a, columns of b. What is longer than a line goes on `extent` lines further down. A
+    thread's sums are those of `mma.m16n8k16`, tile by tile: rows lane/4 and 8 more, columns
+    lane%4 * 2 and 1 more.
     """
-    name = _NAMES[bf16]
-    outputs = ",".join(f"${r}" for r in range(4))
-    text = (
-        f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32 "
-        f"{{{outputs}}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};"
-    )
-    four = ir.LiteralStructType([_SINGLE] * 4)
-    kind = ir.FunctionType(four, [_WHOLE] * 6 + [_SINGLE] * 4)
+    mma = halves_product(bf16)
 
     @intrinsic
     def multiply(_, sums, a, b):
         def generate(context, builder, signature, args):
             total = cgutils.unpack_tuple(builder, args[0])
-            left, right = (_shared_address(builder, p) for p in args[1:])
-            mma = ir.InlineAsm(kind, text, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", side_effect=False)
+            left, right = (shared_address(builder, p) for p in args[1:])
 
             def fragments(s: int):
-                xs = [_matrices(builder, left, s, i, a_turned) for i in range(m_tiles)]
-                pairs = [_matrices(builder, right, s, j, b_turned) for j in range(n_tiles // 2)]
+                xs = [matrices(builder, left, s, i, a_turned, a_extent) for i in range(m_tiles)]
+                pairs = [
+                    matrices(builder, right, s, j, b_turned, b_extent) for j in range(n_tiles // 2)
+                ]
                 return xs, [half for four in pairs for half in (four[:2], four[2:])]
 
             ahead = fragments(0)
@@ -244,10 +242,25 @@ def warp_product(m_tiles: int, n_tiles: int, steps: int, a_turned: int, b_turned
     return multiply
 
 
-def _matrices(builder, base, step: int, tile: int, turned: int) -> list:
+def halves_product(bf16: int) -> ir.InlineAsm:
+    """Of 16 rows, 16 terms and 8 columns: four words of a, two of b, four sums -> sums."""
+    name = _NAMES[bf16]
+    outputs = ",".join(f"${r}" for r in range(4))
+    text = (
+        f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32 "
+        f"{{{outputs}}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};"
+    )
+    four = ir.LiteralStructType([_SINGLE] * 4)
+    kind = ir.FunctionType(four, [_WHOLE] * 6 + [_SINGLE] * 4)
+    return ir.InlineAsm(kind, text, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", side_effect=False)
+
+
+def matrices(builder, base, step: int, tile: int, turned: int, extent: int) -> list:
     """Four 8x8 matrices of halves: 16 rows or columns (`tile`) by 16 terms (`step`)."""
     across, down = (tile, step) if turned else (step, tile)
-    address = builder.add(builder.xor(base, _WHOLE(32 * across)), _WHOLE(16 * _LINE * down))
+    block, across = divmod(across, 4)
+    address = builder.xor(base, _WHOLE(32 * across))
+    address = builder.add(address, _WHOLE((16 * down + extent * block) * _LINE))
     words = ir.LiteralStructType([_WHOLE] * 4)
     kind = ir.FunctionType(words, [_WHOLE])
     trans = ".trans" if turned else ""
@@ -257,11 +270,14 @@ def _matrices(builder, base, step: int, tile: int, turned: int) -> list:
     return [builder.extract_value(loaded, r) for r in range(4)]
 
 
-def warpgroup_product(columns: int, steps: int, a_turned: int, b_turned: int, bf16: int):
+def warpgroup_product(
+    columns: int, steps: int, a_turned: int, b_turned: int, bf16: int,
+    a_extent: int = 0, b_extent: int = 0,
+):  # fmt: skip
     """(sums, a, b) -> sums + a·b for four warps, when `warpgroup_wait` has been called on them:
     64 rows by `columns` of halves, over 16*steps terms. Architecture 9.0 alone.
 
-    a and b are where the operands begin, at a multiple of 1024 bytes. `turned` as for
+    a and b are where the operands begin, at a multiple of 1024 bytes. `turned` and `extent` as for
     `warp_product`, whose order a thread's sums have: warp w of the four has rows 16*w to 16*w + 15.
     """
     name = _NAMES[bf16]
@@ -282,8 +298,8 @@ def warpgroup_product(columns: int, steps: int, a_turned: int, b_turned: int, bf
     @intrinsic
     def multiply(_, sums, a, b):
         def generate(context, builder, signature, args):
-            given = _descriptors(builder, args[1], steps, a_turned)
-            given += _descriptors(builder, args[2], steps, b_turned)
+            given = descriptors(builder, args[1], steps, a_turned, a_extent)
+            given += descriptors(builder, args[2], steps, b_turned, b_extent)
             asm = ir.InlineAsm(kind, " ".join(lines), constraints, side_effect=True)
             made = builder.call(asm, [*given, *cgutils.unpack_tuple(builder, args[0])])
             return cgutils.pack_array(
@@ -295,16 +311,19 @@ def warpgroup_product(columns: int, steps: int, a_turned: int, b_turned: int, bf
     return multiply
 
 
-def _descriptors(builder, pointer, steps: int, turned: int) -> list:
+def descriptors(builder, pointer, steps: int, turned: int, extent: int = 0) -> list:
     """Where `wgmma` finds 16 terms each: "Matrix descriptor" in the PTX manual, swizzled by 128
     bytes. Groups of eight lines follow each other; turned, so do blocks of 64 rows or columns.
     """
     leading = 16 * steps * _LINE if turned else 16  # bytes
     layout = (1 << 62) | (8 * _LINE // 16 << 32) | (leading // 16 << 16)
-    start = builder.and_(builder.lshr(_shared_address(builder, pointer), _WHOLE(4)), _WHOLE(0x3FFF))
+    start = builder.and_(builder.lshr(shared_address(builder, pointer), _WHOLE(4)), _WHOLE(0x3FFF))
     first = builder.or_(builder.zext(start, _LONG), _LONG(layout))
-    forward = 16 * _LINE if turned else 32  # bytes from step to step
-    return [builder.add(first, _LONG(s * forward // 16)) for s in range(steps)]
+    found = []
+    for s in range(steps):
+        ahead = s * 16 * _LINE if turned else s // 4 * extent * _LINE + s % 4 * 32  # bytes
+        found.append(builder.add(first, _LONG(ahead // 16)))
+    return found
 
 
 def warpgroup_wait():

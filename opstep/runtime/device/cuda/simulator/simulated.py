@@ -157,3 +157,29 @@ def exp2_approx():
 
 def reciprocal_approx():
     return lambda x: np.float32(1) / np.float32(x)
+
+
+def exact_sum():
+    return lambda a, b: a + b
+
+
+def exact_difference():
+    return lambda a, b: a - b
+
+
+def exact_product():
+    return lambda a, b: a * b
+
+
+def hidden():
+    return lambda number, zero: number
+
+
+def through_f16():
+    return lambda x: np.float32(np.float16(np.float32(x)))
+
+
+def through_bf16():
+    import ml_dtypes
+
+    return lambda x: np.float32(ml_dtypes.bfloat16(np.float32(x)))

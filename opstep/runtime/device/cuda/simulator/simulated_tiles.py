@@ -73,43 +73,62 @@ def stored_bits():
     return lambda pointer: pointer.as_stored()
 
 
-def warp_product(m_tiles: int, n_tiles: int, steps: int, a_turned: int, b_turned: int, bf16: int):
+def warp_product(
+    m_tiles: int, n_tiles: int, steps: int, a_turned: int, b_turned: int, bf16: int,
+    a_extent: int = 0, b_extent: int = 0,
+):  # fmt: skip
+    def product(given):
+        lefts, rights = zip(*given, strict=True)
+        rows = [
+            np.hstack(
+                [halves_block(lefts, s, i, a_turned, a_extent, bf16, False) for s in range(steps)]
+            )
+            for i in range(m_tiles)
+        ]
+        columns = [
+            np.hstack(
+                [halves_block(rights, s, j, b_turned, b_extent, bf16, True) for s in range(steps)]
+            )
+            for j in range(n_tiles // 2)
+        ]
+        return np.vstack(rows) @ np.vstack(columns).T
+
     def multiply(sums, a, b):
-        lane, lanes = _warp((a, b))
-        total = np.array(sums, np.float32).reshape(m_tiles, n_tiles, 2, 2)
-        g, t = lane // 4, lane % 4 * 2
-        for s in range(steps):
-            xs = [
-                _block([p[0] for p in lanes], s, i, a_turned, bf16, False) for i in range(m_tiles)
-            ]
-            for j in range(n_tiles // 2):
-                y = _block([p[1] for p in lanes], s, j, b_turned, bf16, True)
-                for i, x in enumerate(xs):
-                    made = (x @ y.T)[[g, g + 8]]
-                    total[i, 2 * j] += made[:, t : t + 2]
-                    total[i, 2 * j + 1] += made[:, t + 8 : t + 10]
-        this_thread().exchanged(None)  # nothing is overwritten before all have read
-        return tuple(total.reshape(-1))
+        made = for_lanes(32, (a, b), product)
+        return tuple(np.array(sums, np.float32) + of_warp(made, m_tiles))
 
     return multiply
 
 
-def _warp(value: Any) -> tuple[int, list]:
-    """This thread's lane, and what each lane of its warp gives."""
+def of_warp(made: np.ndarray, m_tiles: int) -> np.ndarray:
+    """A lane's part of a warp's product, in the order of its sums."""
+    lane = this_thread().thread_id % 32
+    tiles = made.reshape(m_tiles, 2, 8, -1, 8)
+    return tiles[:, :, lane // 4, :, lane % 4 * 2 :][..., :2].swapaxes(1, 2).reshape(-1)
+
+
+def for_lanes(count: int, value: Any, compute: Any) -> Any:
+    """What `compute` gives for the values of the `count` threads that this one is with: done once,
+    with memory as it is when all of the block are here.
+    """
     thread = this_thread()
     given = thread.exchanged(value)
-    first = thread.thread_id // 32 * 32
-    return thread.thread_id % 32, [given[first + lane] for lane in range(32)]
+    first = thread.thread_id // count * count
+    if -1 - first not in given:
+        given[-1 - first] = compute([given[first + lane] for lane in range(count)])
+    thread.exchanged(None)  # nothing is overwritten before all have read
+    return given[-1 - first]
 
 
-def _block(pointers, step: int, tile: int, turned: int, bf16: int, right: bool):
+def halves_block(pointers, step: int, tile: int, turned: int, extent: int, bf16: int, right: bool):
     """Rows (or columns) by terms, 16 x 16, as the lanes' addresses give them."""
     across, down = (tile, step) if turned else (step, tile)
+    block, across = divmod(across, 4)
     matrices = []
     for q in range(4):
         rows = []
         for pointer in pointers[8 * q : 8 * q + 8]:
-            start = (pointer.start ^ 16 * across) + 16 * _LINE * down
+            start = (pointer.start ^ 16 * across) + (16 * down + extent * block) * _LINE
             if start % 8:
                 raise IndexError(f"a row of ldmatrix at element {start}")
             rows.append(pointer.array[start : start + 8])
@@ -128,33 +147,57 @@ def _numbers(bits: np.ndarray, bf16: int) -> np.ndarray:
     return np.ascontiguousarray(bits).view(np.float16).astype(np.float32)
 
 
-def warpgroup_product(columns: int, steps: int, a_turned: int, b_turned: int, bf16: int):
+def warpgroup_product(
+    columns: int, steps: int, a_turned: int, b_turned: int, bf16: int,
+    a_extent: int = 0, b_extent: int = 0,
+):  # fmt: skip
+    def product(given):
+        a, b = given[0]
+        x = halves_operand(a, 64, 16 * steps, a_turned, a_extent, bf16)
+        return x @ halves_operand(b, columns, 16 * steps, b_turned, b_extent, bf16).T
+
     def multiply(sums, a, b):
-        lane, _ = _warp(None)
-        thread = this_thread()
-        x = _numbers(_operand(a, 64, 16 * steps, a_turned), bf16)
-        y = _numbers(_operand(b, columns, 16 * steps, b_turned), bf16)
-        row = thread.thread_id // 32 % 4 * 16 + lane // 4
-        made = (x[[row, row + 8]] @ y.T).reshape(2, columns // 8, 8)
-        t = lane % 4 * 2
-        total = np.array(sums, np.float32).reshape(columns // 8, 2, 2)
-        total += made[:, :, t : t + 2].swapaxes(0, 1)
-        this_thread().exchanged(None)
-        return tuple(total.reshape(-1))
+        return tuple(np.array(sums, np.float32) + of_warpgroup(for_lanes(128, (a, b), product)))
 
     return multiply
 
 
-def _operand(pointer, extent: int, terms: int, turned: int) -> np.ndarray:
-    """Rows by terms, out of lines of swizzled chunks."""
+def of_warpgroup(made: np.ndarray) -> np.ndarray:
+    """A thread's part of 64 rows, in the order of its sums."""
+    thread = this_thread().thread_id
+    row, column = thread // 32 % 4 * 16 + thread % 32 // 4, thread % 4 * 2
+    mine = made[[row, row + 8]].reshape(2, -1, 8)[:, :, column : column + 2]
+    return mine.swapaxes(0, 1).reshape(-1)
+
+
+def halves_operand(
+    pointer, extent: int, terms: int, turned: int, lines: int, bf16: int
+) -> np.ndarray:  # fmt: skip
+    """Rows by terms, out of lines of swizzled chunks; a block of terms `lines` after another."""
     if pointer.start * 2 % 1024:
         raise IndexError(f"an operand of wgmma at element {pointer.start}")
-    lines = pointer.array[pointer.start : pointer.start + extent * terms].reshape(-1, 8, 8)
+    if turned:
+        firsts = range(0, extent, _LINE)
+        blocks = [_lines(pointer, c // _LINE * terms, terms)[:, : extent - c] for c in firsts]
+        return _numbers(np.hstack(blocks).T, bf16)
+    blocks = [_lines(pointer, b * lines, extent) for b in range(-(-terms // _LINE))]
+    return _numbers(np.hstack(blocks)[:, :terms], bf16)
+
+
+def _lines(pointer, first: int, count: int) -> np.ndarray:
+    start = pointer.start + first * _LINE
+    lines = pointer.array[start : start + count * _LINE].reshape(-1, 8, 8)
     chunks = np.arange(8) ^ (np.arange(len(lines)) % 8)[:, None]
-    plain = np.take_along_axis(lines, chunks[:, :, None], 1).reshape(-1, _LINE)
-    if not turned:
-        return plain
-    return plain.reshape(extent // _LINE, terms, _LINE).swapaxes(1, 2).reshape(extent, terms)
+    return np.take_along_axis(lines, chunks[:, :, None], 1).reshape(-1, _LINE)
+
+
+def rounded_to_half(numbers: np.ndarray, bf16: int) -> np.ndarray:
+    """f32 as they are after a cast to a half."""
+    if not bf16:
+        return numbers.astype(np.float16).astype(np.float32)
+    import ml_dtypes
+
+    return numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
 def warpgroup_wait():

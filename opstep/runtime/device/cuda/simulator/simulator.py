@@ -130,10 +130,16 @@ def value_of(value: Any, dtype: DType) -> Any:
     `NotImplementedError` where nothing does.
     """
     if isinstance(value, Intrinsic):
-        from opstep.runtime.device.cuda.simulator import simulated, simulated_tiles
+        from opstep.runtime.device.cuda.simulator import (
+            simulated,
+            simulated_scores,
+            simulated_tiles,
+        )
 
-        made = getattr(simulated, value.name, None) or getattr(simulated_tiles, value.name)
-        return made(*value.shape)
+        for module in (simulated, simulated_tiles):
+            if value.name in vars(module):
+                return vars(module)[value.name](*value.shape)
+        return getattr(simulated_scores, value.name)(*value.shape)
     if isinstance(value, names.Real):
         return np.float64 if dtype.name == "f64" else np.float32
     if value is math:

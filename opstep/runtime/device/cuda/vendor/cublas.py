@@ -23,6 +23,7 @@ _LAYOUT_BATCH_COUNT, _LAYOUT_BATCH_STRIDE = 5, 6
 _PREF_WORKSPACE, _PREF_REDUCTION, _PREF_ALIGNMENT = 1, 3, (5, 6, 7, 8)
 _REDUCED_APART = 2  # partial sums are added from the workspace, in a fixed order
 WORKSPACE = 32 << 20  # bytes; what Hopper's kernels may want
+WORKSPACE_ALIGNMENT = 256  # bytes: else algorithms are refused, not before they run
 _ASKED = 8  # algorithms, best first
 
 
@@ -74,7 +75,9 @@ class Matmul:
 
     def __init__(self, product: Product, rank: int, found: _Heuristic):
         self.name = f"cublas {rank}"
-        self.workspace: int = found.workspace
+        self._workspace: int = found.workspace
+        # an address that is no multiple of what the library wants is moved on
+        self.workspace = self._workspace and self._workspace + WORKSPACE_ALIGNMENT
         self._product = product
         self._algorithm = found.algorithm
 
@@ -82,6 +85,7 @@ class Matmul:
         lib, product = library("cublasLt"), self._product
         parts = _Parts(lib, product)
         a, b, y, *bias = pointers
+        aligned = -(-workspace // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
         if bias:
             parts.operation.set(_DESC_BIAS_POINTER, ctypes.c_void_p(bias[0]))
         real = ctypes.c_double if product.dtype == "f64" else ctypes.c_float
@@ -90,7 +94,7 @@ class Matmul:
             *(_handle(_ordinal()), parts.operation.address, ctypes.byref(real(1.0))),
             *(ctypes.c_void_p(b), parts.a.address, ctypes.c_void_p(a), parts.b.address),
             *(ctypes.byref(real(0.0)), *out, *out, ctypes.byref(self._algorithm)),
-            *(ctypes.c_void_p(workspace), ctypes.c_size_t(self.workspace)),
+            *(ctypes.c_void_p(aligned), ctypes.c_size_t(self._workspace)),
         )
         run = lib.cublasLtMatmul
 

@@ -1,0 +1,199 @@
+"""Attention of halves on tensor cores, for architectures from 8.0 on.
+
+A block has a tile of q; tiles of k and v stream through shared memory, copied while the one before
+is worked on. Scores, their largest, and the sums of each row stay in registers, in f32; weights are
+rounded to halves to be multiplied with v.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+
+import numpy as np
+
+from opstep.kernels.matmul.cuda_gemm_simt import matrix_offset
+from opstep.kernels.rows.cuda_attention_tiles import (
+    LOG2_E,
+    FlashTile,
+    copier,
+    in_warpgroups,
+    mask_kind,
+    operand_starts,
+    padded,
+    row_writer,
+    shared_limit,
+    sums_origin,
+    sums_pitch,
+    supported,
+)
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.cuda.compiling.names import (
+    as_f32,
+    commit_copies,
+    cuda,
+    div32,
+    hide_columns,
+    pointer_to,
+    scale_rows,
+    soften,
+    stored_bits,
+    sum_of_four,
+)
+from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.source import Intrinsic
+
+_BITS = np.dtype(np.uint16)
+_LONGEST = 256  # features or columns, whose sums are all in registers
+
+
+def tile_for(q: Arg, k: Arg, v: Arg) -> FlashTile | None:
+    """The tile for these operands, where they go through tensor cores."""
+    features, columns = q.shape[-1], v.shape[-1]
+    halves = q.stored.is_half and q.stored is k.stored is v.stored
+    if not (supported() and halves and 0 < features <= _LONGEST and 0 < columns <= _LONGEST):
+        return None
+    groups = in_warpgroups()
+    lengths = padded(features, 16), padded(columns, 64 if groups else 16)
+    most = 64 if not groups else 192 if 64 < max(lengths) <= 128 else 128
+    held = min(range(most, 0, -64), key=lambda held: padded(q.shape[-2], held) * (1 + 32 / held))
+    for stages in (2, 1):
+        tile = FlashTile(held, 64, *lengths, stages, groups)
+        if shared_bytes(tile) <= shared_limit():
+            return tile
+    return None
+
+
+def shared_bytes(tile: FlashTile) -> int:
+    """For operands, at last for sums."""
+    operands = tile.room(tile.held, tile.features) + tile.stages * tile.stage
+    return max(2 * operands, 4 * tile.held * sums_pitch(tile.columns))
+
+
+def attend(
+    tile: FlashTile, q: Arg, k: Arg, v: Arg, mask: Arg | None, y: Arg, shape, strides,
+    causal: bool, scale: float,
+) -> Grid:  # fmt: skip
+    rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
+    blocks = -(-rows // tile.held)
+    wide = features % 8 == 0, columns % 8 == 0, 4 if columns % 4 == 0 else 1
+    return Grid(
+        *(attending(tile, mask_kind(mask), *wide, q.stored.name == "bf16"), q, k, v, mask or q, y),
+        *(shape, *strides, len(shape), rows, keys, features, columns, blocks),
+        *(scale * LOG2_E, int(causal)),
+        grid=prod(shape) * blocks,
+        block=tile.threads,
+        shared=shared_bytes(tile),
+    )
+
+
+@cache
+def attending(
+    tile: FlashTile, kind: str, wide_features: bool, wide_columns: bool, y_wide: int, bf16: bool
+):
+    """`wide`: rows of q and k, of v, and of y can be copied in many elements at once."""
+    held, streamed, stages, stage = tile.held, tile.streamed, tile.stages, tile.stage
+    streams_at = tile.room(held, tile.features)
+    values_at = tile.room(streamed, tile.features)
+    copy_queries = copier(held, tile.features, tile.threads, wide_features)
+    copy_keys = copier(streamed, tile.features, tile.threads, wide_features)
+    copy_values = copier(streamed, tile.columns, tile.threads, wide_columns)
+    no_scores, no_sums = tile.scores(), tile.sums(tile.columns)
+    similar, settled = tile.similar(tile.features, bf16), tile.settled()
+    weighted, arrived = tile.weighted(tile.columns, bf16), tile.arrived()
+    starts = operand_starts(tile.warpgroups)
+    write_rows = row_writer(tile.columns, tile.threads, y_wide)
+    masked, apply_mask = kind != "none", Intrinsic("mask_scores", int(kind == "bool"))
+
+    def attend_halves(
+        q, k, v, mask, y, shape, q_strides, k_strides, v_strides, mask_strides, rank, rows, keys,
+        features, columns, blocks, factor, causal,
+    ):  # fmt: skip
+        """y = the rows of v weighted by scores, which are those of the op times log2(e)."""
+        shared = pointer_to(cuda.shared.array(0, _BITS))
+        thread = cuda.threadIdx.x
+        batch = div32(cuda.blockIdx.x, blocks)
+        row0 = cuda.blockIdx.x - batch * blocks
+        if causal:  # those with most to do first
+            row0 = blocks - 1 - row0
+        row0 *= held
+        first = (matrix_offset(batch, rank, shape, q_strides) * rows + row0) * features
+        queries = stored_bits(offset(q, first))
+        own = offset(k, matrix_offset(batch, rank, shape, k_strides) * keys * features)
+        values = offset(v, matrix_offset(batch, rank, shape, v_strides) * keys * columns)
+        own, values = stored_bits(own), stored_bits(values)
+        visible = min(keys, row0 + held) if causal else keys
+        free = min(keys, row0 + 1) if causal else keys  # that all rows see
+        copy_queries(shared, queries, rows - row0, features, thread)
+        here = offset(shared, streams_at)
+        copy_keys(here, own, keys, features, thread)
+        copy_values(offset(here, values_at), values, keys, columns, thread)
+        commit_copies()
+        held_start, streamed_start, weighted_start = starts(thread)
+        low, column = sums_origin(thread)
+        low += row0
+        low_mask = high_mask = down = across = 0
+        if masked:
+            down, across = mask_strides[rank], mask_strides[rank + 1]
+            low_mask = matrix_offset(batch, rank, shape, mask_strides) + column * across
+            high_mask = low_mask + min(low + 8, rows - 1) * down
+            low_mask += min(low, rows - 1) * down
+        sums = no_sums(0.0)
+        low_top = high_top = -1e999
+        low_total = high_total = 0.0
+        at = 0
+        for j0 in range(0, visible, streamed):
+            arrived()
+            cuda.syncthreads()
+            here = offset(shared, streams_at + at)
+            ahead = j0 + streamed
+            if stages > 1:
+                at = stage - at
+                if ahead < visible:
+                    there = offset(shared, streams_at + at)
+                    copy_keys(there, offset(own, ahead * features), keys - ahead, features, thread)
+                    there = offset(there, values_at)
+                    more = offset(values, ahead * columns)
+                    copy_values(there, more, keys - ahead, columns, thread)
+                commit_copies()
+            scores = no_scores(0.0)
+            scores = similar(scores, offset(shared, held_start), offset(here, streamed_start))
+            scores = scale_rows(settled(scores), factor, factor)
+            if masked:
+                last = keys - 1 - j0 - column
+                scores = apply_mask(
+                    scores, mask, low_mask + j0 * across, high_mask + j0 * across, across, last,
+                    1.4426950408889634,
+                )  # fmt: skip
+            if ahead > free:
+                end = keys - j0 - column
+                high_end = end
+                if causal:
+                    high_end = min(end, low + 9 - j0 - column)
+                    end = min(end, low + 1 - j0 - column)
+                scores = hide_columns(scores, 0, end, 0, high_end)
+            scores, low_top, high_top, low_factor, high_factor, low_sum, high_sum = soften(
+                scores, low_top, high_top
+            )
+            low_total = low_total * low_factor + low_sum
+            high_total = high_total * high_factor + high_sum
+            sums = scale_rows(sums, low_factor, high_factor)
+            sums = weighted(sums, scores, offset(here, values_at + weighted_start))
+            if stages == 1 and ahead < visible:
+                cuda.syncthreads()
+                copy_keys(here, offset(own, ahead * features), keys - ahead, features, thread)
+                there = offset(here, values_at)
+                more = offset(values, ahead * columns)
+                copy_values(there, more, keys - ahead, columns, thread)
+                commit_copies()
+        low_total, high_total = sum_of_four(low_total), sum_of_four(high_total)
+        low_share = 0.0 if low_total == 0.0 else 1.0 / low_total
+        high_share = 0.0 if high_total == 0.0 else 1.0 / high_total
+        sums = scale_rows(sums, low_share, high_share)
+        arrived()
+        out = offset(y, (batch * rows + row0) * columns)
+        some = min(held, rows - row0)
+        write_rows(out, as_f32(shared), low - row0, column, sums, some, columns)
+
+    attend_halves.__name__ = f"attend_halves_{kind}"
+    return attend_halves

@@ -1,0 +1,215 @@
+"""Attention in f32 by fused multiply-adds: a block of threads multiplies tiles of q and k, and of
+weights and v, out of shared memory, each thread a part in registers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+
+from opstep.kernels.math.fastmath import exp
+from opstep.kernels.matmul.cuda_gemm_simt import matrix_offset
+from opstep.kernels.matmul.cuda_tile import Tile, fetcher, putter, thread_origin
+from opstep.kernels.rows.cuda_attention_tiles import mask_kind, masked_score, padded, supported
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.cuda.compiling.names import (
+    cuda,
+    div32,
+    max_nan,
+    pointer_to,
+    real,
+    spread,
+)
+from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.source import Intrinsic
+
+ROWS = 64  # of q
+KEYS = 64  # of a tile
+STEPS = 32  # features that are looked at together
+THREADS = 128
+_LONGEST = 128  # columns, whose sums are all in registers
+_FEWEST = 8  # rows of q that are worth a tile
+_SCORES = Tile(ROWS, KEYS, STEPS, 8, 4)
+_PITCH = _SCORES.left_pitch  # of rows, and of keys, which are as many
+_SHARED = 99 << 10  # bytes that a block may have on any architecture
+
+
+def shared_bytes(features: int, columns: int) -> int:
+    """For q, for k and then weights, for v, and what threads tell each other of rows."""
+    result = Tile(ROWS, padded(columns, 64), KEYS, 8, padded(columns, 64) // 16)
+    rows = padded(features, STEPS) + KEYS
+    return 4 * (rows * _PITCH + KEYS * result.right_pitch + 2 * ROWS)
+
+
+def is_for(q: Arg, v: Arg) -> bool:
+    """Whether attention of these operands goes by these tiles."""
+    rows, features, columns = q.shape[-2], q.shape[-1], v.shape[-1]
+    enough = rows >= _FEWEST and features > 0 and 0 < columns <= _LONGEST
+    return (
+        supported()
+        and q.dtype.name == "f32"
+        and enough
+        and shared_bytes(features, columns) <= _SHARED
+    )
+
+
+def attend(
+    q: Arg, k: Arg, v: Arg, mask: Arg | None, y: Arg, shape, strides, causal: bool, scale: float
+) -> Grid:
+    rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
+    blocks = -(-rows // ROWS)
+    wide = 4 if features % 4 == 0 else 1, 4 if columns % 4 == 0 else 1
+    lengths = padded(features, STEPS), padded(columns, 64)
+    return Grid(
+        *(attending(mask_kind(mask), *lengths, *wide), q, k, v, mask or q, y),
+        *(shape, *strides, len(shape), rows, keys, features, columns, blocks, scale, int(causal)),
+        grid=prod(shape) * blocks,
+        block=THREADS,
+        shared=shared_bytes(features, columns),
+        blocks=3 if lengths[1] == 64 else 2,
+    )
+
+
+@cache
+def attending(kind: str, features: int, columns: int, q_wide: int, v_wide: int):
+    """For that many features and columns at most; `wide`: elements that are read at once."""
+    result = Tile(ROWS, columns, KEYS, 8, columns // 16)
+    weights_at = features * _PITCH
+    values_at = weights_at + KEYS * _PITCH
+    tops_at = values_at + KEYS * result.right_pitch
+    fetch = fetcher(ROWS, STEPS, THREADS, True, q_wide)
+    put = putter(ROWS, STEPS, THREADS, True, q_wide, _PITCH)
+    fetch_values = fetcher(columns, KEYS, THREADS, False, v_wide)
+    put_values = putter(columns, KEYS, THREADS, False, v_wide, result.right_pitch)
+    held, values_held = ROWS * STEPS // THREADS, columns * KEYS // THREADS
+    similar, weighted = _SCORES.product(), result.product()
+    score_origin, origin = thread_origin(_SCORES), thread_origin(result)
+    score_count, count = 32, 8 * result.thread_columns
+    no_scores, no_sums = Intrinsic("fill", score_count), Intrinsic("fill", count)
+    gather, gather4 = Intrinsic("gather", count), Intrinsic("gather", 4)
+    store, store4 = Intrinsic("store", v_wide), Intrinsic("store", 4)
+    gather_wide = Intrinsic("gather", v_wide)
+    thread_columns, row_gap, column_gap = result.thread_columns, result.row_gap, result.column_gap
+    half = KEYS // 2
+    with_mask = masked_score(kind)
+
+    def attend_tiles(
+        q, k, v, mask, y, shape, q_strides, k_strides, v_strides, mask_strides, rank, rows, keys,
+        features, columns, blocks, scale, causal,
+    ):  # fmt: skip
+        shared = pointer_to(cuda.shared.array(0, real))
+        passed = pointer_to(cuda.local.array(held, real))
+        values_passed = pointer_to(cuda.local.array(values_held, real))
+        parts = pointer_to(cuda.local.array(score_count, real))
+        mine = pointer_to(cuda.local.array(count, real))
+        weights, tile_values = offset(shared, weights_at), offset(shared, values_at)
+        tops, factors = offset(shared, tops_at), offset(shared, tops_at + ROWS)
+        thread = cuda.threadIdx.x
+        batch = div32(cuda.blockIdx.x, blocks)
+        row0 = cuda.blockIdx.x - batch * blocks
+        if causal:  # those with most to do first
+            row0 = blocks - 1 - row0
+        row0 *= ROWS
+        queries = offset(q, matrix_offset(batch, rank, shape, q_strides) * rows * features)
+        own = offset(k, matrix_offset(batch, rank, shape, k_strides) * keys * features)
+        values = offset(v, matrix_offset(batch, rank, shape, v_strides) * keys * columns)
+        score_row, score_column = score_origin(thread)
+        first_row, first_column = origin(thread)
+        line, first_key = thread % ROWS, thread // ROWS * half  # in the softmax
+        row = row0 + line
+        masked = matrix_offset(batch, rank, shape, mask_strides)
+        masked += min(row, rows - 1) * mask_strides[rank]
+        across = mask_strides[rank + 1]
+        for f in range(0, features, STEPS):
+            fetch(passed, queries, row0, rows, f, features, features, thread)
+            put(offset(shared, f * _PITCH), passed, thread)
+        sums = no_sums(0.0)
+        top = -1e999
+        total = 0.0
+        visible = min(keys, row0 + ROWS) if causal else keys
+        for j0 in range(0, visible, KEYS):
+            fetch_values(values_passed, values, 0, columns, j0, keys, columns, thread)
+            put_values(tile_values, values_passed, thread)
+            scores = no_scores(0.0)
+            fetch(passed, own, j0, keys, 0, features, features, thread)
+            for f in range(0, features, STEPS):
+                put(weights, passed, thread)
+                cuda.syncthreads()
+                if f + STEPS < features:
+                    fetch(passed, own, j0, keys, f + STEPS, features, features, thread)
+                left = offset(shared, f * _PITCH + score_row)
+                scores = similar(scores, left, offset(weights, score_column))
+                cuda.syncthreads()
+            spread(parts, scores)
+            for j in range(4):  # a column of the thread's part, in two runs
+                for r in range(2):
+                    held4 = pointer_to(cuda.local.array(4, real))
+                    for i in range(4):
+                        held4[i] = parts[(r * 4 + i) * 4 + j]
+                    at = (score_column + j) * _PITCH + score_row + r * 16
+                    store4(weights, at, gather4(held4))
+            cuda.syncthreads()
+            some = min(half, keys - j0 - first_key)
+            if causal:
+                some = min(some, row + 1 - j0 - first_key)
+            before = top
+            for j in range(half):
+                at = (first_key + j) * _PITCH + line
+                score = -1e999
+                if j < some:
+                    score = with_mask(
+                        weights[at] * scale, mask, masked + (j0 + first_key + j) * across
+                    )
+                weights[at] = score
+                top = max_nan(top, score)
+            if first_key == 0:
+                tops[line] = top
+            else:
+                factors[line] = top
+            cuda.syncthreads()
+            top = max_nan(tops[line], factors[line])
+            shift = 0.0 if top == -1e999 else top
+            factor = exp(before - shift)
+            total *= factor
+            for j in range(half):
+                at = (first_key + j) * _PITCH + line
+                weight = exp(weights[at] - shift)
+                weights[at] = weight
+                total += weight
+            cuda.syncthreads()
+            if first_key == 0:
+                factors[line] = factor
+            cuda.syncthreads()
+            spread(mine, sums)
+            for i in range(8):
+                times = factors[first_row + i // 4 * row_gap + i % 4]
+                for j in range(thread_columns):
+                    mine[i * thread_columns + j] *= times
+            sums = gather(mine)
+            sums = weighted(sums, offset(weights, first_row), offset(tile_values, first_column))
+            cuda.syncthreads()
+        if first_key != 0:
+            tops[line] = total
+        cuda.syncthreads()
+        if first_key == 0:
+            total += tops[line]
+            factors[line] = 0.0 if total == 0.0 else 1.0 / total
+        cuda.syncthreads()
+        spread(mine, sums)
+        out = offset(y, batch * rows * columns)
+        for i in range(8):
+            at = first_row + i // 4 * row_gap + i % 4
+            if row0 + at < rows:
+                for j in range(0, thread_columns, v_wide):
+                    column = first_column + j // 4 * column_gap + j % 4
+                    if column < columns:
+                        run = offset(mine, i * thread_columns + j)
+                        for e in range(v_wide):
+                            run[e] *= factors[at]
+                        if v_wide > 1:
+                            store(out, (row0 + at) * columns + column, gather_wide(run))
+                        else:
+                            out[(row0 + at) * columns + column] = run[0]
+
+    attend_tiles.__name__ = f"attend_tiles_{kind}"
+    return attend_tiles

@@ -1,0 +1,112 @@
+"""All gradients of layer_norm in one op: by x, and by its scale and bias, which are sums over rows.
+
+A few rows are summed at a time, then those sums in f64: the bits depend on the shape alone.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from opstep.kernels.rows import cuda_norm as gpu
+from opstep.kernels.rows.cuda_moments import fits_32_bits
+from opstep.kernels.rows.norm import (
+    RowNorm,
+    layer_norm_formula,
+    layer_norm_grad,
+    layer_norm_grad_of_row,
+    row_count,
+)
+from opstep.kernels.rows.rows import rounded
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.launch import Launch, Scratch
+from opstep.runtime.transforms.backward import pull_back
+
+ROWS = 32  # that are summed in the data's type
+
+
+class layer_norm_affine_grad(RowNorm):
+    """The gradients of layer_norm with respect to x, scale and bias."""
+
+    signature = (
+        "layer_norm_affine_grad(x: F, gy: F, scale: F, *, shape: dims, epsilon: float = 1e-5)"
+    )
+    source = "ATen native_layer_norm_backward"
+    results = ("gx", "g_scale", "g_bias")
+    inplace = ()
+
+    def infer(x, gy, scale, *, shape, epsilon):
+        return layer_norm_grad.infer(x, gy, scale, shape=shape, epsilon=epsilon), scale, scale
+
+    def oracle(x, gy, scale, *, shape, epsilon):
+        rows = tuple(range(x.ndim - len(shape)))
+        axes = tuple(range(len(rows), x.ndim))
+        n = max(1, prod(x.shape[k] for k in axes))
+        away = x - x.sum(axes, keepdims=True) / n
+        plain = away / np.sqrt((away * away).sum(axes, keepdims=True) / n + epsilon)
+        gx = layer_norm_grad.oracle(x, gy, scale, shape=shape, epsilon=epsilon)
+        return gx, (gy * plain).sum(rows), gy.sum(rows)
+
+    def cpu(x, gy, scale, gx, g_scale, g_bias, *, shape, epsilon):
+        n = prod(shape)
+        rows = row_count(x, n)
+        parts = -(-rows // ROWS)
+        sums = Scratch(x.dtype, max(1, 2 * parts * n))
+        args = (x, gy, scale, gx, sums, parts, rows, n, epsilon)
+        grain = max(1, 32768 // max(ROWS * n, 1))
+        first = Launch(affine_grad_rows, *args, units=parts, grain=grain)
+        return [first, Launch(add_parts, sums, g_scale, g_bias, parts, n, units=n)]
+
+    def cuda(x, gy, scale, gx, g_scale, g_bias, *, shape, epsilon):
+        n = prod(shape)
+        args = (x, gy, scale, gx, g_scale, g_bias)
+        launches = gpu.layer_norm_affine_grad(*args, n, epsilon) if x.size else None
+        if launches is None or not fits_32_bits(x):
+            return layer_norm_affine_grad.cpu(*args, shape=shape, epsilon=epsilon)
+        return launches
+
+    def flops(x, *others, shape, epsilon):
+        return 12 * x.size
+
+    def grad(g, operands, results, grads, *, shape, epsilon):
+        def formula(x, gy, scale):
+            plain, gx = layer_norm_formula(g, x, gy, scale, shape, epsilon)
+            return gx, g.sum_to(g.mul(gy, plain), scale), g.sum_to(gy, scale)
+
+        return pull_back(g, formula, operands, grads)
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def affine_grad_rows(x, gy, scale, gx, sums, parts, rows, n, epsilon, lo, hi):
+    """Units are parts of `ROWS` rows; `sums` holds those of gy * plain of all parts, then of gy."""
+    for part in range(lo, hi):
+        of_scale = offset(sums, part * n)
+        of_bias = offset(sums, (parts + part) * n)
+        for i in range(n):
+            of_scale[i] = 0.0
+            of_bias[i] = 0.0
+        for row in range(part * ROWS, min(rows, (part + 1) * ROWS)):
+            source = offset(x, row * n)
+            incoming = offset(gy, row * n)
+            target = offset(gx, row * n)
+            centre, inverse = layer_norm_grad_of_row(
+                source, incoming, scale, True, target, n, epsilon
+            )
+            factor = rounded(inverse)
+            for i in range(n):
+                of_scale[i] += incoming[i] * ((source[i] - centre) * factor)
+                of_bias[i] += incoming[i]
+
+
+def add_parts(sums, g_scale, g_bias, parts, n, lo, hi):
+    for i in range(lo, hi):
+        of_scale = np.float64(0.0)
+        of_bias = np.float64(0.0)
+        for part in range(parts):
+            of_scale += sums[part * n + i]
+            of_bias += sums[(parts + part) * n + i]
+        g_scale[i] = of_scale
+        g_bias[i] = of_bias

@@ -1,0 +1,46 @@
+"""What a step computes that does the work of several elementwise ops; `plan.fusing` makes them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.types import DType
+
+MOST_OPERANDS = 24  # of a group
+
+
+class fused(Op):
+    """Ops that are computed together, element by element; `kernels.pointwise.fused` says how."""
+
+    name = "fused"
+    family = "internal"
+    moves = True  # its operands are seen as they are stored
+    inplace = tuple(range(MOST_OPERANDS))
+    grad = None
+
+
+class Member(NamedTuple):
+    """One op of a group. Its operands are registers: those of the group's operands come first, then
+    one for each member. `seen`: the types that it computes with.
+    """
+
+    op: type[Op]
+    operands: tuple[int, ...]
+    seen: tuple[DType, ...]
+    result: DType
+    attrs: tuple[tuple[str, Any], ...]
+
+
+class Body(NamedTuple):
+    """What a group computes, without shapes: groups with equal texts share a kernel.
+
+    `results` are the registers that it stores, `updates` which of them only where the run's status
+    says so; that is operand number `status`, or -1.
+    """
+
+    operands: tuple[DType, ...]
+    members: tuple[Member, ...]
+    results: tuple[int, ...]
+    updates: tuple[bool, ...]
+    status: int

@@ -1,0 +1,293 @@
+"""Elementwise ops that follow each other, as one launch: what lies between them stays in registers.
+
+Each op still computes and rounds its own element type, so no bit changes. A group of ops becomes
+one step, `fused`, at the place of its last op. Ops join a group only until something outside reads
+what the group makes, so no order has to be searched: all that a group needs is there at its place,
+and all that needs it comes later.
+
+An update of a named tensor is elementwise too: the group stores what the update would copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from opstep.runtime.plan.body import MOST_OPERANDS, Body, Member, fused
+from opstep.runtime.plan.cost import BYTES_PER_NS, FLOPS_PER_NS, LAUNCH_NS, WORTH_A_KERNEL_NS
+from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.internal import update
+from opstep.runtime.plan.plan import Step
+from opstep.runtime.plan.schedule import dependencies
+
+MOST_OPS = 32  # of a group: compilers take long for more
+MOST_READ = MOST_OPERANDS - 6  # buffers, so that another op finds room
+
+
+def with_fused(flat: Flat) -> Flat:
+    """The same with groups of elementwise ops as one step each, where that is worth a kernel."""
+    groups = _Finder(flat).groups()
+    if not groups:
+        return flat
+    made = _Steps(flat, groups)
+    gains: dict[str, int] = {}
+    for group in groups:
+        step, cost = made.step(group)
+        gain = sum(flat.costs[k] for k in group) - cost
+        key = repr(step.attrs["body"])
+        gains[key] = gains.get(key, 0) + gain
+    worth = [
+        g
+        for g in groups
+        if made.step(g)[0].results
+        and gains[repr(made.step(g)[0].attrs["body"])] >= WORTH_A_KERNEL_NS
+    ]
+    return made.replaced(worth) if worth else flat
+
+
+class _Group:
+    """Ops that have joined so far."""
+
+    __slots__ = ("into", "made", "members", "open", "read", "shape", "status", "updated")
+
+    def __init__(self, shape: tuple):
+        self.shape = shape
+        self.open = True  # nothing outside reads what it makes
+        self.into = self  # the group that it has become part of
+        self.members: list[int] = []
+        self.read: dict[int, bool] = {}  # buffer -> whether all read it element by element
+        self.made: set[int] = set()  # values that others of the group may read
+        self.updated: set[int] = set()  # buffers of named tensors
+        self.status: int | None = None  # value that updates depend on
+
+
+def _now(group: _Group) -> _Group:
+    """What a group has become part of."""
+    while group.into is not group:
+        group = group.into
+    return group
+
+
+def _fit_together(a: _Group, b: _Group) -> bool:
+    """Whether two groups can be one: it is not too large, and reads each tensor that it updates
+    element by element, before that is stored.
+    """
+    if len(a.members) + len(b.members) >= MOST_OPS or len(a.read.keys() | b.read) >= MOST_READ:
+        return False
+    whole = all(b.read.get(buffer, True) for buffer in a.updated)
+    whole = whole and all(a.read.get(buffer, True) for buffer in b.updated)
+    return (
+        whole
+        and not a.updated & b.updated
+        and (a.status == b.status or None in (a.status, b.status))
+    )
+
+
+def _merge(a: _Group, b: _Group) -> None:
+    """Makes b part of a."""
+    b.into = a
+    a.members = sorted(a.members + b.members)
+    for buffer, whole in b.read.items():
+        a.read[buffer] = a.read.get(buffer, True) and whole
+    a.made |= b.made
+    a.updated |= b.updated
+    a.status = b.status if a.status is None else a.status
+
+
+class _Finder:
+    """Looks at each step once."""
+
+    def __init__(self, flat: Flat):
+        self.flat = flat
+        self.of_step: dict[int, _Group] = {}
+        self.readers: dict[int, _Group] = {}  # value -> the group that read it last
+        self.found: list[_Group] = []
+
+    def groups(self) -> list[list[int]]:
+        """Those of several ops, each in program order."""
+        flat = self.flat
+        preds = dependencies(flat)
+        commits = len(flat.steps) - flat.commits
+        for i, step in enumerate(flat.steps):
+            if i == commits:
+                for group in self.found:
+                    group.open = False
+            before = self._open(map(self.of_step.get, preds[i]))
+            joined = self._join(i, step, before) if self._fits(step) else None
+            for group in before:
+                if _now(group) is not joined:
+                    group.open = False
+        return [g.members for g in self.found if g.into is g and len(g.members) > 1]
+
+    def _open(self, groups: Iterable[_Group | None]) -> list[_Group]:
+        """Those that a step may join, each once."""
+        found = dict.fromkeys(_now(g) for g in groups if g is not None)
+        return [g for g in found if g.open]
+
+    def _fits(self, step: Step) -> bool:
+        """Whether each element of the one result comes of one of each operand."""
+        types = self.flat.types
+        if step.op is update:
+            value, target = types[step.operands[0] or 0], types[step.results[0]]
+            return value.dtype is target.dtype
+        if step.op.element is None or len(step.results) != 1 or None in step.operands:
+            return False
+        return step.op.element(*step.operand_types, **step.attrs) is not None
+
+    def _join(self, i: int, step: Step, before: list[_Group]) -> _Group | None:
+        """The group that takes the step; a new one where none can."""
+        shape = self.flat.types[step.results[0]].shape
+        sharing = self._open(self.readers.get(v) for v in step.operands if v is not None)
+        group: _Group | None = None
+        for other in dict.fromkeys([*before, *sharing]):
+            if other.shape != shape or not self._takes(other, step):
+                continue
+            if group is None:
+                group = other
+            elif _fit_together(group, other):
+                _merge(group, other)
+        if group is None:
+            group = _Group(shape)
+            self.found.append(group)
+        self._add(group, i, step)
+        return group
+
+    def _takes(self, group: _Group, step: Step) -> bool:
+        """Whether a step may be of a group that it depends on."""
+        homes = self.flat.homes
+        if len(group.members) >= MOST_OPS or len(group.read) >= MOST_READ:
+            return False
+        if any(homes[v] in group.updated for v in step.operands if v is not None):
+            return False
+        if step.op is not update:
+            return True
+        target = homes[step.results[0]]
+        if not group.read.get(target, True) or target in group.updated:
+            return False
+        return group.status in (None, step.operands[1])
+
+    def _add(self, group: _Group, i: int, step: Step) -> None:
+        flat, homes = self.flat, self.flat.homes
+        group.members.append(i)
+        self.of_step[i] = group
+        operands = step.operands
+        if step.op is update:
+            group.status = operands[1]
+            group.updated.add(homes[step.results[0]])
+            operands = operands[:1]
+        for v in operands:
+            if v is None or v in group.made:
+                continue
+            whole = flat.types[v].shape == group.shape
+            group.read[homes[v]] = group.read.get(homes[v], True) and whole
+            if whole:
+                self.readers[v] = group
+        group.made.update(step.results)
+
+
+class _Steps:
+    """Makes steps of groups."""
+
+    def __init__(self, flat: Flat, groups: list[list[int]]):
+        self.flat = flat
+        self._made: dict[int, tuple[Step, int]] = {}
+        last: dict[int, int] = {}  # buffer -> how many steps read it
+        for step in flat.steps:
+            for v in {flat.homes[v] for v in (*step.operands, *step.touched) if v is not None}:
+                last[v] = last.get(v, 0) + 1
+        for v in flat.outputs:
+            last[flat.homes[v]] = last.get(flat.homes[v], 0) + 1
+        self.readers = last
+
+    def step(self, group: list[int]) -> tuple[Step, int]:
+        """The step that does what a group's do, and what it costs."""
+        if group[0] not in self._made:
+            self._made[group[0]] = self._step([self.flat.steps[k] for k in group])
+        return self._made[group[0]]
+
+    def _step(self, steps: list[Step]) -> tuple[Step, int]:
+        types = self.flat.types
+        operands, status = self._operands(steps)
+        register = {v: k for k, v in enumerate(operands)}
+        members: list[Member] = []
+        stored: list[tuple[int, int, bool]] = []  # value, register, whether it is an update
+        kept = self._read_outside(steps)
+        for step in steps:
+            result = step.results[0]
+            if step.op is update:
+                stored.append((result, register[step.operands[0] or 0], True))
+                continue
+            inner = tuple(register[v] for v in step.operands if v is not None)
+            seen = tuple(t.dtype for t in step.operand_types if t is not None)
+            attrs = tuple(step.attrs.items())
+            register[result] = len(operands) + len(members)
+            members.append(Member(step.op, inner, seen, types[result].dtype, attrs))
+            if result in kept:
+                stored.append((result, register[result], False))
+        body = Body(
+            tuple(types[v].dtype for v in operands),
+            tuple(members),
+            tuple(r for _, r, _ in stored),
+            tuple(u for _, _, u in stored),
+            operands.index(status) if status is not None else -1,
+        )
+        last = steps[-1]
+        seen_types = tuple(types[v] for v in operands)
+        made = Step(
+            fused, tuple(operands), tuple(v for v, _, _ in stored), seen_types, {"body": body},
+            last.frame, last.statement, members=tuple(steps),
+        )  # fmt: skip
+        return made, self._cost(made)
+
+    def _operands(self, steps: list[Step]) -> tuple[list[int], int | None]:
+        """The values that come from outside, and which of them is the run's status."""
+        inside = {v for s in steps for v in s.results}
+        status = next((s.operands[1] for s in steps if s.op is update), None)
+        found = dict.fromkeys(
+            v for s in steps for v in s.operands if v is not None and v not in inside
+        )
+        return list(found), status
+
+    def _read_outside(self, steps: list[Step]) -> set[int]:
+        """The results whose memory somebody else reads."""
+        homes = self.flat.homes
+        inside: dict[int, int] = {}
+        for step in steps:
+            for b in {homes[v] for v in step.operands if v is not None}:
+                inside[b] = inside.get(b, 0) + 1
+        made = (v for s in steps for v in s.results)
+        return {v for v in made if self.readers.get(homes[v], 0) > inside.get(homes[v], 0)}
+
+    def _cost(self, step: Step) -> int:
+        flat = self.flat
+        moved = [*step.operands, *step.results]
+        nbytes: Any = sum(flat.types[v].nbytes for v in moved if v is not None)
+        flops: Any = sum(s.op.flops(*s.operand_types, **s.attrs) for s in step.members)
+        return LAUNCH_NS + max(nbytes // BYTES_PER_NS, flops // FLOPS_PER_NS)
+
+    def replaced(self, groups: list[list[int]]) -> Flat:
+        """The graph with these groups as steps; what only they read has no memory."""
+        flat = self.flat
+        last = {group[-1]: group for group in groups}
+        gone = {k for group in groups for k in group}
+        first = len(flat.steps) - flat.commits
+        steps: list[Step] = []
+        costs: list[int] = []
+        commits = 0
+        kinds = flat.kinds.copy()
+        for k, step in enumerate(flat.steps):
+            if k in last:
+                made, cost = self.step(last[k])
+                stored = set(made.results)
+                for v in (v for s in made.members for v in s.results):
+                    if v not in stored:
+                        kinds[flat.homes[v]] = "none"
+            elif k in gone:
+                continue
+            else:
+                made, cost = step, flat.costs[k]
+            steps.append(made)
+            costs.append(cost)
+            commits += k >= first
+        return replace(flat, steps=steps, costs=costs, commits=commits, kinds=kinds)
