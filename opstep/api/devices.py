@@ -76,7 +76,9 @@ def _null(number: int, setup: Setup) -> Device:
 KINDS = [
     Kind("cpu", _cpu),
     Kind("cuda", _cuda, "cuda is the first NVIDIA GPU, cuda:1 the second", gpu=True),
-    Kind("null", _null, "null runs no kernels, to measure the loop", computes=False),
+    Kind(
+        "null", _null, "null computes nothing, to measure what opstep itself takes", computes=False
+    ),
 ]
 
 

@@ -68,8 +68,8 @@ class Executable:
         self.types = tuple(types)
         self.device: Device = program.on(settings.device, settings.setup)
         program.reseed_with(settings.seed)
-        name, policy = self.graph.name.text, settings.policy
-        self.plan = program.plan(name, self.types, policy, settings.device, setup=settings.setup)
+        policy = settings.policy
+        self.plan = self._planned(alarm is None)
         self.result_types = tuple(self.plan.values[v].type for v in self.plan.outputs)
         self.aliases = aliases_of(self.plan)
         self.nbytes: list[Any] = [t.nbytes for t in self.types]
@@ -146,6 +146,12 @@ class Executable:
         self._idle.setdefault(held.recording, []).append(held)
         return raised
 
+    def _planned(self, fuse: bool) -> Plan:
+        how = self.settings
+        return self.program.plan(
+            self.graph.name.text, self.types, how.policy, how.device, setup=how.setup, fuse=fuse
+        )
+
     # --- held ready ---
 
     def _take(self, recording: Any = None) -> _Held:
@@ -219,7 +225,7 @@ class Executable:
 
     def _run_anew(self, inputs, results, recording, listeners) -> list[ExternalTensor]:
         named = dict(zip(self._names, inputs, strict=True))
-        places = self.places()
+        places = self.places(bool(recording or listeners))
         given = places.place(inputs, results)
         with (
             Held(AT_ONCE) as signals,
@@ -254,8 +260,10 @@ class Executable:
             given.append(target)
         return given
 
-    def places(self) -> Places:
-        return Places(self.plan, self.device, self.aliases, self.allocate)
+    def places(self, watched: bool = False) -> Places:
+        """`watched`: each op of the call has a launch of its own."""
+        plan = self._planned(fuse=False) if watched else self.plan
+        return Places(plan, self.device, self.aliases, self.allocate)
 
     def allocate(self, k: int) -> ExternalTensor:
         """New memory for a result."""
@@ -325,7 +333,7 @@ class _Held:
         self.executable = executable
         self.moves = moves
         self.recording = recording
-        self.places = executable.places()
+        self.places = executable.places(recording is not None)
         checked = recording is not None and policy.fill == "nan" and policy.sync == "op"
         self.check = UninitialisedCheck() if checked else None  # what it finds is recorded
         listeners = (self.check,) if self.check else ()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.runtime import arrays
+from opstep.runtime.ir.diagnostics import OpstepError, in_order
 from opstep.runtime.ir.errors import InputError, SettingError
 from opstep.runtime.ir.foreign import LIBRARIES
 from opstep.runtime.ir.graph import Declaration, Module
@@ -84,6 +85,20 @@ def check_not_python(path: str | os.PathLike) -> None:
             f"{path} is a Python script, not a program",
             hint="opstep run, opstep hunt and opstep debug take scripts",
         )
+
+
+def parsed(text: str, path: str) -> Module:
+    """The syntax tree. Raises `OpstepError` with all syntax errors, and with the other errors of
+    graphs that have none.
+    """
+    from opstep.kernels.stdlib import library
+    from opstep.runtime.ir.parser import parse_with_diagnostics
+    from opstep.runtime.ir.verify import errors_beside
+
+    module, faults = parse_with_diagnostics(text, path)
+    if faults:
+        raise OpstepError(list(in_order([*faults, *errors_beside(module, faults, library())])))
+    return module
 
 
 def check_fallback(fallback: str | None) -> None:

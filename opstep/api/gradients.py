@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from opstep.runtime.ir.diagnostics import OpstepError, names_listed
 from opstep.runtime.ir.errors import InputError, UnknownName
+from opstep.runtime.ir.generic import DependsOnType
 from opstep.runtime.ir.graph import NOWHERE, Graph, Module, Source
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.wording import Argument, Wording
@@ -42,6 +43,8 @@ def with_gradient(
         )
     except GradientError as error:
         raise _located(error, module.source) from None
+    except DependsOnType as error:
+        raise _not_generic(graph, error, program) from None
     _check_unused(graph, [n for n in unused if n not in matched] if strict else [])
     if chosen and len(unused) == len(chosen) and set(chosen) <= matched:
         _check_unused(graph, chosen)
@@ -93,6 +96,12 @@ def _chosen(
     return list(chosen), {name for name, matched in chosen.items() if matched}
 
 
+def _not_generic(graph: Graph, error: DependsOnType, program: Program) -> OpstepError:
+    message = f"the gradient of {graph.name.text} is not one for all types: {error}"
+    span, source = graph.name.span, program.module.source
+    return OpstepError(message, span=span, source=source, hint="declare <T: float>")
+
+
 def _words(argument: str, words: Sequence[str]) -> Sequence[str]:
     if isinstance(words, str):
         raise InputError(f"{argument} is the string {words!r}", hint=f"it is a list: [{words!r}]")
@@ -115,5 +124,5 @@ def _check_float(name: str, types: Mapping[str, TensorType], graph: Graph) -> No
     if name not in types:
         message = f"{name} is neither an input of {graph.name.text} nor a param or state"
         raise UnknownName(message, name, types)
-    if not types[name].dtype.is_float:
+    if not types[name].dtype.may_be_float:
         raise InputError(f"{name} is {types[name]}: only floats have derivatives")

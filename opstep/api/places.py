@@ -15,6 +15,10 @@ from opstep.runtime.plan.plan import Plan
 if TYPE_CHECKING:
     from opstep.runtime.device.protocols import Device, Memory, Own
 
+MOVES = 4  # of a tensor that will go on moving
+BYTES_WORTH_A_LAUNCH = 1 << 20  # a GPU copies them in about the time that a launch takes
+MOST_SETTLED = 64 << 20  # bytes
+
 Tensors = Sequence[ExternalTensor]
 Targets = Sequence[ExternalTensor | None]
 
@@ -30,15 +34,17 @@ class Alias(NamedTuple):
 
 class _Cell(ExternalMemory):
     """Where an input or a result is in the present call. `mask`: bits that its address must not
-    have. `scratch`: where it is instead.
+    have. `scratch`: where it is instead. `moves`: how often it moved; `settled`: it will no more.
     """
 
-    __slots__ = ("mask", "pointers", "scratch")
+    __slots__ = ("mask", "moves", "pointers", "scratch", "settled")
 
     def __init__(self, nbytes: int, mask: int):
         super().__init__(0, nbytes)
         self.mask = mask
         self.scratch: Memory | None = None
+        self.moves = 0
+        self.settled = False
         self.pointers: Sequence[Callable[[int], Any]] = ()
 
     def move(self, address: int) -> None:
@@ -50,6 +56,10 @@ class _Cell(ExternalMemory):
 class Places:
     """Where the inputs and results of a call are, and a binding to that. `before` is work that has
     to be done first: copies of inputs that kernels cannot read where they are.
+
+    A device that replays what it ran at the same addresses (`Device.replays`) has to issue it anew
+    where one tensor moved. So a tensor that keeps moving is copied to or from a place of its own,
+    if that costs less.
     """
 
     def __init__(
@@ -72,6 +82,8 @@ class Places:
         self.before: list[Own] = []
         self.moved = False
         self._copies: list[tuple[int, int, int]] = []  # result, target, bytes
+        issued = len(plan.steps) * BYTES_WORTH_A_LAUNCH if device.replays else 0
+        self._to_settle = min(issued, MOST_SETTLED)  # bytes
 
     def bind(self, context: Context) -> Binding:
         places = {b: Address(cell, 0) for b, cell in self._buffers.items()}
@@ -114,12 +126,11 @@ class Places:
         if self.before:
             self.before = []
         for cell, address in zip(self.inputs, inputs, strict=True):
-            if address & cell.mask:
+            if address & cell.mask or cell.settled:
                 source, address = address, self._scratch(cell)
                 self.before.append(self.device.copy(source, address, cell.nbytes))
             if address != cell.address:
-                self.moved = True
-                cell.move(address)
+                self._move(cell, address)
         self._copies.clear()
         for k, (cell, address) in enumerate(zip(self._cells, results, strict=True)):
             if cell is None:
@@ -127,12 +138,19 @@ class Places:
                     nbytes: Any = self.result_types[k].nbytes
                     self._copies.append((k, address, nbytes))
                 continue
-            if address & cell.mask:
+            if address & cell.mask or cell.settled:
                 self._copies.append((k, address, cell.nbytes))
                 address = self._scratch(cell)
             if address != cell.address:
-                self.moved = True
-                cell.move(address)
+                self._move(cell, address)
+
+    def _move(self, cell: _Cell, address: int) -> None:
+        self.moved = True
+        cell.move(address)
+        cell.moves += 1
+        if cell.moves == MOVES and cell.nbytes <= self._to_settle:
+            self._to_settle -= cell.nbytes
+            cell.settled = True
 
     def _scratch(self, cell: _Cell) -> int:
         if cell.scratch is None:

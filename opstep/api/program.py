@@ -1,9 +1,4 @@
-"""The Python API: load a program, run its graphs, look at its tensors.
-
-program = opstep.load("lenet.opg")
-result = program.run("main", {"images": images})
-result["digits"]
-"""
+"""The Python API: load a program, run its graphs, look at its tensors."""
 
 from __future__ import annotations
 
@@ -13,17 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.devices import PLAIN, Setup, canonical, device_named, kind_of
-from opstep.api.files import Files, check_fallback, importer_of, save
+from opstep.api.files import Files, check_fallback, importer_of, parsed, save
 from opstep.api.job import Job, recorder_of
 from opstep.api.results import Result
 from opstep.api.settings import RunSettings
 from opstep.api.tensors import Tensors
 from opstep.api.view import GraphView
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
-from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.errors import InputError, UnboundSymbols, UnknownName
+from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import Graph, Module
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
 
 if TYPE_CHECKING:
@@ -46,23 +40,21 @@ def load(path: str | Path, *, fallback: str | None = None) -> Program:
     `fallback`: "torch" lets PyTorch run the ops that are its own (``torch.aten.linalg_inv``); of a
     ``.pt2`` these are the ones without a counterpart, which is an error otherwise.
     """
-    from opstep.runtime.ir.parser import load as load_module
+    from opstep.runtime.ir.parser import read_source
 
     check_fallback(fallback)
     importer = importer_of(path)
     if importer is not None:
         return importer(path, fallback)
-    program = Program(load_module(path), fallback)
+    program = Program(parsed(read_source(path), str(path)), fallback)
     program.files = Files(path)
     return program
 
 
 def loads(text: str, path: str = "<text>", *, fallback: str | None = None) -> Program:
     """`load` for a text; `path` stands in its messages."""
-    from opstep.runtime.ir.parser import parse
-
     check_fallback(fallback)
-    return Program(parse(text, path), fallback)
+    return Program(parsed(text, path), fallback)
 
 
 def policy(
@@ -145,39 +137,44 @@ class Program:
 
     def with_grad(
         self, graph: str, wrt: Sequence[str], name: str | None = None, *,
-        freeze: Sequence[str] = (),
+        freeze: Sequence[str] = (), memory: str | int | None = None,
+        symbols: Mapping[str, int | DType] | None = None,
     ) -> Program:  # fmt: skip
         """This program with one graph more, ``<graph>_grad`` or `name`: it takes what `graph` takes
         and returns what that returns, then the derivative of its first result by each of `wrt`.
 
-        `wrt`: names of inputs and named tensors, all floats, or patterns such as ``conv*``, which
-        stand for the params of these names that the result depends on. What `freeze` names or
-        matches is left out. The first result must be a float scalar. `assert`s and updates are
-        kept. If `graph` has control flow there are further graphs, which compute its derivatives.
-        The new program has tensors of its own, with the values that they have here. Raises
-        `InputError` where an argument does not fit, `OpstepError` at the statement that no
-        derivative is taken through.
+        `wrt`: names of inputs and named tensors, all floats, or patterns such as ``conv*``, of the
+        params that the result depends on. What `freeze` names or matches is left out. The first
+        result must be a float scalar. `assert`s and updates are kept. If `graph` has control flow
+        there are further graphs, which compute its derivatives.
+        The new program has tensors of its own, with the values that they have here. `memory`: what
+        a run of the new graph takes at most, such as "4GiB", for these sizes of `symbols`. Raises
+        `InputError`, or `OpstepError` at the statement that no derivative is taken through.
         """
         from opstep.api.gradients import with_gradient
         from opstep.api.training import grown
 
-        made_name = name or f"{graph}_grad"
-        return grown(self, with_gradient(self, self.graph(graph), wrt, made_name, freeze))
+        name = name or f"{graph}_grad"
+        module = with_gradient(self, self.graph(graph), wrt, name, freeze)
+        return grown(self, module, name, name, memory, symbols)
 
     def with_optimizer(
         self, graph: str, optimizer: str | Optimizer = "adamw",
-        wrt: Sequence[str] | None = None, *, name: str | None = None, **options: Any,
+        wrt: Sequence[str] | None = None, *, name: str | None = None,
+        memory: str | int | None = None, symbols: Mapping[str, int | DType] | None = None,
+        **options: Any,
     ) -> Program:  # fmt: skip
         """This program with a graph more, ``<graph>_step`` or `name`, and what it calls and keeps:
         it is `graph`, and also updates params by the gradient of its first result.
 
         `optimizer`: of `opstep.optim`, or its name, with hyperparameters among `options`, of which
         docs/training.md has the others. `wrt`: names and patterns of params; without it, all floats
-        that `graph` depends on. Raises as `with_grad` does.
+        that `graph` depends on. `memory`, `symbols`, and what is raised: as `with_grad` has it.
         """
         from opstep.api.training import with_training_step
 
-        return with_training_step(self, graph, optimizer, wrt, name or f"{graph}_step", options)
+        name = name or f"{graph}_step"
+        return with_training_step(self, graph, optimizer, wrt, name, options, memory, symbols)
 
     # --- plans ---
 
@@ -188,14 +185,18 @@ class Program:
         policy: Policy = MODES["async"],
         device: str = "cpu",
         *,
-        symbols: Mapping[str, int] | None = None,
+        symbols: Mapping[str, int | str | DType] | None = None,
         setup: Setup = PLAIN,
+        fuse: bool = False,
     ) -> Plan:
-        """The plan of a graph for inputs of these concrete types, or for sizes of its symbols."""
+        """The plan of a graph for inputs of these concrete types, or for sizes of its symbols.
+
+        `fuse`: as a run has it that nobody looks at: elementwise ops may be joined.
+        """
         found = self.graph(graph)
         if types is None:
             types = self.input_types(found, symbols or {})
-        return self._plan(device, setup, found.name.text, tuple(types), policy)
+        return self._plan(device, setup, found.name.text, tuple(types), policy, fuse=fuse)
 
     def plans(
         self,
@@ -204,9 +205,10 @@ class Program:
         policy: Policy = MODES["async"],
         device: str = "cpu",
         *,
-        symbols: Mapping[str, int] | None = None,
+        symbols: Mapping[str, int | str | DType] | None = None,
         setup: Setup = PLAIN,
         most: int = 100,
+        fuse: bool = False,
     ) -> list[Plan]:
         """`plan`, and behind it those of the graphs that control flow in it calls, each once.
 
@@ -215,7 +217,7 @@ class Program:
         from opstep.runtime.ir.effects import called_graphs
         from opstep.runtime.plan.control import passed_types
 
-        found = [self.plan(graph, types, policy, device, symbols=symbols, setup=setup)]
+        found = [self.plan(graph, types, policy, device, symbols=symbols, setup=setup, fuse=fuse)]
         signatures: set[tuple] = set()
         for plan in found:
             signatures.add(plan.signature)
@@ -224,46 +226,47 @@ class Program:
                 for name in called_graphs(step.attrs):
                     if (name, passed) not in signatures and len(found) < most:
                         signatures.add((name, passed))
-                        found.append(self._plan(device, setup, name, passed, policy))
+                        found.append(self._plan(device, setup, name, passed, policy, fuse=fuse))
         return found
 
-    def input_types(self, graph: Graph, symbols: Mapping[str, int]) -> tuple[TensorType, ...]:
+    def input_types(self, graph: Graph, symbols: Mapping[str, Any]) -> tuple[TensorType, ...]:
         """The graph's input types with its symbols replaced; raises where one is not given."""
-        types = []
-        for binding in graph.inputs:
-            assert binding.type is not None
-            bound = binding.type.bind(dict(symbols))
-            if not bound.is_concrete:
-                free = sorted({s for d in bound.shape if isinstance(d, Expr) for s in d.symbols()})
-                message = f"input {binding.name.text}: {binding.type} needs a size for "
-                raise UnboundSymbols(message + ", ".join(free), free)
-            if not bound.fits:
-                raise InputError(f"input {binding.name.text}: {bound} does not fit into any memory")
-            types.append(bound)
-        return tuple(types)
+        from opstep.api.inputs import input_types
 
-    def _plan(self, device: str, setup: Setup, graph: str, types, policy: Policy) -> Plan:
+        return input_types(graph, symbols)
+
+    def _plan(
+        self, device: str, setup: Setup, graph: str, types, policy: Policy, carried: bool = False,
+        fuse: bool = False,
+    ) -> Plan:  # fmt: skip
         from opstep.runtime.plan.planner import make_plan
         from opstep.runtime.recording import spending
 
         device = canonical(device)
         setup = setup._replace(chaos=None)  # delays change nothing of a plan
-        key = (device, setup.on(device), graph, types, policy)
+        key = (device, setup.on(device), graph, types, policy, carried, fuse)
         if key not in self._plans:
+            on = self._device(device, setup)
             with spending("plan", graph):
                 self._plans[key] = make_plan(
                     self.verified, graph, types, policy,
-                    prepare=self._device(device, setup).prepare,
+                    prepare=on.prepare,
                     library=self.library,
                     asserts=self._asserts,
+                    carried=carried,
+                    fuse=fuse,
+                    pace=on.pace,
                 )  # fmt: skip
         return self._plans[key]
 
     def plan_to_run(
-        self, device: str, setup: Setup, graph: str, types: tuple[TensorType, ...], policy: Policy
-    ) -> Plan:
-        """A plan that a run is at hand of. Raises `InputError` at ops that it may not run."""
-        plan = self._plan(device, setup, graph, types, policy)
+        self, device: str, setup: Setup, graph: str, types: tuple[TensorType, ...],
+        policy: Policy, carried: bool = False, fuse: bool = False,
+    ) -> Plan:  # fmt: skip
+        """A plan that a run is at hand of; `carried` and `fuse` as for `make_plan`. Raises
+        `InputError` at ops that it may not run.
+        """
+        plan = self._plan(device, setup, graph, types, policy, carried, fuse)
         if plan.foreign and kind_of(device).computes:
             from opstep.runtime.device.foreign import check_foreign
 
@@ -433,12 +436,15 @@ class Program:
             context = idle.pop()
             context.recorder = recorder
             return context
-        device, setup, chosen, _, flagged, _ = key
+        device, setup, chosen, recording, flagged, _ = key
+        fuse = not (listeners or recording or flagged)
 
-        def plan_for(graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
+        def plan_for(
+            graph: str, types: tuple[TensorType, ...], policy: Policy, carried: bool = False
+        ) -> Plan:
             plan = supplied
             if plan is None or plan.signature != (graph, types):
-                plan = self.plan_to_run(device, setup, graph, types, policy)
+                plan = self.plan_to_run(device, setup, graph, types, policy, carried, fuse)
             self._ready(plan, device)
             return plan
 

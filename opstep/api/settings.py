@@ -36,17 +36,32 @@ class RunSettings:
     that says nothing. Whether the machine has the device shows when it is used.
     """
 
-    mode: str = setting("async", "Preset of the four switches below.", MODES)
-    streams: int | None = setting(None, "Maximum number of streams; 1 in debug mode.", range(1, 65))
+    mode: str = setting(
+        "async",
+        "async: at full speed, several ops at a time. debug: op by op, in memory of their own. "
+        "Each is a choice for the four switches below.",
+        MODES,
+    )
+    streams: int | None = setting(
+        None,
+        "Most streams, which are queues of ops that run beside each other; 1 in debug mode.",
+        range(1, 65),
+    )
     alloc: str | None = setting(
         None,
-        "Reuse memory, or give every tensor its own; fresh in debug mode.",
+        "Reuse the memory of tensors that nothing reads any more, or give every tensor its own; "
+        "fresh in debug mode.",
         ("reuse", "fresh"),
     )
     fill: str | None = setting(
-        None, "Fill memory with NaN before it is written; nan in debug mode.", ("none", "nan")
+        None,
+        "Fill memory with NaN before an op writes it, which shows what it leaves out; nan in "
+        "debug mode.",
+        ("none", "nan"),
     )
-    sync: str | None = setting(None, "Wait for each op; op in debug mode.", ("none", "op"))
+    sync: str | None = setting(
+        None, "Wait for each op to end before the next one; op in debug mode.", ("none", "op")
+    )
     device: str = setting(HOST, f"{'; '.join(k.about for k in KINDS if k.about)}.")
     kernels: str = setting(
         PLAIN.kernels,
@@ -65,7 +80,8 @@ class RunSettings:
     )
     chaos: int | None = setting(
         PLAIN.chaos,
-        "Delay the streams at random, with this seed; results change only if there is a race.",
+        "Delay the streams at random, with this seed. Results change only if an op does not wait "
+        "for another that it depends on (a race).",
         range(OPEN),
     )
 

@@ -6,17 +6,20 @@ The command line and the debugger's server take the same words.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opstep.api import drawing
+from opstep.api.drawing import Draw, Readers
+from opstep.api.inputs import check_kinds, default_types, given_symbol
 from opstep.runtime import arrays
 from opstep.runtime.ir.diagnostics import names_listed
 from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.errors import InputError, MissingInputs, UnboundSymbols, UnknownName
 from opstep.runtime.ir.graph import Graph, Module
-from opstep.runtime.ir.types import TensorType, dtype_of
+from opstep.runtime.ir.types import DTYPES, DType, TensorType, dtype_of
 from opstep.runtime.ir.wording import Argument, Wording
 
 if TYPE_CHECKING:
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 
 GENERATED = ("random", "zeros", "ones")
 EXAMPLE = "example"  # the inputs that were saved with the program
-SOURCES = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY, random, zeros, ones, example or a number"
+FILES = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY"
+SOURCES = f"{FILES}, random, LOW..HIGH, zeros, ones, example or a number"
 
 
 def choose_graph(module: Module, name: str | None, path: str) -> Graph:
@@ -44,37 +48,45 @@ def choose_graph(module: Module, name: str | None, path: str) -> Graph:
     return graphs["main"] if "main" in graphs else next(iter(graphs.values()))
 
 
-def parse_symbols(texts: Sequence[str]) -> dict[str, int]:
-    """``N=32`` as {"N": 32}."""
-    symbols: dict[str, int] = {}
+def parse_symbols(texts: Sequence[str]) -> dict[str, int | DType]:
+    """``N=32`` as {"N": 32}; ``T=f16`` with the element type."""
+    symbols: dict[str, int | DType] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         one = Argument("symbols", [text])
-        if not (equals and name.isidentifier() and value.isdecimal()):
-            hint = Wording("write ", Argument("symbols", {"N": 32}))
-            raise InputError(Wording(one, ": not a symbol and a size"), hint=hint)
-        if symbols.get(name, int(value)) != int(value):
-            raise InputError(Wording(one, f": {name} was given the size {symbols[name]} before"))
-        symbols[name] = int(value)
+        if not (equals and name.isidentifier() and (value.isdecimal() or value in DTYPES)):
+            several = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+            several = several if len(several) > 1 else {name if equals else "N": 32}
+            hint = Wording("write ", Argument("symbols", several))
+            raise InputError(Wording(one, ": not the name of a dimension and its size"), hint=hint)
+        size = int(value) if value.isdecimal() else DTYPES[value]
+        if symbols.setdefault(name, size) != size:
+            what = "size" if isinstance(symbols[name], int) else "type"
+            raise InputError(Wording(one, f": {name} was given the {what} {symbols[name]} before"))
     return symbols
 
 
-def check_symbols(graph: Graph, symbols: Mapping[str, int]) -> None:
-    """Complains of a size for a symbol that the graph's inputs do not have."""
+def check_symbols(graph: Graph, symbols: Mapping[str, int | DType]) -> None:
+    """Complains of a size for a symbol that the graph's inputs do not have, and of a type that a
+    type variable cannot be.
+    """
     dims = [d for b in graph.inputs if b.type for d in b.type.shape if isinstance(d, Expr)]
-    names = sorted({s for d in dims for s in d.symbols()})
+    variables = {p.name.text for p in graph.type_parameters}
+    names = sorted(variables | {s for d in dims for s in d.symbols()})
     for name, size in symbols.items():
         if name not in names:
-            message_text = f": graph {graph.name.text} has no symbol {name}"
-            message = Wording(Argument("symbols", {name: size}), message_text)
-            raise UnknownName(message, name, names, "its symbols are")
+            kind = "dimension or type" if variables else "dimension"
+            problem = f": graph {graph.name.text} has no {kind} {name}"
+            message = Wording(given_symbol(name, size), problem)
+            raise UnknownName(message, name, names, "its inputs have")
+    check_kinds(graph, symbols)
 
 
 def gather(
     program: Program,
     graph: Graph,
     words: Sequence[str],
-    symbols: dict[str, int],
+    symbols: Mapping[str, int | DType],
     seed: int,
     at_hand: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
@@ -82,7 +94,8 @@ def gather(
 
     `words` holds ``name=source`` and may hold one bare ``random``, ``zeros``, ``ones`` or
     ``example`` for all inputs that have no source of their own. Symbols get their sizes from
-    `symbols` and the files. `at_hand`: arrays of inputs that need no source, and may have none by
+    `symbols` and the files, and so do type variables, which are f32 or i32 where nothing says what
+    they are. `at_hand`: arrays of inputs that need no source, and may have none by
     name.
     """
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
@@ -92,13 +105,19 @@ def gather(
     if missing:
         listed = ", ".join(f"{name}: {types[name]}" for name in missing)
         message = f"graph {graph.name.text} has inputs that nothing was given for: {listed}"
-        raise MissingInputs(message, missing, all(name in program.example for name in missing))
+        saved = all(name in program.example for name in missing)
+        sizes = bound_by(types, available, symbols)
+        unbound = symbols_of({n: types[n] for n in missing}, sizes)
+        raise MissingInputs(message, missing, saved, unbound)
     found = available | {n: _read(program, n, s) for n, s in sources.items() if not is_generated(s)}
-    sizes = symbols | bound_by(types, found, symbols)
+    sizes = default_types(graph) | bound_by(types, found, symbols)
     check_sizes({n: types[n] for n, s in sources.items() if is_generated(s)}, sizes)
+    readers: Readers = {}
     for name, source in sources.items():
         if is_generated(source):
-            found[name] = generate(name, concrete(name, types[name], sizes), source, seed)
+            t = concrete(name, types[name], sizes)
+            draw = draw_of(program, graph, name, t, source, sizes, readers)
+            found[name] = generate(name, t, draw or source, seed)
     return {name: found[name] for name in types}
 
 
@@ -140,11 +159,21 @@ def parse_inputs(words: Sequence[str], types: Mapping[str, TensorType]) -> dict[
 
 
 def bound_by(
-    types: Mapping[str, TensorType], found: Mapping[str, np.ndarray], symbols: Mapping[str, int]
-) -> dict[str, int]:
-    """Sizes of the symbols that stand alone as a dim of an array that is there."""
-    sizes: dict[str, int] = dict(symbols)
+    types: Mapping[str, TensorType], found: Mapping[str, np.ndarray], symbols: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Sizes of the symbols that stand alone as a dim of an array that is there, and the types of
+    variables that are its element type.
+    """
+    sizes: dict[str, Any] = dict(symbols)
     for name, array in found.items():
+        declared = types[name].dtype
+        if declared.is_generic:
+            actual = dtype_of(array.dtype)
+            if sizes.setdefault(declared.name, actual) is not actual:
+                raise InputError(
+                    f"{declared.name} is bound to two types: {sizes[declared.name]}, and {actual} "
+                    f"by {name}, which is {types[name]}"
+                )
         if len(types[name].shape) != array.ndim:
             continue  # the run says so, with the line of the input
         for dim, size in zip(types[name].shape, array.shape, strict=True):
@@ -159,13 +188,9 @@ def bound_by(
     return sizes
 
 
-def check_sizes(types: Mapping[str, TensorType], sizes: Mapping[str, int]) -> None:
+def check_sizes(types: Mapping[str, TensorType], sizes: Mapping[str, Any]) -> None:
     """Complains of symbols of these inputs that have no size: of all of them at once."""
-    unbound: dict[str, str] = {}  # the first input that has it
-    for name, t in types.items():
-        for symbol in sorted({s for d in t.shape if isinstance(d, Expr) for s in d.symbols()}):
-            if symbol not in sizes:
-                unbound.setdefault(symbol, name)
+    unbound = symbols_of(types, sizes)
     if unbound:
         listed = ", ".join(f"{name} is {types[name]}" for name in dict.fromkeys(unbound.values()))
         *others, last = unbound
@@ -173,39 +198,109 @@ def check_sizes(types: Mapping[str, TensorType], sizes: Mapping[str, int]) -> No
         raise UnboundSymbols(f"input {listed}, and nothing says how large {unknown}", unbound)
 
 
-def concrete(name: str, t: TensorType, sizes: Mapping[str, int]) -> TensorType:
-    """The type with the symbols' sizes put in."""
+def symbols_of(types: Mapping[str, TensorType], sizes: Mapping[str, Any]) -> dict[str, str]:
+    """The symbols of inputs that have no size, each with the first input that has it."""
+    unbound: dict[str, str] = {}
+    for name, t in types.items():
+        for d in t.shape:
+            for symbol in sorted(d.symbols() if isinstance(d, Expr) else ()):
+                if symbol not in sizes:
+                    unbound.setdefault(symbol, name)
+    return unbound
+
+
+def concrete(name: str, t: TensorType, sizes: Mapping[str, Any]) -> TensorType:
+    """The type with the symbols' sizes put in, and what type variables are."""
     shape = tuple(evaluate(d, dict(sizes)) for d in t.shape)
     if any(not isinstance(d, int) or d < 0 for d in shape):
         raise InputError(f"input {name} is {t}: that makes the shape {shape}")
-    return TensorType(t.dtype, shape)
+    return TensorType(t.dtype.bound(sizes), shape)
 
 
-def generate(name: str, t: TensorType, source: str, seed: int) -> np.ndarray:
-    """An array of zeros, ones, one number, or random: normal floats, integers 0 to 9,
-    bools true half of the time.
+def draw_of(
+    program: Program, graph: Graph, name: str, t: TensorType, source: str,
+    sizes: Mapping[str, Any], readers: Readers,
+) -> Draw | None:  # fmt: skip
+    """How the elements of an input are drawn; None where none are, or the source is a file."""
+    if source == "random":
+        return drawing.choice(program.verified, graph.name.text, name, t, sizes, readers).draw
+    low_high = range_of(source)
+    if low_high is None:
+        return None
+    low, high = low_high
+    if not _holds(t.dtype, low, high):
+        raise InputError(f"input {name} is {t} and cannot hold {source}")
+    if t.dtype.is_float:
+        return drawing.between(low, high)
+    return drawing.integers(int(low), int(high))
+
+
+def _holds(dtype: DType, low: float, high: float) -> bool:
+    """Whether a type has both ends of a range, and those of integers are whole."""
+    if dtype.is_float:
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite([*np.array([low, high]).astype(dtype.numpy), high - low]).all())
+    whole = low == int(low) and high == int(high)
+    if dtype.kind == "b":
+        return whole and low >= 0 and high <= 1
+    limits = np.iinfo(str(dtype.numpy))
+    return whole and limits.min <= int(low) and int(high) <= limits.max
+
+
+def range_of(source: str) -> tuple[float, float] | None:
+    """``0..100`` as its two ends; None where it is something else."""
+    low, dots, high = source.partition("..")
+    try:
+        ends = float(low), float(high)
+    except ValueError:
+        return None
+    return ends if dots and -np.inf < ends[0] <= ends[1] < np.inf else None
+
+
+def described(
+    program: Program, graph: Graph, words: Sequence[str], arrays: Mapping[str, np.ndarray],
+    given: Collection[str] = (),
+) -> list[str]:  # fmt: skip
+    """What each input is made of that comes from no file: ``x random: positive numbers (sqrt,
+    a.opg:3)``. `arrays`: of all inputs; `given`: those of them that `words` do not make.
+    """
+    types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
+    sizes = default_types(graph) | bound_by(types, arrays, {})
+    found, readers = [], {}
+    made = {name: t for name, t in types.items() if name not in given}
+    for name, source in parse_inputs(words, made).items():
+        if source == "random":
+            t = concrete(name, types[name], sizes)
+            chosen = drawing.choice(program.verified, graph.name.text, name, t, sizes, readers)
+            found.append(f"{name} random: {chosen}")
+        elif source in GENERATED or range_of(source):
+            found.append(f"{name} {source}")
+    return found
+
+
+def generate(name: str, t: TensorType, source: str | Draw, seed: int) -> np.ndarray:
+    """An array of zeros, ones, one number, or drawn at random.
 
     Each input has its own generator, so that giving one more leaves the others as they were.
     """
     shape: Any = t.shape
     try:
-        if source != "random":
+        if isinstance(source, str):
             value = {"zeros": 0, "ones": 1}.get(source)
             number = float(source) if value is None else value
             if not t.dtype.is_float and number != int(number):
                 raise InputError(f"input {name} is {t} and cannot hold {source}")
             return np.full(shape, number, t.dtype.numpy)
         generator = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        if t.dtype.is_float:
-            return generator.standard_normal(shape, np.float32).astype(t.dtype.numpy)
-        return generator.integers(0, 10 if t.dtype.is_integer else 2, shape).astype(t.dtype.numpy)
+        return source.make(generator, shape).astype(t.dtype.numpy)
     except (ValueError, OverflowError):
-        raise InputError(f"input {name} is {t}: too large, or cannot hold {source}") from None
+        what = source if isinstance(source, str) else source.text
+        raise InputError(f"input {name} is {t}: too large, or cannot hold {what}") from None
 
 
 def is_generated(source: str) -> bool:
-    """Whether it is not a file: a word of `GENERATED`, or a number."""
-    if source in GENERATED:
+    """Whether it is not a file: a word of `GENERATED`, a range, or a number."""
+    if source in GENERATED or range_of(source) is not None:
         return True
     try:
         float(source)

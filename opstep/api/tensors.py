@@ -176,6 +176,24 @@ class Tensors(MutableMapping):
         """Names of those that have values; the others get theirs when they are first needed."""
         return [name for name in self._declared if name in self._set or self._is_saved(name)]
 
+    def places(self) -> dict[str, str]:
+        """A device that has the present value, by name: of all tensors but those that have no value
+        and no initialiser.
+        """
+        known = set(self.known())
+        names = [
+            name
+            for name, declared in self._declared.items()
+            if name in known or declared.init is not None or declared.value is not None
+        ]
+        self.prepare(names)
+        found = {}
+        for name in names:
+            holders = self._holders[name]
+            home = self._homes.get(name)
+            found[name] = home if home in holders else min(holders, key=lambda d: d != HOST)
+        return found
+
     def bring(self, plan: Plan, device: str) -> None:
         """A run of this plan on that device is at hand: the tensors that it uses are there, and
         what it updates will be nowhere else.

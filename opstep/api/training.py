@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opstep.api.budget import within
 from opstep.api.gradients import with_gradient
 from opstep.optim.optimizers import Optimizer, optimizer
 from opstep.optim.recipes import OPTIONS, recipe, trained_params
@@ -19,15 +20,23 @@ from opstep.runtime.ir.lexer import identifier
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.printer import print_module
+from opstep.runtime.ir.types import DType
 from opstep.runtime.ir.verify import verify
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
 
 
-def grown(program: Program, module: Module) -> Program:
-    """A program of `module`, which is that of `program` and more, with the same values."""
+def grown(
+    program: Program, module: Module, gradient: str = "", root: str = "",
+    memory: str | int | None = None, symbols: Mapping[str, int | DType] | None = None,
+) -> Program:  # fmt: skip
+    """A program of `module`, which is that of `program` and more, with the same values. `memory`:
+    what a run of its graph `root` takes at most, `gradient` being the graph that may be changed.
+    """
     new = type(program)(module, program.fallback)
+    if memory is not None:
+        new = type(program)(within(new, gradient, root, memory, symbols or {}), program.fallback)
     new.seed = program.seed
     new.files = program.files
     for key in program.params.known():
@@ -38,11 +47,12 @@ def grown(program: Program, module: Module) -> Program:
 def with_training_step(
     program: Program, loss: str, kind: str | Optimizer, wrt: Sequence[str] | None,
     name: str, options: Mapping[str, Any],
+    memory: str | int | None = None, symbols: Mapping[str, int | DType] | None = None,
 ) -> Program:  # fmt: skip
     """`Program.with_optimizer`."""
-    module = _with_step(program, loss, kind, wrt, name, options)
+    module, gradient = _with_step(program, loss, kind, wrt, name, options)
     try:
-        return grown(program, module)
+        return grown(program, module, gradient, name, memory, symbols)
     except OpstepError:  # in the formula of an optimizer: read as a file it has lines to point at
         verify(parse(print_module(module), f"{name}.opg"), library=program.library)
         raise
@@ -51,8 +61,10 @@ def with_training_step(
 def _with_step(
     program: Program, loss: str, kind: str | Optimizer, wrt: Sequence[str] | None,
     name: str, options: Mapping[str, Any],
-) -> Module:  # fmt: skip
-    """The program's module with a step of training, called `name`, and what that needs."""
+) -> tuple[Module, str]:  # fmt: skip
+    """The program's module with a step of training, called `name`, and what that needs; the name of
+    the gradient.
+    """
     graph = program.graph(loss)
     module, options = program.module, dict(options)
     own = {k: options.pop(k) for k in list(options) if k not in OPTIONS}
@@ -72,7 +84,7 @@ def _with_step(
     module = with_gradient(declared, declared.graph(loss), names, gradient)
     writer = Writer(module, reserved)
     write_step(writer, made_of, graph, module.graphs[gradient], trained)
-    return writer.finished()
+    return writer.finished(), gradient
 
 
 def _check_name(name: str, taken: Collection[str]) -> None:

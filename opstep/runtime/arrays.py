@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from opstep.runtime.ir.errors import InputError, UnknownName
+from opstep.runtime.ir.errors import InputError, NoSuchFile, UnknownName
 from opstep.runtime.ir.types import DTYPES, DType, bf16, boolean, dtype_of
 
 # Element types as safetensors call them.
@@ -81,6 +81,17 @@ def read_npy(path: str | Path, most: float = inf) -> np.ndarray:
     path = Path(path)
     with _opened(path) as (file, size):
         return _read_array(file, size, str(path), most)
+
+
+def map_npy(path: str | Path) -> np.ndarray:
+    """`read_npy` that leaves the elements in the file until they are looked at, where it can."""
+    path = Path(path)
+    with _opened(path) as (file, size):
+        shape, fortran, dtype, begin = _header(file, str(path))
+        plain = dtype.isnative and dtype.kind in "iuf" and not fortran
+        if plain and 0 < prod(shape) * dtype.itemsize == size - begin:
+            return np.memmap(path, dtype, "r", begin, shape)
+    return read_npy(path)
 
 
 def _read_array(file: IO[bytes], size: int, where: str, most: float = inf) -> np.ndarray:
@@ -254,8 +265,7 @@ def read_safetensors(
 def _safe(path: Path):
     from safetensors import SafetensorError, safe_open
 
-    with _opened(path):
-        pass  # absent, a folder, not readable: the same words as for the other kinds of file
+    check_file(path)  # absent, a folder, not readable: the same words as for the other kinds
     try:
         with safe_open(path, framework="np") as file:
             yield file
@@ -321,6 +331,12 @@ def replace_file(path: str | Path, write: Callable[[IO[bytes]], Any]) -> None:
 # --- shared ---------------------------------------------------------------------------------------
 
 
+def check_file(path: str | Path) -> None:
+    """Complains of a file that is not there, or cannot be read."""
+    with _opened(Path(path)):
+        pass
+
+
 @contextmanager
 def _opened(path: Path):
     """The file and its size; a complaint that says what is there instead."""
@@ -331,7 +347,7 @@ def _opened(path: Path):
             raise InputError(f"{path}: is {kind}")
         file = open(path, "rb")  # noqa: SIM115 - closed below, where errors are not mistaken for ours
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
+        raise NoSuchFile(path) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read: {reason}") from None

@@ -13,7 +13,7 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import Any
 
-from opstep.runtime.calls import check_depth, first_call, next_call
+from opstep.runtime.calls import check_depth, copies_of_outputs, first_call, next_call
 from opstep.runtime.device.binding import Address, Binding, Execution, Listener
 from opstep.runtime.device.fence import Fence
 from opstep.runtime.device.flagging import Flags
@@ -21,13 +21,13 @@ from opstep.runtime.device.null import NullDevice
 from opstep.runtime.device.protocols import Device, Event, Own, Recorder, Stream
 from opstep.runtime.device.store import Before, Store
 from opstep.runtime.interrupts import Held
-from opstep.runtime.ir.control import TEST, GraphCall
+from opstep.runtime.ir.control import BODY, TEST, GraphCall
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.control import control_of, passed_types
 from opstep.runtime.plan.internal import STATUS
-from opstep.runtime.plan.plan import Call, Plan, Policy
+from opstep.runtime.plan.plan import Call, Plan, Policy, Step
 from opstep.runtime.recording import spending
 
 Coroutine = Generator[
@@ -39,14 +39,14 @@ class Context:
     """One set of streams, and the plans bound to them. Contexts that share a store share its
     tensors.
 
-    `plan_for(graph, input types, policy)` makes (and keeps) plans.
+    `plan_for(graph, input types, policy, carried)` makes (and keeps) plans: see `make_plan`.
     """
 
     def __init__(
         self,
         device: Device,
         store: Store,
-        plan_for: Callable[[str, tuple[TensorType, ...], Policy], Plan],
+        plan_for: Callable[[str, tuple[TensorType, ...], Policy, bool], Plan],
         policy: Policy,
         listeners: Sequence[Listener] = (),
         recorder: Recorder | None = None,
@@ -79,7 +79,7 @@ class Context:
         """The plan for these input types with memory; with fresh allocation, new each time."""
         key = (graph, types)
         if key not in self._bound:
-            binding = self._binding(self.plan_for(graph, types, self.policy))
+            binding = self._binding(self.plan_for(graph, types, self.policy, False))
             if self.policy.alloc == "fresh":
                 return binding
             self._bound[key] = binding
@@ -92,7 +92,7 @@ class Context:
         """The plan with its inputs, and the buffers in `places`, where a caller has them. It is the
         caller's: `bind` does not give it.
         """
-        return self._binding(self.plan_for(graph, types, self.policy), inputs, places=places)
+        return self._binding(self.plan_for(graph, types, self.policy, False), inputs, places=places)
 
     def run(self, binding: Binding) -> Generator[Fence, None, None]:
         """One run of a bound plan, its inputs in place; afterwards its outputs are, and no stream
@@ -242,9 +242,7 @@ class Context:
     # --- the loop ---
 
     def _run(self, binding: Binding) -> Coroutine:
-        binding.reset()
-        if binding.tape and self.recorder:
-            binding.tape.begin(self.recorder, *self._recorded)
+        self._begin(binding)
         for code, call, index in binding.segments:
             for do in code:
                 do()
@@ -252,6 +250,11 @@ class Context:
                 yield self._call(binding, call, index)
         if not binding.commit:
             self._issued(binding)
+
+    def _begin(self, binding: Binding) -> None:
+        binding.reset()
+        if binding.tape and self.recorder:
+            binding.tape.begin(self.recorder, *self._recorded)
 
     def _issued(self, binding: Binding) -> None:
         """All of a plan was issued."""
@@ -276,34 +279,57 @@ class Context:
             listener.after(execution)
 
     def _control(self, execution: Execution) -> Coroutine:
-        """Runs the graphs that the op asks for, from the places of its operands. A loop is carried
-        in the places of its results.
-        """
+        """Runs the graphs that the op asks for, from the places of its operands."""
         step, plan, binding = execution.step, execution.binding.plan, execution.binding
         inputs = [binding.address_of(v) for v in step.operands if v is not None]
-        results = [binding.address_of(v) for v in step.results]
+        targets = [binding.address_of(v) for v in step.results]
         selector = None
         if control_of(step).selects:
             yield self._fence([execution.stream])
             selector = binding.array(_first(step))
             inputs = inputs[1:]
         else:
-            for source, target, v in zip(inputs, results, step.results, strict=True):
-                self._copy(source, target, plan.values[v].type, execution)
-            inputs = results
+            inputs = targets = self._carried(execution, inputs, targets)
         call: GraphCall | None = first_call(plan, step, selector)
         while call is not None:
             child, holds = self._child(execution, call, inputs), False
-            yield self._run_child(execution, child)
+            self._order((execution.stream,), child.plan.start)
+            if child.calls:
+                yield self._run(child)
+            else:
+                self._issue_all(child)
+            self._order(child.plan.finish, (execution.stream,))
             if call.role == TEST:
                 yield self._fence([execution.stream])
                 self._let_go()
                 holds = bool(child.array(child.plan.outputs[0])) and not self.failed_assert()
             else:
-                self._hand_over(child, results, execution)
+                self._hand_over(child, targets, execution)
             call = next_call(plan, step, call, holds)
 
+    def _carried(
+        self, execution: Execution, inputs: list[Address], results: list[Address]
+    ) -> list[Address]:
+        """Where a loop carries its values: in the places of its results, but for those that its
+        body hands on unchanged and nobody reads behind it.
+        """
+        step, plan = execution.step, execution.binding.plan
+        body = self._plan_of(step, step.attrs["body"].name, carried=True)
+        is_seen = self.policy.alloc == "fresh" or self.listeners or self.recorder
+        places = list(results)
+        for k, (source, target) in enumerate(zip(inputs, results, strict=True)):
+            v = step.results[k]
+            if body.outputs[k] == body.inputs[k] and not is_seen and v in plan.unread:
+                places[k] = source
+            elif source.address != target.address:
+                nbytes = plan.values[v].type.nbytes
+                self._submit(self.device.copy(source.address, target.address, nbytes), execution)
+        return places
+
     # --- sub-plans ---
+
+    def _plan_of(self, step: Step, graph: str, carried: bool) -> Plan:
+        return self.plan_for(graph, passed_types(step), self.policy, carried)
 
     def _child(self, execution: Execution, call: GraphCall, inputs: list[Address]) -> Binding:
         """The called graph bound to the caller's streams and to the places of its operands."""
@@ -311,7 +337,7 @@ class Context:
         key = (id(step), call.graph)
         child = parent.children.get(key)
         if child is None or self.policy.alloc == "fresh":
-            plan = self.plan_for(call.graph, passed_types(step), self.policy)
+            plan = self._plan_of(step, call.graph, carried=call.role == BODY)
             if child is not None and not self.keeps_memory:
                 self._retired.append(child)
             child = self._binding(plan, inputs, execution, call.turn)
@@ -327,29 +353,23 @@ class Context:
             binding.close()
         self._retired.clear()
 
-    def _run_child(self, execution: Execution, child: Binding) -> Coroutine:
-        """Orders the child after the caller's stream, and the caller's stream after the child."""
-        self._order([execution.stream], child.plan.start)
-        yield self._run(child)
-        self._order(child.plan.finish, [execution.stream])
+    def _issue_all(self, binding: Binding) -> None:
+        """`_run` of a plan without control flow."""
+        self._begin(binding)
+        for segment in binding.segments:
+            for do in segment.code:
+                do()
+        if not binding.commit:
+            self._issued(binding)
 
     def _hand_over(self, child: Binding, targets: list[Address], execution: Execution) -> None:
-        """Copies a child's outputs to where the caller wants them, as if all at once."""
-        types = [child.plan.values[v].type for v in child.plan.outputs]
-        sources = [child.address_of(v) for v in child.plan.outputs]
-        own = {address.address for address in targets}
-        for k, (source, t) in enumerate(zip(sources, types, strict=True)):
-            if source.address in own and source.address != targets[k].address:
-                if k not in child.staging:  # a target that is read after it is written
-                    child.staging[k] = Address(self.device.alloc(t.nbytes), 0)
-                self._copy(source, child.staging[k], t, execution)
-                sources[k] = child.staging[k]
-        for source, target, t in zip(sources, targets, types, strict=True):
-            if source.address != target.address:
-                self._copy(source, target, t, execution)
+        """Copies a child's outputs to where the caller wants them."""
+        if child.handed is None:
+            child.handed = copies_of_outputs(child, targets)
+        for copy in child.handed:
+            self._submit(copy, execution)
 
-    def _copy(self, source: Address, target: Address, t: TensorType, execution: Execution) -> None:
-        copy = self.device.copy(source.address, target.address, t.nbytes)
+    def _submit(self, copy: Own, execution: Execution) -> None:
         tape = execution.binding.tape
         if tape:
             tape.move(execution.stream, copy)()
@@ -386,6 +406,8 @@ class Context:
 
     def _order(self, before: Sequence[int], after: Sequence[int]) -> None:
         """Work queued later on `after` starts when what is queued on `before` is done."""
+        if len(before) == len(after) == 1 and before[0] == after[0]:
+            return
         for k in before:
             waiting = [s for s in after if s != k]
             if waiting:

@@ -230,6 +230,17 @@ class Debugger:
         thread = self.stop_point.stream()
         return self._stopped(Stop("exception", problem.kind, thread, (), problem))
 
+    def stand_behind(self, node: Node, problem: Callable[[int], Problem]) -> Stop:
+        """Goes back to behind the op that computed a value, for what is wrong with it: `problem` is
+        told the position. Raises `InputError` where that op is not known any more.
+        """
+        activation, value = node.home or (None, -1)
+        found = activation.env.get(value) if activation is not None else None
+        if found is None or found[1] is not node or found[0] <= self.machine.history.base:
+            raise InputError(f"{node.name}: the run has gone past this value")
+        self.machine.history.cursor = found[0]
+        return self.stop_for(problem(found[0]), after_op=True)
+
     def restart(self) -> Stop:
         """Begins anew, as the program's text is now, with the named tensors that it had when it
         began. What was set by hand is forgotten.
@@ -331,6 +342,11 @@ class Debugger:
         return stop
 
     def _continue(self) -> Stop:
+        if self.stop_point.after_op:  # what is next was not shown yet
+            self.stop_point.leave()
+            stop = self._checks.at_point()
+            if stop:
+                return stop
         while True:
             stop = self._full_speed.run()
             if stop:

@@ -189,7 +189,7 @@ def _frame(
 
 def named(activation: Activation, frame: int) -> str:
     """``features``, ``halve [i=3]``, ``main [step=2]``"""
-    name = activation.plan.frames[frame].graph.name.text
+    name = activation.plan.frames[frame].name
     if frame:
         return name
     if activation.role in ("test", "body"):

@@ -234,6 +234,8 @@ class Machine(Generic[H]):
         points = self._points.get(id(plan))
         if points is None:
             points = self._points[id(plan)] = Points(plan)
+            launches = (launch for step in plan.steps for launch in step.launches or ())
+            self.executor.device.compile_ahead(launches)
         return points
 
     def _open(self, activation: Activation, inputs: Sequence[Node]) -> None:
@@ -285,6 +287,7 @@ class Machine(Generic[H]):
         history = self.history
         history.finished.append((history.frontier, activation))
         if activation.turn + 1 < self.steps and not self.operations.status_code():
+            self.executor.settle()  # no event says when a named tensor has its last value
             self._begin_step(activation.turn + 1)
         else:
             history.at = None

@@ -48,30 +48,46 @@ def number_text(value: Any) -> str:
 
 
 def tensor_text(type: TensorType, s: Statistics) -> str:
-    """``f32[8, 128]  mean 0.01  std 1.2  [-3.1, 4.2]  3 NaN``; a scalar as its number."""
-    if not type.shape:
-        return _scalar_text(type, s)
-    parts = [str(type)]
+    """``f32[8, 128]  mean 0.01  std 1.2  [-3.1, 4.2]``; what is not finite comes first,
+    ``f32[9]  3 NaN of 9, mean of the rest 0.01  …``; a scalar as its number.
+    """
+    return f"{type}  {figures_text(type, s)}" if type.shape else _scalar_text(type, s)
+
+
+def figures_text(type: TensorType, s: Statistics) -> str:
+    """``3 NaN of 9, mean of the rest 0.01  …``: the same without the type, of one with dims."""
     if not s.count:
-        return f"{type}  no elements"
-    if s.min is not None and s.max is not None:
-        if type.dtype.kind == "b":
-            assert s.mean is not None
-            parts.append(f"{round(s.mean * s.finite):,} true")
-        elif s.min == s.max:
-            low = _short_number(s.min)
-            parts.append(f"all {low}" if s.finite == s.count else f"[{low}, {low}]")
-        else:
-            assert s.mean is not None and s.std is not None
-            parts += [f"mean {_short_number(s.mean)}", f"std {_short_number(s.std)}"]
-            parts.append(f"[{_short_number(s.min)}, {_short_number(s.max)}]")
-    counts = (("NaN", s.nan), ("inf", s.posinf), ("-inf", s.neginf))
-    for name, count in counts:
-        if count:
-            parts.append(f"all {name}" if count == s.count else f"{count:,} {name}")
+        return "no elements"
+    figures = "  ".join(_figures(type, s))
+    parts = [", ".join(part for part in (_not_finite(s), figures) if part)]
     if s.unwritten:
         parts.append(f"{s.unwritten:,} unwritten")
     return "  ".join(parts)
+
+
+def _not_finite(s: Statistics) -> str:
+    """``3 NaN, 1 inf of 20``; "" where all is finite."""
+    counts = {"NaN": s.nan, "inf": s.posinf, "-inf": s.neginf}
+    for name, count in counts.items():
+        if count == s.count:
+            return f"all {name}"
+    found = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    return f"{found} of {s.count:,}" if found else ""
+
+
+def _figures(type: TensorType, s: Statistics) -> list[str]:
+    """Mean and others of what is finite."""
+    if s.min is None or s.max is None:
+        return []
+    assert s.mean is not None and s.std is not None
+    whole = s.finite == s.count
+    if type.dtype.kind == "b":
+        return [f"{round(s.mean * s.finite):,} true"]
+    if s.min == s.max:
+        return [f"{'all' if whole else 'the rest'} {_short_number(s.min)}"]
+    of = "" if whole else " of the rest"
+    mean, std = f"mean{of} {_short_number(s.mean)}", f"std {_short_number(s.std)}"
+    return [mean, std, f"[{_short_number(s.min)}, {_short_number(s.max)}]"]
 
 
 def _scalar_text(type: TensorType, s: Statistics) -> str:

@@ -107,6 +107,9 @@ class Applier:
             if graph is not None:
                 note = f"graph {callee} is declared here"
                 notes = (Note(note, graph.name.span, self.sources[callee]),)
+            if m.also is not None:
+                other, text = m.also
+                notes = (Note(text, s.operands[other].span, source), *notes)
             reporter.error(source, mismatch_span(s, m), m.message, m.hint, notes, "operands")
             return None
         same = [name for name in ops_by_foreign_name(callee) if name in self.ops]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
+
+from opstep.runtime.ir.diagnostics import Note, did_you_mean
 from opstep.runtime.ir.foreign import NO_FOREIGN_OP, is_foreign_name
-from opstep.runtime.ir.graph import Attr, Literal, Name, Span
+from opstep.runtime.ir.generic import DEFAULT_FAMILY, FAMILIES, MOST_ASSIGNMENTS
+from opstep.runtime.ir.graph import Attr, Literal, Name, Span, TypeParameter
 from opstep.runtime.ir.lexer import (
     CONSTANTS,
     KEYWORDS,
@@ -14,6 +18,7 @@ from opstep.runtime.ir.lexer import (
     SyntaxFault,
     unquote_name,
 )
+from opstep.runtime.ir.types import DTYPES
 from opstep.runtime.ir.values import (
     close_list,
     open_list,
@@ -62,6 +67,48 @@ def _quoted_name(lex: Lexer, what: str, tensor: bool) -> Name:
     return name
 
 
+def parse_type_parameters(lex: Lexer, found: list[TypeParameter]) -> None:
+    """``<T: float, I: index>``, of the head of a graph."""
+    lex.advance()
+    while True:
+        name = new_name(lex, "the name of a type variable")
+        if name.text in DTYPES:
+            message = f"{name.text} is an element type and cannot be the name of a type variable"
+            raise SyntaxFault(message, name.span, "call it T")
+        first = next((p.name.span for p in found if p.name.text == name.text), None)
+        if first is not None:
+            note = Note("the first one is here", first)
+            raise SyntaxFault(f"{name.text} is declared twice", name.span, notes=(note,))
+        found.append(TypeParameter(name, Name(DEFAULT_FAMILY, name.span)))
+        if lex.kind == ":":
+            lex.advance()
+            found[-1] = TypeParameter(name, _family(lex, name.text))
+        if lex.kind != ",":
+            break
+        lex.advance()
+    if lex.kind != ">":
+        raise lex.fault(", or >", "type variables are declared as in <T: float>")
+    lex.advance()
+    count = prod(len(FAMILIES[p.family.text]) for p in found)
+    if count > MOST_ASSIGNMENTS:
+        span = Span(found[0].name.span.start, found[-1].family.span.end)
+        message = f"these can be {count:,} combinations of types; {MOST_ASSIGNMENTS} are the most"
+        found.clear()
+        raise SyntaxFault(message, span, "say what they may be, as in <T: float>")
+
+
+def _family(lex: Lexer, variable: str) -> Name:
+    """What a type variable may stand for."""
+    word = lex.value
+    if lex.kind != "name" or word not in FAMILIES:
+        hint = did_you_mean(word, FAMILIES) if lex.kind == "name" and word not in DTYPES else ""
+        expected = f"what {variable} may be: {', '.join(FAMILIES)}"
+        raise lex.fault(expected, hint or "without a word behind it, it may be any type")
+    name = Name(word, lex.span)
+    lex.advance()
+    return name
+
+
 def parse_callee(lex: Lexer, what: str) -> Name:
     """The name of an op or a graph; leaves the lexer on the ( behind it."""
     start = lex.start
@@ -76,11 +123,13 @@ def parse_callee(lex: Lexer, what: str) -> Name:
         raise lex.fault(what)
     name = new_name(lex, what, tensor="." in lex.value)
     if lex.kind != "(":
+        if lex.kind == "<":
+            raise lex.fault(f"( after {name.text}", "the operands say what its type variables are")
         operator = _OPERATORS.get(lex.kind)
         if operator:
             raise lex.fault(f"( after {name.text}", f"arithmetic has names: {operator}(a, b)")
         raise lex.fault(
-            f"( after {name.text}", "a statement applies an op or a graph: y = op(x, attribute=1)"
+            f"( after {name.text}", "a statement applies an op or a graph: relu(x), zeros()"
         )
     if "." in name.text and not is_foreign_name(name.text):
         message = f"{name.text} is no op or graph: their names have no dots"

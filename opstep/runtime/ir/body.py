@@ -97,6 +97,12 @@ class BodyChecker:
     # --- the head ---------------------------------------------------------------------------------
 
     def _inputs(self) -> None:
+        said = {b.type.dtype for b in self.graph.inputs if b.type is not None}
+        for parameter in self.graph.type_parameters:
+            if parameter.variable not in said:
+                name = parameter.name.text
+                hint = f"an input must have it as its element type, as in x: {name}[N]"
+                self.error(parameter.name.span, f"no input says what {name} is", hint)
         for binding in self.graph.inputs:
             self._define(binding, binding.type)
             if binding.type is not None:
@@ -294,7 +300,9 @@ class BodyChecker:
             bound = symbols_of(expected.shape) <= self.bound.keys()
             if t is not None and bound and t != expected:
                 message = f"graph {graph.name.text} returns {expected}, but {name.text} is {t}"
-                self.error(name.span, message, "", (signature,), "return-type")
+                generic = t.dtype.is_generic and t.shape == expected.shape
+                hint = f"cast({name.text}, dtype={expected.dtype})" if generic else ""
+                self.error(name.span, message, hint, (signature,), "return-type")
 
     # --- names ------------------------------------------------------------------------------------
 

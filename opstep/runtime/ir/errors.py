@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
-from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean, names_listed
+from opstep.runtime.ir.diagnostics import (
+    OpstepError,
+    Suggestion,
+    did_you_mean,
+    names_listed,
+    nearest,
+)
 from opstep.runtime.ir.wording import ARRAY, Argument, Wording
+
+_MOST_FILES = 1000  # of a folder, among which a name is looked for
 
 
 class InputError(OpstepError):
@@ -39,16 +50,45 @@ class UnknownName(InputError):
         super().__init__(what, hint=did_you_mean(name, self.candidates) or listed)
 
 
-class MissingInputs(InputError):
-    """Inputs of a graph that nothing was given for: `names`. `example`: the program has an example
-    of them.
+class NoSuchFile(InputError):
+    """A path that leads nowhere. The hint has the names that are near, or the files of the folder
+    that are of its kind.
     """
 
-    def __init__(self, what: str, names: Iterable[str], example: bool = False, **location: Any):
+    def __init__(self, path: str | os.PathLike[str], what: str = "there is no such file"):
+        shown = os.fspath(path)
+        folder, name = os.path.split(shown)
+        with suppress(OSError, ValueError):
+            files = sorted(islice(os.listdir(folder or "."), _MOST_FILES))
+            files.sort(key=lambda f: not os.path.splitext(f)[1])
+            same = [f for f in files if os.path.splitext(f)[1] == os.path.splitext(name)[1]]
+            near = [os.path.join(folder, f) for f in nearest(name, same) or nearest(name, files)]
+            listed = names_listed([os.path.join(folder, f) for f in same])
+            none = f"the folder has no {os.path.splitext(name)[1] or 'such'} file"
+            hint = Suggestion(near) if near else f"there are {listed}" if listed else none
+            super().__init__(f"{shown}: {what}", hint=hint)
+            return
+        super().__init__(f"{shown}: {what}")
+
+
+class MissingInputs(InputError):
+    """Inputs of a graph that nothing was given for: `names`. `example`: the program has an example
+    of them. `symbols`: those that have no size, either.
+    """
+
+    def __init__(
+        self, what: str, names: Iterable[str], example: bool = False,
+        symbols: Iterable[str] = (), **location: Any,
+    ):  # fmt: skip
         self.names = tuple(names)
+        sizes = dict.fromkeys(symbols, 8)
+        drawn = (
+            Argument("inputs", "random"),
+            *((" ", Argument("symbols", sizes)) if sizes else ()),
+        )
         ways = [
             ("give ", Argument("inputs", {self.names[0]: ARRAY})),
-            (Argument("inputs", "random"), " for all of them"),
+            (*drawn, " for all of them"),
         ]
         if example:
             saved = (Argument("inputs", "example"), " for those that were saved with the program")
@@ -67,3 +107,7 @@ class UnboundSymbols(InputError):
 
 class DeviceError(OpstepError):
     """The machine cannot do it: out of memory, no such device."""
+
+
+class NotFinite(OpstepError):
+    """A result that a run is watched for is a NaN or an infinity."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
+from opstep.runtime.ir.generic import TypeVariable, type_variable
 from opstep.runtime.ir.types import TensorType
 
 _T = TypeVar("_T")
@@ -223,8 +224,20 @@ class Declaration:
 
 
 @_node
+class TypeParameter:
+    """``T: float``"""
+
+    name: Name
+    family: Name  # see `generic.FAMILIES`
+
+    @property
+    def variable(self) -> TypeVariable:
+        return type_variable(self.name.text, self.family.text)
+
+
+@_node
 class Graph:
-    """``graph name(x: f32[N]) -> f32[N] { … }``"""
+    """``graph name<T: float>(x: T[N]) -> T[N] { … }``"""
 
     name: Name
     inputs: tuple[Binding, ...]
@@ -234,6 +247,7 @@ class Graph:
     closing: Comments = NO_COMMENTS  # comments above and behind the closing brace
     span: Span = field(default=NOWHERE, compare=False)
     results_span: Span = field(default=NOWHERE, compare=False)
+    type_parameters: tuple[TypeParameter, ...] = ()
 
 
 @_node

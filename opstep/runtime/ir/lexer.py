@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
+from opstep.runtime.ir.generic import TypeVariable
 from opstep.runtime.ir.graph import Source, Span
 from opstep.runtime.ir.types import TensorType
 
@@ -34,7 +36,7 @@ _TOKEN = re.compile(
     rf"""[ \t\r\f\v]*(?:
       (?P<name>{DOTTED})
     | (?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?P<tail>[A-Za-z0-9_.]*))
-    | (?P<sign>->|<-|//|[()\[\]{{}},:=+\-*%])
+    | (?P<sign>->|<-|//|[()\[\]{{}},:=+\-*%<>])
     | (?P<newline>\n)
     | (?P<comment>\#[^\n]*)
     | (?P<string>"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*")
@@ -96,6 +98,7 @@ class Lexer:
         "text",
         "types",
         "value",
+        "variables",
     )  # fmt: skip
 
     def __init__(self, source: Source, position: int = 0):
@@ -104,6 +107,7 @@ class Lexer:
         self.limit = len(self.text)
         self.nesting = 0
         self.types: dict[str, TensorType] = {}  # read before, by their text: they repeat
+        self.variables: Mapping[str, TypeVariable] = {}  # of the graph that is read
         self.inner: list[str] = []  # comments passed over inside parentheses, as in `Comments`
         self.seek(position)
 

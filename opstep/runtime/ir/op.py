@@ -26,6 +26,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from opstep.runtime.ir.dims import Dim, Expr, symbol
 from opstep.runtime.ir.faults import NO_FAULTS, UNKNOWN, Faults
+from opstep.runtime.ir.generic import FAMILIES, TypeVariable, assignments, generalised, variables_of
 from opstep.runtime.ir.types import DTYPES, DType, TensorType, boolean, f32, i32, i64, promote
 
 OPS: dict[str, type[Op]] = {}  # every op by name, filled as the families are imported
@@ -34,11 +35,16 @@ OPS: dict[str, type[Op]] = {}  # every op by name, filled as the families are im
 class Mismatch(Exception):
     """Operands or attributes that an op cannot take.
 
-    `at` is the index of the operand, or the name of the attribute, that is to blame, if one is.
+    `at` is the index of the operand, or the name of the attribute, that is to blame, if one is;
+    `also` another operand that it does not go with, and what to say of that.
     """
 
-    def __init__(self, message: str, at: int | str | None = None, hint: str = ""):
+    def __init__(
+        self, message: str, at: int | str | None = None, hint: str = "",
+        also: tuple[int, str] | None = None,
+    ):  # fmt: skip
         super().__init__(message)
+        self.also = also
         self.message = message
         self.at = at
         self.hint = hint
@@ -82,6 +88,9 @@ class Op:
     - ``grad(g, operands, results, grads, **attrs)``: the gradient as IR, one value an operand or
       None; or ``grad = None`` where there is none.
     - ``flops(*types, **attrs) -> Dim``: arithmetic operations of one execution.
+    - ``element(*types, **attrs)``: where each element of the result is computed of one of each
+      operand, the function of scalars that does it and the numbers that it takes behind them; None
+      where it is better not joined with others (`plan.fusing`).
     - ``outside(operands, shape, **attrs)``: where an op takes indices, a mask of the elements of a
       result of that shape, or of the whole, that an index which does not exist was meant for.
     - ``faults``: what makes a NaN or an infinity of finite operands, see `ir.faults`; `NO_FAULTS`
@@ -102,6 +111,9 @@ class Op:
     inplace: ClassVar[
         tuple[int, ...]
     ] = ()  # operands whose buffer a result of equal type may take over
+    picks: ClassVar[bool] = False  # it reads of operand 0 only what it gives
+    # Its first launch copies operand 0 to the result: not needed where that took over the buffer.
+    overwrites: ClassVar[bool] = False
     constant: ClassVar[bool] = False  # its results count as constants, whatever they are made of
     host: ClassVar[bool] = False  # control flow: the interpreter runs it, no kernel does
     foreign: ClassVar[bool] = False  # another library computes it: see `ir.foreign`
@@ -110,6 +122,7 @@ class Op:
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}  # the words that a str attribute can be
     faults: ClassVar[Faults] = UNKNOWN
     outside: ClassVar[Any] = None
+    element: ClassVar[Any] = None
 
     infer: ClassVar[Any]
     oracle: ClassVar[Any]
@@ -130,6 +143,7 @@ class Op:
             "flops",
             "scalar",
             "outside",
+            "element",
         ):
             function = cls.__dict__.get(key)
             if callable(function) and not isinstance(function, (staticmethod, classmethod)):
@@ -321,6 +335,9 @@ def resolve(
     """Checks and promotes operand types (numbers are literals, which adapt), and applies the shape
     rule.
     """
+    variables = variables_of((*types, *attrs.values()))
+    if variables:
+        return _resolve_for_all(op, types, attrs, variables)
     specs = expand(op, len(types))
     groups: dict[str, DType] = {}
     for k, (spec, t) in enumerate(zip(specs, types, strict=True)):
@@ -344,6 +361,63 @@ def resolve(
     promoted += (None,) * missing
     results = op.infer(*promoted, **attrs)
     return Resolved(promoted, (results,) if isinstance(results, TensorType) else tuple(results))
+
+
+def _resolve_for_all(
+    op: type[Op], types: Sequence, attrs: dict[str, Any], variables: tuple[TypeVariable, ...]
+) -> Resolved:
+    """`resolve` for all that type variables may be, and what these have in common."""
+    found: list[Resolved] = []
+    for instance in assignments(variables):
+        try:
+            found.append(_resolve_instance(op, types, attrs, instance))
+        except Mismatch as m:
+            m.hint = " and ".join(f"{name} may be {t}" for name, t in instance.items())
+            m.hint += _narrower(op, types, attrs, variables)
+            raise
+    columns = zip(*((*r.operands, *r.results) for r in found), strict=True)
+    together = tuple(_together(op, variables, column) for column in columns)
+    count = len(found[0].operands)
+    return Resolved(together[:count], together[count:])  # pyright: ignore[reportArgumentType]
+
+
+def _resolve_instance(
+    op: type[Op], types: Sequence, attrs: dict[str, Any], instance: dict[str, DType]
+) -> Resolved:
+    bound = [
+        t.with_dtype(t.dtype.bound(instance)) if isinstance(t, TensorType) else t for t in types
+    ]
+    values = {k: v.bound(instance) if isinstance(v, DType) else v for k, v in attrs.items()}
+    return resolve(op, bound, values)
+
+
+def _together(
+    op: type[Op], variables: tuple[TypeVariable, ...], types: tuple[TensorType | None, ...]
+) -> TensorType | None:
+    """The type that is ``types[k]`` for the k-th of the variables' assignments."""
+    first = types[0]
+    if first is None:
+        return None
+    if any(t is None or t.shape != first.shape for t in types):
+        names = " and ".join(v.name for v in variables)
+        raise Mismatch(f"the shape that {op.name} gives depends on what {names} is")
+    return first.with_dtype(generalised(variables, [t.dtype for t in types if t]))
+
+
+def _narrower(
+    op: type[Op], types: Sequence, attrs: dict[str, Any], variables: tuple[TypeVariable, ...]
+) -> str:
+    """What to declare instead: the widest family whose types an op can all take."""
+    (variable, *others) = variables
+    for family, instances in () if others else FAMILIES.items():
+        if set(instances) < {*variable.instances}:
+            try:
+                for t in instances:
+                    _resolve_instance(op, types, attrs, {variable.name: t})
+            except Mismatch:
+                continue
+            return f"; declare <{variable}: {family}>"
+    return ""
 
 
 def _adapt_literal(

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.cutting import cut
 from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError, in_order
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, NoSuchFile
 from opstep.runtime.ir.graph import Declaration, Graph, Module, Source
 from opstep.runtime.ir.reading import MOST_ERRORS, Reader, TooManyErrors
 from opstep.runtime.ir.statements import comments_of
@@ -68,7 +68,7 @@ def read_source(path: str | os.PathLike) -> str:
         with _opened(path) as file:
             data = _bytes_of(file)
     except FileNotFoundError:
-        raise InputError(f"{shown}: there is no such file") from None
+        raise NoSuchFile(path) from None
     except IsADirectoryError:
         raise InputError(f"{shown} is a directory, not a file") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path

@@ -10,6 +10,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
+from opstep.runtime.ir.generic import DEFAULT_FAMILY
 from opstep.runtime.ir.graph import (
     Apply,
     Assert,
@@ -135,13 +136,23 @@ def _graph(graph: Graph, lines: list[str]) -> None:
     _above(graph.comments, "", lines)
     inputs = [_binding(b) for b in graph.inputs]
     results = f" -> {', '.join(map(str, graph.results))}" if graph.results else ""
-    header = _Line(f"graph {graph.name.text}", inputs, f"{results} {{")
+    head = f"graph {graph.name.text}{print_type_parameters(graph)}"
+    header = _Line(head, inputs, f"{results} {{")
     lines += _with_trailing(header.lines(""), graph.comments)
     for s in graph.body:
         _above(s.comments, _INDENT, lines)
         lines += _with_trailing(_statement(s).lines(_INDENT), s.comments)
     _above(graph.closing, _INDENT, lines)
     lines += _with_trailing(["}"], graph.closing)
+
+
+def print_type_parameters(graph: Graph) -> str:
+    """``<T: float>``; "" where a graph has none."""
+    found = []
+    for p in graph.type_parameters:
+        family = "" if p.family.text == DEFAULT_FAMILY else f": {p.family.text}"
+        found.append(p.name.text + family)
+    return f"<{', '.join(found)}>" if found else ""
 
 
 def _declaration(d: Declaration) -> list[str]:

@@ -9,8 +9,14 @@ import re
 import sys
 from dataclasses import dataclass, field
 
-from opstep.runtime.ir.arguments import new_name, parse_arguments, parse_callee
+from opstep.runtime.ir.arguments import (
+    new_name,
+    parse_arguments,
+    parse_callee,
+    parse_type_parameters,
+)
 from opstep.runtime.ir.diagnostics import Diagnostic, did_you_mean
+from opstep.runtime.ir.generic import TypeVariable
 from opstep.runtime.ir.graph import (
     NO_COMMENTS,
     Binding,
@@ -22,6 +28,7 @@ from opstep.runtime.ir.graph import (
     Source,
     Span,
     Statement,
+    TypeParameter,
 )
 from opstep.runtime.ir.lexer import (
     CONSTANTS,
@@ -47,6 +54,7 @@ MOST_ERRORS = 1_000  # of a text; a binary would give one a line
 _TRIVIA = re.compile(r"(?:[ \t\r\f\v]*(?:#[^\n]*)?\n)++").match
 _COMMENT = re.compile(r"#[^\n]*")
 _LIKE_BODY = re.compile(r"[ \t]*(?!(?:param|state|graph)\b)[A-Za-z_]").match
+_LIKE_GRAPH = re.compile(r"\w+[ \t]+[\w.]+[ \t]*\([^#\n]*\{[ \t]*(?:#[^\n]*)?\r?\n", re.ASCII).match
 _HEADER_END = re.compile(r"[^#\n]*\{[ \t]*(?:#[^\n]*)?\r?\n").match
 
 
@@ -56,15 +64,21 @@ class TooManyErrors(Exception):
 
 @dataclass
 class Head:
-    """``graph name(inputs) -> results {``, as much of it as could be read."""
+    """``graph name<T: float>(inputs) -> results {``, as much of it as could be read."""
 
     start: int
     name: Name | None
+    type_parameters: list[TypeParameter]
     inputs: list[Binding]
     results: list[TensorType]
     results_span: Span
     brace: Span
     comments: Comments
+
+    @property
+    def variables(self) -> dict[str, TypeVariable]:
+        """The type variables by name, for the lexer that reads the body."""
+        return {p.name.text: p.variable for p in self.type_parameters}
 
 
 @dataclass
@@ -128,6 +142,7 @@ class Reader:
         """
         lex = self.lex
         while True:
+            lex.variables = {}
             above, position = self.begin(position)
             word = lex.value if lex.kind == "name" else ""
             if lex.kind == "end":
@@ -140,7 +155,11 @@ class Reader:
                 elif word in ITEM_KEYWORDS:
                     item, position = self._declaration(tidy(above, separated))
                 else:
-                    raise self._no_item(word)
+                    fault = self._no_item(word)
+                    if not _LIKE_GRAPH(self.text, lex.start, self.limit):
+                        raise fault
+                    self.report(fault)  # and read over it: its statements are not at fault
+                    _, position = self._graph(position, ())
             except SyntaxFault as fault:
                 self.report(fault)
                 position = self.recover(position)
@@ -253,13 +272,15 @@ class Reader:
         """
         lex = self.lex
         start = lex.start
-        name, inputs, results = None, [], []
+        name, parameters, inputs, results = None, [], [], []
         results_span = brace = Span(start, start + 5)
         trailing = None
         lines = list(above)
         try:
             lex.advance()
             name = new_name(lex, "the name of the graph")
+            if lex.kind == "<":
+                self._type_parameters(parameters)
             self._inputs(name, inputs)
             if lex.kind == "->":
                 results_span = self._results(results)
@@ -278,7 +299,8 @@ class Reader:
             self.report(fault)
             position = self._body_after_fault()
         comments = comments_of(tuple(lines), trailing)
-        return Head(start, name, inputs, results, results_span, brace, comments), position
+        head = Head(start, name, parameters, inputs, results, results_span, brace, comments)
+        return head, position
 
     def _body_after_fault(self) -> int | None:
         """Where the body of a graph with a faulty header begins; None where none is in sight."""
@@ -294,6 +316,13 @@ class Reader:
             if not self.lex.nesting:
                 return None
         return None
+
+    def _type_parameters(self, parameters: list[TypeParameter]) -> None:
+        """Adds what can be read of them, and lets types name them from here on."""
+        try:
+            parse_type_parameters(self.lex, parameters)
+        finally:
+            self.lex.variables = {p.name.text: p.variable for p in parameters}
 
     def _inputs(self, graph: Name, inputs: list[Binding]) -> None:
         lex = self.lex
@@ -373,7 +402,7 @@ def graph_of(head: Head, body, closing: Closing) -> Graph | None:
         return None
     return Graph(
         head.name, tuple(head.inputs), tuple(head.results), body, head.comments, closing.comments,
-        Span(head.start, closing.end), head.results_span,
+        Span(head.start, closing.end), head.results_span, tuple(head.type_parameters),
     )  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opstep.runtime.ir.dims import Dim, evaluate
 
@@ -16,6 +17,8 @@ class DType:
     """
 
     __slots__ = ("bits", "itemsize", "kind", "name")
+    is_generic = False  # see `ir.generic`
+    has_name = True
 
     def __init__(self, name: str, kind: str, itemsize: int):
         self.name = name
@@ -34,6 +37,10 @@ class DType:
         return self.kind == "f"
 
     @property
+    def may_be_float(self) -> bool:
+        return self.is_float
+
+    @property
     def is_integer(self) -> bool:
         return self.kind in "iu"
 
@@ -46,6 +53,10 @@ class DType:
     def numpy(self):
         """The NumPy dtype (bf16 comes from ml_dtypes)."""
         return _numpy_dtype(self)
+
+    def bound(self, types: Mapping[str, Any]) -> DType:
+        """This type where type variables are what `types` has for their names."""
+        return self
 
 
 f64 = DType("f64", "f", 8)
@@ -153,8 +164,8 @@ class TensorType(NamedTuple):
 
     @property
     def is_concrete(self) -> bool:
-        """Whether every dim is a number."""
-        return all(type(d) is int for d in self.shape)
+        """Whether every dim is a number, and the element type known."""
+        return all(type(d) is int for d in self.shape) and not self.dtype.is_generic
 
     def with_dtype(self, t: DType) -> TensorType:
         return self if t is self.dtype else TensorType(t, self.shape)
@@ -162,8 +173,9 @@ class TensorType(NamedTuple):
     def with_shape(self, shape) -> TensorType:
         return TensorType(self.dtype, tuple(shape))
 
-    def bind(self, symbols: dict[str, int]) -> TensorType:
-        """This type with its symbols replaced."""
+    def bind(self, symbols: dict[str, Any]) -> TensorType:
+        """This type with its symbols and type variables replaced."""
         if self.is_concrete:
             return self
-        return TensorType(self.dtype, tuple(evaluate(d, symbols) for d in self.shape))
+        shape = tuple(evaluate(d, symbols) for d in self.shape)
+        return TensorType(self.dtype.bound(symbols), shape)

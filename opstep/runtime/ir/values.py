@@ -78,7 +78,7 @@ def _unclosed(lex: Lexer, sign: str, opened: int, what: str) -> SyntaxFault:
 def parse_type(lex: Lexer) -> TensorType:
     """``f32[N, 8]``"""
     match = _TYPE(lex.text, lex.start, lex.limit)
-    if match is None:
+    if match is None or lex.variables:  # these are others in another graph
         return _parse_type(lex)
     t = lex.types.get(match[0])
     if t is None:
@@ -91,11 +91,17 @@ def parse_type(lex: Lexer) -> TensorType:
 
 def _parse_type(lex: Lexer) -> TensorType:
     if lex.kind != "name":
-        raise lex.fault("a type such as f32[N]")
+        hint = "several are written without parentheses: f32[N], i64[N]" if lex.kind == "(" else ""
+        raise lex.fault("a type such as f32[N]", hint)
     name, span = lex.value, lex.span
-    if name not in DTYPES:
+    variable = lex.variables.get(name)
+    if name not in DTYPES and variable is None:
         near = _ALIASES.get(name.lower())
-        hint = f"did you mean {near}?" if near else did_you_mean(name, DTYPES)
+        hint = f"did you mean {near}?" if near else did_you_mean(name, [*DTYPES, *lex.variables])
+        if not hint and name[0].isupper() and "." not in name:
+            hint = (
+                f"a type variable is declared behind the name of its graph, as in <{name}: float>"
+            )
         raise SyntaxFault(
             f"{name} is not an element type", span, hint or f"one of {' '.join(DTYPES)}"
         )
@@ -118,7 +124,7 @@ def _parse_type(lex: Lexer) -> TensorType:
             break
         lex.advance()
     close_list(lex, "]", opened, ",")
-    t = TensorType(DTYPES[name], tuple(dims))
+    t = TensorType(variable or DTYPES[name], tuple(dims))
     if t.is_concrete and not t.fits:
         raise SyntaxFault("a tensor of this type does not fit into any memory", span)
     return t
@@ -244,6 +250,8 @@ def _dim_atom(lex: Lexer, negative: bool = False) -> Dim:
         if name in RESERVED or "." in name:
             what = "a dim" if name in RESERVED else "a symbol: symbols have no dots"
             raise SyntaxFault(f"{name} cannot be {what}", lex.span)
+        if name in lex.variables:
+            raise SyntaxFault(f"{name} is a type variable and cannot be a dim", lex.span)
         value = symbol(name)
     elif lex.kind == "float":
         raise SyntaxFault(f"{lex.value} is not an integer: dims are", lex.span)
@@ -315,6 +323,9 @@ def _scalar(lex: Lexer):
             )
         if word in KEYWORDS:
             raise lex.fault("a value")
+        if word in lex.variables:
+            lex.advance()
+            return lex.variables[word]
         return _name_or_dim(lex)
     if kind == "float":
         return parse_number(lex)

@@ -7,7 +7,8 @@ follows from that is reported.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from opstep.runtime.ir.applying import Applier
@@ -16,6 +17,7 @@ from opstep.runtime.ir.callgraph import check_calls
 from opstep.runtime.ir.calls import bind_symbols
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.control import CONTROL
+from opstep.runtime.ir.cutting import Piece, cut
 from opstep.runtime.ir.declarations import check_declaration
 from opstep.runtime.ir.diagnostics import Diagnostic, Note, OpstepError, in_order
 from opstep.runtime.ir.graph import Declaration, Graph, Module, Source, Span
@@ -24,6 +26,8 @@ from opstep.runtime.ir.reporting import Reporter, TooMany
 from opstep.runtime.ir.verified import Verified, VerifiedGraph
 
 __all__ = ["bind_symbols", "verify", "verify_with_diagnostics"]
+
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 def verify(
@@ -48,6 +52,67 @@ def verify_with_diagnostics(
     with collector_paused(), suppress(TooMany):
         verifier.run()
     return verifier.verified, list(in_order(verifier.reporter.diagnostics))
+
+
+def errors_beside(
+    module: Module, faults: Sequence[Diagnostic], library: Sequence[Module] = ()
+) -> list[Diagnostic]:
+    """The errors of what was read of a text with syntax errors, but for those that may follow from
+    what was not: of lines that have its name.
+    """
+    source = module.source
+    assert source is not None
+    places = [d.span.start for d in faults if d.span is not None]
+    broken = [p for p in cut(source.text) if any(p.start <= at < p.end for at in places)]
+
+    def follows(d: Diagnostic) -> bool:
+        if d.span is None or d.source is not source:
+            return d.source is None
+        line = source.line(source.locate(d.span.start)[0])
+        if any(p.start <= d.span.start < p.end for p in broken):
+            return d not in beside
+        return any(p.name in line for p in broken)
+
+    found = verify_with_diagnostics(module, library=library)[1]
+    graphs = [g for g in module.graphs.values() if any(_touch(g.span, p) for p in broken)]
+    beside = [d for g in graphs for d in errors_in_read(g, source, faults, found)]
+    return [d for d in found if not follows(d)]
+
+
+def _touch(span: Span, piece: Piece) -> bool:
+    return span.start < piece.end and piece.start < span.end
+
+
+def errors_in_read(
+    graph: Graph, source: Source, faults: Sequence[Diagnostic], found: Sequence[Diagnostic]
+) -> list[Diagnostic]:
+    """Of the errors `found` in a graph with syntax errors those of statements that were read, but
+    for those that have a name which a statement may define that was not.
+    """
+    places = [d.span.start for d in faults if d.span is not None]
+    defined = set(_defined_in_gaps(graph, source.text, places))
+    kept = []
+    for d in found:
+        at = d.span.start if d.span is not None and d.source is source else -1
+        spans = (s.span for s in graph.body if s.span.start <= at < s.span.end)
+        texts = [source.text[span.start : span.end] for span in spans]
+        if d.severity == "error" and texts and not defined & set(_WORD.findall(texts[0])):
+            kept.append(d)
+    return kept
+
+
+def _defined_in_gaps(graph: Graph, text: str, faults: Sequence[int]) -> Iterator[str]:
+    """Names that may be results in what lies between statements that were read, where a fault is:
+    what stands before = or ( in a line, or all of it.
+    """
+    begin, brace = graph.span.start, text.find("{", graph.span.start)
+    if any(graph.span.start <= at <= brace for at in faults):
+        yield from _WORD.findall(text[begin : graph.span.end])  # nobody knows its inputs
+    for start, end in [*((s.span.start, s.span.end) for s in graph.body), (graph.span.end,) * 2]:
+        if any(begin <= at < start for at in faults):
+            for line in text[max(begin, brace + 1) : start].splitlines():
+                yield from _WORD.findall(re.split("[=(]", line)[0])
+        begin = end
 
 
 class _Verifier:

@@ -27,6 +27,15 @@ class Backtrace:
     ends: bool
 
     @property
+    def line(self) -> str:
+        """What is wrong and why, as one line."""
+        link = next((link for link in self.links if link.kind == ORIGIN), self.links[0])
+        first = describe(self.links[0]).partition("\n")[0].removeprefix(f"{self.links[0].kind}: ")
+        rules = [rule for rule, _ in link.verdict.rules] if link.verdict else []
+        born = f", born in {link.value}" if link is not self.links[0] else ""
+        return f"{first}{born}{f' ({rules[0]})' if rules else ''}"
+
+    @property
     def text(self) -> str:
         """In words."""
         shown = [link for k, link in enumerate(self.links) if not k or link.kind != PROPAGATED]
@@ -60,7 +69,8 @@ def _link(executor: Executor, node: Node) -> Link:
     if producer is None:
         s = executor.statistics(node)
         bad = s.nan + s.posinf + s.neginf
-        seen = Verdict("nan" if s.nan else "inf", bad, s.count, 0) if bad else None
+        kind = "nan" if s.nan else "inf"
+        seen = Verdict(kind, bad, s.count, 0, nan=s.nan) if bad else None
         return Link(node.name, "", None, GIVEN, seen)
     operands = [None if o is None else executor.array(o) for o in producer.operands]
     results = [executor.array(r) for r in producer.results]
@@ -86,11 +96,11 @@ def describe(link: Link) -> str:
     verdict = link.verdict
     if verdict is None:
         return f"{link.value} is finite"
-    amount = f"{verdict.count:,} of {verdict.size:,} elements"
+    amount = _amount(verdict)
     if link.where is None:
-        return f"{link.value} came in with {amount} NaN or infinite"
+        return f"{link.value} came in with {amount}"
     head = f"{link.kind}: {link.value}, the result of {link.op}"
-    lines = [f"{head}: {amount} are NaN or infinite", f"  {link.where.text}"]
+    lines = [f"{head}: {amount}", f"  {link.where.text}"]
     for rule, count in verdict.rules:
         lines.append(f"  {rule}: {count:,} of the examined elements")
     for element in verdict.elements[:ELEMENTS]:
@@ -104,6 +114,12 @@ def describe(link: Link) -> str:
             text = tensor_text(operand.type, operand.statistics)
             lines.append(f"  {operand.name or 'literal'}: {text}")
     return "\n".join(lines)
+
+
+def _amount(verdict: Verdict) -> str:
+    counts = ((verdict.nan, "NaN"), (verdict.count - verdict.nan, "infinite"))
+    told = " and ".join(f"{count:,} {name}" for count, name in counts if count)
+    return f"{told} of {verdict.size:,} elements"
 
 
 def operand_name(link: Link, j: int) -> str:

@@ -4,15 +4,18 @@ hunt, the debuggers and the workspace read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.frames import named
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.problems import Unwritten
-from opstep.runtime.ir.graph import Assert, Source, Statement
+from opstep.runtime.ir.graph import Apply, Assert, Provenance, Statement, Update
+from opstep.runtime.ir.places import phase_of, place_of
 from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.ir.types import TensorType
+from opstep.runtime.nan.batch import BatchRows
 from opstep.runtime.nan.verdict import Verdict
 from opstep.runtime.statistics import Statistics
 
@@ -25,7 +28,9 @@ MOST_CALLS = 8  # told of a way of calls
 class Where:
     """The place of an op: the graph with the turn of its loop; file and line of its statement, and
     of the source that it was imported from. `calls`: the way there, ``main → normed at a.opg:31``.
-    `backward`: the statement, at that line, whose derivative the op belongs to.
+    `backward`: the statement, at that line, whose derivative the op belongs to. `phase`: the part
+    of a gradient, forward or backward, that it stands in or is called from, "" where it is in none;
+    `target`: outside of gradients, the named tensor that the graphs around it give a new value.
     """
 
     graph: str
@@ -35,6 +40,8 @@ class Where:
     imported: str
     calls: str = ""
     backward: str = ""
+    phase: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ class Finding(Link):
     of those, whose result would be another without it, and reaches an output. `times`: executions
     of the statement that did this, `last` the last one. `before`: what was lost on the way to its
     operands. `position`: where the run stood. `saved`: the output is none of the model's, but kept
-    for its backward.
+    for its backward. `rows`: of a batch those that its elements come from, in a step of training.
     """
 
     given: str = ""
@@ -101,6 +108,14 @@ class Finding(Link):
     intended: bool = False  # the program writes it, and yet it comes out
     before: PriorLoss | None = None
     saved: bool = False
+    rows: BatchRows | None = None
+
+    @property
+    def phase(self) -> str:
+        """Of a step of training: data, state, forward, backward or update."""
+        if self.given:
+            return "data" if self.given.startswith("input") else "state"
+        return (self.where.phase if self.where else "") or "update"
 
 
 def link_of(node: Node) -> Link:
@@ -115,49 +130,70 @@ def where(producer: Producer, node: Node | None = None) -> Where:
     """The place of an execution."""
     plan, step = producer.plan, producer.step
     graph = plan.frames[step.frame].graph.name.text
-    shown, calls = graph, ""
+    shown, calls, phase, target = graph, "", "", ""
+    statement = step.statement
     if node is not None and node.home is not None and node.home[0].plan is plan:
         shown = named(node.home[0], step.frame)
         calls = _calls(node.home[0], step.frame)
-    statement = step.statement
-    path, line, backward = _line(statement, plan.sources.get(graph))
+        phase, target = part_of(node.home[0], step.frame, statement)
+    path, line, backward = place_of(statement, plan.sources.get(graph))
     at = None if isinstance(statement, Assert) else getattr(statement, "at", None)
-    imported = f"{at.file}:{at.line}" if at else ""
-    return Where(shown, path, line, print_statement(statement).strip(), imported, calls, backward)
+    if at is None and calls and node is not None and node.home is not None:
+        at = _imported(node.home[0], step.frame)
+    imported = f"{at.file}:{at.line}" if at and (at.file, at.line) != (path, line) else ""
+    text = print_statement(statement).strip()
+    return Where(shown, path, line, text, imported, calls, backward, phase, target)
 
 
-def _line(statement: Statement, source: Source | None) -> tuple[str, int, str]:
-    """File and line; of a gradient's statement those of the one that it was made for."""
-    derived_from = getattr(statement, "derived_from", None)
-    backward = ""
-    if derived_from is not None:
-        source, statement = derived_from.source, derived_from.statement
-        backward = print_statement(statement).strip() if derived_from.backward else ""
-    line = source.locate(statement.span.start)[0] if source and statement.span.end else 0
-    return source.path if source and line else "", line, backward
+def part_of(activation: Activation, frame: int, statement: Statement | None) -> tuple[str, str]:
+    """The phase of a statement, and the named tensor that is updated by it or a call around it."""
+    target, inner = "", (activation, frame, statement)
+    for at, number, around in (inner, *_around(activation, frame)):
+        graph = at.plan.frames[number].graph
+        if phase := phase_of(around, graph):
+            return phase, ""
+        results = {b.name.text for b in getattr(around, "results", ())}
+        updates = [s for s in graph.body if isinstance(s, Update)]
+        names = (u.target.text for u in updates if getattr(u.value, "text", "") in results)
+        target = target or next(names, "")
+    return "", target
+
+
+def _around(at: Activation, frame: int) -> Iterator[tuple[Activation, int, Statement | None]]:
+    """The calls around a frame, inner ones first, each with the frame that it stands in."""
+    while True:
+        inner = at.plan.frames[frame]
+        if inner.parent >= 0:
+            frame, statement = inner.parent, inner.statement
+        elif at.parent is not None:
+            calling = at.parent.points[at.call]
+            at, frame, statement = at.parent, calling.frame, calling.statement
+        else:
+            return
+        yield at, frame, statement
+
+
+def _imported(activation: Activation, frame: int) -> Provenance | None:
+    """The line of Python that calls a graph that has none itself, as one that the importer wrote
+    for a recurrent layer; that of the model rather than that of PyTorch's module.
+    """
+    around = (s for _, _, s in _around(activation, frame))
+    found = [s.at for s in around if isinstance(s, Apply) and s.at]
+    return next((at for at in found if "torch/nn/modules/" not in at.file), (*found, None)[0])
 
 
 def _calls(activation: Activation, frame: int) -> str:
     """The way of calls to a frame, from the graph that is run; "" where that is the graph."""
-    way = []
-    at: Activation | None = activation
-    while at is not None:
-        plan = at.plan
-        while plan.frames[frame].parent >= 0:
-            inner = plan.frames[frame]
-            way.append(_call(named(at, frame), plan, inner.statement, inner.parent))
-            frame = inner.parent
-        if at.parent is None:
-            way.append(named(at, frame))
-            break
-        calling = at.parent.points[at.call]
-        way.append(_call(named(at, frame), at.parent.plan, calling.statement, calling.frame))
-        at, frame = at.parent, calling.frame
+    way, name = [], named(activation, frame)
+    for at, outer, statement in _around(activation, frame):
+        way.append(_call(name, at.plan, statement, outer))
+        name = named(at, outer)
+    way.append(name)
     if len(way) > MOST_CALLS:
         way[MOST_CALLS // 2 : -MOST_CALLS // 2] = ["…"]
     return " → ".join(way[::-1]) if len(way) > 1 else ""
 
 
 def _call(name: str, plan, statement, frame: int) -> str:
-    path, line, _ = _line(statement, plan.sources.get(plan.frames[frame].graph.name.text))
+    path, line, _ = place_of(statement, plan.sources.get(plan.frames[frame].graph.name.text))
     return f"{name} at {path.rpartition('/')[2]}:{line}" if line else name

@@ -29,11 +29,14 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Criteria:
-    """`wanted`: names of values whose infinities are as they should be."""
+    """`wanted`: names of values whose infinities are as they should be; `ignored`: of outputs that
+    do not count.
+    """
 
     kinds: frozenset[str] = frozenset(KINDS)
     expressions: tuple[tuple[str, Expression], ...] = ()
     wanted: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, kinds: Collection[str] | str, wanted: Collection[str] = ()) -> Criteria:

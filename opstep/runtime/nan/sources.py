@@ -147,7 +147,7 @@ class _Result:
             marks = {j: replaced(plain[j], these, np.nan)}
             return np.isnan(self.again({**plain, **marks})[self.k])
 
-        plain, _ = _harmless(self.again, self.operands, self.k)
+        plain, _ = harmless(self.again, self.operands, self.k)
         return effect
 
     # --- which elements of an operand do ---
@@ -252,7 +252,7 @@ def _along(wanted: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
 def _axes(again: Rerun, operands, k: int, j: int, shape: Sequence[int]) -> Axes | None:
     """How the operand's axes run along with those of the result; None where they do not."""
     size = operands[j].size
-    plain, finite = _harmless(again, operands, k)
+    plain, finite = harmless(again, operands, k)
     if not finite:
         return None
     possible: list[set[int]] = [set(range(-1, operands[j].ndim)) for _ in shape]
@@ -273,7 +273,7 @@ def _axes(again: Rerun, operands, k: int, j: int, shape: Sequence[int]) -> Axes 
     return _chosen(possible, shape)
 
 
-def _harmless(again: Rerun, operands, k: int) -> tuple[Masks, bool]:
+def harmless(again: Rerun, operands, k: int) -> tuple[Masks, bool]:
     """Made-up operands of which the op makes no NaN, if some are known; whether it is so."""
     plain: Masks = {}
     for low in LOWEST:

@@ -22,6 +22,7 @@ from opstep.runtime.debugger.rerun import on_device
 from opstep.runtime.ir.control import TEST
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Apply, Name
+from opstep.runtime.nan.batch import BatchRows, rows_of
 from opstep.runtime.nan.births import bad, born
 from opstep.runtime.nan.causes import cause_of
 from opstep.runtime.nan.findings import (
@@ -34,6 +35,7 @@ from opstep.runtime.nan.findings import (
     Operand,
     PriorLoss,
     link_of,
+    part_of,
     where,
 )
 from opstep.runtime.nan.kinds import KINDS, SILENT, Criteria
@@ -48,6 +50,7 @@ INF = float("inf")
 MOST_ELEMENTS = 8  # elements of a value from outside
 FATES = 16  # roots that do not come out whose fate is told
 SEARCHES = 16  # findings that something is looked for behind
+WALKS = 6  # findings whose rows of the batch are looked for
 
 
 class _Root(NamedTuple):
@@ -76,11 +79,14 @@ class _Root(NamedTuple):
 
 
 class Trace:
-    """Listens to a machine while it runs a step. `criteria`: what counts."""
+    """Listens to a machine while it runs a step. `criteria`: what counts; `trains`: it is a step of
+    training, so its inputs are a batch.
+    """
 
-    def __init__(self, machine: Machine, criteria: Criteria = Criteria()):
+    def __init__(self, machine: Machine, criteria: Criteria = Criteria(), trains: bool = False):
         self.machine = machine
         self.criteria = criteria
+        self.trains = trains
         self.skip = not (criteria.infinities or "overflow" in criteria.kinds)
         self.roots: list[_Root] = []
         self.bad: dict[int, tuple[bool, bool]] = {}  # by id of a node: NaN, infinities
@@ -90,6 +96,7 @@ class Trace:
         self.steering: set[int] = set()  # nodes that chose a branch, or whether a loop goes on
         self._nodes: dict[int, Node] = {}  # ids stay unique while their nodes live
         self.searches = SEARCHES
+        self.walks = WALKS
         self.error: OpstepError | None = None  # what ended the step
 
     def run(self) -> None:
@@ -230,7 +237,7 @@ class Trace:
         groups: dict[tuple, list[tuple[_Root, np.ndarray | None]]] = {}
         for root in self.roots:
             kind, arriving = self._kind(root, reach)
-            groups.setdefault((kind, *root.site), []).append((root, arriving))
+            groups.setdefault((kind, *root.site, self._target(root)), []).append((root, arriving))
         rank = {ORIGIN: 0, UNINITIALISED: 0, MASKED: 2, INTENDED: 3}
 
         def order(group: tuple) -> tuple[int, int]:
@@ -303,7 +310,8 @@ class Trace:
             last = machine.history.finished[-1][1].plan
             for v, node in zip(last.outputs, machine.outputs(), strict=True):
                 name = last.values[v].name
-                names[id(node)], masks[id(node)] = name, self._leaving(node, name, None)
+                if name not in self.criteria.ignored:
+                    names[id(node)], masks[id(node)] = name, self._leaving(node, name, None)
         return names, {i: m for i, m in masks.items() if m.any()}
 
     def _leaving(self, node: Node, name: str, before: Node | None) -> np.ndarray:
@@ -363,7 +371,22 @@ class Trace:
             position=root.position,
             intended=root.intended and kind == ORIGIN,
             before=self._prior_loss(producer, verdict),
+            rows=self._rows(root, kind),
         )
+
+    def _target(self, root: _Root) -> str:
+        """The named tensor in whose update a root was born: many have the same statement."""
+        node, producer = root.node, root.node.producer
+        if not self.trains or producer is None or node.home is None:
+            return ""
+        return part_of(node.home[0], producer.step.frame, producer.step.statement)[1]
+
+    def _rows(self, root: _Root, kind: str) -> BatchRows | None:
+        """The rows of the batch that a root comes from, in a step of training."""
+        if kind != ORIGIN or not self.walks or not self.trains:
+            return None
+        self.walks -= 1
+        return rows_of(self.machine.executor, self.machine.inputs, root.node, root.own)
 
     def _prior_loss(self, producer: Producer | None, verdict: Verdict | None) -> PriorLoss | None:
         """What was lost without a sign before an op made NaNs or infinities of it."""

@@ -47,11 +47,11 @@ class Element(NamedTuple):
 class Verdict(NamedTuple):
     """On one result. `kind`: nan or inf, of what was born here, else of what came in.
 
-    `count`: elements that are bad; `own`: those that were born here; `arrived`: how many of these
-    come out, None where nobody asked. `rules`: what was broken, and by how many of the `explained`
-    elements, which are all of its own or a sample; those of the `kind` come first. `carried`:
-    operands whose NaNs and infinities came through; `caused`: those whose infinities made NaNs
-    here.
+    `count`: elements that are bad, `nan` of them NaN; `own`: those that were born here; `arrived`:
+    how many of these come out, None where nobody asked. `rules`: what was broken, and by how many
+    of the `explained` elements, which are all of its own or a sample; those of the `kind` come
+    first. `carried`: operands whose NaNs and infinities came through; `caused`: those whose
+    infinities made NaNs here.
     """
 
     kind: str
@@ -64,6 +64,7 @@ class Verdict(NamedTuple):
     caused: tuple[int, ...] = ()
     explained: int = 0
     arrived: int | None = None
+    nan: int = 0
 
     @property
     def is_origin(self) -> bool:
@@ -135,6 +136,7 @@ class _Judge:
             tuple(sorted(self.caused)),
             len(explained) + len(others),
             None if arriving is None else int((own & arriving).sum()),
+            int(nan.sum()),
         )
 
     def _explained(self, mask: np.ndarray, kind: str) -> list[Element]:

@@ -7,9 +7,11 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from opstep.runtime.ir.diagnostics import Note
+from opstep.runtime.ir.generic import DependsOnType
 from opstep.runtime.ir.graph import NOWHERE, Source, Statement
 from opstep.runtime.transforms.builder import Builder, TapeEntry, Var
 
+NOT_FOR_ALL_TYPES = "cast to a type first, or write one in place of T"
 MOST_NOTES = 8  # lines of the way that a message shows
 
 
@@ -54,17 +56,27 @@ def backward(
         builder.derived_from = taped.derived_from and taped.derived_from._replace(backward=True)
         if active is not None:
             builder.prefix = f"d_{taped.results[0].name}"
-        # a rule sees operands as the op does, promoted
-        seen = [
-            builder.to_dtype(o, t.dtype) if t else o
-            for o, t in zip(taped.operands, taped.computed, strict=True)
-        ]
-        outgoing = taped.rule(builder, seen, taped.results, incoming, **taped.attrs)
-        for x, gradient in zip(taped.operands, outgoing, strict=True):
-            if gradient is None or not isinstance(x, Var) or not x.dtype.is_float:
-                continue
-            if active is None or x.name in active:
-                accumulate(builder, gradients, x, builder.to_dtype(gradient, x.dtype))
+        try:
+            _step_back(builder, taped, gradients, incoming, active)
+        except DependsOnType as error:
+            raise _not_for_all_types(taped, error) from None
+
+
+def _step_back(
+    builder: Builder, taped: TapeEntry, gradients: dict[str, Var], incoming: tuple,
+    active: AbstractSet[str] | None,
+) -> None:  # fmt: skip
+    """Applies one rule, which sees operands as the op does, promoted."""
+    seen = [
+        builder.to_dtype(o, t.dtype) if t else o
+        for o, t in zip(taped.operands, taped.computed, strict=True)
+    ]
+    outgoing = taped.rule(builder, seen, taped.results, incoming, **taped.attrs)
+    for x, gradient in zip(taped.operands, outgoing, strict=True):
+        if gradient is None or not isinstance(x, Var) or not x.dtype.is_float:
+            continue
+        if active is None or x.name in active:
+            accumulate(builder, gradients, x, builder.to_dtype(gradient, x.dtype))
 
 
 def pull_back(
@@ -116,6 +128,13 @@ def _no_gradient(
     if len(shown) > MOST_NOTES:
         shown[MOST_NOTES // 2 : -MOST_NOTES // 2] = []
     return GradientError(message, taped.statement, hint, source, shown)
+
+
+def _not_for_all_types(taped: TapeEntry, error: DependsOnType) -> GradientError:
+    """The error at an op of a generic graph whose derivative is not one text."""
+    statement, source, _ = taped.derived_from or (None, None, True)
+    message = f"the gradient of {taped.op.name} is not one for all types: {error}"
+    return GradientError(message, statement, NOT_FOR_ALL_TYPES, source)
 
 
 def _is_active(operand: Any, active: AbstractSet[str] | None) -> bool:

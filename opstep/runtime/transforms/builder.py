@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opstep.runtime.ir.generic import DependsOnType, GenericDType, TypeVariable
 from opstep.runtime.ir.graph import (
     Apply,
     Assert,
@@ -43,6 +44,17 @@ Operand = Var | int | float
 def written(operands: Sequence[Operand]) -> tuple[Name | Literal, ...]:
     """Operands as a statement has them."""
     return tuple([Name(o.name) if isinstance(o, Var) else Literal(o) for o in operands])
+
+
+def named(value: Any) -> Any:
+    """An attribute's value as a statement has it. Raises `DependsOnType` where it is an element
+    type that has no name.
+    """
+    if not isinstance(value, DType) or isinstance(value, TypeVariable):
+        return value
+    if isinstance(value, GenericDType):
+        raise DependsOnType(value)
+    return Ref(value.name)
 
 
 class TapeEntry(NamedTuple):
@@ -119,9 +131,7 @@ class Builder:
                 with np.errstate(all="ignore"):
                     return float(op.oracle(*map(np.float64, numbers), **completed))
         results = [Var(name or self.fresh(f"{self.prefix}_{op.name}"), t) for t in resolved.results]
-        arguments = tuple(
-            Attr(Name(k), Ref(v.name) if isinstance(v, DType) else v) for k, v in attrs.items()
-        )
+        arguments = tuple(Attr(Name(k), named(v)) for k, v in attrs.items())
         statement = Apply(
             tuple(Binding(Name(r.name), None) for r in results),
             Name(op.name),

@@ -11,7 +11,7 @@ Named tensors that are updated on the way are passed to all these graphs as valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -24,9 +24,10 @@ from opstep.runtime.ir.verified import Application
 from opstep.runtime.transforms.backward import GradientError
 from opstep.runtime.transforms.builder import Builder, Operand, Var
 from opstep.runtime.transforms.dependence import Key
-from opstep.runtime.transforms.family import Draft, Family, typed
+from opstep.runtime.transforms.family import Draft, Family, Instance, instance, typed
 from opstep.runtime.transforms.forward import Forward, Place
 from opstep.runtime.transforms.loops import COUNT, Loop
+from opstep.runtime.transforms.scans import Scan
 
 
 class Site(NamedTuple):
@@ -41,6 +42,7 @@ class Site(NamedTuple):
     carried: tuple[str, ...]
     updated: tuple[str, ...]
     selector: tuple[Operand, ...]
+    instances: Mapping[str, Instance]  # of the graphs, by name
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -75,7 +77,10 @@ class ControlGradients:
         updated = carried if loop else tuple(t for t in carried if t in effects.updates)
         first = 0 if loop else 1
         given = tuple(operands[first:]), carried, updated, tuple(operands[:first])
-        site = Site(statement, place, attrs, *given)
+        types = [o.type if isinstance(o, Var) else o for o in operands[first:]]
+        graphs = {g: self.verified.graphs[g].graph for g in called_graphs(attrs)}
+        instances = {name: instance(graph, types) for name, graph in graphs.items()}
+        site = Site(statement, place, attrs, *given, instances)
         if loop and family.effects(attrs["test"].name).updates:
             message = f"no gradient is taken through a loop whose test, {attrs['test'].name}, "
             raise GradientError(message + "updates a named tensor", statement, "", place.source)
@@ -102,7 +107,8 @@ class ControlGradients:
     def _pure(self, site: Site) -> Callable[[str], str]:
         def pure(graph: str) -> str:
             is_test = "test" in site.attrs and site.attrs["test"].name == graph
-            return self.pure(graph, site.carried, () if is_test else site.updated)
+            updated = () if is_test else site.updated
+            return self.pure(site.instances[graph], site.carried, updated)
 
         return pure
 
@@ -116,36 +122,38 @@ class ControlGradients:
 
         return tuple(replace(a, value=changed(a.value)) for a in site.statement.attrs)
 
-    def pure(self, graph: str, carried: tuple[str, ...], updated: tuple[str, ...]) -> str:
+    def pure(self, graph: Instance, carried: tuple[str, ...], updated: tuple[str, ...]) -> str:
         """A graph that takes `carried` tensors as values, and returns what `updated` become."""
         key = ("pure", graph, carried, updated)
         if key not in self.family.names:
-            name = self.family.names[key] = self.family.name(f"{graph}_pure")
+            name = self.family.names[key] = self.family.name(f"{graph.graph}_pure")
             draft, forward, results = self.went(graph, carried, (), asserts=True)
             results += [forward.versions[t] for t in updated]
-            about = f"{graph}, which takes {', '.join(carried)} as it is now"
+            about = f"{graph.graph}, which takes {', '.join(carried)} as it is now"
             about += f", and returns what it leaves in {', '.join(updated)}." if updated else "."
             self.family.add(draft.finish(name, results, comment=[about]))
         return self.family.names[key]
 
-    def draft(self, graph: str, carried: Sequence[str]) -> Draft:
-        inputs = [(b.name.text, typed(b)) for b in self.verified.graphs[graph].graph.inputs]
+    def draft(self, graph: Instance, carried: Sequence[str]) -> Draft:
+        called, place = self.verified.graphs[graph.graph].graph, Place(None, dict(graph.types))
+        inputs = [(b.name.text, place.type(typed(b))) for b in called.inputs]
         tensors = [(f"{t}_now", self.verified.tensors[t].type) for t in carried]
-        return Draft(self.family, [*inputs, *tensors])
+        return Draft(self.family, [*inputs, *tensors], graph.type_parameters(called))
 
     def went(
-        self, graph: str, carried: Sequence[str], by: Sequence[Key], asserts: bool,
+        self, graph: Instance, carried: Sequence[str], by: Sequence[Key], asserts: bool,
         draft: Draft | None = None,
     ) -> tuple[Draft, Forward, list]:  # fmt: skip
         """A draft with the forward pass of a graph; `by`: what derivatives are by."""
-        called = self.verified.graphs[graph]
+        called = self.verified.graphs[graph.graph]
         draft = draft or self.draft(graph, carried)
         count = len(called.graph.inputs)
         values = dict(zip(carried, draft.inputs[count:], strict=False))
         given = dict(zip((*range(count), *carried), draft.inputs, strict=False))
         active = [given[k].name if k in given else str(k) for k in by]
         forward = draft.go(self, active, values, asserts)
-        results = forward.run(called, draft.inputs[:count], Place(called.source))
+        place = Place(called.source, dict(graph.types))
+        results = forward.run(called, draft.inputs[:count], place)
         return draft, forward, results
 
     def depends(self, graph: str, output: Key) -> frozenset[Key]:
@@ -165,7 +173,7 @@ class ControlGradients:
         )
         if not by:
             return [None] * len(rule.operands)
-        attrs = self._with_graphs(site, lambda g: self.branch(g, site, by, fed))
+        attrs = self._with_graphs(site, lambda g: self.branch(site.instances[g], site, by, fed))
         keys = (*site.keys, *rule.tensors)
         values = dict(zip(keys, operands, strict=True))
         passed = [values[k] for k in site.keys]
@@ -175,14 +183,14 @@ class ControlGradients:
         gradients = dict(zip(by, found, strict=True))
         return [None] * len(site.selector) + [gradients.get(k) for k in keys]
 
-    def branch(self, graph: str, site: Site, by: tuple[Key, ...], fed: tuple[Key, ...]) -> str:
+    def branch(self, graph: Instance, site: Site, by: tuple[Key, ...], fed: tuple[Key, ...]) -> str:
         """The graph of the derivatives `by` inputs and tensors of a graph, given those by what it
         gives, `fed`.
         """
         key = ("branch", graph, site.carried, by, fed)
         if key in self.family.names:
             return self.family.names[key]
-        name = self.family.names[key] = self.family.name(f"{graph}_back")
+        name = self.family.names[key] = self.family.name(f"{graph.graph}_back")
         draft, forward, results = self.went(graph, site.carried, by, asserts=False)
         outputs: dict[Key, Var] = {**dict(enumerate(results)), **forward.versions}
         seeds = draft.take((f"d_{outputs[k].name}", outputs[k].type) for k in fed)
@@ -191,14 +199,15 @@ class ControlGradients:
             draft.seed(gradients, outputs[k], seed)
         targets = self.targets(draft, graph, site.carried, by)
         found = draft.filled(draft.come_back(gradients, targets), targets)
-        about = f"Derivatives through {graph}, which is computed once more as far as they need it."
+        called = graph.graph
+        about = f"Derivatives through {called}, which is computed once more as far as they need it."
         self.family.add(draft.finish(name, found, comment=[about]))
         return name
 
     def targets(
-        self, draft: Draft, graph: str, carried: Sequence[str], by: Sequence[Key]
+        self, draft: Draft, graph: Instance, carried: Sequence[str], by: Sequence[Key]
     ) -> list[Var]:
-        count = len(self.verified.graphs[graph].graph.inputs)
+        count = len(self.verified.graphs[graph.graph].graph.inputs)
         values = dict(zip((*range(count), *carried), draft.inputs, strict=False))
         tensors = self.verified.tensors
         return [values.get(k) or Var(str(k), tensors[str(k)].type) for k in by]
@@ -226,14 +235,19 @@ class ControlGradients:
         tensors = tuple(t for t in rule.tensors if t in useful)
         if not by:
             return [None] * len(rule.operands)
-        loop = Loop(self, site.attrs, site.carried, by, tensors)
-        turns = self._count(rule, loop)
+        loop = Loop(self, site.attrs, site.instances, site.carried, by, tensors)
+        scan = Scan.of(loop, site.operands)
         seeds = [given[k] or builder.zeros_like(results[k]) for k in by]
         passed = [values[k] for k in site.keys]
         way = builder.prefix
         derivatives = [(f"{way}_{getattr(values[k], 'name', k)}", results[k].type) for k in by]
         derivatives += [(f"{way}_{t}", values[t].type) for t in tensors]
-        found = builder.call(loop.back(), [*passed, turns, *seeds], derivatives)
+        if scan is None:
+            turns = self._count(rule, loop)
+            found = builder.call(loop.back(), [*passed, turns, *seeds], derivatives)
+        else:
+            results = rule.results[: len(passed)]
+            found = scan.write(forward, rule.index, results, passed, builder, seeds, derivatives)
         gradients = dict(zip((*by, *tensors), found, strict=True))
         none = [None] * (len(rule.operands) - len(values))
         return none + [gradients.get(k) if k in begin else None for k in values]

@@ -62,7 +62,7 @@ class _Pass:
         self.versions: dict[str, Sources] = {}
 
     def _smooth(self, name: str, sources: Sources) -> Sources:
-        return sources if self.graph.types[name].dtype.is_float else NOTHING
+        return sources if self.graph.types[name].dtype.may_be_float else NOTHING
 
     def _read(self, operand: Name | Literal) -> Sources:
         if isinstance(operand, Literal):

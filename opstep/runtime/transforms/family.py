@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from opstep.runtime.ir.calls import unify
 from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.effects import Effects, called_graphs, effects_of
+from opstep.runtime.ir.generic import DependsOnType, TypeVariable, type_variable
 from opstep.runtime.ir.graph import (
     Apply,
     Assert,
@@ -22,12 +24,13 @@ from opstep.runtime.ir.graph import (
     Name,
     Return,
     Statement,
+    TypeParameter,
     Update,
     names_read,
 )
 from opstep.runtime.ir.lexer import identifier
 from opstep.runtime.ir.op import OPS
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.ir.verified import Verified
 from opstep.runtime.transforms.backward import accumulate, backward
 from opstep.runtime.transforms.builder import Builder, Var
@@ -82,11 +85,57 @@ class Family:
         return [self._graphs[name] for name in self.names.values() if name in found]
 
 
+class Instance(NamedTuple):
+    """A graph that control flow calls. `types`: by name what those of its type variables are here
+    that could be floats as well as integers; a derivative has to know.
+    """
+
+    graph: str
+    types: tuple[tuple[str, DType], ...] = ()
+
+    def type_parameters(self, graph: Graph) -> tuple[TypeParameter, ...]:
+        """Those that are left, of the families that are left."""
+        found = []
+        for p in graph.type_parameters:
+            t = dict(self.types).get(p.name.text, p.variable)
+            if isinstance(t, TypeVariable):
+                found.append(TypeParameter(p.name, Name(t.family)))
+        return tuple(found)
+
+
+def instance(graph: Graph, types: Sequence[TensorType | int | float]) -> Instance:
+    """The instance that is called with operands of these types."""
+    mixed = [p.variable for p in graph.type_parameters if _is_mixed(p.variable)]
+    if not mixed:
+        return Instance(graph.name.text)
+    bound, _ = unify(graph, types)
+    narrowed = [(v.name, _narrowed(v, bound[v.name])) for v in mixed]
+    return Instance(graph.name.text, tuple(narrowed))
+
+
+def _is_mixed(variable: TypeVariable) -> bool:
+    return len({t.is_float for t in variable.instances}) > 1
+
+
+def _narrowed(variable: TypeVariable, t: DType) -> DType:
+    for family in ("float", "int"):
+        narrowed = type_variable(variable.name, family)
+        if narrowed.admits(t):
+            return narrowed
+    if t.is_generic:
+        raise DependsOnType(t)  # pyright: ignore[reportArgumentType]
+    return t
+
+
 class Draft:
     """A graph under construction: inputs, a forward pass, perhaps a way back, and results."""
 
-    def __init__(self, family: Family, inputs: Iterable[tuple[str, TensorType]]):
+    def __init__(
+        self, family: Family, inputs: Iterable[tuple[str, TensorType]],
+        type_parameters: tuple[TypeParameter, ...] = (),
+    ):  # fmt: skip
         self.family = family
+        self.type_parameters = type_parameters
         self.builder = Builder("t", set(family.verified.tensors))
         self.inputs: list[Var] = []
         self.names: list[tuple[str, Var]] = []  # better names for values, if they are free
@@ -152,6 +201,7 @@ class Draft:
             tuple(v.type for v in results),
             (*body, Return(returned)) if returned else tuple(body),
             Comments(tuple(comment)),
+            type_parameters=self.type_parameters,
         )
 
     def _better_names(self, body: Sequence[Statement]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from opstep.runtime.ir.calls import substitute
-from opstep.runtime.ir.dims import Dim, Expr, evaluate
+from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.graph import (
     NO_COMMENTS,
     Apply,
@@ -28,18 +28,18 @@ from opstep.runtime.ir.graph import (
     Update,
 )
 from opstep.runtime.ir.op import Op, Ref
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.ir.verified import Application, Verified, VerifiedGraph
-from opstep.runtime.transforms.builder import Builder, Operand, TapeEntry, Var, written
+from opstep.runtime.transforms.builder import Builder, Operand, TapeEntry, Var, named, written
 
 
 class Place(NamedTuple):
-    """A graph that is inlined: its text, what its symbols mean (None: themselves), and the lines of
-    the calls that led there, innermost first.
+    """A graph that is inlined: its text, what its symbols and type variables mean (None:
+    themselves), and the lines of the calls that led there, innermost first.
     """
 
     source: Source | None
-    symbols: Mapping[str, Dim] | None = None
+    symbols: Mapping[str, Any] | None = None
     calls: tuple[SourceLine, ...] = ()
 
     def type(self, t: TensorType) -> TensorType:
@@ -188,7 +188,7 @@ class Forward:
         if attrs is None:
             attrs = statement.attrs
             if place.symbols:
-                attrs = tuple(replace(a, value=place.value(a.value)) for a in attrs)
+                attrs = tuple(replace(a, value=named(place.value(a.value))) for a in attrs)
         builder.statements.append(
             Apply(
                 tuple([Binding(Name(r.name), r.type if op.foreign else None) for r in results]),
@@ -225,10 +225,14 @@ def derived_from(statement: Apply, place: Place) -> DerivedFrom:
     return statement.derived_from or DerivedFrom(statement, place.source, False)
 
 
-def _with_symbols(value: Any, symbols: Mapping[str, Dim]) -> Any:
-    """An attribute's value with the symbols of a callee replaced by the caller's dims."""
+def _with_symbols(value: Any, symbols: Mapping[str, Any]) -> Any:
+    """An attribute's value with the symbols and type variables of a callee replaced by what they
+    are to the caller.
+    """
     if isinstance(value, tuple) and not isinstance(value, Ref):
         return tuple(_with_symbols(v, symbols) for v in value)
     if isinstance(value, Ref) and value.name in symbols:
         return symbols[value.name]
+    if isinstance(value, DType):
+        return value.bound(symbols)
     return evaluate(value, symbols) if isinstance(value, Expr) else value  # pyright: ignore[reportArgumentType]

@@ -65,7 +65,8 @@ class _Gradient:
 
     def made(self, seeded: bool, optional: Collection[str]) -> tuple[Graph, ...]:
         source = self.source
-        draft = Draft(self.family, [(b.name.text, typed(b)) for b in source.graph.inputs])
+        inputs = [(b.name.text, typed(b)) for b in source.graph.inputs]
+        draft = Draft(self.family, inputs, source.graph.type_parameters)
         given = {v.name: v for v in draft.inputs}
         by = [self._target(name, given) for name in self.wrt]
         forward = draft.go(self.control, [v.name for v in by], {}, asserts=True)

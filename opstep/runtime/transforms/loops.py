@@ -9,7 +9,7 @@ again once if the loop is short, and once more for each halving; what is kept is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from opstep.runtime.ir.calls import unify
@@ -20,7 +20,7 @@ from opstep.runtime.ir.verified import VerifiedGraph
 from opstep.runtime.transforms.backward import GradientError, accumulate
 from opstep.runtime.transforms.builder import Var
 from opstep.runtime.transforms.dependence import Key
-from opstep.runtime.transforms.family import Draft, Family
+from opstep.runtime.transforms.family import Draft, Family, Instance
 from opstep.runtime.transforms.forward import Forward
 
 MOST_TURNS = 200  # that are gone back through one within another
@@ -33,17 +33,17 @@ class Passes(Protocol):
 
     family: Family
 
-    def pure(self, graph: str, carried: tuple[str, ...], updated: tuple[str, ...]) -> str: ...
+    def pure(self, graph: Instance, carried: tuple[str, ...], updated: tuple[str, ...]) -> str: ...
 
-    def draft(self, graph: str, carried: Sequence[str]) -> Draft: ...
+    def draft(self, graph: Instance, carried: Sequence[str]) -> Draft: ...
 
     def went(
-        self, graph: str, carried: Sequence[str], by: Sequence[Key], asserts: bool,
+        self, graph: Instance, carried: Sequence[str], by: Sequence[Key], asserts: bool,
         draft: Draft | None = None,
     ) -> tuple[Draft, Forward, list]: ...  # fmt: skip
 
     def targets(
-        self, draft: Draft, graph: str, carried: Sequence[str], by: Sequence[Key]
+        self, draft: Draft, graph: Instance, carried: Sequence[str], by: Sequence[Key]
     ) -> list[Var]: ...
 
 
@@ -53,13 +53,15 @@ class Loop:
     """
 
     def __init__(
-        self, passes: Passes, attrs: Any, carried: tuple[str, ...], by: tuple[Key, ...],
-        tensors: tuple[str, ...],
+        self, passes: Passes, attrs: Any, instances: Mapping[str, Instance],
+        carried: tuple[str, ...], by: tuple[Key, ...], tensors: tuple[str, ...],
     ):  # fmt: skip
         self.passes = passes
         self.family = passes.family
         self.test_name: str = attrs["test"].name
         self.body_name: str = attrs["body"].name
+        self.test_instance = instances[self.test_name]
+        self.body_instance = instances[self.body_name]
         self.limit: int = attrs["limit"]
         self.carried = carried
         self.by = by
@@ -85,10 +87,13 @@ class Loop:
 
     def _once(self, kind: str, suffix: str, make: Callable[[Draft], Graph], *key: Any) -> str:
         """The name of a graph of this kind, which is made the first time."""
-        family, key = self.family, (kind, self.test_name, self.body_name, self.carried, *key)
+        family, key = (
+            self.family,
+            (kind, self.test_instance, self.body_instance, self.carried, *key),
+        )
         if key not in family.names:
             family.names[key] = family.name(f"{self.body_name}_{suffix}")
-            draft = self.passes.draft(self.body_name, self.carried)
+            draft = self.passes.draft(self.body_instance, self.carried)
             family.add(make(draft))
         return family.names[key]
 
@@ -101,9 +106,9 @@ class Loop:
     def _test(self, draft: Draft) -> Graph:
         touched = self.family.effects(self.test_name).touches
         carried = tuple(t for t in self.carried if t in touched)
-        test = self.passes.pure(self.test_name, carried, ()) if carried else self.test_name
+        test = self.passes.pure(self.test_instance, carried, ()) if carried else self.test_name
         keys = (*range(len(self.body.graph.inputs)), *carried)
-        values = self.passes.targets(draft, self.body_name, self.carried, keys)
+        values = self.passes.targets(draft, self.body_instance, self.carried, keys)
         draft.take([("turn", COUNT)])
         found = draft.builder.call(test, values, [("holds", TRUTH)])
         return draft.finish(self.test(), found, comment=[f"{self.test_name}, beside a count."])
@@ -115,7 +120,7 @@ class Loop:
     def _counted(self, draft: Draft) -> Graph:
         body = self.body_name
         if self.carried:
-            body = self.passes.pure(body, self.carried, self.carried)
+            body = self.passes.pure(self.body_instance, self.carried, self.carried)
         values = list(draft.inputs)
         (turn,) = draft.take([("turn", COUNT)])
         new = draft.builder.call(body, values, [(f"new_{v.name}", v.type) for v in values])
@@ -139,13 +144,15 @@ class Loop:
         """What is carried, the number of turns, and derivatives."""
         carried = list(draft.inputs)
         (turns,) = draft.take([("turns", COUNT)])
-        by = self.passes.targets(draft, self.body_name, self.carried, self.by)
+        by = self.passes.targets(draft, self.body_instance, self.carried, self.by)
         seeds = draft.take([(f"d_after_{v.name}", v.type) for v in by])
         return carried, turns, seeds
 
     def _derivatives(self, draft: Draft, way: str = "") -> list[tuple[str, TensorType]]:
         """Names and types of what the graphs return."""
-        values = self.passes.targets(draft, self.body_name, self.carried, (*self.by, *self.tensors))
+        values = self.passes.targets(
+            draft, self.body_instance, self.carried, (*self.by, *self.tensors)
+        )
         return [(f"d_{way}{v.name}", v.type) for v in values]
 
     def _back(self, draft: Draft) -> Graph:
@@ -171,7 +178,7 @@ class Loop:
 
     def _end(self, draft: Draft) -> Graph:
         _, _, seeds = self._inputs(draft)
-        tensors = self.passes.targets(draft, self.body_name, self.carried, self.tensors)
+        tensors = self.passes.targets(draft, self.body_instance, self.carried, self.tensors)
         found = [*seeds, *map(draft.zeros, tensors)]
         about = f"After the last turn of {self.body_name}: here the way back begins."
         return draft.finish(self.end(), found, comment=[about])
@@ -183,7 +190,7 @@ class Loop:
     def _turn(self, draft: Draft) -> Graph:
         _, turns, seeds = self._inputs(draft)
         by = (*self.by, *self.tensors)
-        _, forward, results = self.passes.went(self.body_name, self.carried, by, False, draft)
+        _, forward, results = self.passes.went(self.body_instance, self.carried, by, False, draft)
         after = dict(enumerate(results)) | {t: forward.versions[t] for t in self.carried}
         b = draft.builder
         left = b.named("left", "sub", turns, 1)
@@ -198,7 +205,7 @@ class Loop:
                 draft.seed(gradients, after[k], gradient)
             else:
                 accumulate(b, gradients, Var(str(k), gradient.type), gradient)
-        targets = self.passes.targets(draft, self.body_name, self.carried, by)
+        targets = self.passes.targets(draft, self.body_instance, self.carried, by)
         back = draft.filled(draft.come_back(gradients, targets), targets)
         about = f"A turn of {self.body_name} once more; then those after it, and its derivatives."
         return draft.finish(self.turn(), back, comment=[about])
@@ -218,7 +225,7 @@ class Loop:
         *middle, _ = b.call("while", [*values, start], middle, attrs)
         rest = b.named("rest", "sub", turns, half)
         by = [(f"second_{v.name}", v.type) for v in values]
-        tensors = self.passes.targets(draft, self.body_name, self.carried, self.tensors)
+        tensors = self.passes.targets(draft, self.body_instance, self.carried, self.tensors)
         sums = [b.named(f"no_{x.name}", "full", shape=x.shape, value=0.0, dtype=x.dtype)
                 for x in tensors]  # fmt: skip
         graphs = (("test", Ref(self.either())), ("body", Ref(self.half())), ("limit", 2))
@@ -250,7 +257,7 @@ class Loop:
         half = [*values, *draft.take([("turns", COUNT)])]
         first = draft.take([*((f"first_{v.name}", v.type) for v in values), ("first_turns", COUNT)])
         keys = (*self.by, *self.tensors)
-        by = self.passes.targets(draft, self.body_name, self.carried, keys)
+        by = self.passes.targets(draft, self.body_instance, self.carried, keys)
         seeds = draft.take((f"d_after_{v.name}", v.type) for v in by)
         (done,) = draft.take([("done", COUNT)])
         return half, first, seeds, done

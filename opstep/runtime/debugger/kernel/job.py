@@ -49,7 +49,7 @@ class Job:
         """What runs. Which thread writes the element, the child finds out."""
         if self.element is None:
             return self.launch.label(self.block, self.thread, self.unit)
-        name = self.launch.label().partition(", block")[0].partition(", unit")[0]
+        name = self.launch.label().partition(", block")[0].partition(", work item")[0]
         return f"{name}, the thread that writes {self._element_text()}"
 
     def _element_text(self) -> str:

@@ -47,11 +47,11 @@ class KernelLaunch(NamedTuple):
         return code.co_filename, code.co_firstlineno
 
     def label(self, block: Three = (0, 0, 0), thread: Three = (0, 0, 0), unit: int = 0) -> str:
-        """``kernel relu, block (0,0,0), thread (0,0,0)``, or ``kernel relu on the CPU, unit 0``"""
+        """``kernel relu, block (0,0,0), thread (0,0,0)``; ``kernel relu on the CPU, …``"""
         which = f", launch {self.number + 1} of {self.count} ({self.function.__name__})"
         name = f"kernel {self.op}{which if self.count > 1 else ''}"
         if self.target == "cpu":
-            return f"{name} on the CPU, unit {unit}"
+            return f"{name} on the CPU, work item {unit}"
         return f"{name}, block {written(block)}, thread {written(thread)}"
 
     def complaint(self, block: Three, thread: Three, unit: int) -> str:
@@ -60,7 +60,7 @@ class KernelLaunch(NamedTuple):
             return self.obstacle
         if self.target == "cpu":
             fits = 0 <= unit < self.units
-            return "" if fits else f"unit {unit} is none of the {self.units} of the launch"
+            return "" if fits else f"work item {unit} is none of the {self.units} of the launch"
         for what, index, sizes in (("block", block, self.grid), ("thread", thread, self.block)):
             if not all(0 <= k < n for k, n in zip(index, sizes, strict=True)):
                 return f"{what} {written(index)} is not within {written(sizes)}"

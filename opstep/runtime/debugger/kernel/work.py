@@ -67,7 +67,7 @@ class Work:
         if order.target == "cpu":
             units = range(order.unit, order.unit + 1)
             of_its_own = partial(run_unit, *arguments, units, Stopping(), self.folder)
-            thread = threading.Thread(target=of_its_own, name=f"unit {order.unit}")
+            thread = threading.Thread(target=of_its_own, name=f"work item {order.unit}")
             thread.start()
             thread.join()
         else:

@@ -123,9 +123,11 @@ class PythonNames:
         """
         assignment = line.statement
         targets, written = assignment.targets, getattr(assignment.node, "value", None)
+        made = {r.name.text for s in line.made for r in s.results}
+        inner = [(n, n, True) for n in _inner_names(assignment.node) if n in made]
         found = self.returned.of_call(graph, line, written) if targets else NO_CALL
         if isinstance(found, NoCall):
-            return _in_order(line.made, assignment)
+            return inner + _in_order(line.made, assignment)
         values: list[str | None] = [None] * len(targets)
         if isinstance(found, list):
             if len(found) == len(targets) > 1:
@@ -133,7 +135,18 @@ class PythonNames:
         elif len(targets) == 1:
             values = [found]
         last = line.made[-1].results[0].name.text
-        return [(t, v or last, v is not None) for t, v in zip(targets, values, strict=True) if t]
+        outer = zip(targets, values, strict=True)
+        return inner + [(t, v or last, v is not None) for t, v in outer if t]
+
+
+def _inner_names(node: ast.stmt | None) -> list[str]:
+    """Those in tuples within the one that is assigned, as ``y, (h, c)``: the importer calls the
+    values so.
+    """
+    target = node.targets[-1] if isinstance(node, ast.Assign) else None
+    parts = target.elts if isinstance(target, ast.Tuple) else []
+    within = [n for part in parts if isinstance(part, ast.Tuple) for n in ast.walk(part)]
+    return [n.id for n in within if isinstance(n, ast.Name)]
 
 
 def _of_graph(python: PythonFrame) -> set[str]:
