@@ -16,17 +16,22 @@ if TYPE_CHECKING:
     from opstep.frontends.torch.importing import from_torch
     from opstep.hunting.report import Hunt
     from opstep.hunting.search import hunt
+    from opstep.hunting.stepwise import Diverged
     from opstep.runtime.ir.diagnostics import OpstepError
     from opstep.trace.recording import Recording
     from opstep.trace.workspace.workspace import Workspace
+    from opstep.training.train import train
+    from opstep.training.watching import Tripped
 
 __all__ = [
     "Debugger",
+    "Diverged",
     "Hunt",
     "OpstepError",
     "Program",
     "Recording",
     "Result",
+    "Tripped",
     "Workspace",
     "__version__",
     "debug",
@@ -37,6 +42,7 @@ __all__ = [
     "loads",
     "optim",
     "policy",
+    "train",
 ]
 
 
@@ -58,6 +64,18 @@ def __getattr__(name: str):
         from opstep.trace.workspace.workspace import Workspace
 
         return Workspace
+    if name == "train":
+        from opstep.training.train import train
+
+        return train
+    if name == "Tripped":
+        from opstep.training.watching import Tripped
+
+        return Tripped
+    if name == "Diverged":
+        from opstep.hunting.stepwise import Diverged
+
+        return Diverged
     if name == "debug":
         from opstep.dap import attach
 

@@ -36,6 +36,16 @@ class Client:
         """VS Code selects all that a frame spans, and what is typed next would replace it."""
         return self.client_id == "vscode"
 
+    @property
+    def has_menus(self) -> bool:
+        """Whether an extension of ours adds to the menus of variables."""
+        return self.client_id == "vscode"
+
+    @property
+    def shows_places(self) -> bool:
+        """Whether errors are told by an extension, which knows places, and in no window."""
+        return self.client_id == "vscode"
+
     def line(self, ours: int) -> int:
         """Our lines start at 1."""
         return ours if self.lines_start_at1 else ours - 1

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from opstep.dap.client_breakpoints import ClientBreakpoints
-from opstep.dap.compiling import COMPILING, compile_progress
 from opstep.dap.registry import State
 from opstep.runtime.ir.diagnostics import OpstepError
 
@@ -32,8 +33,8 @@ class Debuggee:
     """A run; or a Python program that runs graphs now and then (`debugger` is None in between).
 
     `exits`: whether the session is over when the run has. `stops_at_end`: whether it stops there
-    first, so that one can go back. `goes_on`: what becomes of it when the client leaves and does
-    not say: it goes on by itself, or it ends.
+    first, so that one can go back; None: where a result has a NaN or an infinity. `goes_on`: what
+    becomes of it when the client leaves and does not say: it goes on by itself, or it ends.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Debuggee:
         folder: Path,
         *,
         exits: bool = True,
-        stops_at_end: bool = False,
+        stops_at_end: bool | None = False,
         goes_on: bool = False,
     ):
         self.session = session
@@ -57,6 +58,7 @@ class Debuggee:
         self._at_next_stop: Callable[[], None] | None = None  # at the next stop, in its place
         self._fatal: Problem | None = None  # an error that the run cannot get past
         self._at_end = False  # whether it stands there, and that was told
+        self._keeps_focus = False  # at the next stop
         self._stamp: tuple[int, int] | None = None
         self._reported_stamp: tuple[int, int] | None = None
 
@@ -110,15 +112,16 @@ class Debuggee:
             action()
 
     def started(self) -> Stop:
-        """Begins the run; kernels that are compiled first are shown."""
-        debugger = self.debugger
-        assert debugger is not None
-        with compile_progress(self.session.progress(COMPILING)):
-            return debugger.start()
+        """Begins the run."""
+        assert self.debugger is not None
+        return self.debugger.start()
 
-    def go(self, action: Callable[[], Stop]) -> None:
-        """Lets it run until it stops, and tells of that."""
+    def go(self, action: Callable[[], Stop], keeps_focus: bool = False) -> None:
+        """Lets it run until it stops, and tells of that; `keeps_focus`: the client is to look at
+        something else all the same.
+        """
         session = self.session
+        self._keeps_focus = keeps_focus
         self._report_edit()
         session.invalidate()
         session.state = State.RUNNING
@@ -156,13 +159,32 @@ class Debuggee:
         elif stop.reason == "end" and self._fatal and stood:
             assert self._fatal.error is not None
             self._failed(self._fatal.error)
-        elif stop.reason == "end" and not self._fatal and (stood or not self.stops_at_end):
+        elif stop.reason == "end" and not self._fatal and (stood or not self._to_be_seen()):
             self._finished()
         elif before and self._fatal and before.position == self._fatal.position:
             assert before.error is not None
             self._failed(before.error)
         else:
             self.session.event("stopped", self._stopped_body(stop))
+
+    def _to_be_seen(self) -> bool:
+        """Whether it stops where it has come to its end."""
+        if self.stops_at_end is None:
+            return bool(self._odd_results())
+        return self.stops_at_end
+
+    def _odd_results(self) -> list[str]:
+        """``loss has 1 NaN`` for each result with NaNs or infinities."""
+        debugger = self.debugger
+        assert debugger is not None
+        found = []
+        for name, array in debugger.result().items():
+            if array.dtype.kind in "iub":
+                continue
+            counts = {"NaN": np.isnan(array).sum(), "infinite": np.isinf(array).sum()}
+            told = " and ".join(f"{n:,} {kind}" for kind, n in counts.items() if n)
+            found += [f"{name} has {told} of {array.size:,} elements"] if told else []
+        return found
 
     def _stopped_body(self, stop: Stop) -> dict[str, Any]:
         """The body of a ``stopped`` event."""
@@ -171,17 +193,33 @@ class Debuggee:
         if stop.reason == "end" and stop.exception:
             reason = "exception"
         elif stop.reason == "end":
-            text = "the graph has returned"
+            text = "; ".join(("the graph has returned", *self._odd_results()))
         body: dict[str, Any] = {
             "reason": reason,
             "threadId": stop.thread + FIRST_THREAD,
             "allThreadsStopped": True,
         }
+        text = self._behind_op(text)
         if text:
-            body |= {"text": text, "description": text[:1].upper() + text[1:]}
+            named = stop.exception is not None and stop.exception.node is not None
+            shown = text if named else text[:1].upper() + text[1:]
+            body |= {"text": text, "description": shown}
+        if self._keeps_focus:
+            body["preserveFocusHint"] = True
         if hits := self.session.per_session(ClientBreakpoints).ids(stop.hits):
             body["hitBreakpointIds"] = hits
         return body
+
+    def _behind_op(self, text: str) -> str:
+        """The text of a stop; where it stands behind an op and not before one, it says so."""
+        debugger = self.debugger
+        last = debugger.machine.history.last_point() if debugger else None
+        if debugger is None or last is None or not debugger.stop_point.after_op:
+            return text
+        activation, point = last
+        results = [r.name.text for r in getattr(point.statement, "results", ())]
+        name = ", ".join(results) or activation.plan.steps[point.step].op.name
+        return f"{text}; {name} has run" if text else f"{name} has run"
 
     def _write_output(self, text: str, frame: Frame | None) -> None:
         """The debugger writes: a log message, a condition that cannot be evaluated."""

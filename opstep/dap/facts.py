@@ -225,12 +225,12 @@ def memory_entries(frame_handle: FrameHandle) -> Entries:
         entries = [(f"{g[0][0]} … {g[-1][0]}", (f"{len(g)} values", _fields(g))) for g in groups]
     return [
         ("device", executor.device.name),
-        ("switches", f"streams={policy.streams} alloc={policy.alloc} fill={policy.fill} "
+        ("how it runs", f"streams={policy.streams} alloc={policy.alloc} fill={policy.fill} "
                      f"sync={policy.sync}"),
-        ("kept results", f"{executor.bytes_held:,} bytes"),
-        ("budget", f"{executor.budget:,} bytes; beyond it results are computed again when wanted"),
-        ("arena of this plan", f"{plan.arena:,} bytes"),
-        ("peak of this plan", f"{plan.peak:,} bytes"),
+        ("kept for stepping back", f"{executor.bytes_held:,} bytes"),
+        ("most of it", f"{executor.budget:,} bytes; more is computed again when wanted"),
+        ("reserved for this graph", f"{plan.arena:,} bytes"),
+        ("in use at most", f"{plan.peak:,} bytes"),
         ("ops run", f"{executor.computed:,}"),
         ("values", (f"{len(rows):,}", _fields(entries))),
     ]  # fmt: skip
@@ -242,4 +242,4 @@ def _fields(entries: Entries) -> Fields:
 
 def _bytes(node: Node) -> str:
     size = f"{node.type.nbytes:,} bytes"
-    return f"{node.address:#x}  {size}" if node.present else f"dropped  {size}"
+    return f"{node.address:#x}  {size}" if node.present else f"not kept  {size}"

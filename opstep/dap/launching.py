@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -19,9 +19,21 @@ from opstep.runtime.ir.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    from opstep.api.debugging import Debugger
     from opstep.api.program import Program
     from opstep.dap.session import Session
     from opstep.runtime.ir.graph import Graph
+    from opstep.runtime.ir.types import DType
+
+    Loaded = tuple[Program, str, dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Sought:
+    """Which finding of a hunt is meant: that of a value, at a line."""
+
+    value: str = ""
+    line: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +52,15 @@ class LaunchArguments(RunSettings):
     program: str
     graph: str | None = None
     inputs: dict[str, Any] | list[str] | str | None = None
-    symbols: dict[str, int] | list[str] = field(default_factory=dict)
+    symbols: dict[str, int | str] | list[str] = field(default_factory=dict)
     params: str | None = None
     fallback: Literal["torch"] | None = None
     stop_on_entry: bool = False
-    stop_at_end: bool = False
+    stop_at_end: bool | None = None  # None: where a result has a NaN or an infinity
     memory_budget: int = BUDGET
     workspace: str | None = None
+    run: str | None = None  # of the workspace: its program and inputs, in place of those given here
+    hunt: bool | Sought = False
     trace: str | None = None
     cwd: str | None = None
     env: dict[str, str | None] = field(default_factory=dict)
@@ -80,30 +94,28 @@ class LaunchArguments(RunSettings):
         return str(self.folder / Path(path).expanduser())
 
     @property
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, int | DType]:
         """The symbols by name. Raises `InputError`."""
         from opstep.api.sources import parse_symbols
 
-        return parse_symbols(self.symbols) if isinstance(self.symbols, list) else self.symbols
+        words = self.symbols
+        if isinstance(words, dict):
+            words = [f"{name}={size}" for name, size in words.items()]
+        return parse_symbols(words)
 
 
 def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
     """Loads the program and prepares its run. Raises `OpstepError`; then nothing has changed."""
-    from opstep.api.debugging import Debugger, debugged
-
     settings = arguments.settings
     check_folder(arguments)
-    program, graph, inputs = loaded(arguments)
-    debugger = Debugger(
-        program,
-        graph,
-        inputs,
-        stop_on_entry=arguments.stop_on_entry,
-        stop_at_end=arguments.stop_at_end,
-        memory_budget=arguments.memory_budget,
-        files=arguments.folder,
-        **debugged(settings),
-    )
+    if arguments.run is None:
+        given = loaded(arguments)
+        program, graph, inputs = given
+        report_generated(session, arguments, program, program.module.graphs[graph], inputs)
+    else:
+        given, steps = recorded_run(arguments)
+        settings = replace(settings, steps=steps, seed=None)
+    debugger = prepared(session, arguments, given, settings)
     if arguments.workspace and Path(arguments.at(arguments.workspace)).exists():
         from opstep.trace.workspace.scope import recorded_runs
 
@@ -116,21 +128,53 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
     )
     debuggee.debugger = debugger
     session.per_session(SourceView).view = arguments.source_view
-    report_generated(session, arguments, program.module.graphs[graph])
     return debuggee
 
 
-def report_generated(session: Session, arguments: LaunchArguments, graph: Graph) -> None:
-    """Says which inputs come from nowhere: ``x random, y zeros (seed 0)``."""
-    from opstep.api.sources import GENERATED, parse_inputs
+def prepared(
+    session: Session, arguments: LaunchArguments, given: Loaded, settings: RunSettings
+) -> Debugger:
+    """A debugger that begins at the begin, or where a hunt leads."""
+    from opstep.api.debugging import Debugger, debugged
+
+    options: dict[str, Any] = {
+        "stop_on_entry": arguments.stop_on_entry,
+        "stop_at_end": arguments.stop_at_end is not False,
+        "memory_budget": arguments.memory_budget,
+        "files": arguments.folder,
+    }
+    if arguments.hunt is False:
+        return Debugger(*given, **options, **debugged(settings))
+    from opstep.dap.hunted import hunting_debugger
+
+    sought = Sought() if arguments.hunt is True else arguments.hunt
+    return hunting_debugger(session, given, settings, (sought.value, sought.line), options)
+
+
+def recorded_run(arguments: LaunchArguments) -> tuple[Loaded, int]:
+    """What the run that is named was given, and how many of its steps can be repeated."""
+    from opstep.dap.hunted import recorded
+
+    if arguments.workspace is None:
+        raise InputError("run: a recorded run is in a workspace", hint='add "workspace"')
+    return recorded(Path(arguments.at(arguments.workspace)), arguments.run or "last")
+
+
+def report_generated(
+    session: Session, arguments: LaunchArguments, program: Program, graph: Graph,
+    inputs: Mapping[str, np.ndarray],
+) -> None:  # fmt: skip
+    """Says which inputs come from nowhere: ``x random: normal numbers, y zeros (seed 0)``."""
+    from opstep.api.sources import described
 
     words, literal = words_of(arguments, graph)
-    types = {b.name.text: b.type for b in graph.inputs if b.type and b.name.text not in literal}
-    sources = {n: s for n, s in parse_inputs(words, types).items() if s in GENERATED}
-    seed = f" (seed {arguments.seed})" if "random" in sources.values() else ""
-    if sources:
-        generated = ", ".join(f"{name} {source}" for name, source in sources.items())
-        session.output(f"Made for this run, not read: {generated}{seed}.")
+    found = described(program, graph, words, inputs, literal)
+    seed = f" (seed {arguments.seed})" if any(" random: " in text for text in found) else ""
+    if found:
+        session.output(
+            f"Inputs made up for this run: {', '.join(found)}{seed}. Others: a file or a range in "
+            '"inputs", as {"x": "x.npy"} or {"x": "0..10"}.'
+        )
 
 
 def check_folder(arguments: LaunchArguments) -> None:
@@ -170,10 +214,13 @@ def arrays_of(arguments: LaunchArguments, program: Program, graph: Graph) -> dic
     import numpy as np
 
     from opstep.api import sources
-    from opstep.api.inputs import as_array
+    from opstep.api.inputs import as_array, type_variables
 
     words, literal = words_of(arguments, graph)
-    dtypes = {b.name.text: b.type.dtype for b in graph.inputs if b.type is not None}
+    variables = type_variables(graph, literal) | arguments.sizes
+    dtypes = {
+        b.name.text: b.type.dtype.bound(variables) for b in graph.inputs if b.type is not None
+    }
     arrays = {
         name: as_array(f"input {name}", value, dtypes[name])
         if isinstance(value, list)
@@ -235,7 +282,7 @@ def run_plainly(session: Session, arguments: LaunchArguments) -> int:
         settings = arguments.settings
         check_folder(arguments)
         program, graph, inputs = loaded(arguments)
-        report_generated(session, arguments, program.module.graphs[graph])
+        report_generated(session, arguments, program, program.module.graphs[graph], inputs)
         recording = recording_of(arguments)
         result = program.run(
             graph, inputs, recording=recording, on_step=session.check_cancelled, **vars(settings)
@@ -248,7 +295,18 @@ def run_plainly(session: Session, arguments: LaunchArguments) -> int:
             session.output(f"wrote {report.path}")
     for name, array in result.items():
         session.output(f"{name} = {result_text(array)}", "stdout")
+    if not all(is_finite(array) for array in result.values()):
+        from opstep.dap.hunted import report_findings
+
+        report_findings(session, loaded(arguments), settings)  # from the beginning: params, states
     return OK
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """Whether it has no NaN and no infinity."""
+    import numpy as np
+
+    return array.dtype.kind in "iub" or bool(np.isfinite(array).all())
 
 
 def recording_of(arguments: LaunchArguments) -> Any:

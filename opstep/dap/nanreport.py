@@ -37,7 +37,25 @@ def _link(session: Session, frame_handle: FrameHandle, link: Link, node: Node) -
     record |= {"op": link.op, **_source(session, producer)}
     operands = [(j, node) for j, node in enumerate(producer.operands) if node is not None]
     record["operands"] = [{"operand": j} | _tensor(session, frame_handle, n) for j, n in operands]
-    return record | (_verdict(link, verdict) if verdict is not None else {})
+    if verdict is None:
+        return record
+    before = _before(session, producer, verdict) if link.kind == "origin" else {}
+    return record | _verdict(link, verdict) | before
+
+
+def _before(session: Session, producer: Producer, verdict: Verdict) -> dict[str, Any]:
+    """What was lost without a sign on the way to elements that were born bad."""
+    from opstep.runtime.nan.causes import cause_of
+
+    found = cause_of(session.debugger.machine.executor, producer, verdict.elements)
+    if found is None or found.node.producer is None:
+        return {}
+    made, place = found.node.producer, list(found.place) or ""
+    source = _source(session, made)
+    record = {"name": found.node.name, "op": made.op.name, "line": source.get("line")}
+    record["path"] = source.get("source", {}).get("path")
+    record["text"] = f"{found.node.name}{place} = {found.value:g}: {found.text}"
+    return {"before": {k: v for k, v in record.items() if v is not None}}
 
 
 def _verdict(link: Link, verdict: Verdict) -> dict[str, Any]:
@@ -62,6 +80,7 @@ def _verdict(link: Link, verdict: Verdict) -> dict[str, Any]:
     ]
     rules = [{"rule": rule, "elements": n} for rule, n in verdict.rules]
     figures = {"bad": verdict.kind, "count": verdict.count, "born": verdict.own}
+    figures["nan"] = verdict.nan
     return figures | {"rules": rules, "elements": elements}
 
 

@@ -27,6 +27,7 @@ class Progress:
         request: int,
         cancellable: bool,
         active: dict[str, Any],
+        after: float = SHOW_AFTER_S,
     ):
         self._event = event
         self.id = f"opstep-{next(_numbers)}"
@@ -35,6 +36,7 @@ class Progress:
         self.cancellable = cancellable
         self.cancelled = False
         self._active = active
+        self._after = after
         self._started = False
         self._updated = monotonic()
 
@@ -52,7 +54,7 @@ class Progress:
         if self.cancelled:
             raise Cancelled
         now = monotonic()
-        wait = UPDATE_EVERY_S if self._started else SHOW_AFTER_S
+        wait = UPDATE_EVERY_S if self._started else self._after
         if self._event is None or now - self._updated < wait:
             return
         self._updated = now

@@ -59,14 +59,19 @@ class DapError(Exception):
     `text`: one sentence for the user. `id`: one of the numbers above, or a family's own from 2000
     on. `show`: whether the client shall show it in a window (for what the user asked for by hand),
     and not only where the request came from. `short`: the response's `message`, for machines.
+    `problems`: places in files, for clients that list such.
     """
 
-    def __init__(self, text: str, id: int = FAILED, *, show: bool = False, short: str = ""):
+    def __init__(
+        self, text: str, id: int = FAILED, *, show: bool = False, short: str = "",
+        problems: list[dict[str, Any]] | None = None,
+    ):  # fmt: skip
         super().__init__(text)
         self.text = text
         self.id = id
         self.show = show
         self.short = short or text
+        self.problems = problems
 
 
 class Cancelled(DapError):

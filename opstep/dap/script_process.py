@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -64,7 +65,7 @@ class Door:
         self._socket.close()
 
 
-class ScriptProcess:
+class ScriptProcess(ABC):
     """`words`: what is behind ``opstep`` on its command line. `python` runs it."""
 
     pid = 0
@@ -76,9 +77,9 @@ class ScriptProcess:
         self.door = Door()
         self.command = [self.python, *MODULE, self.door.name, *words]
 
+    @abstractmethod
     def start(self) -> None:
         """Raises `DapError` where it cannot be started."""
-        raise NotImplementedError
 
     def connection(self) -> socket.socket:
         """Waits until it has connected to us. Raises `DapError` where it ends before."""
@@ -92,18 +93,18 @@ class ScriptProcess:
         connection, self.pid = found
         return connection
 
+    @abstractmethod
     def has_ended(self) -> bool:
         """Before it was there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def obstacle(self) -> DapError:
         """Why it did not start."""
-        raise NotImplementedError
 
-    def is_heard(self) -> None:
+    def is_heard(self) -> None:  # noqa: B027 - not all have anything to do then
         """It runs from now on."""
 
-    def let_go(self) -> None:
+    def let_go(self) -> None:  # noqa: B027 - nor then
         """Waits while it needs us, though nobody hears of it any more."""
 
     def signal(self, number: int) -> None:
@@ -116,13 +117,13 @@ class ScriptProcess:
         """Whether what it started is its process group."""
         return True
 
+    @abstractmethod
     def ends(self) -> bool:
         """Whether it ends soon."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gone(self, told: int | None) -> int | None:
         """Its connection was closed, and it `told` an exit code: gives that which is known."""
-        raise NotImplementedError
 
     def kill(self) -> None:
         """Ends it and all that it started: nicely, then not."""

@@ -8,9 +8,10 @@ Any thread sends.
 
 from __future__ import annotations
 
+import json
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from opstep.dap.checking import plain
 from opstep.dap.client import Client
 from opstep.dap.inbox import Inbox
-from opstep.dap.progress import Progress
+from opstep.dap.progress import SHOW_AFTER_S, Progress
 from opstep.dap.references import References
 from opstep.dap.registry import (
     BAD_ARGUMENTS,
@@ -39,6 +40,7 @@ from opstep.dap.wording import in_launch
 from opstep.editors.wire import BadMessage, BrokenStream, Gone
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.wording import Words, in_python, worded
+from opstep.trace.describe import call_name
 
 if TYPE_CHECKING:
     from opstep.dap.debuggee import Debuggee
@@ -175,7 +177,7 @@ class Session:
             return self.source(frame.path, frame.source.text if frame.source else "")
         graph = frame._replace(python=None)
         place = {
-            "graph": graph.graph.name.text,
+            "name": call_name(graph.activation.plan, graph.frame),
             "path": self.source_of(graph).get("path", ""),
             "line": self.client.line(graph.line),
         }
@@ -186,10 +188,14 @@ class Session:
         if self._local.seq in self._cancelled or self.leaving:
             raise Cancelled
 
-    def progress(self, title: str, cancellable: bool = False) -> Progress:
-        """A progress bar, as a context manager, where the client shows such."""
+    def progress(
+        self, title: str, cancellable: bool = False, after: float = SHOW_AFTER_S
+    ) -> Progress:
+        """A progress bar, as a context manager, where the client shows such. What takes less than
+        `after` seconds shows none.
+        """
         event = self.event if self.client.supports_progress_reporting else None
-        return Progress(event, title, self._local.seq, cancellable, self._progress)
+        return Progress(event, title, self._local.seq, cancellable, self._progress, after)
 
     def shows(self, action: Callable[[], T]) -> T:
         """Does something that the user asked for by hand: what goes wrong is shown."""
@@ -197,8 +203,24 @@ class Session:
             return action()
         except OpstepError as error:
             found = self._problem(error)
+            places = list(self._places(error))
+            if self.client.shows_places:  # by its extension
+                raise DapError(found.text, found.id, short=found.short, problems=places) from None
             self.output(found.text, "important")
             raise DapError(found.text, found.id, show=True, short=found.short) from None
+
+    def _places(self, error: OpstepError) -> Iterator[dict[str, Any]]:
+        """Where in files, and what is wrong there."""
+        for d in error.diagnostics:
+            if d.source is None or d.span is None:
+                continue
+            (line, column), (end_line, end_column) = map(d.source.locate, d.span)
+            message, hint = worded(d.message, self.words), worded(d.hint, self.words)
+            yield {
+                "path": self.source(d.source.path, d.source.text).get("path", d.source.path),
+                "line": line, "column": column, "endLine": end_line, "endColumn": end_column,
+                "message": f"{message} ({hint})" if hint else message,
+            }  # fmt: skip
 
     def ask(
         self, command: str, arguments: Any, then: Callable[[dict[str, Any]], None] | None = None
@@ -387,7 +409,9 @@ class Session:
 
     def _answer_error(self, seq: int, command: str, error: DapError) -> None:
         text = error.text[:LONGEST_TEXT]
-        details = {"id": error.id, "format": text, "showUser": error.show}
+        details: dict[str, Any] = {"id": error.id, "format": text, "showUser": error.show}
+        if error.problems is not None:
+            details["variables"] = {"problems": json.dumps(error.problems)}  # they are strings
         self._send({
             "type": "response",
             "request_seq": seq,

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opstep.dap.facts import VIRTUAL, Fields, declared, producer_fields, statistics_fields
+from opstep.dap.facts import (
+    READ_ONLY,
+    VIRTUAL,
+    Fields,
+    declared,
+    producer_fields,
+    statistics_fields,
+)
 from opstep.dap.frames import FrameHandle
+from opstep.dap.styling import coloured, figures_first
 from opstep.dap.tensor_origins import (
     NamedTensor,
     Opened,
@@ -32,15 +40,19 @@ GROUP = 100  # values and rows that are shown together
 MOST = 10_000  # children of one response
 ROWS_COPIED = 1 << 18  # elements of a page of rows that are copied to say what is in them
 
+
 LAZY: dict[str, Any] = {"lazy": True}
 
 
 class Writer:
-    """Of one response. `hex`: integers in hexadecimal, floats with all their bits."""
+    """Of one response. `hex`: integers in hexadecimal, floats with all their bits. `styled`: with
+    colours, where the client shows them.
+    """
 
-    def __init__(self, session: Session, hex: bool = False):
+    def __init__(self, session: Session, hex: bool = False, styled: bool = False):
         self.session = session
         self.hex = hex
+        self.styled = styled and session.client.supports_ansi_styling
         self._until = time.perf_counter() + EAGER_S
         self._small_budget = SMALL_COUNT
 
@@ -89,7 +101,11 @@ class Writer:
         if self.session.client.supports_memory_references:
             found["memoryReference"] = memory_reference(self.session, origin)
         found |= more
+        if self.session.client.has_menus:
+            found["__vscodeVariableMenuContext"] = "tensor" if type.shape else "scalar"
         text = self._now(origin, node)
+        if text is not None and self.styled:
+            found, text = self._styled(found, type, text)
         if text is None:
             hint = found.pop("presentationHint", {}) | LAZY
             waits = f"{type}" if node is None or node.present else f"{type}  dropped"
@@ -98,6 +114,18 @@ class Writer:
         if not type.shape:
             return self.plain(name, text, str(type), **found)
         return self.opening(name, text, Tensor(origin, type.shape), str(type), **found)
+
+    def _styled(self, found: Variable, type: Any, text: str) -> tuple[Variable, str]:
+        """What an edit box would show in place of the elements, figures or codes of colours, is not
+        to be edited there: the extension has a box of its own.
+        """
+        from opstep.runtime.expressions.text import FEW
+
+        shown = coloured(text)
+        if self.session.client.has_menus and (shown != text or type.size > FEW):
+            hint = found.get("presentationHint", {})
+            found = found | {"presentationHint": hint | READ_ONLY}
+        return found, shown
 
     def _now(self, origin: Origin, node: Node | None) -> str | None:
         """The line, where it takes little."""
@@ -147,12 +175,14 @@ class Location:
 
 def described(origin: Origin, hex: bool = False) -> str:
     """A tensor in one line, with statistics; few elements as they are."""
-    from opstep.runtime.expressions.text import value_text
+    from opstep.runtime.expressions.text import FEW, figures_text, value_text
 
     handle = origin.handle()
     if not handle.type.shape:
         return element_text(handle.array()[()], hex)
-    return value_text(handle)
+    if 0 < handle.type.size <= FEW:
+        return value_text(handle)
+    return figures_first(handle.type, figures_text(handle.type, handle.statistics()))
 
 
 def element_text(value: Any, hex: bool = False) -> str:

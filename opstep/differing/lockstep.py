@@ -97,7 +97,9 @@ def _fitting(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
     for binding in graph.inputs:
         name, t = binding.name.text, binding.type
         array = found.get(name)
-        if t is not None and t.dtype.is_float and is_float(getattr(array, "dtype", None)):
+        if t is None or t.dtype.is_generic:
+            continue
+        if t.dtype.is_float and is_float(getattr(array, "dtype", None)):
             with np.errstate(over="ignore"):
                 found[name] = np.asarray(array).astype(t.dtype.numpy)
     return found

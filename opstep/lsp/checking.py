@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -22,7 +23,7 @@ from opstep.runtime.ir.parser import too_many
 from opstep.runtime.ir.reading import MOST_ERRORS
 from opstep.runtime.ir.reporting import Reporter, TooMany
 from opstep.runtime.ir.verified import VerifiedGraph
-from opstep.runtime.ir.verify import check_names
+from opstep.runtime.ir.verify import check_names, errors_in_read
 
 if TYPE_CHECKING:
     from opstep.lsp.file import File
@@ -69,7 +70,11 @@ def _not_too_many(found: list[Diagnostic]) -> list[Diagnostic]:
 def _summary(item: Item) -> Summary:
     syntax, node = item.syntax, item.node
     used = used_names(node) if isinstance(node, Graph) else set()
-    found = syntax or [*item.problems, *unused_in_graph(item, used)]
+    found = [*item.problems, *unused_in_graph(item, used)]
+    if syntax:
+        graphs = [node] if isinstance(node, Graph) else []
+        beside = (errors_in_read(g, item.source, syntax, item.problems) for g in graphs)
+        found = [*syntax, *chain.from_iterable(beside)]
     name = None if node is None else (isinstance(node, Graph), node.name.text)
     return Summary(found, bool(syntax), name, item.callees, used & item.file.tensors.keys())
 
@@ -120,7 +125,9 @@ class CrossItemChecks:
                 reporter,
             )
             graphs = own | others
-            for verified in graphs.values():
+            # Also those that another graph of the same name hides, which are not among `graphs`.
+            every = [item.verified for item in file.items if item.verified is not None]
+            for verified in (*graphs.values(), *every):
                 verified.steps = 0  # where calls go round in a circle it is not set
             check_calls(graphs, reporter, callees)
         self._checked = None if reporter.diagnostics or overriding else present

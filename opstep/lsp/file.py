@@ -116,7 +116,7 @@ class File:
             for item in self.items:
                 text = item.text
                 if any(name in text for name in names) or (
-                    item.has_problems and (come_or_gone or any(name in text for name in moved))
+                    item.may_have_problems and (come_or_gone or any(name in text for name in moved))
                 ):
                     item.forget_verified()
 

@@ -192,6 +192,7 @@ class Item:
                 return
             self._head, read = head, Statements(position)
             yield
+        reader.lex.variables = head.variables
         while not reader.statements(read, SLICE):
             yield
         closing, position = reader.closing(read, head.brace)
@@ -280,9 +281,9 @@ class Item:
         self._check_steps = self._check()
 
     @property
-    def has_problems(self) -> bool:
-        """Whether the verifier has found something wrong."""
-        return bool(self._problems)
+    def may_have_problems(self) -> bool:
+        """Whether the verifier has found something wrong, or is not through."""
+        return self._problems is None or bool(self._problems)
 
     # --- places -----------------------------------------------------------------------------------
 

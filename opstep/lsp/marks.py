@@ -51,8 +51,9 @@ _TYPE = "type"  # in place of an attribute's type: the words are those of a type
 class Mark(NamedTuple):
     """A word of an item. Offsets count from the beginning of the item.
 
-    Kinds: value (inputs are values, too), graph, op, param, state, attribute, symbol, dtype,
-    keyword, constant, number, string, comment, unknown. `owner`: of an attribute, its op or graph.
+    Kinds: value (inputs are values, too), graph, op, param, state, attribute, symbol (type
+    variables are, too), dtype, family, keyword, constant, number, string, comment, unknown.
+    `owner`: of an attribute, its op or graph.
     """
 
     kind: str
@@ -136,6 +137,10 @@ class _Marks:
         else:
             end = head_of(part, text).end
             self._name("graph", part.name, DEFINES)
+            for parameter in part.type_parameters:
+                self._name("symbol", parameter.name, DEFINES)
+                if parameter.family.span != parameter.name.span:
+                    self._name("family", parameter.family)
             for binding in part.inputs:
                 self._binding(binding)
             if part.results:
@@ -219,6 +224,8 @@ class _Marks:
             return "constant"
         if attribute_type == _TYPE:
             return "dtype" if word in DTYPES and self.text[end : end + 1] == "[" else "symbol"
+        if attribute_type == "dtype" and word not in DTYPES:
+            return "symbol"
         if attribute_type in _KIND_OF_VALUE:
             return _KIND_OF_VALUE[attribute_type]
         if attribute_type and word in DTYPES:

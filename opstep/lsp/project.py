@@ -136,9 +136,6 @@ class Project:
     def refresh_code_lenses(self) -> None:
         self._refresh("code_lens", "workspace/codeLens/refresh")
 
-    def refresh_inline_values(self) -> None:
-        self._refresh("inline_value", "workspace/inlineValue/refresh")
-
     def _refresh(self, capability: str, method: str) -> None:
         workspace = getattr(self.capabilities, "workspace", None)
         if getattr(getattr(workspace, capability, None), "refresh_support", None):

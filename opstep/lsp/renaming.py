@@ -50,6 +50,7 @@ _NEVER = {
     "op": "{name} is an op: its name is part of the language",
     "attribute": "{name} is an attribute of {owner}: its name is part of the language",
     "dtype": "{name} is an element type: its name is part of the language",
+    "family": "{name} is a family of element types: its name is part of the language",
     "keyword": "{name} is a keyword",
     "constant": "{name} is a constant of the language",
     "number": "a number has no name",

@@ -35,14 +35,15 @@ LEGEND = types.SemanticTokensLegend(list(TYPES), list(MODIFIERS))
 _TYPE = {
     "op": "function", "graph": "function", "value": "variable", "param": "variable",
     "state": "variable", "attribute": "property", "symbol": "typeParameter", "dtype": "type",
-    "keyword": "keyword", "constant": "keyword", "number": "number", "string": "string",
-    "comment": "comment",
+    "family": "type", "keyword": "keyword", "constant": "keyword", "number": "number",
+    "string": "string", "comment": "comment",
 }  # fmt: skip
 _CODE = {name: k for k, name in enumerate(TYPES)}
 _BIT = {name: 1 << k for k, name in enumerate(MODIFIERS)}
 _OWN = {
     "op": _BIT["defaultLibrary"],
     "dtype": _BIT["defaultLibrary"],
+    "family": _BIT["defaultLibrary"],
     "param": _BIT["static"] | _BIT["readonly"],
     "state": _BIT["static"],
 }

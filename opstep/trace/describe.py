@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.graph import Apply
+from opstep.runtime.ir.places import place_of
 from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan, Step
@@ -36,14 +37,14 @@ def describe(plan: Plan, number: int) -> OpInfo:
     results = [plan.values[v] for v in step.results]
     path = frame_path(plan, step.frame)
     types: list[Any] = [v.type for v in (*values, *results)]
-    line = source.locate(step.statement.span.start)[0] if source else 0
+    place = place_of(step.statement, source)
     return OpInfo(
         step.op.name,
         f"{path}/{results[0].name if results else step.op.name}",
         path,
         frame.graph.name.text,
-        str(source.path) if source else "",
-        line,
+        place.path,
+        place.line,
         print_statement(step.statement).strip(),
         [(v.name, str(v.type)) for v in values],
         [(v.name, v.type) for v in results],
@@ -62,6 +63,19 @@ def frame_path(plan: Plan, frame: int) -> str:
         names.append(f"{graph}:{results[0].name.text}" if results else graph)
         frame = plan.frames[frame].parent
     return "/".join(reversed(names))
+
+
+def call_name(plan: Plan, frame: int) -> str:
+    """``skip1 = block``; in another call ``down:b1/full = block``: what a call is for, as ops are
+    named, so that those of one graph are told apart. The plan's own graph is nobody's call here.
+    """
+    callee = plan.frames[frame]
+    if callee.parent < 0:
+        return callee.name
+    around = frame_path(plan, callee.parent).partition("/")[2]
+    results = callee.statement.results if isinstance(callee.statement, Apply) else ()
+    name = f"{results[0].name.text} = {callee.name}" if results else callee.name
+    return f"{around}/{name}" if around else name
 
 
 def _flops(step: Step) -> int:

@@ -434,7 +434,7 @@ def _open(files: Mapping[str, Path], trace_steps: range | None) -> list[Guard]:
     opened: list[Guard] = []
     try:
         if "workspace" in files:
-            opened.append(_workspace(files["workspace"]))
+            opened.append(workspace_guard(files["workspace"]))
         if "trace" in files:
             from opstep.trace.timeline import TimelineSink
 
@@ -446,12 +446,15 @@ def _open(files: Mapping[str, Path], trace_steps: range | None) -> list[Guard]:
     return opened
 
 
-def _workspace(path: Path) -> Guard:
+def workspace_guard(path: Path, *patience: float) -> Guard:
+    """A workspace to write to; one that has no room already tells that at its end. `patience`: of
+    `WorkspaceSink`.
+    """
     from opstep.trace.workspace.sink import WorkspaceSink
     from opstep.trace.workspace.store import FileProblem
 
     try:
-        return Guard(WorkspaceSink(path))
+        return Guard(WorkspaceSink(path, *patience))
     except FileProblem as problem:
         if problem.kind != "full":
             raise

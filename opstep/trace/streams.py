@@ -6,7 +6,7 @@ from typing import Any
 
 from opstep.runtime.recording import Activation
 from opstep.trace.arguments import launched
-from opstep.trace.describe import frame_path
+from opstep.trace.describe import call_name, frame_path
 from opstep.trace.packets import Flows, Packets, PacketTemplate, Tracks
 from opstep.trace.template import Double
 
@@ -93,7 +93,7 @@ class _Stream:
             if source and callee.statement
             else 0,
         }
-        track, name = self.tracks.track(self.stream), path.rpartition("/")[2]
+        track, name = self.tracks.track(self.stream), call_name(plan, frame)
         return self.tracks.interned.slice(track, name, "call", arguments)
 
     # --- what is in them ---

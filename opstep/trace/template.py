@@ -175,7 +175,7 @@ def marks() -> re.Pattern[bytes]:
     return re.compile(
         moment + rb"(?P<time>\x80{8}\x40)|"
         + number + rb"(?P<number>[\x80-\x8f]\x80{3}\x40)|"
-        + name + rb".[a-z ]*(?P<digits>" + re.escape(_DIGIT.encode()) + rb"+)|"
+        + name + rb".[a-z]+ (?P<digits>" + re.escape(_DIGIT.encode()) + rb"+)|"
         + rb"(?:" + b"|".join(flows) + rb")(?P<flow>.{4}" + re.escape(_FLOW) + rb")|"
         + double + rb"(?P<double>.{4}" + re.escape(_DOUBLE) + rb")",
         re.DOTALL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.dap.client import Source
 from opstep.dap.client_breakpoints import ClientBreakpoints
@@ -15,16 +15,43 @@ if TYPE_CHECKING:
 
 MOST = 100_000  # breakpoints of one request
 
-# Exception filters: id -> label, whether it is on by default, what its condition is about.
-FILTERS: dict[str, tuple[str, bool, str]] = {
-    "nan": ("NaN: any op that computes one", False, "nan"),
-    "nan-origin": ("NaN, only where it is born", False, "nan"),
-    "inf": ("Infinity: any op that computes one", False, "inf"),
-    "inf-origin": ("Infinity, only where it is born", False, "inf"),
-    "uninitialised": ("Elements that an op never wrote", True, "uninitialised"),
-    "assert": ("Failed asserts", True, "assert"),
-    "device": ("Errors of the device", True, "device"),
-}
+
+class Filter(NamedTuple):
+    """An exception filter. `kind`: what its condition is about; `default`: whether it is on."""
+
+    label: str
+    default: bool
+    kind: str
+    description: str
+
+
+FILTERS = {
+    "nan": Filter(
+        "NaN: any op that computes one", False, "nan",
+        "Stop behind every op with a NaN in its result, also where it came in with an operand.",
+    ),
+    "nan-origin": Filter(
+        "NaN, only where it is born", True, "nan",
+        "Stop behind an op that makes a NaN of operands that have none there.",
+    ),
+    "inf": Filter(
+        "Infinity: any op that computes one", False, "inf",
+        "Stop behind every op with an infinity in its result, also where it came in.",
+    ),
+    "inf-origin": Filter(
+        "Infinity, only where it is born", True, "inf",
+        "Stop behind an op that makes an infinity of finite operands.",
+    ),
+    "uninitialised": Filter(
+        "Uninitialised memory in a result", True, "uninitialised",
+        "Stop behind an op that left elements of its result unwritten, or read memory that nobody "
+        "wrote. It is a bug of the op's kernel.",
+    ),
+    "assert": Filter("Failed asserts", True, "assert", "Stop where an assert of the graph fails."),
+    "device": Filter(
+        "Errors of the device", True, "device", "Stop where memory runs out or a kernel fails."
+    ),
+}  # fmt: skip
 
 
 # --- lines ----------------------------------------------------------------------------------------
@@ -225,13 +252,14 @@ class SetExceptionBreakpointsArguments:
         "exceptionBreakpointFilters": [
             {
                 "filter": name,
-                "label": label,
-                "default": default,
+                "label": one.label,
+                "description": one.description,
+                "default": one.default,
                 "supportsCondition": True,
                 "conditionDescription": "an expression over the names in the op's graph; "
                 "`value` is the op's result",
             }
-            for name, (label, default, _) in FILTERS.items()
+            for name, one in FILTERS.items()
         ]
     },
     states=INITIALIZED,
@@ -257,7 +285,7 @@ def set_exception_breakpoints(
         except (DapError, ExpressionError) as error:
             bodies.append({"verified": False, "message": str(error), "reason": "failed"})
             continue
-        kind = FILTERS[one.filter_id][2]
+        kind = FILTERS[one.filter_id].kind
         if not one.filter_id.endswith("-origin"):
             anywhere.add(kind)
         conditions[kind] = condition

@@ -16,7 +16,7 @@ from opstep.dap.code import (
     sections_of,
     types_of,
 )
-from opstep.dap.compiling import COMPILING, compile_progress
+from opstep.dap.compiling import Compiling
 from opstep.dap.facts import step_of
 from opstep.dap.frames import frame_of
 from opstep.dap.registry import BAD_ARGUMENTS, LAUNCHED, DapError, request
@@ -44,8 +44,8 @@ def disassemble(session: Session, arguments: DisassembleArguments) -> dict[str, 
     """
     if not 0 <= arguments.instruction_count <= MOST:
         raise DapError(f"at most {MOST:,} instructions are disassembled at a time", BAD_ARGUMENTS)
-    with compile_progress(session.progress(COMPILING)):
-        start = address_of(session, arguments.memory_reference)
+    session.per_session(Compiling)
+    start = address_of(session, arguments.memory_reference)
     lines, base = session.per_session(Listings).lines(start)
     first = (start - base + arguments.offset) // WIDTH + arguments.instruction_offset
     numbers = range(first, first + arguments.instruction_count)
@@ -155,16 +155,16 @@ class CodeArguments:
 @request("opstep/kernelCode", custom=True)
 def kernel_code(session: Session, arguments: CodeArguments) -> dict[str, Any]:
     """The whole code of the kernels of the op that a frame stands at."""
+    session.per_session(Compiling)
     frame = frame_of(session, arguments.frame_id)
     step = step_of(frame)
     kernels = kernels_of(session, frame.activation.plan, step) if step else []
     bodies = []
-    with compile_progress(session.progress(COMPILING)):
-        for kernel in kernels:
-            sections = [
-                {"title": s.title, "text": "\n".join(s.lines)}
-                | ({"obstacle": s.obstacle} if s.obstacle else {})
-                for s in sections_of(kernel)
-            ]
-            bodies.append({"name": kernel.name, "target": kernel.target, "sections": sections})
+    for kernel in kernels:
+        sections = [
+            {"title": s.title, "text": "\n".join(s.lines)}
+            | ({"obstacle": s.obstacle} if s.obstacle else {})
+            for s in sections_of(kernel)
+        ]
+        bodies.append({"name": kernel.name, "target": kernel.target, "sections": sections})
     return {"kernels": bodies}

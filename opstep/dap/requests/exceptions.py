@@ -9,20 +9,26 @@ from opstep.dap.checking import NULL
 from opstep.dap.frames import FrameHandle, handle_of, stream_of
 from opstep.dap.python_variables import value_name
 from opstep.dap.registry import INITIALIZED, DapError, State, request
+from opstep.dap.requests.nans import present
 from opstep.dap.requests.variables import opened_of
 from opstep.dap.tensor_origins import NamedTensor
 from opstep.dap.variables import Range, Tensor
+from opstep.runtime.ir.control import BODY, TEST
+from opstep.runtime.ir.graph import Apply
 from opstep.runtime.ir.lexer import bare_name, quote_name
+from opstep.runtime.ir.op import OPS
+from opstep.runtime.nan.findings import ORIGIN
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.debugger.frames import Frame
+    from opstep.runtime.nan.backtrace import Backtrace
 
 NO_EXCEPTION = 2240
 TITLES = {
     "nan": "NaN",
     "inf": "infinity",
-    "uninitialised": "elements never written",
+    "uninitialised": "elements that an op left unwritten",
     "assert": "failed assert",
     "device": "error of the device",
     "error": "error",
@@ -36,8 +42,9 @@ class ExceptionInfoArguments:
 
 @request("exceptionInfo", capability="supportsExceptionInfoRequest")
 def exception_info(session: Session, arguments: ExceptionInfoArguments) -> dict[str, Any]:
-    """Why the run stands: of a NaN or an infinity with where it was born, of which elements, what
-    rule was broken, and the operands' statistics.
+    """Why the run stands, in one line, with the place to look at: of a NaN or an infinity where it
+    was born, and by which rule. ``innerException`` has the elements and operands, as
+    ``opstep/nanReport`` has, in words.
     """
     stream_of(session, arguments.thread_id)
     debugger = session.debugger
@@ -45,42 +52,45 @@ def exception_info(session: Session, arguments: ExceptionInfoArguments) -> dict[
     if problem is None:
         raise DapError("the run is not stopped at an exception", NO_EXCEPTION)
     stack = debugger.stack()
+    message = problem.message if problem.error is None else session.worded(problem.error)
+    line, place = message.strip().partition("\n")[0], _place(stack)
     details: dict[str, Any] = {
-        "message": problem.message,
+        "message": message,
         "typeName": TITLES.get(problem.kind, problem.kind),
-        "stackTrace": "\n".join(
-            f"at {f.name} ({f.path.rpartition('/')[2]}:{f.line})" for f in stack
-        ),
     }
-    description = problem.message
     if problem.node is not None and problem.kind in ("nan", "inf"):
         from opstep.runtime.nan.backtrace import describe, trace_back
 
-        found = trace_back(debugger.machine.executor, problem.node)
-        description = found.text
+        node = present(session, problem.node)
+        found = trace_back(debugger.machine.executor, node)
+        line, place = found.line, _birth(found) or place
         details["innerException"] = [
             {"message": describe(link), "typeName": link.kind} for link in found.links
         ]
-    if problem.error is not None:
-        description = session.worded(problem.error)
+    if place:
+        details["stackTrace"] = place
     if problem.node is not None and problem.node.name:
         details["evaluateName"] = quote_name(problem.node.name)
     ends = problem.error is not None
     return {
         "exceptionId": problem.kind,
-        "description": _python_line(stack) + description,
+        "description": line,
         "breakMode": "unhandled" if ends else "always",
         "details": details,
     }
 
 
-def _python_line(stack: list[Frame]) -> str:
-    """The line of Python that it happened in, where frames show that."""
-    python = stack[0].python if stack else None
-    if python is None or not 0 < python.line <= len(python.at.file.lines):
+def _place(stack: list[Frame]) -> str:
+    """Where a run stands, as clients make a link of it."""
+    return f"at {stack[0].name} ({stack[0].path}:{stack[0].line})" if stack else ""
+
+
+def _birth(found: Backtrace) -> str:
+    """The place where it was born, if the run does not stand there."""
+    born = next((link.where for link in found.links if link.kind == ORIGIN and link.where), None)
+    if born is None or found.links[0].kind == ORIGIN:
         return ""
-    file = python.at.path.rpartition("/")[2]
-    return f"{file}:{python.line}: {python.at.file.lines[python.line - 1].strip()}\n"
+    return f"born at {born.graph} ({born.imported or f'{born.path}:{born.line}'})"
 
 
 # --- data breakpoints -----------------------------------------------------------------------------
@@ -186,6 +196,10 @@ def data_id(frame_handle: FrameHandle, name: str) -> tuple[str, str]:
         return name, ""
     if value in frame.activation.points.named:
         return frame.activation.points.named[value], ""
+    if plan.frames[frame.frame].parent < 0 and value in plan.inputs:
+        again = _next_turn(frame, plan.inputs.index(value))
+        if again:
+            return again, f"what {again.replace('.', ' computes as ')}"
     node = frame.lookup(name)
     producer = node.producer if node is not None else None
     if node is not None and producer is not None:
@@ -198,6 +212,20 @@ def data_id(frame_handle: FrameHandle, name: str) -> tuple[str, str]:
     if (graph, inner) == (frame.graph.name.text, name):
         return f"{graph}.{name}", ""
     return f"{graph}.{inner}", f"what {graph} computes as {inner}"
+
+
+def _next_turn(frame: Frame, k: int) -> str:
+    """What a loop's body computes for its state of that number; "" where no op of its does."""
+    activation = frame.activation
+    if activation.parent is None or activation.role not in (TEST, BODY):
+        return ""
+    step = activation.parent.plan.steps[activation.parent.points[activation.call].step]
+    graphs = {g.name.text: g for text in frame.machine.host.texts() for g in text.graphs}
+    body = graphs[step.attrs["body"].name]
+    state = body.body[-1].values[k].text
+    applied = (s for s in body.body if isinstance(s, Apply) and s.callee.text in OPS)
+    made = any(result.name.text == state for s in applied for result in s.results)
+    return f"{body.name.text}.{state}" if made else ""
 
 
 def _watched(id: str, description: str) -> dict[str, Any]:

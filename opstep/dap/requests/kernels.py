@@ -128,7 +128,8 @@ def _report_stop(session: Session, label: str) -> None:
     assert debuggee is not None
     thread = stop.thread if stop else 0
     reported = Stop("step", f"{label} has a session of its own", thread)
-    debuggee.go(lambda: reported)
+    # What is to be looked at is the kernel, as soon as it stands.
+    debuggee.go(lambda: reported, keeps_focus=session.client.supports_start_debugging_request)
 
 
 # --- of our own -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from opstep.dap.checking import Mismatch, check, plain
 from opstep.dap.client import Client
-from opstep.dap.compiling import COMPILING, compile_progress
+from opstep.dap.compiling import Compiling
 from opstep.dap.launching import (
     LaunchArguments,
     launch,
@@ -63,8 +63,8 @@ def launch_request(session: Session, arguments: LaunchArguments) -> Any:
         session.per_session(Launched).plainly = arguments
         return None
     set_environment(session, arguments)
-    with compile_progress(session.progress(COMPILING)):
-        debuggee = session.shows(lambda: launch(session, arguments))
+    session.per_session(Compiling)
+    debuggee = session.shows(lambda: launch(session, arguments))
     session.per_session(Launched).arguments = arguments
     adopt(session, debuggee)
     session.after(lambda: initialized(session))
@@ -220,8 +220,7 @@ def restart(session: Session, arguments: RestartArguments) -> None:
             launch_arguments = check(LaunchArguments, changes, "arguments")
         except Mismatch as error:
             raise DapError(f"restart: {error}", BAD_ARGUMENTS) from None
-    with compile_progress(session.progress(COMPILING)):
-        restarted = session.shows(lambda: launch(session, launch_arguments))
+    restarted = session.shows(lambda: launch(session, launch_arguments))
 
     def begin() -> None:
         launched.arguments = launch_arguments

@@ -1,4 +1,4 @@
-"""Where NaNs and infinities of a tensor come from: opstep/nanReport."""
+"""Where NaNs and infinities of a tensor come from: opstep/nanReport; and there: opstep/goToOp."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from opstep.dap.nanreport import report_json
 from opstep.dap.python_variables import value_name
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.memory import origin_of
+from opstep.runtime.debugger.problems import Problem
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -44,6 +45,38 @@ def nan_report(session: Session, arguments: NanReportArguments) -> dict[str, Any
     return report_json(session, frame_handle, trace_back(session.debugger.machine.executor, node))
 
 
+@dataclass(frozen=True)
+class GoToOpArguments:
+    """`memory_reference`: of a tensor that a report names."""
+
+    memory_reference: str
+
+
+@request("opstep/goToOp", custom=True)
+def go_to_op(session: Session, arguments: GoToOpArguments) -> None:
+    """Goes back to behind the op that computed a tensor, and stops there for its NaNs."""
+    node = origin_of(session, arguments.memory_reference).node()
+    if node is None or node.producer is None:
+        raise DapError("it came from outside: no op of this run made it", NO_TENSOR)
+    debugger, op = session.debugger, node.producer.op.name
+    s = debugger.machine.executor.statistics(node)
+    counts = {"nan": s.nan, "inf": s.posinf + s.neginf}
+    kind = "nan" if s.nan else "inf"
+    told = " and ".join(f"{n:,} {'NaN' if k == 'nan' else k}" for k, n in counts.items() if n)
+    message = f"{node.name}, the result of {op}: {told} of {node.type.size:,} elements"
+    stop = debugger.stand_behind(node, lambda position: Problem(kind, message, node, position))
+    debuggee = session.debuggee
+    assert debuggee is not None
+    session.after(lambda: debuggee.go(lambda: stop))
+
+
+def present(session: Session, node: Node) -> Node:
+    """What a value of the innermost graph is now: something before it may have been set."""
+    calls = session.debugger.calls()
+    found = calls[0].lookup(node.name) if calls and node.name else None
+    return found if found is not None and found.type == node.type else node
+
+
 def _suspect(session: Session, arguments: NanReportArguments) -> Node:
     if arguments.memory_reference is not None:
         node = origin_of(session, arguments.memory_reference).node()
@@ -54,7 +87,7 @@ def _suspect(session: Session, arguments: NanReportArguments) -> Node:
         stop = session.debugger.stop
         if stop is None or stop.exception is None or stop.exception.node is None:
             raise DapError("name: which tensor? The run is not stopped at a NaN", BAD_ARGUMENTS)
-        return stop.exception.node
+        return present(session, stop.exception.node)
     frame_handle = handle_of(session, arguments.frame_id)
     node = frame_handle.lookup(value_name(session, frame_handle, arguments.name))
     if node is None:

@@ -13,6 +13,7 @@ from opstep.dap.registry import request
 from opstep.dap.source_view import SourceView, View
 from opstep.dap.variables import Names, Writer
 from opstep.dap.visible_names import VisibleNames
+from opstep.trace.describe import call_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -81,9 +82,13 @@ def _frame(
 
 
 def _name(frame: Frame, form: StackFrameFormat | None) -> str:
-    if form is None or frame.python:
+    """``halve [i=3]``; of a call also what it is for, see `call_name`."""
+    plan = frame.activation.plan
+    if frame.python:
         return frame.name
-    name = frame.name
+    name = frame.name if plan.frames[frame.frame].parent < 0 else call_name(plan, frame.frame)
+    if form is None:
+        return name
     if form.parameters:
         name += f"({', '.join(_parameters(frame, form))})"
     if form.module:
@@ -109,8 +114,8 @@ class ScopesArguments:
 
 @request("scopes")
 def scopes(session: Session, arguments: ScopesArguments) -> dict[str, Any]:
-    """Inputs, Values, Params, Op and Memory of a frame; of a function of Python its variables
-    first. Nothing is looked at yet.
+    """Values, Inputs, Params, Op and Memory of a frame, Inputs first before anything is computed;
+    of a function of Python its variables first. Nothing is looked at yet.
     """
     frame_handle = handle_of(session, arguments.frame_id)
     w, key = Writer(session), arguments.frame_id
@@ -123,6 +128,8 @@ def scopes(session: Session, arguments: ScopesArguments) -> dict[str, Any]:
     else:
         values = values_of(session, frame_handle)
         found = [inputs, _scope(w, key, "Values", values, presentationHint="locals")]
+        if values.names:  # clients open the first scope
+            found.reverse()
     found.append(_scope(w, key, "Params", params_of(graph)))
     if frame_handle.frame.statement is not None:
         found.append(_scope(w, key, "Op", Fields(lambda: op_entries(graph))))

@@ -13,6 +13,7 @@ from opstep.dap.facts import Fields
 from opstep.dap.frames import FrameHandle, handle_of
 from opstep.dap.python_variables import value_name, variable
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
+from opstep.dap.styling import why_not_finite
 from opstep.dap.tensor_origins import ComputedTensor, NamedTensor, Opened
 from opstep.dap.variables import Writer
 from opstep.dap.visible_names import renew
@@ -45,13 +46,13 @@ class VariablesArguments:
     format: ValueFormat | None = None
 
 
-@request("variables", capability="supportsValueFormattingOptions")
+@request("variables", capability=("supportsValueFormattingOptions", "supportsANSIStyling"))
 def variables(session: Session, arguments: VariablesArguments) -> dict[str, Any]:
     """What is in a scope, a tensor, a row of it, a table."""
     if arguments.start < 0 or arguments.count < 0:
         raise DapError("variables: start and count are not negative", BAD_ARGUMENTS)
     opened = opened_of(session, arguments.variables_reference)
-    w = Writer(session, bool(arguments.format and arguments.format.hex))
+    w = Writer(session, bool(arguments.format and arguments.format.hex), styled=True)
     found = w.children(opened, arguments.filter, arguments.start, arguments.count)
     return {"variables": found}
 
@@ -153,15 +154,17 @@ def _report_stop_elsewhere(session: Session) -> None:
 
 
 def result_body(
-    session: Session, frame_handle: FrameHandle, expression: str, form: ValueFormat | None, key: str
-) -> dict[str, Any]:
+    session: Session, frame_handle: FrameHandle, expression: str, form: ValueFormat | None,
+    key: str, styled: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """What an expression is now, as responses tell it; `key` is what they call its text."""
     value = evaluated(session, frame_handle, expression)
-    w = Writer(session, bool(form and form.hex))
+    w = Writer(session, bool(form and form.hex), styled)
     found = variable_of(w, frame_handle, expression, value)
     body = {key: found.pop("value")} | found
     body.pop("name")
-    body.pop("evaluateName", None)
+    for of_rows in ("evaluateName", "__vscodeVariableMenuContext"):
+        body.pop(of_rows, None)
     return body
 
 
@@ -209,7 +212,11 @@ def _answer(session: Session, arguments: EvaluateArguments) -> dict[str, Any]:
         copy = copied(evaluated(session, frame_handle, text))
         if copy is not None:
             return {"result": copy, "variablesReference": 0}
-    return result_body(session, frame_handle, text, arguments.format, "result")
+    styled = arguments.context == "hover"  # where nothing can be edited, or is copied
+    body = result_body(session, frame_handle, text, arguments.format, "result", styled)
+    if arguments.context != "clipboard":
+        body["result"] += why_not_finite(frame_handle.frame, text, body["result"])
+    return body
 
 
 def evaluated(

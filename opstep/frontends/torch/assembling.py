@@ -16,11 +16,12 @@ from opstep.api.program import Program
 from opstep.frontends.torch.body import Var
 from opstep.frontends.torch.definitions import Definitions
 from opstep.frontends.torch.dims import Symbols, dtype_of
+from opstep.frontends.torch.drafts import Draft, Value, value_of
 from opstep.frontends.torch.errors import FALLBACK, ImportFailed
 from opstep.frontends.torch.fallback import is_runnable
 from opstep.frontends.torch.naming import identifier
 from opstep.frontends.torch.sizes import assert_sizes
-from opstep.frontends.torch.translator import Draft, Leaves, Translator, Value, value_of
+from opstep.frontends.torch.translator import Leaves, Translator
 from opstep.frontends.torch.writing import Writer
 from opstep.kernels.stdlib import library
 from opstep.runtime.ir.errors import InputError

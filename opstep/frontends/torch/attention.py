@@ -1,7 +1,5 @@
 """Attention as one op in AOTAutograd's graphs, and one in its backward, where PyTorch would have
 the ops that it consists of.
-
-On a GPU it stays those, whose products use tensor cores; our kernel for all of it does not.
 """
 
 from __future__ import annotations
@@ -9,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.amp.autocast_mode import is_autocast_available
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -36,11 +35,11 @@ def _traced(
     enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     kind = query.device.type
-    if dropout_p or kind != "cpu":  # random numbers are PyTorch's: it masks the weights with them
+    if dropout_p:  # random numbers are PyTorch's: it masks the weights with them
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-    if torch.is_autocast_enabled(kind):
+    if is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         query, key, value = (t.to(dtype) for t in (query, key, value))
     if attn_mask is not None and attn_mask.dtype != torch.bool:

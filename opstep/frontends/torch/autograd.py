@@ -17,6 +17,7 @@ from opstep.frontends.torch.attention import SingleAttention
 from opstep.frontends.torch.compositions import COMPOSITIONS
 from opstep.frontends.torch.definitions import once
 from opstep.frontends.torch.drawing import is_drawn, is_random
+from opstep.frontends.torch.norms import single_gradients
 from opstep.frontends.torch.recurrent import SingleLayers
 from opstep.frontends.torch.rules.registry import RULES, key_of
 
@@ -41,6 +42,7 @@ def decompositions() -> dict[Any, Any]:
         for op, definition in {**COMPOSITIONS, **decomposition_table}.items()
         if isinstance(op, torch._ops.OpOverload)
         and not is_drawn(op)
+        and op != aten.native_layer_norm_backward.default  # until it is parted: `single_gradients`
         and (key_of(op) not in RULES or is_random(op))
     }
     return once(wanted, set())
@@ -64,6 +66,7 @@ def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
     """Parts forward and backward as eager mode does: what it keeps for the backward is kept, and
     nothing else is computed again, but for views of it.
     """
+    single_gradients(joint.graph)
     _find_lines(joint.graph)
     _view_again(joint.graph)
     with functorch.patch(STATES):

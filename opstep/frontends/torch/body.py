@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from opstep.frontends.torch.errors import Disagreement, Untranslatable
 from opstep.kernels.rules.literals import limits
@@ -23,12 +23,26 @@ from opstep.runtime.ir.graph import (
 )
 from opstep.runtime.ir.op import OPS, Mismatch, Ref
 from opstep.runtime.ir.types import DType, TensorType, boolean
-from opstep.runtime.transforms.builder import Builder, Var
+from opstep.runtime.transforms.builder import Builder, Operand, Var, written
 
 Number = int | float | bool
 BOOLEAN = {  # what arithmetic of bools is
     "add": "logical_or", "maximum": "logical_or", "mul": "logical_and", "minimum": "logical_and",
 }  # fmt: skip
+
+
+class Part(Protocol):
+    """A graph that a body calls."""
+
+    name: str
+    inputs: list[Var]
+    results: list[Var]
+
+
+# Makes a graph with this title and these inputs, or finds one that does the same.
+MakePart = Callable[
+    [str, Sequence[tuple[str, TensorType]], Callable[..., Sequence[Var]]], Part
+]  # fmt: skip
 
 
 class Body(Builder):
@@ -37,8 +51,8 @@ class Body(Builder):
 
     Of the ATen op that is being translated: `expected` are the types of its results, `used` which
     of them are read, `seeds` numbers that no other op has, `memory_order` the axes of its first
-    operand as they lie in memory, None where its elements have gaps or overlap. `stems`: what a
-    value would be called after the op that made it.
+    operand as they lie in memory, None where its elements have gaps or overlap. `part` makes a
+    graph to be called. `stems`: what a value would be called after the op that made it.
     """
 
     def __init__(self) -> None:
@@ -47,6 +61,7 @@ class Body(Builder):
         self.used: tuple[bool, ...] = ()
         self.seeds: Iterator[int] = count()
         self.memory_order: list[int] | None = None
+        self.part: MakePart | None = None
         self.stems: dict[str, str] = {}
         self._numbers = count()
 
@@ -55,10 +70,10 @@ class Body(Builder):
         self.stems[name] = stem.removeprefix(self.prefix + "_")
         return name
 
-    def apply(self, op: Any, operands: tuple, attrs: dict[str, Any]) -> Any:
+    def apply(self, op: Any, operands: tuple, attrs: dict[str, Any], name: str = "") -> Any:
         """`Builder.apply`; attributes that have their default value anyway are left out."""
         kept = {k: v for k, v in attrs.items() if not _is_default(op, k, v)}
-        return super().apply(op, operands, kept)
+        return super().apply(op, operands, kept, name)
 
     def value(self, type: TensorType, stem: str) -> Var:
         """A value that no statement here makes: an input, or the result of a call."""
@@ -73,14 +88,14 @@ class Body(Builder):
         return made
 
     def control(
-        self, op: str, operands: Sequence[Var], results: Sequence[Var], graphs: Mapping[str, str]
-    ) -> list[Var]:
+        self, op: str, operands: Sequence[Operand], results: Sequence[Var],
+        graphs: Mapping[str, str],
+    ) -> list[Var]:  # fmt: skip
         """Control flow: `graphs` are the names of the graphs it calls, by attribute."""
         made = [self.value(r.type, op) for r in results]
         bindings = tuple(Binding(Name(v.name), None) for v in made)
         attrs = tuple(Attr(Name(k), Ref(g)) for k, g in graphs.items())
-        operand_names = tuple(Name(v.name) for v in operands)
-        self.statements.append(Apply(bindings, Name(op), operand_names, attrs, self.at))
+        self.statements.append(Apply(bindings, Name(op), written(operands), attrs, self.at))
         return made
 
     def foreign(
@@ -94,6 +109,11 @@ class Body(Builder):
         named = tuple(Name(v.name) for v in operands)
         self.statements.append(Apply(bindings, Name(op), named, listed, self.at))
         return made
+
+    def titled(self, name: str, value: Var) -> Var:
+        """A value that is to have this name, or nearly."""
+        self.stems[value.name] = name
+        return value
 
     def cut(self, statements: int, values: int) -> None:
         """Drops what was written since there were so many statements and values."""

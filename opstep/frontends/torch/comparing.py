@@ -27,6 +27,7 @@ from opstep.differing.taps import Tapped, Taps
 from opstep.frontends.torch import evaluating, judging
 from opstep.frontends.torch.assembling import Translated, placeholders
 from opstep.frontends.torch.converting import converted, float_type, in_type
+from opstep.frontends.torch.drafts import Value
 from opstep.frontends.torch.evaluating import (
     Exact,
     Known,
@@ -42,7 +43,6 @@ from opstep.frontends.torch.judging import FAULT_A, FAULT_B, Own
 from opstep.frontends.torch.modules import Call, call_tree
 from opstep.frontends.torch.recorded import record_reference
 from opstep.frontends.torch.sources import frames_of
-from opstep.frontends.torch.translator import Value
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.graph import Return
 from opstep.runtime.ir.printer import print_statement

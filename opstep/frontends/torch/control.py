@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from torch import fx
 
-from opstep.frontends.torch.body import Body, Var
+from opstep.frontends.torch.body import Body, Part, Var
 from opstep.frontends.torch.errors import Untranslatable
-
-
-class Part(Protocol):
-    """The graph of a function that an op of control flow calls."""
-
-    name: str
-    inputs: list[Var]
-    results: list[Var]
-
 
 # The graph of a function, what it is called, and how many of its last inputs are results, too.
 Translate = Callable[[fx.GraphModule, str, int], Part]

@@ -16,7 +16,7 @@ from torch.fx.node import map_aggregate
 
 from opstep.api.inputs import as_array
 from opstep.frontends.torch.dims import dtype_of
-from opstep.frontends.torch.translator import Value
+from opstep.frontends.torch.drafts import Value
 from opstep.runtime.ir.errors import DeviceError, InputError
 
 Known = Mapping[Value, torch.Tensor]

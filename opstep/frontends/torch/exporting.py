@@ -20,7 +20,9 @@ from opstep.frontends.torch.assembling import Translated, Translation
 from opstep.frontends.torch.definitions import Definitions, without_definition
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.functional import replace_in_place
+from opstep.frontends.torch.fused_attention import single_attention
 from opstep.frontends.torch.inlining import inline_regions
+from opstep.frontends.torch.recurrent import whole_layers
 from opstep.frontends.torch.refusals import check_args, check_tensors, refusal
 from opstep.frontends.torch.rules import all_rules
 from opstep.frontends.torch.sizes import symbol_names
@@ -56,6 +58,8 @@ def translate_exported(
     check_tensors(exported)
     inline_regions(exported)
     replace_in_place(exported)
+    for old, new in single_attention(exported.graph).items():
+        exported.graph_signature.replace_all_uses(old, new)
     if _is_functional(exported.graph):
         translation = Translation(exported, Symbols(names), model)
         if translation.is_complete:
@@ -106,7 +110,7 @@ def _is_functional(graph: fx.Graph) -> bool:
 def _decomposed(exported: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
     """With the ops in the table replaced by others, and without any that change their operands."""
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), whole_layers():
             warnings.simplefilter("ignore")
             return exported.run_decompositions(table)
     except Exception as error:
@@ -116,7 +120,10 @@ def _decomposed(exported: ExportedProgram, table: dict[Any, Any]) -> ExportedPro
 def _exported(model: Any, args: tuple, kwargs: dict[str, Any], dynamic_shapes) -> ExportedProgram:
     said = io.StringIO()  # by PyTorch, of what it could not finish, and by the model
     try:
-        with whole_stacks(), warnings.catch_warnings(), redirect_stderr(said), _logged_to(said):
+        with (
+            whole_stacks(), whole_layers(), warnings.catch_warnings(), redirect_stderr(said),
+            _logged_to(said),
+        ):  # fmt: skip
             warnings.simplefilter("ignore")
             exported = torch.export.export(
                 model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False

@@ -15,13 +15,15 @@ from opstep.frontends.torch.autograd import VIEWS
 from opstep.frontends.torch.body import Var
 from opstep.frontends.torch.definitions import Definitions, without_definition
 from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols
+from opstep.frontends.torch.drafts import Draft, Value, value_of
 from opstep.frontends.torch.drawing import is_random, take_out
 from opstep.frontends.torch.errors import ImportFailed, Missing
+from opstep.frontends.torch.fused_attention import single_attention
 from opstep.frontends.torch.inlining import drop_tokens
 from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
 from opstep.frontends.torch.products import fold_transposes
-from opstep.frontends.torch.translator import Draft, Leaves, Translator, Value, value_of
+from opstep.frontends.torch.translator import Leaves, Translator
 from opstep.frontends.torch.writing import Writer
 from opstep.runtime.ir.graph import Graph, Module, Name, Return
 from opstep.runtime.ir.printer import print_module
@@ -72,6 +74,7 @@ class AtenGraph:
         drop_tokens(self.graph)
         set_root(self.graph.nodes)
         self.drawn = take_out(self.graph)
+        single_attention(self.graph)
         fold_transposes(self.graph)
         self.placeholders = self.graph.find_nodes(op="placeholder")
         for node in self.placeholders:

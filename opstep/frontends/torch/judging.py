@@ -11,8 +11,8 @@ from torch import fx
 from opstep.differing.elements import Elements, difference
 from opstep.differing.errors import TOLERANCE, Error, error_of
 from opstep.frontends.torch.dims import dtype_of
+from opstep.frontends.torch.drafts import Value
 from opstep.frontends.torch.evaluating import Exact, Known, arguments, array_of
-from opstep.frontends.torch.translator import Value
 
 SHAKEN = 2  # runs with moved operands
 SLACK = 8  # of what moving the operands by their rounding error changes

@@ -23,7 +23,7 @@ from torch.export import ExportedProgram
 
 from opstep.frontends.torch.errors import cause
 from opstep.frontends.torch.kernels import is_known, unknown
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, NoSuchFile
 
 # The files in an archive, below its own folder: of today's format, and of PyTorch 2.6 and 2.7.
 _KNOWN = re.compile(
@@ -109,7 +109,7 @@ def only_tensors() -> Iterator[None]:
 def check(path: Path) -> None:
     """Complains of a file that is no archive, or holds more than tensors and a graph."""
     if not path.exists():
-        raise InputError(f"{path}: there is no such file")
+        raise NoSuchFile(path)
     if not path.is_file():
         raise InputError(f"{path} is not a file")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from traceback import extract_tb
+from traceback import extract_tb, walk_tb
 from typing import Any
 
 import torch
@@ -48,11 +48,23 @@ def refusal(error: Exception) -> InputError:
         if found:
             message, hint = found.expand(ours), advice
             break
+    if _is_packed(error):
+        message = "packed sequences have no counterpart: their lengths are values of a tensor"
+        hint = "pass padded sequences, and mask what lies behind their ends"
     suggested = re.search(r"Suggested fixes:\n((?: +.+\n?)+)", text)
     if suggested:
         hint = "PyTorch suggests " + "; ".join(suggested[1].strip().split("\n  "))
     source, span = _place(error)
     return InputError(message, span=span, source=source, hint=hint)
+
+
+def _is_packed(error: Exception) -> bool:
+    """Whether it was raised while a recurrent layer had packed sequences."""
+    frames = [f for f, _ in walk_tb(error.__traceback__) if is_pytorch(f.f_code.co_filename)]
+    return any(
+        f.f_code.co_filename.endswith("rnn.py") and f.f_locals.get("batch_sizes") is not None
+        for f in frames
+    )
 
 
 def _named(error: Exception) -> str:

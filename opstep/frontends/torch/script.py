@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from opstep.runtime.ir.diagnostics import OpstepError
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, NoSuchFile
 from opstep.runtime.ir.wording import Argument, Blank, Wording, Words, in_python, worded
 
 _pools: Any = _thread_pools
@@ -58,9 +58,10 @@ class Script:
         """Raises `InputError` where there is none."""
         if not is_module:
             path = Path(name)
-            if path.is_dir() or not path.exists():
-                why = " is a directory, not a file" if path.is_dir() else ": there is no such file"
-                raise InputError(f"{name}{why}")
+            if path.is_dir():
+                raise InputError(f"{name} is a directory, not a file")
+            if not path.exists():
+                raise NoSuchFile(name)
             return Script(name, str(path.absolute()), tuple(arguments))
         with _search_path(os.getcwd()):
             spec = _spec(name)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -73,7 +73,8 @@ def _is_wrapper(frame: Frame) -> bool:
 
 
 class Assignment(NamedTuple):
-    """A Python statement: its lines, and the names that it assigns ("" for anything else).
+    """A Python statement: its lines, and the names that it assigns ("" for anything else); as
+    `structure` with the tuples that they are in.
 
     `turn`: in a loop, how many operations one turn has at least; else 0.
     """
@@ -82,6 +83,14 @@ class Assignment(NamedTuple):
     last: int
     targets: tuple[str, ...]
     turn: int = 0
+    structure: Any = ""
+
+    def name_at(self, place: Sequence[int]) -> str:
+        """What gets the part at that place of the tuples that are assigned."""
+        found = self.structure
+        for k in place:
+            found = found[k] if isinstance(found, tuple) and 0 <= k < len(found) else ""
+        return found if isinstance(found, str) else ""
 
 
 def assignment(file: str, line: int) -> Assignment | None:
@@ -104,7 +113,9 @@ def _statements(file: str) -> dict[int, Assignment]:
         if not isinstance(node, ast.stmt) or hasattr(node, "body"):
             continue
         turn = _operations(node) if node in repeated else 0
-        statement = Assignment(node.lineno, node.end_lineno or node.lineno, _targets(node), turn)
+        structure = _structure(node.targets[-1]) if isinstance(node, ast.Assign) else ""
+        lines = node.lineno, node.end_lineno or node.lineno
+        statement = Assignment(*lines, _targets(node), turn, structure)
         for line in range(statement.first, statement.last + 1):
             found[line] = statement
     return found
@@ -124,6 +135,12 @@ def _targets(node: ast.stmt) -> tuple[str, ...]:
         case ast.AnnAssign(target=target) | ast.AugAssign(target=target):
             return (_name(target),)
     return ()
+
+
+def _structure(target: ast.expr) -> Any:
+    if isinstance(target, ast.Tuple):
+        return tuple(map(_structure, target.elts))
+    return _name(target)
 
 
 def _name(target: ast.expr) -> str:

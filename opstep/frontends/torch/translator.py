@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from operator import getitem
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import fx
@@ -21,9 +20,11 @@ from opstep.frontends.torch import fallback as pytorch
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols, memory_order
+from opstep.frontends.torch.drafts import Draft, Made, Value, value_of
 from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
 from opstep.frontends.torch.inlining import live_nodes
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
+from opstep.frontends.torch.recurrent import RECURRENT, places_in_result
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import (
     Frame,
@@ -34,10 +35,7 @@ from opstep.frontends.torch.sources import (
     origin,
     relative,
 )  # fmt: skip
-from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.graph import Statement
-from opstep.runtime.ir.op import Ref
-from opstep.runtime.ir.types import DTYPES, TensorType, f32
+from opstep.runtime.ir.types import TensorType, f32
 
 CHECKS = {  # of sizes: what the types say anyway
     "_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default",
@@ -53,86 +51,6 @@ ITEMS = {"item.default", "_local_scalar_dense.default"}
 ANY = TensorType(f32, ())  # in place of what has no type here: the import fails
 
 Leaves = Callable[[Any], bool]
-
-
-class Value(NamedTuple):
-    """A result of an ATen op, or a placeholder's value."""
-
-    node: fx.Node
-    index: int = 0
-
-
-def value_of(node: fx.Node) -> Value:
-    """The value that a node stands for: `getitem` chooses a result of another."""
-    if node.op == "call_function" and node.target is getitem:
-        return Value(value_of(node.args[0]).node, node.args[1])  # pyright: ignore
-    return Value(node)
-
-
-class Made(NamedTuple):
-    """The values that one item of a graph made, and the Python frames that led to it, those of the
-    graph's module only, outermost first.
-    """
-
-    frames: tuple[Frame, ...]
-    results: tuple[Var, ...]
-    is_call: bool = False
-
-
-@dataclass(eq=False)
-class Draft:
-    """A graph whose values have no names yet. `name` is provisional, too (``%g1``).
-
-    `nodes`: by value, what it is in the fx graph; `calls`: by the first result of a call, the graph
-    that is called and the draft of this very call.
-    """
-
-    name: str
-    call: Call
-    inputs: list[Var]
-    sources: list[Value]  # of the inputs, in the caller
-    body: Body
-    results: list[Var]
-    made: list[Made] = field(default_factory=list)
-    title: str = ""  # of a graph that is no module's
-    nodes: dict[str, Value] = field(default_factory=dict)
-    calls: dict[str, tuple[str, Draft]] = field(default_factory=dict)
-
-    @property
-    def statements(self) -> tuple[Statement, ...]:
-        return tuple(self.body.statements)
-
-    @property
-    def key(self) -> tuple:
-        """Equal where two drafts do the same on the same types."""
-        types = tuple(v.type for v in self.inputs)
-        return (
-            self.title or self.call.class_name,
-            types,
-            self.statements,
-            tuple(v.name for v in self.results),
-        )
-
-    def unbound(self) -> set[str]:
-        """Symbols that no input binds."""
-        bound = {d.lone_symbol() for v in self.inputs for d in v.shape if isinstance(d, Expr)}
-        return self.symbols() - {s for s in bound if s}
-
-    def symbols(self) -> set[str]:
-        found: set[str] = set()
-        for type in (*(v.type for v in self.inputs), *(v.type for v in self.results)):
-            found |= _symbols(type.shape)
-        for statement in self.body.statements:
-            for attr in getattr(statement, "attrs", ()):
-                found |= _symbols(attr.value if isinstance(attr.value, tuple) else (attr.value,))
-            for result in getattr(statement, "results", ()):
-                found |= _symbols(result.type.shape) if result.type else set()
-        return found
-
-
-def _symbols(dims: Sequence[Any]) -> set[str]:
-    alone = {d.name for d in dims if isinstance(d, Ref) and d.name not in DTYPES}
-    return alone | {s for d in dims if isinstance(d, Expr) for s in d.symbols()}
 
 
 class Translator:
@@ -253,6 +171,22 @@ class Translator:
             raise Untranslatable("a size that no operand of control flow has")
         return self._shared(draft)
 
+    def written(
+        self, title: str, inputs: Sequence[tuple[str, TensorType]],
+        write: Callable[..., Sequence[Var]],
+    ) -> Draft:  # fmt: skip
+        """A graph that no function of the model's is: ``write(body, *inputs)`` writes it, and gives
+        its results.
+        """
+        body = Body()
+        body.part = self.written
+        made = [body.value(type, name) for name, type in inputs]
+        draft = Draft("", Call("", "", 0), made, [], body, [], title=title)
+        draft.results = list(write(body, *made))
+        if draft.unbound():
+            raise Untranslatable("a size that no operand has alone")
+        return self._shared(draft)
+
     def _draft(self, call: Call, inputs: Sequence[Value], outputs: Sequence[Value]) -> Draft:
         body = Body()
         made = [body.value(self._declared(v), "x") for v in inputs]
@@ -291,8 +225,10 @@ class Translator:
         env.update(zip(outputs, results, strict=True))
         draft.calls[results[0].name] = known.name, inner
         _, end = self._span(call)
-        own = [r for r, v in zip(results, outputs, strict=True) if self._is_returned(v, end)]
-        draft.made.append(Made(frames, tuple(own or results), is_call=True))
+        own = [v for v in outputs if self._is_returned(v, end)] or outputs
+        made = tuple(env[v] for v in own)
+        places = places_in_result(own) if call.kind in RECURRENT else ()
+        draft.made.append(Made(frames, made, is_call=True, places=places))
         for result in results:
             draft.body.stems[result.name] = label(inside) or call.class_name.lower()
         return True
@@ -329,7 +265,8 @@ class Translator:
                 draft.nodes.setdefault(v.name, Value(node, k))
         own = tuple(v for v in results if v is not None)
         if own:
-            draft.made.append(Made(frames, own))
+            values = [Value(node, k) for k, v in enumerate(results) if v is not None]
+            draft.made.append(Made(frames, own, places=places_in_result(values)))
             if call is not draft.call and len(own) == 1:  # a small module's only result
                 stem = label(relative(call.path, draft.call.path))
                 body.stems[own[0].name] = stem or body.stems[own[0].name]
@@ -396,7 +333,7 @@ class Translator:
             self.symbols.type_of(t) if isinstance(t, torch.Tensor) else None for t in found
         )
         body.used = tuple(self._last_use.get(Value(node, k), -1) >= 0 for k in range(len(found)))
-        body.seeds = self._seeds
+        body.seeds, body.part = self._seeds, self.written
         first = node.args[0] if node.args else None
         value = first.meta.get("val") if isinstance(first, fx.Node) else None
         body.memory_order = memory_order(value) if isinstance(value, torch.Tensor) else None

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from opstep.frontends.torch.drafts import Draft, Made, Value
 from opstep.frontends.torch.modules import forward_of
 from opstep.frontends.torch.naming import identifier, renamed, unique
 from opstep.frontends.torch.sources import Assignment, Frame, assignment, relative
-from opstep.frontends.torch.translator import Draft, Made, Value
 from opstep.runtime.ir.graph import NO_COMMENTS, Apply, Binding, Comments, Graph, Name, Return
 from opstep.runtime.ir.op import OPS, Ref
 
@@ -188,7 +188,7 @@ def _assigned(made: Sequence[Made], stems: Mapping[str, str]) -> dict[str, str]:
             ops = [_DIGITS.sub("", stems.get(m.results[0].name, "")) for m in made[k:end]]
             turn = _turn(ops, where.turn)
             for first in range(k, end, turn):
-                found |= _named(made[first : first + turn], where.targets)
+                found |= _named(made[first : first + turn], where)
         k = end
     return found
 
@@ -212,8 +212,11 @@ def _statement(frames: tuple[Frame, ...]) -> tuple[tuple | None, Assignment | No
     return (frames[:-1], file, where.first), where
 
 
-def _named(made: Sequence[Made], targets: Sequence[str]) -> dict[str, str]:
-    last = made[-1].results
+def _named(made: Sequence[Made], where: Assignment) -> dict[str, str]:
+    last, targets = made[-1].results, where.targets
+    if made[-1].places:
+        named = [where.name_at(place) for place in made[-1].places]
+        return {v.name: t for v, t in zip(last, named, strict=True) if t}
     if made[-1].is_call and len(last) > 1:
         return {}
     if len(targets) > 1 and len(last) == 1 and len(made) >= len(targets):
@@ -225,6 +228,8 @@ def _input_names(draft: Draft, callers: Sequence[str]) -> dict[str, str]:
     """Weights after their place in the module; other inputs after the argument of `forward` that
     the caller calls alike, the only one left after the first argument, else as in the caller.
     """
+    if not draft.sources:  # it has names of its own
+        return {}
     forward = forward_of(draft.call.kind)
     arguments = list(inspect.signature(forward).parameters)[1:] if forward else []
     found: dict[str, str] = {}
@@ -246,6 +251,8 @@ def _input_names(draft: Draft, callers: Sequence[str]) -> dict[str, str]:
 
 def _argument_order(draft: Draft, names: Mapping[str, str]) -> list[int]:
     """The places of a graph's inputs in the order of `forward`'s arguments; weights stay behind."""
+    if not draft.sources:
+        return list(range(len(draft.inputs)))
     forward = forward_of(draft.call.kind)
     arguments = list(inspect.signature(forward).parameters)[1:] if forward else []
     places = {name: k for k, name in enumerate(arguments)}

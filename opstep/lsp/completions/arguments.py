@@ -43,7 +43,7 @@ def propose_argument(out: Proposals) -> None:
     if entry is None:  # an unknown callee: whatever there is
         propose_values(out, lambda t: MAY)
         return
-    site = Site.of(entry, call, scope.types, scope.graph)
+    site = Site.of(entry, call, scope)
     if not call.initialiser and _accepts_more(site, call):
         ranks = rank_operands(site, _types(out))
         propose_values(out, lambda t: MAY if t is None else ranks.get(t, MAY), BEHIND_VALUE)
@@ -121,7 +121,7 @@ def propose_value(out: Proposals) -> None:
     if spec is None or (out.cursor.in_list and not spec.type.endswith("s")):
         return
     if spec.type.startswith("graph"):
-        site = Site.of(entry, call, scope.types, scope.graph)
+        site = Site.of(entry, call, scope)
         many = spec.type == "graphs"
         if not many or out.cursor.in_list:
             _propose_graphs(out, site, spec, many)
@@ -192,6 +192,8 @@ def _propose_graphs(out: Proposals, site: Site, spec: AttrSpec, many: bool) -> N
 
 def _propose_words(out: Proposals, op: type[Op], spec: AttrSpec) -> None:
     words = values(op, spec)
+    if spec.type == "dtype":
+        words = [*out.scope.variables, *words]
     default = "" if spec.required else print_value(spec.default)
     for word in words:
         detail = "the default" if word == default else _ATTRIBUTE[spec.type]

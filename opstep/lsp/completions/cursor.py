@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from opstep.runtime.ir.generic import DEFAULT_FAMILY, FAMILIES, TypeVariable, type_variable
 from opstep.runtime.ir.graph import Graph, Source
 from opstep.runtime.ir.lexer import LIKE_STATEMENT, NUMBER_NAMES, QUOTED, Lexer, bare_name
 
@@ -20,6 +21,7 @@ _NEW = re.compile(
     rf"[ \t]*(?:return|assert|{QUOTED}[ \t]*<-|[\w., \t:\[\]]+?<-"
     r"|(\w+)[ \t]*(?:=|:[^=]*=)[ \t]*\w*[ \t]*$)"
 )
+_TYPE_PARAMETERS = re.compile(r"^[ \t]*graph[ \t]+\w+[ \t]*<([^>\n]*)>", re.MULTILINE)
 _BRACKETS = re.compile(r"\[([^\]\n]*)")
 _REST = re.compile(r"\w*`?")
 _OPERATORS = ("+", "-", "*", "//", "%")
@@ -76,9 +78,9 @@ class Cursor:
     """Where the cursor stands.
 
     `context` is one of: item, statement, callee, argument, value, operand, condition, returned,
-    type, dim, results, initialiser, and "" where nothing can be proposed. `word` is what has been
-    typed of the word at the cursor, `start` and `end` are where the whole word stands, `statement`
-    is where the statement begins.
+    type, dim, family, results, initialiser, and "" where nothing can be proposed. `word` is what
+    has been typed of the word at the cursor, `start` and `end` are where the whole word stands,
+    `statement` is where the statement begins.
     """
 
     context: str
@@ -150,6 +152,17 @@ def symbols(item) -> list[str]:
         for name in _IDENTIFIER.findall(inside):
             found[name] = None
     return list(found)
+
+
+def type_variables(item) -> dict[str, TypeVariable]:
+    """The type variables in the head of a graph by name, however broken that is."""
+    head = _TYPE_PARAMETERS.search(item.text)
+    found = {}
+    for part in head[1].split(",") if head else ():
+        name, _, family = (word.strip() for word in part.partition(":"))
+        if _IDENTIFIER.fullmatch(name) and (family or DEFAULT_FAMILY) in FAMILIES:
+            found[name] = type_variable(name, family or DEFAULT_FAMILY)
+    return found
 
 
 # --- tokens ---------------------------------------------------------------------------------------
@@ -270,7 +283,10 @@ def _header(cursor: Cursor, tokens: list[Token]) -> None:
                    default=-1)  # fmt: skip
         cursor.context = "results" if not rest else _type(rest[last + 1 :])
     elif len(tokens) > 2 and _depth(tokens) > 0:
-        _typed(cursor, tokens[3:])
+        opened = next(k for k, t in enumerate(tokens) if t.kind == "(")
+        _typed(cursor, tokens[opened + 1 :])
+    elif len(tokens) > 4 and tokens[2].kind == "<" and tokens[-1].kind == ":":
+        cursor.context = "family"
 
 
 def _declaration(cursor: Cursor, tokens: list[Token]) -> None:

@@ -8,6 +8,7 @@ from opstep.lsp.completions.callees import data_of, signature
 from opstep.lsp.completions.cursor import Token, read
 from opstep.lsp.completions.matching import Site, read_tokens
 from opstep.lsp.completions.proposals import Kind, Proposals
+from opstep.runtime.ir.generic import FAMILIES
 from opstep.runtime.ir.graph import Graph, Return
 from opstep.runtime.ir.op import Mismatch, Op, complete, resolve
 from opstep.runtime.ir.types import DTYPES, TensorType, boolean
@@ -28,23 +29,31 @@ def propose_type(out: Proposals) -> None:
     """The type that the statement comes to, types that are in use, element types."""
     proposed: dict[TensorType, None] = {}
     inferred = _inferred(out)
-    if inferred is not None:
+    if inferred is not None and inferred.dtype.has_name:
         out.add(str(inferred), Kind.Struct, "what it is", rank=0, preselect=True)
         proposed[inferred] = None
     scope = out.scope
     plain = out.cursor.tokens and out.cursor.tokens[0].value in ("param", "state")
     for name in [*scope.values, *scope.tensors]:
         t = scope.types.get(name)
-        if t is None or t in proposed or (plain and not t.is_concrete):
+        if t is None or t in proposed or (plain and not t.is_concrete) or not t.dtype.has_name:
             continue
         proposed[t] = None
         out.add(str(t), Kind.Struct, f"as {name}", rank=3)
         if len(proposed) >= _MOST_TYPES:
             break
     open_already = scope.file.text.startswith("[", out.cursor.end)
-    for name in DTYPES:
+    kinds = [(name, Kind.TypeParameter, "a type variable") for name in scope.variables]
+    kinds += [(name, Kind.Keyword, "an element type") for name in DTYPES]
+    for name, kind, about in kinds:
         new, snippet = (name, "") if open_already else (f"{name}[", f"{name}[$1]$0")
-        out.add(name, Kind.Keyword, "an element type", new, snippet=snippet, rank=2)
+        out.add(name, kind, about, new, snippet=snippet, rank=2)
+
+
+def propose_family(out: Proposals) -> None:
+    """What a type variable may be."""
+    for name, types in FAMILIES.items():
+        out.add(name, Kind.Keyword, " ".join(t.name for t in types), rank=1)
 
 
 def propose_results(out: Proposals) -> None:
@@ -120,7 +129,7 @@ def _inferred(out: Proposals) -> TensorType | None:
     entry = scope.entry(inner.call.callee.value) if inner.call is not None else None
     if inner.call is None or entry is None:
         return None
-    site = Site.of(entry, inner.call, scope.types, scope.graph, complete=True)
+    site = Site.of(entry, inner.call, scope, complete=True)
     resolved = site.resolved(site.operands) if None not in site.operands else None
     index = sum(t.kind == "," for t in cursor.tokens)
     if resolved is None or index >= len(resolved.results):

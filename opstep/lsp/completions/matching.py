@@ -10,18 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from opstep.api.catalogue import Entry
 from opstep.lsp.completions.cursor import Argument, Call, Token, is_number
 from opstep.runtime.ir.calls import resolve_call, unify
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.generic import TypeVariable
 from opstep.runtime.ir.graph import NOWHERE, Binding, Graph, Name, Source
 from opstep.runtime.ir.lexer import Lexer, SyntaxFault, bare_name
 from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved, complete, expand, resolve
 from opstep.runtime.ir.types import TensorType, boolean
 from opstep.runtime.ir.values import parse_number, parse_value
+
+if TYPE_CHECKING:
+    from opstep.lsp.completions.scope import Scope
 
 FITS, MAY, NOT = 0, 1, 2  # sorted in this order
 
@@ -53,25 +58,26 @@ class Site:
         cls,
         entry: Entry,
         call: Call,
-        types: Mapping[str, TensorType],
-        graphs: Graphs,
+        scope: Scope,
         complete: bool = False,
     ) -> Site:
-        """What is written of a call, where a value has the type that `types` says.
+        """What is written of a call in a scope.
 
         With `complete` what stands at the cursor counts, too; else it is what is looked for.
         """
         active = call.arguments[call.active]
         operands = call.operands()
         operand = operands.index(active) if active in operands else len(operands)
-        read = [_operand(a, types) for a in operands]
+        read = [_operand(a, scope.types) for a in operands]
         if complete and operand < len(read) and not active.tokens:
             del read[operand]
         elif not complete and operand < len(read):
             read[operand] = None
+        variables = scope.variables
         attrs = {n: v for n, a in call.attributes().items()
-                 if (complete or a is not active) and (v := _value(a)) is not _UNREAD}  # fmt: skip
-        return cls(entry, read, operand, attrs, graphs)
+                 if (complete or a is not active)
+                 and (v := _value(a, variables)) is not _UNREAD}  # fmt: skip
+        return cls(entry, read, operand, attrs, scope.graph)
 
     def resolved(self, operands: Sequence[Operand | None]) -> Resolved | None:
         """What the call comes to with these operands; None where it does not come to anything."""
@@ -253,9 +259,9 @@ def _operand(argument: Argument, types: Mapping[str, TensorType]) -> Operand | N
     return read_tokens(tokens, parse_number) if is_number(tokens) else None
 
 
-def _value(argument: Argument) -> Any:
+def _value(argument: Argument, variables: Mapping[str, TypeVariable]) -> Any:
     """The value of an attribute, or _UNREAD where there is none yet."""
-    found = read_tokens(argument.value, parse_value) if argument.value else None
+    found = read_tokens(argument.value, parse_value, variables) if argument.value else None
     return _UNREAD if found is None and not _is_none(argument) else found
 
 
@@ -263,9 +269,14 @@ def _is_none(argument: Argument) -> bool:
     return [t.value for t in argument.value] == ["none"]
 
 
-def read_tokens(tokens: Sequence[Token], parse: Callable[[Lexer], Any]) -> Any:
+def read_tokens(
+    tokens: Sequence[Token], parse: Callable[[Lexer], Any],
+    variables: Mapping[str, TypeVariable] = MappingProxyType({}),
+) -> Any:  # fmt: skip
     """What a part of the parser makes of some tokens; None where they are not whole."""
+    lex = Lexer(Source(" ".join(t.value for t in tokens)))
+    lex.variables = variables
     try:
-        return parse(Lexer(Source(" ".join(t.value for t in tokens))))
+        return parse(lex)
     except (SyntaxFault, OpstepError):
         return None

@@ -11,8 +11,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from opstep.api.catalogue import Entry
+from opstep.lsp.completions.cursor import type_variables
 from opstep.lsp.occurrences import op_named
+from opstep.runtime.ir.generic import TypeVariable
 from opstep.runtime.ir.graph import Apply, Binding, Declaration, Graph, Statement
+from opstep.runtime.ir.printer import print_type_parameters
 from opstep.runtime.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -73,6 +76,11 @@ class Scope:
         return {*self.values, *(_defined(node.body) if isinstance(node, Graph) else ())}
 
     @property
+    def variables(self) -> dict[str, TypeVariable]:
+        """The type variables of the graph."""
+        return type_variables(self.item) if self.item is not None else {}
+
+    @property
     def tensors(self) -> dict[str, Declaration]:
         """The named tensors of the file."""
         return self.file.environment.tensors
@@ -109,9 +117,8 @@ def entry_named(file: File, name: str) -> Entry | None:
 def head(graph: Graph) -> str:
     """``name(x: f32[N]) -> f32[N]``"""
     gives = ", ".join(map(str, graph.results))
-    return f"{graph.name.text}({', '.join(map(shown, graph.inputs))})" + (
-        f" -> {gives}" if gives else ""
-    )
+    name = graph.name.text + print_type_parameters(graph)
+    return f"{name}({', '.join(map(shown, graph.inputs))})" + (f" -> {gives}" if gives else "")
 
 
 def shown(binding: Binding) -> str:

@@ -12,7 +12,7 @@ from opstep.runtime.ir.errors import InputError
 
 @feature("opstep/live")
 def live(project: Project, params: dict[str, Any]) -> None:
-    """Takes over the values of a file; none, or null, clears what is shown.
+    """Takes over the values of a file, which hovers show; none, or null, clears them.
 
     `params`: ``{uri, values: [{name, graph, text, step}]}``. `graph` is null for a named tensor.
     """
@@ -20,12 +20,7 @@ def live(project: Project, params: dict[str, Any]) -> None:
     if not isinstance(uri, str):
         raise InputError("opstep/live: uri is the file's URI")
     path = project.file(uri).path
-    found = read_values(params.get("values") or [])
-    if found == project.live.get(path, {}):
-        return
-    if found:
+    if found := read_values(params.get("values") or []):
         project.live[path] = found
     else:
         project.live.pop(path, None)
-    project.refresh_inlay_hints()
-    project.refresh_inline_values()

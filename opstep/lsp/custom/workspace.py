@@ -23,18 +23,21 @@ MOST = 1_000  # rows in one response
 
 @feature("opstep/workspace/find", thread=True)
 def find(project: Project, params: Params) -> dict[str, Any]:
-    """Those of some files that are workspaces, each with its status."""
+    """Those of some files that are workspaces, each with its status and `stamp`."""
     paths = params.get("paths", [])
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise InputError("paths: expected a list of paths")
     found = [Path(path) for path in paths[:MOST_FILES]]
-    return {"files": [file_status(path) for path in found if is_workspace(path)]}
+    return {"files": [_examined(path) for path in found if is_workspace(path)]}
 
 
 @feature("opstep/workspace/examine", thread=True)
 def examine(project: Project, params: Params) -> dict[str, Any]:
     """What one file is, and another `stamp` whenever it was written to."""
-    path = arguments.path_of(params)
+    return _examined(arguments.path_of(params))
+
+
+def _examined(path: Path) -> dict[str, Any]:
     return file_status(path) | {"stamp": str(file_stamp(path))}
 
 

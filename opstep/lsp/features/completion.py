@@ -27,6 +27,7 @@ _AT: dict[str, Callable[[Proposals], None]] = {
     "condition": arguments.propose_condition,
     "returned": arguments.propose_returned,
     "type": declarations.propose_type,
+    "family": declarations.propose_family,
     "results": declarations.propose_results,
     "initialiser": declarations.propose_initialiser,
     "dim": lambda out: arguments.propose_symbols(out, (",", "]")),
@@ -39,7 +40,7 @@ _TRIGGERS = {
     "[": ("value", "dim"),
     '"': ("value",),
     " ": ("callee", "argument", "value", "operand", "condition", "returned", "type", "results",
-          "initialiser", "dim"),
+          "initialiser", "dim", "family"),
 }  # fmt: skip
 
 

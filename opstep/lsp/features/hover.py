@@ -18,6 +18,7 @@ _BY_KIND = {
     "attribute": attribute.text,
     "symbol": words.symbol,
     "dtype": words.dtype,
+    "family": words.family,
     "keyword": words.keyword,
     "constant": words.constant,
     "number": words.number,

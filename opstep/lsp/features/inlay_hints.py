@@ -1,8 +1,4 @@
-"""Inlay hints: the types of values behind their names; while debugging, what they are.
-
-With live values (`opstep/live`) a value shows what it is in the run that stands: these stand where
-the type would, so no value is written about twice. `inline_values` leaves them out in turn.
-"""
+"""Inlay hints: the types of values behind their names."""
 
 from __future__ import annotations
 
@@ -13,12 +9,11 @@ from lsprotocol import types
 
 from opstep.lsp.file import File
 from opstep.lsp.item import Item
-from opstep.lsp.live import LiveValues, live_values
 from opstep.lsp.occurrences import op_named
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
 from opstep.lsp.settings import flag
-from opstep.runtime.ir.graph import Apply, Binding, Declaration, Graph, Name
+from opstep.runtime.ir.graph import Apply, Binding, Graph, Name
 from opstep.runtime.ir.op import Op, OperandSpec
 
 _MOST = 60  # characters of a type; longer ones are cut, and stand whole in the tooltip
@@ -29,19 +24,15 @@ def inlay_hint(project: Project, params: types.InlayHintParams) -> list[types.In
     """The hints of a range."""
     file = project.file(params.text_document.uri)
     low, high = file.offset(params.range.start), file.offset(params.range.end)
-    live = live_values(project, file)
     show_types = flag(project, "inlayHints.types", True)
     show_operands = flag(project, "inlayHints.operands", False)
     hints: list[types.InlayHint] = []
     for item in items_between(file, low, high):
         node = item.node
-        if isinstance(node, Declaration):
-            hints += _live_hint(file, live, "", node.name.text, item.start + node.type_span.end)
-        elif isinstance(node, Graph):
-            hints += _inputs(file, item, node, live)
+        if isinstance(node, Graph):
             for s in statements_between(node, low - item.start, high - item.start):
-                for b in s.results:
-                    hints += _result(file, item, b, live, show_types)
+                for b in s.results if show_types else ():
+                    hints += _result(file, item, b)
                 if show_operands:
                     hints += _operands(file, item, s)
     start, end = params.range.start, params.range.end
@@ -71,50 +62,24 @@ def statements_between(graph: Graph, low: int, high: int) -> Iterator[Apply]:
             yield s
 
 
-def _result(
-    file: File, item: Item, binding: Binding, live: LiveValues, show_types: bool
-) -> Iterator[types.InlayHint]:
-    name = binding.name
-    end = item.start + (binding.type_span if binding.type is not None else name.span).end
-    node = item.node
-    assert isinstance(node, Graph)
-    hints = list(_live_hint(file, live, node.name.text, name.text, end))
-    if hints or binding.type is not None or not show_types:
-        yield from hints
+def _result(file: File, item: Item, binding: Binding) -> Iterator[types.InlayHint]:
+    if binding.type is not None:
         return
-    verified = item.verified
+    name, verified = binding.name, item.verified
     t = verified.types.get(name.text) if verified is not None else None
     if t is None:
         return
     label = f": {t}"
-    position = file.position(end)
+    position = file.position(item.start + name.span.end)
     edit = types.TextEdit(types.Range(position, position), label)
     cut = len(label) > _MOST
     yield types.InlayHint(
         position,
         label[: _MOST - 1] + "…" if cut else label,
         types.InlayHintKind.Type,
-        [edit],
+        [edit] if t.dtype.has_name else None,
         label[2:] if cut else None,
     )
-
-
-def _inputs(file: File, item: Item, graph: Graph, live: LiveValues) -> Iterator[types.InlayHint]:
-    """Inputs have their types written; a live value stands behind."""
-    for b in graph.inputs if live else ():
-        end = item.start + b.type_span.end
-        yield from _live_hint(file, live, graph.name.text, b.name.text, end)
-
-
-def _live_hint(
-    file: File, live: LiveValues, graph: str, name: str, end: int
-) -> Iterator[types.InlayHint]:
-    """The live value of a name, if there is one."""
-    value = live.get((graph, name))
-    if value is not None:
-        yield types.InlayHint(
-            file.position(end), value.text, None, None, value.tooltip, padding_left=True
-        )
 
 
 def _operands(file: File, item: Item, s: Apply) -> Iterator[types.InlayHint]:

@@ -1,7 +1,6 @@
 """Inline values: which names an editor looks up at a stop, to show their values in the text.
 
-What live inlay hints show is left out: with `opstep/live` a value stands behind its name. Without
-it (other editors, or the hints switched off) every value of the frame above the stop is named.
+The extension for VS Code shows values by itself, in colour.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from lsprotocol import types
 
 from opstep.lsp.features.inlay_hints import items_between
-from opstep.lsp.live import live_values
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
 from opstep.runtime.ir.graph import Apply, Assert, Graph, Name, Return, Statement, Update
@@ -30,14 +28,12 @@ def inline_value(
         return []
     low, high = file.offset(params.range.start), file.offset(params.range.end)
     graph = item.node
-    live = live_values(project, file)
     shown: list[types.InlineValueVariableLookup] = []
     if item not in items_between(file, low, high):
         return []
     for name in _names(graph, file.offset(types.Position(stopped.start.line, 0)) - item.start):
-        has_value = (graph.name.text, name.text) in live or ("", name.text) in live
         start, end = item.start + name.span.start, item.start + name.span.end
-        if not has_value and low <= start <= high and start <= at:
+        if low <= start <= high and start <= at:
             range_ = file.range(start, end)
             shown.append(types.InlineValueVariableLookup(range_, True, name.text))
     return shown

@@ -39,18 +39,32 @@ def signature_help(
     if call is None or entry is None:
         return None
     scope = Scope.at(file, file.item_at(offset), cursor.statement)
-    site = Site.of(entry, call, scope.types, scope.graph, complete=True)
+    site = Site.of(entry, call, scope, complete=True)
     active = _active(entry, call)
     if isinstance(entry, Graph):
         label, parameters = head(entry), _inputs(entry, site)
     else:
         label = entry.signature
         parameters = [_operand(o) for o in entry.operands] + [_attribute(a) for a in entry.attrs]
-    document = types.MarkupContent(types.MarkupKind.Markdown, _text(entry, site))
+    document = None
+    if _is_asked_for(params.context):
+        document = types.MarkupContent(types.MarkupKind.Markdown, _text(entry, site))
+    else:
+        parameters = [(text, "") for text, _ in parameters]
     signature = types.SignatureInformation(
         label, document, _placed(label, parameters), active_parameter=active
     )
     return types.SignatureHelp([signature], 0, active)
+
+
+def _is_asked_for(context: types.SignatureHelpContext | None) -> bool:
+    """Whether a key was pressed for it. What comes by itself as one types is a line: a higher box
+    has no place above the first lines of a file, and is put below, where the suggestions cover it.
+    """
+    if context is None or context.trigger_kind is types.SignatureHelpTriggerKind.Invoked:
+        return True
+    shown = context.active_signature_help
+    return shown is not None and any(s.documentation for s in shown.signatures)
 
 
 def _active(entry: Entry, call: Call) -> int | None:

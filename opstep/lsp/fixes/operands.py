@@ -57,7 +57,8 @@ def _dtypes(site: MessageSite, s: Apply, number: int) -> list[DType]:
     graph = site.item.file.environment.graphs.get(s.callee.text)
     if isinstance(graph, Graph):
         declared = graph.inputs[number].type if number < len(graph.inputs) else None
-        return [declared.dtype] if declared is not None else []
+        if declared is None or not declared.dtype.is_generic:
+            return [declared.dtype] if declared is not None else []
     for k, o in enumerate(s.operands):
         if k != number and isinstance(o, Name) and (t := site.types.get(o.text)) is not None:
             dtypes.append(t.dtype)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from opstep.lsp.fixes.fix import Edit, Fix, MessageSite, makes, without_types
-from opstep.runtime.ir.graph import Apply, Binding, Name
+from opstep.runtime.ir.graph import Apply, Binding, Name, Return
 from opstep.runtime.ir.types import TensorType
+
+_TYPE = re.compile(r"\w+\s*\[[^\]]*\]")
 
 
 @makes("annotation")
@@ -23,6 +26,21 @@ def declared_type(site: MessageSite) -> Iterator[Fix]:
                 yield Fix(f"Write {results[k]}", (Edit(*site.span, str(results[k])),), likely=True)
             edit = Edit(b.name.span.end, site.span.end, "")
             yield Fix(f"Remove the type of {b.name.text}", (edit,))
+
+
+@makes("return-type")
+def returned_type(site: MessageSite) -> Iterator[Fix]:
+    """The type that the value has, in the head of the graph."""
+    s, graph = site.statement, site.graph
+    if not isinstance(s, Return) or graph is None:
+        return
+    start = graph.results_span.start
+    parts = list(_TYPE.finditer(site.item.text[slice(*graph.results_span)]))
+    for value, part in zip(s.values, parts, strict=False):
+        t = site.types.get(value.text)
+        if value.span == site.span and t is not None:
+            edit = Edit(start + part.start(), start + part.end(), str(t))
+            yield Fix(f"Declare that {graph.name.text} returns {t}", (edit,))
 
 
 @makes("unnamed-results")

@@ -9,7 +9,8 @@ from opstep.lsp.hovers.operation import application_at, literal_type
 from opstep.lsp.occurrences import Occurrence
 from opstep.runtime.ir.calls import bound_symbols
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.graph import Apply, Graph, Literal
+from opstep.runtime.ir.generic import FAMILIES
+from opstep.runtime.ir.graph import Apply, Graph, Literal, TypeParameter
 from opstep.runtime.ir.types import DTYPES
 
 if TYPE_CHECKING:
@@ -100,11 +101,23 @@ def dtype(project: Project, found: Occurrence) -> str:
     return paragraphs([block(t.name), about])
 
 
+def family(project: Project, found: Occurrence) -> str:
+    """What a type variable of the family may be."""
+    return paragraphs([block(found.name), f"Any of {_listed(found.name)}."])
+
+
+def _listed(family: str) -> str:
+    return ", ".join(code(t.name) for t in FAMILIES[family])
+
+
 def symbol(project: Project, found: Occurrence) -> str:
     """Which input binds a symbol, and to which of its axes."""
     graph, name = found.item.node, found.name
     if not isinstance(graph, Graph):
         return f"The dims of a named tensor are numbers: {code(name)} is a symbol."
+    for parameter in graph.type_parameters:
+        if parameter.name.text == name:
+            return _type_variable(graph, parameter)
     dims = [
         (binding, axis)
         for binding in graph.inputs
@@ -125,3 +138,15 @@ def symbol(project: Project, found: Occurrence) -> str:
     )
     others = ", ".join(code(f"{b.name.text}, axis {a}") for b, a in dims[1:])
     return paragraphs([block(name), about, f"Same size: {others}." if others else ""])
+
+
+def _type_variable(graph: Graph, parameter: TypeParameter) -> str:
+    name, family = parameter.name.text, parameter.family.text
+    about = (
+        f"Type variable of graph {code(graph.name.text)}: an element type, known when the graph is "
+        f"run or called, any of {_listed(family)}."
+    )
+    variable = parameter.variable
+    by = [b.name.text for b in graph.inputs if b.type and b.type.dtype is variable]
+    inputs = f"That of {', '.join(map(code, by))}." if by else "No input has it."
+    return paragraphs([block(f"{name}: {family}"), about, inputs])

@@ -14,6 +14,7 @@ def all_rules() -> None:
         pointwise,
         random,
         recurrent,
+        recurrent_grad,
         reductions,
         spatial,
     )

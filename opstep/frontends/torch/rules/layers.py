@@ -10,7 +10,7 @@ from opstep.frontends.torch.rules.layout import matrix_transpose, true_places
 from opstep.frontends.torch.rules.pointwise import assertion
 from opstep.frontends.torch.rules.reductions import norm_of
 from opstep.frontends.torch.rules.registry import rule
-from opstep.runtime.ir.types import boolean, i64
+from opstep.runtime.ir.types import boolean, f32, i64
 
 
 @rule("linear.default")
@@ -169,6 +169,30 @@ def batch_norm_functional(b: Body, x, weight, bias, mean, var, training, momentu
     new_mean = _running(b, mean, batch_mean, momentum)
     new_var = _running(b, var, b.mul(batch_var, factor), momentum)
     return y, batch_mean, _rstd(b, batch_var, eps), new_mean, new_var
+
+
+@rule("native_batch_norm_backward.default")
+def batch_norm_backward(
+    b: Body, gy, x, weight, running_mean, running_var, mean, rstd, training, eps, mask
+):
+    """`mean` and `rstd` are those of the batch, where it is training that is gone back through."""
+    if training:
+        scale, _ = _scale_and_shift(b, x, weight, None)
+        var = b.sub(b.reciprocal(b.square(rstd)), float(eps))
+        return b.batch_norm_grad(x, scale, gy, mean, var, epsilon=float(eps))
+    wide = f32 if x.dtype.is_half else x.dtype
+    away = b.sub(b.to(x, wide), _along_channels(b, x, b.to(running_mean, wide)))
+    factor = b.rsqrt(b.add(b.to(running_var, wide), float(eps)))
+    slope = factor if weight is None else b.mul(factor, b.to(weight, wide))
+    others, gy = [k for k in range(x.type.rank) if k != 1], b.to(gy, wide)
+    gx = b.to(b.mul(gy, _along_channels(b, x, slope)), x.dtype) if mask[0] else None
+    g_scale = b.mul(b.sum(b.mul(gy, away), axes=others), factor) if mask[1] else None
+    return gx, g_scale, b.sum(gy, axes=others) if mask[2] else None
+
+
+def _along_channels(b: Body, x: Var, numbers: Var) -> Var:
+    """One number a channel, as it broadcasts to x."""
+    return b.reshape(numbers, shape=[x.shape[1], *[1] * (x.type.rank - 2)])
 
 
 def _rstd(b: Body, var: Var, eps: float) -> Var | None:

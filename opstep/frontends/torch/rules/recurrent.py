@@ -1,21 +1,237 @@
-"""LSTM, GRU and plain recurrent layers, a few statements a step.
+"""LSTM, GRU and plain recurrent layers: a graph for each layer and direction, a loop over time.
 
-PyTorch's own definitions of these are not used: that of LSTM is wrong in some versions (2.11, with
-`batch_first`).
+PyTorch's own definitions of these are not used: they repeat the cell for each step, and that of
+LSTM is wrong in some versions (2.11, with `batch_first`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import rule
+from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.types import TensorType, boolean, i32
 
+INDEX = TensorType(i32, ())
 State = tuple[Var, ...]  # h, and c of an LSTM
-# From what the input and the state give to the gates, and the state, the next state.
-Cell = Callable[[Body, Var, Var, State], State]
+# From what the input and the state give to the gates, and the state: the next state, and by name
+# what a gradient will want to know of the step.
+Step = Callable[[Body, Var, Var, State], tuple[State, dict[str, Var]]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`gates`: how many rows of the weights each element of the state has. `kept`: what the steps
+    keep for a gradient, by name; how many times the state's size each of them has.
+    """
+
+    name: str
+    gates: int
+    step: Step
+    kept: Mapping[str, int]
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        return ("h", "c") if self.name == "lstm" else ("h",)
+
+
+class Weights(NamedTuple):
+    """Of one layer and direction; `projection` is that of an LSTM with ``proj_size``."""
+
+    input: Var
+    state: Var
+    input_bias: Var | None = None
+    state_bias: Var | None = None
+    projection: Var | None = None
+
+    @staticmethod
+    def of(params: Sequence[Var], has_biases: bool) -> Weights:
+        biases = tuple(params[2:4]) if has_biases else (None, None)
+        return Weights(params[0], params[1], *biases, *params[4 if has_biases else 2 :])
+
+    def named(self) -> dict[str, Var]:
+        """Those that there are, under the names that they have in a layer's graph."""
+        names = ("w_x", "w_h", "b_x", "b_h", "w_p")
+        return {n: w for n, w in zip(names, self, strict=True) if w is not None}
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+
+def parts(b: Body, gates: Var, names: str) -> list[Var]:
+    """The gates of a step, or of all."""
+    count = len(names.split())
+    found = b.split(gates, sizes=[gates.shape[-1] // count] * count, axis=gates.type.rank - 1)
+    return [b.titled(n, v) for n, v in zip(names.split(), found, strict=True)]
+
+
+def opened(b: Body, gates: Var) -> list[Var]:
+    """The gates of an LSTM: i, f, g, o."""
+    found = parts(b, gates, "a_i a_f a_g a_o")
+    ops = ("sigmoid", "sigmoid", "tanh", "sigmoid")
+    return [b.named(n, op, v) for n, op, v in zip("ifgo", ops, found, strict=True)]
+
+
+def _lstm(b: Body, x: Var, r: Var, state: State) -> tuple[State, dict[str, Var]]:
+    gates = b.named("gates", "add", x, r)
+    i, f, g, o = opened(b, gates)
+    c = b.named("c_new", "add", b.mul(f, state[1]), b.mul(i, g))
+    h = b.named("h_new", "mul", o, b.tanh(c))
+    return (h, c), {"gates": gates, "cells": c}
+
+
+def blended(b: Body, x: Var, r: Var) -> list[Var]:
+    """The gates of a GRU, r, z and n, and what the state gives to n."""
+    xr, xz, xn = parts(b, x, "x_r x_z x_n")
+    hr, hz, hn = parts(b, r, "h_r h_z h_n")
+    reset = b.named("r", "sigmoid", b.add(xr, hr))
+    update = b.named("z", "sigmoid", b.add(xz, hz))
+    new = b.named("n", "tanh", b.add(xn, b.mul(reset, hn)))
+    return [reset, update, new, hn]
+
+
+def _gru(b: Body, x: Var, r: Var, state: State) -> tuple[State, dict[str, Var]]:
+    _, update, new, _ = blended(b, x, r)
+    h = b.named("h_new", "add", new, b.mul(update, b.sub(state[0], new)))
+    return (h,), {"recurrent": r}
+
+
+def _plain(op: str) -> Step:
+    return lambda b, x, r, state: ((b.named("h_new", op, b.add(x, r)),), {})
+
+
+CELLS = {
+    cell.name: cell
+    for cell in (
+        Cell("lstm", 4, _lstm, {"gates": 4, "cells": 1}),
+        Cell("gru", 3, _gru, {"recurrent": 3}),
+        Cell("rnn_tanh", 1, _plain("tanh"), {}),
+        Cell("rnn_relu", 1, _plain("relu"), {}),
+    )
+}
+
+
+# --- loops ----------------------------------------------------------------------------------------
+
+Turn = Callable[[Body, Var, dict[str, Var]], dict[str, Var]]
+
+
+def over_time(
+    b: Body, title: str, length: Dim, carried: Mapping[str, Var], turn: Turn, down: bool
+) -> dict[str, Var]:
+    """What is carried, at the end of a loop over the steps. `turn` gives what changes; `down`: from
+    the last step to the first.
+    """
+    inputs = [("t", INDEX), *((n, v.type) for n, v in carried.items())]
+
+    def goes_on(b: Body, t: Var, *_: Var) -> list[Var]:
+        if down:
+            return [b.named("more", "greater_equal", t, 0)]
+        return [b.named("more", "less", t, _count(b, length))]
+
+    def body(b: Body, t: Var, *values: Var) -> list[Var]:
+        known = dict(zip(carried, values, strict=True))
+        known |= turn(b, t, known)
+        return [b.named("next", "sub" if down else "add", t, 1), *known.values()]
+
+    assert b.part is not None
+    test, inner = b.part(f"{title}_more", inputs, goes_on), b.part(f"{title}_turn", inputs, body)
+    assert test.results[0].type == TensorType(boolean, ())
+    count = _count(b, length) if down else 0
+    first = count - 1 if isinstance(count, int) and down else b.sub(count, 1) if down else 0
+    graphs = {"test": test.name, "body": inner.name}
+    t, *found = b.control("while", [first, *carried.values()], inner.results, graphs)
+    b.titled("t", t)
+    return {n: b.titled(n, v) for n, v in zip(carried, found, strict=True)}
+
+
+def _count(b: Body, length: Dim) -> Any:
+    return length if isinstance(length, int) else b.extent(of=[length], dtype=i32)
+
+
+def row(b: Body, series: Var, t: Var, name: str) -> Var:
+    return b.named(name, "gather", series, t, axis=0)
+
+
+def put(b: Body, series: Var, t: Var, value: Var, name: str) -> Var:
+    """The series with another row at t: within a loop it is written where it is."""
+    return b.named(name, "scatter_nd", series, b.reshape(t, shape=[1]), value)
+
+
+def series_like(b: Body, name: str, x: Var, size: Any) -> Var:
+    """A series of zeros, as long as x."""
+    shape = [*x.shape[:2], size]
+    return b.named(name, "zeros", shape=shape, dtype=x.dtype)
+
+
+def called(
+    b: Body, title: str, operands: Mapping[str, Var],
+    write: Callable[[Body, dict[str, Var]], Mapping[str, Var]],
+) -> dict[str, Var]:  # fmt: skip
+    """Calls a graph: ``write(body, operands by name)`` gives its results by name."""
+    names: list[str] = []
+
+    def written(b: Body, *values: Var) -> list[Var]:
+        found = write(b, dict(zip(operands, values, strict=True)))
+        names[:] = found
+        return list(found.values())
+
+    assert b.part is not None
+    part = b.part(title, [(n, v.type) for n, v in operands.items()], written)
+    results = b.call(part.name, list(operands.values()), [r.type for r in part.results])
+    return {n: b.titled(n, v) for n, v in zip(names, results, strict=True)}
+
+
+def layer(
+    b: Body, cell: Cell, x: Var, state: State, weights: Weights, backwards: bool, keep: bool = False
+) -> dict[str, Var]:
+    """One layer in one direction: x [T, N, F]; its outputs y [T, N, H], its last state, and where
+    that is asked for what it keeps for a gradient.
+    """
+
+    def write(b: Body, given: dict[str, Var]) -> dict[str, Var]:
+        x, h = given["x"], given["h"]
+        gates = b.named("gates_x", "linear", x, given["w_x"], given.get("b_x"))
+        carried = {n: given[n] for n in cell.states}
+        carried["y"] = series_like(b, "y", x, h.shape[-1])
+        size = given["w_h"].shape[0] // cell.gates
+        for name, times in cell.kept.items() if keep else ():
+            carried[name] = series_like(b, name, x, times * size)
+        carried["gates_x"] = gates
+        carried |= {n: given[n] for n in ("w_h", "b_h", "w_p") if n in given}
+        last = over_time(b, title, x.shape[0], carried, turn, backwards)
+        found = {"y": last["y"]} | {n: last[n] for n in cell.states}
+        if keep:
+            found |= {n: last[n] for n in cell.kept}
+            found |= {"gates_x": gates} if cell.name == "gru" else {}
+        return found
+
+    def turn(b: Body, t: Var, given: dict[str, Var]) -> dict[str, Var]:
+        r = b.named("r", "linear", given["h"], given["w_h"], given.get("b_h"))
+        state = tuple(given[n] for n in cell.states)
+        (h, *rest), kept = cell.step(b, row(b, given["gates_x"], t, "x"), r, state)
+        if "w_p" in given:
+            h = b.named("h_new", "linear", h, given["w_p"])
+        found = dict(zip(cell.states, (h, *rest), strict=True))
+        found["y"] = put(b, given["y"], t, h, "y_new")
+        for name in cell.kept if keep else ():
+            found[name] = put(b, given[name], t, kept[name], f"{name}_new")
+        return found
+
+    title = cell.name + ("_reverse" if backwards else "")
+    operands = {"x": x, **dict(zip(cell.states, state, strict=True)), **weights.named()}
+    found = called(b, title, operands, write)
+    for name, own in {"y": "output", "h": "h_n", "c": "c_n"}.items():  # as PyTorch calls them
+        if name in found:
+            b.titled(own, found[name])
+    return found
+
+
+# --- what PyTorch exports -------------------------------------------------------------------------
 
 
 class _Layers(NamedTuple):
@@ -29,29 +245,9 @@ class _Layers(NamedTuple):
     batch_first: bool
 
 
-def _lstm(b: Body, x: Var, h: Var, state: State) -> State:
-    size = x.shape[-1] // 4
-    i, f, g, o = b.split(b.add(x, h), sizes=[size] * 4, axis=-1)
-    c = b.add(b.mul(b.sigmoid(f), state[1]), b.mul(b.sigmoid(i), b.tanh(g)))
-    return b.mul(b.sigmoid(o), b.tanh(c)), c
-
-
-def _gru(b: Body, x: Var, h: Var, state: State) -> State:
-    size = x.shape[-1] // 3
-    xr, xz, xn = b.split(x, sizes=[size] * 3, axis=-1)
-    hr, hz, hn = b.split(h, sizes=[size] * 3, axis=-1)
-    reset, update = b.sigmoid(b.add(xr, hr)), b.sigmoid(b.add(xz, hz))
-    new = b.tanh(b.add(xn, b.mul(reset, hn)))
-    return (b.add(new, b.mul(update, b.sub(state[0], new))),)
-
-
-def _plain(op: str) -> Cell:
-    return lambda b, x, h, state: (getattr(b, op)(b.add(x, h)),)
-
-
 @rule("lstm.input")
 def lstm(b: Body, x, states, params, *how):
-    return _run(b, x, states, params, _Layers(*how), _lstm)
+    return _run(b, x, states, params, _Layers(*how), CELLS["lstm"])
 
 
 def _with_one_state(cell: Cell):
@@ -61,53 +257,36 @@ def _with_one_state(cell: Cell):
     return translated
 
 
-rule("gru.input")(_with_one_state(_gru))
-rule("rnn_tanh.input")(_with_one_state(_plain("tanh")))
-rule("rnn_relu.input")(_with_one_state(_plain("relu")))
+for _name in ("gru", "rnn_tanh", "rnn_relu"):
+    rule(f"{_name}.input")(_with_one_state(CELLS[_name]))
+
+
+@rule("lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data")
+def packed(b: Body, *_):
+    raise Untranslatable("packed sequences: their lengths are data; pass padded ones instead")
 
 
 def _run(
     b: Body, x: Var, states: Sequence[Var], params: Sequence[Var], how: _Layers, cell: Cell
 ) -> tuple[Var, ...]:
     """The outputs of the last layer, then the last states, each [layers * directions, ...]."""
-    if how.train and how.dropout:
+    if how.train and how.dropout and how.count > 1:
         raise Untranslatable("dropout between recurrent layers: export the model in eval mode")
     if how.batch_first:
         x = b.transpose(x, perm=[1, 0, 2])
     directions = 1 + how.bidirectional
     each = len(params) // (how.count * directions)
     last: list[State] = []
-    for layer in range(how.count):
+    for number in range(how.count):
         sides = []
         for side in range(directions):
-            k = layer * directions + side
-            start = tuple(b.select(s, index=k) for s in states)
-            weights = params[k * each : (k + 1) * each]
-            outputs, end = _direction(b, x, start, weights, how.has_biases, cell, bool(side))
-            sides.append(outputs)
-            last.append(end)
+            k = number * directions + side
+            named = zip(cell.states, states, strict=True)
+            start = tuple(b.named(f"{n}_0", "select", s, index=k) for n, s in named)
+            weights = Weights.of(params[k * each : (k + 1) * each], how.has_biases)
+            found = layer(b, cell, x, start, weights, bool(side))
+            sides.append(found["y"])
+            last.append(tuple(found[n] for n in cell.states))
         x = sides[0] if len(sides) == 1 else b.concat(*sides, axis=2)
     y = b.transpose(x, perm=[1, 0, 2]) if how.batch_first else x
     return y, *(b.stack(*of_layers) for of_layers in zip(*last, strict=True))
-
-
-def _direction(
-    b: Body, x: Var, state: State, weights: Sequence[Var], has_biases: bool, cell: Cell,
-    backwards: bool,
-) -> tuple[Var, State]:  # fmt: skip
-    """One layer from one end: x [T, N, F]; the outputs [T, N, H] and the last state."""
-    length = x.shape[0]
-    if not isinstance(length, int):
-        raise Untranslatable("a recurrent layer needs a length that is a number")
-    w_x, w_h, *rest = weights
-    bias_x, bias_h = rest[:2] if has_biases else (None, None)
-    projection = rest[2:] if has_biases else rest
-    to_gates = b.linear(x, w_x, bias_x)
-    outputs: list[Var] = []
-    for step in reversed(range(length)) if backwards else range(length):
-        from_state = b.linear(state[0], w_h, bias_h)
-        state = cell(b, b.select(to_gates, index=step), from_state, state)
-        if projection:
-            state = (b.linear(state[0], projection[0]), *state[1:])
-        outputs.append(state[0])
-    return b.stack(*(outputs[::-1] if backwards else outputs)), state
