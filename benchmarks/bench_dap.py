@@ -4,10 +4,12 @@ that an editor waits for.
 
 from __future__ import annotations
 
+import os
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -188,3 +190,46 @@ def looking_around():
                 client.request("variables", variablesReference=reference, start=0, count=100)
             taken.append(time.perf_counter() - start)
         return Measured(statistics.median(taken) * 1e3, None, "ms")
+
+
+def seconds_to_values(folder: str) -> float:
+    """From the start of ``opstep dap`` to a stop at the entry with values, as F5 asks for it.
+    Kernels are kept in `folder`.
+    """
+    path = Path(__file__).parent.parent / "examples" / "entropy.opg"
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "opstep", "dap"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env=os.environ | {"OPSTEP_CACHE": folder},
+    )  # fmt: skip
+    assert process.stdin and process.stdout
+    client = Client(Wire(process.stdout, process.stdin))
+    try:
+        sizes = {"N": 4, "K": 5}
+        thread = client.begin(
+            "launch", path, [], program=str(path), inputs="random", symbols=sizes, stopOnEntry=True
+        )
+        frame = client.request("stackTrace", threadId=thread, levels=20)["stackFrames"][0]
+        for scope in client.request("scopes", frameId=frame["id"])["scopes"]:
+            client.request("variables", variablesReference=scope["variablesReference"])
+        taken = time.perf_counter() - start
+        for _ in range(4):  # so that the kernels are there the next time
+            client.step(thread)
+        return taken
+    finally:
+        client.send("disconnect", terminateDebuggee=True)
+        process.wait(60)
+
+
+@bench("debugger: F5 to the entry with values, no kernel compiled", bars=[at_most(4, "s")])
+def cold_start():
+    with tempfile.TemporaryDirectory() as folder:
+        return Measured(seconds_to_values(folder), None, "s")
+
+
+@bench("debugger: F5 to the entry with values", bars=[at_most(1, "s")])
+def warm_start():
+    with tempfile.TemporaryDirectory() as folder:
+        seconds_to_values(folder)
+        return Measured(min(seconds_to_values(folder) for _ in range(5)), None, "s")

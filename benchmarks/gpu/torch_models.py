@@ -126,15 +126,34 @@ def training(name: str, batch: int) -> Iterator[Row]:
         own = copy.deepcopy(model)
         compiled = torch.compile(own, backend="opstep", options=options)
         calls[through] = step_of(own, compiled, x)
-    losses = {through: [float(call()) for _ in range(STEPS)] for through, call in calls.items()}
-    for through, found in losses.items():
-        for a, b in zip(found, losses["eager"], strict=True):
-            if not abs(a - b) <= 1e-3 * abs(b):
-                raise ValueError(f"{name}, {through}: the loss is {a:g}, not {b:g}")
+    exactly, wide = copy.deepcopy(model).double(), x.double() if x.is_floating_point() else x
+    exact = losses_of(step_of(exactly, exactly, wide))
+    del exactly, wide
+    losses = {through: losses_of(call) for through, call in calls.items()}
+    check_losses(name, losses, exact)
     ms = {k: s * 1e3 for k, s in by_turns({k: waited(c) for k, c in calls.items()}).items()}
     what = f"{name} training step, batch {batch}, f32"
     yield at_most(1.0, what, ms["ours"], "ms", "PyTorch eager", ms["eager"])
     yield at_most(1.15, f"{what}, hunt", ms["hunt"], "ms", "without hunt", ms["ours"])
+
+
+def losses_of(step: Callable[[], Any]) -> list[float]:
+    """The first losses: each depends on the gradients of those before it."""
+    return [float(step()) for _ in range(STEPS)]
+
+
+def check_losses(name: str, losses: dict[str, list[float]], exact: list[float]) -> None:
+    """Raises where losses are not about as near to those in f64 as eager mode's: batch norm over
+    few numbers makes much of the least difference between two orders of a sum.
+    """
+    away = max(abs(a - b) for a, b in zip(losses["eager"], exact, strict=True))
+    for through, found in losses.items():
+        for a, b in zip(found, exact, strict=True):
+            if not abs(a - b) <= 4 * away + 1e-4 * abs(b):
+                raise ValueError(
+                    f"{name}, {through}: the losses {found} are too far from f64's {exact}: "
+                    f"eager mode's are {losses['eager']}"
+                )
 
 
 def register_training(name: str, batch: int) -> None:

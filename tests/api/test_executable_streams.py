@@ -159,3 +159,29 @@ def test_memory_of_a_device_is_adopted_there(far):
     np.testing.assert_array_equal(program.params["w"], 7 - x, "what a run elsewhere made of it")
     executable([given])
     np.testing.assert_array_equal(np.asarray(w), 7 - 2 * x, "is brought here")
+
+
+def test_tensors_that_keep_moving_are_copied_where_that_spares_launches(far, monkeypatch):
+    """A device replays what it ran at the same addresses; tensors of others are elsewhere each
+    time. After some calls they have places of their own.
+    """
+    far.replays = True
+    moves: list[int] = []
+    monkeypatch.setattr(far, "moved", lambda code: moves.append(len(code)))
+    types = [TensorType(f32, (8, 4))] * 4 + [TensorType(f32, ())]
+    executable = Executable(opstep.loads(TEXT), None, types[:2], RunSettings(device="far"))
+    counted = []
+    memory = []  # kept, so that each call's is elsewhere
+    for call in range(8):
+        x, y = random((8, 4), call), random((8, 4), 50 + call)
+        expected = [a.tobytes() for a in opstep.loads(TEXT).run(inputs={"x": x, "y": y}).outputs]
+        memory.append([far.alloc(t.nbytes) for t in types])
+        for m, t, array in zip(memory[-1], types, (x, y), strict=False):
+            far.write(m, 0, t, array)
+        executable.run([m.address for m in memory[-1][:2]], [m.address for m in memory[-1][2:]])
+        found = [
+            far.read(m, 0, t).tobytes() for m, t in zip(memory[-1][2:], types[2:], strict=True)
+        ]
+        assert found == expected
+        counted.append(len(moves))
+    assert counted[0] < counted[3] <= counted[5] == counted[7]

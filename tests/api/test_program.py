@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import signal
 import threading
 
 import numpy as np
 import pytest
 from interrupting import signalled
+from mixes import LOOP, MIXES, in_every_mix
 
 import opstep
 from opstep.runtime.device.launch import Launch
@@ -17,31 +17,6 @@ from opstep.runtime.device.store import Store
 from opstep.runtime.ir.op import OPS
 
 F32 = np.float32
-
-MIXES = [
-    {"streams": s, "alloc": a, "fill": f, "sync": y}
-    for s, a, f, y in itertools.product((1, 3), ("reuse", "fresh"), ("none", "nan"), ("none", "op"))
-]
-
-
-def in_every_mix(text, graph=None, inputs=None, steps=1, **options):
-    """Runs in each mix of the four switches, on a fresh program each; all bits agree. Gives the
-    first.
-    """
-    results, tensors = [], []
-    for mix in MIXES:
-        program = opstep.loads(text)
-        results.append(program.run(graph, inputs, steps=steps, **mix, **options))
-        tensors.append(dict(program.params))
-    for other, named in zip(results, tensors, strict=True):
-        assert other.names == results[0].names
-        for a, b in zip(results[0].outputs, other.outputs, strict=True):
-            assert a.dtype == b.dtype
-            assert a.tobytes() == b.tobytes()
-        for name, value in named.items():
-            np.testing.assert_array_equal(value, tensors[0][name])
-        assert not other.unwritten
-    return results[0], tensors[0]
 
 
 def test_outputs_by_position_and_by_name():
@@ -157,60 +132,6 @@ def test_a_failed_assert_points_at_its_line_and_leaves_named_tensors_alone(mix):
     assert float(program.params["w"]) == 2.0
     program.run(inputs={"x": 1.0}, **mix)
     assert float(program.params["w"]) == 4.0
-
-
-LOOP = """
-graph large(x: f32[N], n: i32[]) -> bool[] {
-  m = max(x)
-  big = greater(m, 1.0)
-  return big
-}
-graph halve(x: f32[N], n: i32[]) -> f32[N], i32[] {
-  h = mul(x, 0.5)
-  k = add(n, 1)
-  return h, k
-}
-graph main(x: f32[N]) -> f32[N], i32[] {
-  y, turns = while(x, 0, test=large, body=halve)
-  z = neg(y)
-  return z, turns
-}
-"""
-
-
-def test_a_while_loop_runs_until_its_test_is_false():
-    result, _ = in_every_mix(LOOP, "main", {"x": np.array([6, 3], F32)})
-    assert result["z"].tolist() == [-0.75, -0.375]
-    assert int(result["turns"]) == 3
-    result, _ = in_every_mix(LOOP, "main", {"x": np.array([0.5], F32)})
-    assert int(result["turns"]) == 0
-
-
-def test_a_loop_whose_body_swaps_its_operands_swaps_them():
-    text = """
-graph go(a: f32[2], b: f32[2], n: i32[]) -> bool[] {
-  t = less(n, 5)
-  return t
-}
-graph swap(a: f32[2], b: f32[2], n: i32[]) -> f32[2], f32[2], i32[] {
-  m = add(n, 1)
-  return b, a, m
-}
-graph main(a: f32[2], b: f32[2]) -> f32[2], f32[2] {
-  x, y, n = while(a, b, 0, test=go, body=swap)
-  return x, y
-}
-"""
-    result, _ = in_every_mix(text, "main", {"a": [1.0, 2.0], "b": [3.0, 4.0]})
-    assert result["x"].tolist() == [3, 4]
-    assert result["y"].tolist() == [1, 2]
-
-
-def test_a_loop_past_its_limit_is_an_error_at_its_line():
-    program = opstep.loads(LOOP.replace("body=halve", "body=halve, limit=4"), "loop.opg")
-    with pytest.raises(opstep.OpstepError, match=r"loop.opg:13:.*has not ended after 4 turns"):
-        program.run("main", {"x": np.array([1e9], F32)})
-    assert int(program.run("main", {"x": np.array([3], F32)})["turns"]) == 2
 
 
 BRANCHES = """

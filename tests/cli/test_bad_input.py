@@ -109,8 +109,8 @@ def test_all_symbols_without_a_size_are_named_at_once(cli, write):
     text = "graph main(x: f32[N, K], y: f32[M]) -> f32[M] {\n  z = relu(y)\n  return z\n}\n"
     outcome = cli("run", write("sizes.opg", text), "-i", "random")
     assert outcome.code == 2
-    said = "input x is f32[N, K], y is f32[M], and nothing says how large K, N and M are"
-    assert said in outcome.err and "add --symbol K=8 --symbol N=8 --symbol M=8" in outcome.err
+    said = "input x is f32[N, K], y is f32[M], and nothing says how large N, K and M are"
+    assert said in outcome.err and "add --symbol N=8 --symbol K=8 --symbol M=8" in outcome.err
 
 
 BAD_INPUTS = [
@@ -126,10 +126,10 @@ BAD_INPUTS = [
     (["-i", "x"], "which input, and from where"),
     (["-i", "zeros", "-i", "ones"], "zeros was given for all other inputs"),
     (["-i", "random"], "nothing says how large N is"),
-    (["-i", "random", "-s", "N"], "not a symbol and a size"),
-    (["-i", "random", "-s", "N=two"], "not a symbol and a size"),
+    (["-i", "random", "-s", "N"], "not the name of a dimension and its size"),
+    (["-i", "random", "-s", "N=two"], "not the name of a dimension and its size"),
     (["-i", "random", "-s", "N=2", "-s", "N=3"], "N was given the size 2 before"),
-    (["-i", "random", "-s", "N=2", "-s", "M=3"], "has no symbol M\nhint: its symbols are N"),
+    (["-i", "random", "-s", "N=2", "-s", "M=3"], "has no dimension M\nhint: its inputs have N"),
     (["-i", "x=good.npy", "-i", "bias=0", "-s", "N=4"], "N is bound to two sizes: 4, and 3 by x"),
     (["-i", "x=wide.npy", "-i", "bias=0"], "f32[N, 2]"),
     (["-i", "x=flat.npy", "-i", "bias=0"], "f32[N, 2]"),
@@ -407,3 +407,39 @@ def test_a_full_disk_behind_standard_output(command):
         )  # fmt: skip
     assert done.returncode == 3
     assert done.stderr == "error: the output could not be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "hint"),
+    [
+        (["run", "entrpy.opg"], 2, "hint: did you mean entropy.opg?"),
+        (["check", "entrpy.opg"], 2, "hint: did you mean entropy.opg?"),
+        (["debug", "far.opg"], 2, "hint: there are entropy.opg"),
+        (["run", "model.pt3"], 2, "hint: the folder has no .pt3 file"),
+        (["run", "entropy.opg"], 2, "or --input random --symbol N=8 --symbol K=8 for all of them"),
+        (["run", "entropy.opg", "random"], 2, "Did you mean --input random?"),
+        (["run", "entropy.opg", "-i", "random"], 2, "hint: add --symbol N=8 --symbol K=8"),
+        (
+            ["run", "entropy.opg", "-i", "random", "-s", "N=4,K=5"],
+            2,
+            "hint: write --symbol N=4 --symbol K=5",
+        ),
+        (["run", "entropy.opg", "-i", "random", "-s", "M=4"], 2, "hint: its inputs have K, N"),
+        (["run", "entropy.opg", "-i", "x=random"], 2, "hint: its inputs are scores"),
+        (["run", "entropy.opg", "-g", "mian", "-i", "random"], 2, "hint: did you mean main?"),
+    ],
+)
+def test_what_a_beginner_meets_says_what_to_type(cli, write, monkeypatch, words, code, hint):
+    text = "graph main(scores: f32[N, K]) -> f32[N, K] {\n  p = softmax(scores)\n  return p\n}\n"
+    monkeypatch.chdir(Path(write("entropy.opg", text)).parent)
+    outcome = cli(*words)
+    assert outcome.code == code and hint in outcome.err
+
+
+def test_a_nan_from_inputs_that_were_made_up_says_how_to_give_others(cli, write):
+    text = "graph main(x: f32[4]) -> f32[4] {\n  far = sub(x, 9.0)\n  y = log(far)\n  return y\n}\n"
+    outcome = cli("run", write("far.opg", text), "-i", "random")
+    assert outcome.code == 0
+    assert "x random: normal numbers (none suits log, far.opg:3: log of a negative" in outcome.err
+    assert "--input NAME=0..10" in outcome.err and "opstep hunt" in outcome.err
+    assert "made up" not in cli("run", write("far.opg", text), "-i", "x=10..11").err

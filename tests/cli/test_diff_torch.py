@@ -101,7 +101,7 @@ def test_another_type_and_other_inputs(cli):
         (["model.pt2", "--b", "debug"], "--b does not fit --against"),
         (["model.pt2", "--dtype", "bf17"], "did you mean bf16"),
         (["model.pt2", "-i", "y=random"], "has no input y"),
-        (["model.pt2", "-s", "q=3"], "has no symbol q"),
+        (["model.pt2", "-s", "q=3"], "has no dimension q"),
     ],
 )
 def test_what_does_not_fit(cli, arguments, words):

@@ -125,3 +125,34 @@ def test_the_way_to_an_op_without_a_gradient_is_shown(cli, net):
     notes = [line for line in message.splitlines() if ": note: " in line]
     assert [note.split(":")[1] for note in notes] == ["10", "11", "12", "13", "28"]
     assert notes[0].endswith("the way there") and notes[-1].endswith("and on to the loss")
+
+
+def test_less_memory(cli, net):
+    """A budget is met, `plan` says by what; one that cannot be met is told what holds the rest."""
+    words = ("grad", net, "-g", "loss", "-s", "N=64")
+    outcome = cli(*words, "--memory", "90KiB", "-o", "step.opg")
+    assert (outcome.code, outcome.out) == (0, "")
+    shown = cli("plan", "step.opg", "-g", "loss_grad", "-s", "N=64", "--summary").out
+    assert "computed again: c1, r1 (2 ops); if all were kept, temporaries would be " in shown
+    plain = cli("plan", net, "-g", "loss", "-s", "N=64", "--summary").out
+    assert "computed again" not in plain
+    outcome = cli(*words, "--memory", "30K")
+    assert outcome.code == 2
+    assert "loss_grad takes at least" in outcome.err
+    assert "where N = 64, not 30.0 KiB\nhint: " in outcome.err
+    assert f"{net}:1" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--memory", "1M"], "needs a size for N\nhint: add --symbol N=8"),
+        (["--memory", "1M", "-s", "M=3"], "graph loss_grad has no dimension M"),
+        (["--memory", "lots", "-s", "N=3"], "'lots' is not a size: write 500M or 2G."),
+        (["-s", "N=3"], "--symbol is for --memory"),
+    ],
+)
+def test_memory_that_cannot_be_asked_for(cli, net, words, message):
+    outcome = cli("grad", net, "-g", "loss", *words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err

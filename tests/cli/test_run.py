@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -162,3 +164,60 @@ def test_a_full_disk_for_the_output_leaves_the_workspace_told(cli, scale, monkey
     assert "No space left" in done.err and "opstep ws runs.db" in done.err
     with opstep.Workspace(tmp_path / "runs.db") as ws:
         assert ws.run("last").status == "done"
+
+
+def test_inputs_from_tables_and_folders_of_images(cli, write, tmp_path):
+    """As training reads them; values that the input's element type has are taken."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    Image = pytest.importorskip("PIL.Image")
+    text = """
+    graph main(x: f32[N, 2], images: f32[N, 4, 4], labels: i32[N]) -> f32[N, 2], f32[], i32[N] {
+      y = neg(x)
+      m = mean(images)
+      z = neg(labels)
+      return y, m, z
+    }
+    """
+    write("net.opg", text)
+    parquet.write_table(pa.table({"a": [1.0, 2.0], "b": [3, 4]}), tmp_path / "t.parquet")
+    for name, value in (("cat", 10), ("dog", 20)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.fromarray(np.full((4, 4), value, np.uint8)).save(f"photos/{name}/0.png")
+    given = ("-i", "images=photos", "-i", "labels=photos", "-o", "out.npz")
+    outcome = cli("run", "net.opg", "-i", "x=t.parquet:a,b", *given)
+    assert outcome.code == 0, outcome.err
+    with np.load("out.npz") as found:
+        assert found["y"].tolist() == [[-1, -3], [-2, -4]]
+        assert (float(found["m"]), found["z"].tolist()) == (15.0, [0, -1])
+    outcome = cli("run", "net.opg", "-i", "x=t.parquet:a,c", *given)
+    assert outcome.code == 2 and "t.parquet has no column c" in outcome.err
+
+
+def test_an_editor_is_told_where_a_nan_was_born(cli, write, tmp_path, monkeypatch):
+    text = "state s: f32[] = 1.0\n\ngraph main() -> f32[] {\n"
+    text += "  d = sub(s, 1.0)\n  l = log(s)\n  s <- d\n  return l\n}\n"
+    path, told = write("falls.opg", text), tmp_path / "findings.json"
+    monkeypatch.setenv("OPSTEP_FINDINGS", str(told))
+    assert cli("run", path).code == 0
+    assert not told.exists()
+    outcome = cli("run", path, "--steps", "2")
+    assert outcome.code == 0 and "not finite" in outcome.err
+    found = json.loads(told.read_text())
+    assert found["step"] == 1 and [(f["value"], f["line"]) for f in found["findings"]] == [("l", 5)]
+
+
+def test_an_editor_is_told_which_kernels_are_compiled(write, tmp_path):
+    import os
+    import subprocess
+    import sys
+
+    path = write("log.opg", "graph main(x: f32[3]) -> f32[3] {\n  y = log(x)\n  return y\n}\n")
+    env = {**os.environ, "OPSTEP_PROGRESS": "1", "OPSTEP_CACHE": str(tmp_path / "kernels")}
+    command = [sys.executable, "-m", "opstep", "run", str(path), "-i", "x=2"]
+    ended = subprocess.run(
+        command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=240
+    )
+    assert ended.returncode == 0
+    assert next(line for line in ended.stderr.splitlines() if "log" in line).startswith(
+        "compiling kernel "
+    )

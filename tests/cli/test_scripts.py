@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 import threading
@@ -352,6 +353,38 @@ def test_what_comes_from_outside_of_modules(cli, script, text, at, told):
     first, *_ = outcome.out.splitlines()
     assert outcome.code == 5 and first.startswith("train.py:18: ") and at in first
     assert told in outcome.out
+
+
+LOSS = """
+def loss(y):
+    return y.log().mean()  # nan, with a gradient that is finite
+for bias in 2.0, -1.0, -1.0:
+    with torch.no_grad():
+        net.out.weight.zero_()
+        net.out.bias.fill_(bias)
+    loss(net(torch.ones(2, 4))).backward()
+"""
+
+
+def test_a_bad_loss_whose_gradient_is_finite(cli, script):
+    name = script(NET + LOSS)
+    outcome = cli("hunt", name)
+    place, told, hint = outcome.out.splitlines()
+    assert outcome.code == 5
+    assert place.endswith(": loss(net(torch.ones(2, 4))).backward()")
+    assert told.startswith("step 1: the loss is nan, and no module gave a bad value")
+    assert "nn.CrossEntropyLoss" in hint and outcome.err == ""
+    outcome = cli("hunt", "--json", "--keep-going", name)
+    found = json.loads(outcome.out)
+    assert (outcome.code, found["findings"]) == (5, [])
+    assert [(one["step"], one["value"]) for one in found["losses"]] == [(1, "nan")]
+
+
+def test_an_infinite_loss_is_left_out_with_the_other_infinities(cli, script):
+    name = script(NET + LOSS.replace("2.0, -1.0, -1.0", "0.0,").replace(".log()", ".sub(1e39)"))
+    assert cli("hunt", "--nan-only", name).code == 0
+    outcome = cli("hunt", name)
+    assert outcome.code == 5 and "step 0: the loss is inf" in outcome.out
 
 
 def test_a_finding_in_the_debugger(cli, script, monkeypatch):

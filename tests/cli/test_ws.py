@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -58,6 +59,8 @@ def test_the_file_comes_first(cli):
     outcome = cli("ws", "runs.db", "lst")
     assert outcome.code == 2
     assert "no verb lst: did you mean list?" in outcome.err
+    outcome = cli("ws", "runs.db", "runs")
+    assert "no verb runs: did you mean list runs?" in outcome.err
 
 
 # --- summary --------------------------------------------------------------------------------------
@@ -269,11 +272,14 @@ def test_export(cli, runs):
 
 def test_plot_on_a_logarithmic_scale(cli, runs):
     pytest.importorskip("matplotlib")
+    drawn = []
     for log in ([], ["--log"]):
-        assert (
-            cli("ws", "runs.db", "plot", "stats.absmax where run=*", "-o", "a.svg", *log).code == 0
-        )
-        assert ("10^{" in Path("a.svg").read_text()) == bool(log)
+        plot = ["plot", "stats.absmax where run=*", "-o", "a.svg", *log]
+        assert cli("ws", "runs.db", *plot).code == 0
+        drawn.append(re.findall(r'd="(M [^"]*)"', Path("a.svg").read_text()))
+    assert drawn[0] != drawn[1]
+    cli("ws", "runs.db", *plot)
+    assert re.findall(r'd="(M [^"]*)"', Path("a.svg").read_text()) == drawn[1]
     done = cli("ws", "runs.db", "plot", "stats.nan where op=relu", "--log")
     assert done.code == 2 and "no figure is above 0" in done.err
 

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import re
@@ -41,6 +42,9 @@ class Refused(AssertionError):
         self.text: str = error.get("format", "")
         self.id: int = error.get("id", 0)
         self.shown: bool = error.get("showUser", False)
+        self.problems: list[dict[str, Any]] = json.loads(
+            error.get("variables", {}).get("problems", "[]")
+        )
         super().__init__(f"{response['command']}: {self.text}")
 
 
@@ -318,9 +322,9 @@ class Client:
         return self.request("stackTrace", threadId=thread)["stackFrames"]
 
     def where(self) -> tuple[str, int]:
-        """Name and line of the innermost frame."""
+        """Graph and line of the innermost frame, whatever its call is for."""
         frame = self.stack()[0]
-        return frame["name"], frame["line"]
+        return frame["name"].rpartition(" = ")[2], frame["line"]
 
 
 def markers_of(program: str | Path) -> dict[str, int]:

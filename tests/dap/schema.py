@@ -28,7 +28,11 @@ NEWER: dict[str, dict[str, Any]] = {
     },
     # Columns of our own: the protocol allows them where `additionalModuleColumns` names them.
     "Module": {"op": STRING, "registers": INTEGER, "sharedMemory": INTEGER},
-    "Variable": {"declarationLocationReference": INTEGER, "valueLocationReference": INTEGER},
+    "Variable": {
+        "declarationLocationReference": INTEGER,
+        "valueLocationReference": INTEGER,
+        "__vscodeVariableMenuContext": STRING,  # VS Code's own: for conditions of its menus
+    },
 }
 # The same for the bodies of responses and events.
 NEWER_BODIES: dict[str, dict[str, Any]] = {

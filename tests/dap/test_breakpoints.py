@@ -131,7 +131,18 @@ def test_trouble(client, program):
     assert "1 NaN of 2" in client.go("continue", "exception")["text"]
     client.request("setExceptionBreakpoints", filters=["nan-origin", "inf"])
     assert "inf" in client.go("continue", "exception")["text"]
+    stop = client.go("continue", "pause")
+    assert stop["text"] == "the graph has returned; i has 1 NaN and 1 infinite of 2 elements"
+    assert client.where() == ("main", 5)
     client.request("continue", threadId=1)
+    client.expect_end()
+
+
+@pytest.mark.parametrize(("value", "asked"), [(1.0, None), (-1.0, False)])
+def test_a_run_ends_without_a_stop(client, program, value, asked):
+    path = program("graph main(x: f32[2]) -> f32[2] {\n  y = log(x)\n  return y\n}\n")
+    more = {} if asked is None else {"stopAtEnd": asked}
+    client.start(path, inputs={"x": value}, **more)
     client.expect_end()
 
 
@@ -146,12 +157,16 @@ def test_a_filter_with_a_condition(client, program):
     told = client.request("setExceptionBreakpoints", filters=[], filterOptions=given)["breakpoints"]
     assert [b["verified"] for b in told] == [True, False, False]
     client.request("configurationDone")
+    assert "2 NaN of 2" in client.expect_stop("pause")["text"]
+    client.request("continue", threadId=1)
     client.expect_end()
 
 
 def test_defaults_are_among_the_filters(client):
     filters = client.initialize()["exceptionBreakpointFilters"]
-    assert [f["filter"] for f in filters if f["default"]] == ["uninitialised", "assert", "device"]
+    on = [f["filter"] for f in filters if f["default"]]
+    assert on == ["nan-origin", "inf-origin", "uninitialised", "assert", "device"]
+    assert all(f["description"].endswith(".") for f in filters)
 
 
 def test_breakpoints_follow_an_edit(begun, loops):

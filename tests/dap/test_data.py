@@ -132,7 +132,7 @@ def test_the_op_has_operands_attributes_and_what_it_costs(wide):
 def test_memory_says_where_values_are(wide):
     found = children(wide, scopes(wide)["Memory"])
     assert found["device"]["value"] == "cpu"
-    assert found["switches"]["value"] == "streams=1 alloc=fresh fill=nan sync=op"
+    assert found["how it runs"]["value"] == "streams=1 alloc=fresh fill=nan sync=op"
     rows = children(wide, found["values"])
     assert set(rows) == {"x", "a", "n", "k"} and rows["a"]["value"].endswith("24,000 bytes")
 
@@ -310,7 +310,8 @@ def test_each_stream_has_a_stack(client, program, alloc):
     for thread in client.request("threads")["threads"]:
         (frame,) = client.stack(thread["id"])
         tops[thread["id"]] = frame["line"]
-        (inputs, *_) = client.request("scopes", frameId=frame["id"])["scopes"]
+        found = client.request("scopes", frameId=frame["id"])["scopes"]
+        inputs = next(scope for scope in found if scope["name"] == "Inputs")
         assert children(client, inputs)["x"]["value"].startswith("f32[")
     assert len(tops) > 1 and len(set(tops.values())) == len(tops)
     client.go("continue", "pause")

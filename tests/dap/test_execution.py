@@ -36,7 +36,7 @@ def test_step_in_and_out(stopped, loops):
     marks = markers_of(loops)
     stopped.go("stepIn", "step")
     assert stopped.where() == ("scaled", marks["scaling"])
-    assert [f["name"] for f in stopped.stack()] == ["scaled", "main"]
+    assert [f["name"] for f in stopped.stack()] == ["a = scaled", "main"]
     stopped.go("stepOut", "step")
     assert stopped.where() == ("main", marks["looping"])
 
@@ -156,7 +156,7 @@ def test_pause(client, endless):
     client.expect_stop("pause")
     assert client.where()[0].startswith(("more", "always", "main"))
     client.request("pause", threadId=1)  # it stands already
-    client.go("next", "step")
+    client.go("stepIn", "step")
 
 
 def test_while_it_runs(client, endless):
@@ -210,3 +210,35 @@ def test_streams_are_threads(client, program):
         assert client.expect_stop("step")["threadId"] == 2
         lines.add(client.stack(2)[0]["line"])
     assert len(lines) == 2
+
+
+NESTED = """\
+graph block(x: f32[4]) -> f32[4] {
+  h = exp(x)
+  return h
+}
+graph down(x: f32[4]) -> f32[4], f32[4] {
+  full = block(x)
+  half = block(full)
+  return full, half
+}
+graph main(x: f32[4]) -> f32[4] {
+  b1, low = down(x)
+  y = block(low)
+  return y
+}
+"""
+
+
+def test_calls_of_one_graph_are_told_apart(client, program):
+    client.start(program(NESTED), inputs={"x": "ones"}, breakpoints=[2])
+    stacks = []
+    for _ in range(3):
+        client.expect_stop("breakpoint")
+        stacks.append([f["name"] for f in client.stack()])
+        client.request("continue", threadId=1)
+    assert stacks == [
+        ["down:b1/full = block", "b1 = down", "main"],
+        ["down:b1/half = block", "b1 = down", "main"],
+        ["y = block", "main"],
+    ]

@@ -89,11 +89,12 @@ def test_a_step_in_target_starts_a_session_in_the_kernel(program):
         targets = client.request("stepInTargets", frameId=frame)["targets"]
         assert [t["label"] for t in targets] == [
             "kernel relu, block (0,0,0), thread (0,0,0)",
-            "kernel relu on the CPU, unit 0",
+            "kernel relu on the CPU, work item 0",
         ]
         client.request("stepIn", threadId=1, targetId=targets[0]["id"])
         asked = client.expect_request("startDebugging")
-        client.expect_stop("step")
+        stop = client.expect_stop("step")
+        assert stop["preserveFocusHint"], "the kernel is to be looked at"
         assert client.where()[1] == 5, "the graph's run stays where it is"
         configuration = asked["arguments"]["configuration"]
         assert asked["arguments"]["request"] == "attach"
@@ -164,7 +165,7 @@ def test_threads_meet_at_barriers_while_one_stands_still():
 def test_a_unit_of_a_kernel_of_the_cpu():
     x = np.linspace(-1, 1, 50, dtype="f4")
     with opstep.debug_kernel("exp", x, target="cpu", unit=7) as job:
-        assert job.label == "kernel exp on the CPU, unit 7"
+        assert job.label == "kernel exp on the CPU, work item 7"
         kernel = Kernel(job.configuration)
         assert {"lo": "7", "hi": "8"}.items() <= kernel.locals().items()
         told = kernel.finish()
@@ -230,7 +231,7 @@ def test_the_thread_that_writes_an_element(op, shapes, attrs, element):
 def test_the_unit_that_writes_an_element():
     x = np.linspace(-1, 1, 60, dtype="f4").reshape(6, 10)
     with opstep.debug_kernel("exp", x, target="cpu", element=(3, 4)) as job:
-        assert job.label == "kernel exp on the CPU, unit 34"
+        assert job.label == "kernel exp on the CPU, work item 34"
     for element, result, what in (
         ((6, 0), 0, "[6, 0] is not an element of f32[6, 10]"),
         ((1,), 0, "[1] is not an element"),

@@ -23,7 +23,7 @@ def test_the_wanted_thread_is_told_apart_and_checked():
         ({"block": (0, -1, 0)}, "block (0,-1,0) is not within (1,1,1)"),
         ({"launch": 1}, "relu makes 1 launches on cuda; there is no 1"),
         ({"target": "tpu"}, "target is 'tpu'"),
-        ({"target": "cpu", "unit": 10}, "unit 10 is none of the 10"),
+        ({"target": "cpu", "unit": 10}, "work item 10 is none of the 10"),
     ):
         with pytest.raises(InputError, match=None) as error:
             opstep.debug_kernel("relu", x, **more)

@@ -60,9 +60,9 @@ def test_an_unknown_request(client):
         ({"inputs": {"y": 1}}, "the graph has no input y"),
         ({"inputs": {"x": {}}}, "which input, and from where"),
         ({"inputs": "rnadom"}, "which input, and from where"),
-        ({"symbols": {"M": 2}}, "has no symbol M"),
-        ({"symbols": ["M=2"]}, "has no symbol M"),
-        ({"symbols": ["N"]}, "not a symbol and a size"),
+        ({"symbols": {"M": 2}}, "has no dimension M"),
+        ({"symbols": ["M=2"]}, "has no dimension M"),
+        ({"symbols": ["N"]}, "not the name of a dimension and its size"),
         ({"params": "no.safetensors"}, "no.safetensors"),
         ({"cwd": "/no/such/folder"}, "there is no folder"),
         ({"workspace": "no.db"}, None),
@@ -120,14 +120,17 @@ def test_inputs_that_nobody_gave_are_said_to_be_made(client, program, plainly):
     inputs = {"a": "random", "b": [1, 2], "c": "zeros"}
     client.start(path, inputs=inputs, seed=3, noDebug=plainly)
     client.expect_end()
-    assert "Made for this run, not read: a random, c zeros (seed 3)." in client.output()
+    assert (
+        "Inputs made up for this run: a random: normal numbers, c zeros (seed 3)."
+        in client.output()
+    )
 
 
 def test_inputs_that_were_given_are_not_said_to_be_made(client, program):
     path = program("graph main(a: f32[2]) -> f32[2] {\n  s = neg(a)\n  return s\n}\n")
     client.start(path, inputs={"a": 0.5})
     client.expect_end()
-    assert "Made for this run" not in client.output()
+    assert "Inputs made up" not in client.output()
 
 
 def test_a_run_that_fails_tells_where(client, program):
@@ -296,3 +299,37 @@ def test_messages_that_are_none_are_told(client):
 
     wait_until(told)
     assert client.output("important").count("cannot read a message") == 4
+
+
+@pytest.mark.parametrize("symbols", [{"N": 2, "T": "f16"}, ["N=2", "T=f16"]])
+def test_a_generic_graph_is_debugged_in_the_type_that_is_asked_for(client, program, symbols):
+    path = program(
+        "graph main<T: float>(a: T[N], b: T[N]) -> T[N] {\n  s = twice(a)\n  t = add(s, b)\n"
+        "  return t\n}\n\ngraph twice<T: number>(x: T[N]) -> T[N] {\n  y = add(x, x)\n"
+        "  return y\n}\n"
+    )
+    client.start(path, inputs={"a": "ones", "b": [0.5, 0.25]}, symbols=symbols, breakpoints=[8])
+    client.expect_stop("breakpoint")
+    assert [f["name"] for f in client.stack()] == ["s = twice<f16>", "main<f16>"]
+    client.request("continue", threadId=1)
+    client.expect_end()
+    assert "t = f16[2]  [2.5, 2.25]" in client.output("stdout")
+
+
+def test_an_extension_gets_the_places_of_a_launch_error(client, program):
+    path = program(
+        "graph main(x: f32[N, 3]) -> f32[N, 3] {\n  y = add(x, 1.0\n  return y\n}\n\n"
+        "graph other(x: f32[4, 5], w: f32[6, 7]) -> f32[4, 7] {\n  y = matmul(x, w)\n"
+        "  return y\n}\n"
+    )
+    client.initialize(clientID="vscode")
+    with pytest.raises(Refused) as refused:
+        client.launch(path, graph="main", inputs="random")
+    assert not refused.value.shown
+    found = refused.value.problems
+    assert [(p["path"], p["line"], p["column"]) for p in found] == [
+        (str(path), 2, 10),
+        (str(path), 7, 17),
+    ]
+    assert found[0]["message"].startswith("the ( is not closed")
+    assert "is 5, axis -2 of f32[6, 7] is 6" in found[1]["message"]

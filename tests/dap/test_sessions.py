@@ -255,3 +255,31 @@ def test_who_left_or_ended_a_run_can_attach_again(loops):
         opstep.debug.stop_listening()
         opstep.api.program.interposed = None
     assert len(errors) == 2 and all("ended from the debugger" in e for e in errors)
+
+
+def test_data_breakpoints_stop_at_every_write_of_a_loop(client, loops):
+    client.start(loops, graph="main", inputs={"x": [1, 2, 3, 9]}, breakpoints=["halving"])
+    client.expect_stop("breakpoint")
+    number = client.request("scopes", frameId=client.stack()[0]["id"])["scopes"][0]
+    found = client.request(
+        "dataBreakpointInfo", variablesReference=number["variablesReference"], name="x"
+    )
+    assert found["dataId"] == "halve.y"  # in the first turn, too, which main gave its x
+    client.request("setDataBreakpoints", breakpoints=[{"dataId": found["dataId"]}])
+    for turn in range(4):
+        client.go("continue", "data breakpoint")
+        assert client.where()[0] == f"halve [i={turn}]"
+        if turn < 3:
+            client.go("continue", "breakpoint")
+            assert client.where()[0] == f"halve [i={turn + 1}]"
+
+
+def test_a_breakpoint_right_behind_a_data_breakpoint_stops(client, loops):
+    line = markers_of(loops)["scaling"]
+    breakpoints = [{"line": line + 1}]
+    client.start(loops, graph="main", inputs={"x": [1, 2, 3, 9]}, breakpoints=breakpoints)
+    client.expect_stop("breakpoint")
+    client.request("setDataBreakpoints", breakpoints=[{"dataId": "scaled.s"}])
+    client.go("continue", "data breakpoint")
+    client.go("continue", "breakpoint")
+    assert client.where() == ("scaled", line + 1)

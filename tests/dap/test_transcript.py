@@ -10,7 +10,8 @@ from dap.client import Client, markers_of
 from opstep.dap.registry import requests
 
 INPUT = {"x": [1.0, 2.0, 3.0, 4.0]}
-ELSEWHERE = {"attach", "opstep/enterKernel"}  # see test_attach.py and test_kernel.py
+# See test_attach.py, test_kernel.py and test_nans.py.
+ELSEWHERE = {"attach", "opstep/enterKernel"}
 
 
 class Walker(Client):
@@ -92,6 +93,7 @@ def looked(client, path):
     assert client.request("opstep/statistics", expression="x")["statistics"]["max"] == 4
     assert sum(client.request("opstep/histogram", expression="x", bins=4)["counts"]) == 4
     client.request("opstep/statisticsHistory", name="w")
+    assert client.request("opstep/values")["values"][0]["name"] == "x"
     assert "mul" in client.request("opstep/plan")["text"]
     client.request("opstep/timeline")
     assert client.request("opstep/sourceView", view="auto")["view"] == "auto"
@@ -143,7 +145,9 @@ def moved(client, path, markers):
     client.go("continue", "exception")
     told = client.request("exceptionInfo", threadId=1)
     assert told["exceptionId"] == "nan"
-    assert client.request("opstep/nanReport")["links"]
+    link = client.request("opstep/nanReport")["links"][0]
+    client.request("opstep/goToOp", memoryReference=link["memoryReference"])
+    assert client.expect_stop("exception")["text"].startswith(link["name"])
 
 
 def ended(client):

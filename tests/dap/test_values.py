@@ -356,15 +356,32 @@ graph main(x: f32[4]) -> f32[4] {
 
 
 def test_an_exception_comes_with_its_verdict(client, program):
-    client.start(program(BAD), inputs=INPUT, filters=["nan"])
+    path = program(BAD)
+    client.start(path, inputs=INPUT, filters=["nan"])
     client.expect_stop("exception")
     info = client.request("exceptionInfo", threadId=1)
     assert info["exceptionId"] == "nan" and info["breakMode"] == "always"
-    told = info["description"]
-    assert told.startswith("origin: l, the result of log: 2 of 4 elements")
-    assert ("d[0] = -1.5" in told and "[-1.5, 1.5]" in told) or "d: " in told
-    assert info["details"]["evaluateName"] == "l"
-    assert "at main (model.opg:3)" in info["details"]["stackTrace"]
+    assert info["description"] == (
+        "l, the result of log: 2 NaN of 4 elements (log of a negative number)"
+    )
+    details = info["details"]
+    assert details["evaluateName"] == "l"
+    assert details["stackTrace"] == f"at main ({path}:3)"  # one place, which clients link
+    (inner,) = details["innerException"]
+    assert "d[0] = -1.5" in inner["message"] and "[-1.5, 1.5]" in inner["message"]
+
+
+def test_an_exception_names_the_place_of_its_birth(client, program):
+    path = program(BAD)
+    client.start(path, inputs=INPUT, breakpoints=[5])
+    client.expect_stop("breakpoint")
+    client.request("setExceptionBreakpoints", filters=["nan"])
+    client.go("continue", "exception")
+    info = client.request("exceptionInfo", threadId=1)
+    assert info["description"] == (
+        "f, the result of add: 2 NaN of 4 elements, born in l (log of a negative number)"
+    )
+    assert info["details"]["stackTrace"] == f"born at main ({path}:3)"
 
 
 ASSERTS = """\

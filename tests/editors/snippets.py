@@ -104,10 +104,10 @@ def check_journey(found: dict[str, Any]) -> None:
         "step over: main 4",
         "step back: main 3",
         "step over: main 4",
-        "step into: information 10",
+        "step into: each = information 10",
         "step out: main 5",
         "reverse continue: main 2",
-        "continue: information 12",
+        "continue: each = information 12",
     ]
     assert found["variables"]["h"].startswith("f32[8, 4]")
     assert 0.25 < float(found["evaluated"].split()[0]) <= 1

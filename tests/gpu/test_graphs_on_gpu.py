@@ -20,8 +20,8 @@ GRAPHS = [
     for path in sorted(EXAMPLES.glob("*.opg"))
     for name in opstep.load(path).graphs
 ]
-SIZES = {"N": 3, "B": 2, "L": 5, "K": 32, "M": 64, "C": 4, "O": 8, "H": 16, "W": 16}
-INTEGERS = 10  # tokens, labels and pixels are below it
+SIZES = {"N": 3, "B": 2, "L": 5, "K": 32, "M": 64, "C": 4, "O": 8, "H": 16, "W": 16, "T": 7}
+INTEGERS = 4  # tokens, labels and pixels are below it
 
 
 @pytest.mark.parametrize("file, graph", GRAPHS)

@@ -248,7 +248,7 @@ def test_a_sign_brings_the_list_up_only_where_it_helps(client, line, sign, comes
     [
         ("  q = |", "softmax", ["softmax(x: F, *, axis: int = -1)", "exp"]),
         ("  q = |", "same", ["graph same(x: f32[N, 10]) -> f32[N, 10]"]),
-        ("  q = |", "attention", ["graph attention("]),
+        ("  q = |", "attention", ["graph attention<T: float>("]),
         ("  q = softmax(y, |", "axis=", ["an integer", "1 by default"]),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -177,7 +178,7 @@ def library_graphs() -> list[str]:
     from opstep.kernels import stdlib
 
     texts = [p.read_text() for p in sorted(Path(stdlib.__file__).parent.glob("*.opg"))]
-    return [line.split("(")[0].split()[1] for t in texts for line in t.split("\n")
+    return [re.split(r"[<(]", line)[0].split()[1] for t in texts for line in t.split("\n")
             if line.startswith("graph ")]  # fmt: skip
 
 

@@ -91,50 +91,13 @@ def test_operand_names_are_shown_where_asked_for():
         ]
 
 
-def live(client, values):
-    client.notify("opstep/live", {"uri": URI, "values": values})
-
-
-def test_live_values_stand_where_the_types_would(client):
-    client.open(TEXT)
-    live(client, [
-        {"name": "y", "graph": "main", "text": "f32[4, 8] mean 0.1", "step": 3},
-        {"name": "z", "graph": "main", "text": "f32[4, 8] max 2", "step": 3},
-        {"name": "x", "graph": "main", "text": "f32[4, 8] min 0", "step": 3},
-        {"name": "w", "graph": None, "text": "f32[8] all 1", "step": 3},
-        {"name": "a", "graph": "main", "text": "of another graph", "step": 3},
-    ])  # fmt: skip
-    assert hints(client)[:5] == [
-        (0, "param w: f32[8]", "f32[8] all 1"),
-        (2, "graph main(x: f32[N, 8]", "f32[4, 8] min 0"),
-        (3, "y", "f32[4, 8] mean 0.1"),
-        (4, "z: f32[N, 8]", "f32[4, 8] max 2"),
-        (5, "values", ": f32[N, 8]"),
-    ]
-    assert (14, "a", ": f32[N, 8]") in hints(client)
-    asked = [m["method"] for m in client.asked]
-    assert "workspace/inlayHint/refresh" in asked and "workspace/inlineValue/refresh" in asked
-    found = next(h for h in client.about("inlayHint", range=WHOLE) if "mean" in h["label"])
-    assert "textEdits" not in found and found["tooltip"] == "as of step 3"
-
-
-@pytest.mark.parametrize("nothing", [None, []])
-def test_live_values_are_cleared(client, nothing):
+def test_live_values_move_no_text(client):
     client.open(TEXT)
     before = hints(client)
-    live(client, [{"name": "y", "graph": "main", "text": "1", "step": 0}])
-    assert hints(client) != before
-    live(client, nothing)
+    values = [{"name": "y", "graph": "main", "text": "f32[4, 8] mean 0.1", "step": 3}]
+    client.notify("opstep/live", {"uri": URI, "values": values})
     assert hints(client) == before
-    assert sum(m["method"] == "workspace/inlayHint/refresh" for m in client.asked) == 2
-
-
-def test_live_values_that_are_the_same_refresh_nothing(client):
-    client.open(TEXT)
-    for _ in range(3):
-        live(client, [{"name": "y", "graph": "main", "text": "1", "step": 0}])
-    hints(client)
-    assert sum(m["method"] == "workspace/inlayHint/refresh" for m in client.asked) == 1
+    assert (3, "y") in looked_up(client, 4)
 
 
 def looked_up(client, line, range=WHOLE):
@@ -168,13 +131,6 @@ def test_looked_up_names_are_where_they_stand(client):
     context = {"frameId": 1, "stoppedLocation": place}
     for value in client.about("inlineValue", range=WHOLE, context=context):
         assert document.at(value["range"]) == value["variableName"]
-
-
-def test_what_live_hints_show_is_not_looked_up(client):
-    client.open(TEXT)
-    live(client, [{"name": "y", "graph": "main", "text": "1", "step": 0},
-                  {"name": "w", "graph": None, "text": "1", "step": 0}])  # fmt: skip
-    assert looked_up(client, 4) == [(2, "x"), (4, "z")]
 
 
 @pytest.mark.parametrize(

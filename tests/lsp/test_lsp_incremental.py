@@ -56,6 +56,18 @@ graph large(x: f32[N]) -> bool[] {
   y = greater(s, 100)
   return y
 }
+
+graph half<T: float>(x: T[N], k: i32[]) -> T[N] {
+  y: T[N] = mul(x, 0.5)
+  z = full(shape=[N], value=1.0, dtype=T)
+  v = double(z)
+  return y
+}
+
+graph halves(x: f16[N]) -> f16[N] {
+  y = half(x, 1)
+  return y
+}
 """
 PIECES = [
     "", "\n", "}", "{", "(", ")", "x", "a", "b", "w", "double", "relu", "graph", "param", "#", " ",
@@ -65,6 +77,7 @@ PIECES = [
     "  double(x)\n",
     "graph double(x: i32[M]) -> i32[M] {\n  return x\n}\n", "  w <- x\n", "  step <- x\n", "1",
     "graph relu(x: f32[N]) -> f32[N] {\n  return x\n}\n", "N", "  return a, b\n", " at \"f.py\":3",
+    "T[M]", "<T: int>", "<T>", "T", "float", "half",
     "graph mha(x: f32[N]) -> f32[N] {\n", "  loop = double(loop)\n", "\n  # c\n  \n",
 ]  # fmt: skip
 
@@ -166,6 +179,7 @@ def _short_slices(monkeypatch):
 @example([(0.1875, 0, "\n"), (0.15625, 1, "")])  # a graph with a broken head gets another name
 @example([(0.634, 37, "param v: f32[2] = zeros()\n"), (0.5143, 24, "}"), (0.663, 10, "f32[N]")])
 @example([(0.99609375, 3, ""), (1.0, 0, "\n")])  # a brace above stays where it is
+@example([(0.0, 0, "  v = relu(x)\n"), *[(0.0, 0, "graph more(x: f32[N]) -> f32[N] {\n")] * 2])
 def test_an_edited_file_is_as_a_fresh_one(made):
     file = source(SMALL)
     for edit in made:
@@ -188,6 +202,7 @@ def test_also_where_nobody_looks_in_between(made, looks):
 
 @settings(max_examples=30, deadline=None)
 @given(edits, st.lists(st.integers(0, 12), min_size=8, max_size=8))
+@example([*[(0.0, 0, "")] * 4, (0.09375, 0, "\n")], [0, 3, 3, 4, 12, 0, 0, 0])  # it moves a callee
 def test_also_where_checking_is_left_in_the_middle(made, counts):
     from opstep.lsp.checking import steps
 
@@ -216,8 +231,8 @@ def test_a_file_is_checked_as_by_the_command(path):
 
 
 OWN = """\
-graph attention_scores(q: f32[B, H, L, D], k: f32[B, H, S, D]) -> f32[B, H, S, L] {
-  a = zeros(shape=[B, H, S, L], dtype=f32)
+graph attention_scores<T: float>(q: T[B, H, L, D], k: T[B, H, S, D]) -> T[B, H, S, L] {
+  a = zeros(shape=[B, H, S, L], dtype=T)
   return a
 }
 
@@ -233,7 +248,7 @@ def test_the_library_calls_the_graphs_of_the_file():
     file = source(OWN)
     check_agrees(file)
     assert [d.severity for d in messages(file)].count("error") > 0
-    for wrong in ("f32[B, H, S, L]", "shape=[B, H, S, L]"):
+    for wrong in ("T[B, H, S, L]", "shape=[B, H, S, L]"):
         start = file.text.index(wrong) + wrong.index("S")
         file.replace(start, start + 4, "L, S")
     check_agrees(file)

@@ -110,8 +110,8 @@ def test_the_type_is_where_it_is_decided(client, mark, target):
         ("typeDefinition", "linear", "matmul.py", "def infer("),
         ("typeDefinition", "y", "matmul.py", "def infer("),
         ("implementation", "linear", "matmul.py", "def cpu("),
-        ("definition", "library", "attention.opg", "graph attention("),
-        ("typeDefinition", "library", "attention.opg", "graph attention("),
+        ("definition", "library", "attention.opg", "graph attention<"),
+        ("typeDefinition", "library", "attention.opg", "graph attention<"),
     ],
 )
 def test_what_the_language_has_leads_into_its_own_files(client, method, mark, file, text):
@@ -271,7 +271,7 @@ def test_a_file_of_the_library_that_is_opened_is_still_the_library():
     path = Path(stdlib.__file__).parent / "attention.opg"
     with editor() as other:
         text = path.read_text(encoding="utf-8")
-        other.open(text.replace("graph attention(", "graph ‹at›attention("), path.as_uri())
+        other.open(text.replace("graph attention<", "graph ‹at›attention<"), path.as_uri())
         assert len(other.references("at")) >= 1
         with pytest.raises(ServerError, match="belongs to the standard library"):
             other.ask("prepareRename", "at")

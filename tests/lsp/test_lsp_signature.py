@@ -98,3 +98,16 @@ def test_symbols_of_a_graph_are_filled_in(client):
     assert [p.get("documentation", {}).get("value") for p in one["parameters"]] == [
         "here `f32[4]`", "here `f32[4]`",
     ]  # fmt: skip
+
+
+def test_what_comes_by_itself_is_a_line_and_a_key_shows_the_rest(client):
+    client.open(FRAME.replace("LINE", "  q = softmax(‹here›"))
+    typed = {"triggerKind": 2, "triggerCharacter": "(", "isRetrigger": False}
+    (short,) = client.ask("signatureHelp", "here", context=typed)["signatures"]
+    assert short["label"].startswith("softmax(") and "documentation" not in short
+    assert not any("documentation" in p for p in short["parameters"])
+    asked = client.ask("signatureHelp", "here", context={"triggerKind": 1, "isRetrigger": False})
+    (full,) = asked["signatures"]
+    assert "documentation" in full and "documentation" in full["parameters"][0]
+    typed |= {"isRetrigger": True, "activeSignatureHelp": asked}
+    assert client.ask("signatureHelp", "here", context=typed)["signatures"] == [full]

@@ -67,8 +67,16 @@ def test_one_run_with_its_numbers(made, ask: Asking):
     assert told["executions"] == 9 * STEPS
     assert [m["name"] for m in told["metrics"]] == ["loss", "seconds"]
     assert {m["step"] for m in told["metrics"]} == {STEPS - 1}
+    curves = [m["curve"] for m in told["metrics"]]
+    assert [len(curve) for curve in curves] == [min(STEPS, 8)] * 2
+    assert [curve[-1] for curve in curves] == [m["value"] for m in told["metrics"]]
     assert told["totalNs"] > 0
-    assert ask("run", run="last")["metrics"][1] == {"name": "total", "step": 4, "value": None}
+    assert ask("run", run="last")["metrics"][1] == {
+        "name": "total",
+        "step": 4,
+        "value": None,
+        "curve": [None] * 5,
+    }
 
 
 def test_steps_come_in_pages_with_metrics_and_with_what_went_bad(made, ask: Asking):
@@ -133,6 +141,8 @@ def test_the_schema_has_the_meaning_of_each_column_and_names_for_plots(made, ask
     assert {"relu", "linear"} <= set(told["names"]["op"])
     assert told["names"]["metric"] == ["loss", "seconds", "total"]
     assert told["runs"] == made[1][::-1]
+    assert list(told["titles"]) == told["runs"] and "main" in told["titles"][told["runs"][0]]
+    assert told["recorded"] == ["metrics", "stats", "executions"]
 
 
 def test_every_example_has_an_answer(ask: Asking):
@@ -291,6 +301,7 @@ def test_a_run_is_seen_while_it_is_written(tmp_path):
 
             train_program().run("main", train_inputs(), recording=recording, steps=40, on_step=look)
         stamp = ask("examine")["stamp"]
+        assert ask("find", paths=[str(path)])["files"][0]["stamp"] == stamp
         assert ask("runs")["runs"][0]["steps"] == 40
         assert {status for status, _ in seen} == {"running"}
         assert seen == sorted(seen, key=lambda s: s[1]), "steps never go back"

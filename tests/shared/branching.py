@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SIZE = 16384  # elements: enough for the planner to use several streams
+SIZE = 131072  # elements: enough for the planner to use several streams
 
 
 def branching(width: int, depth: int) -> str:

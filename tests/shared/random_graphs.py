@@ -1,4 +1,6 @@
-"""Random programs that compute: calls, views, updates, asserts and control flow."""
+"""Random programs that compute: calls (some of generic graphs), views, updates, asserts and control
+flow.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from plan_programs import random_choices, random_program
 
 # What random programs of the planner's tests name, in ops that compute.
 MEANINGS = """
-graph copy(x: f32[8]) -> f32[8] {
+graph copy<T: float>(x: T[8]) -> T[8] {
   y = sin(x)
   return y
 }
@@ -20,7 +22,7 @@ graph heavy(x: f32[8]) -> f32[8] {
   return y
 }
 
-graph scaled(x: f32[8]) -> f32[8] {
+graph scaled<T: float>(x: T[8]) -> T[8] {
   y = mul(x, 0.75)
   return y
 }
@@ -31,13 +33,13 @@ graph work(x: f32[8]) -> f32[8] {
   return z
 }
 
-graph view(x: f32[8]) -> f32[8] {
+graph view<T>(x: T[8]) -> T[8] {
   rows = reshape(x, shape=[2, 4])
   y = reshape(rows, shape=[8])
   return y
 }
 
-graph pair(x: f32[8]) -> f32[8], f32[8] {
+graph pair<T: float>(x: T[8]) -> T[8], T[8] {
   a = softmax(x)
   b = neg(x)
   return a, b

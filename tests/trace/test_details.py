@@ -269,7 +269,12 @@ def test_a_file_of_before_is_brought_up_to_date(path):
         connection.execute(f"drop view {view.name}")
     for table in TABLES:
         connection.execute(f"drop table {table}")
-    connection.execute("alter table runs drop column also")
+    for table, columns in (
+        ("runs", ("also", "parent", "parent_step")),
+        ("checkpoints", ("format", "epoch", "batch", "rows", "seed", "metric", "score")),
+    ):
+        for column in columns:
+            connection.execute(f"alter table {table} drop column {column}")
     connection.execute("pragma user_version = 3")
     connection.commit()
     connection.close()

@@ -137,8 +137,8 @@ def real(tmp_path_factory):
     path = tmp_path_factory.mktemp("real") / "t.pftrace"
     program = opstep.load(EXAMPLES / "branches.opg")
     inputs = {
-        "left": np.ones((64, 32), np.float32),
-        "right": np.ones((64, 48), np.float32),
+        "left": np.ones((512, 32), np.float32),
+        "right": np.ones((512, 48), np.float32),
         "bias": np.float32(1),
     }
     with pytest.MonkeyPatch.context() as patch, recording(patch, path) as (made, told):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import pairwise
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -146,8 +147,6 @@ SVG = "{http://www.w3.org/2000/svg}"
 )
 def test_pictures_say_what_they_show(path, tmp_path, text, shown):
     pytest.importorskip("matplotlib")
-    from xml.etree import ElementTree
-
     for _ in range(2):
         record(path, steps=3)
     wanted = figures.parse(text)
@@ -157,6 +156,20 @@ def test_pictures_say_what_they_show(path, tmp_path, text, shown):
         t.text or "" for t in ElementTree.parse(tmp_path / "a.svg").iter(f"{SVG}text")
     )
     assert all(word in texts for word in shown), texts
+
+
+def test_logarithmic_scales_have_plain_numbers(path, tmp_path):
+    pytest.importorskip("matplotlib")
+    record(path, steps=3)
+    wanted = figures.parse("metrics.loss")
+    with opstep.Workspace(path) as ws:
+        run = ws.lines(wanted)[0].run
+    for ys in ([1000.0, 0.5, 0.01], [0.02, 0.07], [2000.0]):
+        line = figures.Line("loss", "loss", run, list(range(len(ys))), list(ys))
+        draw(tmp_path / "a.svg", wanted, [line], "loss", log=True)
+        texts = {t.text for t in ElementTree.parse(tmp_path / "a.svg").iter(f"{SVG}text")}
+        assert texts & {"0.1", "0.03", "1000"}
+        assert not any("{" in (text or "") for text in texts), texts
 
 
 @pytest.mark.parametrize("text", ["metrics.total", "stats.max where step=0", "stats.nan"])

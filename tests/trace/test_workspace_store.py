@@ -171,8 +171,12 @@ def test_a_file_of_version_1(path):
     connection = sqlite3.connect(path)
     for view in VIEWS:
         connection.execute(f"drop view {view.name}")
-    for column in ("kernels", "name", "command", "digest", "keep_inputs", "also"):
+    for column in (
+        "kernels", "name", "command", "digest", "keep_inputs", "also", "parent", "parent_step",
+    ):  # fmt: skip
         connection.execute(f"alter table runs drop column {column}")
+    for column in ("format", "epoch", "batch", "rows", "seed", "metric", "score"):
+        connection.execute(f"alter table checkpoints drop column {column}")
     for table in ("settings", "buffers", "quantiles", "signed", "channels"):
         connection.execute(f"drop table {table}")
     connection.execute("pragma user_version = 1")

@@ -1,8 +1,8 @@
 """Imports go one way. This test reads every import statement and holds the layers.
 
 `runtime` < `kernels` < `optim` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`,
-`lsp` < `frontends` < `cli`, and no module imports `opstep` itself, which is for users; inside
-`runtime`: `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
+`lsp`, `training` < `frontends` < `cli`, and no module imports `opstep` itself, which is for users;
+inside `runtime`: `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
 `expressions` < `debugger` < `nan`. Imports inside functions and for type checkers count as well: a
 late import would only hide a cycle.
 """
@@ -27,7 +27,7 @@ LAYERS = [
     ["api"],
     ["hunting", "differing", "editors"],
     ["trace"],
-    ["dap", "lsp"],
+    ["dap", "lsp", "training"],
     ["frontends"],
     ["cli"],
     [API],
@@ -57,14 +57,14 @@ DEVICE_LAYERS = [["cpu", "null"], ["cuda"], ["disassembly"]]  # all else is what
 # Modules of one layer that import each other: the first of them makes or holds the others, which
 # name its type. Nothing else may.
 CIRCLES = [
-    "opstep.api: program, files, gradients, inputs, job, tensors, training",
+    "opstep.api: program, budget, files, gradients, inputs, job, sources, tensors, training",
     "opstep.dap: session, debuggee",
     "opstep.lsp: file, item, environment",
     "opstep.lsp: server, protocol",
     "opstep.runtime.device: binding, protocols, tape, flagging, store",
     "opstep.runtime.device.cpu: device, tape",
     "opstep.runtime.device.cuda: device, choice.trial, recording.tape, spinning",
-    "opstep.runtime.device.cuda.simulator: simulator, simulated, simulated_tiles",
+    "opstep.runtime.device.cuda.simulator: simulator, simulated, simulated_scores, simulated_tiles",
     "opstep.runtime.plan: plan, listing, text",  # a plan prints itself
     "opstep.trace.workspace: workspace, rerun",
 ]
@@ -83,6 +83,8 @@ SLOW |= {
     "debugpy",
     "pydevd",
     "greenlet",
+    "pyarrow",
+    "PIL",
 }
 TORCH = "opstep.frontends.torch"
 # Modules that are themselves imported late, by the first compilation of a kernel: they may import
@@ -93,7 +95,7 @@ COMPILERS = {
 }
 COMPILERS |= {
     f"opstep.runtime.device.cuda.compiling.{name}"
-    for name in ("elements", "intrinsics", "tiles", "ufuncs")
+    for name in ("elements", "intrinsics", "score_tiles", "tiles", "ufuncs")
 }
 # what simulates them, likewise
 COMPILERS.add("opstep.runtime.device.cuda.simulator.simulated_block")

@@ -25,10 +25,10 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCKS = BLOCK.findall(TEXT)
 
 
-def command_lines() -> list[str]:
+def command_lines(blocks=BLOCKS) -> list[str]:
     """Every ``opstep …`` line of the README's blocks, continued lines joined."""
     found = []
-    for _, block in BLOCKS:
+    for _, block in blocks:
         joined = block.replace("\\\n", " ")
         found += [line for line in joined.splitlines() if line.startswith("opstep ")]
     return found
@@ -55,7 +55,7 @@ def test_command_lines_work(tmp_path, monkeypatch):
     for line in lines:
         words = []
         for word in shlex.split(line)[1:]:
-            words += sorted(map(str, Path().glob(word))) if "*" in word else [word]
+            words += sorted(map(str, Path().glob(word))) or [word] if "*" in word else [word]
         assert main(words) == (FOUND if words[0] == "hunt" else 0), line
     assert [a.partition("//")[2].partition(":")[0] for a in opened] == ["127.0.0.1"] * 2
 
@@ -69,13 +69,20 @@ def test_python_works(monkeypatch):
 
 @pytest.mark.parametrize("name", ["python.md", "training.md"])
 def test_a_guide_prints_what_it_says(name, tmp_path, monkeypatch, capsys):
-    """Its Python blocks are one session; a text block is what the one above it printed."""
-    (tmp_path / "opstep").symlink_to(ROOT / "opstep")
+    """Its Python blocks are one session; a text block is what the one above it printed. The lines
+    of its shell blocks work.
+    """
+    for folder in ("opstep", "examples"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO("run\n"))  # what is typed to the debugger
     session: dict = {}
     guide = (ROOT / "docs" / name).read_text(encoding="utf-8")
     blocks = BLOCK.findall(guide)
-    assert {language for language, _ in blocks} == {"python", "text"}
+    assert {language for language, _ in blocks} <= {"python", "text", "sh"}
+    for line in command_lines([b for b in blocks if b[0] == "sh"]):
+        assert main(shlex.split(line)[1:]) == 0, line
+    capsys.readouterr()
     for (language, block), (follows, said) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
         if language == "python":
             exec(compile(block, name, "exec"), session)

@@ -355,10 +355,13 @@ def test_a_layer_is_one_op(compiled, programs):
 def test_on_a_gpu_a_step_comes_behind_the_current_stream(monkeypatch):
     """There need not be one for this: what runs is told which stream is PyTorch's."""
 
-    class Stream:
-        cuda_stream = 4711
-
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream)
-    assert calling._stream_of(torch.device("cuda", 1)) == 4711
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(
+        torch._C, "_cuda_getCurrentRawStream", lambda index: 4710 + index, raising=False
+    )
+    for device, stream in (("cuda:1", 4711), ("cuda", 4713)):
+        current = calling._streams_of(torch.device(device))
+        assert current is not None and current() == stream
+    assert calling._streams_of(torch.device("cpu")) is None
     assert calling._name(torch.device("cuda", 0)) == "cuda"
     assert calling._name(torch.device("cuda", 1)) == "cuda:1"

@@ -281,6 +281,23 @@ def test_gradients_of_layers():
     )  # fmt: skip
 
 
+def test_gradients_of_batch_norm():
+    """In training and not, with a scale and without, of some of the operands."""
+    x, gy, w = numbers(4, 6, 5, 3), numbers(4, 6, 5, 3).cos(), numbers(6)
+    _, mean, rstd = aten.native_batch_norm(x, w, w, None, None, True, 0.1, 1e-3)
+    old, var = numbers(6) / 2, numbers(6).abs() + 0.1
+    backward = aten.native_batch_norm_backward
+    agree(
+        *(
+            (lambda g, x, o, v, m, r, s=s, t=t, mask=mask: backward(
+                g, x, s, o, v, m, r, t, 1e-3, mask), gy, x, old, var, mean, rstd)
+            for s in (w, None)
+            for t in (True, False)
+            for mask in ([True, s is not None, s is not None], [True, False, False])
+        ),
+    )  # fmt: skip
+
+
 def test_attention_and_its_gradient():
     q, k, v = numbers(2, 4, 5, 8), numbers(2, 4, 7, 8) + 1, numbers(2, 4, 7, 8)
     mask = numbers(5, 7) > 0

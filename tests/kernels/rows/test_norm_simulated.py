@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.rows import cuda_rows
+from opstep.kernels.rows import cuda_norm, cuda_rows
 from opstep.runtime.device.cuda.simulator.simulator import execute
 from opstep.runtime.ir.op import OPS, complete
 
@@ -24,6 +24,7 @@ def all_of_rows(dtype: str, n: int) -> None:
     check("layer_norm", x, scale, bias, shape=(n,))
     check("layer_norm", x, shape=(n,))
     check("layer_norm_grad", x, gy, scale, shape=(n,))
+    check("layer_norm_affine_grad", x, gy, scale, shape=(n,))
     check("rms_norm", x, scale, shape=(n,))
     check("rms_norm_grad", x, gy, scale, shape=(n,))
 
@@ -37,6 +38,14 @@ def test_rows_in_registers(dtype, n):
 @pytest.mark.usefixtures("no_registers")
 def test_long_rows():
     all_of_rows("f32", 150)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16"])
+def test_gradients_of_many_rows(dtype, monkeypatch):
+    """More than have sums of their own, and a last team without a row."""
+    monkeypatch.setattr(cuda_norm, "MOST_PARTS", 20)
+    x, gy = numbers(dtype, 3, 23, 24), numbers(dtype, 3, 23, 24, seed=1)
+    check("layer_norm_affine_grad", x, gy, numbers(dtype, 24), shape=(24,))
 
 
 def test_parameters_of_another_type():

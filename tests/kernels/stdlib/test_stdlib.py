@@ -12,39 +12,54 @@ from opstep.kernels.stdlib import library
 from opstep.runtime.ir.graph import Module
 from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.printer import print_module
+from opstep.runtime.ir.types import dtype
 from opstep.runtime.transforms.grad import grad
 
 RNG = np.random.default_rng(0)
 B, H, L, S, D, E = 2, 3, 5, 7, 4, 6
+TOLERANCE = {"f64": 1e-13, "f32": 1e-6, "f16": 3e-3, "bf16": 3e-2}
 
 
 def data(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype("f4")
 
 
-def call(graph: str, inputs: dict[str, np.ndarray], result: tuple[int, ...]) -> Module:
+def call(graph: str, inputs: dict[str, np.ndarray], result: tuple[int, ...], t: str) -> Module:
     head = ", ".join(
-        f"{k}: {'bool' if v.dtype == bool else 'f32'}{list(v.shape)}" for k, v in inputs.items()
+        f"{k}: {'bool' if v.dtype == bool else t}{list(v.shape)}" for k, v in inputs.items()
     )
     statement = f"y = {graph}({', '.join(inputs)})"
-    return parse(f"graph main({head}) -> f32{list(result)} {{\n{statement}\nreturn y\n}}")
+    return parse(f"graph main({head}) -> {t}{list(result)} {{\n{statement}\nreturn y\n}}")
 
 
 def compare(graph: str, peer, wrt: tuple[str, ...], **inputs: np.ndarray) -> None:
+    """Each instance of a graph and its gradient, beside PyTorch in f64 on the same numbers."""
+    for name, tolerance in TOLERANCE.items():
+        t = dtype(name).numpy
+        rounded = {k: v if v.dtype == bool else v.astype(t) for k, v in inputs.items()}
+        compare_instance(graph, peer, wrt, rounded, name, tolerance)
+
+
+def compare_instance(graph, peer, wrt, inputs, name: str, tolerance: float) -> None:
     torch = pytest.importorskip("torch")
 
-    tensors = {k: torch.from_numpy(v).clone().requires_grad_(k in wrt) for k, v in inputs.items()}
+    def exact(array):
+        return torch.from_numpy(array if array.dtype == bool else array.astype("f8"))
+
+    tensors = {k: exact(v).clone().requires_grad_(k in wrt) for k, v in inputs.items()}
     expected = peer(**tensors)
-    module = call(graph, inputs, tuple(expected.shape))
-    (got,) = opstep.Program(module).run("main", inputs).values()
-    np.testing.assert_allclose(got, expected.detach().numpy(), atol=1e-5)
+    module = call(graph, inputs, tuple(expected.shape), name)
+    seed = data(*expected.shape).astype(dtype(name).numpy)
     made = grad(module, "main", wrt, seeded=True, name="gradient", library=library())
-    seed = data(*expected.shape)
     both = opstep.Program(Module((*module.items, *made)))
-    found = list(both.run("gradient", inputs | {"d_0": seed}).values())[1:]
-    wanted = torch.autograd.grad(expected, [tensors[k] for k in wrt], torch.from_numpy(seed))
-    for g, w in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(g, w.numpy(), atol=2e-5)
+    found = list(both.run("gradient", inputs | {"d_0": seed}).values())
+    gradients = torch.autograd.grad(expected, [tensors[k] for k in wrt], exact(seed))
+    for g, w in zip(found, (expected.detach(), *gradients), strict=True):
+        assert g.dtype == dtype(name).numpy
+        error = np.linalg.norm(g.astype("f8") - w.numpy()) / np.linalg.norm(w)
+        assert error < tolerance, (name, error)
+    (got,) = both.run("main", inputs).values()
+    np.testing.assert_array_equal(got, found[0])
 
 
 def heads() -> dict[str, np.ndarray]:

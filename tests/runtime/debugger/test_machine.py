@@ -15,7 +15,17 @@ from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.node import Producer
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-FILES = sorted(p.name for p in EXAMPLES.glob("*.opg"))
+MOST = 1 << 20  # elements of the params: all that was dropped is computed again, from the start
+
+
+def is_small(program):
+    return (
+        "main" in program.graphs
+        and sum(t.type.size for t in program.module.tensors.values()) < MOST
+    )
+
+
+FILES = sorted(p.name for p in EXAMPLES.glob("*.opg") if is_small(opstep.load(p)))
 POLICIES = {
     "debug": {"mode": "debug"},
     "async": {"mode": "async"},
@@ -26,12 +36,12 @@ POLICIES = {
 
 
 def given(program, size=4):
-    """Inputs for the graph that runs by default."""
+    """Inputs for the graph that runs by default: none is negative, as roots want it."""
     rng, found = np.random.default_rng(0), {}
     for b in program.graph().inputs:
         shape = tuple(d if isinstance(d, int) else size for d in b.type.shape)
         dtype = b.type.dtype
-        drawn = rng.standard_normal(shape) if dtype.is_float else rng.integers(0, 9, shape)
+        drawn = abs(rng.standard_normal(shape)) if dtype.is_float else rng.integers(0, 9, shape)
         found[b.name.text] = drawn.astype(dtype.numpy)
     return found
 
@@ -85,7 +95,7 @@ def test_what_was_dropped_is_computed_again(file):
             assert executor.array(node).tobytes() == other.tobytes()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(60), 403_042])  # the last: a slow op ends a step
 def test_random_graphs(seed):
     """Random commands lead through a random program; it ends as a bare run does."""
     text, random = text_of(seed), Random(seed)

@@ -71,8 +71,10 @@ def test_values(value, text):
 def test_what_is_odd_is_counted():
     array = ramp(2000)
     array[:3], array[5], array[6:8] = np.nan, np.inf, -np.inf
-    assert value_text(array).endswith("[3, 1999]  3 NaN  1 inf  2 -inf")
-    assert value_text(np.array([1, np.nan] * 8, "f4")) == "f32[16]  [1, 1]  8 NaN"
+    text = value_text(array)
+    assert text.startswith("f32[2000]  3 NaN, 1 inf, 2 -inf of 2,000, mean of the rest ")
+    assert text.endswith("[3, 1999]")
+    assert value_text(np.array([1, np.nan] * 8, "f4")) == "f32[16]  8 NaN of 16, the rest 1"
 
 
 def test_unwritten_elements_are_told():
@@ -80,7 +82,7 @@ def test_unwritten_elements_are_told():
 
     array = np.zeros(20, "f4")
     array.view("u4")[4:] = payload(dtype_of(array.dtype)).view("u4")
-    assert value_text(Handle(array, filled=True)).endswith("16 NaN  16 unwritten")
+    assert value_text(Handle(array, filled=True)).endswith("16 NaN of 20, the rest 0  16 unwritten")
     few = Handle(array[3:6].copy(), filled=True)
     assert value_text(few) == "[0.0, nan, nan]  2 unwritten"
 

@@ -37,6 +37,7 @@ WORDS = """
     in "f":1, "g":2 `w` `0.w` `` `
     relu add while cond test body then else shape dtype axis 0 1 -1 3.5 1e3 1e999 3x .5 1. 1.2.3
     9223372036854775808 99999999999999999999999999 "" "text" "a\\n" "\\q" "\\ud800" "open ' `
+    < > <T> <T: float> T T[N] T: any
     ( ) [ ] { } , : = + - * / // % -> <- # ## . ; @ ! & | ^ ~ ? \\ $ é λ 变量
 """
 BLANKS = [" ", "  ", "\n", "\t", "\r", "\r\n", "\x0b", "\u00a0", "\u2028"]

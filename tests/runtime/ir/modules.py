@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from opstep.runtime.ir.dims import Expr, symbol
+from opstep.runtime.ir.generic import FAMILIES
 from opstep.runtime.ir.graph import (
     Apply,
     Assert,
@@ -19,6 +20,7 @@ from opstep.runtime.ir.graph import (
     Provenance,
     Return,
     SourceLine,
+    TypeParameter,
     Update,
 )
 from opstep.runtime.ir.lexer import RESERVED
@@ -141,17 +143,34 @@ def declarations(draw, apart: bool):
 
 
 @st.composite
+def type_parameters(draw):
+    """Variables with names that no symbol has."""
+    families = draw(st.lists(st.sampled_from(list(FAMILIES)), max_size=2))
+    return tuple(
+        TypeParameter(Name(f"element_type_{k}"), Name(family)) for k, family in enumerate(families)
+    )
+
+
+@st.composite
 def graphs(draw):
     body: list = []
     for _ in range(draw(st.integers(0, 4))):
         body.append(draw(statements(first=not body)))
+    parameters = draw(type_parameters())
+    own_types = types
+    if parameters:
+        variables = st.sampled_from([p.variable for p in parameters])
+        own_types = types | st.builds(TensorType.with_dtype, types, variables)
+        attr = st.builds(Attr, _words.map(Name), variables)
+        body.append(draw(st.builds(Apply, st.just(()), new_names, st.just(()), st.tuples(attr))))
     return Graph(
         draw(new_names),
-        tuple(draw(st.lists(st.builds(Binding, new_names, types), max_size=3))),
-        tuple(draw(st.lists(types, max_size=3))),
+        tuple(draw(st.lists(st.builds(Binding, new_names, own_types), max_size=3))),
+        tuple(draw(st.lists(own_types, max_size=3))),
         tuple(body),
         draw(comments(first=True)),
         draw(comments(first=not body, last=True)),
+        type_parameters=parameters,
     )
 
 

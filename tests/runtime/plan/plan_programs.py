@@ -28,6 +28,10 @@ def _same(x, *others):
     return x
 
 
+def _element(*types, **attrs):
+    return _same, []
+
+
 def _heavy_flops(x):
     return 10**6
 
@@ -35,15 +39,15 @@ def _heavy_flops(x):
 OPS: dict[str, type[Op]] = {
     op.name: op
     for op in (
-        _declare("relu(x: N)", _same, inplace=(0,)),
-        _declare("copy(x: T)", _same),
-        _declare("add(x: N, y: N)", _same, inplace=(0, 1)),
-        _declare("mix(x: N, y: N)", _same),
+        _declare("relu(x: N)", _same, inplace=(0,), element=_element),
+        _declare("copy(x: T)", _same, element=_element),
+        _declare("add(x: N, y: N)", _same, inplace=(0, 1), element=_element),
+        _declare("mix(x: N, y: N)", _same, element=_element),
         _declare("heavy(x: N)", _same, flops=staticmethod(_heavy_flops)),
         _declare("view(x: T)", _same, reinterprets=True),
         _declare("flat(x: T)", lambda x: x.with_shape((x.size,)), reinterprets=True),
         _declare("pair(x: N)", lambda x: (x, x), inplace=(0,)),
-        _declare("scaled(x: N, *, by: float = 2.0)", lambda x, by: x),
+        _declare("scaled(x: N, *, by: float = 2.0)", lambda x, by: x, element=_element),
         _declare("total(x: N)", lambda x: TensorType(x.dtype, ())),
         _declare("positive(x: N)", lambda x: TensorType(boolean, ())),
         _declare("spread(x: N, *, shape: dims)", lambda x, shape: TensorType(x.dtype, shape)),

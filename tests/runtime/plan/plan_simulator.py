@@ -175,6 +175,9 @@ class Simulator:
         def begin():
             if not step.op.reinterprets:
                 operands = [self._read(values[v].buffer) for v in reads]
+                if step.members:
+                    made.extend(self._fused(step.attrs["body"], operands))
+                    return
                 copies = step.op is snapshot
                 made.append(
                     operands[0] if copies else symbols.op(step.op.name, step.attrs, operands)
@@ -184,10 +187,25 @@ class Simulator:
             if step.workspace >= 0:
                 self._write(step.workspace, symbols.of("working memory"))
             for k, v in enumerate((*step.results, *step.changed)):
-                if not step.op.reinterprets:
+                if step.members:
+                    self._write(values[v].buffer, made[k])
+                elif not step.op.reinterprets:
                     self._write(values[v].buffer, self._result(step, made[0], k))
 
         return [begin, end]
+
+    def _fused(self, body, operands: list[int]) -> list[int]:
+        """The results of ops that are joined."""
+        symbols, registers = self.symbols, list(operands)
+        for member in body.members:
+            given = [registers[r] for r in member.operands]
+            registers.append(symbols.of(symbols.op(member.op.name, dict(member.attrs), given), 0))
+        found = []
+        for r, updates in zip(body.results, body.updates, strict=True):
+            guarded = [registers[r], operands[body.status]]
+            made = symbols.of(symbols.op("update", {}, guarded), 0) if updates else registers[r]
+            found.append(made)
+        return found
 
     def _result(self, step, made: int, k: int) -> int:
         return made if step.op is snapshot else self.symbols.of(made, k)

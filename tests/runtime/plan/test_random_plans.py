@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutants import count
@@ -18,6 +19,7 @@ from plan_programs import (
 from plan_simulator import Simulator, Symbols, differences, evaluate
 
 from opstep.runtime.ir.types import TensorType, f32
+from opstep.runtime.plan import fusing
 from opstep.runtime.plan.hazards import check
 from opstep.runtime.plan.listing import listing
 from opstep.runtime.plan.plan import Call, Plan, Policy, Run, Wait
@@ -30,6 +32,14 @@ def choices(data: st.DataObject):
     return lambda below: data.draw(st.integers(0, below - 1))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def every_group():
+    """Groups of any size are worth a kernel."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fusing, "WORTH_A_KERNEL_NS", 0)
+        yield
+
+
 def inputs_of(program) -> list[TensorType]:
     return [TensorType(f32, (SIZE,))] * len(program.graphs["main"].graph.inputs)
 
@@ -39,7 +49,8 @@ def inputs_of(program) -> list[TensorType]:
 def test_plans_are_clean_and_mean_what_the_program_says(data):
     below = choices(data)
     program = verified(random_program(below))
-    plan = make_plan(program, "main", inputs_of(program), random_policy(below), prepare)
+    policy, fuse = random_policy(below), below(2) == 1
+    plan = make_plan(program, "main", inputs_of(program), policy, prepare, fuse=fuse)
     assert check(plan) == []
     symbols = Symbols()
     expected = evaluate(program, "main", symbols)
@@ -53,7 +64,8 @@ def test_long_programs(seed, run):
     """Drawn by a generator of their own: hypothesis keeps its own draws short."""
     chosen = random_choices(seed)
     program = verified(random_program(chosen, steps=150))
-    plan = make_plan(program, "main", inputs_of(program), random_policy(chosen), prepare)
+    policy, fuse = random_policy(chosen), chosen(2) == 1
+    plan = make_plan(program, "main", inputs_of(program), policy, prepare, fuse=fuse)
     assert check(plan) == []
     symbols = Symbols()
     expected = evaluate(program, "main", symbols)
@@ -73,7 +85,10 @@ def test_a_run_can_be_given_up_until_its_updates_begin(seed):
     params = {k: b.name for k, b in enumerate(plan.buffers) if b.kind == "param"}
     changed = {params[b] for s in plan.steps[:others] for b in s.writes if b in params}
     assert set(plan.early) == changed
-    assert all(s.op.name == "update" for s in plan.steps[others:])
+    prepared = {v for s in plan.steps[others:] if s.op.name != "update" for v in s.results}
+    assert prepared.isdisjoint(
+        [*plan.outputs, *(v for s in plan.steps[:others] for v in s.operands)]
+    )
 
 
 @settings(max_examples=60, deadline=None)

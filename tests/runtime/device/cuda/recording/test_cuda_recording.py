@@ -218,7 +218,7 @@ def test_the_timeline_of_a_graph_that_was_launched_at_once(tmp_path, monkeypatch
 
     monkeypatch.setattr(module._Recorder, "add_record", as_graph(module._Recorder.add_record))
     program = opstep.load("examples/branches.opg")
-    inputs = {"left": np.ones((4, 32), "f4"), "right": np.ones((4, 48), "f4"), "bias": 0.5}
+    inputs = {"left": np.ones((2048, 32), "f4"), "right": np.ones((2048, 48), "f4"), "bias": 0.5}
     trace = tmp_path / "run.pftrace"
     with opstep.Recording(trace=trace) as recording:
         program.run("main", inputs, streams=2, recording=recording)
@@ -297,7 +297,7 @@ def test_ends_of_steps_come_behind_their_records(tmp_path, monkeypatch):
     from opstep.trace import recording as module
 
     program = opstep.load("examples/branches.opg")
-    inputs = {"left": np.ones((4, 32), "f4"), "right": np.ones((4, 48), "f4"), "bias": 0.5}
+    inputs = {"left": np.ones((2048, 32), "f4"), "right": np.ones((2048, 48), "f4"), "bias": 0.5}
     held, order = [], []
     recorders = module._Recorder
     add_record, end_step, put = recorders.add_record, recorders.end_step, recorders._put

@@ -205,8 +205,8 @@ def test_what_the_host_waits_for_has_times(recorded):
 
 
 def test_the_fence_before_updates_has_times(recorded):
-    update = "  next = add(n, b0_2)\n  n <- next\n  return view"
-    text = f"state n: f32[{SIZE}] = ones()\n\n{branching(2, 3).replace('  return view', update)}"
+    update = "  next = add(n, b0_3)\n  n <- next\n  return view"
+    text = f"state n: f32[{SIZE}] = ones()\n\n{branching(3, 4).replace('  return view', update)}"
     _, notes = recorded(text, {"x": np.ones(SIZE, np.float32)}, streams=2, steps=3)
     for host in notes.of(HostRecord):
         assert host.activation.layout.syncs == [0, 1] and ordered(host.syncs)

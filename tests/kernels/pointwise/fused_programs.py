@@ -1,0 +1,185 @@
+"""Random programs of elementwise ops: many types, operands that broadcast, named tensors."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+
+import opstep
+
+SHAPES = (
+    ((6, 40), (40,), (6, 1), (), (1, 40), (3, 6, 40)),
+    ((5, 7), (7,), (5, 1), (), (1, 7), (2, 5, 7)),  # rows that vectors do not fit
+)
+FLOATS = ("f32", "f32", "f16", "bf16", "f64")
+TYPES = (*FLOATS, "i32", "i8", "bool", "i64")
+UNARY = (
+    "relu(X)", "sigmoid(X)", "exp(X)", "neg(X)", "abs(X)", "square(X)", "sqrt(X)", "tanh(X)",
+    "clip(X, low=-1.5, high=2)", "leaky_relu(X, slope=0.1)", "round(X)", "reciprocal(X)", "silu(X)",
+    "log(X)", "gelu(X)", "sign(X)", "identity(X)",
+)  # fmt: skip
+BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "copysign", "prelu")
+RELATIONS = ("less", "equal", "greater_equal", "logical_and", "not_equal")
+WHOLE = ("neg(X)", "abs(X)", "square(X)", "sign(X)", "identity(X)", "bitwise_not(X)")
+
+
+class Writer:
+    """Writes one program."""
+
+    def __init__(self, seed: int, ops: int = 14):
+        self.random = Random(seed)
+        shapes = self.random.choice(SHAPES)
+        self.values: list[tuple[str, str, tuple[int, ...]]] = []  # name, type, shape
+        self.lines: list[str] = []
+        self.inputs: list[tuple[str, str, tuple[int, ...]]] = []
+        self.tensors: list[tuple[str, str, tuple[int, ...]]] = []
+        for k in range(self.random.randint(2, 5)):
+            shape = self.random.choice(shapes) if k else shapes[0]
+            self.inputs.append((f"x{k}", self.random.choice(TYPES if k else FLOATS), shape))
+        for k in range(self.random.randint(0, 2)):
+            self.tensors.append((f"w{k}", self.random.choice(FLOATS), shapes[0]))
+        self.values += self.inputs + self.tensors
+        for k in range(ops):
+            self.statement(f"v{k}")
+
+    def pick(self, types=TYPES):
+        fitting = [v for v in self.values if v[1] in types]
+        late = fitting[-5:]
+        return self.random.choice(late if self.random.random() < 0.7 else fitting)
+
+    def statement(self, name: str) -> None:
+        below = self.random.random()
+        x = self.pick()
+        if below < 0.35:
+            pool = UNARY if x[1] in FLOATS else WHOLE if x[1] != "bool" else WHOLE[-2:]
+            call, dtype, shape = self.random.choice(pool).replace("X", x[0]), x[1], x[2]
+        elif below < 0.45:
+            dtype = self.random.choice(TYPES)
+            call, shape = f"cast({x[0]}, dtype={dtype})", x[2]
+        elif below < 0.85:
+            call, dtype, shape = self.binary()
+        else:
+            call, dtype, shape = self.where()
+        if shape is None:
+            return
+        self.lines.append(f"  {name} = {call}")
+        self.values.append((name, dtype, shape))
+
+    def binary(self):
+        a, b = self.pick(FLOATS), self.pick(FLOATS)
+        shape = broadcast(a[2], b[2])
+        if self.random.random() < 0.2:
+            return f"mul({a[0]}, 0.75)", a[1], a[2]
+        if self.random.random() < 0.2:
+            return f"{self.random.choice(RELATIONS)}({a[0]}, {b[0]})", "bool", shape
+        name = self.random.choice(BINARY)
+        if name == "prelu" and shape != a[2]:
+            name = "add"
+        return f"{name}({a[0]}, {b[0]})", promoted(a[1], b[1]), shape
+
+    def where(self):
+        conditions = [v for v in self.values if v[1] == "bool"]
+        if not conditions:
+            return "", "", None
+        c, a, b = self.random.choice(conditions), self.pick(FLOATS), self.pick(FLOATS)
+        shape = broadcast(c[2], broadcast(a[2], b[2]))
+        return f"where({c[0]}, {a[0]}, {b[0]})", promoted(a[1], b[1]), shape
+
+    def text(self) -> str:
+        returned = self.random.sample(self.values, min(3, len(self.values)))
+        updates = []
+        for name, dtype, shape in self.tensors:
+            fitting = [v for v in self.values if v[1:] == (dtype, shape)]
+            updates.append(f"  {name} <- {self.random.choice(fitting)[0]}")
+        head = ", ".join(f"{n}: {written(t, s)}" for n, t, s in self.inputs)
+        gives = ", ".join(written(t, s) for _, t, s in returned)
+        names = ", ".join(n for n, _, _ in returned)
+        declared = [f"state {n}: {written(t, s)} = ones()" for n, t, s in self.tensors]
+        opening = f"graph main({head}) -> {gives} {{"
+        lines = [*declared, opening, *self.lines, *updates, f"  return {names}", "}"]
+        return "\n".join(lines) + "\n"
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        random = np.random.default_rng(self.random.randrange(1 << 30))
+        return {n: array(random, t, s) for n, t, s in self.inputs}
+
+
+def written(dtype: str, shape: tuple[int, ...]) -> str:
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+def broadcast(a, b):
+    try:
+        return np.broadcast_shapes(a, b)
+    except ValueError:
+        return None
+
+
+def promoted(a: str, b: str) -> str:
+    from opstep.runtime.ir.types import DTYPES, promote
+
+    return promote(DTYPES[a], DTYPES[b]).name
+
+
+def array(random, dtype: str, shape) -> np.ndarray:
+    from opstep.runtime.ir.types import DTYPES
+
+    numbers = random.standard_normal(shape) * 3
+    special = random.random(shape)
+    if dtype in FLOATS:
+        numbers = np.where(special < 0.05, np.inf, np.where(special < 0.1, np.nan, numbers))
+        numbers = np.where(special > 0.95, -0.0, numbers)
+    elif dtype == "bool":
+        numbers = numbers > 0
+    return np.asarray(numbers).astype(DTYPES[dtype].numpy)
+
+
+def bits(a: np.ndarray) -> Any:
+    """The bytes of an array, of NaNs only that they are some."""
+    if a.dtype.kind in "iub":
+        return a.tobytes()
+    return np.where(np.isnan(a), np.zeros((), a.dtype), a).tobytes(), np.isnan(a).tobytes()
+
+
+def outcome(text: str, arrays: dict[str, np.ndarray], **options: Any) -> list:
+    """What a run gives and leaves behind."""
+    program = opstep.loads(text)
+    found = program.run(inputs=arrays, steps=2, **options)
+    named = [np.asarray(a) for a in program.params.values()]
+    return [bits(np.asarray(a)) for a in (*found.outputs, *named)]
+
+
+def simulated(plan, arrays: dict[str, np.ndarray], tensors: dict[str, np.ndarray]) -> list:
+    """What a plan gives and leaves behind, each step by its CUDA kernels in the simulator."""
+    from opstep.runtime.device.cuda.lowering import Lowering
+    from opstep.runtime.device.cuda.simulator import simulator
+
+    memory: dict[int, np.ndarray] = {}
+    for v, a in zip(plan.inputs, arrays.values(), strict=True):
+        memory[v] = np.ascontiguousarray(a).reshape(-1)
+    first: dict[int, int] = {}
+    for v, value in enumerate(plan.values):
+        buffer = plan.buffers[value.buffer] if value.buffer >= 0 else None
+        if buffer is None or first.setdefault(value.buffer, v) != v:
+            continue
+        if buffer.kind == "param":
+            memory[v] = tensors[buffer.name].reshape(-1).copy()
+        elif buffer.kind in ("const", "status"):
+            memory[v] = np.array([buffer.literal or 0]).astype(value.type.dtype.numpy)
+    latest = {plan.values[v].buffer: v for v in memory}
+    for step in plan.steps:
+        types = [plan.values[v].type for v in (*step.operands, *step.results)]
+        launches, size = Lowering(step, tuple(types)).prepared()
+        for v in step.results:
+            old = memory.get(latest.get(plan.values[v].buffer, -1))
+            kept = old is not None and plan.buffers[plan.values[v].buffer].kind == "param"
+            t = plan.values[v].type
+            memory[v] = old.copy() if kept else np.zeros(t.size, t.dtype.numpy)
+            latest[plan.values[v].buffer] = v
+        flat = [memory[v].view(np.uint8) for v in (*step.operands, *step.results)]
+        for launch in launches:
+            simulator.run(launch, flat, np.zeros(size + 8, np.uint8))
+    last = {b.name: memory[latest[k]] for k, b in enumerate(plan.buffers) if b.kind == "param"}
+    return [bits(memory[v]) for v in plan.outputs] + [bits(last[n]) for n in sorted(last)]
