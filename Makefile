@@ -71,7 +71,7 @@ test-vscode: workbench
 	$(WORKBENCH) test
 
 pictures: workbench
-	OPSTEP_PICTURES=1 $(WORKBENCH) test -- pictures
+	export OPSTEP_PICTURES=1; $(WORKBENCH) test -- pictures
 
 bench-vscode: workbench
 	$(WORKBENCH) bench
