@@ -304,6 +304,25 @@ export class Workbench {
   }
 
   /**
+   * Asks a workspace in the query that is open. The text is put in by the page itself: while the panel
+   * opens, the workbench moves the focus, and keys may still go to the code beside it.
+   */
+  async ask(text: string): Promise<FrameLocator> {
+    const query = await this.webview(".cm-content");
+    const box = query.locator(".cm-content");
+    await expect(async () => {
+      await box.evaluate((element, wanted) => {
+        element.focus();
+        document.getSelection()?.selectAllChildren(element);
+        document.execCommand("insertText", false, wanted);
+      }, text);
+      await expect(box).toHaveText(text, { timeout: 1_000 });
+    }).toPass();
+    await query.getByRole("button", { name: "Run", exact: true }).click();
+    return query;
+  }
+
+  /**
    * Takes an entry of a row's context menu, until `effect` is seen: a menu that has just opened
    * ignores the mouse at first, and one closes by itself when a view beside it takes the focus.
    */

@@ -1,7 +1,7 @@
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 
-import type { FrameLocator, Page } from "@playwright/test";
+import type { Page } from "@playwright/test";
 import type { Folder } from "../lib/folder";
 import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
@@ -38,21 +38,6 @@ async function showRuns(page: Page): Promise<void> {
   }).toPass();
 }
 
-async function ask(workbench: Workbench, page: Page, text: string): Promise<FrameLocator> {
-  const query = await workbench.webview(".cm-content");
-  const box = query.locator(".cm-content");
-  // While the panel opens, the workbench moves the focus itself.
-  await expect(async () => {
-    await box.focus();
-    await workbench.press("Control+a");
-    await page.keyboard.insertText(text);
-    await expect(box).toHaveText(text, { timeout: 1_000 });
-    await expect(box).toBeFocused({ timeout: 1_000 });
-  }).toPass();
-  await workbench.press("Control+Enter");
-  return query;
-}
-
 test("rows are sorted and paged, a line is gone to, a mistake is marked", async ({
   closed: workbench,
   server,
@@ -63,9 +48,7 @@ test("rows are sorted and paged, a line is gone to, a mistake is marked", async 
   await opened(workbench, server.url, page);
   await expect(rows(page).filter({ hasText: "runs.db" })).toBeVisible();
   await workbench.command("opstep: Open Workspace Query");
-  const query = await ask(
-    workbench,
-    page,
+  const query = await workbench.ask(
     "select s.step, o.file, o.line, o.name from stats as s join ops as o using (run, op) where s.step >= 0",
   );
   await expect(query.locator(".status")).toContainText("rows in");
@@ -98,16 +81,22 @@ test("rows are sorted and paged, a line is gone to, a mistake is marked", async 
   }).toPass();
 
   await workbench.command("opstep: Open Workspace Query");
-  await ask(workbench, page, "select name, op, line from slowest_ops order by line");
+  await workbench.ask("select name, op, line from slowest_ops order by line");
   await expect(query.locator(".grid-row").first()).toContainText("mul");
   await expect(query.locator(".grid-row")).toHaveCount(7);
-  await ask(workbench, page, "select absmx from stats");
+  await workbench.ask("select absmx from stats");
   await expect(query.locator(".problem")).toContainText("no such column: absmx");
   await expect(query.locator(".problem")).toContainText("did you mean absmax?");
   await expect(query.locator(".cm-lintRange-error")).toHaveText("absmx");
 
-  await ask(workbench, page, "delete from runs");
+  await workbench.ask("delete from runs");
   await expect(query.locator(".problem")).toContainText("not allowed: it would write");
+
+  await query.locator(".cm-content").click();
+  await workbench.press("Control+a");
+  await page.keyboard.insertText("select 40 + 2");
+  await workbench.press("Control+Enter");
+  await expect(query.locator(".grid-row .cell")).toHaveText("42");
 });
 
 test("a run that is under way grows in the tree and in its plot", async ({
@@ -131,8 +120,12 @@ test("a run that is under way grows in the tree and in its plot", async ({
     await expect(row).toHaveAttribute("aria-label", /running/);
     // It is open, and shows its curves.
     await expect(rows(page).filter({ hasText: /^seconds/ })).toContainText(/[▁▂▃▄▅▆▇█]{3}/);
-    await row.hover();
-    await row.getByRole("button", { name: "Plot" }).click();
+    await expect(async () => {
+      // A live row is drawn anew with each step that is told, and its buttons with it.
+      await row.hover({ timeout: 5_000 });
+      await row.getByRole("button", { name: "Plot" }).click({ timeout: 5_000 });
+      await expect(workbench.tab("runs.db: query")).toBeVisible({ timeout: 10_000 });
+    }).toPass();
     const query = await workbench.webview(".cm-content");
     await expect(query.locator(".cm-content")).toHaveText(/^metrics\.mean where run=\w+$/);
     // What is picked is written, and what is written is picked.
@@ -143,7 +136,7 @@ test("a run that is under way grows in the tree and in its plot", async ({
     await picked("Run").selectOption("*");
     await expect(query.locator(".cm-content")).toHaveText("stats.absmax where run=*, op=log");
     await expect(query.locator(".legend-name")).toHaveText(["lg"]);
-    await ask(workbench, page, "metrics.seconds");
+    await workbench.ask("metrics.seconds");
     await expect(picked("Statistic")).toHaveValue("metrics.seconds");
     await expect(picked("Op")).toBeHidden();
     const points = async () =>
