@@ -9,6 +9,7 @@ from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import Points
 from opstep.runtime.device.protocols import Device, Event
 from opstep.runtime.ir.control import GraphCall
+from opstep.runtime.ir.graph import Statement
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan, Policy
 
@@ -57,6 +58,18 @@ class Activation:
     @property
     def graph(self) -> str:
         return self.plan.graph
+
+    def caller(self, frame: int) -> tuple[Activation, int, Statement | None] | None:
+        """The call that a frame is of: the activation, frame and statement it stands in; None of
+        the graph that is run.
+        """
+        inner = self.plan.frames[frame]
+        if inner.parent >= 0:
+            return self, inner.parent, inner.statement
+        if self.parent is None:
+            return None
+        calling = self.parent.points[self.call]
+        return self.parent, calling.frame, calling.statement
 
     def operand(self, value: int, frame: int) -> Node | None:
         """What an op of a frame finds as a value; None where it is not there yet."""

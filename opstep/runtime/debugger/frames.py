@@ -144,14 +144,10 @@ def stack(machine: Machine, at: tuple[Activation, Point] | None, position: int) 
     statement, frame = point.statement, point.frame
     while True:
         frames.append(_frame(len(frames), machine, activation, frame, statement, position))
-        around = activation.plan.frames[frame]
-        if around.parent >= 0:
-            statement, frame = around.statement, around.parent
-            continue
-        if activation.parent is None:
+        caller = activation.caller(frame)
+        if caller is None:
             return frames
-        calling = activation.parent.points[activation.call]
-        activation, statement, frame = activation.parent, calling.statement, calling.frame
+        activation, frame, statement = caller
 
 
 def innermost(machine: Machine, at: tuple[Activation, Point], position: int) -> Frame:

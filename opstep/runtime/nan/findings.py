@@ -161,16 +161,9 @@ def part_of(activation: Activation, frame: int, statement: Statement | None) -> 
 
 def _around(at: Activation, frame: int) -> Iterator[tuple[Activation, int, Statement | None]]:
     """The calls around a frame, inner ones first, each with the frame that it stands in."""
-    while True:
-        inner = at.plan.frames[frame]
-        if inner.parent >= 0:
-            frame, statement = inner.parent, inner.statement
-        elif at.parent is not None:
-            calling = at.parent.points[at.call]
-            at, frame, statement = at.parent, calling.frame, calling.statement
-        else:
-            return
-        yield at, frame, statement
+    while (found := at.caller(frame)) is not None:
+        yield found
+        at, frame, _ = found
 
 
 def _imported(activation: Activation, frame: int) -> Provenance | None:

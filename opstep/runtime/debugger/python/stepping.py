@@ -126,14 +126,10 @@ class LineStep:
         return found
 
     def _path_of_caller(self, activation: Activation, frame: int) -> Path:
-        inner = activation.plan.frames[frame]
-        if inner.parent >= 0:
-            statement, frame = inner.statement, inner.parent
-        elif activation.parent is not None:
-            calling = activation.parent.points[activation.call]
-            activation, statement, frame = activation.parent, calling.statement, calling.frame
-        else:
+        caller = activation.caller(frame)
+        if caller is None:
             return ()
+        activation, frame, statement = caller
         own = self._lines.origin(activation.plan.frames[frame].graph, statement)
         around = self._outside(activation, frame)
         runs = own.runs if own else ()
