@@ -14,7 +14,7 @@ export default defineConfig({
   globalSetup: "./lib/prepare.ts",
   globalTeardown: "./lib/conclude.ts",
   workers: Number(process.env.OPSTEP_E2E_WORKERS ?? 2),
-  retries: 0,
+  retries: process.env.CI ? 1 : 0, // what passes the second time only is told as flaky
   fullyParallel: true, // the two workers end together
   // What is waited for comes at last, also on a machine that is busy: nobody waits longer than that.
   timeout: 300_000,
