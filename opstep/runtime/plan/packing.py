@@ -214,21 +214,17 @@ def _same_streams(a: _Hole, b: _Hole) -> bool:
 
 def _one_by_one(blocks: Blocks, found: Packing) -> Packing:
     """In some orders, each again and again with those first that stuck out at the top."""
-    size, begin, end = blocks.size, blocks.begin, blocks.end
-    peak, when = found.peak, found.when
-
-    def peak_first(k: int) -> tuple[bool, int]:
-        lasts = end[k] - begin[k]
-        return (False, -lasts) if begin[k] <= when < end[k] else (True, -size[k] * lasts)
-
+    size, begin, peak, when = blocks.size, blocks.begin, found.peak, found.when
+    lasts = [e - b for b, e in zip(begin, blocks.end, strict=True)]
+    others = [not b <= when < e for b, e in zip(begin, blocks.end, strict=True)]
     conflicts = _conflicts(blocks)
     rounds = min(_MAX_ROUNDS, _MAX_PAIRS // (1 + sum(map(len, conflicts))))
     everything = range(len(size))
     best = found
-    for key in (
-        peak_first,
+    for key in (  # two with what lives at the peak first, longest lived first
+        lambda k: (others[k], -lasts[k] * (size[k] if others[k] else 1)),
+        lambda k: (others[k], -size[k] if others[k] else -lasts[k], begin[k]),
         lambda k: (-size[k], begin[k]),
-        lambda k: (-size[k] * (end[k] - begin[k]), begin[k]),
     ):
         order = sorted(everything, key=key)
         for _ in range(1 + rounds):
