@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from opstep.hunting.stepwise import StepwiseHunt
-from opstep.runtime.ir.graph import Return
+from opstep.runtime.ir.graph import Apply, Name, Return
 from opstep.runtime.nan.kinds import KINDS
 from opstep.training.data import Stream
 from opstep.training.watched import figures_of
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 class TrainingHunt:
     """An observer under which each step raises flags. The first bad step ends the run as
-    `Diverged`, which has the report; params and states are those before that step. `kinds`: as of
-    `hunt`.
+    `Diverged`, which has the report; params and states are those before that step. Results that the
+    step itself tests for being finite do not count. `kinds`: as of `hunt`.
     """
 
     def __init__(self, kinds: Collection[str] | str = KINDS):
@@ -45,8 +45,12 @@ class TrainingHunt:
 
     def _new_hunt(self, trainer: Trainer) -> StepwiseHunt:
         program, graph = trainer.program, trainer.graph
-        (returned,) = (s for s in program.graphs[graph].body if isinstance(s, Return))
-        ignored = figures_of(v.text for v in returned.values)
+        body = program.graphs[graph].body
+        (returned,) = (s for s in body if isinstance(s, Return))
+        ignored = {*figures_of(v.text for v in returned.values)}
+        for s in body:  # such as the norm of gradients, where a step skips those of a scaled loss
+            if isinstance(s, Apply) and s.callee.text == "isfinite":
+                ignored.update(o.text for o in s.operands if isinstance(o, Name))
         return StepwiseHunt(program, graph, trainer.settings.run, self.kinds, ignored)
 
     def stepped(self, trainer: Trainer, metrics: Metrics) -> None:

@@ -25,7 +25,8 @@ from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 
-_ROWS = 128  # of the left operand in a block of the result
+_ROWS = 128  # of the left operand in a block of the result, where not all are
+_LEFT = 256 << 10  # bytes of all rows' terms at a time up to which they are one block
 _COLUMNS = 384  # bytes of the right one's rows in it
 _STEPS = 128  # terms of the sums at a time: their part of a panel stays in the first-level cache
 _LAID_OUT = 32 << 20  # bytes of a right operand that may be laid out as a whole
@@ -142,8 +143,10 @@ def _blocks(
     n_block = _columns(n, size, _COLUMNS)
     steps = max(1, min(k, _STEPS))
     batches = prod(shape)
-    m_block = min(-(-m // 8) * 8, _ROWS)
     wanted = min(pieces(), 2 * c.size * k // _GRAIN)
+    m_block = -(-m // 8) * 8
+    if shape or m_block * steps * size > _LEFT or -(-n // n_block) < wanted:
+        m_block = min(m_block, _ROWS)
 
     def units() -> int:
         return batches * -(-m // m_block) * -(-n // n_block)

@@ -188,7 +188,7 @@ class _Parts(NamedTuple):
 
 def _parts(member: Member, stored: Sequence[DType], on_gpu: bool) -> _Parts:
     op, attrs = member.op, dict(member.attrs)
-    seen = member.seen if op.moves else [computed(t) for t in member.seen]
+    seen = [op.computed(t) for t in member.seen]
     types = [TensorType(t, ()) for t in seen]
     f, numbers = op.element(*types, **attrs)
     result = computed(member.result)
@@ -198,7 +198,7 @@ def _parts(member: Member, stored: Sequence[DType], on_gpu: bool) -> _Parts:
     before = tuple(tuple(conversions(a, b, on_gpu)) for a, b in zip(stored, seen, strict=True))
     if op is cast:
         after = conversions(seen[0], member.result, on_gpu)
-    elif member.result.is_half and not op.moves:
+    elif op.computed(member.result) is not member.result:
         after = conversions(f32, member.result, on_gpu)
     else:
         after = [_number_type(member.result)]

@@ -48,7 +48,7 @@ class scaled_dot_product_attention(Op):
     scores. With `causal`, row i of q sees rows 0 to i of k. `scale` is 1/sqrt(E) unless set. With
     `enable_gqa`, heads (axis -3) of k and v each serve several successive heads of q. A row of q
     that sees nothing gives 0. The scores of all rows are never in memory at the same time, but in
-    the gradient.
+    the gradient where leading axes broadcast, or by a mask.
     """
 
     signature = (
@@ -95,24 +95,13 @@ class scaled_dot_product_attention(Op):
     def grad(g, operands, results, grads, *, causal, scale, enable_gqa):
         q, k, v, mask = operands
         (gy,) = grads
-        factor = 1.0 if scale is None else scale
-        if scale is None and type(q.shape[-1]) is int:
-            factor = scale_of(None, q.shape[-1])
-        elif scale is None:
-            factor = g.rsqrt(g.extent(of=[q.shape[-1]], dtype=gy.dtype))
-        keys, values = (_widened(g, q, a) if enable_gqa else a for a in (k, v))
-        weights = _weights(g, g.mul(q, factor), keys, mask, causal)
-        by_weights = g.matmul(gy, values, transpose_b=True)
-        by_scores = g.softmax_grad(weights, by_weights)
-        by_q = g.mul(g.matmul(by_scores, keys), factor)
-        by_k = g.mul(g.matmul(by_scores, q, transpose_a=True), factor)
-        by_v = g.matmul(weights, gy, transpose_a=True)
-        if enable_gqa:
-            by_k, by_v = _narrowed(g, by_k, k), _narrowed(g, by_v, v)
-        by_mask = None
-        if mask is not None and mask.dtype.is_float:
-            by_mask = g.sum_to(by_scores, mask)
-        return g.sum_to(by_q, q), g.sum_to(by_k, k), g.sum_to(by_v, v), by_mask
+        attrs = {"causal": causal, "scale": scale, "enable_gqa": enable_gqa}
+        axes = -3 if enable_gqa else -2
+        masked = mask is not None and mask.dtype.is_float and g.wants(mask)
+        if not masked and q.shape[:axes] == k.shape[:axes] == v.shape[:axes]:
+            found = g.scaled_dot_product_attention_grad(q, k, v, gy, mask, **attrs)
+            return *found, None
+        return gradients(g, q, k, v, gy, mask, masked, **attrs)
 
 
 # --- shapes ---------------------------------------------------------------------------------------
@@ -177,7 +166,27 @@ def layout(q: Arg, k: Arg, v: Arg, mask: Arg | None, enable_gqa: bool) -> tuple:
     return shape, *map(tuple, strides), tuple(own)
 
 
-# --- parts of the gradient ------------------------------------------------------------------------
+# --- the gradient, of ops -------------------------------------------------------------------------
+
+
+def gradients(g, q, k, v, gy, mask, masked: bool, *, causal, scale, enable_gqa) -> tuple:
+    """By q, k, v, and where it is `masked` the mask, with all weights in memory."""
+    factor = 1.0 if scale is None else scale
+    if scale is None and type(q.shape[-1]) is int:
+        factor = scale_of(None, q.shape[-1])
+    elif scale is None:
+        factor = g.rsqrt(g.extent(of=[q.shape[-1]], dtype=gy.dtype))
+    keys, values = (_widened(g, q, a) if enable_gqa else a for a in (k, v))
+    weights = _weights(g, g.mul(q, factor), keys, mask, causal)
+    by_weights = g.matmul(gy, values, transpose_b=True)
+    by_scores = g.softmax_grad(weights, by_weights)
+    by_q = g.mul(g.matmul(by_scores, keys), factor)
+    by_k = g.mul(g.matmul(by_scores, q, transpose_a=True), factor)
+    by_v = g.matmul(weights, gy, transpose_a=True)
+    if enable_gqa:
+        by_k, by_v = _narrowed(g, by_k, k), _narrowed(g, by_v, v)
+    by_mask = g.sum_to(by_scores, mask) if masked else None
+    return g.sum_to(by_q, q), g.sum_to(by_k, k), g.sum_to(by_v, v), by_mask
 
 
 def _weights(g, q, k, mask, causal: bool):

@@ -20,6 +20,7 @@ from opstep.runtime.device.builtin import copy_run, offset, outer_tile_8, vector
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import f64
+from opstep.runtime.transforms.backward import pull_back
 
 HELD = 1 << 19  # bytes of scores that a lane works on
 
@@ -78,7 +79,12 @@ class scaled_dot_product_attention_grad(Op):
             size = size * d
         return size
 
-    grad = None
+    def grad(g, operands, results, grads, *, causal, scale, enable_gqa):
+        def formula(q, k, v, gy, mask):
+            attrs = {"causal": causal, "scale": scale, "enable_gqa": enable_gqa}
+            return forward.gradients(g, q, k, v, gy, mask, False, **attrs)[:3]
+
+        return pull_back(g, formula, operands, grads)
 
 
 def _narrowed(gradient: np.ndarray, heads: int) -> np.ndarray:

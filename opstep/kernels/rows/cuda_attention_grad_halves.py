@@ -20,13 +20,13 @@ from opstep.kernels.rows.cuda_attention_tiles import (
     copier,
     in_warpgroups,
     mask_kind,
+    multiplied,
     operand_starts,
     padded,
     row_writer,
     shared_limit,
     sums_origin,
     sums_pitch,
-    supported,
 )
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import (
@@ -57,13 +57,12 @@ _LONGEST = 128  # features or columns: a thread has sums of both
 
 def tile_for(q: Arg, k: Arg, v: Arg, gy: Arg) -> FlashTile | None:
     """The tile for these operands, where they go through tensor cores."""
-    features, columns = q.shape[-1], v.shape[-1]
-    halves = q.stored.is_half and q.stored is k.stored is v.stored is gy.stored
-    if not (supported() and halves and 0 < features <= _LONGEST and 0 < columns <= _LONGEST):
+    if not multiplied(_LONGEST, q, k, v, gy):
         return None
     groups = in_warpgroups()
     step = 64 if groups else 16
-    tile = FlashTile(64, 64, padded(features, step), padded(columns, step), 2, groups)
+    lengths = padded(q.shape[-1], step), padded(v.shape[-1], step)
+    tile = FlashTile(64, 64, *lengths, 2, groups)
     return tile if shared_bytes(tile) <= shared_limit() else None
 
 

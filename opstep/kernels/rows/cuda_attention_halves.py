@@ -19,13 +19,13 @@ from opstep.kernels.rows.cuda_attention_tiles import (
     copier,
     in_warpgroups,
     mask_kind,
+    multiplied,
     operand_starts,
     padded,
     row_writer,
     shared_limit,
     sums_origin,
     sums_pitch,
-    supported,
 )
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import (
@@ -49,12 +49,10 @@ _LONGEST = 256  # features or columns, whose sums are all in registers
 
 def tile_for(q: Arg, k: Arg, v: Arg) -> FlashTile | None:
     """The tile for these operands, where they go through tensor cores."""
-    features, columns = q.shape[-1], v.shape[-1]
-    halves = q.stored.is_half and q.stored is k.stored is v.stored
-    if not (supported() and halves and 0 < features <= _LONGEST and 0 < columns <= _LONGEST):
+    if not multiplied(_LONGEST, q, k, v):
         return None
     groups = in_warpgroups()
-    lengths = padded(features, 16), padded(columns, 64 if groups else 16)
+    lengths = padded(q.shape[-1], 16), padded(v.shape[-1], 64 if groups else 16)
     most = 64 if not groups else 192 if 64 < max(lengths) <= 128 else 128
     held = min(range(most, 0, -64), key=lambda held: padded(q.shape[-2], held) * (1 + 32 / held))
     for stages in (2, 1):

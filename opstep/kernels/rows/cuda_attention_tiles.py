@@ -110,6 +110,13 @@ def supported() -> bool:
     return architecture() >= 80
 
 
+def multiplied(longest: int, *operands: Arg) -> bool:
+    """Whether tensor cores multiply these, whose rows have up to so many elements."""
+    dtype = operands[0].stored
+    alike = dtype.is_half and all(a.stored is dtype for a in operands)
+    return supported() and alike and all(0 < a.shape[-1] <= longest for a in operands)
+
+
 def in_warpgroups() -> bool:
     return architecture() == 90
 

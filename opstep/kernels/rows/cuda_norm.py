@@ -89,15 +89,45 @@ def rms_norm_grad(
 
 
 @cache
+def centring(team: Team):
+    """What is known of a row x whose norm is plain: (centred, by_row)."""
+    steps = steps_for(team)
+    in_row, total, totals = steps.in_row, steps.total, steps.totals
+    held = team.width * team.vectors
+
+    def centred(away, n, thread):
+        """The row becomes distances from its mean, 0 behind its end; gives their variance."""
+        sum = 0.0
+        for k in range(held):
+            sum += away[k]
+        mean = total(sum, 0) / real(n)
+        spread = 0.0
+        for k in range(held):
+            away[k] = away[k] - mean if in_row(n, thread, k) else 0.0
+            spread += away[k] * away[k]
+        return total(spread, 1) / real(n)
+
+    def by_row(slopes, away, n, variance, factor):
+        """Gradients by the plain row become those by x."""
+        sum = 0.0
+        dot = 0.0
+        for k in range(held):
+            sum += slopes[k]
+            dot += slopes[k] * away[k]
+        sum, dot = totals(sum, dot, 2)
+        mean = sum / real(n)
+        slope = dot / real(n) / variance
+        for k in range(held):
+            slopes[k] = (slopes[k] - mean - away[k] * slope) * factor
+
+    return centred, by_row
+
+
+@cache
 def layer_norm_kernel(team: Team, scaled: bool, moved: bool):
     steps = steps_for(team)
-    locate, fetch, put, in_row, total = (
-        steps.locate,
-        steps.fetch,
-        steps.put,
-        steps.in_row,
-        steps.total,
-    )
+    locate, fetch, put = steps.locate, steps.fetch, steps.put
+    centred, _ = centring(team)
     held = team.width * team.vectors
 
     def layer_norm(x, scale, bias, y, epsilon, n, rows):
@@ -106,15 +136,7 @@ def layer_norm_kernel(team: Team, scaled: bool, moved: bool):
         values = cuda.local.array(held, real)
         params = cuda.local.array(held, real)
         fetch(offset(x, start), n, thread, values, 0.0)
-        sum = 0.0
-        for k in range(held):
-            sum += values[k]
-        mean = total(sum, 0) / real(n)
-        spread = 0.0
-        for k in range(held):
-            values[k] -= mean
-            spread += values[k] * values[k] if in_row(n, thread, k) else 0.0
-        factor = 1.0 / math.sqrt(total(spread, 1) / real(n) + epsilon)
+        factor = 1.0 / math.sqrt(centred(values, n, thread) + epsilon)
         for k in range(held):
             values[k] *= factor
         if scaled:
@@ -134,8 +156,8 @@ def layer_norm_kernel(team: Team, scaled: bool, moved: bool):
 @cache
 def layer_norm_grad_kernel(team: Team, scaled: bool):
     steps = steps_for(team)
-    locate, fetch, put, in_row = steps.locate, steps.fetch, steps.put, steps.in_row
-    total, totals = steps.total, steps.totals
+    locate, fetch, put = steps.locate, steps.fetch, steps.put
+    centred, by_row = centring(team)
     held = team.width * team.vectors
 
     def layer_norm_grad(x, gy, scale, gx, epsilon, n, rows):
@@ -150,25 +172,8 @@ def layer_norm_grad_kernel(team: Team, scaled: bool):
             fetch(scale, n, thread, params, 0.0)
             for k in range(held):
                 slopes[k] *= params[k]
-        sum = 0.0
-        for k in range(held):
-            sum += away[k]
-        centre = total(sum, 0) / real(n)
-        spread = 0.0
-        dot = 0.0
-        sum = 0.0
-        for k in range(held):
-            away[k] = away[k] - centre if in_row(n, thread, k) else 0.0
-            spread += away[k] * away[k]
-            sum += slopes[k]
-            dot += slopes[k] * away[k]
-        variance = total(spread, 1) / real(n) + epsilon
-        sum, dot = totals(sum, dot, 2)
-        factor = 1.0 / math.sqrt(variance)
-        mean = sum / real(n)
-        slope = dot / real(n) / variance
-        for k in range(held):
-            slopes[k] = (slopes[k] - mean - away[k] * slope) * factor
+        variance = centred(away, n, thread) + epsilon
+        by_row(slopes, away, n, variance, 1.0 / math.sqrt(variance))
         if row < rows:
             put(offset(gx, start), n, thread, slopes)
 
@@ -179,7 +184,7 @@ def layer_norm_grad_kernel(team: Team, scaled: bool):
 def layer_norm_affine_grad_kernel(team: Team):
     steps = steps_for(team)
     locate, fetch, put, in_row = steps.locate, steps.fetch, steps.put, steps.in_row
-    total, totals = steps.total, steps.totals
+    centred, by_row = centring(team)
     width, threads = team.width, team.threads
     held = width * team.vectors
 
@@ -199,30 +204,14 @@ def layer_norm_affine_grad_kernel(team: Team):
             start = min(row, rows - 1) * n
             fetch(offset(x, start), n, thread, away, 0.0)
             fetch(offset(gy, start), n, thread, slopes, 0.0)
-            sum = 0.0
-            for k in range(held):
-                sum += away[k]
-            centre = total(sum, 0) / real(n)
-            spread = 0.0
-            for k in range(held):
-                away[k] = away[k] - centre if in_row(n, thread, k) else 0.0
-                spread += away[k] * away[k]
-            variance = total(spread, 1) / real(n) + epsilon
+            variance = centred(away, n, thread) + epsilon
             factor = 1.0 / math.sqrt(variance)
-            dot = 0.0
-            sum = 0.0
             for k in range(held):
                 if row < rows:
                     of_bias[k] += slopes[k]
                     of_scale[k] += slopes[k] * (away[k] * factor)
                 slopes[k] *= params[k]
-                sum += slopes[k]
-                dot += slopes[k] * away[k]
-            sum, dot = totals(sum, dot, 2)
-            mean = sum / real(n)
-            slope = dot / real(n) / variance
-            for k in range(held):
-                slopes[k] = (slopes[k] - mean - away[k] * slope) * factor
+            by_row(slopes, away, n, variance, factor)
             if row < rows:
                 put(offset(gx, start), n, thread, slopes)
         if part < parts:

@@ -182,7 +182,7 @@ class Binding:
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
         is_there = step.op.overwrites and operands[0] == results[0]  # so nothing is copied first
         first = step.operand_types[0] if is_there else None
-        converted = first is not None and first.dtype.is_half and not step.op.moves
+        converted = first is not None and step.op.computed(first.dtype) is not first.dtype
         launches = step.launches[1:] if is_there and not converted else step.launches
         bound = self.device.bind(launches, [*operands, *results], workspace)
         for call in bound if step.op.foreign else ():

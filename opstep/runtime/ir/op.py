@@ -160,6 +160,11 @@ class Op:
         """Whether a result may have NaNs or infinities though all operands are finite."""
         return not cls.moves and not cls.reinterprets and cls.faults is not NO_FAULTS
 
+    @classmethod
+    def computed(cls, dtype: DType) -> DType:
+        """What kernels see an operand of this type as: halves are computed with in f32."""
+        return f32 if dtype.is_half and not cls.moves else dtype
+
     @staticmethod
     def flops(*types, **attrs) -> Dim:
         """Arithmetic operations of one execution; zero for ops that only move data."""

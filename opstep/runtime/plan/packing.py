@@ -1,8 +1,9 @@
 """Packs buffers into one arena: each gets an offset so that those alive together do not overlap.
 
 Best fit in order of time runs in O(n log n) and is exact for most graphs. Where it leaves gaps, and
-buffers are few, packings by size are tried too (greedy by size; Pisarchyk, Lee, "Efficient memory
-management for deep neural net inference", 2020). The smallest wins.
+buffers are few, other orders are tried too: first what lives when most does, longest lived first;
+by size (greedy; Pisarchyk, Lee, "Efficient memory management for deep neural net inference", 2020).
+The smallest wins.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ LITTLE = 64 * 1024  # bytes for which no stream waits for another
 _SLACK_PART = 4  # long dead: for a quarter of the time that has passed, and some synchronisations
 _SLACK_NS = 4 * SYNC_NS
 _TIGHT = 1.02  # a packing within this of the lower bound is not improved
-_MAX_BY_SIZE = 2_000  # blocks up to which packings by size are tried: they take quadratic time
-_MAX_ROUNDS = 20  # of packings by size
+_MAX_ORDERED = 2_000  # blocks up to which packings in other orders are tried: quadratic time
+_MAX_ROUNDS = 20  # of packings in an order
 _MAX_PAIRS = 100_000  # pairs of blocks in all those rounds: a bound on the time that they take
 _MAX_HOLES = 32  # holes looked at for one that other streams are done with
 _MAX_MERGED = 256  # holes up to which neighbours are merged before the arena grows
@@ -67,11 +68,14 @@ class Blocks:
 
 
 class Packing(NamedTuple):
-    """Offsets of the blocks, the arena's bytes, the largest sum of blocks that live at once."""
+    """Offsets of the blocks, the arena's bytes, the largest sum of blocks that live at once, and
+    when that is.
+    """
 
     offsets: list[int]
     arena: int
     peak: int
+    when: int
 
 
 def pack(blocks: Blocks) -> Packing:
@@ -80,8 +84,8 @@ def pack(blocks: Blocks) -> Packing:
     if best.arena > max(LITTLE, best.peak * _TIGHT) and blocks.users is not None:
         blocks = replace(blocks, patient=False)
         best = min(best, _best_fit(blocks), key=lambda p: p.arena)
-    if best.arena > best.peak * _TIGHT and len(blocks.size) <= _MAX_BY_SIZE:
-        best = min(best, _by_size(blocks, best.peak), key=lambda p: p.arena)
+    if best.arena > best.peak * _TIGHT and len(blocks.size) <= _MAX_ORDERED:
+        best = _one_by_one(blocks, best)
     return best
 
 
@@ -92,7 +96,7 @@ def _best_fit(blocks: Blocks) -> Packing:
     size, begin, end, seen = blocks.size, blocks.begin, blocks.end, blocks.users
     holes = _Holes()
     offsets: list[int] = []
-    live = peak = dead = 0
+    live = peak = when = dead = 0
     by_end = sorted(range(len(size)), key=end.__getitem__)
     for k, now in enumerate(begin):
         while end[by_end[dead]] <= now:
@@ -104,8 +108,8 @@ def _best_fit(blocks: Blocks) -> Packing:
         offsets.append(holes.allocate(blocks, k) if size[k] else 0)
         live += size[k]
         if live > peak:
-            peak = live
-    return Packing(offsets, holes.top, peak)
+            peak, when = live, now
+    return Packing(offsets, holes.top, peak, when)
 
 
 class _Hole:
@@ -205,30 +209,31 @@ def _same_streams(a: _Hole, b: _Hole) -> bool:
     return a.users is None or b.users is None or a.users.keys() == b.users.keys()
 
 
-# --- one by one, largest first --------------------------------------------------------------------
+# --- one by one, in an order ----------------------------------------------------------------------
 
 
-def _by_size(blocks: Blocks, peak: int) -> Packing:
-    """Largest first, then again and again with those first that stuck out at the top."""
-    size, begin, end = blocks.size, blocks.begin, blocks.end
+def _one_by_one(blocks: Blocks, found: Packing) -> Packing:
+    """In some orders, each again and again with those first that stuck out at the top."""
+    size, begin, peak, when = blocks.size, blocks.begin, found.peak, found.when
+    lasts = [e - b for b, e in zip(begin, blocks.end, strict=True)]
+    others = [not b <= when < e for b, e in zip(begin, blocks.end, strict=True)]
     conflicts = _conflicts(blocks)
     rounds = min(_MAX_ROUNDS, _MAX_PAIRS // (1 + sum(map(len, conflicts))))
     everything = range(len(size))
-    best: Packing | None = None
-    for key in (
+    best = found
+    for key in (  # two with what lives at the peak first, longest lived first
+        lambda k: (others[k], -lasts[k] * (size[k] if others[k] else 1)),
+        lambda k: (others[k], -size[k] if others[k] else -lasts[k], begin[k]),
         lambda k: (-size[k], begin[k]),
-        lambda k: (-size[k] * (end[k] - begin[k]), begin[k]),
-        lambda k: (begin[k] - end[k], -size[k]),
     ):
         order = sorted(everything, key=key)
         for _ in range(1 + rounds):
             offsets, arena = _in_order(size, order, conflicts)
-            if best is None or arena < best.arena:
-                best = Packing(offsets, arena, peak)
+            if arena < best.arena:
+                best = found._replace(offsets=offsets, arena=arena)
             if arena <= peak * _TIGHT:
                 return best
             order = _those_on_top_first(order, offsets, size, arena)
-    assert best is not None
     return best
 
 

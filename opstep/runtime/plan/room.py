@@ -2,8 +2,8 @@
 
 What runs side by side is held side by side. So a step may be made to begin later, when there is
 room for its results by the schedule's estimates: little time is lost, as memory is short for a
-moment, mostly. Of schedules within several limits the one is chosen that takes the least memory
-times time.
+moment, mostly. Of schedules within several limits the one is chosen that takes the least time times
+the square of its memory: times are estimates, and memory that there is not ends a run.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ def frugal_schedule(flat: Flat, preds: Preds, streams: int) -> tuple[Schedule, C
         return best
     one = in_one_stream(len(flat.costs))
     arena = pack(memory.blocks(flat, one, memory.live_ranges(flat, one), None, None)).arena
-    product = max(best[0].end) * least
-    if arena * sum(flat.costs) < product:
-        best, product = (one, None), arena * sum(flat.costs)
+    product = max(best[0].end) * least**2
+    if sum(flat.costs) * arena**2 < product:
+        best, product = (one, None), sum(flat.costs) * arena**2
     for limit in (int(arena * part) for part in _LIMITS):
         if limit >= least:
             break
         room = Room(flat, limit)
         found = schedule(flat.costs, preds, streams, flat.commits, room)
-        if found[1] is not None and max(found[0].end) * room.peak < product:
-            best, product = found, max(found[0].end) * room.peak
+        taken = max(found[0].end) * room.peak**2
+        if found[1] is not None and taken < product:
+            best, product = found, taken
     return best
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,6 +85,7 @@ class Builder:
         self.at: Provenance | None = None
         self.tape: list[TapeEntry] | None = None  # where what is written is noted, if anybody asks
         self.derived_from: DerivedFrom | None = None
+        self.active: AbstractSet[str] | None = None  # see `wants`
         self._used_names = set() if used_names is None else used_names
         self._next: dict[str, int] = {}
         self._known: dict[tuple, tuple[dict[str, Any], Resolved]] = {}
@@ -179,6 +181,10 @@ class Builder:
         return found
 
     # --- what gradient rules need again and again ---
+
+    def wants(self, x: Var) -> bool:
+        """Whether the derivative by an operand is needed."""
+        return self.active is None or x.name in self.active
 
     def sum_to(self, gradient: Var, x: Var | float | None) -> Var | None:
         """`gradient` summed over the axes along which `x` was broadcast, in x's shape and dtype.

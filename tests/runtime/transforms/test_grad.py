@@ -159,3 +159,24 @@ graph loss(x: f32[3]) -> f32[] {
     assert result["d_fc_w"].tolist() == [1, 2, 3]
     with pytest.raises(opstep.OpstepError, match=r"m.opg:7:10: error: assert failed: the loss"):
         program.run("loss_grad", {"x": [100.0, 2.0, 3.0]})
+
+
+@pytest.mark.parametrize(
+    "wrt, shape, fused",
+    [
+        (["q", "k", "v"], "2, 4, 5", True),
+        (["q", "mask"], "2, 4, 5", False),
+        (["q", "k", "v"], "4, 5", False),
+    ],
+)
+def test_attention_goes_back_in_one_op_unless_by_its_mask_or_repeated_rows(wrt, shape, fused):
+    text = f"""
+graph loss(q: f32[2, 3, 5], k: f32[{shape}], v: f32[{shape}], mask: f32[3, 4]) -> f32[] {{
+  y = scaled_dot_product_attention(q, k, v, mask)
+  l = mean(y)
+  return l
+}}
+"""
+    written = str(opstep.loads(text).with_grad("loss", wrt)["loss_grad"])
+    assert ("scaled_dot_product_attention_grad(" in written) == fused
+    assert ("softmax_grad(" in written) != fused

@@ -86,7 +86,7 @@ def test_a_transformer_block():
 
 def loss_of(declared: str, statements: str) -> str:
     """A graph that ends in the mean square of y."""
-    lines = [*statements.split("; "), "q = square(y)", "l = mean(q)", "return l"]
+    lines = [*statements.split("; "), "squares = square(y)", "l = mean(squares)", "return l"]
     body = "".join(f"  {line}\n" for line in lines)
     return f"graph loss({declared}) -> f64[] {{\n{body}}}\n"
 
@@ -94,6 +94,8 @@ def loss_of(declared: str, statements: str) -> str:
 X = np.random.default_rng(1).standard_normal((3, 4, 5))
 LABEL = np.array([[0, 3, -100, 1, 2], [1, 1, 0, 2, 3], [3, 2, 1, 0, -100]])
 ONE = "x: f64[3, 4, 5]"
+HEADS = "q: f64[2, 3, 5], k: f64[2, 4, 5], v: f64[2, 4, 3]"
+SHARED = "q: f64[4, 3, 5], k: f64[2, 4, 5], v: f64[2, 4, 3]"
 PLACED = f"{ONE}, j: i64[3, 4, 5], s: f64[3, 4, 5]"
 
 
@@ -121,6 +123,9 @@ PLACED = f"{ONE}, j: i64[3, 4, 5], s: f64[3, 4, 5]"
         (f"{ONE}, j: i64[3, 4, 5]", "y = gather_elements(x, j, axis=2)"),
         (PLACED, 'y = scatter_reduce(x, j, s, axis=2, reduction="mul")'),
         (PLACED, 'y = scatter_reduce(x, j, s, axis=2, reduction="max")'),
+        (HEADS, "y = scaled_dot_product_attention(q, k, v, causal=true)"),
+        (f"{HEADS}, w: f64[3, 4]", "y = scaled_dot_product_attention(q, k, v, w)"),
+        (SHARED, "y = scaled_dot_product_attention(q, k, v, scale=0.7, enable_gqa=true)"),
     ],
 )  # fmt: skip
 def test_ops(declared, statements):
@@ -128,6 +133,7 @@ def test_ops(declared, statements):
     known = {
         "x": X, "w": rng.uniform(0.5, 1.5, 64), "i": np.array([2, -3]), "label": LABEL,
         "j": rng.integers(0, 5, X.shape), "s": rng.standard_normal(X.shape),
+        **{name: rng.standard_normal(64) for name in "qkv"},
     }  # fmt: skip
     text = loss_of(declared, statements)
     inputs = {}

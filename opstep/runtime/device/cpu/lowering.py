@@ -117,7 +117,7 @@ class Lowering:
         return made, self.size
 
     def _computed_type(self, t: TensorType) -> TensorType:
-        return t.with_dtype(f32) if t.dtype.is_half and not self.step.op.moves else t
+        return t.with_dtype(self.step.op.computed(t.dtype))
 
     def _temporary(self, size: int) -> Arg:
         scratch = Scratch(f32, size)

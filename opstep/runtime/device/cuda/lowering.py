@@ -16,7 +16,7 @@ from opstep.runtime.device.cuda.compiling.compiler import Kernel
 from opstep.runtime.device.launch import Arg, Call, Grid, Launch, Scratch, Variants
 from opstep.runtime.device.routine import PreparedCall
 from opstep.runtime.ir.op import Mismatch
-from opstep.runtime.ir.types import DType, TensorType, f32, i64, u8
+from opstep.runtime.ir.types import DType, TensorType, i64, u8
 from opstep.runtime.plan.plan import Step
 
 ALIGNMENT = 256  # bytes, of every buffer and every scratch: wide loads never straddle a line
@@ -85,9 +85,7 @@ class Lowering:
     def _arg(self, slot: int, stored: TensorType | None, computed: TensorType | None) -> Arg | None:
         if stored is None or computed is None:
             return None
-        if computed.dtype.is_half and not self.step.op.moves:
-            computed = computed.with_dtype(f32)
-        return Arg(stored.with_dtype(computed.dtype), slot, stored.dtype)
+        return Arg(stored.with_dtype(self.step.op.computed(computed.dtype)), slot, stored.dtype)
 
     def _lower(self, launch: Grid | Launch | Call) -> Prepared | PreparedCall:
         if isinstance(launch, Call):
