@@ -95,7 +95,7 @@ class CpuDevice(Device):
     pace = 8
 
     def __init__(self, lanes: int | None = None):
-        self.lanes = native.team(lanes or usable_cores()).lanes
+        self.lanes = native.most_lanes(lanes or usable_cores())
         self._prepared: dict[tuple, tuple[list[Prepared | PreparedCall], int]] = {}
 
     # --- memory ---
@@ -250,8 +250,9 @@ def statistics_words(
     launches, workspace = device.prepare(*step_for(t, filled))
     if not device.is_compiled(launches):
         words = host_statistics.statistics_words(array, filled)
-        if words is not None:
+        if host_statistics.Rent.exceeds_a_kernel(array):
             device.compile_ahead(launches)
+        if words is not None:
             return words
     arrays = [np.ascontiguousarray(array), np.ones((), np.int64), np.zeros(WORDS, np.int64)]
     scratch = device.alloc(workspace)
