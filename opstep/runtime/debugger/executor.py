@@ -140,7 +140,7 @@ class Executor:
 
     def _words_by_host(self, node: Node, filled: bool, launches: list[Any]) -> np.ndarray | None:
         """The same words, where the device would have to compile first and the host sees them."""
-        if not self.device.in_host_memory or self.device.is_compiled(launches):
+        if not self.device.in_host_memory or not self.device.uncompiled(launches):
             return None
         array = self.array(node)
         if Rent.exceeds_a_kernel(array):
