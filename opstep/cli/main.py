@@ -142,7 +142,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         from opstep.runtime.ir.wording import shortened
 
-        error.message = shortened(error.message)
+        vars(error)["message"] = shortened(error.message)
         error.show()
         return COMMAND
     except (click.Abort, KeyboardInterrupt) as error:
