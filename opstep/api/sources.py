@@ -152,6 +152,7 @@ def parse_inputs(words: Sequence[str], types: Mapping[str, TensorType]) -> dict[
             message = Wording(one, f": the graph has no input {name}")
             raise UnknownName(message, name, types, "its inputs are")
         else:
+            _check_range(one, source)
             sources[name] = source
     if rest is not None:
         sources = {name: sources.get(name, rest) for name in types}
@@ -255,6 +256,18 @@ def range_of(source: str) -> tuple[float, float] | None:
     except ValueError:
         return None
     return ends if dots and -np.inf < ends[0] <= ends[1] < np.inf else None
+
+
+def _check_range(one: Argument, source: str) -> None:
+    """Complains of ``5..1`` and ``1..inf``: there are no files of such names."""
+    low, dots, high = source.partition("..")
+    try:
+        ends = float(low), float(high)
+    except ValueError:
+        return
+    if dots and range_of(source) is None:
+        hint = f"write {high}..{low}" if np.isfinite(ends).all() else "both ends are finite numbers"
+        raise InputError(Wording(one, f": {low} to {high} is no range from low to high"), hint=hint)
 
 
 def described(

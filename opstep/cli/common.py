@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -236,9 +235,10 @@ def watch_compiler() -> Iterator[None]:
     from opstep.runtime.device.cache import Compiler
 
     if not sys.stderr.isatty():
-        numbers = itertools.count(1)
         if os.environ.get(PROGRESS):
-            Compiler.on_compile = lambda kernel: say(f"compiling kernel {next(numbers)}: {kernel}")
+            Compiler.on_compile = lambda kernel: say(
+                f"compiling kernel {Compiler.count()}: {kernel}"
+            )
         try:
             yield
         finally:
@@ -251,7 +251,7 @@ def watch_compiler() -> Iterator[None]:
 
     def show_kernel(kernel: str) -> None:
         with lock:
-            status.update(f"compiling kernel {kernel} (once: it is kept)")
+            status.update(f"compiling kernel {Compiler.count()}: {kernel} (once: they are kept)")
             status.start()
 
     def show_tuning(op: str) -> None:

@@ -140,6 +140,9 @@ def main(args: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else OK
     except click.ClickException as error:
+        from opstep.runtime.ir.wording import shortened
+
+        vars(error)["message"] = shortened(error.message)
         error.show()
         return COMMAND
     except (click.Abort, KeyboardInterrupt) as error:

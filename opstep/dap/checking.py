@@ -2,7 +2,8 @@
 
 A field is called in Python's way; in JSON it is the same name in camelCase, or what its metadata
 says: ``thread_id: int`` is ``threadId``. Fields without a default are required; what a class does
-not name is left unread, as clients may send more. Types: bool, int, float, str, `Any`, `Literal`,
+not name is left unread, as clients may send more, but where its `complete` says that people write
+it. Types: bool, int, float, str, `Any`, `Literal`,
 lists, ``dict[str, T]``, unions with None (or of several), and such classes themselves.
 """
 
@@ -85,8 +86,12 @@ def check(kind: Any, value: Any, where: str) -> Any:
 
 
 def _instance(kind: Any, value: dict[str, Any], where: str) -> Any:
-    values = {}
-    for name, key, inner, required in _members(kind):
+    values, members = {}, _members(kind)
+    known = [key for _, key, _, _ in members]
+    for key in value if getattr(kind, "complete", False) else ():
+        if key not in known:
+            raise Mismatch(f"{where} has no {key[:40]}; it can have {', '.join(known)}")
+    for name, key, inner, required in members:
         if key in value:
             values[name] = check(inner, value[key], f"{where}.{key}")
         elif required:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 class Sought:
     """Which finding of a hunt is meant: that of a value, at a line."""
 
+    complete: ClassVar[bool] = True
     value: str = ""
     line: int = 0
 

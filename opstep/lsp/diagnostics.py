@@ -11,6 +11,7 @@ from opstep.lsp.item import Item, ItemSource
 from opstep.lsp.unused import UNUSED
 from opstep.runtime.ir.diagnostics import Diagnostic, Note
 from opstep.runtime.ir.graph import Span
+from opstep.runtime.ir.wording import shortened
 
 if TYPE_CHECKING:
     from opstep.lsp.file import File
@@ -52,10 +53,11 @@ def _range(found: dict[str, dict[str, int]]) -> types.Range:
 
 def _json(file: File, d: Diagnostic) -> dict[str, Any]:
     elsewhere = isinstance(d.source, ItemSource) and d.source.item.file is not file
-    message = f"{d.where()}: {d.message}" if elsewhere else d.message
+    message, hint = shortened(d.message), shortened(d.hint)
+    message = f"{d.where()}: {message}" if elsewhere else message
     record: dict[str, Any] = {
         "range": _range_in(file, d),
-        "message": f"{message}\n{d.hint}" if d.hint else message,
+        "message": f"{message}\n{hint}" if hint else message,
         "severity": _SEVERITY.get(d.severity, 3),
         "source": SOURCE,
     }
@@ -89,4 +91,4 @@ def _related(d: Diagnostic, note: Note) -> dict[str, Any] | None:
     if not isinstance(source, ItemSource):
         return None
     location = {"uri": source.item.file.uri, "range": _item_range(source.item, note.span)}
-    return {"location": location, "message": note.message}
+    return {"location": location, "message": shortened(note.message)}

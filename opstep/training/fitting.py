@@ -243,8 +243,9 @@ class _Fitting(NamedTuple):
         told = f"{self.where} is {actual}, and input {self.name} is {target}"
         if actual.is_float and target.is_float:
             raise InputError(
-                f"{told}: row {row} has {value!s}, which loses digits",
-                hint=Wording(Argument("round", True), " rounds it"),
+                f"{told}: row {row} has {value!s}, which {target} holds only as "
+                f"{target.numpy.type(value)!s}",
+                hint=Wording(Argument("round", True), f" takes the nearest {target} of each value"),
             )
         raise InputError(f"{told}: row {row} has {value!s}, which no {target} is")
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TextIO
 
+from opstep.runtime.device.cache import Compiler
+from opstep.runtime.ir.calls import amount
 from opstep.training.loop import Metrics, Outcome, Trainer
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class Progress:
         self._sum, self._count, self._since = 0.0, 0, 0.0  # since the last line
         self._before = 0
         self._lost = False  # nobody reads the stream any more
+        self._expected = -1  # kernels that were told of
+        self._watchers: tuple[Any, Any] | None = None  # of the compiler, before this one
 
     def began(self, trainer: Trainer) -> None:
         self._began = self._since = perf_counter()
@@ -41,6 +45,31 @@ class Progress:
             self._bar = _bar(self.stream)
             self._task = self._bar.add_task("", total=trainer.steps, completed=trainer.step)
             self._bar.start()
+            self._watch_compiler()
+        elif Compiler.on_compile is None:  # else somebody shows that already
+            self._watch_compiler()
+
+    def _watch_compiler(self) -> None:
+        """Until the first step is done, and later where new sizes need kernels."""
+        self._watchers = Compiler.on_compile, Compiler.on_tune
+        Compiler.on_compile, Compiler.on_tune = self._compiling, self._tuning
+
+    def _compiling(self, kernel: str) -> None:
+        if self._bar is not None:
+            self._describe(f"compiling kernel {Compiler.count()}: {kernel} (once: they are kept)")
+            return
+        expected = Compiler.expected - Compiler.compiled  # of those that come first nobody knows
+        if self._expected < 0 or (expected > 0 and self._expected < Compiler.expected):
+            number = amount(expected, "kernel") if expected > 0 else "kernels"
+            self._line(f"compiling {number} (once: they are kept)")
+            self._expected = Compiler.expected
+
+    def _tuning(self, op: str) -> None:
+        self._describe(f"trying kernels for {op} (once: the fastest is kept)")
+
+    def _describe(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, description=text, refresh=True)
 
     def stepped(self, trainer: Trainer, metrics: Metrics) -> None:
         loss = metrics["loss"]
@@ -95,6 +124,9 @@ class Progress:
         """Gives the terminal back, also where nobody was told of the end."""
         if self._bar is not None:
             self._bar.stop()
+        if self._watchers is not None:
+            Compiler.on_compile, Compiler.on_tune = self._watchers
+            self._watchers = None
 
     def _line(self, text: str) -> None:
         """Training goes on where this cannot be written: ``2>&1 | head``, a full disk."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -425,6 +426,8 @@ def test_a_full_disk_behind_standard_output(command):
             "hint: write --symbol N=4 --symbol K=5",
         ),
         (["run", "entropy.opg", "-i", "random", "-s", "M=4"], 2, "hint: its inputs have K, N"),
+        (["run", "entropy.opg", "-i", "scores=5..1"], 2, "hint: write 1..5"),
+        (["run", "entropy.opg", "-i", "scores=0..inf"], 2, "hint: both ends are finite numbers"),
         (["run", "entropy.opg", "-i", "x=random"], 2, "hint: its inputs are scores"),
         (["run", "entropy.opg", "-g", "mian", "-i", "random"], 2, "hint: did you mean main?"),
     ],
@@ -443,3 +446,14 @@ def test_a_nan_from_inputs_that_were_made_up_says_how_to_give_others(cli, write)
     assert "x random: normal numbers (none suits log, far.opg:3: log of a negative" in outcome.err
     assert "--input NAME=0..10" in outcome.err and "opstep hunt" in outcome.err
     assert "made up" not in cli("run", write("far.opg", text), "-i", "x=10..11").err
+
+
+def test_a_name_that_nobody_reads_is_shortened_in_the_middle(cli, write):
+    name = "begin" + "v" * 10_000 + "end"
+    text = f"graph main(x: f32[3]) -> f32[3] {{\n  y = add(x, {name})\n  return y\n}}\n"
+    for words in (["check", write("long.opg", text)], ["run", f"{name}.opg"], [name]):
+        outcome = cli(*words)
+        assert outcome.code != 0
+        told = outcome.out + outcome.err
+        assert "beginvvv" in told and re.search(r"v…v+end", told)
+        assert len(told) < 1200

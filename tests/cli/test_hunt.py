@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -285,3 +289,19 @@ def test_break_before_an_input_that_is_bad(cli, falling, monkeypatch):
     outcome = cli("hunt", falling, "-g", "main", "-i", "x=nan", "-s", "N=2", "--break")
     assert outcome.code == 5
     assert "before the first op: input x" in outcome.out
+
+
+def test_a_first_hunt_of_small_tensors_compiles_only_what_they_need(falling, tmp_path):
+    """Neither statistics nor threads that share a launch."""
+    folder = tmp_path / "kernels"
+    path = os.pathsep.join(sys.path)
+    environment = {**os.environ, "OPSTEP_CACHE": str(folder), "PYTHONPATH": path}
+    command = [sys.executable, "-m", "opstep", "hunt", falling, "-g", "main", "-i", "random"]
+    done = subprocess.run(
+        [*command, "-s", "N=2", "--steps", "9"],
+        cwd=tmp_path, env=environment, capture_output=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 5, done.stderr
+    kept = [json.loads(p.read_bytes().partition(b"\n")[0])["kernel"] for p in folder.glob("*.o")]
+    assert "sqrt" in kept and "run_table" in kept
+    assert not [k for k in kept if k == "help_forever" or "statistics" in k]

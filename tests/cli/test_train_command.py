@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -287,3 +288,24 @@ def test_the_line_on_a_terminal(cli, net, data, monkeypatch):
     assert said.code == OK
     last = said.err[said.err.rindex("epoch 2/2") :]
     assert 0 < last.index("validation: loss") < last.index("rows/s")
+
+
+def test_a_first_run_says_how_many_kernels_it_compiles(net, data, tmp_path):
+    """Not on a terminal, and without a word where they are kept."""
+    environment = {
+        **os.environ, "OPSTEP_CACHE": str(tmp_path / "kernels"),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }  # fmt: skip
+    command = [sys.executable, "-m", "opstep", "train", net, "-d", data, *COMMON, "--epochs", "1"]
+    command += ["--optimizer", "sgd"]
+    said = [
+        subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        ).stderr
+        for _ in range(2)
+    ]
+    first, *_, last = said[0].splitlines()
+    assert first == "compiling kernels (once: they are kept)"
+    assert re.search(r"^compiling \d+ kernels \(once: they are kept\)$", said[0], re.MULTILINE)
+    assert last.startswith("epoch 1/1")
+    assert "compiling" not in said[1] and "epoch 1/1" in said[1]

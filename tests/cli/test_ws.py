@@ -178,6 +178,7 @@ def test_save_makes_a_workspace(cli):
         (["export", "stats", "--run", "77", "-o", "a.csv"], "there is no run 77"),
         (["plot", "stats.meen"], "did you mean mean?"),
         (["plot", "stats.mean", "-o", "a.gif"], "write to a .png, .svg or .pdf"),
+        (["plot", "stats.mean where step=5..1"], "write step=1..5"),
         (["compare", "1", "77"], "there is no run 77"),
         (["rerun", "77"], "there is no run 77"),
         (["prune"], "which runs?"),

@@ -51,6 +51,12 @@ def test_a_launch_that_hunts_stops_behind_the_op(client, path, hunt, line, word)
     assert top(client)["line"] == line
 
 
+@pytest.mark.parametrize("hunt", [{"lines": 9}, {"value": "h", "Line": 9}])
+def test_a_field_of_a_hunt_that_does_not_exist_is_refused(client, path, hunt):
+    with pytest.raises(Refused, match=r"hunt has no [lL]ines?; it can have value, line"):
+        client.launch(path, inputs=X, hunt=hunt)
+
+
 UNDERFLOW = """\
 graph main(x: f32[2]) -> f32[2] {
   small = exp(x)

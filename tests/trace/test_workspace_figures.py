@@ -158,6 +158,21 @@ def test_pictures_say_what_they_show(path, tmp_path, text, shown):
     assert all(word in texts for word in shown), texts
 
 
+def test_one_step_is_points_with_their_values(path, tmp_path):
+    pytest.importorskip("matplotlib")
+    record(path, steps=1)
+    wanted = figures.parse("metrics.loss")
+    with opstep.Workspace(path) as ws:
+        (line,) = ws.lines(wanted)
+        draw(tmp_path / "a.svg", wanted, [line], "loss")
+    picture = ElementTree.parse(tmp_path / "a.svg")
+    texts = [t.text for t in picture.iter(f"{SVG}text")]
+    assert f"{line.ys[0]:.4g}" in texts and "loss" in texts
+    parts = [g.get("id", "") for g in picture.iter(f"{SVG}g")]
+    assert any(p.startswith("PathCollection") for p in parts)  # and no bar, which is a patch
+    assert len([p for p in parts if p.startswith("patch_")]) == 4
+
+
 def test_logarithmic_scales_have_plain_numbers(path, tmp_path):
     pytest.importorskip("matplotlib")
     record(path, steps=3)

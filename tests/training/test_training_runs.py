@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import numpy as np
 import pytest
 
 import opstep
+from opstep.runtime.device.cache import Compiler
 from opstep.runtime.ir.errors import InputError, NotFinite
 from opstep.training.data import Position, Stream
 from opstep.training.loop import Observer, Settings
+from opstep.training.progress import Progress
 from opstep.training.train import prepare
 
 NET = """
@@ -240,3 +243,23 @@ def test_a_workspace_that_is_none(tmp_path):
 def test_arguments_that_say_nothing(options, told):
     with pytest.raises(InputError, match=re.escape(told)):
         trained(**options)
+
+
+def test_a_terminal_shows_which_kernel_of_how_many_is_compiled(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    class Compiles(Observer):
+        def stepped(self, trainer, metrics):
+            if trainer.step == 1:
+                monkeypatch.setattr(Compiler, "compiled", 4)
+                monkeypatch.setattr(Compiler, "expected", 12)
+                assert Compiler.on_compile is not None
+                Compiler.on_compile("mul")
+
+    monkeypatch.setenv("TERM", "xterm")
+    before, seen = Compiler.on_compile, Terminal()
+    trained(epochs=1, observers=[Progress(seen), Compiles()])
+    assert "compiling kernel 5 of 12: mul (once" in seen.getvalue()
+    assert Compiler.on_compile is before

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.device.cpu.host_statistics import statistics_words
+from opstep.runtime.device.cpu.host_statistics import Rent, statistics_words
 from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.protocols import Device, Memory, Stream
 from opstep.runtime.ir.errors import DeviceError
@@ -140,10 +140,12 @@ class Executor:
 
     def _words_by_host(self, node: Node, filled: bool, launches: list[Any]) -> np.ndarray | None:
         """The same words, where the device would have to compile first and the host sees them."""
-        if not self.device.in_host_memory or self.device.is_compiled(launches):
+        if not self.device.in_host_memory or not self.device.uncompiled(launches):
             return None
-        self.device.compile_ahead(launches)
-        return statistics_words(self.array(node), filled)
+        array = self.array(node)
+        if Rent.exceeds_a_kernel(array):
+            self.device.compile_ahead(launches)
+        return statistics_words(array, filled)
 
     def nonfinite(self, node: Node) -> tuple[bool, bool]:
         """Whether an element is NaN, and whether one is infinite."""

@@ -7,6 +7,7 @@ next point.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.operations import Operations, Skipped
 from opstep.runtime.debugger.points import OP, Point, Points
 from opstep.runtime.debugger.versions import TensorSource, TensorVersions
+from opstep.runtime.device.cache import Compiler
 from opstep.runtime.ir.control import TEST, GraphCall
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.control import control_of, passed_types
@@ -234,7 +236,8 @@ class Machine(Generic[H]):
         points = self._points.get(id(plan))
         if points is None:
             points = self._points[id(plan)] = Points(plan)
-            launches = (launch for step in plan.steps for launch in step.launches or ())
+            launches = [launch for step in plan.steps for launch in step.launches or ()]
+            Compiler.expect(partial(self.executor.device.uncompiled, launches))
             self.executor.device.compile_ahead(launches)
         return points
 

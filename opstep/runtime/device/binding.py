@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from opstep.runtime.device.cache import Compiler
 from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.flagging import Looking, PlanFlags
@@ -156,6 +157,8 @@ class Binding:
         self.lookers: list[Looking] = []
         self.places = self._allocate(inputs, dict(places or {}))
         self.tape = device.tape(self, recorder) if recorder is not None else None
+        launches = (launch for step in plan.steps for launch in step.launches or ())
+        Compiler.expect(partial(device.uncompiled, launches))
         coder = _Coder(self)
         self.segments = coder.segments()
         self.commit, self.parted, self.early = coder.commit, coder.parted, coder.early

@@ -27,6 +27,19 @@ class Compiler:
     on_tune: Callable[[str], None] | None = None  # gets the op whose kernels are about to be tried
     on_compiled: Callable[[str], None] | None = None  # and after that, whatever came of it
     compiled: int = 0  # kernels compiled by this process
+    expected: int = 0  # how many that will be when all that is bound has its kernels
+
+    @classmethod
+    def expect(cls, uncompiled: Callable[[], int]) -> None:
+        """So many kernels are compiled next; asked for where somebody is told of them."""
+        if cls.on_compile is not None:
+            cls.expected = cls.compiled + uncompiled()
+
+    @classmethod
+    def count(cls) -> str:
+        """Of the kernel that is about to be compiled: ``3 of 24``, or its number alone."""
+        number = cls.compiled + 1
+        return f"{number} of {cls.expected}" if cls.expected > number else str(number)
 
     @classmethod
     def cache_folder(cls) -> Path:

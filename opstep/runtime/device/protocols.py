@@ -214,9 +214,9 @@ class Device(Protocol):
     def compile_ahead(self, launches: Iterable[Any]) -> None:
         """They are likely to be bound soon: what is not compiled may be, in the background."""
 
-    def is_compiled(self, launches: Own) -> bool:
-        """Whether they can be bound without a compiler."""
-        return True
+    def uncompiled(self, launches: Iterable[Any]) -> int:
+        """How many kernels would have to be compiled before they can be bound, if that is known."""
+        return 0
 
     def bind(self, launches: Own, addresses: list[int], workspace: int) -> list[Own]:
         """These launches with addresses, of operands (0: absent), then results, and of the working

@@ -117,7 +117,7 @@ def render(diagnostic: Diagnostic, color: bool = False, words: Words = in_python
     for note in d.notes:
         message, span, source = Note(*note)
         source = source or d.source
-        lines.append(_headline("note", message, source, span, color))
+        lines.append(_headline("note", worded(message, words), source, span, color))
         lines += _excerpt(source, span, _CYAN if color else "")
     return "\n".join(lines)
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -78,8 +79,17 @@ class Wording(str):
 
 
 def worded(text: str, words: Words) -> str:
-    """A message or a hint, whether it names arguments or not."""
-    return text.text_in(words) if isinstance(text, Wording) else text
+    """A message or a hint, whether it names arguments or not, as it is shown."""
+    return shortened(text.text_in(words) if isinstance(text, Wording) else text)
+
+
+_LONG = re.compile(r"\S{300,}")  # longer than paths usually are
+_KEPT = 80
+
+
+def shortened(text: str) -> str:
+    """The ends alone of words, such as names, that nobody reads: ``aaaa…aaab``."""
+    return _LONG.sub(lambda word: f"{word[0][:_KEPT]}…{word[0][-_KEPT:]}", text)
 
 
 def _any_of(ways: tuple[tuple[Part, ...], ...], words: Words) -> str:

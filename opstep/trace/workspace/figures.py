@@ -120,6 +120,10 @@ def _condition(text: str, table: str, part: str, position: int) -> tuple[str, li
     numbers = name in ("step", "stream")
     if numbers and not all(re.fullmatch(r"-?\d{1,18}(\.\.\d{1,18})?", v) for v in values):
         raise _wrong(text, span, f"{name} is a number, or two: {name}=0..99")
+    for low, dots, high in (v.partition("..") for v in values if numbers):
+        if dots and int(low) > int(high):
+            message = f"{low}..{high} has nothing in it: a range goes from low to high"
+            raise _wrong(text, span, message, f"write {name}={high}..{low}")
     return name, values
 
 

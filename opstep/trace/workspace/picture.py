@@ -15,7 +15,7 @@ FORMATS = (".png", ".svg", ".pdf")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56a0d3", "#6a4c93", "#444444")
 INK, PALE, GRID, BAD = "#222831", "#b9c0c7", "#e6e9ec", "#d7263d"
 NAMED = len(COLOURS)  # lines that have a colour and a name
-BARS = 40  # of a picture of one step
+MOST_POINTS = 40  # of a picture of one step
 WIDTH, HEIGHT, DPI = 10.0, 5.6, 150  # inches
 STYLE: Any = {
     "font.family": "sans-serif",
@@ -39,8 +39,8 @@ STYLE: Any = {
 def draw(path: Path, query: Query, lines: list[Line], title: str, log: bool = False) -> None:
     """Writes the picture. Of more lines than have colours, those that reach farthest are named.
 
-    Lines of a single step are drawn as bars, in the order of the program. Raises `InputError` where
-    matplotlib is not there or the file cannot be written.
+    Lines of a single step are points with their values, in the order of the program. Raises
+    `InputError` where matplotlib is not there or the file cannot be written.
     """
     try:
         import matplotlib
@@ -58,7 +58,7 @@ def draw(path: Path, query: Query, lines: list[Line], title: str, log: bool = Fa
         axes = figure.add_subplot()
         single = max(len(line.xs) for line in lines) == 1
         if single:
-            _bars(figure, axes, lines, log)
+            _points(figure, axes, lines, log)
         else:
             _curves(figure, axes, lines, log)
         (axes.set_xlabel if single else axes.set_ylabel)(unit)
@@ -93,8 +93,8 @@ def _below(lines: list[Line]) -> str:
     caption = ", ".join(list(graphs)[:3]) + f", run{'s' if len(runs) > 1 else ''} "
     caption += ", ".join(run.key for run in runs[:4]) + (", …" if len(runs) > 4 else "")
     single = max(len(line.xs) for line in lines) == 1
-    if single and len(lines) > BARS:
-        caption += f"; the {BARS} greatest of {len(lines):,}"
+    if single and len(lines) > MOST_POINTS:
+        caption += f"; the {MOST_POINTS} greatest of {len(lines):,}"
     elif single:
         steps = {x for line in lines for x in line.xs}
         caption += f"; step {int(min(steps))}" if len(steps) == 1 else ""
@@ -234,19 +234,19 @@ def _in_unit(query: Query, lines: list[Line]) -> str:
     return f"{unit} {'an execution' if query.table == 'executions' else 'a step'}"
 
 
-# --- bars -----------------------------------------------------------------------------------------
+# --- points ---------------------------------------------------------------------------------------
 
 
-def _bars(figure: Any, axes: Any, lines: list[Line], log: bool) -> None:
-    """One step: a bar a tensor, from the first op at the top."""
-    greatest = sorted(lines, key=_reach, reverse=True)[:BARS]
+def _points(figure: Any, axes: Any, lines: list[Line], log: bool) -> None:
+    """One step: a point a tensor with its value, from the first op at the top."""
+    greatest = sorted(lines, key=_reach, reverse=True)[:MOST_POINTS]
     shown = [line for line in lines if line in greatest]
     ys = [0.0 if line.ys[0] is None else line.ys[0] for line in shown]
     colours = [BAD if line.odd else COLOURS[0] for line in shown]
     positions = range(len(shown))
     height = 1.45 + 0.23 * len(shown)
     figure.set_figheight(height)
-    axes.barh(positions, ys, height=0.62, color=colours)
+    axes.scatter(ys, positions, s=42, color=colours, zorder=3)
     if log or (min(ys) > 0 and max(ys) / min(ys) > 1000):
         axes.set_xscale("log", nonpositive="mask")
         _plain_numbers(axes.xaxis)
@@ -254,12 +254,11 @@ def _bars(figure: Any, axes: Any, lines: list[Line], log: bool) -> None:
     axes.set_yticks(positions, labels)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.margins(x=0.12)
-    axes.grid(axis="y", visible=False)
+    axes.margins(x=0.15)
     for position, y, line in zip(positions, ys, shown, strict=True):
         text = f"{y:.4g}" + (" and NaN or inf" if line.odd else "")
-        axes.annotate(text, (y, position), xytext=(4 if y >= 0 else -4, 0), size=8.5,
-                      textcoords="offset points", va="center", ha="left" if y >= 0 else "right",
+        axes.annotate(text, (y, position), xytext=(7, 0), size=8.5,
+                      textcoords="offset points", va="center", ha="left",
                       color=BAD if line.odd else INK)  # fmt: skip
     left = 0.4 + 0.085 * max(map(len, labels))
     figure.subplots_adjust(

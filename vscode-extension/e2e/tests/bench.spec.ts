@@ -1,13 +1,14 @@
 /** How long a person waits: `make bench-vscode`. Medians, beside their bars. */
 
 import { type ChildProcess, spawn } from "node:child_process";
+import { chmod } from "node:fs/promises";
 import { join } from "node:path";
 
 import type { Page } from "@playwright/test";
 
 import { ENTROPY } from "../lib/configurations";
 import { HERE, python } from "../lib/paths";
-import { test } from "../lib/test";
+import { expect, test } from "../lib/test";
 
 test.setTimeout(240_000);
 
@@ -182,6 +183,61 @@ class Wire {
   }
 }
 
+test("no kernel is compiled yet: F5 to values in sight, and to the cause of a NaN", async ({
+  closed: workbench,
+  server,
+  folder,
+}) => {
+  const { debug } = workbench;
+  /** From now on compiled kernels are looked for in a folder that has none. */
+  const forget = async (name: string) => {
+    const cache = folder.at(`kernels-${name}`);
+    await folder.write("python", `#!/bin/sh\nOPSTEP_CACHE=${cache} exec ${python()} "$@"\n`);
+    await chmod(folder.at("python"), 0o755);
+  };
+  await forget("first");
+  await folder.settings({ "opstep.python": folder.at("python") });
+  await workbench.open(server.url);
+  await workbench.openFile("entropy.opg");
+  const cold: number[] = [];
+  const warm: number[] = [];
+  const causes: number[] = [];
+  const values = async () => {
+    await workbench.focusEditor();
+    const began = Date.now();
+    await debug.pressF5();
+    await debug.row("scores").waitFor();
+    const taken = Date.now() - began;
+    await debug.stop();
+    await expect(debug.row("scores")).toHaveCount(0);
+    return taken;
+  };
+  for (let round = 0; round < 3; round++) {
+    await forget(`hunt-${round}`);
+    const began = Date.now();
+    await workbench
+      .editor()
+      .locator(".codelens-decoration a", { hasText: "Hunt NaN" })
+      .first()
+      .click();
+    if (round === 0) await workbench.answer("N=4, K=5"); // and is not asked again
+    const report = await workbench.webview(".places");
+    await report.locator(".why", { hasText: "born in log" }).waitFor();
+    causes.push(Date.now() - began);
+    await workbench.tab("NaN Report").locator(".action-label").first().click();
+  }
+  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  for (let round = 0; round < 3; round++) {
+    await forget(`debug-${round}`);
+    cold.push(await values());
+    warm.push(await values());
+  }
+  note("Hunt NaN to its cause, the first of a window", causes.slice(0, 1), 15_000);
+  note("Hunt NaN to its cause, no kernel compiled", causes, 15_000);
+  note("F5 to values in sight, no kernel compiled", cold, 4000);
+  note("F5 to values in sight", warm, 1000);
+});
+
 test("the first picture of f32[64, 256, 56, 56]", async ({ workbench, folder }) => {
   const { debug } = workbench;
   await folder.write(
@@ -215,6 +271,7 @@ test("the first picture of f32[64, 256, 56, 56]", async ({ workbench, folder }) 
     }
     times.push(painted - asked);
     await workbench.command("View: Close Editor");
+    await expect(workbench.page.locator("iframe.webview")).toHaveCount(0);
   }
   note("a tensor's first picture, from the key on", times, 300);
   await debug.stop();

@@ -105,3 +105,31 @@ test("what is wrong with a text is told before sizes are asked for", async ({
   await said.getByRole("button", { name: "Go to Line" }).click();
   await expect(closed.status(/Ln 3/)).toBeVisible();
 });
+
+test("a NaN brings the debug view to the front, and a new run leaves the last report behind", async ({
+  workbench,
+  folder,
+  page,
+}) => {
+  const { debug } = workbench;
+  await folder.launch({ ...ENTROPY });
+  await workbench.openFile("entropy.opg");
+  await expect(page.locator(".explorer-folders-view")).toBeVisible();
+  await debug.pressF5();
+  await debug.expectStoppedAt(11);
+  // Nobody has opened a view or a scope.
+  await expect(debug.row("lg")).toContainText("7 -inf of 20");
+  const report = await workbench.webview(".why");
+  const marks = page.locator(".squiggly-warning");
+  await expect(marks.first()).toBeVisible();
+  await expect(report.locator(".old")).toBeHidden();
+  await debug.stop();
+
+  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  await workbench.focusEditor();
+  await debug.pressF5();
+  await debug.expectStoppedAt(3);
+  await expect(report.locator(".old")).toBeVisible();
+  await expect(marks).toHaveCount(0);
+  await debug.stop();
+});

@@ -1,7 +1,7 @@
 /** PyTorch scripts in terminals, and those that one attaches to. */
 
 import { type ChildProcess, spawn } from "node:child_process";
-
+import { endOf } from "../lib/lineEnds";
 import { CACHE } from "../lib/opstep";
 import { python } from "../lib/paths";
 import { freePort } from "../lib/server";
@@ -81,6 +81,11 @@ test("what is under the mouse, and at the ends of lines, has a shape and figures
     /f32\[8, 12, 16\]\s+mean \S+\s+std/,
   );
   await expect(await debug.hover("mask = ", "words")).toContainText(/i64\[8, 12\]\s+mean/);
+  // What is not finite has its colour here, too.
+  await debug.evaluate("states[0, 0, 0] = nan");
+  await expect
+    .poll(() => endOf(workbench, "states = self.layers"))
+    .toMatch(/^states = 1 NaN of 1,536/);
   await debug.stop();
 });
 

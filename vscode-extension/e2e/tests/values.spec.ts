@@ -1,6 +1,6 @@
 import { ENTROPY, SMALL } from "../lib/configurations";
+import { endOf } from "../lib/lineEnds";
 import { expect, test } from "../lib/test";
-import type { Workbench } from "../lib/workbench";
 
 // Rows out of sight do not exist for a page: the list of variables needs room.
 test.use({ viewport: { width: 1280, height: 1600 } });
@@ -48,19 +48,6 @@ test("watches and the console take expressions; a data breakpoint stops behind a
   await expect(await debug.variable("total", "Params")).toContainText("8.0");
   await debug.stop();
 });
-
-/** What stands behind the code of a line. */
-async function endOf(workbench: Workbench, line: string): Promise<string> {
-  const row = workbench.editor().locator(".view-line", { hasText: line }).first();
-  return row.evaluate((element) =>
-    [...element.querySelectorAll("span")]
-      .map((span) =>
-        getComputedStyle(span, "::after").content.replace(/^"|"$|^none$|^normal$/g, ""),
-      )
-      .join("")
-      .replaceAll("\u00a0", " "),
-  );
-}
 
 test("what is not finite is seen first: in the lines, in Variables and in the table of values", async ({
   workbench,

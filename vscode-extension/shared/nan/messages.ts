@@ -91,6 +91,8 @@ export type HostMessage =
       title: string;
       where: string;
       state: State;
+      /** Another run has begun since. */
+      outdated?: boolean;
       /** The link at whose op the run stands. */
       here?: number;
     }

@@ -1,9 +1,30 @@
-/** Names that Python assigns above a line, for inline values. */
+/** Names that Python assigns above a line, and their values, for the ends of its lines. */
 
 export interface Assignment {
   line: number;
   column: number;
   name: string;
+}
+
+/** A value behind its line: its text has the debugger's colours. */
+export interface PlacedValue extends Assignment {
+  text: string;
+}
+
+const COLOUR = new RegExp(`${String.fromCharCode(27)}\\[[\\d;]*m`, "g");
+const LONGEST = 110; // characters of a value
+
+/** Those that are not finite (the debugger colours that alone), or the others; their texts without colours. */
+export function valuesByTrouble(values: readonly PlacedValue[], troubled: boolean): PlacedValue[] {
+  return values
+    .filter(({ text }) => text.search(COLOUR) >= 0 === troubled)
+    .map((value) => {
+      const text = value.text.replace(COLOUR, "");
+      return {
+        ...value,
+        text: text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text,
+      };
+    });
 }
 
 const DEF = /^(\s*)(?:async\s+)?def\s/;

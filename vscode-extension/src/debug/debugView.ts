@@ -1,19 +1,31 @@
-/** The debug view where a run stops at its entry: VS Code opens it by itself for breakpoints alone. */
+/** The debug view where a run stops: VS Code opens it by itself for breakpoints alone. */
 
 import * as vscode from "vscode";
 
 /**
- * Opened before the stop: a view that is there then opens the first scope of its variables, one that
- * is made later does not.
+ * Opened before VS Code knows of the stop: a view that is there then opens the first scope of its
+ * variables, one that is made later does not.
  */
 export function showDebugView(): vscode.Disposable {
   return vscode.debug.registerDebugAdapterTrackerFactory("opstep", {
     createDebugAdapterTracker({ configuration: { request, stopOnEntry, noDebug } }) {
       const opens = vscode.workspace.getConfiguration("debug").get("openDebug");
-      if (request === "launch" && stopOnEntry && !noDebug && opens === "openOnDebugBreak") {
+      if (opens !== "openOnDebugBreak" || noDebug) {
+        return undefined;
+      }
+      let opened = request === "launch" && Boolean(stopOnEntry);
+      if (opened) {
         void open();
       }
-      return undefined;
+      return {
+        onDidSendMessage({ event, body }) {
+          // Who steps may look at something else beside; what went wrong is to be seen.
+          if (event === "stopped" && (!opened || body?.reason === "exception")) {
+            opened = true;
+            void open();
+          }
+        },
+      };
     },
   });
 }

@@ -14,7 +14,7 @@ import { enterKernel, followKernels, runToLine } from "./kernels";
 import { LaunchProblems } from "./problems";
 import { chooseGraph, findArguments, followCursor, programOf, Sizes } from "./prompts";
 import { Configurations, DynamicConfigurations } from "./provider";
-import { inlinePythonValues, toggleSourceView } from "./pythonLines";
+import { PythonLines, toggleSourceView } from "./pythonLines";
 import { setValue } from "./setValue";
 import { breakOnNan, copyStatistics, type VariableContext } from "./variables";
 
@@ -62,7 +62,7 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
     command("opstep.enterKernel", () => enterKernel(services)),
     command("opstep.runToLine", () => runToLine(services)),
     command("opstep.toggleSourceView", () => toggleSourceView(services)),
-    inlinePythonValues(),
+    new PythonLines(services),
     command("opstep.breakOnNan", (context?: VariableContext) => breakOnNan(services, context)),
     command("opstep.setValue", (context?: VariableContext) => setValue(services, context)),
     command("opstep.copyStatistics", (context?: VariableContext) =>

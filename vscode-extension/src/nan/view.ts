@@ -68,6 +68,14 @@ class NanView implements vscode.Disposable {
   constructor(private readonly services: Services) {
     this.disposables.push(
       services.onStop((stop) => void this.stopped(stop)),
+      vscode.debug.registerDebugAdapterTrackerFactory("opstep", {
+        createDebugAdapterTracker: () => {
+          this.outdate();
+          return {
+            onWillReceiveMessage: ({ command }) => command === "restart" && this.outdate(),
+          };
+        },
+      }),
       onHunted((found) => void this.hunted(found)),
       onRecorded((found) =>
         this.recorded(found).catch((error) => this.post({ kind: "error", text: messageOf(error) })),
@@ -234,8 +242,24 @@ class NanView implements vscode.Disposable {
         await this.follow(stop, result ? { expression: result } : undefined, true);
       }
     } else if (shown?.stop && shown.message.state === "live" && !again) {
-      this.shown = { ...shown, message: { ...shown.message, state: "old" } };
-      this.message = this.shown.message;
+      this.setOld(shown, { state: "old" });
+    }
+  }
+
+  /** Another run begins: what was found in the last one is no longer what the editor shows. */
+  private outdate(): void {
+    setNanPath(undefined);
+    void this.marks.show(undefined);
+    if (this.shown) {
+      const { state } = this.shown.message;
+      this.setOld(this.shown, { state: state === "live" ? "old" : state, outdated: true });
+    }
+  }
+
+  private setOld(shown: Shown, how: Pick<Shown["message"], "state" | "outdated">): void {
+    this.shown = { ...shown, message: { ...shown.message, ...how } };
+    if (this.message === shown.message) {
+      this.message = this.shown.message; // else a list of findings is in view
       void this.panel?.post({ kind: "stale" });
     }
   }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { assignedAbove } from "../../src/debug/assignments";
+import { assignedAbove, valuesByTrouble } from "../../src/debug/assignments";
 
 const TEXT = `import torch
 scale = 2
@@ -53,5 +53,26 @@ describe("names that are assigned above a line", () => {
 
   it("are those of the module outside of functions", () => {
     expect(assignedAbove(TEXT, 2).map((a) => a.name)).toEqual(["scale"]);
+  });
+});
+
+describe("values at the ends of lines", () => {
+  const at = (line: number, text: string) => ({ line, column: 4, name: "h", text });
+  const red = (text: string) => `\u001b[91m${text}\u001b[0m`;
+
+  it("are apart where they are not finite, and lose the debugger's colours", () => {
+    const values = [
+      at(1, "x = f32[3]  mean 1"),
+      at(2, `h = ${red("7 NaN of 20")}, mean of the rest ${red("inf")}`),
+      at(3, "inf = 3"),
+    ];
+    expect(valuesByTrouble(values, false)).toEqual([values[0], values[2]]);
+    expect(valuesByTrouble(values, true)).toEqual([at(2, "h = 7 NaN of 20, mean of the rest inf")]);
+  });
+
+  it("are no longer than a line", () => {
+    const [value] = valuesByTrouble([at(1, `h = ${"1, ".repeat(100)}`)], false);
+    expect(value?.text).toHaveLength(110);
+    expect(value?.text.endsWith("…")).toBe(true);
   });
 });

@@ -24,11 +24,12 @@ import {
   picture,
 } from "./model";
 import { Note } from "./note";
+import { followPointer } from "./pointer";
 import { type Placing, Scene } from "./scene";
 import { Search } from "./search";
 import { State } from "./state";
 import { type ButtonName, press, showWhere, toolbar } from "./toolbar";
-import { aboutLink, aboutNode, Tooltip } from "./tooltip";
+import { aboutNode, Tooltip } from "./tooltip";
 
 const MOST = 1000; // nodes that are drawn without being asked for more
 
@@ -43,7 +44,6 @@ export class Page {
   private path: PathEntry[] = [];
   private expanded = new Map<string, GraphData>();
   private all = false; // of a large graph
-  private clicked = 0;
 
   constructor(
     root: HTMLElement,
@@ -235,15 +235,15 @@ export class Page {
 
   private listen(): void {
     const { surface } = this.scene;
-    surface.addEventListener("click", (event) => this.onClick(event));
-    surface.addEventListener("dblclick", (event) => {
-      const shown = this.nodeUnder(event);
-      if (shown !== undefined && this.buttonUnder(event) === undefined) {
-        this.enter(shown);
-      }
+    followPointer(this.scene, this.tooltip, {
+      choose: (key) => this.choose(key),
+      toggle: (shown) => this.toggle(shown),
+      expand: (shown) => this.expand(shown),
+      enter: (shown) => this.enter(shown),
+      goToLine: (shown) => this.goToLine(shown, false),
+      goTo: ({ uri, line, column }) => this.post({ kind: "goto", uri, line, column, focus: false }),
+      about: (shown) => this.tooltipOf(shown),
     });
-    surface.addEventListener("pointermove", (event) => this.onHover(event));
-    surface.addEventListener("pointerleave", () => this.tooltip.hide());
     surface.addEventListener("keydown", (event) => this.onKey(event));
     surface.addEventListener("blur", () => this.tooltip.hide());
     window.addEventListener("keydown", (event) => {
@@ -306,57 +306,9 @@ export class Page {
     }
   }
 
-  private nodeUnder(event: Event): PictureNode | undefined {
-    const at = event.target instanceof Element ? event.target.closest("[data-key]") : null;
-    return this.scene.shown(at?.getAttribute("data-key") ?? undefined);
-  }
-
-  private buttonUnder(event: Event): string | undefined {
-    const at = event.target instanceof Element ? event.target.closest("[data-act]") : null;
-    return at?.getAttribute("data-act") ?? undefined;
-  }
-
-  private onClick(event: MouseEvent): void {
-    this.scene.surface.focus();
-    this.tooltip.hide();
-    const shown = this.nodeUnder(event);
-    const act = this.buttonUnder(event);
-    if (shown === undefined) {
-      this.choose(undefined);
-    } else if (act === "breakpoint") {
-      this.toggle(shown);
-    } else if (act === "expand" || act === "collapse") {
-      this.expand(shown);
-    } else if (act === "enter") {
-      this.enter(shown);
-    } else if (act === "weight") {
-      this.goToWeight(shown, event);
-    } else {
-      this.choose(shown.key);
-      // The second click of two goes into a call: the first one's jump would take the panel's focus.
-      window.clearTimeout(this.clicked);
-      if (event.detail === 1) {
-        this.clicked = window.setTimeout(
-          () => this.goToLine(shown, false),
-          shown.node.calls.length > 0 ? 250 : 0,
-        );
-      }
-    }
-  }
-
   private goToLine(shown: PictureNode, focus: boolean): void {
     const { lines, column } = shown.node;
     this.post({ kind: "goto", uri: shown.uri, line: lines[0], column, focus });
-  }
-
-  /** To the line that declares a weight which is written in a node. */
-  private goToWeight(shown: PictureNode, event: Event): void {
-    const row = event.target instanceof Element ? event.target.closest("[data-weight]") : null;
-    const weight = shown.weights[Number(row?.getAttribute("data-weight"))];
-    if (weight !== undefined) {
-      const { uri, line, column } = weight;
-      this.post({ kind: "goto", uri, line, column, focus: false });
-    }
   }
 
   private enter(shown: PictureNode): void {
@@ -364,7 +316,6 @@ export class Page {
     if (graph === undefined) {
       return;
     }
-    window.clearTimeout(this.clicked);
     const path = ancestors(shown, this.scene.picture.nodes).map(({ node, uri }) => {
       const call = node.kind === "call" ? purpose(node) : undefined;
       return { graph: node.calls[0] ?? "", uri, call };
@@ -389,20 +340,6 @@ export class Page {
   private toggle(shown: PictureNode): void {
     const [line, last] = shown.node.lines;
     this.post({ kind: "breakpoint", uri: shown.uri, line, last });
-  }
-
-  private onHover(event: PointerEvent): void {
-    const at = { x: event.clientX, y: event.clientY };
-    const shown = this.nodeUnder(event);
-    const link = event.target instanceof Element ? event.target.getAttribute("data-link") : null;
-    if (event.buttons !== 0 || (shown === undefined && link === null)) {
-      this.tooltip.hide();
-    } else if (shown !== undefined) {
-      this.tooltip.later(shown.key, at, () => this.tooltipOf(shown));
-    } else {
-      const found = this.scene.picture.links.find((l) => l.key === link);
-      this.tooltip.later(`link ${link}`, at, () => found && aboutLink(found));
-    }
   }
 
   /** What the tooltip says; statistics that nobody has asked for yet are asked for. */

@@ -47,8 +47,8 @@ function copy(): HTMLElement {
   );
 }
 
-function showReport({ report, title, where, state, here }: Report): void {
-  document.body.classList.toggle("stale", state === "old");
+function showReport({ report, title, where, state, outdated, here }: Report): void {
+  document.body.classList.toggle("stale", state === "old" || outdated === true);
   document.body.classList.toggle("past", state === "past");
   const of = `${title} ${where}`;
   if (of !== shown) {
@@ -69,7 +69,7 @@ function showReport({ report, title, where, state, here }: Report): void {
     h(
       "p",
       { class: "old", role: "status" },
-      "The run has gone on, or ended: this is how it was. Debug there goes back to it.",
+      "The run has gone on or ended, or another has begun: this is how it was. Debug there goes back to it.",
     ),
     h(
       "ol",

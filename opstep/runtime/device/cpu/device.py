@@ -95,7 +95,7 @@ class CpuDevice(Device):
     pace = 8
 
     def __init__(self, lanes: int | None = None):
-        self.lanes = native.team(lanes or usable_cores()).lanes
+        self.lanes = native.most_lanes(lanes or usable_cores())
         self._prepared: dict[tuple, tuple[list[Prepared | PreparedCall], int]] = {}
 
     # --- memory ---
@@ -152,9 +152,9 @@ class CpuDevice(Device):
         kernels = [p.kernel for p in launches if isinstance(p, Prepared)]
         ahead.compile_ahead([native.RUN_TABLE, *kernels] if kernels else [])
 
-    def is_compiled(self, launches: list[Any]) -> bool:
-        kernels = [p.kernel for p in launches if isinstance(p, Prepared)]
-        return all(k.is_compiled() for k in (native.RUN_TABLE, *kernels))
+    def uncompiled(self, launches: Iterable[Any]) -> int:
+        kernels = {p.kernel for p in launches if isinstance(p, Prepared)}
+        return sum(not k.is_compiled() for k in kernels | {native.RUN_TABLE})
 
     def bind(self, launches: list[Any], addresses: list[int], workspace: int) -> list[Any]:
         return [p.bound(addresses, workspace) for p in launches]
@@ -248,10 +248,11 @@ def statistics_words(
     device = CpuDevice(lanes)
     t = TensorType(dtype_of(array.dtype), array.shape)
     launches, workspace = device.prepare(*step_for(t, filled))
-    if not device.is_compiled(launches):
+    if device.uncompiled(launches):
         words = host_statistics.statistics_words(array, filled)
-        if words is not None:
+        if host_statistics.Rent.exceeds_a_kernel(array):
             device.compile_ahead(launches)
+        if words is not None:
             return words
     arrays = [np.ascontiguousarray(array), np.ones((), np.int64), np.zeros(WORDS, np.int64)]
     scratch = device.alloc(workspace)

@@ -39,8 +39,24 @@ from opstep.runtime.statistics import (
 )
 
 MOST = 1 << 20  # elements; of more the kernels are quicker even if they are compiled first
+_TENSOR = 1 << 10  # elements that take as long as what each tensor takes beside its own
+_RENT = 1 << 22  # elements: as long as the kernels take to be compiled
 _LANES = 32  # of a sum: 4 vectors of 8
 _SPLIT = 2.0**27 + 1
+
+
+class Rent:
+    """What this process has paid for statistics without a kernel, in elements."""
+
+    paid = 0
+
+    @classmethod
+    def exceeds_a_kernel(cls, array: np.ndarray) -> bool:
+        """Whether a kernel would have cost less, with this array: whoever looks at a few small
+        tensors waits for no compiler.
+        """
+        cls.paid += array.size + _TENSOR
+        return cls.paid > _RENT
 
 
 def statistics_words(array: np.ndarray, filled: bool) -> np.ndarray | None:

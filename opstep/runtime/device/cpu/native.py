@@ -19,6 +19,7 @@ import ctypes
 import os
 import sys
 import threading
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -153,11 +154,16 @@ def _entry(address: int):
     return found
 
 
+def most_lanes(lanes: int) -> int:
+    """How many of so many lanes there can be: 1 where the system has no unnamed semaphores."""
+    return lanes if _semaphores() else 1
+
+
 class Team:
-    """The lanes of a process. `lanes` is 1 where the system has no unnamed semaphores."""
+    """The lanes of a process: `most_lanes` of `lanes`."""
 
     def __init__(self, lanes: int):
-        semaphores = _semaphores()
+        semaphores = _semaphores() if lanes > 1 else None
         self.lanes = lanes if semaphores else 1
         self.words = np.zeros(_HELPER + _STRIDE * self.lanes, np.int64)
         self.words[_LANES] = self.lanes
@@ -183,6 +189,7 @@ class Team:
         call(jit.address(help_forever, ("*i64",), i64), args.ctypes.data, lane, lane + 1)
 
 
+@cache
 def _semaphores():
     """(sem_init, addresses of sem_post, sem_wait and sched_yield), or None where they lack."""
     if not sys.platform.startswith("linux"):
@@ -217,7 +224,9 @@ class LaunchTable:
     def __init__(self, rows: list[tuple[int, int, int, int]], lanes: int, keep: Any = None):
         self._keep = keep  # what the addresses in the rows belong to
         self._rows = np.array(rows, np.int64).reshape(len(rows), 4)
-        self._team = team(lanes)
+        # What nobody can share needs no helpers, whose kernel would have to be compiled.
+        shared = any(units > grain for _, _, units, grain in rows)
+        self._team = team(lanes if shared else 1)
         self._args = np.array([self._rows.ctypes.data, self._team.address], np.int64)
         self._words = self._args.ctypes.data
         self._count = len(rows)

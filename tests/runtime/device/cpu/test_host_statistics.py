@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runtime.device.cpu.test_statistics import FLOATS, SIZES, UNIT, numbers, spoiled
 
 from opstep.runtime.device.cpu.device import CpuDevice, statistics_words
-from opstep.runtime.device.cpu.host_statistics import MOST
+from opstep.runtime.device.cpu.host_statistics import MOST, Rent
 from opstep.runtime.device.cpu.host_statistics import statistics_words as by_host
 from opstep.runtime.device.cpu.lowering import Prepared
 from opstep.runtime.ir.types import DTYPES, TensorType, dtype_of
@@ -60,3 +60,24 @@ def test_what_only_kernels_can_tell():
     assert by_host(np.array([1e300, 1.0]), False) is None
     assert by_host(np.array([1e-300, 1.0]), False) is None
     assert by_host(np.zeros(MOST + 1, np.float32), False) is None
+
+
+def test_a_kernel_is_asked_for_when_it_would_have_been_cheaper(monkeypatch):
+    """A few small tensors need no compiler; a large one, or many, do."""
+    asked = []
+    monkeypatch.setattr(CpuDevice, "uncompiled", lambda self, launches: 1)
+    monkeypatch.setattr(CpuDevice, "compile_ahead", lambda self, launches: asked.append(launches))
+    monkeypatch.setattr(Rent, "paid", 0)
+    array = np.ones(1000, np.float32)
+    first = statistics_words(array)
+    assert not asked
+    for _ in range(5000):
+        assert (statistics_words(array) == first).all()
+        if asked:
+            break
+    assert asked
+    monkeypatch.setattr(Rent, "paid", 0)
+    asked.clear()
+    for _ in range(4):
+        statistics_words(np.ones(MOST, np.float32))
+    assert asked
