@@ -54,6 +54,8 @@ vsix: $(EXTENSION)/node_modules/.stamp
 demo: $(VENV)/.base
 	@$(BIN)/opstep demo
 
+# The hundreds of programs that tests start read modules that were compiled once.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev $(if $(NODE),$(EXTENSION)/node_modules/.stamp)
 	@failed=0; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests || failed=1; \

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -79,6 +80,7 @@ def test_several_processes_write_and_others_read(tmp_path):
     seen = [steps_of(path)]
     while any(w.poll() is None for w in writers):
         seen.append(steps_of(path))
+        time.sleep(0.05)  # the processors are for the writers
     told = [w.communicate() for w in writers]
     assert [w.returncode for w in writers] == [0, 0, 0], told
     lines = [line.split() for out, _ in told for line in out.splitlines()]

@@ -33,7 +33,7 @@ from opstep.trace.workspace.inserting import insert
 from opstep.trace.workspace.judging import first_wrong
 from opstep.trace.workspace.pending import Pending, RunState
 from opstep.trace.workspace.rows import initial_rows, op_rows, plain
-from opstep.trace.workspace.store import BUSY_S, file_bytes, open_writing
+from opstep.trace.workspace.store import file_bytes, open_writing
 from opstep.trace.workspace.transactions import transaction
 
 # What is held in memory, beside the writer's queue: 64 MiB with it, however slow the disk is.
@@ -54,16 +54,17 @@ _BUFFERS = "buffers (run, plan, buffer, caller, kind, name, type, nbytes, first_
 class WorkspaceSink:
     """See `trace.sink.Sink`. What has ended is committed by `flush`, a step whole or not at all.
 
-    `patience`: seconds to wait for others who write; `at_opening`: before the file is open, if it
-    differs.
+    `patience`: seconds to wait for others who write, if not `store.BUSY_S`; `at_opening`: before
+    the file is open, if it differs.
     """
 
     def __init__(
-        self, path: str | Path, patience: float = BUSY_S, at_opening: float | None = None
-    ):  # fmt: skip
+        self, path: str | Path, patience: float | None = None, at_opening: float | None = None
+    ):
         self.path = Path(path)
         self._connection = open_writing(self.path, patience if at_opening is None else at_opening)
-        self._connection.execute(f"pragma busy_timeout = {round(1000 * patience)}")
+        if patience is not None:
+            self._connection.execute(f"pragma busy_timeout = {round(1000 * patience)}")
         histograms(np.ones((1, BINS), np.int64))  # compiled here, so that no run waits for that
         self._connection.execute("pragma cache_size = -65536")  # KiB
         self._connection.execute("pragma wal_autocheckpoint = 4000")  # pages

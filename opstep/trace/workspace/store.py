@@ -40,18 +40,19 @@ class FileProblem(InputError):
         self.kind = kind
 
 
-def open_writing(path: Path, patience: float = BUSY_S) -> sqlite3.Connection:
+def open_writing(path: Path, patience: float | None = None) -> sqlite3.Connection:
     """A connection that may write, in autocommit mode; the file is made where there is none.
 
-    `patience`: seconds to wait for another writer's transaction. Raises `FileProblem` where that
-    cannot be, or the file is not a workspace.
+    `patience`: seconds to wait for another writer's transaction, if not `BUSY_S`. Raises
+    `FileProblem` where that cannot be, or the file is not a workspace.
     """
     _check_file(path)
     if not path.parent.is_dir():
         raise FileProblem("absent", f"{path}: there is no folder {path.parent}")
     with explained(path):
+        seconds = BUSY_S if patience is None else patience
         connection = sqlite3.connect(
-            path, timeout=patience, isolation_level=None, check_same_thread=False
+            path, timeout=seconds, isolation_level=None, check_same_thread=False
         )
         try:
             add_functions(connection)
@@ -63,12 +64,13 @@ def open_writing(path: Path, patience: float = BUSY_S) -> sqlite3.Connection:
 
 
 def open_reading(
-    path: Path, *, update: bool = True, patience: float = BUSY_S
+    path: Path, *, update: bool = True, patience: float | None = None
 ) -> sqlite3.Connection:
     """A connection that cannot write. Raises `FileProblem` where the file is not a workspace.
 
     One of an older version is brought up to date first; it is left as it is, and complained of,
-    where `update` is False. `patience`: seconds to wait for a file that is locked.
+    where `update` is False. `patience`: seconds to wait for a file that is locked, if
+    not `BUSY_S`.
     """
     try:
         exists = path.exists()
@@ -79,7 +81,7 @@ def open_reading(
         raise FileProblem("absent", f"there is no file {path}", hint)
     _check_file(path)
     with explained(path):
-        connection = _connect_reading(path, patience)
+        connection = _connect_reading(path, BUSY_S if patience is None else patience)
         try:
             version = _version(connection, path)
             if version == VERSION:

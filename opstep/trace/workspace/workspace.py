@@ -29,7 +29,6 @@ from opstep.trace.workspace.reading import about_file
 from opstep.trace.workspace.records import TensorRecord
 from opstep.trace.workspace.runs import RecordedRun, read_run, read_runs
 from opstep.trace.workspace.store import (
-    BUSY_S,
     file_bytes,
     open_reading,
     open_writing,
@@ -55,10 +54,10 @@ class Workspace:
     damaged, or newer than this version of opstep.
 
     A file of an older version is brought up to date first, or complained of (`update=False`).
-    `patience`: seconds to wait where the file is locked.
+    `patience`: seconds to wait where the file is locked, if not 30.
     """
 
-    def __init__(self, path: str | Path, *, update: bool = True, patience: float = BUSY_S):
+    def __init__(self, path: str | Path, *, update: bool = True, patience: float | None = None):
         self.path = Path(path)
         self._connection = open_reading(self.path, update=update, patience=patience)
 

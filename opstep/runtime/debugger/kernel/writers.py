@@ -39,6 +39,11 @@ class Noticing(Pointer):
             self.notice()
         super().__setitem__(index, value)
 
+    def store(self, index: int, values: tuple, count: int) -> None:
+        if 0 <= self.watched - self.vector_place(index, count) < count:
+            self.notice()
+        super().store(index, values, count)
+
     def moved(self, count: int) -> Pointer:
         return Noticing(super().moved(count), self.watched, self.notice)
 

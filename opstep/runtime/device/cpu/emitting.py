@@ -96,11 +96,26 @@ def entry() -> Entry:
     return Entry(_codegen(), "entry")
 
 
+# numba's passes over what kernels do not hold (closures, `with`, raised exceptions, arrays), and
+# reports. After each one numba looks anew at where every variable is alive.
+UNNEEDED = {
+    "IRProcessing", "WithLifting", "InlineClosureLikes", "RewriteDynamicRaises",
+    "MakeFunctionToJitFunction", "InlineInlinables", "FindLiterallyCalls", "LiteralUnroll",
+    "LiteralPropagationSubPipelinePass", "InlineOverloads", "NopythonRewrites", "AnnotateTypes",
+    "DumpParforDiagnostics",
+}  # fmt: skip
+
+
 class Compiler(compiler.Compiler):
-    """numba's, whose functions go to libraries of ours."""
+    """numba's with fewer passes, whose functions go to libraries of ours."""
 
     def __init__(self, typing: Any, target: Any, library: Library | None, *rest: Any):
         super().__init__(typing, target, library or Library(_codegen(), "kernel"), *rest)
+
+    def define_pipelines(self) -> list[Any]:
+        (manager,) = super().define_pipelines()
+        manager.passes = [p for p in manager.passes if p[0].__name__ not in UNNEEDED]
+        return [manager]
 
 
 class CompilerOfSwaps(Compiler):

@@ -61,10 +61,16 @@ class Pointer:
         return np.int64(found) if self.seen.kind == "i" else found
 
     def __setitem__(self, index: int, value: Any) -> None:
-        place = self._index(index)
-        if self.seen.kind in "iu":
-            value = np.int64(value) if self.seen.kind == "i" else int(value) & _mask(self.seen)
-        self.array[place] = np.asarray(value).astype(self.seen).astype(self.array.dtype)
+        self._write(self._index(index), value)
+
+    def _write(self, place: int, value: Any) -> None:
+        seen, stored = self.seen, self.array.dtype
+        if seen.kind == "i":
+            value = np.int64(value)
+        elif seen.kind == "u":
+            value = int(value) & _mask(seen)
+        made = seen.type(value)
+        self.array[place] = made.astype(stored) if stored.kind in "iu" and stored != seen else made
 
     def moved(self, count: int) -> Pointer:
         return Pointer(self.array, self.seen, self.start + int(count))
@@ -82,12 +88,16 @@ class Pointer:
 
     def load(self, index: int, count: int) -> tuple:
         place = self.vector_place(index, count)
-        return tuple(map(self._read, self.array[place : place + count]))
+        found = self.array[place : place + count].astype(self.seen)
+        return tuple(found.astype(np.int64) if self.seen.kind == "i" else found)
 
     def store(self, index: int, values: tuple, count: int) -> None:
-        self.vector_place(index, count)
+        place = self.vector_place(index, count)
+        if self.seen.kind == "f" and self.array.dtype.kind not in "iu":
+            self.array[place : place + len(values)] = np.array(values, self.seen)
+            return
         for k, value in enumerate(values):
-            self[int(index) + k] = value
+            self._write(place + k, value)
 
 
 def _mask(dtype: np.dtype) -> int:
