@@ -12,6 +12,9 @@
 #   make bench   our figures beside their peers', in the same run
 #   make setup   the environment for work on opstep
 
+# The hundreds of programs that tests start read modules that were compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -54,8 +57,6 @@ vsix: $(EXTENSION)/node_modules/.stamp
 demo: $(VENV)/.base
 	@$(BIN)/opstep demo
 
-# The hundreds of programs that tests start read modules that were compiled once.
-test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev $(if $(NODE),$(EXTENSION)/node_modules/.stamp)
 	@failed=0; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests || failed=1; \
