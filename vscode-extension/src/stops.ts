@@ -12,6 +12,8 @@ interface StoppedSession {
   requests: Set<number> | undefined;
 }
 
+const LEAVING_MS = 100; // from a session that goes on to views that show no stop
+
 /** Where a frame that shows Python stands in the graph. */
 interface GraphPlace {
   /** As a frame of the graph is called. */
@@ -26,6 +28,7 @@ export class Stops implements vscode.Disposable {
   private readonly disposables: vscode.Disposable[] = [this.fired];
   private readonly stopped = new Map<vscode.DebugSession, StoppedSession>();
   private current: Stop | undefined;
+  private leaving: ReturnType<typeof setTimeout> | undefined;
   readonly onStop = this.fired.event;
 
   constructor(private readonly log: vscode.LogOutputChannel) {
@@ -42,6 +45,7 @@ export class Stops implements vscode.Disposable {
   }
 
   dispose(): void {
+    clearTimeout(this.leaving);
     vscode.Disposable.from(...this.disposables).dispose();
   }
 
@@ -94,10 +98,17 @@ export class Stops implements vscode.Disposable {
     }
   }
 
+  /** A step ends soon: views that emptied meanwhile would only flicker, and be slower. */
   private publish(stop: Stop | undefined): void {
-    if (stop || this.current) {
-      this.current = stop;
+    if (!stop && !this.current) {
+      return;
+    }
+    this.current = stop;
+    clearTimeout(this.leaving);
+    if (stop) {
       this.fired.fire(stop);
+    } else {
+      this.leaving = setTimeout(() => this.fired.fire(undefined), LEAVING_MS);
     }
   }
 
