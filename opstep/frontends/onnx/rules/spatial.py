@@ -266,13 +266,3 @@ def lrn(b: Body, x, *, alpha=0.0001, beta=0.75, bias=1.0, size):
         total = part if total is None else b.add(total, part)
     scale = b.pow(b.add(b.mul(total, alpha / size), bias), beta)
     return b.div(x, scale)
-
-
-@rule("GridSample")
-def grid_sample(b: Body, x, grid, *, align_corners=0, mode="linear", padding_mode="zeros"):
-    mode = {"linear": "bilinear"}.get(mode, mode)
-    if x.type.rank != 4 or mode not in ("bilinear", "nearest"):
-        raise Untranslatable("GridSample of volumes, or cubic")
-    how = {"mode": mode, "padding_mode": padding_mode, "align_corners": bool(align_corners)}
-    return b.grid_sample2d(x, grid, **how)
-
