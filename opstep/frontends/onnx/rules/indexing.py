@@ -97,3 +97,9 @@ def compress(b: Body, x, condition, *, axis=None):
     if axis is None:
         x, axis = b.reshape(x, shape=[-1]), 0
     return b.gather(x, b.constant(places), axis=axis_of(axis, x.type.rank))
+
+
+@rule("NonZero", known=[0])
+def nonzero(b: Body, x):
+    """Its size depends on the elements, which are known at import."""
+    return known(np.array(np.nonzero(x)))
