@@ -99,9 +99,9 @@ def _set(message: Any, field: Any, value: Any) -> None:
 def _told(error: Exception) -> str:
     """What the checker says, with the place, on one line."""
     lines = [t.strip() for t in str(error).splitlines() if t.strip()]
-    what = lines[0] if lines else type(error).__name__
-    where = [t.removeprefix("==> Context:") for t in lines[1:] if t.startswith("==> Context:")]
-    return " ".join([what, *(f"({w.strip()})" for w in where)])[:600]
+    what = [t for t in lines if not t.startswith("==>")] or [type(error).__name__]
+    where = [t.removeprefix("==> Context:").strip() for t in lines if t.startswith("==> Context:")]
+    return " ".join([*what[:3], *(f"({w})" for w in where)])[:600]
 
 
 def _line(error: Exception) -> str:

@@ -30,7 +30,7 @@ GRAPH, GRAPHS = 5, 10  # kinds of attributes
 @dataclass(eq=False)
 class Outlined:
     """What a block does, as a function of the model would say it. `prefixes`: what the names of its
-    values begin with.
+    values begin with; `labels`: what its inputs that are no weights are called.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Outlined:
     output: list[str]
     node: Sequence[NodeProto]
     prefixes: tuple[str, ...]
+    labels: Mapping[str, str]
     domain: str = ""
     opset_import: Sequence[Any] = ()
     attribute_proto: Sequence[Any] = field(default_factory=list)
@@ -167,7 +168,9 @@ def _outlined(
     title, prefix = _title(own)
     prefixes = prefix, _weights_prefix(model.inputs, weights)
     outputs = [model.made[p] for p in places]
-    function = Outlined(title, model.inputs, outputs, own, prefixes)
+    values = [n for n in model.inputs if n not in weights]
+    labels = {n: f"x_{k + 1}" if k else "x" for k, n in enumerate(values)}
+    function = Outlined(title, model.inputs, outputs, own, prefixes, labels)
     return [
         Block(m.start, m.start + period, function, m.inputs, [m.made[p] for p in places])
         for m in members

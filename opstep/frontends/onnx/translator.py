@@ -16,8 +16,8 @@ import numpy as np
 
 from opstep.frontends.onnx import attributes
 from opstep.frontends.onnx.body import Body, Part
-from opstep.frontends.onnx.definitions import definition_of
-from opstep.frontends.onnx.errors import OF_DATA, Missing, Untranslatable
+from opstep.frontends.onnx.definitions import definition_of, has_definition
+from opstep.frontends.onnx.errors import OF_DATA, Missing, Untranslatable, refusal
 from opstep.frontends.onnx.folding import PARTS, folded
 from opstep.frontends.onnx.naming import readable
 from opstep.frontends.onnx.origins import Origins
@@ -127,6 +127,7 @@ class Scope:
         self.captured: dict[str, tuple[Var, Var]] = {}  # by outer name: outer and inner value
         self.wanted: dict[str, str] = {}  # names that results are to have
         self.prefixes: tuple[str, ...] = ()  # what is left out of names
+        self.labels: Mapping[str, str] = {}  # what some values are called
         self._made: dict[tuple, Var] = {}  # constants, by what they are
         self._written_names: set[str] = set()  # theirs
 
@@ -134,6 +135,8 @@ class Scope:
 
     def named(self, name: str) -> str:
         """A name of the file as it is here."""
+        if name in self.labels:
+            return self.labels[name]
         for prefix in self.prefixes:
             if prefix and name.startswith(prefix) and name != prefix:
                 return readable("/" + name.removeprefix(prefix))
@@ -274,13 +277,13 @@ class Scope:
 
     def nodes(self, nodes: Iterable[NodeProto]) -> None:
         """Writes nodes. What cannot be is noted."""
-        for place, node in enumerate(nodes):
+        for node in nodes:
             try:
                 self.node(node)
             except Broken:
-                self._check_known(node, place)
+                self._check_known(node)
             except (Untranslatable, Mismatch) as error:
-                self._note(node, place, str(error))
+                self._note(node, str(error))
 
     def blocks(self, nodes: Sequence[NodeProto], blocks: Sequence[Block]) -> None:
         """Writes nodes, and a call for each block of them."""
@@ -306,25 +309,26 @@ class Scope:
         self._bind(block.outputs, outputs, mark[0])
         return True
 
-    def _note(self, node: NodeProto, place: int, reason: str) -> None:
+    def _note(self, node: NodeProto, reason: str) -> None:
         domain = DOMAINS.get(node.domain, node.domain)
         op = f"{domain}.{node.op_type}" if domain else node.op_type
-        label = f"node {node.name}" if node.name else f"node {place}"
+        made = next(filter(None, node.output), node.op_type)
+        label = f"node {node.name}" if node.name else f"the node that makes {made}"
         self.program.missing.append(Missing(op, reason, label))
         self.env.update(dict.fromkeys(filter(None, node.output)))
 
-    def _check_known(self, node: NodeProto, place: int) -> None:
+    def _check_known(self, node: NodeProto) -> None:
         """A node that cannot be looked at is noted where there is nothing like it."""
         self.env.update(dict.fromkeys(filter(None, node.output)))
         domain = DOMAINS.get(node.domain, node.domain)
         there_is = (
             rule_for(domain, node.op_type, self.versions.get(domain, 1))
             or (domain, node.op_type) in self.program.functions
-            or node.op_type in CONTROL
-            or not domain
+            or (not domain and node.op_type in CONTROL)
+            or has_definition(node.op_type, domain)
         )
         if not there_is:
-            self._note(node, place, "there is no op for it")
+            self._note(node, refusal(node.op_type))
 
     def node(self, node: NodeProto) -> None:
         """Writes one node. Raises `Untranslatable`, `Mismatch`, `Broken`."""
@@ -353,7 +357,7 @@ class Scope:
             if node.op_type in CONTROL:
                 return CONTROL[node.op_type](self, node, inputs, attrs)
         rule = rule_for(domain, node.op_type, version)
-        reason: Exception = Untranslatable("there is no op for it")
+        reason: Exception = Untranslatable(refusal(node.op_type))
         if rule is not None:
             mark = self.mark()
             try:
@@ -476,12 +480,7 @@ class Scope:
         used = {t for s in inner.body.statements for t in symbols_of(s)}
         if not used <= bound_symbols(given):
             raise Untranslatable("a size that no operand has alone")
-        key = title, tuple(given), tuple(inner.body.statements), tuple(results)
-        if key not in self.program.called:
-            name = self.program.graph_name(title)
-            inner.finish(name, results, given)
-            self.program.called[key] = name, ()
-        return Part(self.program.called[key][0], [v.type for v in results])
+        return Part(inner.shared(title, results, given), [v.type for v in results])
 
     def call(
         self, function: FunctionProto | Outlined, inputs: Sequence[Any], attrs: Mapping[str, Any]
@@ -510,7 +509,8 @@ class Scope:
         program = self.program
         missing = len(program.missing), len(program.graphs)
         inner = Scope(program, None, _complete(function, attrs), self._versions(function))
-        inner.prefixes = getattr(function, "prefixes", ())
+        if isinstance(function, Outlined):
+            inner.prefixes, inner.labels = function.prefixes, function.labels
         given = []
         for name, value in zip(function.input, inputs, strict=True):
             if isinstance(value, Var) or (value is not None and value.is_weight):
@@ -528,9 +528,18 @@ class Scope:
         if not results or len(inner.body.statements) < 2 or not used <= bound_symbols(given):
             del program.graphs[missing[1] :]
             return "", []
-        name = program.graph_name(function.name)
-        inner.finish(name, results, given)
+        name = inner.shared(function.name, results, given)
         return name, outputs  # pyright: ignore[reportReturnType]
+
+    def shared(self, title: str, results: Sequence[Var], inputs: Sequence[Var]) -> str:
+        """The name of the graph, or of one that does the same, if there is one already."""
+        key = title, tuple(inputs), tuple(self.body.statements), tuple(results)
+        called = self.program.called
+        if key not in called:
+            name = self.program.graph_name(title)
+            self.finish(name, results, inputs)
+            called[key] = name, ()
+        return called[key][0]
 
     def _versions(self, function: FunctionProto | Outlined) -> dict[str, int]:
         """Of the operators in a function; what it does not say is as here."""
