@@ -46,7 +46,9 @@ class Prepared(BackendRep):
         graph = program.graph("main")
         taken = {b.name.text for b in graph.inputs}
         named = self.named(inputs)
-        found = program.run("main", {n: v for n, v in named.items() if n in taken}, device=self._device)
+        found = program.run(
+            "main", {n: v for n, v in named.items() if n in taken}, device=self._device
+        )
         return tuple(found[n] for n in _results(graph))
 
     def named(self, inputs: Sequence[Any]) -> dict[str, np.ndarray]:

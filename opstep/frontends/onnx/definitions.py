@@ -19,7 +19,7 @@ def definition_of(
     if not onnx.defs.has(node.op_type, domain):
         return None
     try:
-        schema = onnx.defs.get_schema(node.op_type, version, domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, version, domain)
     except onnx.defs.SchemaError:
         return None
     text = b""
@@ -55,5 +55,5 @@ def has_definition(op: str, domain: str) -> bool:
     """Whether ONNX says what an operator is by others, in any version."""
     if not onnx.defs.has(op, domain):
         return False
-    schema = onnx.defs.get_schema(op, domain)
+    schema: Any = onnx.defs.get_schema(op, domain)
     return schema.has_function or schema.has_context_dependent_function

@@ -88,7 +88,9 @@ def _is_large(tensor: TensorProto) -> bool:
 
 
 def _set(message: Any, field: Any, value: Any) -> None:
-    if hasattr(value, "extend") or hasattr(value, "MergeFrom") and not hasattr(value, "ListFields"):
+    if hasattr(value, "extend") or (
+        hasattr(value, "MergeFrom") and not hasattr(value, "ListFields")
+    ):
         getattr(message, field.name).extend(value)
     elif hasattr(value, "CopyFrom"):
         getattr(message, field.name).CopyFrom(value)
@@ -126,7 +128,7 @@ def array_of(tensor: TensorProto, folder: Path | None) -> np.ndarray:
     """A tensor's elements, where they lie if that can be. Raises `InputError` where they are not
     as many as its shape says.
     """
-    dtype, shape = type_of(tensor)[:2]
+    dtype, shape = type_of(tensor).dtype, tuple(tensor.dims)
     bytes = prod(shape) * dtype.itemsize
     if tensor.data_location == EXTERNAL:
         return _mapped(tensor, folder, bytes, dtype, shape)

@@ -15,7 +15,7 @@ from onnx import helper as h
 torch = pytest.importorskip("torch")
 import onnx  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402, N812
+from torch.nn import functional as F  # noqa: E402
 
 MICROSOFT = [h.make_opsetid("com.microsoft", 1)]
 

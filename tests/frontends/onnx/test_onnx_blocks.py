@@ -23,7 +23,9 @@ def layers(count: int, wide: int = -1):
         nodes += [
             h.make_node("MatMul", [x, f"layers.{k}.up.weight"], [f"{at}/up/MatMul_output_0"]),
             h.make_node("Tanh", [f"{at}/up/MatMul_output_0"], [f"{at}/Tanh_output_0"]),
-            h.make_node("MatMul", [f"{at}/Tanh_output_0", f"layers.{k}.down.weight"], [f"{at}/down"]),
+            h.make_node(
+                "MatMul", [f"{at}/Tanh_output_0", f"layers.{k}.down.weight"], [f"{at}/down"]
+            ),
             h.make_node("Mul", [f"{at}/down", "tenth"], [f"{at}/Mul_output_0"]),
             h.make_node("Add", [x, f"{at}/Mul_output_0"], [f"{at}/Add_output_0"]),
         ]

@@ -1,4 +1,4 @@
-"""Bad files: told with what is wrong and where, without a traceback, and nothing outside is read."""
+"""Bad files: told with what is wrong and where, without a traceback; nothing outside is read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def test_all_that_is_missing_is_told_in_one_go(model):
     assert {d.message.removeprefix("<model>: ") for d in error.diagnostics} == {
         "node first: Unique cannot be imported: a size depends on data (2 times)",
         "the node that makes q: com.microsoft.QMoE cannot be imported: there is no op for it",
-        "the node that makes s: SequenceConstruct cannot be imported: sequences have no counterpart",
+        "the node that makes s: SequenceConstruct cannot be imported: sequences have no "
+        "counterpart",
         "the node that makes y: mine.Mine cannot be imported: there is no op for it",
     }
 
@@ -44,7 +45,10 @@ def test_all_that_is_missing_is_told_in_one_go(model):
 @pytest.mark.parametrize(
     "nodes, text",
     [
-        ([("Relu", ["b"], ["a"]), ("Relu", ["a"], ["b"]), ("Relu", ["b"], ["y"])], "topologically sorted.*Relu"),
+        (
+            [("Relu", ["b"], ["a"]), ("Relu", ["a"], ["b"]), ("Relu", ["b"], ["y"])],
+            "topologically sorted.*Relu",
+        ),
         ([("Relu", ["x"], ["y"]), ("Abs", ["x"], ["y"])], "y"),
         ([("Relu", ["nothing"], ["y"])], "nothing"),
         ([("Relu", ["x", "x"], ["y"])], "Relu"),
@@ -112,15 +116,16 @@ def test_weights_in_other_files(tmp_path, place, offset, length, text):
     (folder / "link.bin").symlink_to(tmp_path / "w.bin")
     (folder / "net.onnx").write_bytes(external(place, offset, length).SerializeToString())
     with pytest.raises(opstep.OpstepError, match=text):
-        program = opstep.from_onnx(folder / "net.onnx")
-        program.run("main", {"x": np.zeros((2, 3), np.float32)})
+        opstep.from_onnx(folder / "net.onnx").run("main", {"x": np.zeros((2, 3), np.float32)})
 
 
 def test_sizes_that_lie(model):
     """Memory is not taken for what a file only says that it has."""
     net = model([h.make_node("Add", ["x", "w"], ["y"])], X, Y, {"w": np.ones((2, 3), np.float32)})
     net.graph.initializer[0].dims[:] = [2**40, 3]
-    with pytest.raises(opstep.OpstepError, match="too small for the declared shape|bytes for the shape"):
+    with pytest.raises(
+        opstep.OpstepError, match=r"too small for the declared shape|bytes for the shape"
+    ):
         opstep.from_onnx(net).run("main", {"x": np.zeros((2, 3), np.float32)})
 
 

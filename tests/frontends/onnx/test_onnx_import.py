@@ -1,4 +1,6 @@
-"""Models become readable programs, with the names of the file, and compute what ONNX Runtime does."""
+"""Models become readable programs, with the names of the file, and compute what ONNX Runtime
+does.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ def test_weights_in_other_files_are_mapped(model, tmp_path, agrees):
     w = floats(64, 32)
     nodes = [h.make_node("MatMul", ["x", "w"], ["y"])]
     net = model(nodes, {"x": (T.FLOAT, [2, 64])}, {"y": (T.FLOAT, [2, 32])}, {"w": w})
-    onnx.save(net, tmp_path / "net.onnx", save_as_external_data=True, size_threshold=0, location="w.bin")
+    onnx.save(
+        net, tmp_path / "net.onnx", save_as_external_data=True, size_threshold=0, location="w.bin"
+    )
     program = opstep.from_onnx(tmp_path / "net.onnx")
     held = program.files.tensors(["w"])["w"]
     base = held
@@ -108,7 +112,9 @@ def test_weights_in_other_files_are_mapped(model, tmp_path, agrees):
 
 def test_constants_decide_shapes(model):
     nodes = [h.make_node("Reshape", ["x", "shape"], ["y"])]
-    net = model(nodes, {"x": (T.FLOAT, [6]), "shape": (T.INT64, [2])}, {"y": (T.FLOAT, [None, None])})
+    net = model(
+        nodes, {"x": (T.FLOAT, [6]), "shape": (T.INT64, [2])}, {"y": (T.FLOAT, [None, None])}
+    )
     with pytest.raises(opstep.OpstepError, match="a size depends on data"):
         opstep.from_onnx(net)
     program = opstep.from_onnx(net, constants={"shape": [2, 3]})
@@ -141,14 +147,16 @@ def test_operators_without_a_rule_are_their_definitions(model, agrees):
 
 def test_lines_of_pytorch_are_kept(model):
     node = h.make_node("Relu", ["x"], ["y"])
-    trace = 'File "/work/train.py", line 10, in <module>\n  net(x)\nFile "/work/net.py", line 33, in forward\n  y'
+    trace = (
+        'File "train.py", line 10, in <module>\n  net(x)\nFile "net.py", line 33, in forward\n  y'
+    )
     for key, value in (
         ("pkg.torch.onnx.stack_trace", trace),
         ("pkg.torch.onnx.name_scopes", "['', 'encoder', 'encoder.0', 'relu']"),
     ):
         node.metadata_props.add(key=key, value=value)
     net = model([node], {"x": (T.FLOAT, [2])}, {"y": (T.FLOAT, [2])})
-    line = 'y = relu(x) at "/work/net.py":33, "/work/train.py":10 in "encoder.0"'
+    line = 'y = relu(x) at "net.py":33, "train.py":10 in "encoder.0"'
     assert line in text_of(opstep.from_onnx(net))
 
 
