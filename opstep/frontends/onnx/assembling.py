@@ -96,6 +96,7 @@ class _Import:
         results = self._result_names({readable(n) for n, _ in typed})
         scope.wanted = results
         scope.body._used_names |= set(results.values())
+        shared.seen |= set(results.values())
         taken = [scope.input(name, type) for name, type in typed]
         for name, value in self.constants.items():
             scope.env[name] = known(np.asarray(value), name=name)

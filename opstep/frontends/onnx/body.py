@@ -33,12 +33,21 @@ class Body(Builder):
     which of its results are read, `opset` is the version of its operators.
     """
 
-    def __init__(self, used_names: set[str]):
+    def __init__(self, used_names: set[str], reserved: set[str], seen: set[str]):
+        """`reserved`: names that no value has, as tensors do; `seen`: those of all values."""
         super().__init__("v", used_names)
+        self._reserved, self._seen = reserved, seen
         self.outputs: tuple[bool, ...] = (True,)
         self.opset = 0
         self.constant: Callable[[Known], Var]  # a value that is known, written down
         self.part: MakePart  # a graph to be called
+
+    def fresh(self, stem: str) -> str:
+        name = super().fresh(stem)
+        while name in self._reserved:
+            name = super().fresh(stem)
+        self._seen.add(name)
+        return name
 
     def apply(self, op: Any, operands: tuple, attrs: dict[str, Any], name: str = "") -> Any:
         """`Builder.apply`; attributes that have their default value anyway are left out."""

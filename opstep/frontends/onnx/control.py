@@ -37,9 +37,8 @@ def _inner(scope: Scope, graph: GraphProto, given: Mapping[str, Value | TensorTy
 
 def _fill(inner: Scope, graph: GraphProto) -> None:
     for tensor in graph.initializer:
-        found = weight(tensor, inner.program.folder)
-        found.is_weight = False
-        inner.env[tensor.name] = found
+        elements = weight(tensor, inner.program.folder).elements
+        inner.env[tensor.name] = known(elements, name=tensor.name)
     inner.part_nodes(graph.node)
 
 

@@ -39,7 +39,7 @@ class Values:
         self.versions: Mapping[str, int] = (
             versions or (around.versions if around else None) or shared.versions
         )
-        self.body = Body(set(shared.reserved))
+        self.body = Body(set(), shared.reserved, shared.seen)
         self.body.constant = self.var
         self.env: dict[str, Value | None] = {}
         self.captured: dict[str, tuple[Var, Var]] = {}  # by outer name: outer and inner value

@@ -42,6 +42,7 @@ class Shared:
         self.used_given: set[str] = set()  # inputs whose elements were used at import
         self.names = {"main", *OPS, *taken}  # of graphs
         self.reserved: set[str] = set()  # names that no value has: of tensors and symbols
+        self.seen: set[str] = set()  # names of values, in any graph
         self.called: dict[tuple, tuple[str, Any]] = {}  # graphs of functions, by what they take
         self.calling: list[tuple[str, str]] = []  # functions that are being written
         self.written = 0  # nodes
@@ -59,27 +60,27 @@ class Shared:
         return name
 
     def tensor(self, value: Known) -> Var:
-        """A value that is known as a named tensor."""
-        if value.tensor is not None and value.name:
-            name, source = value.name, value.tensor
-            if name not in self.declared:
-                name = self._tensor_name(name)
-        else:
-            if value.key in self._constants:
-                return self._constants[value.key]
-            name, source = self._tensor_name(value.name or "constant"), value.elements
-            self._constants[value.key] = Var(name, value.type)
-        if name not in self.declared:
-            kind = "param" if value.is_weight else "state"
+        """A value that is known as a named tensor: an initializer has its name, and of constants
+        those with the same elements are one.
+        """
+        if value.made is None:
+            is_constant = value.tensor is None
+            value.made = self._constants.get(value.key) if is_constant else None
+        if value.made is None:
+            name = self._tensor_name(value.name or "constant")
+            value.made = Var(name, value.type)
+            kind = "param" if value.is_weight and value.type.rank else "state"
             self.declared[name] = Declaration(kind, Name(name), value.type, None)
-            self.weights.add(name, source)
-        return Var(name, value.type)
+            self.weights.add(name, value.elements if value.tensor is None else value.tensor)
+            if value.tensor is None:
+                self._constants[value.key] = value.made
+        return value.made
 
     def _tensor_name(self, wanted: str) -> str:
         """A name that no value and no other tensor has."""
         stem = name = "".join(c if c.isprintable() and c != "`" else "_" for c in wanted)
         k = 1
-        while name in self.declared or name in self.symbols:
+        while name in self.declared or name in self.seen or name in self.symbols:
             k += 1
             name = f"{stem}_{k}"
         self.reserved.add(name)

@@ -79,6 +79,7 @@ class Scope(Values):
 
     def blocks(self, nodes: Sequence[NodeProto], blocks: Sequence[Block]) -> None:
         """Writes nodes, and a call for each block of them."""
+        self._open(blocks)
         place = 0
         for block in blocks:
             self.nodes(nodes[place : block.start])
@@ -86,6 +87,20 @@ class Scope(Values):
                 self.nodes(nodes[block.start : block.stop])
             place = block.stop
         self.nodes(nodes[place:])
+
+    def _open(self, blocks: Sequence[Block]) -> None:
+        """Numbers in which blocks differ, such as scales, are tensors: so blocks are one graph."""
+        groups: dict[Outlined, list[Block]] = {}
+        for block in blocks:
+            groups.setdefault(block.function, []).append(block)
+        for members in groups.values():
+            for names in zip(*(b.inputs for b in members), strict=True):
+                values = [self.env.get(n) for n in names]
+                alike = [v for v in values if isinstance(v, Known) and v.is_number_of_a_layer]
+                if len(alike) == len(values) and len({v.key for v in alike}) > 1:
+                    for value in alike:
+                        value.is_weight = True
+                        self.var(value)
 
     def _block(self, block: Block) -> bool:
         """Whether a block could be called."""

@@ -32,6 +32,7 @@ class Known:
         tensor: TensorProto | None = None, folder: Path | None = None, is_weight: bool = False,
     ):  # fmt: skip
         self.type, self.name, self.tensor, self.is_weight = type, name, tensor, is_weight
+        self.made: Var | None = None  # as a named tensor
         self._folder = folder
         if elements is not None:
             self.elements = elements
@@ -56,6 +57,11 @@ class Known:
     @property
     def is_symbolic(self) -> bool:
         return self.elements.dtype == object
+
+    @property
+    def is_number_of_a_layer(self) -> bool:
+        """Whether it is a number that an element is computed with, not one that decides a shape."""
+        return not self.is_weight and self.type.rank == 0 and self.dtype.name not in ("i64", "bool")
 
     def number(self) -> int | float | None:
         """As it stands in a text: the only element, where it is one and no symbol."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
+from onnx import numpy_helper
 
 import opstep
 from opstep.runtime.ir.printer import print_module
@@ -36,6 +37,20 @@ def test_if_calls_one_of_two_graphs(model, agrees, chosen):
     net = model(nodes, inputs, {"y": (T.FLOAT, shape)}, {"w": floats(4)})
     program = agrees(net, {"c": np.array(chosen), "x": floats(3, 4)})
     assert "y = cond(c, x, then=y_then, else=y_else)" in print_module(program.module)
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_weights_of_branches_may_have_one_name(model, agrees, chosen):
+    branches = []
+    for name in ("then", "other"):
+        graph = branch(name, "Add", [2, 4])
+        graph.initializer.append(numpy_helper.from_array(floats(2, 4), "w"))
+        branches.append(graph)
+    nodes = [h.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])]
+    inputs = {"c": (T.BOOL, []), "x": (T.FLOAT, [2, 4])}
+    net = model(nodes, inputs, {"y": (T.FLOAT, [2, 4])})
+    program = agrees(net, {"c": np.array(chosen), "x": floats(2, 4)})
+    assert len(program.params) == 2
 
 
 def counting(limit: float | None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
@@ -78,3 +79,29 @@ def test_scales_that_are_found_in_the_run(model, agrees):
         {"w": signed(16, 4)},
     )  # fmt: skip
     agrees(net, {"x": RNG.standard_normal((3, 16)).astype(np.float32)})
+
+
+@pytest.mark.parametrize("form", ["QOperator", "QDQ"])
+def test_a_network_that_onnx_runtime_quantised(agrees, tmp_path, form):
+    """To the last bit: integers are summed, and scales are multiplied in the same order."""
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    pytest.importorskip("torch")
+    from test_onnx_models import exported
+
+    plain, inputs = exported("image", dynamo=False)
+    onnx.save(plain, tmp_path / "plain.onnx")
+
+    class Samples(quantization.CalibrationDataReader):
+        def __init__(self):
+            self.left = [inputs] * 2
+
+        def get_next(self):
+            return self.left.pop() if self.left else None
+
+    quantization.quantize_static(
+        tmp_path / "plain.onnx", tmp_path / "net.onnx", Samples(),
+        quant_format=quantization.QuantFormat[form], per_channel=True,
+        activation_type=quantization.QuantType.QUInt8,
+    )  # fmt: skip
+    program = agrees(onnx.load(tmp_path / "net.onnx"), inputs)
+    assert "conv2d(" in print_module(program.module)

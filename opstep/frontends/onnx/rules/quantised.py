@@ -189,3 +189,22 @@ def dynamic_quantize(b: Body, x):
     scale = b.div(b.sub(high, low), 255.0)
     zero = b.cast(b.clip(b.round(b.div(b.neg(low), scale)), low=0.0, high=255.0), dtype=u8)
     return rounded(b, x, scale, zero, u8), scale, zero
+
+
+@rule("QGemm", domain=MICROSOFT)
+def qgemm(
+    b: Body, x, x_scale, x_zero, w, w_scale, w_zero, bias=None, scale=None, zero=None, *,
+    alpha=1.0, transA=0, transB=0,
+):  # fmt: skip
+    """Biases are integers of the product's scale; without a scale the result is a fraction."""
+    left, right = (
+        shifted(b, x, along(b, x_zero, x, 0)),
+        shifted(b, w, along(b, w_zero, w, 0 if transB else 1)),
+    )
+    total = b.matmul(left, right, transpose_a=bool(transA), transpose_b=bool(transB))
+    total = total if bias is None else b.add(total, bias)
+    factor = b.mul(_scale(b, x_scale), _scale(b, w_scale))
+    factor = factor if alpha == 1 else b.mul(factor, alpha)
+    if scale is None or zero is None:
+        return b.mul(b.to(total, f32), factor)
+    return _requantised(b, total, b.div(factor, _scale(b, scale)), zero)
