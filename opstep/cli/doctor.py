@@ -28,6 +28,7 @@ OPTIONAL = (
     ("matplotlib", "opstep ws FILE plot: pictures of figures by step", VIEWER),
     ("tensorboard", "opstep train --tensorboard", "pip install 'opstep[tensorboard]'"),
     ("pandas", "tables of a workspace as data frames", "pip install pandas"),
+    ("onnx", "ONNX models: run, hunt, debug, import", "pip install 'opstep[onnx]'"),
     ("torch", "PyTorch models and scripts: run, hunt, debug, import, diff --against", TORCH),
 )
 
