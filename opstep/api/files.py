@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Modules with a function `load_file` for files that hold a program in another form, by suffix. They
 # are imported when such a file is met: nothing here depends on them.
 IMPORTERS = {".pt2": "opstep.frontends.torch.importing"}
+# Modules with a function `save` that write a program in another form, by suffix, likewise.
+EXPORTERS = {".onnx": "opstep.frontends.onnx.exporting"}
 PICKLES = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle")
 
 
@@ -76,6 +78,14 @@ def importer_of(path: str | os.PathLike) -> Callable[[Any, str | None], Program]
             f'"{Path(path).stem}.pt2")',
         )
     return None
+
+
+def exporter_of(path: str | os.PathLike) -> Callable[..., list[Path]]:
+    """What writes a file of that kind. Raises `InputError`."""
+    suffix = Path(os.fspath(path)).suffix.lower()
+    if suffix not in EXPORTERS:
+        raise InputError(f"{path}: programs are exported as {', '.join(EXPORTERS)} files")
+    return importlib.import_module(EXPORTERS[suffix]).save
 
 
 def check_not_python(path: str | os.PathLike) -> None:

@@ -1,6 +1,6 @@
 """A program as a file of ONNX: ``program.to_onnx(path)``, ``opstep export``.
 
-`nodes` writes nodes, `functions` graphs and ops as functions, `control` control flow, by the
+`nodes` writes nodes, `functions` graphs and ops as functions, `export_control` control flow, by the
 `export_rules` for single ops.
 """
 

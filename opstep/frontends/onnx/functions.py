@@ -351,7 +351,7 @@ class Writer:
             symbols = {k: bind(v, self.bound) for k, v in application.symbols.items()}
             self.call(application.graph.name.text, symbols, operands, names)
         elif application.op is not None and application.op.host:
-            from opstep.frontends.onnx.control import control
+            from opstep.frontends.onnx.export_control import control
 
             self.body.metadata = {**self.body.metadata, "opstep.call": self.written(s)}
             control(self, application.op.name, dict(application.attrs), operands, names)

@@ -68,15 +68,14 @@ class Node:
 
 
 @cache
-def _schema(op_type: str) -> tuple[list[str], bool, list[str], dict[str, frozenset[str]]]:
-    """The types of inputs, whether the last is variadic, those of outputs, what each may be."""
+def _schema(op_type: str) -> tuple[list[str], list[str], dict[str, frozenset[str]]]:
+    """The types of inputs and outputs, of which the last may come again, and what each may be."""
     schema = defs.get_schema(op_type, OPSET)
     allowed = {
         c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints
     }
-    inputs = [i.type_str for i in schema.inputs]
-    variadic = bool(inputs) and schema.inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
-    return inputs, variadic, [o.type_str for o in schema.outputs], allowed
+    inputs, outputs = ([p.type_str for p in ps] for ps in (schema.inputs, schema.outputs))
+    return inputs, outputs, allowed
 
 
 @cache
@@ -141,9 +140,10 @@ class Body:
         """Appends a node with results of the types `out`. Types that ONNX's op lacks are computed
         in wider ones.
         """
-        kinds, variadic, gives, allowed = _schema(op_type)
-        if variadic:
-            kinds = [*kinds, *[kinds[-1]] * (len(inputs) - len(kinds))]
+        kinds, gives, allowed = _schema(op_type)
+        types = (out,) if isinstance(out, TensorType) else tuple(out)
+        kinds = [*kinds, *kinds[-1:] * (len(inputs) - len(kinds))]
+        gives = [*gives, *gives[-1:] * (len(types) - len(gives))]
         replaced: dict[str, DType] = {}
         for x, kind in zip(inputs, kinds, strict=False):
             if x is not None and kind in allowed and _called(x.dtype) not in allowed[kind]:
@@ -154,7 +154,6 @@ class Body:
         ]
         while given and given[-1] is None:
             given.pop()
-        types = (out,) if isinstance(out, TensorType) else tuple(out)
         results = []
         for t, kind in zip(types, gives, strict=False):
             made = t.with_dtype(replaced[kind]) if kind in replaced else t

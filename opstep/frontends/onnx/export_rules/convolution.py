@@ -36,10 +36,22 @@ def _transposed(b, t, x, w, bias, stride, pads, output_padding, dilation, groups
             f"ONNX has no transposed convolution of {t.dtype}",
             "cast to f64, which is exact up to 2**53",
         )
-    return b.onnx(
-        "ConvTranspose", x, w, bias, out=t, strides=list(stride), pads=pads,
-        output_padding=list(output_padding), dilations=list(dilation), group=groups,
+    n = t.rank - 2
+    pads, more, rest = list(pads), list(output_padding), [0] * n
+    for k in range(n):
+        if more[k] >= stride[k]:  # ONNX adds less: what it adds is cut off less, or is 0
+            kept = min(more[k], pads[n + k])
+            pads[n + k] -= kept
+            more[k], rest[k] = 0, more[k] - kept
+    made = t.with_shape((*t.shape[:2], *(d - r for d, r in zip(t.shape[2:], rest, strict=True))))
+    found = b.onnx(
+        "ConvTranspose", x, w, None if any(rest) else bias, out=made, strides=list(stride),
+        pads=pads, output_padding=more, dilations=list(dilation), group=groups,
     )  # fmt: skip
+    if any(rest):
+        found = b.pad(found, pads=[0, 0, *[0] * n, 0, 0, *rest])
+        found = found if bias is None else b.add(found, b.shaped(bias, (bias.shape[0], *[1] * n)))
+    return found
 
 
 def _conv_transpose(b, t, x, w, bias, stride, padding, output_padding, dilation, groups):
@@ -55,18 +67,7 @@ def _input_grad(b, t, gy, w, size, stride, padding, dilation, groups):
     for k in range(n):
         covered = (gy.shape[2 + k] - 1) * stride[k] + dilation[k] * (w.shape[2 + k] - 1) + 1
         more.append(t.shape[2 + k] + pads[k] + pads[n + k] - covered)
-    more = b.ints(more)
-    # ONNX adds less than a stride or a dilation
-    inside = [
-        min(m, max(s, d) - 1) for m, s, d in zip(more, stride, dilation, strict=True)
-    ]
-    sizes = [d - (m - i) for d, m, i in zip(t.shape[2:], more, inside, strict=True)]
-    made = t.with_shape((*t.shape[:2], *sizes))
-    found = _transposed(b, made, gy, w, None, stride, pads, inside, dilation, groups)
-    if more == inside:
-        return found
-    rest = [m - i for m, i in zip(more, inside, strict=True)]
-    return b.pad(found, pads=[0, 0, *[0] * n, 0, 0, *rest])
+    return _transposed(b, t, gy, w, None, stride, pads, b.ints(more), dilation, groups)
 
 
 def _weight_grad(b, t, gy, x, kernel, stride, padding, dilation, groups):

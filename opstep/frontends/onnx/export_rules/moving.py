@@ -100,6 +100,8 @@ rule("triu")(_triangle(1))
 
 @rule("pad")
 def _pad(b, t, x, pads, mode, value):
+    if not t.rank:
+        return x
     filler = b.like(value, x) if mode == "constant" else None
     return b.onnx("Pad", x, b.vector(pads), filler, out=t, mode=mode)
 

@@ -10,7 +10,7 @@ import numpy as np
 from opstep.frontends.onnx.export_rules import RULES, rule, wide
 from opstep.kernels.pick.advanced_index import indexed_axes
 from opstep.kernels.rules.axes import axis_of, volume
-from opstep.runtime.ir.types import i64
+from opstep.runtime.ir.types import boolean, i64
 
 
 @rule("gather")
@@ -175,15 +175,15 @@ def _places(b, x, indices, axes):
     columns = [
         b.unsqueeze(b.broadcast(b.to(i, i64), shape=shape), axes=[-1]) for i in indices
     ]
-    together = indexed and list(indexed) == list(range(indexed[0], indexed[0] + len(indexed)))
-    before = len([k for k in others if k < indexed[0]]) if together else 0
+    first, last = min(indexed), max(indexed)
+    before = first if last - first == len(indexed) - 1 else 0
     return [*indexed, *others], b.concat(*columns, axis=-1), shape, before
 
 
 def _broadcast(indices):
     from opstep.kernels.pointwise.broadcast import broadcast_shape
 
-    return broadcast_shape(*(i.shape for i in indices))
+    return broadcast_shape(*(i.type for i in indices))
 
 
 def _order(places, before, rank):
@@ -219,13 +219,22 @@ RULES["index_put"] = _put("scatter_nd")
 RULES["index_put_add"] = wide(_put("scatter_nd_add"))
 
 
+def nowhere_of(dtype):
+    """What an integer or a bool is where nothing was."""
+    return True if dtype is boolean else np.iinfo(dtype.numpy).max
+
+
 @rule("masked_scatter")
 def _masked_scatter(b, t, x, mask, source):
+    nothing = float("nan") if t.dtype.is_float else nowhere_of(t.dtype)
+    count = volume(source.shape)
+    if count == 0:
+        return b.where(mask, b.value(nothing, t.dtype), x)
     flat = b.shaped(b.to(mask, i64), (volume(mask.shape),))
     turn = b.sub(b.cumsum(flat, axis=0), 1)
-    count = volume(source.shape)
     known = b.minimum(b.maximum(turn, 0), b.vector([count - 1]))
     taken = b.gather(b.shaped(source, (count,)), known)
+    taken = b.where(b.less(turn, b.vector([count])), taken, b.value(nothing, t.dtype))
     return b.where(mask, b.shaped(taken, t.shape), x)
 
 

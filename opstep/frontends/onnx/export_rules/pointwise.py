@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from math import inf, log, pi
+from math import inf, log, pi, sqrt
 
 from opstep.frontends.onnx.export_rules import RULES, node, rule, wide
-from opstep.runtime.ir.types import f64
+from opstep.runtime.ir.types import boolean, f64
 
 _SAME = {
     "abs": "Abs", "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max",
     "minimum": "Min", "reciprocal": "Reciprocal", "sign": "Sign", "acos": "Acos",
     "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh", "atan": "Atan", "atanh": "Atanh",
     "cos": "Cos", "cosh": "Cosh", "erf": "Erf", "exp": "Exp", "log": "Log", "sin": "Sin",
-    "sinh": "Sinh", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh", "pow": "Pow",
-    "sigmoid": "Sigmoid", "mish": "Mish", "hard_swish": "HardSwish", "prelu": "PRelu",
-    "where": "Where", "identity": "Identity", "stop_gradient": "Identity",
+    "sinh": "Sinh", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh",
+    "sigmoid": "Sigmoid", "mish": "Mish", "prelu": "PRelu",
+    "identity": "Identity", "stop_gradient": "Identity",
 }  # fmt: skip
 RULES.update({name: node(op_type) for name, op_type in _SAME.items()})
-RULES["elu"] = node("Elu", alpha="alpha")
-RULES["gelu"] = node("Gelu", approximate="approximate")
-RULES["hard_sigmoid"] = node("HardSigmoid", alpha="alpha", beta="beta")
-RULES["leaky_relu"] = node("LeakyRelu", slope="alpha")
 
 
 @rule("cast")
@@ -82,8 +78,15 @@ def _fmod(b, t, x, y):
 def _fmod_safely(b, t, x, y):
     if t.dtype.is_float:
         return _fmod(b, t, x, y)
-    none = b.equal(y, 0)
-    return b.where(none, 0, _fmod(b, t, x, b.where(none, 1, y)))
+    return _fmod(b, t, x, _divisor(b, y))  # by 1 nothing is left over, nor by 0 and -1
+
+
+def _divisor(b, y):
+    """y, with 1 for 0 and -1, by which processors cannot divide all integers."""
+    impossible = b.equal(y, 0)
+    if y.dtype.kind == "i":
+        impossible = b.logical_or(impossible, b.equal(y, -1))
+    return b.where(impossible, 1, y)
 
 
 @rule("rem")
@@ -92,28 +95,52 @@ def _rem(b, t, x, y):
     rest = _fmod_safely(b, t, x, y)
     if x.dtype.kind == "u":
         return rest
-    moves = b.logical_and(
-        b.not_equal(rest, 0), b.not_equal(b.less(y, 0), b.less(rest, 0))
-    )
-    found = b.where(moves, b.add(rest, y), rest)
+    found = b.where(_opposed(b, rest, y), b.add(rest, y), rest)
     return found if x.dtype.is_integer else b.where(b.equal(rest, 0), b.copysign(found, y), found)
+
+
+def _opposed(b, rest, y):
+    """Whether something is left over, with the other sign."""
+    return b.logical_and(b.not_equal(rest, 0), b.not_equal(b.less(y, 0), b.less(rest, 0)))
 
 
 @rule("floor_div")
 @wide
 def _floor_div(b, t, x, y):
     if t.dtype.is_float:
-        quotient = b.round(b.div(b.sub(x, b.rem(x, y)), y))
+        rest = _fmod(b, t, x, y)
+        quotient = b.div(b.sub(x, rest), y)
+        quotient = b.round(b.where(_opposed(b, rest, y), b.sub(quotient, 1), quotient))
         signed = b.where(b.equal(quotient, 0), b.copysign(quotient, b.div(x, y)), quotient)
         return b.where(b.equal(y, 0), b.div(x, y), signed)
-    none = b.equal(y, 0)
-    divisor = b.where(none, 1, y)
-    # ONNX's Div of integers rounds towards zero
-    quotient = b.onnx("Div", b.sub(x, b.rem(x, divisor)), divisor, out=t)
-    return b.where(none, 0, quotient)
+    divisor = _divisor(b, y)
+    quotient = b.onnx("Div", x, divisor, out=t)  # ONNX's rounds integers towards zero
+    if x.dtype.kind == "i":
+        below = _opposed(b, _fmod(b, t, x, divisor), divisor)
+        quotient = b.sub(quotient, b.cast(below, dtype=t.dtype))
+        quotient = b.where(b.equal(y, -1), b.neg(x), quotient)
+    return b.where(b.equal(y, 0), 0, quotient)
 
 
 # --- powers and exponentials ---
+
+
+@rule("where")
+def _where(b, t, flag, x, y):
+    if t.dtype is not boolean:
+        return b.onnx("Where", flag, x, y, out=t)
+    # ONNX Runtime has none of bools
+    return b.logical_or(b.logical_and(flag, x), b.logical_and(b.logical_not(flag), y))
+
+
+@rule("pow")
+def _pow(b, t, x, y):
+    if t.dtype.is_float or t.dtype.kind == "u":
+        return b.onnx("Pow", x, y, out=t)
+    below = b.less(y, 0)
+    sign = b.sub(1, b.mul(b.rem(y, 2), 2))
+    inverse = b.where(b.equal(x, 1), 1, b.where(b.equal(x, -1), sign, 0))
+    return b.where(below, inverse, b.onnx("Pow", x, b.where(below, 0, y), out=t))
 
 
 @rule("rsqrt")
@@ -177,6 +204,49 @@ def _atan2(b, t, y, x):
 # --- activations ---
 
 
+# ONNX's attributes are f32, so in f64 these are written by their formulas
+
+
+def _exactly(name, one_node):
+    def register(function):
+        def write(b, t, x, **attrs):
+            return function(b, x, **attrs) if t.dtype is f64 else one_node(b, t, x, **attrs)
+
+        rule(name)(write)
+        return function
+
+    return register
+
+
+@_exactly("elu", node("Elu", alpha="alpha"))
+def _elu(b, x, alpha):
+    return b.where(b.greater(x, 0.0), x, b.mul(b.expm1(x), alpha))
+
+
+@_exactly("leaky_relu", node("LeakyRelu", slope="alpha"))
+def _leaky_relu(b, x, slope):
+    return b.where(b.greater(x, 0.0), x, b.mul(x, slope))
+
+
+@_exactly("hard_sigmoid", node("HardSigmoid", alpha="alpha", beta="beta"))
+def _hard_sigmoid(b, x, alpha, beta):
+    return b.clip(b.add(b.mul(x, alpha), beta), low=0.0, high=1.0)
+
+
+@_exactly("hard_swish", node("HardSwish"))
+def _hard_swish(b, x):
+    return b.div(b.mul(x, b.clip(b.add(x, 3.0), low=0.0, high=6.0)), 6.0)
+
+
+@_exactly("gelu", node("Gelu", approximate="approximate"))
+def _gelu(b, x, approximate):
+    half = b.mul(x, 0.5)
+    if approximate == "none":
+        return b.mul(half, b.add(b.erf(b.mul(x, sqrt(0.5))), 1.0))
+    inner = b.add(x, b.mul(b.mul(b.square(x), x), 0.044715))
+    return b.mul(half, b.add(b.tanh(b.mul(inner, sqrt(2 / pi))), 1.0))
+
+
 @rule("silu")
 @wide
 def _silu(b, t, x):
@@ -187,13 +257,14 @@ def _silu(b, t, x):
 def _softplus(b, t, x, beta, threshold):
     if beta == 1 and threshold >= 20 and x.dtype not in (f64,):
         return b.onnx("Softplus", x, out=t)
-    return _softplus_of(b, t, x, beta, threshold)
+    return _softplus_of(b, t, x, beta=beta, threshold=threshold)
 
 
 @wide
 def _softplus_of(b, t, x, beta, threshold):
     scaled = b.mul(x, beta)
-    found = b.div(b.onnx("Softplus", scaled, out=scaled.type), beta)
+    found = b.add(b.maximum(scaled, 0.0), b.log1p(b.exp(b.neg(b.abs(scaled)))))
+    found = b.div(found, beta)
     return b.where(b.greater(scaled, threshold), x, found)
 
 

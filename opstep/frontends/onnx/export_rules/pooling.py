@@ -23,13 +23,36 @@ def _windows(kernel, stride, padding, dilation, ceil_mode):
     }  # fmt: skip
 
 
+def _left(windows, x, t):
+    """What the windows leave over at the end of each axis; below 0 where they go beyond."""
+    n = len(windows["strides"])
+    return [
+        x.shape[2 + k] + windows["pads"][k] + windows["pads"][n + k]
+        - windows["dilations"][k] * (windows["kernel_shape"][k] - 1) - 1
+        - (t.shape[2 + k] - 1) * windows["strides"][k]
+        for k in range(n)
+    ]  # fmt: skip
+
+
+def _rounded(windows, x, t):
+    """ONNX rounds up even if the last window is in the padding alone, which is then cut off."""
+    if windows["ceil_mode"]:
+        n, pads = len(windows["strides"]), windows["pads"]
+        left = [d if type(d) is int else 0 for d in _left(windows, x, t)]
+        over = [max(0, min(d, p)) for d, p in zip(left, pads[n:], strict=True)]
+        windows["pads"] = [*pads[:n], *(p - o for p, o in zip(pads[n:], over, strict=True))]
+        windows["ceil_mode"] = int(any(d < 0 for d in left) or not x.type.is_concrete)
+    return windows
+
+
 def _pooled(b, x, types, attrs):
     """MaxPool, of integers as f64, which has them all but those of i64."""
     if x.dtype is i64:
         raise Unsayable("ONNX has no pooling of i64", "cast to f64, which is exact up to 2**53")
     given = b.to(x, f64) if x.dtype in (i16, i32) else x
+    windows = _rounded(_windows(**attrs), x, types[0])
     types = (types[0].with_dtype(given.dtype), *types[1:])
-    found = b.onnx("MaxPool", given, out=types, **_windows(**attrs))
+    found = b.onnx("MaxPool", given, out=types, **windows)
     return (b.to(found[0], x.dtype), *found[1:])
 
 
@@ -54,29 +77,16 @@ def _max_pool_grad(b, t, gy, x, **attrs):
 
 def _avg_pool(b, t, x, divisor_override, count_include_pad, **attrs):
     whole = count_include_pad or divisor_override is not None
-    dilation = [1] * len(attrs["kernel"])
-    windows = _windows(**attrs, dilation=dilation)
+    windows = _rounded(_windows(**attrs, dilation=[1] * len(attrs["kernel"])), x, t)
     if divisor_override is None:
         return b.onnx("AveragePool", x, out=t, count_include_pad=int(whole), **windows)
-    # where windows leave the padding ceil_mode counts less: padding is made of elements
-    if attrs["ceil_mode"]:
-        sizes = attrs["kernel"], windows["strides"], windows["pads"]
-        more = b.ints(_missing(t.shape[2:], x.shape[2:], *sizes))
-        n = len(more)
-        before, behind = windows["pads"][:n], windows["pads"][n:]
-        windows["pads"] = [*before, *(p + m for p, m in zip(behind, more, strict=True))]
+    if windows["ceil_mode"]:  # which divides by less where windows leave the padding
+        n, pads = len(windows["strides"]), windows["pads"]
+        more = b.ints([-m for m in _left(windows, x, t)])
+        windows["pads"] = [*pads[:n], *(p + m for p, m in zip(pads[n:], more, strict=True))]
         windows["ceil_mode"] = 0
     mean = b.onnx("AveragePool", x, out=t, count_include_pad=1, **windows)
     return b.mul(mean, prod(attrs["kernel"]) / divisor_override)
-
-
-def _missing(out, size, kernel, stride, pads):
-    n = len(out)
-    return [
-        max(0, (out[k] - 1) * stride[k] + kernel[k] - size[k] - pads[k] - pads[n + k])
-        if type(size[k]) is int else size[k]
-        for k in range(n)
-    ]  # fmt: skip
 
 
 def _avg_pool_grad(b, t, gy, size, kernel, stride, padding, divisor_override, **attrs):
@@ -108,7 +118,7 @@ def _adaptive_avg(b, t, x, output_size):
     if all(n % o == 0 and n for n, o in zip(sizes, out, strict=True)):
         kernel = [n // o for n, o in zip(sizes, out, strict=True)]
         return b.onnx("AveragePool", x, out=t, kernel_shape=kernel, strides=kernel)
-    return _adaptively(b, t, x, output_size)
+    return _adaptively(b, t, x, output_size=output_size)
 
 
 @wide

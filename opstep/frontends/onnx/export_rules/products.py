@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opstep.frontends.onnx.export_rules import rule, wide
-from opstep.runtime.ir.types import i8, i16, i32, i64, u8
+from opstep.runtime.ir.types import i8, i16, i32, u8
 
 
 def _swapped(b, x):
@@ -13,6 +13,8 @@ def _swapped(b, x):
 
 def _multiplied(b, t, x, y):
     """ONNX's MatMul. Narrow integers are multiplied as i32 and wrap around when they are cast."""
+    if x.shape[-1] == 0:  # ONNX Runtime leaves it unwritten
+        return b.zeros(shape=t.shape, dtype=t.dtype)
     if t.dtype in (i8, u8):
         product = b.onnx("MatMulInteger", x, y, out=t.with_dtype(i32))
         return b.to(product, t.dtype)
@@ -24,8 +26,7 @@ def _multiplied(b, t, x, y):
 
 @rule("matmul")
 def _matmul(b, t, x, y, transpose_a, transpose_b):
-    turned = transpose_a or transpose_b
-    if turned and x.type.rank == y.type.rank == 2 and t.dtype.bits >= 16 and t.dtype is not i16:
+    if (transpose_a or transpose_b) and x.type.rank == y.type.rank == 2 and t.dtype.is_float:
         return b.onnx("Gemm", x, y, out=t, transA=int(transpose_a), transB=int(transpose_b))
     x = _swapped(b, x) if transpose_a else x
     y = _swapped(b, y) if transpose_b else y
@@ -34,7 +35,7 @@ def _matmul(b, t, x, y, transpose_a, transpose_b):
 
 @rule("linear")
 def _linear(b, t, x, w, bias):
-    if x.type.rank == 2 and (t.dtype.is_float or t.dtype in (i32, i64)):
+    if x.type.rank == 2 and t.dtype.is_float:
         return b.onnx("Gemm", x, w, bias, out=t, transB=1)
     product = _multiplied(b, t, x, _swapped(b, w))
     return product if bias is None else b.add(product, bias)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, nan
 
 from opstep.frontends.onnx.export_rules import RULES, rule, wide
 from opstep.kernels.rules.axes import axes_of, volume
@@ -26,9 +26,17 @@ def _reduce(b, op_type, t, x, axes, keepdims):
 
 def _reduction(op_type):
     def write(b, t, x, axes, keepdims):
+        if op_type == "ReduceMean" and _count(x, axes) == 0:  # ONNX Runtime gives 0
+            return b.full(shape=t.shape, value=nan, dtype=t.dtype)
         return _reduce(b, op_type, t, b.to(x, t.dtype), axes, keepdims)
 
     return write
+
+
+def _count(x, axes):
+    """How many elements are reduced to one."""
+    rank = x.type.rank
+    return volume([x.shape[k] for k in (range(rank) if axes is None else axes_of(axes, rank))])
 
 
 RULES.update({name: _reduction(op_type) for name, op_type in _SAME.items()})
@@ -36,6 +44,8 @@ RULES.update({name: _reduction(op_type) for name, op_type in _SAME.items()})
 
 def _logical(op_type):
     def write(b, t, x, axes, keepdims):
+        if _count(x, axes) == 0:  # ONNX Runtime refuses it
+            return b.full(shape=t.shape, value=int(op_type == "ReduceMin"), dtype=boolean)
         return _reduce(b, op_type, t, b.to(x, boolean), axes, keepdims)
 
     return write
@@ -57,8 +67,9 @@ def _var(b, t, x, axes, keepdims, correction):
     away = b.sub(x, b.mean(x, axes=axes, keepdims=True))
     if not correction:
         return b.mean(b.square(away), axes=axes, keepdims=keepdims)
-    rank = x.type.rank
-    count = volume([x.shape[k] for k in (range(rank) if axes is None else axes_of(axes, rank))])
+    count = _count(x, axes)
+    if count == 0:
+        return b.full(shape=t.shape, value=nan, dtype=t.dtype)
     total = b.sum(b.square(away), axes=axes, keepdims=keepdims)
     if type(count) is int:
         return b.div(total, float(count - correction))

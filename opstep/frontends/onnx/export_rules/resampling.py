@@ -38,13 +38,21 @@ _MODES = {
 }
 
 
+def _fitting(size, out, scale):
+    """A factor in f32 that gives that size, rounded down."""
+    factor = np.float32(scale)
+    while type(size) is int and int(size * float(factor)) < out:
+        factor = np.nextafter(factor, np.float32(np.inf))
+    return factor
+
+
 def _upsample(b, t, x, scale, size, mode, align_corners):
     kind, coordinates, rounding = _MODES[mode]
     if align_corners:
         coordinates = "align_corners"
     scales = sizes = None
     if scale is not None:
-        scales = b.value([1.0, 1.0, *scale], f32)
+        scales = b.value([1.0, 1.0, *map(_fitting, x.shape[2:], t.shape[2:], scale)], f32)
     else:
         sizes = b.vector(t.shape)
     return b.onnx(

@@ -122,6 +122,8 @@ def _channels(b, p, rank):
 def _group_norm(b, t, x, scale, bias, groups, epsilon):
     if t.dtype is f64:
         return b.group_norm_with_statistics(x, scale, bias, groups=groups, epsilon=epsilon)[0]
+    if 0 in x.shape:
+        return x
     channels = [x.shape[1]]
     scale = b.ones(shape=channels, dtype=t.dtype) if scale is None else scale
     bias = b.zeros(shape=channels, dtype=t.dtype) if bias is None else bias
@@ -141,6 +143,11 @@ def _group_norm_with_statistics(b, t, x, scale, bias, groups, epsilon):
 
 @rule("batch_norm")
 def _batch_norm(b, t, x, scale, bias, mean, var, epsilon):
+    if t.dtype is f64:  # ONNX's epsilon is f32
+        rank = x.type.rank
+        factor = b.mul(b.rsqrt(b.add(var, epsilon)), scale)
+        away = b.sub(x, _channels(b, mean, rank))
+        return b.add(b.mul(away, _channels(b, factor, rank)), _channels(b, bias, rank))
     return b.onnx("BatchNormalization", x, scale, bias, mean, var, out=t, epsilon=epsilon)
 
 

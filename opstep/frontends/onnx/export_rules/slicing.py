@@ -52,6 +52,8 @@ def _diagonal_scatter(b, t, x, source, offset, axes):
     first, second = (axis_of(a, t.rank) for a in axes)
     others = [k for k in range(t.rank) if k not in (first, second)]
     perm = [*others, first, second]
+    if source.shape[-1] == 0:
+        return x
     moved = b.transpose(x, perm=perm)
     rows, columns = moved.shape[-2:]
     on = b.eye(shape=[rows, columns], diagonal=offset, dtype=boolean)

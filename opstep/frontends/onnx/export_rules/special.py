@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from opstep.frontends.onnx.export_rules import rule, wide
 
 
@@ -26,10 +28,11 @@ def _hypot(b, t, x, y):
     """The larger one is taken out, so that no square overflows."""
     x, y = b.abs(x), b.abs(y)
     large, small = b.maximum(x, y), b.minimum(x, y)
-    plain = b.logical_or(b.equal(large, 0.0), b.isinf(large))
+    infinite = b.logical_or(b.isinf(x), b.isinf(y))
+    plain = b.logical_or(b.equal(large, 0.0), infinite)
     share = b.div(small, b.where(plain, 1.0, large))
     found = b.mul(large, b.sqrt(b.add(b.square(share), 1.0)))
-    return b.where(plain, large, found)
+    return b.where(plain, b.where(infinite, inf, 0.0), found)
 
 
 @rule("logaddexp")
