@@ -1,0 +1,58 @@
+"""Where nodes come from: lines of PyTorch's Python and names of modules, where the exporter left
+them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from opstep.runtime.ir.graph import Provenance, SourceLine
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+STACK, SCOPES = "pkg.torch.onnx.stack_trace", "pkg.torch.onnx.name_scopes"
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in ')
+_LIBRARY = re.compile(r"site-packages/(torch|transformers)/|/torch/nn/modules/")
+_PRINTABLE = re.compile(r"[^\x20-\x7e]|[\"\\]")
+
+
+class Origins:
+    """Reads them, each text once."""
+
+    def of(self, node: NodeProto) -> Provenance | None:
+        if not node.metadata_props:
+            return None
+        found = {p.key: p.value for p in node.metadata_props}
+        return _origin(found.get(STACK, ""), found.get(SCOPES, ""))
+
+
+@cache
+def _origin(stack: str, scopes: str) -> Provenance | None:
+    frames = [(file, int(line)) for file, line in _FRAME.findall(stack)]
+    own = [f for f in frames if not _LIBRARY.search(f[0])] or frames[-1:]
+    lines = tuple(
+        SourceLine(_PRINTABLE.sub("_", file), line) for file, line in reversed(own) if line > 0
+    )
+    return Provenance(lines, _module(scopes)) if lines else None
+
+
+def _module(scopes: str) -> str:
+    """The innermost module: of ``['', 'encoder', 'encoder.0', 'linear']`` it is ``encoder.0``."""
+    names = module_path(scopes)
+    return _PRINTABLE.sub("_", names[-1]) if names else ""
+
+
+@cache
+def module_path(scopes: str) -> tuple[str, ...]:
+    """The modules around a node, outermost first. The last of the exporter's names is the op's."""
+    try:
+        names = ast.literal_eval(scopes) if scopes else []
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ()
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        return ()
+    return tuple(n for n in names[:-1] if n)

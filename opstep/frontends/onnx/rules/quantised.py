@@ -1,0 +1,193 @@
+"""Integers in place of fractions: quantised layers, computed in integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opstep.frontends.onnx.body import Body, Var, axis_of
+from opstep.frontends.onnx.errors import Untranslatable
+from opstep.frontends.onnx.rules.layers import matmul
+from opstep.frontends.onnx.rules.pointwise import dtype_of
+from opstep.frontends.onnx.rules.registry import MICROSOFT, rule
+from opstep.frontends.onnx.rules.spatial import conv
+from opstep.kernels.rules.literals import limits
+from opstep.runtime.ir.types import DType, f32, i32, u8
+
+
+def along(b: Body, v: Any, x: Var, axis: int, block: int = 0) -> Any:
+    """A scale or a zero point as it meets x: one, one for each part of an axis, or of a block."""
+    if not isinstance(v, Var) or v.type.rank == 0:
+        return v
+    if v.type.rank == 1 and v.shape[0] == 1:
+        return b.reshape(v, shape=[])
+    if block:
+        axis = axis_of(axis, x.type.rank)
+        wide = b.unsqueeze(v, axes=[axis + 1])
+        shape = [*v.shape[: axis + 1], block, *v.shape[axis + 1 :]]
+        merged = [*v.shape[:axis], v.shape[axis] * block, *v.shape[axis + 1 :]]
+        found = b.reshape(b.broadcast(wide, shape=shape), shape=merged)
+        if found.shape[axis] != x.shape[axis]:
+            found = b.slice(found, starts=[0], ends=[x.shape[axis]], axes=[axis])
+        return found
+    if v.type.rank > 1:
+        return v
+    axis = axis_of(axis, x.type.rank)
+    return b.reshaped(v, [*[1] * axis, v.shape[0], *[1] * (x.type.rank - axis - 1)])
+
+
+def rounded(b: Body, x: Var, scale: Any, zero: Any, dtype: DType) -> Var:
+    """x / scale + zero, as the nearest integer of that type."""
+    low, high = limits(dtype)
+    y = b.round(b.div(x, scale))
+    if zero is not None:
+        y = b.add(y, b.to(zero, y.dtype) if isinstance(zero, Var) else float(zero))
+    return b.cast(b.clip(y, low=float(low), high=float(high)), dtype=dtype)
+
+
+def shifted(b: Body, x: Var, zero: Any) -> Var:
+    """x - zero in i32."""
+    wide = b.to(x, i32)
+    if zero is None or (not isinstance(zero, Var) and zero == 0):
+        return wide
+    return b.sub(wide, b.to(zero, i32))
+
+
+@rule("QuantizeLinear")
+def quantize(
+    b: Body, x, scale, zero=None, *, axis=1, saturate=1, block_size=0, output_dtype=0, precision=0
+):
+    dtype = zero.dtype if zero is not None else dtype_of(output_dtype) if output_dtype else u8
+    x = b.to(x, f32) if x.dtype.is_half or not x.dtype.is_float else x
+    scale = b.to(along(b, scale, x, axis, block_size), x.dtype)
+    return rounded(b, x, scale, along(b, zero, x, axis, block_size), dtype)
+
+
+@rule("DequantizeLinear")
+def dequantize(b: Body, x, scale, zero=None, *, axis=1, block_size=0, output_dtype=0):
+    found = shifted(b, x, along(b, zero, x, axis, block_size))
+    scale = along(b, scale, x, axis, block_size)
+    y = b.mul(b.to(found, f32), b.to(scale, f32))
+    return b.to(y, dtype_of(output_dtype) if output_dtype else scale.dtype)
+
+
+rule("QuantizeLinear", domain=MICROSOFT)(quantize)
+rule("DequantizeLinear", domain=MICROSOFT)(dequantize)
+
+
+def _row(b: Body, zero: Var | None, rank: int) -> Any:
+    """Zero points of the rows of the left of a product."""
+    if zero is None or zero.type.rank != 1:
+        return zero
+    if zero.shape[0] == 1:
+        return b.reshape(zero, shape=[])
+    return b.unsqueeze(zero, axes=[1])
+
+
+@rule("MatMulInteger")
+def matmul_integer(b: Body, x, y, x_zero=None, y_zero=None):
+    left = shifted(b, x, _row(b, x_zero, x.type.rank))
+    if y_zero is not None and y_zero.type.rank == 1 and y_zero.shape[0] == 1:
+        y_zero = b.reshape(y_zero, shape=[])
+    return matmul(b, left, shifted(b, y, y_zero))
+
+
+@rule("QLinearMatMul")
+def qlinear_matmul(b: Body, x, x_scale, x_zero, y, y_scale, y_zero, scale, zero):
+    product = matmul_integer(b, x, y, x_zero, y_zero)
+    factor = b.div(b.mul(_scale(b, x_scale, True), _scale(b, y_scale, False)), _scale(b, scale))
+    return _requantised(b, product, factor, zero)
+
+
+def _scale(b: Body, scale: Var, rows: bool = False) -> Var:
+    if scale.type.rank == 1 and scale.shape[0] == 1:
+        scale = b.reshape(scale, shape=[])
+    scale = b.to(scale, f32)
+    return b.unsqueeze(scale, axes=[1]) if rows and scale.type.rank == 1 else scale
+
+
+def _requantised(b: Body, total: Var, factor: Var, zero: Var) -> Var:
+    low, high = limits(zero.dtype)
+    if zero.type.rank == 1 and zero.shape[0] == 1:
+        zero = b.reshape(zero, shape=[])
+    y = b.add(b.round(b.mul(b.to(total, f32), factor)), b.to(zero, f32))
+    return b.cast(b.clip(y, low=float(low), high=float(high)), dtype=zero.dtype)
+
+
+@rule("ConvInteger")
+def conv_integer(b: Body, x, w, x_zero=None, w_zero=None, **window):
+    """Padding is the zero point, which is 0 once it is taken off."""
+    x_zero = along(b, x_zero, x, 1)
+    return conv(b, shifted(b, x, x_zero), shifted(b, w, along(b, w_zero, w, 0)), **window)
+
+
+@rule("QLinearConv")
+def qlinear_conv(
+    b: Body, x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, bias=None, **window
+):
+    inner = shifted(b, x, along(b, x_zero, x, 1))
+    total = conv(b, inner, shifted(b, w, along(b, w_zero, w, 0)), bias, **window)
+    by_channel = along(b, b.to(w_scale, f32), total, 1)
+    factor = b.div(b.mul(_scale(b, x_scale), by_channel), _scale(b, scale))
+    return _requantised(b, total, factor, zero)
+
+
+def _dequantised(b: Body, x: Var, scale: Var, zero: Var | None) -> Var:
+    return dequantize(b, x, scale, zero)
+
+
+def _qlinear(op: str):
+    def translated(b: Body, x, x_scale, x_zero, y, y_scale, y_zero, scale, zero=None):
+        wide = [_dequantised(b, *t) for t in ((x, x_scale, x_zero), (y, y_scale, y_zero))]
+        return quantize(b, getattr(b, op)(*wide), scale, zero)
+
+    return translated
+
+
+rule("QLinearAdd", domain=MICROSOFT)(_qlinear("add"))
+rule("QLinearMul", domain=MICROSOFT)(_qlinear("mul"))
+
+
+@rule("QLinearSigmoid", domain=MICROSOFT)
+def qlinear_sigmoid(b: Body, x, x_scale, x_zero, scale, zero=None):
+    return quantize(b, b.sigmoid(_dequantised(b, x, x_scale, x_zero)), scale, zero)
+
+
+@rule("QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_leaky_relu(b: Body, x, x_scale, x_zero, scale, zero=None, *, alpha=0.01):
+    return quantize(b, b.leaky_relu(_dequantised(b, x, x_scale, x_zero), slope=alpha), scale, zero)
+
+
+@rule("QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_global_average_pool(b: Body, x, x_scale, x_zero, scale, zero, *, channels_last=0):
+    if channels_last:
+        raise Untranslatable("channels behind the image")
+    wide = _dequantised(b, x, x_scale, x_zero)
+    return quantize(b, b.mean(wide, axes=list(range(2, x.type.rank)), keepdims=True), scale, zero)
+
+
+@rule("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(b: Body, scale, zero, *parts, axis):
+    wide = [_dequantised(b, *parts[k : k + 3]) for k in range(0, len(parts), 3)]
+    return quantize(b, b.concat(*wide, axis=axis_of(axis, wide[0].type.rank)), scale, zero)
+
+
+@rule("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(b: Body, x, y, x_scale, y_scale, x_zero=None, y_zero=None, bias=None):
+    product = b.to(matmul_integer(b, x, y, x_zero, y_zero), f32)
+    scaled = b.mul(product, b.mul(_scale(b, x_scale), _scale(b, y_scale)))
+    return scaled if bias is None else b.add(scaled, bias)
+
+
+@rule("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(b: Body, x, y, y_scale, y_zero=None, bias=None):
+    quantised, scale, zero = dynamic_quantize(b, x)
+    return matmul_integer_to_float(b, quantised, y, scale, y_scale, zero, y_zero, bias)
+
+
+@rule("DynamicQuantizeLinear")
+def dynamic_quantize(b: Body, x):
+    """To bytes from the smallest to the largest element, 0 among them."""
+    low, high = b.minimum(b.min(x), 0.0), b.maximum(b.max(x), 0.0)
+    scale = b.div(b.sub(high, low), 255.0)
+    zero = b.cast(b.clip(b.round(b.div(b.neg(low), scale)), low=0.0, high=255.0), dtype=u8)
+    return rounded(b, x, scale, zero, u8), scale, zero

@@ -1,0 +1,62 @@
+"""The table of rules: what a node becomes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+ALL = range(1000)
+MICROSOFT = "com.microsoft"
+
+
+class Rule(NamedTuple):
+    """`since`: the first version of the operators that it is for. `known`: places of the inputs
+    that are needed at import: shapes, axes; the rule gets their elements. `numbers`: scalars that
+    are known come as Python's numbers.
+    """
+
+    function: Callable[..., Any]
+    since: int
+    known: Collection[int]
+    numbers: bool
+    attrs: frozenset[str] | None  # None where it takes any
+
+
+RULES: dict[tuple[str, str], list[Rule]] = {}  # by domain and name, the newest first
+
+
+def rule(
+    *ops: str, since: int = 1, known: Collection[int] = (), numbers: bool = False, domain: str = ""
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function for ONNX operators: ``@rule("Reshape", since=5, known=[1])``.
+
+    It is called as ``f(body, *inputs, **attributes)``; tensors are `Var`, inputs that are left out
+    None. It gives a `Var` or a `Known`, or a tuple of them, one for each result. Raises
+    `Untranslatable` for what has no counterpart.
+    """
+
+    def registered(function: Callable[..., Any]) -> Callable[..., Any]:
+        add(ops, function, since, known, numbers, domain)
+        return function
+
+    return registered
+
+
+def add(
+    ops: Collection[str], function: Callable[..., Any], since: int = 1,
+    known: Collection[int] = (), numbers: bool = False, domain: str = "",
+) -> None:  # fmt: skip
+    parameters = inspect.signature(function).parameters.values()
+    names = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    made = Rule(function, since, known, numbers, None if takes_any else names)
+    for op in ops:
+        versions = RULES.setdefault((domain, op), [])
+        versions.append(made)
+        versions.sort(key=lambda r: -r.since)
+
+
+def rule_for(domain: str, op: str, version: int) -> Rule | None:
+    """The one for that version of the operators."""
+    return next((r for r in RULES.get((domain, op), ()) if r.since <= version), None)
