@@ -93,9 +93,7 @@ def _results(
     writer: Writer, names: Sequence[str], updates: Sequence[str]
 ) -> tuple[list[str], dict[str, Var]]:
     """Names of the outputs, and what the named tensors are then."""
-    updated = {
-        u: Var(writer.body.fresh(f"{u}/next"), writer.current[u].type) for u in updates
-    }
+    updated = {u: Var(writer.body.fresh(f"{u}/next"), writer.current[u].type) for u in updates}
     return [*names, *(v.name for v in updated.values())], updated
 
 
@@ -165,9 +163,7 @@ def _loop(
         states = dict(zip(updates, inner[len(operands) :], strict=True))
         found = _call(writer, turn, inner[: len(operands)], updates, states)
         results, after = found[: len(operands)], found[len(operands) :]
-        more, *after = _call(
-            writer, test, results, updates, dict(zip(updates, after, strict=True))
-        )
+        more, *after = _call(writer, test, results, updates, dict(zip(updates, after, strict=True)))
         return [more, *results, *after]
 
     inner = [Var(b.fresh(f"{x.name}/now"), x.type) for x in carried]

@@ -343,9 +343,7 @@ class Writer:
     def apply(self, s: Apply, application: Application) -> None:
         resolved = bind_resolved(application.resolved, self.bound)
         names = [b.name.text for b in s.results]
-        operands = [
-            self.operand(o, resolved.operands[k]) for k, o in enumerate(s.operands)
-        ]
+        operands = [self.operand(o, resolved.operands[k]) for k, o in enumerate(s.operands)]
         self.body.stem = names[0] if names else s.callee.text
         if application.graph is not None:
             symbols = {k: bind(v, self.bound) for k, v in application.symbols.items()}
@@ -387,9 +385,7 @@ class Writer:
             return
         first = len(body.nodes)
         results = body.lower(op, operands, resolved, attrs)
-        made = {
-            o for n in body.nodes[first:] if n.op_type != "Constant" for o in n.outputs
-        }
+        made = {o for n in body.nodes[first:] if n.op_type != "Constant" for o in n.outputs}
         for k, (r, name) in enumerate(zip(results, names, strict=True)):
             if r.name in made and all(r.name != other.name for other in results[:k]):
                 rename(body, first, r.name, name)
@@ -403,7 +399,10 @@ class Writer:
         """What a statement says behind its results, for who reads the model back."""
         bare = replace(s, results=(), at=None, comments=type(s.comments)())
         attrs = tuple(
-            Attr(a.name, named(bind(a.value, self.bound)) if not isinstance(a.value, Ref) else a.value)
+            Attr(
+                a.name,
+                named(bind(a.value, self.bound)) if not isinstance(a.value, Ref) else a.value,
+            )
             for a in bare.attrs
         )
         return print_statement(replace(bare, attrs=attrs))

@@ -71,9 +71,7 @@ class Node:
 def _schema(op_type: str) -> tuple[list[str], list[str], dict[str, frozenset[str]]]:
     """The types of inputs and outputs, of which the last may come again, and what each may be."""
     schema = defs.get_schema(op_type, OPSET)
-    allowed = {
-        c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints
-    }
+    allowed = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
     inputs, outputs = ([p.type_str for p in ps] for ps in (schema.inputs, schema.outputs))
     return inputs, outputs, allowed
 
@@ -161,9 +159,7 @@ class Body:
                 made = t.with_dtype(_replacement(t.dtype, allowed[kind], op_type))
             results.append(Var(self.fresh(f"{self.stem}/{op_type}"), made))
         kept = {k: v for k, v in attrs.items() if v is not None}
-        self.node(
-            op_type, [x.name if x else "" for x in given], [r.name for r in results], **kept
-        )
+        self.node(op_type, [x.name if x else "" for x in given], [r.name for r in results], **kept)
         cast = tuple(self.to(r, t.dtype) for r, t in zip(results, types, strict=True))
         return cast[0] if isinstance(out, TensorType) else cast
 

@@ -37,9 +37,7 @@ def wide(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(b, t, *operands, **attrs)
         types = (t,) if isinstance(t, TensorType) else t
         in_f32 = tuple(r.with_dtype(f32) if r.dtype.is_half else r for r in types)
-        given = [
-            b.cast(o, dtype=f32) if o is not None and o.dtype.is_half else o for o in operands
-        ]
+        given = [b.cast(o, dtype=f32) if o is not None and o.dtype.is_half else o for o in operands]
         found = function(b, in_f32[0] if isinstance(t, TensorType) else in_f32, *given, **attrs)
         if isinstance(t, TensorType):
             return b.cast(found, dtype=t.dtype)

@@ -20,9 +20,7 @@ def _repeated(b, x, heads):
     if own == heads:
         return x
     times = heads // own
-    spread = b.broadcast(
-        b.unsqueeze(x, axes=[-3]), shape=[*x.shape[:-2], times, *x.shape[-2:]]
-    )
+    spread = b.broadcast(b.unsqueeze(x, axes=[-3]), shape=[*x.shape[:-2], times, *x.shape[-2:]])
     return b.shaped(spread, (*x.shape[:-3], heads, *x.shape[-2:]))
 
 

@@ -142,5 +142,3 @@ def _col2im(b, t, x, size, kernel, stride, padding, dilation):
         "Col2Im", x, b.vector(t.shape[2:]), b.value(kernel), out=t, dilations=list(dilation),
         pads=ends(padding, 2), strides=list(stride),
     )  # fmt: skip
-
-

@@ -104,5 +104,3 @@ def _pad(b, t, x, pads, mode, value):
         return x
     filler = b.like(value, x) if mode == "constant" else None
     return b.onnx("Pad", x, b.vector(pads), filler, out=t, mode=mode)
-
-

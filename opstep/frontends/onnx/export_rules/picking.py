@@ -78,9 +78,7 @@ def _scattered(b, x, index, source, axis, reduction):
     if source.shape != index.shape:
         axes = list(range(index.type.rank))
         source = b.slice(source, starts=[0] * len(axes), ends=index.shape, axes=axes)
-    return b.onnx(
-        "ScatterElements", x, index, source, out=x.type, axis=axis, reduction=reduction
-    )
+    return b.onnx("ScatterElements", x, index, source, out=x.type, axis=axis, reduction=reduction)
 
 
 RULES["scatter"] = _scatter(None)
@@ -172,9 +170,7 @@ def _places(b, x, indices, axes):
     indexed = indexed_axes(rank, len(indices), axes)
     others = [k for k in range(rank) if k not in indexed]
     shape = _broadcast(indices)
-    columns = [
-        b.unsqueeze(b.broadcast(b.to(i, i64), shape=shape), axes=[-1]) for i in indices
-    ]
+    columns = [b.unsqueeze(b.broadcast(b.to(i, i64), shape=shape), axes=[-1]) for i in indices]
     first, last = min(indexed), max(indexed)
     before = first if last - first == len(indexed) - 1 else 0
     return [*indexed, *others], b.concat(*columns, axis=-1), shape, before
@@ -284,5 +280,3 @@ def _searchsorted(b, t, row, values, right):
         behind = b.isnan(each) if right else b.logical_and(b.isnan(each), number)
         before = b.logical_or(before, behind)
     return b.sum(before, axes=[-1]) if n != 0 else b.zeros(shape=t.shape, dtype=i64)
-
-

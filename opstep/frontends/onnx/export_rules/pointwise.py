@@ -266,5 +266,3 @@ def _softplus_of(b, t, x, beta, threshold):
     found = b.add(b.maximum(scaled, 0.0), b.log1p(b.exp(b.neg(b.abs(scaled)))))
     found = b.div(found, beta)
     return b.where(b.greater(scaled, threshold), x, found)
-
-

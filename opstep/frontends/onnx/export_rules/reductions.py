@@ -104,5 +104,3 @@ def _cumsum(b, t, x, axis, exclusive, reverse):
         "CumSum", b.to(x, t.dtype), b.value(axis), out=t, exclusive=int(exclusive),
         reverse=int(reverse),
     )  # fmt: skip
-
-

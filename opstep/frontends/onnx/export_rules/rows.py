@@ -60,9 +60,7 @@ def _layer_norm(b, t, x, scale, bias, shape, epsilon):
         return _scaled(b, _standard(b, x, _inner(x, shape), epsilon)[0], scale, bias)
     if scale is None:
         scale = b.ones(shape=shape, dtype=t.dtype)
-    return b.onnx(
-        "LayerNormalization", x, scale, bias, out=t, axis=-len(shape), epsilon=epsilon
-    )
+    return b.onnx("LayerNormalization", x, scale, bias, out=t, axis=-len(shape), epsilon=epsilon)
 
 
 @rule("layer_norm_with_statistics")

@@ -121,5 +121,3 @@ def _cumprod_grad(b, t, x, gy, axis, exclusive, reverse):
 
     (passed,) = _scan(b, [_first(b, x, at, 0)], [x, gy], at, not reverse, step, [t])
     return b.mul(before, passed)
-
-

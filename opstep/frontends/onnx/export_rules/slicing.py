@@ -91,5 +91,3 @@ def _slice_scatter(b, t, x, source, starts, ends, axes, steps):
         fits = b.reshape(fits, shape=[size, *[1] * (t.rank - axis - 1)])
         inside = fits if inside is None else b.logical_and(inside, fits)
     return x if inside is None else b.where(inside, source, x)
-
-
