@@ -41,7 +41,7 @@ def exported(
     for state in functions.effects([name])[1]:
         t = program.verified.tensors[state].type
         inputs.append(value_info(state, t))
-        results.append(value_info(writer.given(writer.current[state], state), t))
+        results.append(value_info(writer.next(state), t))
     made = helper.make_graph(
         [n.proto() for n in writer.body.nodes], name, inputs, results,
         doc_string="\n".join(found.comments.above) or None,

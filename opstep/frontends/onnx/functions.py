@@ -135,7 +135,7 @@ class Functions:
         touches, updates = self.effects([name])
         writer = Writer(self, graph, bound, touches)
         outputs = writer.write(strict=not any(type(v) is int for v in bound.values()))
-        outputs += [writer.given(writer.current[u], u) for u in updates]
+        outputs += map(writer.next, updates)
         inputs = [b.name.text for b in graph.graph.inputs] + list(touches)
         nodes = [n.proto() for n in writer.body.nodes]
         called = self._add(GRAPHS, name, inputs, outputs, nodes, _described(graph))
@@ -326,10 +326,14 @@ class Writer:
         assert t is not None
         return self.body.value(o.value, t.dtype)
 
-    def given(self, x: Var, name: str) -> str:
-        """A value as a result: of a name that no input has."""
-        (found,) = outputs_of(self.body, [x.name], set(self.inputs))
-        return found
+    def next(self, name: str) -> str:
+        """What a named tensor is at the end, as a result."""
+        value = self.current[name].name
+        if value.startswith(f"{name}/next"):
+            return value
+        result = self.body.fresh(f"{name}/next")
+        self.body.node("Identity", [value], [result])
+        return result
 
     def update(self, s: Update) -> None:
         if not self.functions.updates:
