@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from opstep.api.kernel_debugging import debug_kernel
     from opstep.api.program import Program, Result, load, loads, policy
     from opstep.dap import attach as debug
+    from opstep.frontends.onnx.importing import from_onnx
     from opstep.frontends.torch.importing import from_torch
     from opstep.hunting.report import Hunt
     from opstep.hunting.search import hunt
@@ -36,6 +37,7 @@ __all__ = [
     "__version__",
     "debug",
     "debug_kernel",
+    "from_onnx",
     "from_torch",
     "hunt",
     "load",
@@ -86,6 +88,10 @@ def __getattr__(name: str):
         return debug_kernel
     if name == "optim":
         return importlib.import_module("opstep.optim")
+    if name == "from_onnx":
+        from opstep.frontends.onnx.importing import from_onnx
+
+        return from_onnx
     if name == "from_torch":
         from opstep.frontends.torch.importing import from_torch
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 # Modules with a function `load_file` for files that hold a program in another form, by suffix. They
 # are imported when such a file is met: nothing here depends on them.
-IMPORTERS = {".pt2": "opstep.frontends.torch.importing"}
+IMPORTERS = {
+    ".onnx": "opstep.frontends.onnx.importing", ".pt2": "opstep.frontends.torch.importing"
+}  # fmt: skip
 # Modules with a function `save` that write a program in another form, by suffix, likewise.
 EXPORTERS = {".onnx": "opstep.frontends.onnx.exporting"}
 PICKLES = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle")

@@ -34,7 +34,7 @@ interposed: Callable[[Program, str | None, Any, RunSettings], Result | None] | N
 
 
 def load(path: str | Path, *, fallback: str | None = None) -> Program:
-    """Reads, parses and verifies a file, or imports a ``.pt2``. Raises `OpstepError` with every
+    """Reads, parses and verifies a file, or imports a ``.pt2`` or an ``.onnx``. Raises `OpstepError` with every
     error in it. ``NAME.safetensors`` beside it has the values that no initialiser gives.
 
     `fallback`: "torch" lets PyTorch run the ops that are its own (``torch.aten.linalg_inv``); of a

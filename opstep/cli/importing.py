@@ -1,4 +1,4 @@
-"""``opstep import``: a model of PyTorch as a program."""
+"""``opstep import``: a model of PyTorch or in ONNX as a program."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ from opstep.cli.loading import fallback_option, import_option, load_program
 
 @command(
     "import",
-    short_help="Translate a PyTorch model to a program, with its weights beside it.",
+    short_help="Translate a PyTorch or ONNX model to a program, with its weights beside it.",
     examples=[
         (
             "opstep import model.pt2",
             "to model.opg, model.safetensors and model.example.safetensors",
         ),
+        ("opstep import model.onnx", "to model.opg and model.safetensors"),
         ("opstep import model.pt2 -o net.opg", "to net.opg and the files beside it"),
         ("opstep import model.pt2 --force", "again: replace the files"),
         ("opstep import model.pt2 --fallback torch", "PyTorch runs ops without a counterpart"),
     ],
-    codes={COMMAND: "usage; no exported program, an op without a counterpart, files that exist"},
+    codes={COMMAND: "usage; no model, an op without a counterpart, files that exist"},
 )
-@click.argument("file", metavar="FILE.pt2")
-@click.option("--output", "-o", metavar="FILE.opg", help="Default: FILE.opg beside FILE.pt2.")
+@click.argument("file", metavar="FILE")
+@click.option("--output", "-o", metavar="FILE.opg", help="Default: beside FILE, as .opg.")
 @click.option("--force", "-f", is_flag=True, help="Replace files that exist.")
 @fallback_option
 @import_option
 def importing(file: str, output: str | None, force: bool, **options: Any) -> None:
-    """Translate a PyTorch model to a program, with its weights beside it.
+    """Translate a PyTorch or ONNX model to a program, with its weights beside it.
 
-    FILE.pt2 is what torch.export.save wrote. It is read without running code that it may hold.
-    Params and buffers keep their names; the example inputs are saved, too: opstep run FILE.opg
-    --input example. The other commands take FILE.pt2 as well. docs/pytorch.md describes it all.
+    FILE is what torch.export.save wrote (.pt2), or a model in ONNX's format (.onnx). It is read
+    without running code that it may hold. Weights keep their names; the example inputs of a .pt2
+    are saved, too: opstep run FILE.opg --input example. The other commands take FILE as well.
+    docs/pytorch.md and docs/onnx.md describe it all.
     """
-    from opstep.api.files import Files
+    from opstep.api.files import IMPORTERS, Files
     from opstep.runtime.ir.errors import InputError
 
     source = Path(file)
-    if source.suffix.lower() != ".pt2":
+    if source.suffix.lower() not in IMPORTERS:
         raise InputError(
-            f"{file}: models are imported from .pt2 files",
+            f"{file}: models are imported from {' and '.join(IMPORTERS)} files",
             hint="torch.export.save(torch.export.export(model, args), FILE.pt2)",
         )
     target = Path(output) if output else source.with_suffix(".opg")

@@ -36,7 +36,7 @@ from opstep.cli.common import (
 COMMANDS = {
     "run": "Run a graph on inputs, and show or save its results.",
     "train": "Train the params of a graph on data.",
-    "import": "Translate a PyTorch model to a program, with its weights beside it.",
+    "import": "Translate a PyTorch or ONNX model to a program, with its weights beside it.",
     "export": "Write a graph as a model of ONNX.",
     "check": "Report every error in programs, without running them.",
     "fmt": "Format programs.",

@@ -29,7 +29,7 @@ LAYERS = [
     ["trace"],
     ["dap", "lsp", "training"],
     ["frontends"],
-    ["cli"],
+    ["cli", "onnx_backend"],
     [API],
 ]
 RUNTIME_LAYERS = [
@@ -70,7 +70,7 @@ CIRCLES = [
 ]
 
 # Slow to import, so only where they are needed: inside functions.
-SLOW = {"numba", "llvmlite", "rich", "torch", "ml_dtypes", "safetensors", "pandas", "datasette"}
+SLOW = {"numba", "onnx", "llvmlite", "rich", "torch", "ml_dtypes", "safetensors", "pandas", "datasette"}
 SLOW |= {"perfetto", "google", "sqlite_utils", "viztracer", "matplotlib"}
 SLOW |= {
     "pygls",

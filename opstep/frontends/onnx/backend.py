@@ -34,7 +34,7 @@ class Prepared(BackendRep):
         try:
             return program_of(self._model, "<model>", None, {}, shapes, given)
         except ImportFailed:
-            small = {n: v for n, v in given.items() if np.ndim(v) < 2 and v.dtype.kind in "iub"}
+            small = {n: v for n, v in given.items() if _may_decide(v)}
             if not small:
                 raise
             return program_of(self._model, "<model>", None, small, shapes)
@@ -53,6 +53,11 @@ class Prepared(BackendRep):
         from opstep.frontends.onnx.naming import readable
 
         return {readable(n): np.asarray(v) for n, v in zip(self._names, inputs, strict=False)}
+
+
+def _may_decide(value: Any) -> bool:
+    """Whether an input is like those that decide shapes."""
+    return np.ndim(value) == 0 or (np.ndim(value) == 1 and np.asarray(value).dtype.kind in "iub")
 
 
 def _results(graph: Any) -> list[str]:

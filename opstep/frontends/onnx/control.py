@@ -145,7 +145,7 @@ def _repeated(
     news = [inner.var(v) for v in found]
     changed = [(s.type, n.type) for s, n in zip(states, news, strict=False) if s.type != n.type]
     if changed:
-        raise _Changing(f"a loop that changes a value from {changed[0][0]} to {changed[0][1]}")
+        raise Untranslatable(f"a loop that changes a value from {changed[0][0]} to {changed[0][1]}")
     rows = news[len(states) :]
     whole, kept = [], []
     for k, (row, how) in enumerate(zip(rows, series, strict=True)):
@@ -190,10 +190,6 @@ def _repeated(
     return results
 
 
-class _Changing(Untranslatable):
-    """A loop whose values change their types from turn to turn."""
-
-
 def _behind(b: Any, x: Var, axis: int) -> Var:
     """Rows along another axis than the first."""
     axis = axis_of(axis, x.type.rank)
@@ -215,12 +211,18 @@ def loop(scope: Scope, node: NodeProto, inputs: list[Any], attrs: Mapping[str, A
     def begin(inner: Scope, t: Var) -> None:
         inner.env[number] = t
 
+    mark = scope.mark()
     try:
         return _repeated(scope, graph, count, first, condition, carried, names, series, begin)
-    except _Changing:
+    except Untranslatable as error:
         if not isinstance(count, int) or count > UNROLLED or isinstance(first, Var):
             raise
-    return _unrolled(scope, graph, count, carried, len(series))
+        scope.reset(mark)
+        reason = error
+    try:
+        return _unrolled(scope, graph, count, carried, len(series))
+    except Untranslatable:
+        raise reason from None
 
 
 def _unrolled(

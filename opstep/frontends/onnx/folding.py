@@ -16,6 +16,7 @@ from opstep.frontends.onnx.values import Known, known
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.types import DType, i64
 
+PARTS = "parts"  # how many results a node has
 MOST = 4096  # elements that are computed here
 Arrays = list[Any]
 Fold = Callable[[Arrays, Mapping[str, Any]], Any]
@@ -224,7 +225,9 @@ def _reduced(function: Callable[..., Any]) -> Fold:
 
 def _split(arrays: Arrays, attrs: Mapping[str, Any]) -> Any:
     sizes = arrays[1] if len(arrays) > 1 and arrays[1] is not None else attrs.get("split")
-    if sizes is None or np.asarray(sizes).dtype == object:
+    if sizes is None:
+        return np.array_split(arrays[0], attrs[PARTS], attrs.get("axis", 0))
+    if np.asarray(sizes).dtype == object:
         raise Open
     return np.split(arrays[0], np.cumsum(sizes)[:-1], attrs.get("axis", 0))
 
@@ -254,6 +257,7 @@ FOLDS: dict[str, Fold] = {
     "ConstantOfShape": _filled, "Range": _range, "Where": _where, "Expand": _expand,
     "ReduceProd": _reduced(np.prod), "ReduceSum": _reduced(np.sum), "ReduceMax": _reduced(np.max),
     "ReduceMin": _reduced(np.min), "Split": _split,
+    "Relu": lambda a, _: [np.maximum(a[0], 0)], "NonZero": lambda a, _: [np.array(np.nonzero(a[0]))],
     "Shape": lambda a, t: [np.array(a[0].shape, np.int64)[t.get("start") : t.get("end")]],
     "Size": lambda a, _: [np.array(a[0].size)],
 }  # fmt: skip

@@ -18,7 +18,7 @@ from opstep.frontends.onnx import attributes
 from opstep.frontends.onnx.body import Body, Part
 from opstep.frontends.onnx.definitions import definition_of
 from opstep.frontends.onnx.errors import OF_DATA, Missing, Untranslatable
-from opstep.frontends.onnx.folding import folded
+from opstep.frontends.onnx.folding import PARTS, folded
 from opstep.frontends.onnx.naming import readable
 from opstep.frontends.onnx.origins import Origins
 from opstep.frontends.onnx.reading import Weights
@@ -150,6 +150,22 @@ class Scope:
         found = self.around.look_up(name)
         is_outside = isinstance(found, Var) and self.body is not self.around.body
         return self.capture(found) if is_outside else found
+
+    def mark(self) -> tuple:
+        """Where the graph is, for `reset`."""
+        return len(self.body.statements), len(self.program.graphs), dict(self._made)
+
+    def reset(self, mark: tuple) -> None:
+        """Drops what was written since."""
+        statements, graphs, made = mark
+        del self.body.statements[statements:]
+        del self.program.graphs[graphs:]
+        kept = {g.name.text for g in self.program.graphs}
+        called = self.program.called
+        for key in [k for k, (name, _) in called.items() if name and name not in kept]:
+            del called[key]
+        self._made.clear()
+        self._made.update(made)
 
     def values(self) -> Iterable[Var]:
         """The tensors of this graph that have names in the file."""
@@ -306,18 +322,20 @@ class Scope:
         rule = rule_for(domain, node.op_type, version)
         reason: Exception = Untranslatable("there is no op for it")
         if rule is not None:
-            begin = len(self.body.statements)
+            mark = self.mark()
             try:
                 return self._by_rule(rule, inputs, attrs)
-            except Untranslatable as error:
-                del self.body.statements[begin:]
+            except (Untranslatable, Mismatch) as error:
+                self.reset(mark)
                 reason = error
         defined = definition_of(node, inputs, version, domain)
         if defined is None:
             raise reason
+        mark = self.mark()
         try:
             return self.call(defined, inputs, attributes.with_defaults(node, attrs, version))
-        except Untranslatable:
+        except (Untranslatable, Mismatch):
+            self.reset(mark)
             raise reason from None
 
     def _folded(
@@ -337,7 +355,7 @@ class Scope:
             return [known(np.array(total, object))]
         if not inputs or not all(v is None or isinstance(v, Known) for v in inputs):
             return None
-        found = folded(node.op_type, inputs, attrs)
+        found = folded(node.op_type, inputs, {**attrs, PARTS: len(node.output)})
         for name, value in zip(node.output, found or (), strict=False):
             value.name = name
         return found
@@ -359,12 +377,9 @@ class Scope:
                 values.append(number if adapts else self.var(value))
             else:
                 values.append(value)
-        try:
-            found = rule.function(self.body, *values, **attrs)
-        except TypeError as error:
-            if "argument" not in str(error) or error.__traceback__.tb_next.tb_next is not None:  # pyright: ignore
-                raise
-            raise Untranslatable("it has inputs that this operator has not") from None
+        if not rule.fits(self.body, *values, **attrs):
+            raise Untranslatable("it has inputs or attributes that this operator has not")
+        found = rule.function(self.body, *values, **attrs)
         is_many = isinstance(found, tuple | list) and not isinstance(found, Var)
         return list(found) if is_many else [found]
 
@@ -455,8 +470,7 @@ class Scope:
         """
         program = self.program
         missing = len(program.missing), len(program.graphs)
-        versions = {DOMAINS.get(o.domain, o.domain): o.version for o in function.opset_import}
-        inner = Scope(program, None, _complete(function, attrs), versions)
+        inner = Scope(program, None, _complete(function, attrs), self._versions(function))
         given = []
         for name, value in zip(function.input, inputs, strict=True):
             if isinstance(value, Var) or (value is not None and value.is_weight):
@@ -468,7 +482,7 @@ class Scope:
             reason = program.missing[missing[0]]
             del program.missing[missing[0] :]
             raise Untranslatable(f"{reason.op} in it: {reason.reason}")
-        outputs = [inner.look_up(n) for n in function.output if n in inner.env]
+        outputs = [inner.look_up(n) if n in inner.env else None for n in function.output]
         results = [v for v in outputs if isinstance(v, Var)]
         used = {t for s in inner.body.statements for t in symbols_of(s)}
         if not results or len(inner.body.statements) < 2 or not used <= bound_symbols(given):
@@ -478,11 +492,16 @@ class Scope:
         inner.finish(name, results, given)
         return name, outputs  # pyright: ignore[reportReturnType]
 
+    def _versions(self, function: FunctionProto) -> dict[str, int]:
+        """Of the operators in a function; what it does not say is as here."""
+        own = {DOMAINS.get(o.domain, o.domain): o.version for o in function.opset_import}
+        return {**self.versions, **own}
+
     def inlined(
         self, function: FunctionProto, inputs: Sequence[Any], attrs: Mapping[str, Any]
     ) -> list[Value]:
         """The nodes of a function, in place of a call."""
-        versions = {DOMAINS.get(o.domain, o.domain): o.version for o in function.opset_import}
+        versions = self._versions(function)
         inner = Scope(self.program, None, _complete(function, attrs), versions)
         inner.share(self)
         for name, value in zip(function.input, inputs, strict=True):
@@ -495,7 +514,8 @@ class Scope:
             reason = self.program.missing[before]
             del self.program.missing[before:]
             raise Untranslatable(f"{reason.op} in it: {reason.reason}")
-        return [inner.look_up(n) for n in function.output if n in inner.env]  # pyright: ignore
+        found = [inner.look_up(n) if n in inner.env else None for n in function.output]
+        return found  # pyright: ignore[reportReturnType]
 
 
 class _Absent(Known):

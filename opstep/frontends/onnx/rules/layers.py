@@ -57,7 +57,11 @@ def batch_norm(
     return b.batch_norm(x, scale, bias, mean, var, epsilon=epsilon)
 
 
-rule("BatchNormalization")(batch_norm)
+@rule("BatchNormalization")
+def batch_norm_before(b: Body, x, scale, bias, mean, var, *, is_test=1, **how):
+    if not is_test:
+        raise Untranslatable("statistics of a model in training")
+    return batch_norm(b, x, scale, bias, mean, var, **how)
 
 
 def _trained(b: Body, x, scale, bias, mean, var, epsilon, momentum) -> tuple[Var, ...]:

@@ -10,9 +10,9 @@ from opstep.frontends.onnx.body import Body, Var, axis_of
 from opstep.frontends.onnx.errors import Untranslatable
 from opstep.frontends.onnx.rules.pointwise import dtype_of
 from opstep.frontends.onnx.rules.registry import rule
-from opstep.frontends.onnx.values import listed, number
+from opstep.frontends.onnx.values import known, listed, number
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.types import f32
+from opstep.runtime.ir.types import boolean, f32, i64
 
 BEYOND = 2**31 - 1  # an end that is at the end, whatever the size
 
@@ -177,7 +177,7 @@ def pad(b: Body, x, pads, value=None, axes=None, *, mode="constant"):
         return b.pad(x, pads=pads, mode=mode)
     if value is None:
         return b.pad(x, pads=pads)
-    mask = b.pad(b.ones(shape=list(x.shape), dtype=dtype_of(9)), pads=pads)
+    mask = b.pad(b.ones(shape=list(x.shape), dtype=boolean), pads=pads)
     return b.where(mask, b.pad(x, pads=pads), b.reshaped(value, []))
 
 
@@ -221,8 +221,6 @@ def eye_like(b: Body, x, *, dtype=None, k=0):
 def constant_of_shape(b: Body, shape, *, value=None):
     if value is None:
         return b.filled(listed(shape), 0.0, f32)
-    from opstep.frontends.onnx.values import known
-
     found = known(value.reshape(-1)[:1])
     first = number(found.elements[0])
     assert first is not None
@@ -231,8 +229,6 @@ def constant_of_shape(b: Body, shape, *, value=None):
 
 @rule("Range", known=[0, 1, 2])
 def range_(b: Body, start, limit, delta, **_):
-    from opstep.frontends.onnx.values import known
-
     first, last, step = (a.reshape(-1)[0] for a in (start, limit, delta))
     dtype = next((known(a).dtype for a in (start, limit, delta) if a.dtype != object), None)
     if any(isinstance(v, Expr) for v in (first, last, step)):
@@ -254,11 +250,11 @@ def range_(b: Body, start, limit, delta, **_):
 def one_hot(b: Body, index, depth, values, *, axis=-1):
     classes = listed(depth)[0]
     classes = int(classes) if isinstance(classes, float) else classes
-    from opstep.runtime.ir.types import boolean, i64
-
     index = index if index.dtype.is_integer else b.to(index, i64)
     below = b.less(index, 0)
     inside = b.where(below, b.add(index, b.size(classes, index.dtype)), index)
+    outside = b.size(classes, index.dtype)
+    inside = b.where(b.less(inside, 0), outside, inside)
     axis = axis_of(axis, index.type.rank + 1)
     chosen = b.one_hot(inside, classes=classes, axis=axis, dtype=boolean)
     off, on = (b.select(values, index=k) for k in (0, 1))
@@ -274,8 +270,6 @@ def trilu(b: Body, x, k=None, *, upper=1):
 @rule("ReverseSequence")
 def reverse_sequence(b: Body, x, lengths, *, time_axis=0, batch_axis=1):
     """Element t of a sequence of n is element n-1-t where t < n."""
-    from opstep.runtime.ir.types import i64
-
     batch_first = b.transposed(x, [batch_axis, time_axis, *range(2, x.type.rank)])
     shape = list(batch_first.shape[:2])
     t = b.iota(shape=shape, axis=1)

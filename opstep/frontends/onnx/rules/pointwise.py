@@ -5,12 +5,15 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from opstep.frontends.onnx.body import Body, Var, axis_of
 from opstep.frontends.onnx.errors import Untranslatable
 from opstep.frontends.onnx.rules.registry import add, rule
 from opstep.frontends.onnx.types import DTYPES, name_of
+from opstep.frontends.onnx.values import known, number
 from opstep.kernels.rules.literals import limits
-from opstep.runtime.ir.types import DType, boolean, f32, f64
+from opstep.runtime.ir.types import DType, boolean
 
 # ONNX's name and ours.
 UNARY = {
@@ -58,7 +61,8 @@ for _name, _op in UNARY.items():
     add([_name], _unary(_op))
 for _name, _op in BINARY.items():
     add([_name], _binary(_op), since=7, numbers=True)
-    add([_name], _legacy(_op), numbers=True)
+    if _name != "PRelu":
+        add([_name], _legacy(_op), numbers=True)
 
 
 @rule("Identity")
@@ -267,9 +271,34 @@ for _name, _op in {
     add([_name], _flat_rows(_op))
 
 
-@rule("Dropout")
-def dropout(b: Body, x, ratio=None, training=None, *, seed=None, ratio_=0.5, is_test=1, **_):
-    if training is not None:
-        raise Untranslatable("dropout of a model in training")
-    return (x, b.ones(shape=list(x.shape), dtype=boolean)) if b.wants(1) else x
+@rule("Dropout", since=12, known=[1, 2])
+def dropout(b: Body, x, ratio=None, training=None, *, seed=None):
+    p = 0.5 if ratio is None else float(ratio.reshape(-1)[0])
+    if training is None or not training.any() or not p:
+        return (x, b.ones(shape=list(x.shape), dtype=boolean)) if b.wants(1) else x
+    drawn = b.uniform(shape=list(x.shape), seed=seed or len(b.statements) + 1)
+    kept = b.greater_equal(drawn, number(np.float32(p)))
+    return b.where(kept, b.div(x, number(np.float32(1 - p))), 0.0), kept
 
+
+@rule("Dropout")
+def dropout_before(b: Body, x, *, ratio=0.5, is_test=1, seed=None):
+    if not is_test:
+        raise Untranslatable("dropout of a model in training")
+    return dropout(b, x)
+
+
+@rule("OptionalHasElement")
+def has_element(b: Body, x=None):
+    return known(np.array(x is not None))
+
+
+rule("OptionalGetElement")(identity)
+
+
+@rule("PRelu")
+def prelu(b: Body, x, slope):
+    """Before opset 7, slopes are those of channels."""
+    if slope.type.rank == 1 and slope.shape[0] not in (1, x.shape[-1]) or slope.shape == x.shape[1:2]:
+        slope = b.reshaped(slope, [slope.shape[0], *[1] * (x.type.rank - 2)])
+    return b.prelu(x, slope)

@@ -21,6 +21,15 @@ class Rule(NamedTuple):
     known: Collection[int]
     numbers: bool
     attrs: frozenset[str] | None  # None where it takes any
+    signature: inspect.Signature
+
+    def fits(self, *args: Any, **kwargs: Any) -> bool:
+        """Whether the rule takes such inputs and attributes."""
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError:
+            return False
+        return True
 
 
 RULES: dict[tuple[str, str], list[Rule]] = {}  # by domain and name, the newest first
@@ -47,10 +56,11 @@ def add(
     ops: Collection[str], function: Callable[..., Any], since: int = 1,
     known: Collection[int] = (), numbers: bool = False, domain: str = "",
 ) -> None:  # fmt: skip
-    parameters = inspect.signature(function).parameters.values()
+    signature = inspect.signature(function)
+    parameters = signature.parameters.values()
     names = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    made = Rule(function, since, known, numbers, None if takes_any else names)
+    made = Rule(function, since, known, numbers, None if takes_any else names, signature)
     for op in ops:
         versions = RULES.setdefault((domain, op), [])
         versions.append(made)

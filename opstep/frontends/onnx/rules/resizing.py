@@ -50,6 +50,8 @@ def resize(
         changed = places
     key = mode, coordinate_transformation_mode, nearest_mode if mode == "nearest" else ""
     spatial = list(range(2, rank))
+    if coordinate_transformation_mode == "pytorch_half_pixel" and 1 in size:
+        key = mode, "", ""
     if key in OPS and set(changed) <= set(spatial) and rank in (3, 4, 5) and not antialias:
         found = _by_op(b, x, [scale[k] for k in spatial], [size[k] for k in spatial], *OPS[key])
         if found is not None:
@@ -64,7 +66,7 @@ def resize(
             ends = float(box[at]), float(box[at + len(places)])
         axis = _Axis(
             x.shape[k], size[k], scale[k], coordinate_transformation_mode, ends, mode, nearest_mode,
-            cubic_coeff_a, bool(exclude_outside), bool(antialias), extrapolation_value,
+            cubic_coeff_a, bool(exclude_outside), bool(antialias), extrapolation_value, scales is not None,
         )  # fmt: skip
         x = axis.applied(b, x, k)
     return x
@@ -115,6 +117,8 @@ def _by_op(b: Body, x: Var, scale: list, size: list, mode: str, corners: bool) -
     )
     whole_numbers = all(s is not None and s == int(s) for s in whole)
     how: dict[str, Any] = {"scale": whole, "size": None} if whole_numbers else {"size": size}
+    if corners and not exact:
+        return None
     if not exact and not whole_numbers:
         if any(s is None for s in whole):
             how = {"size": size}
@@ -129,9 +133,11 @@ def _by_op(b: Body, x: Var, scale: list, size: list, mode: str, corners: bool) -
 class _Axis:
     """How one axis is resized: which elements go into each new one, with which weights."""
 
-    def __init__(self, size, wanted, scale, transform, ends, mode, nearest, a, exclude, alias, out):
+    def __init__(
+        self, size, wanted, scale, transform, ends, mode, nearest, a, exclude, alias, out, by_scale
+    ):  # fmt: skip
         self.size, self.wanted, self.mode, self.nearest = size, wanted, mode, nearest
-        self.scale, self.transform, self.ends = scale, transform, ends
+        self.scale, self.transform, self.ends, self.by_scale = scale, transform, ends, by_scale
         self.a, self.exclude, self.alias, self.outside = a, exclude, alias, out
 
     def positions(self) -> np.ndarray:
@@ -148,7 +154,8 @@ class _Axis:
                 offset = size / 2 * (1 - adjustment)
                 return offset + (k + 0.5) / scale - 0.5
             case "align_corners":
-                return k * (size - 1) / (wanted - 1) if wanted > 1 else np.zeros(1)
+                whole = size * scale if self.by_scale else wanted
+                return k * (size - 1) / (whole - 1) if wanted > 1 else np.zeros(1)
             case "asymmetric":
                 return k / scale
             case "tf_half_pixel_for_nn":
