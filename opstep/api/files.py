@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 IMPORTERS = {
     ".onnx": "opstep.frontends.onnx.importing", ".pt2": "opstep.frontends.torch.importing"
 }  # fmt: skip
-# Modules with a function `save` that write a program in another form, by suffix, likewise.
-EXPORTERS = {".onnx": "opstep.frontends.onnx.exporting"}
 PICKLES = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle")
 
 
@@ -80,14 +78,6 @@ def importer_of(path: str | os.PathLike) -> Callable[[Any, str | None], Program]
             f'"{Path(path).stem}.pt2")',
         )
     return None
-
-
-def exporter_of(path: str | os.PathLike) -> Callable[..., list[Path]]:
-    """What writes a file of that kind. Raises `InputError`."""
-    suffix = Path(os.fspath(path)).suffix.lower()
-    if suffix not in EXPORTERS:
-        raise InputError(f"{path}: programs are exported as {', '.join(EXPORTERS)} files")
-    return importlib.import_module(EXPORTERS[suffix]).save
 
 
 def check_not_python(path: str | os.PathLike) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.devices import PLAIN, Setup, canonical, device_named, kind_of
-from opstep.api.files import Files, check_fallback, exporter_of, importer_of, parsed, save
+from opstep.api.files import Files, check_fallback, importer_of, parsed, save
 from opstep.api.job import Job, recorder_of
 from opstep.api.results import Result
 from opstep.api.settings import RunSettings
@@ -34,8 +34,9 @@ interposed: Callable[[Program, str | None, Any, RunSettings], Result | None] | N
 
 
 def load(path: str | Path, *, fallback: str | None = None) -> Program:
-    """Reads, parses and verifies a file, or imports a ``.pt2`` or an ``.onnx``. Raises `OpstepError` with every
-    error in it. ``NAME.safetensors`` beside it has the values that no initialiser gives.
+    """Reads, parses and verifies a file, or imports a ``.pt2`` or an ``.onnx``. Raises
+    `OpstepError` with every error in it. ``NAME.safetensors`` beside it has the values that no
+    initialiser gives.
 
     `fallback`: "torch" lets PyTorch run the ops that are its own (``torch.aten.linalg_inv``); of a
     ``.pt2`` these are the ones without a counterpart, which is an error otherwise.
@@ -112,24 +113,6 @@ class Program:
         and the example inputs (``model.example.safetensors``); gives the paths.
         """
         return save(self, path)
-
-    def to_onnx(
-        self, path: str | Path, graph: str | None = None, *,
-        symbols: Mapping[str, int | str | DType] | None = None, updates: bool = False,
-        drop_asserts: bool = False, external: bool | None = None,
-    ) -> list[Path]:  # fmt: skip
-        """Writes a graph, and all that it calls, as a model of ONNX; gives the paths.
-
-        `symbols`: sizes that are to be numbers in the model, and what type variables are.
-        `updates`: named tensors that the graph updates are further inputs, which may be left out,
-        and their new values further results. `drop_asserts`: the model has none. `external`: whether
-        the weights are in a file of their own, ``model.onnx.data``; None: if they are large. Raises
-        `InputError`, or `OpstepError` with everything that ONNX cannot say, at its line.
-        """
-        return exporter_of(path)(
-            self, path, graph, symbols or {}, updates=updates, drop_asserts=drop_asserts,
-            external=external,
-        )  # fmt: skip
 
     def __getitem__(self, graph: str) -> GraphView:
         """One graph, for a look at it (in a notebook, too)."""

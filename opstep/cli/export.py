@@ -58,6 +58,7 @@ def export(
     docs/onnx-export.md has it all.
     """
     from opstep.api.sources import parse_symbols
+    from opstep.frontends.onnx.exporting import to_onnx
     from opstep.runtime.ir.errors import InputError
 
     target = Path(output) if output else Path(file).with_suffix(".onnx")
@@ -67,9 +68,9 @@ def export(
         listed = ", ".join(map(str, there))
         raise InputError(f"{listed} exist: nothing was written", hint="replace them with --force")
     program = load_program(file, options)
-    written = program.to_onnx(
-        target, graph, symbols=parse_symbols(symbols), updates=updates, drop_asserts=drop_asserts,
-        external=external,
+    written = to_onnx(
+        program, target, graph, symbols=parse_symbols(symbols), updates=updates,
+        drop_asserts=drop_asserts, external=external,
     )  # fmt: skip
     sizes = ", ".join(f"{p} ({size(p.stat().st_size)})" for p in written)
     say(f"{amount(len(program.params), 'param')}: wrote {sizes}")

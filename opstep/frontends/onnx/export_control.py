@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import GraphProto, helper
 
-from opstep.frontends.onnx.nodes import Node, Unsayable, value_info
+from opstep.frontends.onnx.export_nodes import GRAPH_DOMAIN, Node, Unsayable, value_info
 from opstep.runtime.ir.calls import resolve_call
 from opstep.runtime.ir.types import TensorType, boolean, i64
 from opstep.runtime.transforms.builder import Var
 
 if TYPE_CHECKING:
-    from opstep.frontends.onnx.functions import Writer
+    from opstep.frontends.onnx.export_writer import Writer
 
 _FLAG, _COUNT = TensorType(boolean, ()), TensorType(i64, ())
 
@@ -40,7 +40,7 @@ def _choose(
 ) -> None:
     _, updates = writer.functions.effects([then, other])
     outputs, updated = _results(writer, names, updates)
-    branches = {
+    branches: dict[str, Any] = {
         f"{word}_branch": _branch(writer, word, lambda g=graph: _call(writer, g, operands, updates))
         for word, graph in (("then", then), ("else", other))
     }
@@ -69,7 +69,7 @@ def _switch(
         now = Var(b.fresh(f"{b.stem}/is{k}"), _FLAG)
         b.node("Equal", [checked.name, b.value(k).name], [now.name])
         results = [Var(b.fresh(f"{n}/from{k}"), t) for n, t in kinds]
-        branches = {
+        branches: dict[str, Any] = {
             "then_branch": _branch(
                 writer, f"case{k}", lambda: _call(writer, cases[k], operands, updates)
             ),
@@ -102,8 +102,6 @@ def _call(
     current: Mapping[str, Var] | None = None,
 ) -> list[Var]:  # fmt: skip
     """Nodes that call a graph's function: its results, and then what `updates` are behind it."""
-    from opstep.frontends.onnx.functions import GRAPHS
-
     b = writer.body
     now = {**writer.current, **(current or {})}
     found = writer.functions.verified.graphs[graph].graph
@@ -112,7 +110,7 @@ def _call(
     inputs = [o.name for o in operands] + [now[n].name for n in callee.touches]
     results = [Var(b.fresh(f"{b.stem}/{graph}"), t) for t in resolved.results]
     changed = {u: Var(b.fresh(f"{u}/then"), now[u].type) for u in callee.updates}
-    b.node(callee.name, inputs, [r.name for r in [*results, *changed.values()]], GRAPHS)
+    b.node(callee.name, inputs, [r.name for r in [*results, *changed.values()]], GRAPH_DOMAIN)
     return [*results, *(changed.get(u, now[u]) for u in updates)]
 
 

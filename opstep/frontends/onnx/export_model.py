@@ -10,8 +10,9 @@ from onnx import helper
 
 from opstep.api.inputs import bound_types
 from opstep.api.sources import check_symbols
-from opstep.frontends.onnx.functions import GRAPHS, OPS, Functions, Writer
-from opstep.frontends.onnx.nodes import IR, OPSET, value_info
+from opstep.frontends.onnx.export_functions import Functions
+from opstep.frontends.onnx.export_nodes import GRAPH_DOMAIN, IR, OP_DOMAIN, OPSET, value_info
+from opstep.frontends.onnx.export_writer import Writer
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.effects import effects_of
 from opstep.version import __version__
@@ -24,7 +25,9 @@ def exported(
     program: Program, graph: str | None, symbols: Mapping[str, Any], *, updates: bool,
     drop_asserts: bool,
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:  # fmt: skip
-    """The model without its weights, and their names. Raises `OpstepError` that says all that ONNX cannot."""
+    """The model without its weights, and their names. Raises `OpstepError` with all that ONNX
+    cannot say.
+    """
     found = program.graph(graph)
     bound = bound_types(found, symbols)
     check_symbols(found, bound)
@@ -49,7 +52,7 @@ def exported(
     )  # fmt: skip
     used = {domain for domain, _ in functions.protos}
     opsets = [helper.make_opsetid("", OPSET)]
-    opsets += [helper.make_opsetid(d, 1) for d in (GRAPHS, OPS) if d in used]
+    opsets += [helper.make_opsetid(d, 1) for d in (GRAPH_DOMAIN, OP_DOMAIN) if d in used]
     model = helper.make_model(
         made, opset_imports=opsets, functions=list(functions.protos.values()), ir_version=IR,
         producer_name="opstep", producer_version=__version__,

@@ -1,7 +1,8 @@
-"""A program as a file of ONNX: what ``program.to_onnx(path)`` and ``opstep export`` call.
+"""A program as a file of ONNX: what users call.
 
-`export_model` puts the model together. `nodes` writes nodes, `functions` graphs and ops as
-functions, `export_control` control flow, by the `export_rules` for single ops.
+`export_model` puts the model together, `export_functions` writes graphs and ops as functions,
+`export_writer` the statements of a graph, `export_control` control flow, `export_nodes` nodes, by
+the `export_rules` for single ops.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from opstep.frontends.onnx.importing import check_installed
 from opstep.frontends.onnx.types import NUMBERS
 from opstep.runtime import arrays
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.types import dtype_of
+from opstep.runtime.ir.types import DType, dtype_of
 from opstep.runtime.ir.wording import Argument, Wording
 
 if TYPE_CHECKING:
@@ -31,20 +32,32 @@ _SMALL = 1 << 10  # bytes of a tensor that is never put beside it
 _ALIGNED = 1 << 12  # where tensors begin in the file of weights: they can be mapped
 
 
-def save(
-    program: Program, path: str | os.PathLike, graph: str | None, symbols: Mapping[str, Any], *,
-    updates: bool, drop_asserts: bool, external: bool | None,
+def to_onnx(
+    program: Program, path: str | os.PathLike, graph: str | None = None, *,
+    symbols: Mapping[str, int | str | DType] | None = None, updates: bool = False,
+    drop_asserts: bool = False, external: bool | None = None,
 ) -> list[Path]:  # fmt: skip
-    """Writes the model, and its weights beside it where they are large; gives the paths."""
+    """Writes a graph of a program, and all that it calls, as a model of ONNX; gives the paths.
+
+    `symbols`: sizes that are to be numbers in the model, and what type variables are. `updates`:
+    named tensors that the graph updates are further inputs, which may be left out, and their new
+    values further results. `drop_asserts`: the model has none. `external`: whether the weights are
+    in a file of their own, ``model.onnx.data``; None: if they are large. Raises `InputError`, or
+    `OpstepError` with everything that ONNX cannot say, at its line.
+    """
     check_installed()
     from onnx import numpy_helper
 
     from opstep.frontends.onnx.export_model import exported
 
     target = Path(path)
+    if target.suffix.lower() != ".onnx":
+        raise InputError(f"{target}: programs are exported as .onnx files")
     if not target.parent.is_dir():
         raise InputError(f"{target}: there is no folder {target.parent}")
-    model, names = exported(program, graph, symbols, updates=updates, drop_asserts=drop_asserts)
+    model, names = exported(
+        program, graph, symbols or {}, updates=updates, drop_asserts=drop_asserts
+    )
     weights = {n: program.params[n] for n in names}
     if external is None:
         external = sum(a.nbytes for a in weights.values()) > INSIDE

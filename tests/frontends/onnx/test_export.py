@@ -16,7 +16,7 @@ from opstep.cli.main import main
 
 def export(text: str, path: Path, graph: str | None = None, **options) -> onnx.ModelProto:
     """The model, which is checked."""
-    opstep.loads(text, "model.opg").to_onnx(path, graph, **options)
+    opstep.to_onnx(opstep.loads(text, "model.opg"), path, graph, **options)
     return checked(path)
 
 
@@ -311,7 +311,7 @@ def test_a_step_of_training(path):
     }
     """
     program = opstep.loads(text).with_optimizer("loss", "adamw", lr=0.01)
-    program.to_onnx(path, "loss_step", updates=True, drop_asserts=True)
+    opstep.to_onnx(program, path, "loss_step", updates=True, drop_asserts=True)
     names = [o.name for o in checked(path).graph.output]
     x = np.random.default_rng(1).standard_normal((5, 4)).astype("f4")
     given = {"x": x, "label": np.int32([0, 1, 2, 0, 1])}
@@ -319,7 +319,9 @@ def test_a_step_of_training(path):
     outputs = program.run("loss_step", given).outputs
     np.testing.assert_allclose(found[names[0]], outputs[0], rtol=1e-5)
     for name in ("w", "b"):
-        np.testing.assert_allclose(found[f"{name}/next"], program.params[name], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            found[f"{name}/next"], program.params[name], rtol=1e-5, atol=1e-6
+        )
 
 
 # --- refusals -------------------------------------------------------------------------------------
@@ -349,7 +351,9 @@ graph inner(x: f32[N, N]) -> f32[N, N] {
     with pytest.raises(opstep.OpstepError) as caught:
         export(text, path)
     found = [(d.where(), d.message) for d in caught.value.diagnostics]
-    assert [w for w, _ in found] == [f"model.opg:{p}" for p in ("3:11", "5:7", "9:3", "12:3", "17:7")]
+    assert [w for w, _ in found] == [
+        f"model.opg:{p}" for p in ("3:11", "5:7", "9:3", "12:3", "17:7")
+    ]
     assert "(2 times)" in found[1][1]
     assert not path.exists()
 
@@ -393,7 +397,7 @@ def test_weights_beside_the_model(tmp_path):
     }
     """
     program, path = opstep.loads(text), tmp_path / "model.onnx"
-    written = program.to_onnx(path, external=True)
+    written = opstep.to_onnx(program, path, external=True)
     assert [p.name for p in written] == ["model.onnx", "model.onnx.data"]
     outside = {i.name for i in checked(path).graph.initializer if i.external_data}
     assert outside == {"big", "half"}
@@ -405,19 +409,19 @@ def test_weights_beside_the_model(tmp_path):
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "model.onnx"
     program = opstep.loads(LAYERS)
-    program.to_onnx(path)
+    opstep.to_onnx(program, path)
     before = path.read_bytes()
     program.params["first.w"] = np.zeros((8, 4), np.float32)
     with monkeypatch.context() as patch:
         patch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk is full")))
         with pytest.raises(opstep.OpstepError, match="cannot be written"):
-            program.to_onnx(path)
+            opstep.to_onnx(program, path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
     with pytest.raises(opstep.OpstepError, match="no folder"):
-        program.to_onnx(tmp_path / "nowhere" / "model.onnx")
+        opstep.to_onnx(program, tmp_path / "nowhere" / "model.onnx")
     with pytest.raises(opstep.OpstepError, match=r"exported as \.onnx files"):
-        program.to_onnx(tmp_path / "model.pb")
+        opstep.to_onnx(program, tmp_path / "model.pb")
 
 
 def test_the_command(tmp_path, capsys):

@@ -52,11 +52,12 @@ def test_same_numbers(name, tmp_path):
     program = opstep.load(EXAMPLES / f"{name}.opg")
     for graph in graphs(name):
         path = tmp_path / f"{graph}.onnx"
-        program.to_onnx(path, graph, updates=True, drop_asserts=True)
+        opstep.to_onnx(program, path, graph, updates=True, drop_asserts=True)
         onnx.checker.check_model(str(path), full_check=True)
         session = onnxruntime.InferenceSession(str(path), options)
         given = inputs(program, graph)
-        found = dict(zip((o.name for o in session.get_outputs()), session.run(None, given)))
+        names = [o.name for o in session.get_outputs()]
+        found = dict(zip(names, session.run(None, given), strict=True))
         wanted = program.run(graph, given).outputs
         for got, want in zip(found.values(), wanted, strict=False):
             close(got, want)
@@ -68,7 +69,7 @@ def test_same_numbers(name, tmp_path):
 def test_random_numbers_are_refused_at_their_lines(name, graph, tmp_path):
     program = opstep.load(EXAMPLES / f"{name}.opg")
     with pytest.raises(opstep.OpstepError) as caught:
-        program.to_onnx(tmp_path / "model.onnx", graph)
+        opstep.to_onnx(program, tmp_path / "model.onnx", graph)
     for d in caught.value.diagnostics:
         assert f"{name}.opg:" in d.where()
         assert "ONNX" in d.message
@@ -84,7 +85,7 @@ def test_read_back(name, tmp_path):
     program = opstep.load(EXAMPLES / f"{name}.opg")
     for graph in graphs(name):
         path = tmp_path / f"{graph}.onnx"
-        program.to_onnx(path, graph, updates=True, drop_asserts=True)
+        opstep.to_onnx(program, path, graph, updates=True, drop_asserts=True)
         again = opstep.load(path)
         given = inputs(program, graph)
         results = again.run(None, given).outputs

@@ -84,7 +84,7 @@ def together(found: list[Case]) -> opstep.Program:
 @pytest.mark.parametrize("file", FILES)
 def test_same_numbers(file, tmp_path):
     found = [c for c in cases() if c.file == file and said(c) and c.id not in DIFFERENT]
-    (path,) = together(found).to_onnx(tmp_path / "model.onnx", "all_of_them")
+    (path,) = opstep.to_onnx(together(found), tmp_path / "model.onnx", "all_of_them")
     onnx.checker.check_model(path, full_check=True)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -111,7 +111,7 @@ def test_differs_in_the_runtime_alone(case_id, tmp_path):
     """The model is what ONNX calls valid, with the shapes that it infers."""
     (case,) = (c for c in cases() if c.id == case_id)
     made = program(case_id, dtype_of(case))
-    (path,) = made.to_onnx(tmp_path / "model.onnx", case.graph.name.text)
+    (path,) = opstep.to_onnx(made, tmp_path / "model.onnx", case.graph.name.text)
     onnx.checker.check_model(path, full_check=True)
 
 
@@ -122,7 +122,7 @@ def test_every_other_op_is_refused(tmp_path):
     for case in (c for c in cases() if not said(c)):
         path = tmp_path / "model.onnx"
         with pytest.raises(opstep.OpstepError) as caught:
-            program(case.id, dtype_of(case)).to_onnx(path, case.graph.name.text)
+            opstep.to_onnx(program(case.id, dtype_of(case)), path, case.graph.name.text)
         (diagnostic,) = caught.value.diagnostics
         assert diagnostic.message.startswith(f"{case.file} cannot be exported: ")
         assert diagnostic.where().startswith(f"{case.file}.opg:")

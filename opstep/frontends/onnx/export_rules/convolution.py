@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from opstep.frontends.onnx.export_nodes import Unsayable
 from opstep.frontends.onnx.export_rules import RULES, rule, wide
-from opstep.frontends.onnx.nodes import Unsayable
 from opstep.runtime.ir.types import i8, i32, u8
 
 

@@ -6,10 +6,10 @@ from math import prod
 
 import numpy as np
 
+from opstep.frontends.onnx.export_nodes import Unsayable
 from opstep.frontends.onnx.export_rules import RULES, rule, wide
 from opstep.frontends.onnx.export_rules.convolution import ends
 from opstep.frontends.onnx.export_rules.resampling import along, matrix
-from opstep.frontends.onnx.nodes import Unsayable
 from opstep.kernels.pool.avgpool import Spans
 from opstep.kernels.rules.axes import volume
 from opstep.runtime.ir.types import f64, i16, i32, i64

@@ -6,8 +6,8 @@ from math import prod
 
 import numpy as np
 
+from opstep.frontends.onnx.export_nodes import Unsayable
 from opstep.frontends.onnx.export_rules import RULES, rule
-from opstep.frontends.onnx.nodes import Unsayable
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.op import OPS
 

@@ -64,7 +64,6 @@ def _upsample(b, t, x, scale, size, mode, align_corners):
 
 @wide
 def _upsample_grad(b, t, gy, size, scale, mode, align_corners):
-    n = t.rank - 2
     b.ints(gy.shape[2:])
     cubic = mode == "bicubic"
     op = "upsample2d_grad" if cubic else "upsample1d_grad"

@@ -6,8 +6,8 @@ from math import inf
 
 from onnx import helper
 
+from opstep.frontends.onnx.export_nodes import value_info
 from opstep.frontends.onnx.export_rules import rule, wide
-from opstep.frontends.onnx.nodes import value_info
 from opstep.kernels.rules.axes import axis_of
 from opstep.runtime.ir.types import i64
 from opstep.runtime.transforms.builder import Var

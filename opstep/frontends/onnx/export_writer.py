@@ -1,24 +1,14 @@
-"""Graphs of ours as functions of ONNX, and ops that take several nodes likewise.
-
-A function has no types: one serves all sizes. It gets a graph of its own for each choice of element
-types of a generic graph, and where a rule has to know sizes, for those. A function sees nothing but
-its inputs, so the named tensors that a graph reads are passed to it behind its operands, and those
-that it updates come back behind its results.
-"""
+"""The statements of one graph as nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import onnx
-from onnx import helper
-
-from opstep.frontends.onnx.nodes import OPSET, Body, NeedsNumber, Unsayable
-from opstep.runtime.ir.diagnostics import Diagnostic
+from opstep.frontends.onnx.export_control import control
+from opstep.frontends.onnx.export_nodes import GRAPH_DOMAIN, OP_DOMAIN, Body, NeedsNumber, Unsayable
 from opstep.runtime.ir.dims import Expr, evaluate
-from opstep.runtime.ir.effects import effects_of
 from opstep.runtime.ir.generic import GenericDType
 from opstep.runtime.ir.graph import (
     Apply,
@@ -27,186 +17,20 @@ from opstep.runtime.ir.graph import (
     Literal,
     Name,
     Return,
-    Span,
     Statement,
     Update,
 )
 from opstep.runtime.ir.op import Op, Ref, Resolved
 from opstep.runtime.ir.printer import print_origin, print_statement
-from opstep.runtime.ir.types import DType, TensorType, i64
-from opstep.runtime.ir.verified import Application, Verified, VerifiedGraph
+from opstep.runtime.ir.types import TensorType, i64
+from opstep.runtime.ir.verified import Application, VerifiedGraph
 from opstep.runtime.ir.wording import Argument, Wording
 from opstep.runtime.transforms.builder import Var, named
 
-GRAPHS = "opstep"  # the domain of graphs
-OPS = "opstep.ops"  # that of ops which ONNX needs several nodes for
+if TYPE_CHECKING:
+    from opstep.frontends.onnx.export_functions import Functions
+
 Bound = Mapping[str, Any]  # sizes of symbols and what type variables are
-
-
-class Problem(NamedTuple):
-    """A statement that cannot be exported. `what` is said once for all that share it."""
-
-    what: str
-    hint: str
-    graph: VerifiedGraph
-    span: Span
-
-
-class Callee(NamedTuple):
-    """A graph as a function: its name, the named tensors that it takes, those that it gives."""
-
-    name: str
-    touches: tuple[str, ...]
-    updates: tuple[str, ...]
-
-
-class Functions:
-    """All functions of a model."""
-
-    def __init__(self, verified: Verified, updates: bool, asserts: bool):
-        self.verified = verified
-        self.updates = updates  # whether new values of named tensors are results
-        self.asserts = asserts  # whether asserts are left out
-        self.protos: dict[tuple[str, str], onnx.FunctionProto] = {}
-        self.problems: list[Problem] = []
-        self._graphs: dict[tuple, Callee | NeedsNumber] = {}
-        self._ops: dict[tuple, tuple[str, tuple[str, ...]] | None] = {}
-        self._bodies: dict[bytes, str] = {}
-        self._under_way: list[str] = []
-
-    def problem(self, what: str, hint: str, graph: VerifiedGraph, span: Span) -> None:
-        found = Problem(what, hint, graph, span)
-        if not any(p.span == span and p.graph is graph for p in self.problems):
-            self.problems.append(found)
-
-    def diagnostics(self) -> list[Diagnostic]:
-        """One for each thing that ONNX cannot say, at the first statement that wants it."""
-        groups: dict[tuple[str, str], list[Problem]] = {}
-        for p in self.problems:
-            groups.setdefault((p.what, p.hint), []).append(p)
-        return [
-            Diagnostic(
-                "error", f"{what}{f' ({len(found)} times)' if len(found) > 1 else ''}",
-                found[0].span, found[0].graph.source, hint,
-            )
-            for (what, hint), found in groups.items()
-        ]  # fmt: skip
-
-    def effects(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The named tensors that calls of these graphs take, and give where updates are results."""
-        found = effects_of(names, self.verified)
-        return found.touches, found.updates if self.updates else ()
-
-    # --- graphs ---
-
-    def callee(self, name: str, bound: Bound) -> Callee:
-        """The function of a graph, written where there is none."""
-        types = {k: v for k, v in bound.items() if isinstance(v, DType)}
-        numbers = {k: v for k, v in bound.items() if type(v) is int}
-        try:
-            return self._callee(name, types)
-        except NeedsNumber:
-            if not numbers:
-                raise
-            return self._callee(name, {**types, **numbers})
-
-    def _callee(self, name: str, bound: Bound) -> Callee:
-        key = (name, tuple(sorted(bound.items(), key=str)))
-        if key not in self._graphs:
-            if name in self._under_way:
-                raise Unsayable(
-                    f"graph {name} calls itself, which functions of ONNX cannot",
-                    "write it as a loop, with while",
-                )
-            self._under_way.append(name)
-            try:
-                self._graphs[key] = self._write(name, bound)
-            except NeedsNumber as error:
-                self._graphs[key] = error
-            finally:
-                self._under_way.pop()
-        found = self._graphs[key]
-        if isinstance(found, NeedsNumber):
-            raise found
-        return found
-
-    def _write(self, name: str, bound: Bound) -> Callee:
-        graph = self.verified.graphs[name]
-        touches, updates = self.effects([name])
-        writer = Writer(self, graph, bound, touches)
-        outputs = writer.write(strict=not any(type(v) is int for v in bound.values()))
-        outputs += map(writer.next, updates)
-        inputs = [b.name.text for b in graph.graph.inputs] + list(touches)
-        nodes = [n.proto() for n in writer.body.nodes]
-        called = self._add(GRAPHS, name, inputs, outputs, nodes, _described(graph))
-        return Callee(called, touches, updates)
-
-    # --- ops ---
-
-    def op(
-        self, op: type[Op], operands: Sequence[Var], resolved: Resolved, attrs: Mapping[str, Any]
-    ) -> tuple[str, tuple[str, ...]] | None:
-        """The function of an op, with the symbols whose sizes it takes behind its operands; None
-        where it is better written in place.
-        """
-        key = (op.name, tuple(o.type for o in operands), resolved, repr(attrs))
-        if key not in self._ops:
-            self._ops[key] = self._op(op, operands, resolved, attrs)
-        return self._ops[key]
-
-    def _op(self, op: type[Op], operands: Sequence[Var], resolved: Resolved, attrs):
-        sizes: dict[str, Var] = {}
-        used: set[str] = set()
-
-        def size(symbol: str) -> Var:
-            if symbol not in sizes:
-                sizes[symbol] = Var(body.fresh(f"size.{symbol}"), TensorType(i64, (1,)))
-            return sizes[symbol]
-
-        body = Body(used, size)
-        names = [o.name for o in op.operands]
-        inputs = [
-            Var(body.fresh(names[k] if k < len(names) else names[-1]), o.type)
-            for k, o in enumerate(operands)
-        ]
-        results = body.lower(op, inputs, resolved, attrs)
-        if sum(not n.helper for n in body.nodes) < 2:
-            return None
-        outputs = outputs_of(body, [r.name for r in results], {*(i.name for i in inputs)})
-        nodes = [n.proto() for n in body.nodes]
-        given = [i.name for i in inputs] + [s.name for s in sizes.values()]
-        return self._add(OPS, op.name, given, outputs, nodes, ""), tuple(sizes)
-
-    def _add(self, domain: str, stem: str, inputs, outputs, nodes, doc: str) -> str:
-        """Adds a function, or finds the same one; gives its name."""
-        domains = sorted({n.domain for n in _all_nodes(nodes)} - {""})
-        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(d, 1) for d in domains)]
-        proto = helper.make_function(
-            domain, "", inputs, outputs, nodes, opsets, doc_string=doc or None
-        )
-        content = proto.SerializeToString(deterministic=True) + stem.encode()
-        if content not in self._bodies:
-            name, number = stem, 1
-            while (domain, name) in self.protos:
-                number += 1
-                name = f"{stem}_{number}"
-            proto.name = name
-            self.protos[domain, name] = proto
-            self._bodies[content] = name
-        return self._bodies[content]
-
-
-def _all_nodes(nodes: Sequence[onnx.NodeProto]):
-    for n in nodes:
-        yield n
-        for a in n.attribute:
-            if a.HasField("g"):
-                yield from _all_nodes(a.g.node)
-
-
-def _described(graph: VerifiedGraph) -> str:
-    """The comment above a graph."""
-    return "\n".join(graph.graph.comments.above).strip()
 
 
 def outputs_of(body: Body, names: Sequence[str], taken: set[str]) -> list[str]:
@@ -353,8 +177,6 @@ class Writer:
             symbols = {k: bind(v, self.bound) for k, v in application.symbols.items()}
             self.call(application.graph.name.text, symbols, operands, names)
         elif application.op is not None and application.op.host:
-            from opstep.frontends.onnx.export_control import control
-
             self.body.metadata = {**self.body.metadata, "opstep.call": self.written(s)}
             control(self, application.op.name, dict(application.attrs), operands, names)
         else:
@@ -371,7 +193,7 @@ class Writer:
         callee = self.functions.callee(graph, symbols)
         inputs = [o.name for o in operands] + [self.current[n].name for n in callee.touches]
         updated = [Var(self.body.fresh(f"{u}/next"), self.current[u].type) for u in callee.updates]
-        self.body.node(callee.name, inputs, [*names, *(u.name for u in updated)], GRAPHS)
+        self.body.node(callee.name, inputs, [*names, *(u.name for u in updated)], GRAPH_DOMAIN)
         self.current.update(zip(callee.updates, updated, strict=True))
 
     def compute(
@@ -385,7 +207,7 @@ class Writer:
             name, sizes = function
             given = [o.name for o in operands] + [self._helper_size(z) for z in sizes]
             body.metadata = {**body.metadata, "opstep.call": self.written(s)}
-            body.node(name, given, names, OPS)
+            body.node(name, given, names, OP_DOMAIN)
             return
         first = len(body.nodes)
         results = body.lower(op, operands, resolved, attrs)

@@ -24,6 +24,8 @@ from opstep.runtime.transforms.builder import Var
 # The oldest whose nodes carry metadata (with IR 10), and whose GroupNormalization scales channels.
 OPSET = 21
 IR = 10
+GRAPH_DOMAIN = "opstep"  # the domain of functions that are graphs
+OP_DOMAIN = "opstep.ops"  # that of ops which ONNX needs several nodes for
 _WIDER = (f32, f64, i32, i64)  # what is computed in where ONNX's op lacks a type, the first that is
 
 
@@ -88,9 +90,9 @@ def _called(dtype: DType) -> str:
 def _replacement(dtype: DType, allowed: frozenset[str], op_type: str) -> DType:
     """What a type is computed in where ONNX's op does not take it."""
     for wider in _WIDER:
-        if wider.is_float == dtype.is_float and wider.bits >= dtype.bits:
-            if _called(wider) in allowed:
-                return wider
+        larger = wider.is_float == dtype.is_float and wider.bits >= dtype.bits
+        if larger and _called(wider) in allowed:
+            return wider
     raise Unsayable(f"{op_type} of ONNX takes no {dtype}", "cast what it takes, and what it gives")
 
 
