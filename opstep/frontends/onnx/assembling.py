@@ -14,6 +14,7 @@ from opstep.frontends.onnx import translator
 from opstep.frontends.onnx.errors import ImportFailed, Missing
 from opstep.frontends.onnx.naming import readable
 from opstep.frontends.onnx.reading import Weights, check
+from opstep.frontends.onnx.repeats import find_blocks
 from opstep.frontends.onnx.rules import all_rules
 from opstep.frontends.onnx.types import DTYPES, name_of
 from opstep.frontends.onnx.values import Known, Value, known, weight
@@ -96,7 +97,16 @@ class _Import:
             scope.env[name] = known(np.asarray(value), name=name)
         for tensor in graph.initializer:
             scope.env[tensor.name] = self._weight(tensor, shared)
-        scope.nodes(graph.node)
+        nodes = []
+        for node in graph.node:  # other names of weights come first: they stand where they may
+            is_fixed = node.op_type in ("Constant", "Identity") and all(n in scope.env for n in node.input)
+            is_fixed = is_fixed and not any(isinstance(scope.env[n], Var) for n in node.input)
+            if is_fixed and not node.domain:
+                scope.nodes([node])
+            else:
+                nodes.append(node)
+        types = {n: v.type for n, v in scope.env.items() if isinstance(v, Known)}
+        scope.blocks(nodes, find_blocks(nodes, types, [o.name for o in graph.output]))
         if shared.missing:
             raise ImportFailed(self.path, shared.missing)
         returned = self._returned(scope, results)

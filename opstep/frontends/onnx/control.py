@@ -247,9 +247,23 @@ def _unrolled(
 
 
 def scan(scope: Scope, node: NodeProto, inputs: list[Any], attrs: Mapping[str, Any]) -> Any:
+    if scope.versions.get("", 9) >= 9:
+        return _scanned(scope, inputs, attrs)
+    lengths, *values = inputs  # before opset 9: all samples of a batch
+    rows = [scope.var(v) for v in values]
+    samples = rows[0].shape[0]
+    if lengths is not None or not isinstance(samples, int) or samples > UNROLLED:
+        raise Untranslatable("Scan of sequences that end at different places")
+    b = scope.body
+    how = {**attrs, "scan_input_directions": attrs.get("directions")}
+    each = [
+        _scanned(scope, [b.select(x, index=k) for x in rows], how) for k in range(samples)
+    ]
+    return [b.stack(*(scope.var(v) for v in parts)) for parts in zip(*each, strict=True)]
+
+
+def _scanned(scope: Scope, inputs: list[Any], attrs: Mapping[str, Any]) -> list[Value]:
     graph, width = attrs["body"], attrs["num_scan_inputs"]
-    if "directions" in attrs or scope.versions.get("", 9) < 9:
-        raise Untranslatable("Scan as it was before opset 9")
     carried, given = inputs[: len(inputs) - width], inputs[len(inputs) - width :]
     names = [i.name for i in graph.input]
     axes = attrs.get("scan_input_axes") or [0] * width

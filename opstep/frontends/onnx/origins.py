@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 STACK, SCOPES = "pkg.torch.onnx.stack_trace", "pkg.torch.onnx.name_scopes"
+CLASSES = "pkg.torch.onnx.class_hierarchy"
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in ')
 _LIBRARY = re.compile(r"site-packages/(torch|transformers)/|/torch/nn/modules/")
 _PRINTABLE = re.compile(r"[^\x20-\x7e]|[\"\\]")
@@ -49,10 +50,20 @@ def _module(scopes: str) -> str:
 @cache
 def module_path(scopes: str) -> tuple[str, ...]:
     """The modules around a node, outermost first. The last of the exporter's names is the op's."""
+    return tuple(n for n in _names(scopes)[:-1] if n)
+
+
+def classes_of(classes: str) -> tuple[str, ...]:
+    """Their classes, from the model's own on."""
+    return _names(classes)[:-1]
+
+
+@cache
+def _names(text: str) -> tuple[str, ...]:
     try:
-        names = ast.literal_eval(scopes) if scopes else []
+        names = ast.literal_eval(text) if text else []
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return ()
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         return ()
-    return tuple(n for n in names[:-1] if n)
+    return tuple(names)

@@ -22,6 +22,7 @@ from opstep.frontends.onnx.folding import PARTS, folded
 from opstep.frontends.onnx.naming import readable
 from opstep.frontends.onnx.origins import Origins
 from opstep.frontends.onnx.reading import Weights
+from opstep.frontends.onnx.repeats import Block, Outlined
 from opstep.frontends.onnx.rules.registry import Rule, rule_for
 from opstep.frontends.onnx.values import Known, Value, dims, known
 from opstep.runtime.ir.dims import Expr
@@ -125,14 +126,22 @@ class Scope:
         self.env: dict[str, Value | None] = {}
         self.captured: dict[str, tuple[Var, Var]] = {}  # by outer name: outer and inner value
         self.wanted: dict[str, str] = {}  # names that results are to have
+        self.prefixes: tuple[str, ...] = ()  # what is left out of names
         self._made: dict[tuple, Var] = {}  # constants, by what they are
         self._written_names: set[str] = set()  # theirs
 
     # --- values ---
 
+    def named(self, name: str) -> str:
+        """A name of the file as it is here."""
+        for prefix in self.prefixes:
+            if prefix and name.startswith(prefix) and name != prefix:
+                return readable("/" + name.removeprefix(prefix))
+        return readable(name)
+
     def input(self, name: str, type: TensorType, wanted: str = "") -> Var:
         """A value that the graph is given."""
-        var = Var(self.body.fresh(readable(wanted or name)), type)
+        var = Var(self.body.fresh(wanted or self.named(name)), type)
         self.env[name] = var
         return var
 
@@ -273,6 +282,30 @@ class Scope:
             except (Untranslatable, Mismatch) as error:
                 self._note(node, place, str(error))
 
+    def blocks(self, nodes: Sequence[NodeProto], blocks: Sequence[Block]) -> None:
+        """Writes nodes, and a call for each block of them."""
+        place = 0
+        for block in blocks:
+            self.nodes(nodes[place : block.start])
+            if not self._block(block):
+                self.nodes(nodes[block.start : block.stop])
+            place = block.stop
+        self.nodes(nodes[place:])
+
+    def _block(self, block: Block) -> bool:
+        """Whether a block could be called."""
+        mark, b = self.mark(), self.body
+        b.at, b.prefix = None, self.named(block.outputs[0])
+        b.outputs = (True,) * len(block.outputs)
+        try:
+            inputs = [self.look_up(n) for n in block.inputs]
+            outputs = self.call(block.function, inputs, self.attrs or {})
+        except (Untranslatable, Mismatch, Broken):
+            self.reset(mark)
+            return False
+        self._bind(block.outputs, outputs, mark[0])
+        return True
+
     def _note(self, node: NodeProto, place: int, reason: str) -> None:
         domain = DOMAINS.get(node.domain, node.domain)
         op = f"{domain}.{node.op_type}" if domain else node.op_type
@@ -301,11 +334,11 @@ class Scope:
         attrs = attributes.of(node, self.attrs)
         version = self.versions.get(domain, 1)
         b.outputs, b.opset = tuple(bool(n) for n in node.output), version
-        b.prefix = readable(self.wanted.get(node.output[0], node.output[0]) or node.op_type)
+        b.prefix = self.named(self.wanted.get(node.output[0], node.output[0]) or node.op_type)
         b.at = self.program.origins.of(node)
         begin = len(b.statements)
         results = self._results(node, domain, version, inputs, attrs)
-        self._bind(node, results, begin)
+        self._bind(node.output, results, begin)
 
     def _results(
         self, node: NodeProto, domain: str, version: int, inputs: list[Any], attrs: dict[str, Any]
@@ -345,6 +378,8 @@ class Scope:
             value = attributes.constant(attrs)
             return None if value is None else [known(value, name=node.output[0])]
         (first, *_) = inputs or (None,)
+        if node.op_type == "Identity" and first is not None:
+            return [first]
         if node.op_type == "Shape" and isinstance(first, Var):
             shape = list(first.shape)[attrs.get("start") : attrs.get("end")]
             return [dims(shape)]
@@ -377,37 +412,41 @@ class Scope:
                 values.append(number if adapts else self.var(value))
             else:
                 values.append(value)
-        if not rule.fits(self.body, *values, **attrs):
-            raise Untranslatable("it has inputs or attributes that this operator has not")
-        found = rule.function(self.body, *values, **attrs)
+        try:
+            found = rule.function(self.body, *values, **attrs)
+        except TypeError:
+            if rule.fits(self.body, *values, **attrs):
+                raise
+            message = "it has inputs or attributes that this operator has not"
+            raise Untranslatable(message) from None
         is_many = isinstance(found, tuple | list) and not isinstance(found, Var)
         return list(found) if is_many else [found]
 
-    def _bind(self, node: NodeProto, results: Sequence[Any], begin: int) -> None:
+    def _bind(self, outputs: Sequence[str], results: Sequence[Any], begin: int) -> None:
         """Gives results the names of the file, as far as those are names here."""
         b = self.body
         made = {r.name.text for s in b.statements[begin:] if isinstance(s, Apply) for r in s.results}
         made -= self._written_names
         names: dict[str, str] = {}
-        for output, value in zip(node.output, results, strict=False):
+        for output, value in zip(outputs, results, strict=False):
             if not output:
                 continue
             if value is None:
                 raise Untranslatable(f"its result {output} has no counterpart")
             if isinstance(value, Var) and value.name in made and value.name not in names:
                 wanted = self.wanted.get(output)
-                new = wanted or b.fresh(readable(output))
+                new = wanted or b.fresh(self.named(output))
                 names[value.name] = new
                 self.env[output] = Var(new, value.type)
             else:
                 self.env[output] = value
         if names:
             b.statements[begin:] = [_renamed(s, names) for s in b.statements[begin:]]
-            for output in node.output:
+            for output in outputs:
                 value = self.env.get(output)
                 if isinstance(value, Var) and value.name in names:
                     self.env[output] = Var(names[value.name], value.type)
-        for output in node.output[len(results) :]:
+        for output in outputs[len(results) :]:
             if output:
                 self.env[output] = None
 
@@ -445,7 +484,7 @@ class Scope:
         return Part(self.program.called[key][0], [v.type for v in results])
 
     def call(
-        self, function: FunctionProto, inputs: Sequence[Any], attrs: Mapping[str, Any]
+        self, function: FunctionProto | Outlined, inputs: Sequence[Any], attrs: Mapping[str, Any]
     ) -> list[Value]:
         """Calls a function, whose graph is written when it is first met with such inputs."""
         values = [*inputs, *[None] * (len(function.input) - len(inputs))]
@@ -463,7 +502,7 @@ class Scope:
         return [next(made) if isinstance(v, Var) else v for v in outputs]
 
     def _function(
-        self, function: FunctionProto, inputs: Sequence[Any], attrs: Mapping[str, Any], place: int
+        self, function: FunctionProto | Outlined, inputs: Sequence[Any], attrs: Mapping[str, Any], place: int
     ) -> tuple[str, list[Value]]:
         """The graph of a function for such inputs and its results, "" where it can be none: where
         sizes are no size of an input, or only tell of constants.
@@ -471,6 +510,7 @@ class Scope:
         program = self.program
         missing = len(program.missing), len(program.graphs)
         inner = Scope(program, None, _complete(function, attrs), self._versions(function))
+        inner.prefixes = getattr(function, "prefixes", ())
         given = []
         for name, value in zip(function.input, inputs, strict=True):
             if isinstance(value, Var) or (value is not None and value.is_weight):
@@ -492,13 +532,13 @@ class Scope:
         inner.finish(name, results, given)
         return name, outputs  # pyright: ignore[reportReturnType]
 
-    def _versions(self, function: FunctionProto) -> dict[str, int]:
+    def _versions(self, function: FunctionProto | Outlined) -> dict[str, int]:
         """Of the operators in a function; what it does not say is as here."""
         own = {DOMAINS.get(o.domain, o.domain): o.version for o in function.opset_import}
         return {**self.versions, **own}
 
     def inlined(
-        self, function: FunctionProto, inputs: Sequence[Any], attrs: Mapping[str, Any]
+        self, function: FunctionProto | Outlined, inputs: Sequence[Any], attrs: Mapping[str, Any]
     ) -> list[Value]:
         """The nodes of a function, in place of a call."""
         versions = self._versions(function)
@@ -537,11 +577,13 @@ def _call_key(function: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) ->
 
     listed = tuple(sorted((k, repr(v)) for k, v in attrs.items()))
     # functions of the library are made anew for each node
-    own = function.domain, function.name, function.SerializeToString(deterministic=True)
+    own: Any = function
+    if not isinstance(function, Outlined):
+        own = function.domain, function.name, function.SerializeToString(deterministic=True)
     return own, tuple(map(one, inputs)), listed
 
 
-def _complete(function: FunctionProto, attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _complete(function: FunctionProto | Outlined, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a call, with what the function has for those that are left out."""
     found = {a.name: attributes.value(a, None) for a in function.attribute_proto}
     return {**found, **attrs}

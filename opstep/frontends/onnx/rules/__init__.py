@@ -16,6 +16,8 @@ def all_rules() -> None:
         recurrent,
         reductions,
         resizing,
+        sampling,
         signals,
         spatial,
+        training,
     )

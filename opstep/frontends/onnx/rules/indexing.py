@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from opstep.frontends.onnx.body import Body, Var, axis_of
 from opstep.frontends.onnx.errors import Untranslatable
 from opstep.frontends.onnx.rules.registry import rule
+from opstep.frontends.onnx.values import known
 from opstep.runtime.ir.types import i64
 
 
@@ -85,3 +88,18 @@ def tensor_scatter(b: Body, cache, update, start=None, *, axis=-2, mode="linear"
     if mode == "circular":
         places = b.rem(places, b.size(cache.shape[axis], i64))
     return b.scatter(cache, b.broadcasted(places, list(update.shape)), update, axis=axis)
+
+
+@rule("Compress", known=[1])
+def compress(b: Body, x, condition, *, axis=None):
+    """Which slices are kept is known at import: the size of the result depends on it."""
+    places = known(np.flatnonzero(condition), name=f"{b.prefix}_kept")
+    if axis is None:
+        x, axis = b.reshape(x, shape=[-1]), 0
+    return b.gather(x, b.constant(places), axis=axis_of(axis, x.type.rank))
+
+
+@rule("NonZero", known=[0])
+def nonzero(b: Body, x):
+    """Its size depends on the elements, which are known at import."""
+    return known(np.array(np.nonzero(x)))

@@ -138,6 +138,8 @@ def _sliced(b: Body, x: Var, starts: Any, ends: Any, axes: Any, steps: Any) -> V
                 end = 0
         for key, value in zip(chosen, (start, end, axis, step), strict=True):
             chosen[key].append(value)
+    if all(step == 1 for step in chosen["steps"]):
+        del chosen["steps"]
     return b.slice(x, **chosen) if chosen["axes"] else x
 
 

@@ -163,6 +163,15 @@ def cast_like(b: Body, x, like, *, saturate=1, round_mode="up"):
     return b.to(x, like.dtype)
 
 
+@rule("BitCast")
+def bit_cast(b: Body, x, *, to):
+    """Integers of one width have the same bits, and wrap around."""
+    dtype = dtype_of(to)
+    if x.dtype.is_float or dtype.is_float or x.dtype.itemsize != dtype.itemsize or dtype is boolean:
+        raise Untranslatable("the bits of a fraction")
+    return b.to(x, dtype)
+
+
 @rule("Where", numbers=True)
 def where(b: Body, condition, x, y):
     if not isinstance(condition, Var):

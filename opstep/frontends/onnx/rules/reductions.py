@@ -114,11 +114,21 @@ def top_k_by_attribute(b: Body, x, *, k, axis=-1):
 
 
 @rule("Einsum")
-def einsum(b: Body, *xs, equation):
+def einsum(b: Body, *operands, equation):
+    xs = list(operands)
     equation = equation.replace(" ", "")
     if "..." in equation:
         equation = _spelled(equation, [x.type.rank for x in xs])
-    return b.einsum(*xs, equation=equation)
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    once = "".join(c for c in sorted(set(left) - {","}) if left.count(c) == 1)
+    for k, term in enumerate(terms):
+        for letter in dict.fromkeys(term):
+            while terms[k].count(letter) > 1:  # a diagonal, which goes to the end
+                first, second = (i for i, c in enumerate(terms[k]) if c == letter)
+                xs[k] = b.diagonal(xs[k], axes=[first, second])
+                terms[k] = terms[k].replace(letter, "") + letter
+    return b.einsum(*xs, equation=f"{','.join(terms)}->{right if arrow else once}")
 
 
 def _spelled(equation: str, ranks: list[int]) -> str:

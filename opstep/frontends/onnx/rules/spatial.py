@@ -244,7 +244,7 @@ def max_unpool(b: Body, x, places, shape=None, *, kernel_shape, pads=None, strid
 def col2im(b: Body, x, image, block, *, dilations=None, pads=None, strides=None):
     image, block = listed(image), listed(block)
     if len(image) != 2:
-        raise Untranslatable(f"Col2Im over {len(image)} axes")
+        return _columns(b, x, image, block, dilations, pads, strides)
     attrs = {"stride": strides or [1, 1], "dilation": dilations or [1, 1]}
     pads = pads or [0, 0, 0, 0]
     if pads[:2] == pads[2:]:
@@ -252,6 +252,28 @@ def col2im(b: Body, x, image, block, *, dilations=None, pads=None, strides=None)
     wide = [d + pads[k] + pads[k + 2] for k, d in enumerate(image)]
     y = b.col2im(x, size=wide, kernel=block, **attrs)
     return b.pad(y, pads=[0, 0, *(-p for p in pads[:2]), 0, 0, *(-p for p in pads[2:])])
+
+
+def _columns(
+    b: Body, x: Var, image: list, block: list, dilations: Any, pads: Any, strides: Any
+) -> Var:
+    """Col2Im over one axis or three: a transposed convolution whose filters are single ones."""
+    n, window = len(image), prod(block)
+    stride, dilation, pads = strides or [1] * n, dilations or [1] * n, pads or [0] * (2 * n)
+    if n not in (1, 3) or not isinstance(x.shape[1], int):
+        raise Untranslatable(f"Col2Im over {n} axes")
+    channels = x.shape[1] // window
+    counts, more = [], []
+    for k in range(n):
+        reach = dilation[k] * (block[k] - 1) + 1
+        free = image[k] + pads[k] + pads[n + k] - reach
+        counts.append(free // stride[k] + 1)
+        more.append(free % stride[k])
+    wide = b.reshape(x, shape=[x.shape[0], x.shape[1], *counts])
+    ones = b.tile(b.eye(shape=[window, window], dtype=x.dtype), repeats=[channels, 1])
+    w = b.reshape(ones, shape=[channels * window, 1, *block])
+    attrs = {"stride": stride, "padding": both(pads), "dilation": dilation, "groups": channels}
+    return getattr(b, f"conv_transpose{n}d")(wide, w, **attrs, output_padding=more)
 
 
 @rule("LRN")
@@ -266,13 +288,3 @@ def lrn(b: Body, x, *, alpha=0.0001, beta=0.75, bias=1.0, size):
         total = part if total is None else b.add(total, part)
     scale = b.pow(b.add(b.mul(total, alpha / size), bias), beta)
     return b.div(x, scale)
-
-
-@rule("GridSample")
-def grid_sample(b: Body, x, grid, *, align_corners=0, mode="linear", padding_mode="zeros"):
-    mode = {"linear": "bilinear"}.get(mode, mode)
-    if x.type.rank != 4 or mode not in ("bilinear", "nearest"):
-        raise Untranslatable("GridSample of volumes, or cubic")
-    how = {"mode": mode, "padding_mode": padding_mode, "align_corners": bool(align_corners)}
-    return b.grid_sample2d(x, grid, **how)
-
