@@ -51,11 +51,11 @@ def export(
     file: str, output: str | None, graph: str | None, symbols: tuple[str, ...], updates: bool,
     drop_asserts: bool, external: bool | None, force: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Write a graph as a model of ONNX, with the weights that it reads.
+    """Write a graph as a model of ONNX.
 
-    Graphs that it calls become functions, as do ops that ONNX needs several nodes for; values keep
-    their names. What ONNX cannot say is told with its lines, and nothing is written.
-    docs/onnx-export.md has it all.
+    The model has the weights that the graph reads. Graphs that it calls become functions, as do ops
+    that ONNX needs several nodes for; values keep their names. What ONNX cannot say is told with
+    its lines, and nothing is written. docs/onnx-export.md has it all.
     """
     from opstep.api.sources import parse_symbols
     from opstep.frontends.onnx.exporting import to_onnx

@@ -380,10 +380,10 @@ class Scope:
         (first, *_) = inputs or (None,)
         if node.op_type == "Identity" and first is not None:
             return [first]
-        if node.op_type == "Shape" and isinstance(first, Var):
+        if node.op_type == "Shape" and isinstance(first, Var | Known):
             shape = list(first.shape)[attrs.get("start") : attrs.get("end")]
             return [dims(shape)]
-        if node.op_type == "Size" and isinstance(first, Var):
+        if node.op_type == "Size" and isinstance(first, Var | Known):
             total: Any = 1
             for d in first.shape:
                 total = total * d
