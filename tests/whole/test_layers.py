@@ -71,18 +71,8 @@ CIRCLES = [
 ]
 
 # Slow to import, so only where they are needed: inside functions.
-SLOW = {
-    "numba",
-    "onnx",
-    "llvmlite",
-    "rich",
-    "torch",
-    "ml_dtypes",
-    "safetensors",
-    "pandas",
-    "datasette",
-}
-SLOW |= {"perfetto", "google", "sqlite_utils", "viztracer", "matplotlib"}
+SLOW = {"numba", "llvmlite", "rich", "torch", "ml_dtypes", "safetensors", "pandas", "datasette"}
+SLOW |= {"onnx", "onnxruntime", "perfetto", "google", "sqlite_utils", "viztracer", "matplotlib"}
 SLOW |= {
     "pygls",
     "lsprotocol",
@@ -97,7 +87,11 @@ SLOW |= {
     "pyarrow",
     "PIL",
 }
-TORCH = "opstep.frontends.torch"
+# The only ones that import these, also at the top.
+IMPORTERS = {
+    "opstep.frontends.onnx": {"onnx", "onnxruntime"},
+    "opstep.frontends.torch": {"torch"},
+}
 # Modules that are themselves imported late, by the first compilation of a kernel: they may import
 # numba at the top, and each other.
 COMPILERS = {
@@ -251,8 +245,9 @@ def test_slow_packages_are_imported_late(path):
     if dotted(path) in COMPILERS:
         return
     unwanted = SLOW - EDITORS if dotted(path).startswith("opstep.lsp") else SLOW
-    if dotted(path).startswith(TORCH):
-        unwanted = unwanted - {"torch"}
+    for importer, libraries in IMPORTERS.items():
+        if dotted(path).startswith(importer):
+            unwanted = unwanted - libraries
     slow = []
     for node in at_module_level(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -263,14 +258,15 @@ def test_slow_packages_are_imported_late(path):
     assert slow == [], f"{told} module that only compiling imports, name it in COMPILERS"
 
 
-def test_only_its_importer_imports_torch():
+@pytest.mark.parametrize("importer", IMPORTERS)
+def test_only_its_importer_imports_a_library(importer):
     found = []
     for path in modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            uses = any(name.split(".")[0] == "torch" for name in names)
-            if uses and not dotted(path).startswith(TORCH):
+            uses = any(name.split(".")[0] in IMPORTERS[importer] for name in names)
+            if uses and not dotted(path).startswith(importer):
                 found.append(dotted(path))
     assert found == []
 

@@ -9,22 +9,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.api.program import Program
-from opstep.frontends.onnx import control  # noqa: F401 - registers what it translates
-from opstep.frontends.onnx import translator
+from opstep.frontends.onnx import (
+    control,  # noqa: F401 - registers what it translates
+)
 from opstep.frontends.onnx.errors import ImportFailed, Missing
 from opstep.frontends.onnx.naming import readable
 from opstep.frontends.onnx.reading import Weights, check
 from opstep.frontends.onnx.repeats import find_blocks
 from opstep.frontends.onnx.rules import all_rules
+from opstep.frontends.onnx.shared import DOMAINS, Shared
+from opstep.frontends.onnx.translator import Scope
 from opstep.frontends.onnx.types import DTYPES, name_of
 from opstep.frontends.onnx.values import Known, Value, known, weight
 from opstep.kernels.stdlib import library
 from opstep.runtime.ir import types
 from opstep.runtime.ir.dims import Dim, symbol
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.graph import Module
+from opstep.runtime.ir.graph import Apply, Graph, Module
 from opstep.runtime.ir.lexer import RESERVED
-from opstep.runtime.ir.op import OPS
+from opstep.runtime.ir.op import OPS, Ref
 from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.printer import print_module
 from opstep.runtime.ir.types import TensorType
@@ -61,17 +64,17 @@ class _Import:
         self.model, self.path, self.graph = model, path, model.graph
         self.constants, self.shapes = constants, shapes
         self.weights = Weights(file)
-        versions = {translator.DOMAINS.get(o.domain, o.domain): o.version for o in model.opset_import}
+        versions = {DOMAINS.get(o.domain, o.domain): o.version for o in model.opset_import}
         version = versions.setdefault("", 1)
         if version > NEWEST:
             raise InputError(
-                f"{path}: version {version} of ONNX's operators is not known; {NEWEST} is the newest",
+                f"{path}: version {version} of the operators is not known: {NEWEST} is the newest",
                 hint="convert it: onnx.version_converter.convert_version",
             )
         functions = {(f.domain, f.name): f for f in model.functions}
         names = {name for module in library() for name in module.graphs}
         folder = file.parent if file else None
-        self.shared = translator.Program(
+        self.shared = Shared(
             path, folder, self.weights, {k: np.asarray(v) for k, v in given.items()}, functions,
             versions, names,
         )  # fmt: skip
@@ -88,7 +91,7 @@ class _Import:
         typed = [(i.name, self._type(i)) for i in inputs if i.name not in self.constants]
         shared.reserved |= set(self.symbols.values()) | initializers
         shared.symbols = set(self.symbols.values())
-        scope = translator.Scope(shared)
+        scope = Scope(shared)
         results = self._result_names({readable(n) for n, _ in typed})
         scope.wanted = results
         scope.body._used_names |= set(results.values())
@@ -99,7 +102,9 @@ class _Import:
             scope.env[tensor.name] = self._weight(tensor, shared)
         nodes = []
         for node in graph.node:  # other names of weights come first: they stand where they may
-            is_fixed = node.op_type in ("Constant", "Identity") and all(n in scope.env for n in node.input)
+            is_fixed = node.op_type in ("Constant", "Identity") and all(
+                n in scope.env for n in node.input
+            )
             is_fixed = is_fixed and not any(isinstance(scope.env[n], Var) for n in node.input)
             if is_fixed and not node.domain:
                 scope.nodes([node])
@@ -111,14 +116,13 @@ class _Import:
             raise ImportFailed(self.path, shared.missing)
         returned = self._returned(scope, results)
         scope.finish("main", returned, taken)
-        main = shared.graphs.pop()
-        order = [main, *reversed(shared.graphs)]
+        order = _by_calls({g.name.text: g for g in shared.graphs})
         text = print_module(Module((*shared.declared.values(), *order)))
         program = Program(parse(text, f"<{Path(self.path).name.strip('<>')}>"))
         program.files = self.weights
         return program
 
-    def _weight(self, tensor: Any, shared: translator.Program) -> Known:
+    def _weight(self, tensor: Any, shared: Shared) -> Known:
         try:
             return weight(tensor, shared.folder)
         except InputError as error:
@@ -131,7 +135,9 @@ class _Import:
         kind = value.type.WhichOneof("value")
         where = f"{self.path}: input {value.name}"
         if kind != "tensor_type":
-            raise InputError(f"{where}: {KINDS.get(str(kind), 'values without a type')} are not imported")
+            raise InputError(
+                f"{where}: {KINDS.get(str(kind), 'values without a type')} are not imported"
+            )
         tensor = value.type.tensor_type
         if tensor.elem_type not in DTYPES:
             raise InputError(f"{where}: {name_of(tensor.elem_type)} has no counterpart here")
@@ -152,7 +158,12 @@ class _Import:
         if wanted not in self.symbols:
             name = stem = readable(wanted)
             k = 1
-            taken = {*self.symbols.values(), *types.DTYPES, *RESERVED, *(i.name for i in self.graph.input)}
+            taken = {
+                *self.symbols.values(),
+                *types.DTYPES,
+                *RESERVED,
+                *(i.name for i in self.graph.input),
+            }
             while name in taken:
                 k += 1
                 name = f"{stem}_{k}"
@@ -166,7 +177,9 @@ class _Import:
         for output in self.graph.output:
             kind = output.type.WhichOneof("value")
             if kind in KINDS:
-                raise InputError(f"{self.path}: output {output.name}: {KINDS[kind]} are not imported")
+                raise InputError(
+                    f"{self.path}: output {output.name}: {KINDS[kind]} are not imported"
+                )
             name = stem = readable(output.name)
             k = 1
             while name in used:
@@ -176,7 +189,7 @@ class _Import:
             found[output.name] = name
         return found
 
-    def _returned(self, scope: translator.Scope, names: Mapping[str, str]) -> list[Var]:
+    def _returned(self, scope: Scope, names: Mapping[str, str]) -> list[Var]:
         found: list[Var] = []
         for output in self.graph.output:
             value: Value | None = scope.look_up(output.name)
@@ -206,3 +219,21 @@ class _Import:
             raise InputError(
                 f"{self.path}: output {output.name} is {found.type}, but the model says {shape}"
             )
+
+
+def _by_calls(graphs: dict[str, Graph]) -> list[Graph]:
+    """From `main` on, in the order in which they are first called."""
+    found: dict[str, Graph] = {}
+    waiting = ["main"]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found[name] = graph = graphs[name]
+        called: list[str] = []
+        for statement in graph.body:
+            if isinstance(statement, Apply):
+                called.append(statement.callee.text)
+                called += [a.value.name for a in statement.attrs if isinstance(a.value, Ref)]
+        waiting += [n for n in reversed(called) if n in graphs]
+    return list(found.values())

@@ -45,11 +45,13 @@ class Prepared(BackendRep):
         program = self.program(inputs)
         graph = program.graph("main")
         taken = {b.name.text for b in graph.inputs}
-        named = self._named(inputs)
-        found = program.run("main", {n: v for n, v in named.items() if n in taken}, device=self._device)
+        named = self.named(inputs)
+        found = program.run(
+            "main", {n: v for n, v in named.items() if n in taken}, device=self._device
+        )
         return tuple(found[n] for n in _results(graph))
 
-    def _named(self, inputs: Sequence[Any]) -> dict[str, np.ndarray]:
+    def named(self, inputs: Sequence[Any]) -> dict[str, np.ndarray]:
         from opstep.frontends.onnx.naming import readable
 
         return {readable(n): np.asarray(v) for n, v in zip(self._names, inputs, strict=False)}

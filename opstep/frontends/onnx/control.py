@@ -9,7 +9,8 @@ import numpy as np
 
 from opstep.frontends.onnx.body import axis_of
 from opstep.frontends.onnx.errors import OF_DATA, Untranslatable
-from opstep.frontends.onnx.translator import CONTROL, Scope, bound_symbols, symbols_of
+from opstep.frontends.onnx.statements import bound_symbols, symbols_of
+from opstep.frontends.onnx.translator import CONTROL, Scope
 from opstep.frontends.onnx.values import Known, Value, known, weight
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.types import TensorType, boolean, i64
@@ -35,16 +36,11 @@ def _inner(scope: Scope, graph: GraphProto, given: Mapping[str, Value | TensorTy
 
 
 def _fill(inner: Scope, graph: GraphProto) -> None:
-    missing = len(inner.program.missing)
     for tensor in graph.initializer:
         found = weight(tensor, inner.program.folder)
         found.is_weight = False
         inner.env[tensor.name] = found
-    inner.nodes(graph.node)
-    if len(inner.program.missing) > missing:
-        first = inner.program.missing[missing]
-        del inner.program.missing[missing:]
-        raise Untranslatable(f"{first.op} in it: {first.reason}")
+    inner.part_nodes(graph.node)
 
 
 def _results(inner: Scope, graph: GraphProto) -> list[Value]:
@@ -89,7 +85,7 @@ def if_(scope: Scope, node: NodeProto, inputs: list[Any], attrs: Mapping[str, An
         name = scope.program.graph_name(f"{scope.body.prefix}_{word}")
         part.finish(name, found, own)
         names.append(name)
-    graphs = dict(zip(("then", "else"), names, strict=True))
+    graphs = {"then": names[0], "else": names[1]}
     condition = scope.body.reshaped(condition, [])
     return scope.body.control("cond", [condition, *outer.values()], types[0], graphs)
 
@@ -119,8 +115,9 @@ def _repeated(
     begin: Callable[[Scope, Var], None],
 ) -> list[Value]:  # fmt: skip
     """A loop: `count` turns at most, a `Dim` or a value; None for no end. `first`: whether it
-    begins, None where that is no question, and `condition` the part's input that says it. `names`: of the part's inputs that are carried, whose
-    first values `carried` has. `begin` gives the part its other inputs, by the turn's number.
+    begins, None where that is no question, and `condition` the part's input that says it. `names`:
+    of the part's inputs that are carried, whose first values `carried` has. `begin` gives the part
+    its other inputs, by the turn's number.
     """
     b, program = scope.body, scope.program
     start = [scope.var(v) for v in carried]
@@ -151,11 +148,15 @@ def _repeated(
     for k, (row, how) in enumerate(zip(rows, series, strict=True)):
         shape = [count, *row.shape]
         whole.append(b.zeros(shape=shape, dtype=row.dtype))
-        inside = inner.input(f"series_{k}" if len(rows) > 1 else "series", TensorType(row.dtype, tuple(shape)))
+        inside = inner.input(
+            f"series_{k}" if len(rows) > 1 else "series", TensorType(row.dtype, tuple(shape))
+        )
         place = t
         if how.down:
-            place = inner.body.sub(inner.body.size(count - 1, i64), t)
-        kept.append((inside, inner.body.scatter_nd(inside, inner.body.reshape(place, shape=[1]), row)))
+            place = inner.body.sub(inner.body.size(_last(count), i64), t)
+        kept.append(
+            (inside, inner.body.scatter_nd(inside, inner.body.reshape(place, shape=[1]), row))
+        )
     most = scope.var(count) if isinstance(count, Known) else count
     limit = inner.capture(b.reshaped(b.to(most, i64), [])) if isinstance(most, Var) else most
     own = [t, *([go] if go is not None else []), *states, *(i for i, _ in kept)]
@@ -174,7 +175,9 @@ def _repeated(
     answer = seen[1] if go is not None else None
     if limit is not None:
         bound = next((s for s, v in zip(seen, [*own, *passed], strict=True) if v is limit), limit)
-        below = test.body.less(seen[0], bound if isinstance(bound, Var) else test.body.size(bound, i64))
+        below = test.body.less(
+            seen[0], bound if isinstance(bound, Var) else test.body.size(bound, i64)
+        )
         answer = below if answer is None else test.body.logical_and(below, answer)
     assert answer is not None
     tested = program.graph_name(f"{b.prefix}_test")
@@ -188,6 +191,11 @@ def _repeated(
     for how, value in zip(series, made[len(states) : len(states) + len(series)], strict=True):
         results.append(_behind(b, value, how.axis))
     return results
+
+
+def _last(count: Any) -> Any:
+    """The number of the last of so many."""
+    return count - 1
 
 
 def _behind(b: Any, x: Var, axis: int) -> Var:
@@ -208,6 +216,7 @@ def loop(scope: Scope, node: NodeProto, inputs: list[Any], attrs: Mapping[str, A
         count = 0
     series = [_Series(0, False) for _ in graph.output[1 + len(carried) :]]
     first = go if isinstance(go, Var) else known(np.array(True))
+
     def begin(inner: Scope, t: Var) -> None:
         inner.env[number] = t
 
@@ -256,9 +265,7 @@ def scan(scope: Scope, node: NodeProto, inputs: list[Any], attrs: Mapping[str, A
         raise Untranslatable("Scan of sequences that end at different places")
     b = scope.body
     how = {**attrs, "scan_input_directions": attrs.get("directions")}
-    each = [
-        _scanned(scope, [b.select(x, index=k) for x in rows], how) for k in range(samples)
-    ]
+    each = [_scanned(scope, [b.select(x, index=k) for x in rows], how) for k in range(samples)]
     return [b.stack(*(scope.var(v) for v in parts)) for parts in zip(*each, strict=True)]
 
 
@@ -284,7 +291,7 @@ def _scanned(scope: Scope, inputs: list[Any], attrs: Mapping[str, Any]) -> list[
         for name, x, down in zip(names[len(carried) :], rows, downs, strict=True):
             place = t
             if down:
-                place = inner.body.sub(inner.body.size(count - 1, i64), t)
+                place = inner.body.sub(inner.body.size(_last(count), i64), t)
             inner.env[name] = inner.body.gather(inner.capture(x), place, axis=0)
 
     series = [_Series(a, bool(d)) for a, d in zip(places, turned, strict=True)]

@@ -19,7 +19,7 @@ def definition_of(
     if not onnx.defs.has(node.op_type, domain):
         return None
     try:
-        schema = onnx.defs.get_schema(node.op_type, version, domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, version, domain)
     except onnx.defs.SchemaError:
         return None
     text = b""
@@ -49,3 +49,11 @@ def _type(value: Any) -> onnx.TypeProto:
         return onnx.TypeProto()
     shape = [d if isinstance(d, int) else str(d) for d in value.type.shape]
     return onnx.helper.make_tensor_type_proto(NUMBERS[value.type.dtype], shape)
+
+
+def has_definition(op: str, domain: str) -> bool:
+    """Whether ONNX says what an operator is by others, in any version."""
+    if not onnx.defs.has(op, domain):
+        return False
+    schema: Any = onnx.defs.get_schema(op, domain)
+    return schema.has_function or schema.has_context_dependent_function

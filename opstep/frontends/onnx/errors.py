@@ -11,6 +11,18 @@ from opstep.runtime.ir.errors import InputError
 OF_DATA = "a size depends on data"
 
 
+# Why whole families of operators have no counterpart, by what their names have.
+FAMILIES = {
+    "Sequence": "sequences have no counterpart", "Optional": "optional values have no counterpart",
+    "String": "strings have no counterpart", "NonMaxSuppression": OF_DATA, "Unique": OF_DATA,
+}  # fmt: skip
+
+
+def refusal(op: str) -> str:
+    """Why there is no rule for an operator."""
+    return next((why for word, why in FAMILIES.items() if word in op), "there is no op for it")
+
+
 class Untranslatable(Exception):
     """Raised by a rule: this node, with these inputs and attributes, has no counterpart."""
 
@@ -41,6 +53,6 @@ def _diagnostic(path: str, found: Sequence[Missing]) -> Diagnostic:
     times = f" ({len(found)} times)" if len(found) > 1 else ""
     message = f"{path}: {first.node}: {first.op} cannot be imported: {first.reason}{times}"
     hint = ""
-    if first.reason == OF_DATA:
+    if first.reason == OF_DATA and first.op not in FAMILIES:
         hint = "give it at import, where it is an input: opstep.from_onnx(model, constants={…})"
     return Diagnostic("error", message, hint=hint)

@@ -1,7 +1,7 @@
 """Shape arithmetic: what becomes of values that are known at import.
 
-Only what decides shapes and attributes is computed here: small values, mostly integers. Elements may
-be dims with symbols; where those leave a question open, the node runs with the program.
+Only what decides shapes and attributes is computed here: small values, mostly integers. Elements
+may be dims with symbols; where those leave a question open, the node runs with the program.
 """
 
 from __future__ import annotations
@@ -140,6 +140,10 @@ def _gather(arrays: Arrays, attrs: Mapping[str, Any]) -> Any:
 
 def _slice(arrays: Arrays, attrs: Mapping[str, Any]) -> Any:
     x = arrays[0]
+    starts: Any
+    ends: Any
+    axes: Any
+    steps: Any
     if len(arrays) == 1:  # before opset 10
         starts, ends = attrs["starts"], attrs["ends"]
         axes, steps = attrs.get("axes"), None
@@ -257,7 +261,8 @@ FOLDS: dict[str, Fold] = {
     "ConstantOfShape": _filled, "Range": _range, "Where": _where, "Expand": _expand,
     "ReduceProd": _reduced(np.prod), "ReduceSum": _reduced(np.sum), "ReduceMax": _reduced(np.max),
     "ReduceMin": _reduced(np.min), "Split": _split,
-    "Relu": lambda a, _: [np.maximum(a[0], 0)], "NonZero": lambda a, _: [np.array(np.nonzero(a[0]))],
+    "Relu": lambda a, _: [np.maximum(a[0], 0)],
+    "NonZero": lambda a, _: [np.array(np.nonzero(a[0]))],
     "Shape": lambda a, t: [np.array(a[0].shape, np.int64)[t.get("start") : t.get("end")]],
     "Size": lambda a, _: [np.array(a[0].size)],
 }  # fmt: skip
@@ -273,4 +278,3 @@ def _among(function: Any, arrays: Arrays) -> Any:
     for a in arrays[1:]:
         found = function(found, a)
     return found
-

@@ -88,7 +88,9 @@ def _is_large(tensor: TensorProto) -> bool:
 
 
 def _set(message: Any, field: Any, value: Any) -> None:
-    if hasattr(value, "extend") or hasattr(value, "MergeFrom") and not hasattr(value, "ListFields"):
+    if hasattr(value, "extend") or (
+        hasattr(value, "MergeFrom") and not hasattr(value, "ListFields")
+    ):
         getattr(message, field.name).extend(value)
     elif hasattr(value, "CopyFrom"):
         getattr(message, field.name).CopyFrom(value)
@@ -99,9 +101,9 @@ def _set(message: Any, field: Any, value: Any) -> None:
 def _told(error: Exception) -> str:
     """What the checker says, with the place, on one line."""
     lines = [t.strip() for t in str(error).splitlines() if t.strip()]
-    what = lines[0] if lines else type(error).__name__
-    where = [t.removeprefix("==> Context:") for t in lines[1:] if t.startswith("==> Context:")]
-    return " ".join([what, *(f"({w.strip()})" for w in where)])[:600]
+    what = [t for t in lines if not t.startswith("==>")] or [type(error).__name__]
+    where = [t.removeprefix("==> Context:").strip() for t in lines if t.startswith("==> Context:")]
+    return " ".join([*what[:3], *(f"({w})" for w in where)])[:600]
 
 
 def _line(error: Exception) -> str:
@@ -126,7 +128,7 @@ def array_of(tensor: TensorProto, folder: Path | None) -> np.ndarray:
     """A tensor's elements, where they lie if that can be. Raises `InputError` where they are not
     as many as its shape says.
     """
-    dtype, shape = type_of(tensor)[:2]
+    dtype, shape = type_of(tensor).dtype, tuple(tensor.dims)
     bytes = prod(shape) * dtype.itemsize
     if tensor.data_location == EXTERNAL:
         return _mapped(tensor, folder, bytes, dtype, shape)

@@ -1,4 +1,4 @@
-"""Blocks of nodes that a model repeats, one after the other: they become one graph, called for each.
+"""Blocks of nodes that a model repeats, one after the other: they become one graph.
 
 Exporters write every layer anew. Nodes that do the same have the same number here; a run of numbers
 that comes again at once is a block, if its nodes are also connected alike.
@@ -6,7 +6,6 @@ that comes again at once is a block, if its nodes are also connected alike.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ GRAPH, GRAPHS = 5, 10  # kinds of attributes
 @dataclass(eq=False)
 class Outlined:
     """What a block does, as a function of the model would say it. `prefixes`: what the names of its
-    values begin with.
+    values begin with; `labels`: what its inputs that are no weights are called.
     """
 
     name: str
@@ -38,6 +37,7 @@ class Outlined:
     output: list[str]
     node: Sequence[NodeProto]
     prefixes: tuple[str, ...]
+    labels: Mapping[str, str]
     domain: str = ""
     opset_import: Sequence[Any] = ()
     attribute_proto: Sequence[Any] = field(default_factory=list)
@@ -167,7 +167,9 @@ def _outlined(
     title, prefix = _title(own)
     prefixes = prefix, _weights_prefix(model.inputs, weights)
     outputs = [model.made[p] for p in places]
-    function = Outlined(title, model.inputs, outputs, own, prefixes)
+    values = [n for n in model.inputs if n not in weights]
+    labels = {n: f"x_{k + 1}" if k else "x" for k, n in enumerate(values)}
+    function = Outlined(title, model.inputs, outputs, own, prefixes, labels)
     return [
         Block(m.start, m.start + period, function, m.inputs, [m.made[p] for p in places])
         for m in members
@@ -216,7 +218,7 @@ def _title(nodes: Sequence[NodeProto]) -> tuple[str, str]:
             found = {p.key: p.value for p in node.metadata_props}
             paths.append(module_path(found.get(SCOPES, "")))
             classes = classes or classes_of(found.get(CLASSES, ""))
-    shared = os.path.commonprefix([list(p) for p in paths]) if paths else []
+    shared = _common(paths)
     prefix = _prefix(nodes)
     if shared:
         name = classes[len(shared)] if len(classes) > len(shared) else shared[-1]
@@ -229,11 +231,22 @@ def _title(nodes: Sequence[NodeProto]) -> tuple[str, str]:
 
 def _prefix(nodes: Sequence[NodeProto]) -> str:
     """The path that the names of all results begin with, where they are paths."""
-    found = os.path.commonprefix([n.output[0] for n in nodes if n.output])
+    found = "".join(_common([n.output[0] for n in nodes if n.output]))
     return found[: found.rfind("/") + 1] if found.startswith("/") else ""
 
 
 def _weights_prefix(inputs: Sequence[str], weights: Mapping[str, Any]) -> str:
     """The same for dotted names of weights."""
-    found = os.path.commonprefix([n for n in inputs if n in weights and "." in n])
+    found = "".join(_common([n for n in inputs if n in weights and "." in n]))
     return found[: found.rfind(".") + 1]
+
+
+def _common(parts: Sequence[Any]) -> list[str]:
+    """What all begin with."""
+    if not parts:
+        return []
+    first, last = min(parts), max(parts)
+    count = next(
+        (k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
+    )
+    return list(first[:count])

@@ -116,4 +116,3 @@ def dims(shape: Iterable[Any]) -> Known:
 def listed(array: Any) -> list[Any]:
     """Elements as Python's numbers and dims."""
     return np.asarray(array).reshape(-1).tolist()
-

@@ -45,7 +45,9 @@ class Evaluation:
                 values[binding.name.text] = result
         return []
 
-    def results(self, statement: Apply, application: Any, operands: list[Any], symbols: dict) -> list:
+    def results(
+        self, statement: Apply, application: Any, operands: list[Any], symbols: dict
+    ) -> list:
         if application.graph is not None:
             return self.run(application.graph, operands)
         attrs = {a.name.text: a.value for a in statement.attrs}

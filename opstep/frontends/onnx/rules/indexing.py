@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from opstep.frontends.onnx.body import Body, Var, axis_of
@@ -55,7 +57,8 @@ def scatter_nd(b: Body, x, index, updates, *, reduction="none"):
 
 def _flat(b: Body, x: Var, index: Var, updates: Var) -> tuple[Var, Var, Var]:
     """Places in x laid flat, by element, what goes there, and x."""
-    depth, shape = index.shape[-1], x.shape
+    depth: Any = index.shape[-1]
+    shape: Any = x.shape
     if not all(isinstance(d, int) for d in (*shape, depth)):
         raise Untranslatable("a reduction into a tensor whose sizes are not known")
     total = b.to(b.select(index, index=0, axis=index.type.rank - 1), i64)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from opstep.frontends.onnx.body import Body, Var, axis_of
 from opstep.frontends.onnx.errors import Untranslatable
 from opstep.frontends.onnx.rules.registry import rule
-from opstep.runtime.ir.types import f32
 
 
 @rule("MatMul")
@@ -90,7 +88,9 @@ def group_norm_by_groups(b: Body, x, scale, bias, *, num_groups, epsilon=1e-5):
     """Scales are those of groups."""
     each = x.shape[1] // num_groups
     scale, bias = (
-        b.reshape(b.broadcast(b.unsqueeze(v, axes=[1]), shape=[num_groups, each]), shape=[x.shape[1]])
+        b.reshape(
+            b.broadcast(b.unsqueeze(v, axes=[1]), shape=[num_groups, each]), shape=[x.shape[1]]
+        )
         for v in (scale, bias)
     )
     return b.group_norm(x, scale, bias, groups=num_groups, epsilon=epsilon)
@@ -149,7 +149,7 @@ def attention(
     return y, k, v
 
 
-def _heads(b: Body, x: Var, count: int) -> Var:
+def _heads(b: Body, x: Var, count: Any) -> Var:
     n, length, size = x.shape
     return b.transpose(b.reshape(x, shape=[n, length, count, size // count]), perm=[0, 2, 1, 3])
 
@@ -185,7 +185,7 @@ def rotary_embedding(
 
 def rotated(
     b: Body, x: Var, cos: Var, sin: Var, positions: Var | None, interleaved: int, heads: int,
-    size: int,
+    size: Any,
 ) -> Var:  # fmt: skip
     """x [N, heads, L, D] or [N, L, heads*D], turned in planes of two features each."""
     shape = list(x.shape)
@@ -218,4 +218,3 @@ def rotated(
         y = b.concat(real, other, axis=3)
     y = y if rest is None else b.concat(y, rest, axis=3)
     return b.reshaped(y, shape)
-

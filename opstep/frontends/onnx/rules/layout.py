@@ -128,7 +128,7 @@ def _sliced(b: Body, x: Var, starts: Any, ends: Any, axes: Any, steps: Any) -> V
         axis = axis_of(axis, x.type.rank)
         size = x.shape[axis]
         start, end = _bound(start, size), _bound(end, size)
-        if step == 1 and start == 0 and (end == size or end == BEYOND):
+        if step == 1 and start == 0 and end in (size, BEYOND):
             continue
         if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
             first, last, _ = slice(start, end, step).indices(size)
@@ -155,7 +155,9 @@ def expand(b: Body, x, shape):
     shape = listed(shape)
     wide = [1] * (len(shape) - x.type.rank) + list(x.shape)
     shape = [1] * (len(wide) - len(shape)) + shape
-    return b.broadcasted(x, [w if d == 1 or d == -1 else d for d, w in zip(shape, wide, strict=True)])
+    return b.broadcasted(
+        x, [w if d == 1 or d == -1 else d for d, w in zip(shape, wide, strict=True)]
+    )
 
 
 @rule("Tile", since=6, known=[1])
@@ -189,7 +191,7 @@ def pad_with(b: Body, x: Var, pads: list[Any], value: Any) -> Var:
 
 @rule("Pad")
 def pad_by_attributes(b: Body, x, *, pads=None, paddings=None, mode="constant", value=0.0):
-    pads = pads or paddings
+    pads = pads or paddings or []
     return b.pad(x, pads=pads, mode=mode) if mode != "constant" else pad_with(b, x, pads, value)
 
 
@@ -198,9 +200,13 @@ def depth_to_space(b: Body, x, *, blocksize, mode="DCR"):
     n, c, h, w = x.shape
     k = blocksize
     if mode == "DCR":
-        wide = b.transpose(b.reshape(x, shape=[n, k, k, c // (k * k), h, w]), perm=[0, 3, 4, 1, 5, 2])
+        wide = b.transpose(
+            b.reshape(x, shape=[n, k, k, c // (k * k), h, w]), perm=[0, 3, 4, 1, 5, 2]
+        )
     else:
-        wide = b.transpose(b.reshape(x, shape=[n, c // (k * k), k, k, h, w]), perm=[0, 1, 4, 2, 5, 3])
+        wide = b.transpose(
+            b.reshape(x, shape=[n, c // (k * k), k, k, h, w]), perm=[0, 1, 4, 2, 5, 3]
+        )
     return b.reshape(wide, shape=[n, c // (k * k), h * k, w * k])
 
 
@@ -243,8 +249,8 @@ def range_(b: Body, start, limit, delta, **_):
     else:
         count = max(int(np.ceil((float(last) - float(first)) / float(step))), 0)
         first, step = number(first), number(step)
-    first = first if isinstance(first, float) else int(first)
-    step = step if isinstance(step, float) else int(step)
+    first = first if isinstance(first, float) else int(first)  # pyright: ignore
+    step = step if isinstance(step, float) else int(step)  # pyright: ignore
     return b.iota(shape=[count], start=first, step=step, dtype=dtype)
 
 

@@ -308,6 +308,8 @@ rule("OptionalGetElement")(identity)
 @rule("PRelu")
 def prelu(b: Body, x, slope):
     """Before opset 7, slopes are those of channels."""
-    if slope.type.rank == 1 and slope.shape[0] not in (1, x.shape[-1]) or slope.shape == x.shape[1:2]:
+    if (slope.type.rank == 1 and slope.shape[0] not in (1, x.shape[-1])) or slope.shape == x.shape[
+        1:2
+    ]:
         slope = b.reshaped(slope, [slope.shape[0], *[1] * (x.type.rank - 2)])
     return b.prelu(x, slope)

@@ -121,9 +121,7 @@ def conv_integer(b: Body, x, w, x_zero=None, w_zero=None, **window):
 
 
 @rule("QLinearConv")
-def qlinear_conv(
-    b: Body, x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, bias=None, **window
-):
+def qlinear_conv(b: Body, x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, bias=None, **window):
     inner = shifted(b, x, along(b, x_zero, x, 1))
     total = conv(b, inner, shifted(b, w, along(b, w_zero, w, 0)), bias, **window)
     by_channel = along(b, b.to(w_scale, f32), total, 1)

@@ -118,7 +118,12 @@ def _layer(b: Body, cell: Cell, operands: Mapping[str, Var], backwards: bool) ->
     def write(b: Body, *values: Var) -> list[Var]:
         given = dict(zip(operands, values, strict=True))
         gates = b.named("gates", "linear", given["x"], given["w"], given.get("b_x"))
-        y = b.named("y", "zeros", shape=[*given["x"].shape[:2], given["h"].shape[-1]], dtype=given["h"].dtype)
+        y = b.named(
+            "y",
+            "zeros",
+            shape=[*given["x"].shape[:2], given["h"].shape[-1]],
+            dtype=given["h"].dtype,
+        )
         kept = ("r", "b_r", "p", "lengths")
         carried = {n: given[n] for n in states} | {"y": y, "gates": gates}
         carried |= {n: given[n] for n in kept if n in given}
@@ -194,16 +199,17 @@ def _run(
     assert isinstance(sides, int)
     size = r.shape[-1]
     names = attrs.get("activations") or list(form.activations) * sides
-    alphas, betas = list(attrs.get("activation_alpha") or []), list(attrs.get("activation_beta") or [])
+    alphas, betas = (
+        list(attrs.get("activation_alpha") or []),
+        list(attrs.get("activation_beta") or []),
+    )
     acts = []
     for name in names:  # those that take numbers take the next ones
         alpha = alphas.pop(0) if name in ALPHAS and alphas else None
         beta = betas.pop(0) if name in BETAS and betas else None
         acts.append(activation(name, alpha, beta))
     most = attrs.get("clip")
-    limit: Activation = (
-        (lambda b, v: b.clip(v, low=-most, high=most)) if most else (lambda b, v: v)
-    )
+    limit: Activation = (lambda b, v: b.clip(v, low=-most, high=most)) if most else (lambda b, v: v)
     found = []
     for side in range(sides):
         each = len(form.activations)
@@ -235,7 +241,9 @@ def _run(
 
 
 @rule("LSTM")
-def lstm(b: Body, x, w, r, bias=None, lengths=None, h=None, c=None, p=None, *, input_forget=0, **how):
+def lstm(
+    b: Body, x, w, r, bias=None, lengths=None, h=None, c=None, p=None, *, input_forget=0, **how
+):
     return _run(b, FORMS["LSTM"], x, w, r, bias, lengths, (h, c), p, input_forget, how)
 
 

@@ -8,7 +8,7 @@ from opstep.frontends.onnx.body import Body, Var, axis_of
 from opstep.frontends.onnx.errors import Untranslatable
 from opstep.frontends.onnx.rules.registry import add, rule
 from opstep.frontends.onnx.values import listed
-from opstep.runtime.ir.types import boolean, f32
+from opstep.runtime.ir.types import boolean
 
 
 def _norm(p: float):
@@ -28,7 +28,9 @@ def _extreme(op: str, logical: str, empty: float):
         if x.dtype is boolean:
             return getattr(b, logical)(x, axes=axes, keepdims=keepdims)
         if any(x.shape[a] == 0 for a in axes):
-            shape = [1 if k in axes else d for k, d in enumerate(x.shape) if keepdims or k not in axes]
+            shape = [
+                1 if k in axes else d for k, d in enumerate(x.shape) if keepdims or k not in axes
+            ]
             if not x.dtype.is_float:
                 raise Untranslatable("an extreme of no integers")
             return b.filled(shape, empty, x.dtype)
@@ -38,7 +40,8 @@ def _extreme(op: str, logical: str, empty: float):
 
 
 REDUCTIONS = {
-    "ReduceSum": _of_sum(), "ReduceSumSquare": _of_sum("square"), "ReduceLogSum": _of_sum("", "log"),
+    "ReduceSum": _of_sum(), "ReduceSumSquare": _of_sum("square"),
+    "ReduceLogSum": _of_sum("", "log"),
     "ReduceMean": lambda b, x, **how: b.mean(x, **how), "ReduceL1": _of_sum("abs"),
     "ReduceProd": lambda b, x, **how: b.prod(x, **how), "ReduceL2": _norm(2.0),
     "ReduceLogSumExp": lambda b, x, **how: b.logsumexp(x, **how),
@@ -173,4 +176,3 @@ def det(b: Body, x):
         return total
 
     return minor(list(range(n)), list(range(n)))
-

@@ -66,7 +66,8 @@ def resize(
             ends = float(box[at]), float(box[at + len(places)])
         axis = _Axis(
             x.shape[k], size[k], scale[k], coordinate_transformation_mode, ends, mode, nearest_mode,
-            cubic_coeff_a, bool(exclude_outside), bool(antialias), extrapolation_value, scales is not None,
+            cubic_coeff_a, bool(exclude_outside), bool(antialias), extrapolation_value,
+            scales is not None,
         )  # fmt: skip
         x = axis.applied(b, x, k)
     return x
@@ -80,19 +81,20 @@ def resize_before(b: Body, x, scales, *, mode="nearest"):
 def _targets(x: Var, places: list[int], scales: Any, sizes: Any, policy: str) -> tuple:
     """Scales and sizes of all axes."""
     scale: list[Any] = [1.0] * x.type.rank
-    size = list(x.shape)
+    size: list[Any] = list(x.shape)
     if sizes is not None and len(listed(sizes)):
         given = listed(sizes)
         if policy != "stretch":
-            ratios = [g / x.shape[k] for g, k in zip(given, places, strict=True)]
+            ratios = [g / size[k] for g, k in zip(given, places, strict=True)]
             chosen = min(ratios) if policy == "not_larger" else max(ratios)
             for k in places:
-                scale[k], size[k] = chosen, int(chosen * x.shape[k] + 0.5)
+                scale[k], size[k] = chosen, int(chosen * size[k] + 0.5)
             return scale, size
         for k, wanted in zip(places, given, strict=True):
             size[k] = wanted
-            is_known = isinstance(wanted, int) and isinstance(x.shape[k], int)
-            scale[k] = wanted / x.shape[k] if is_known else 1.0 if wanted == x.shape[k] else None
+            old: Any = x.shape[k]
+            is_known = isinstance(wanted, int) and isinstance(old, int)
+            scale[k] = wanted / old if is_known else 1.0 if wanted == old else None
         return scale, size
     for k, factor in zip(places, listed(scales), strict=True):
         scale[k] = float(factor)

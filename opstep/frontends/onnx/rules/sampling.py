@@ -16,15 +16,15 @@ CUBIC = -0.75
 
 
 def sampled(b: Body, x: Var, places: Sequence[Var], mode: str, padding: str) -> list[Var]:
-    """What each pixel near a place adds to it. x [N, C, *sizes]; a place has a number for each axis,
-    [N, P]; what is added is [N, C, P].
+    """What each pixel near a place adds to it. x [N, C, *sizes]; a place has a number for each
+    axis, [N, P]; what is added is [N, C, P].
     """
     sizes = x.shape[2:]
     if not all(isinstance(d, int) for d in sizes):
         raise Untranslatable("sampling of sizes that are not known")
     taps = {"nearest": [0], "linear": [0, 1], "cubic": [-1, 0, 1, 2]}[mode]
     axes = []
-    for place, size in zip(places, sizes, strict=True):
+    for place in places:
         first = b.round(place) if mode == "nearest" else b.floor(place)
         rest = b.sub(place, first)
         axes.append([(b.add(first, float(t)), _weight(b, rest, t, mode)) for t in taps])
@@ -36,8 +36,6 @@ def sampled(b: Body, x: Var, places: Sequence[Var], mode: str, padding: str) -> 
             if padding == "zeros":
                 within = b.logical_and(b.greater_equal(at, 0.0), b.less_equal(at, size - 1.0))
                 inside = within if inside is None else b.logical_and(inside, within)
-            elif padding == "reflection" and mode == "cubic":
-                at = b.named("mirrored", "identity", at)
             pixel = b.cast(b.clip(at, low=0.0, high=size - 1.0), dtype=i64)
             index = pixel if index is None else b.add(b.mul(index, size), pixel)
             if w is not None:
@@ -47,7 +45,9 @@ def sampled(b: Body, x: Var, places: Sequence[Var], mode: str, padding: str) -> 
         value = b.gather_elements(flat, wide, axis=2)
         if weight is not None:
             value = b.mul(value, b.to(b.unsqueeze(weight, axes=[1]), x.dtype))
-        found.append(value if inside is None else b.where(b.unsqueeze(inside, axes=[1]), value, 0.0))
+        found.append(
+            value if inside is None else b.where(b.unsqueeze(inside, axes=[1]), value, 0.0)
+        )
     return found
 
 
@@ -120,13 +120,19 @@ def roi_align(
         )
         extent = b.sub(last, first)
         extent = extent if half else b.maximum(extent, 1.0)
-        steps = b.iota(shape=[1, parts * ratio], axis=1, start=0.5 / ratio, step=1 / ratio, dtype=x.dtype)
+        steps = b.iota(
+            shape=[1, parts * ratio], axis=1, start=0.5 / ratio, step=1 / ratio, dtype=x.dtype
+        )
         each = b.unsqueeze(b.div(extent, float(parts)), axes=[1])
         places.append(b.add(b.unsqueeze(first, axes=[1]), b.mul(each, steps)))
     rows, columns = output_height * ratio, output_width * ratio
     shape = [n, rows, columns]
-    ys = b.reshape(b.broadcast(b.unsqueeze(places[0], axes=[2]), shape=shape), shape=[n, rows * columns])
-    xs = b.reshape(b.broadcast(b.unsqueeze(places[1], axes=[1]), shape=shape), shape=[n, rows * columns])
+    ys = b.reshape(
+        b.broadcast(b.unsqueeze(places[0], axes=[2]), shape=shape), shape=[n, rows * columns]
+    )
+    xs = b.reshape(
+        b.broadcast(b.unsqueeze(places[1], axes=[1]), shape=shape), shape=[n, rows * columns]
+    )
     inside, clipped = None, []
     for at, size in ((ys, x.shape[2]), (xs, x.shape[3])):
         if not isinstance(size, int):

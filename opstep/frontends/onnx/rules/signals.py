@@ -19,12 +19,16 @@ MOST = 4096  # of points
 @rule("DFT", since=20, known=[1, 2])
 def dft(b: Body, x, length=None, axis=None, *, inverse=0, onesided=0):
     axis = -2 if axis is None else int(listed(axis)[0])
-    return _transformed(b, x, None if length is None else listed(length)[0], axis, inverse, onesided)
+    return _transformed(
+        b, x, None if length is None else listed(length)[0], axis, inverse, onesided
+    )
 
 
 @rule("DFT", known=[1])
 def dft_by_attribute(b: Body, x, length=None, *, axis=1, inverse=0, onesided=0):
-    return _transformed(b, x, None if length is None else listed(length)[0], axis, inverse, onesided)
+    return _transformed(
+        b, x, None if length is None else listed(length)[0], axis, inverse, onesided
+    )
 
 
 def _transformed(b: Body, x: Var, points: Any, axis: int, inverse: int, onesided: int) -> Var:
@@ -82,7 +86,9 @@ def stft(b: Body, x, step, window=None, length=None, *, onesided=1):
         raise Untranslatable("the transform of a complex signal, or of a length that is not known")
     step = int(listed(step)[0])
     points = int(listed(length)[0]) if length is not None else 0
-    points = points or window.shape[0]
+    if not points and window is None:
+        raise Untranslatable("frames without a length")
+    points = points or window.shape[0]  # pyright: ignore[reportOptionalMemberAccess]
     count = (x.shape[1] - points) // step + 1
     places = np.arange(count)[:, None] * step + np.arange(points)
     flat = b.squeeze(x, axes=[2])

@@ -158,7 +158,9 @@ def average_pool(
     total = _sum_pool(b, x, attrs, bool(ceil_mode))
     ones = b.ones(shape=list(x.shape), dtype=x.dtype)
     if count_include_pad:
-        ones = b.pad(ones, pads=[0, 0, *window["padding"][:n], 0, 0, *window["padding"][n:]], value=1)
+        ones = b.pad(
+            ones, pads=[0, 0, *window["padding"][:n], 0, 0, *window["padding"][n:]], value=1
+        )
         attrs = {**attrs, "padding": [0] * (2 * n)}
         return b.div(total, _sum_pool(b, ones, attrs, bool(ceil_mode), total.shape))
     return b.div(total, _sum_pool(b, ones, attrs, bool(ceil_mode)))
@@ -226,7 +228,8 @@ def max_unpool(b: Body, x, places, shape=None, *, kernel_shape, pads=None, strid
     n = axes_count(x)
     strides, pads = strides or [1] * n, pads or [0] * (2 * n)
     sizes: list[Any] = [
-        (x.shape[2 + k] - 1) * strides[k] - pads[k] - pads[n + k] + kernel_shape[k] for k in range(n)
+        (x.shape[2 + k] - 1) * strides[k] - pads[k] - pads[n + k] + kernel_shape[k]
+        for k in range(n)
     ]
     own = [*x.shape[:2], *sizes]
     if not all(isinstance(d, int) for d in own):

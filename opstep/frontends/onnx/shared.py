@@ -1,0 +1,86 @@
+"""What all graphs of one import share: names, named tensors, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opstep.frontends.onnx.naming import readable
+from opstep.frontends.onnx.origins import Origins
+from opstep.frontends.onnx.values import Known
+from opstep.runtime.ir.graph import Declaration, Graph, Name
+from opstep.runtime.ir.op import OPS
+from opstep.runtime.transforms.builder import Var
+
+if TYPE_CHECKING:
+    import numpy as np
+    from onnx import FunctionProto
+
+    from opstep.frontends.onnx.errors import Missing
+    from opstep.frontends.onnx.reading import Weights
+
+DOMAINS = {"ai.onnx": ""}
+
+
+class Shared:
+    """`given`: elements of inputs that may be used at import; `used_given`: those that were.
+
+    `functions`: those of the model, by domain and name. `versions`: of the operators, by domain.
+    """
+
+    def __init__(
+        self, path: str, folder: Path | None, weights: Weights, given: Mapping[str, np.ndarray],
+        functions: Mapping[tuple[str, str], FunctionProto], versions: Mapping[str, int],
+        taken: Iterable[str],
+    ):  # fmt: skip
+        self.path, self.folder, self.weights, self.given = path, folder, weights, given
+        self.functions, self.versions = functions, versions
+        self.declared: dict[str, Declaration] = {}
+        self.graphs: list[Graph] = []
+        self.missing: list[Missing] = []
+        self.used_given: set[str] = set()  # inputs whose elements were used at import
+        self.names = {"main", *OPS, *taken}  # of graphs
+        self.reserved: set[str] = set()  # names that no value has: of tensors and symbols
+        self.called: dict[tuple, tuple[str, Any]] = {}  # graphs of functions, by what they take
+        self.origins = Origins()
+        self._constants: dict[tuple, Var] = {}
+
+    def graph_name(self, title: str) -> str:
+        """A name that no other graph has."""
+        stem = name = readable(title)
+        k = 1
+        while name in self.names:
+            k += 1
+            name = f"{stem}_{k}"
+        self.names.add(name)
+        return name
+
+    def tensor(self, value: Known) -> Var:
+        """A value that is known as a named tensor."""
+        if value.tensor is not None and value.name:
+            name, source = value.name, value.tensor
+            if name not in self.declared:
+                name = self._tensor_name(name)
+        else:
+            if value.key in self._constants:
+                return self._constants[value.key]
+            name, source = self._tensor_name(value.name or "constant"), value.elements
+            self._constants[value.key] = Var(name, value.type)
+        if name not in self.declared:
+            kind = "param" if value.is_weight else "state"
+            self.declared[name] = Declaration(kind, Name(name), value.type, None)
+            self.weights.add(name, source)
+        return Var(name, value.type)
+
+    def _tensor_name(self, wanted: str) -> str:
+        """A name that no value and no other tensor has."""
+        stem = name = "".join(c if c.isprintable() and c != "`" else "_" for c in wanted)
+        k = 1
+        while name in self.declared or name in self.symbols:
+            k += 1
+            name = f"{stem}_{k}"
+        self.reserved.add(name)
+        return name
+
+    symbols: set[str] = set()

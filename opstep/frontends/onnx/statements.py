@@ -1,0 +1,46 @@
+"""Statements that are written: their names and symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from opstep.runtime.ir.dims import Expr
+from opstep.runtime.ir.graph import Apply, Assert, Binding, Name
+from opstep.runtime.ir.op import Ref
+from opstep.runtime.ir.types import DTYPES
+from opstep.runtime.transforms.builder import Var
+
+_GRAPHS = {"then", "else", "test", "body", "cases"}  # attributes that name graphs
+
+
+def renamed(statement: Apply | Assert, names: Mapping[str, str]) -> Apply | Assert:
+    """A statement with values called otherwise."""
+
+    def name(n: Any) -> Any:
+        return Name(names[n.text]) if isinstance(n, Name) and n.text in names else n
+
+    if isinstance(statement, Assert):
+        return replace(statement, condition=name(statement.condition))
+    results = tuple([Binding(name(r.name), r.type) for r in statement.results])
+    return replace(statement, results=results, operands=tuple(map(name, statement.operands)))
+
+
+def symbols_of(statement: Any) -> set[str]:
+    """Symbols that attributes name."""
+    found: set[str] = set()
+    for attr in getattr(statement, "attrs", ()):
+        for v in attr.value if isinstance(attr.value, tuple) else (attr.value,):
+            if isinstance(v, Expr):
+                found |= v.symbols()
+            elif isinstance(v, Ref) and v.name not in DTYPES and attr.name.text not in _GRAPHS:
+                found.add(v.name)
+    return found
+
+
+def bound_symbols(inputs: Sequence[Var]) -> set[str]:
+    """Symbols that are the size of an input; none where an input has one that is not."""
+    sizes = [d for v in inputs for d in v.shape if isinstance(d, Expr)]
+    bound = {s for d in sizes if (s := d.lone_symbol())}
+    return bound if all(d.symbols() <= bound for d in sizes) else set()

@@ -1,0 +1,80 @@
+"""Quantised layers give the same integers as ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto as T
+from onnx import helper as h
+
+from opstep.runtime.ir.printer import print_module
+
+RNG = np.random.default_rng(0)
+
+
+def bytes_(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, shape).astype(np.uint8)
+
+
+def signed(*shape: int) -> np.ndarray:
+    return RNG.integers(-127, 128, shape).astype(np.int8)
+
+
+def scale(*values: float) -> np.ndarray:
+    return np.array(values if len(values) > 1 else values[0], np.float32)
+
+
+def test_a_convolution_is_one_of_integers(model, agrees):
+    weights = {
+        "xs": scale(0.02), "xz": np.array(120, np.uint8), "w": signed(6, 3, 3, 3),
+        "ws": scale(0.01, 0.02, 0.03, 0.011, 0.012, 0.013), "wz": np.zeros(6, np.int8),
+        "ys": scale(0.4), "yz": np.array(128, np.uint8),
+        "bias": RNG.integers(-500, 500, 6).astype(np.int32),
+    }  # fmt: skip
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "bias"]
+    nodes = [h.make_node("QLinearConv", names, ["y"], pads=[1, 1, 1, 1], strides=[2, 2])]
+    net = model(nodes, {"x": (T.UINT8, ["n", 3, 9, 9])}, {"y": (T.UINT8, ["n", 6, 5, 5])}, weights)
+    program = agrees(net, {"x": bytes_(2, 3, 9, 9)})
+    assert "conv2d(" in print_module(program.module)
+
+
+def test_a_product_is_one_of_integers(model, agrees):
+    weights = {
+        "xs": scale(0.02), "xz": np.array(3, np.uint8), "w": signed(16, 8), "ws": scale(0.01),
+        "wz": np.array(0, np.int8), "ys": scale(0.3), "yz": np.array(100, np.uint8),
+    }  # fmt: skip
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+    nodes = [h.make_node("QLinearMatMul", names, ["y"])]
+    net = model(nodes, {"x": (T.UINT8, [5, 16])}, {"y": (T.UINT8, [5, 8])}, weights)
+    agrees(net, {"x": bytes_(5, 16)})
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_to_integers_and_back(model, agrees, axis):
+    size = {None: (), 0: (4,), 1: (6,)}[axis]
+    weights = {
+        "s": np.full(size, 0.05, np.float32) * np.float32(1.25),
+        "z": np.full(size, -7, np.int8),
+    }
+    how = {} if axis is None else {"axis": axis}
+    nodes = [
+        h.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], **how),
+        h.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], **how),
+    ]
+    outputs = {"q": (T.INT8, [4, 6]), "y": (T.FLOAT, [4, 6])}
+    x = (RNG.standard_normal((4, 6)) * 8).astype(np.float32)
+    agrees(model(nodes, {"x": (T.FLOAT, [4, 6])}, outputs, weights), {"x": x})
+
+
+def test_scales_that_are_found_in_the_run(model, agrees):
+    nodes = [
+        h.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        h.make_node("MatMulInteger", ["q", "w", "z"], ["m"]),
+        h.make_node("Cast", ["m"], ["f"], to=T.FLOAT),
+        h.make_node("Mul", ["f", "s"], ["y"]),
+    ]
+    net = model(
+        nodes, {"x": (T.FLOAT, [3, 16])}, {"q": (T.UINT8, [3, 16]), "y": (T.FLOAT, [3, 4])},
+        {"w": signed(16, 4)},
+    )  # fmt: skip
+    agrees(net, {"x": RNG.standard_normal((3, 16)).astype(np.float32)})
