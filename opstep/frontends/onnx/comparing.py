@@ -222,9 +222,12 @@ class Compared:
     ) -> Own | None:
         from opstep.frontends.onnx.judging import own_error
 
-        operands = {n: self._operand(n, known) for n in node.input if n}
-        if any(v is None for v in operands.values()):
-            return None
+        operands: dict[str, np.ndarray] = {}
+        for name in filter(None, node.input):
+            found = self._operand(name, known)
+            if found is None:
+                return None
+            operands[name] = found
         return own_error(self.model, node, k, operands, np.asarray(known[node.output[k]]), rtol)
 
     def _operand(self, name: str, known: Mapping[str, Any]) -> np.ndarray | None:

@@ -23,6 +23,7 @@ from opstep.frontends.onnx.scope import ABSENT, Broken, Values
 from opstep.frontends.onnx.shared import DOMAINS
 from opstep.frontends.onnx.statements import bound_symbols, renamed, symbols_of
 from opstep.frontends.onnx.values import Known, Value, dims, known
+from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import TensorType
@@ -302,6 +303,7 @@ class Scope(Values):
         outputs = [inner.look_up(n) if n in inner.env else None for n in function.output]
         results = [v for v in outputs if isinstance(v, Var)]
         used = {t for s in inner.body.statements for t in symbols_of(s)}
+        used |= {t for v in given for d in v.shape if isinstance(d, Expr) for t in d.symbols()}
         if not results or len(inner.body.statements) < 2 or not used <= bound_symbols(given):
             self.reset(mark)
             return "", []
