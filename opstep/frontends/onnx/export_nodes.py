@@ -26,6 +26,7 @@ OPSET = 21
 IR = 10
 GRAPH_DOMAIN = "opstep"  # the domain of functions that are graphs
 OP_DOMAIN = "opstep.ops"  # that of ops which ONNX needs several nodes for
+_FEW = 512  # bytes of a small constant
 _WIDER = (f32, f64, i32, i64)  # what is computed in where ONNX's op lacks a type, the first that is
 
 
@@ -187,6 +188,13 @@ class Body:
     def tensor(array: np.ndarray) -> onnx.TensorProto:
         """An array as an attribute."""
         return numpy_helper.from_array(array)
+
+    def begin(self, metadata: Mapping[str, str]) -> None:
+        """What follows is a statement's. Each has small constants of its own: who draws a model
+        draws them inside of the only node that takes them.
+        """
+        self.metadata = metadata
+        self._constants = {k: v for k, v in self._constants.items() if len(k[-1]) > _FEW}
 
     def apart(self, write: Callable[[], list[Var]]) -> tuple[list[Node], list[Var]]:
         """What `write` appends, for a graph inside of this one, and what it gives."""

@@ -97,7 +97,7 @@ class Writer:
         returned: tuple[Name, ...] = ()
         body = self.graph.graph.body
         for s, application in zip(body, self.graph.applications, strict=True):
-            self.body.metadata = self.metadata(s)
+            self.body.begin(self.metadata(s))
             try:
                 if isinstance(s, Apply):
                     assert application is not None
@@ -118,7 +118,7 @@ class Writer:
                 self.problem(s, error.message, Wording("say it: ", sizes))
             except Unsayable as error:
                 self.problem(s, error.message, error.hint)
-        self.body.metadata = {}
+        self.body.begin({})
         self.current.update(self.pending)
         names = [self.lookup(v).name for v in returned]
         return outputs_of(self.body, names, set(self.inputs))
