@@ -12,15 +12,16 @@ from opstep.api.program import Program
 from opstep.frontends.onnx import (
     control,  # noqa: F401 - registers what it translates
 )
-from opstep.frontends.onnx.errors import ImportFailed, Missing
+from opstep.frontends.onnx.errors import ImportFailed, Missing, Untranslatable
 from opstep.frontends.onnx.naming import readable
 from opstep.frontends.onnx.reading import Weights, check
 from opstep.frontends.onnx.repeats import find_blocks
 from opstep.frontends.onnx.rules import all_rules
+from opstep.frontends.onnx.scope import Broken
 from opstep.frontends.onnx.shared import DOMAINS, Shared
 from opstep.frontends.onnx.translator import Scope
 from opstep.frontends.onnx.types import DTYPES, name_of
-from opstep.frontends.onnx.values import Known, Value, known, weight
+from opstep.frontends.onnx.values import Known, known, weight
 from opstep.kernels.stdlib import library
 from opstep.runtime.ir import types
 from opstep.runtime.ir.dims import Dim, symbol
@@ -192,9 +193,10 @@ class _Import:
     def _returned(self, scope: Scope, names: Mapping[str, str]) -> list[Var]:
         found: list[Var] = []
         for output in self.graph.output:
-            value: Value | None = scope.look_up(output.name)
-            assert value is not None
-            var, name = scope.var(value), names[output.name]
+            try:
+                var, name = scope.var(scope.look_up(output.name)), names[output.name]
+            except (Broken, Untranslatable):
+                raise InputError(f"{self.path}: nothing gives the output {output.name}") from None
             if var.name != name:
                 var = scope.body.apply(OPS["identity"], (var,), {}, name)
             self._check_result(output, var)

@@ -23,6 +23,7 @@ from opstep.runtime.ir.types import DType, TensorType, bf16, boolean, f16
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
+GRAPH = 5  # AttributeProto.GRAPH
 EXTERNAL = 1  # TensorProto.EXTERNAL
 MOST_BYTES = 2**31 - 1  # of a protobuf
 
@@ -54,12 +55,35 @@ def check(model: ModelProto, path: str) -> None:
     """Raises `InputError` with what `onnx.checker` finds: the first thing that is wrong."""
     if not model.HasField("graph"):
         raise InputError(f"{path} has no graph")
+    parts = [model.graph, *model.functions]
+    if not all(isinstance(t, str) for part in parts for t in _texts(part)):
+        raise InputError(f"{path} has a name that is no UTF-8")
     try:
         onnx.checker.check_model(_without_places(model))
     except onnx.checker.ValidationError as error:
         raise InputError(f"{path}: {_told(error)}") from None
     except (ValueError, RuntimeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {_line(error)}") from None
+
+
+def _texts(part: Any) -> Iterator[Any]:
+    """The names in a graph or function; bytes where they are no text."""
+    if isinstance(part, onnx.GraphProto):
+        for value in (*part.input, *part.output):
+            yield value.name
+            for dim in value.type.tensor_type.shape.dim:
+                yield dim.dim_param
+        yield from (t.name for t in part.initializer)
+    else:
+        yield from (part.name, part.domain, *part.input, *part.output)
+    for node in part.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (v for p in node.metadata_props for v in (p.key, p.value))
+        for attribute in node.attribute:
+            yield attribute.name
+            yield attribute.ref_attr_name
+            if attribute.type == GRAPH:
+                yield from _texts(attribute.g)
 
 
 def _without_places(model: ModelProto) -> ModelProto:

@@ -116,8 +116,10 @@ class Values:
             self.captured[outer.name] = outer, inner
         return self.captured[outer.name][1]
 
-    def var(self, value: Value) -> Var:
-        """A value as a tensor: what is known is written down."""
+    def var(self, value: Value | None) -> Var:
+        """A value as a tensor: what is known is written down. Raises `Untranslatable`."""
+        if value is None:
+            raise Untranslatable("an input that is left out")
         if isinstance(value, Var):
             return value
         if value.is_weight:

@@ -43,6 +43,8 @@ class Shared:
         self.names = {"main", *OPS, *taken}  # of graphs
         self.reserved: set[str] = set()  # names that no value has: of tensors and symbols
         self.called: dict[tuple, tuple[str, Any]] = {}  # graphs of functions, by what they take
+        self.calling: list[tuple[str, str]] = []  # functions that are being written
+        self.written = 0  # nodes
         self.origins = Origins()
         self._constants: dict[tuple, Var] = {}
 

@@ -24,7 +24,8 @@ def renamed(statement: Apply | Assert, names: Mapping[str, str]) -> Apply | Asse
     if isinstance(statement, Assert):
         return replace(statement, condition=name(statement.condition))
     results = tuple([Binding(name(r.name), r.type) for r in statement.results])
-    return replace(statement, results=results, operands=tuple(map(name, statement.operands)))
+    operands = tuple(map(name, statement.operands))
+    return Apply(results, statement.callee, operands, statement.attrs, statement.at)
 
 
 def symbols_of(statement: Any) -> set[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 
 from opstep.frontends.onnx import attributes
 from opstep.frontends.onnx.body import Part
@@ -24,6 +25,7 @@ from opstep.frontends.onnx.shared import DOMAINS
 from opstep.frontends.onnx.statements import bound_symbols, renamed, symbols_of
 from opstep.frontends.onnx.values import Known, Value, dims, known
 from opstep.runtime.ir.dims import Expr
+from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import TensorType
@@ -34,6 +36,17 @@ if TYPE_CHECKING:
 
 Control = Callable[["Scope", Any, list[Any], Mapping[str, Any]], Sequence[Value]]
 CONTROL: dict[str, Control] = {}  # by operator; `control` fills it
+
+
+# What rules run into where inputs are missing, or attributes have other lengths or sizes than is
+# allowed: models come from anywhere.
+MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, ValueError)
+MOST_NODES = 2_000_000  # of a model with all that is written out
+
+
+def _misfit(error: Exception) -> Untranslatable:
+    """Of a node whose inputs or attributes do not go together."""
+    return Untranslatable(f"its inputs and attributes do not fit ({str(error) or 'no value'})")
 
 
 class Scope(Values):
@@ -113,6 +126,9 @@ class Scope(Values):
     def node(self, node: NodeProto) -> None:
         """Writes one node. Raises `Untranslatable`, `Mismatch`, `Broken`."""
         b = self.body
+        self.program.written += 1
+        if self.program.written > MOST_NODES:
+            raise InputError(f"{self.program.path} has more than {MOST_NODES} nodes, written out")
         domain = DOMAINS.get(node.domain, node.domain)
         inputs = [self.look_up(n) for n in node.input]
         attrs = attributes.of(node, self.attrs)
@@ -198,20 +214,21 @@ class Scope(Values):
                 values.append(value)
         try:
             found = rule.function(self.body, *values, **attrs)
-        except TypeError:
+        except TypeError as error:
             if rule.fits(self.body, *values, **attrs):
-                raise
+                raise _misfit(error) from None
             message = "it has inputs or attributes that this operator has not"
             raise Untranslatable(message) from None
+        except MISFITS as error:
+            raise _misfit(error) from None
         is_many = isinstance(found, tuple | list) and not isinstance(found, Var)
         return list(found) if is_many else [found]
 
     def _bind(self, outputs: Sequence[str], results: Sequence[Any], begin: int) -> None:
         """Gives results the names of the file, as far as those are names here."""
         b = self.body
-        made = {
-            r.name.text for s in b.statements[begin:] if isinstance(s, Apply) for r in s.results
-        }
+        written = b.statements[begin:]
+        made = {r.name.text for s in written if isinstance(s, Apply) for r in s.results}
         made -= self._written_names
         names: dict[str, str] = {}
         for output, value in zip(outputs, results, strict=False):
@@ -227,8 +244,8 @@ class Scope(Values):
             else:
                 self.env[output] = value
         if names:
-            b.statements[begin:] = [renamed(s, names) for s in b.statements[begin:]]
-            for output in outputs:
+            b.statements[begin:] = [renamed(s, names) for s in written]
+            for output in outputs if len(outputs) > 1 else ():
                 value = self.env.get(output)
                 if isinstance(value, Var) and value.name in names:
                     self.env[output] = Var(names[value.name], value.type)
@@ -271,12 +288,21 @@ class Scope(Values):
         """Calls a function, whose graph is written when it is first met with such inputs."""
         values = [*inputs, *[None] * (len(function.input) - len(inputs))]
         program, key = self.program, _call_key(function, values, attrs)
-        if key not in program.called:
-            program.called[key] = "", ()
-            program.called[key] = self._function(function, values, attrs)
-        name, outputs = program.called[key]
-        if not name:
-            return self.inlined(function, values, attrs)
+        who = function.domain, function.name
+        if len(values) > len(function.input):
+            raise Untranslatable(f"{function.name} takes {len(function.input)} inputs")
+        if who in program.calling and isinstance(function, onnx.FunctionProto):
+            raise Untranslatable(f"{function.name} calls itself")
+        program.calling.append(who)
+        try:
+            if key not in program.called:
+                program.called[key] = "", ()
+                program.called[key] = self._function(function, values, attrs)
+            name, outputs = program.called[key]
+            if not name:
+                return self.inlined(function, values, attrs)
+        finally:
+            program.calling.pop()
         operands = [v for v in values if isinstance(v, Var) or (v is not None and v.is_weight)]
         types = [v.type for v in outputs if isinstance(v, Var)]
         made = iter(self.body.called(name, [self.var(v) for v in operands], types))

@@ -77,6 +77,18 @@ def test_element_types_without_a_counterpart(model, kind, word):
     refused(model(nodes, {"x": (kind, [2])}, {"y": (kind, [2])}, opset=21), f"input x: {word}")
 
 
+def test_functions_that_call_each_other(model):
+    imports = [h.make_opsetid("", 17), h.make_opsetid("own", 1)]
+    functions = [
+        h.make_function(
+            "own", a, ["x"], ["y"], [h.make_node(b, ["x"], ["y"], domain="own")], imports
+        )
+        for a, b in (("Ping", "Pong"), ("Pong", "Ping"))
+    ]
+    nodes = [h.make_node("Ping", ["x"], ["y"], domain="own")]
+    refused(model(nodes, X, Y, opsets=imports[1:], functions=functions), "must not be recursive")
+
+
 def test_a_version_from_the_future(model):
     net = model([h.make_node("Relu", ["x"], ["y"])], X, Y)
     net.opset_import[0].version = 99

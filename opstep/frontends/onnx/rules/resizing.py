@@ -15,6 +15,7 @@ from opstep.frontends.onnx.values import Known, known, listed
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.types import f32, i64
 
+MOST = 2**24  # weights of one axis
 OPS = {
     ("nearest", "asymmetric", "floor"): ("nearest", False),
     ("linear", "half_pixel", ""): ("linear", False),
@@ -202,6 +203,8 @@ class _Axis:
 
     def _matrix(self, places: np.ndarray) -> np.ndarray:
         """Weights of the old elements for each new one."""
+        if self.wanted * self.size > MOST:
+            raise Untranslatable("an axis of so many elements is resized in this way")
         found = np.zeros((self.wanted, self.size))
         spread = min(self.scale, 1.0) if self.alias else 1.0
         reach = (1 if self.mode == "linear" else 2) / spread

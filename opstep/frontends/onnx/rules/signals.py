@@ -102,6 +102,8 @@ def stft(b: Body, x, step, window=None, length=None, *, onesided=1):
 def mel_weights(b: Body, bins, length, rate, low, high, *, output_datatype=1):
     """Triangles over frequencies, which are known at import."""
     bins, length, rate = (int(listed(v)[0]) for v in (bins, length, rate))
+    if bins * length > 2**26:
+        raise Untranslatable("a matrix of so many elements")
     edges = [float(listed(v)[0]) for v in (low, high)]
     first, last = (2595 * np.log10(1 + e / 700) for e in edges)
     mels = np.arange(bins + 2) * ((last - first) / (bins + 2)) + first
