@@ -76,7 +76,7 @@ def test_random_numbers_are_refused_at_their_lines(name, graph, tmp_path):
         assert d.hint
 
 
-READ_BACK = [p for p in PROGRAMS if p not in ("alexnet", "gpt", "while")]
+READ_BACK = [p for p in PROGRAMS if p not in ("alexnet", "gpt")]  # of many weights
 
 
 @pytest.mark.parametrize("name", READ_BACK)
