@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from opstep.api.kernel_debugging import debug_kernel
     from opstep.api.program import Program, Result, load, loads, policy
     from opstep.dap import attach as debug
+    from opstep.frontends.onnx.exporting import to_onnx
     from opstep.frontends.onnx.importing import from_onnx
     from opstep.frontends.torch.importing import from_torch
     from opstep.hunting.report import Hunt
@@ -44,6 +45,7 @@ __all__ = [
     "loads",
     "optim",
     "policy",
+    "to_onnx",
     "train",
 ]
 
@@ -92,6 +94,10 @@ def __getattr__(name: str):
         from opstep.frontends.onnx.importing import from_onnx
 
         return from_onnx
+    if name == "to_onnx":
+        from opstep.frontends.onnx.exporting import to_onnx
+
+        return to_onnx
     if name == "from_torch":
         from opstep.frontends.torch.importing import from_torch
 

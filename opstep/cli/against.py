@@ -23,8 +23,7 @@ from opstep.cli.loading import import_modules, library_of
 
 if TYPE_CHECKING:
     from opstep.differing.errors import Error
-    from opstep.frontends.torch.comparing import OpDifference, OutputErrors, TorchComparison
-    from opstep.frontends.torch.judging import Own
+    from opstep.differing.models import ModelComparison, OpDifference, OutputErrors, Own
     from opstep.trace.recording import Recording
 
 SHOWN = 8  # ops
@@ -50,7 +49,7 @@ def diff_torch(files: tuple[str, ...], options: dict[str, Any]) -> int:
     return OK if found.same else PROGRAM
 
 
-def prepared(files: tuple[str, ...], options: dict[str, Any]) -> Callable[..., TorchComparison]:
+def prepared(files: tuple[str, ...], options: dict[str, Any]) -> Callable[..., ModelComparison]:
     """The comparison, of what is given."""
     from opstep.api.sources import check_symbols, gather, parse_inputs, parse_symbols
     from opstep.differing.comparison import settings
@@ -78,7 +77,7 @@ def prepared(files: tuple[str, ...], options: dict[str, Any]) -> Callable[..., T
     )  # fmt: skip
 
 
-def kept(recording: Recording, found: TorchComparison) -> bool:
+def kept(recording: Recording, found: ModelComparison) -> bool:
     """Tells where the runs are; whether the workspace is incomplete."""
     (report,) = recording.close()
     if report.problem:
@@ -89,7 +88,7 @@ def kept(recording: Recording, found: TorchComparison) -> bool:
     return bool(report.problem)
 
 
-def _tolerance(found: TorchComparison) -> float:
+def _tolerance(found: ModelComparison) -> float:
     """What two runs may be apart: all that is rounding, which adds up from op to op."""
     if not found.same:
         return LEAST
@@ -119,7 +118,7 @@ def _model_file(files: tuple[str, ...], options: dict[str, Any]) -> str:
 # --- what is shown --------------------------------------------------------------------------------
 
 
-def show(found: TorchComparison) -> None:
+def show(found: ModelComparison) -> None:
     from rich.text import Text
 
     out = console()
@@ -140,7 +139,7 @@ def show(found: TorchComparison) -> None:
         _show_others(out, farthest, "most is added by")
 
 
-def _verdict(found: TorchComparison) -> tuple[str, str]:
+def _verdict(found: ModelComparison) -> tuple[str, str]:
     sides = sorted({d.verdict for d in found.faults})
     if sides:
         who = "both have faults" if len(sides) > 1 else f"{sides[0]} has a fault"
@@ -150,7 +149,7 @@ def _verdict(found: TorchComparison) -> tuple[str, str]:
     return "they agree", "bold green"
 
 
-def _show_outputs(out: Any, found: TorchComparison) -> None:
+def _show_outputs(out: Any, found: ModelComparison) -> None:
     from opstep.cli.ws.shown import table
 
     figures = table("", "apart", "a to f64", "b to f64", right=("apart", "a to f64", "b to f64"))
@@ -165,7 +164,7 @@ def _figure(error: Error | None) -> str:
     return f"{error.unlike:,} NaN or infinite" if error.unlike else f"{error.relative:.2g}"
 
 
-def _show_first(out: Any, found: TorchComparison, first: OpDifference) -> None:
+def _show_first(out: Any, found: ModelComparison, first: OpDifference) -> None:
     from rich.text import Text
 
     from opstep.cli.elements import show_elements
@@ -189,7 +188,7 @@ def _relative(file: str) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else file
 
 
-def _reasons(found: TorchComparison, first: OpDifference) -> list[str]:
+def _reasons(found: ModelComparison, first: OpDifference) -> list[str]:
     """What the difference comes from."""
     own = "; ".join(
         f"{side}: {'?' if one is None else _own(one)}"
@@ -214,7 +213,7 @@ EXPLAINED = {
     "b": "b is wrong",
     "rounding": "both are right: rounding, of the op or of what it is given",
     "loss": "both lose as much precision: the op is too hard for its type",
-    "unknown": "PyTorch does not have it in f64: nothing says who is right",
+    "unknown": "there is no f64 of it: nothing says who is right",
 }
 
 
@@ -227,6 +226,7 @@ def _show_others(out: Any, others: list[OpDifference], title: str) -> None:
     figures = table(title, *columns, "", right=columns)
     for one in others[:SHOWN]:
         place = f"{one.file.rpartition('/')[2]}:{one.line}: {one.source}"
+        place = place if one.line else f"{one.op}: {one.value}"
         own = ("?" if o is None else _figure(o.error) for o in one.own)
         figures.add_row(
             place[:WIDTH], f"{max(one.added, 0.0):.2g}", f"{one.came:.2g}", *own, one.module
@@ -237,7 +237,7 @@ def _show_others(out: Any, others: list[OpDifference], title: str) -> None:
         out.print(f"{len(others) - SHOWN:,} more; --json has them", markup=False)
 
 
-def record(found: TorchComparison) -> dict[str, Any]:
+def record(found: ModelComparison) -> dict[str, Any]:
     """As JSON."""
     return {
         "a": found.names[0],

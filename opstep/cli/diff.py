@@ -42,6 +42,7 @@ EXACT = "f64"
         ("opstep diff model.opg -i x=x.npy --b f64", "find where it loses precision"),
         ("opstep diff model.pt2 --against torch", "a PyTorch model against PyTorch"),
         ("opstep diff model.pt2 --against torch -w runs.db", "kept as two runs of a workspace"),
+        ("opstep diff model.onnx --against onnxruntime", "an ONNX model against ONNX Runtime"),
         ("opstep diff old.opg new.opg -i random --b async", "two programs"),
         ("opstep diff --workspace runs.db 3f2a last", "two recorded runs"),
     ],
@@ -103,8 +104,9 @@ EXACT = "f64"
 @setting_options("chaos")
 @click.option(
     "--against",
-    metavar="torch|torch:cuda|inductor",
-    help="Compare a PyTorch model (.pt2) with PyTorch: op by op, there or on a GPU, or compiled.",
+    metavar="torch|torch:cuda|inductor|onnxruntime",
+    help="Compare a PyTorch model (.pt2) with PyTorch: op by op, there or on a GPU, or compiled; "
+    "an ONNX model with ONNX Runtime.",
 )
 @click.option(
     "--dtype",
@@ -130,6 +132,10 @@ def diff(files: tuple[str, ...], **options: Any) -> int:
     """
     from opstep.runtime.ir.errors import InputError
 
+    if options["against"] == "onnxruntime":
+        from opstep.cli import against_onnx
+
+        return against_onnx.diff_onnx(files, options)
     if options["against"] or options["dtype"]:
         from opstep.cli import against
 

@@ -37,6 +37,7 @@ COMMANDS = {
     "run": "Run a graph on inputs, and show or save its results.",
     "train": "Train the params of a graph on data.",
     "import": "Translate a PyTorch or ONNX model to a program, with its weights beside it.",
+    "export": "Write a graph as a model of ONNX.",
     "check": "Report every error in programs, without running them.",
     "fmt": "Format programs.",
     "grad": "Write the gradient of a graph: its results and their derivatives, as a program.",

@@ -59,6 +59,7 @@ DEVICE_LAYERS = [["cpu", "null"], ["cuda"], ["disassembly"]]  # all else is what
 CIRCLES = [
     "opstep.api: program, budget, files, gradients, inputs, job, sources, tensors, training",
     "opstep.dap: session, debuggee",
+    "opstep.frontends.onnx: export_functions, export_writer, export_control",
     "opstep.lsp: file, item, environment",
     "opstep.lsp: server, protocol",
     "opstep.runtime.device: binding, protocols, tape, flagging, store",

@@ -24,6 +24,7 @@ from opstep.frontends.onnx.scope import ABSENT, Broken, Values
 from opstep.frontends.onnx.shared import DOMAINS
 from opstep.frontends.onnx.statements import bound_symbols, renamed, symbols_of
 from opstep.frontends.onnx.values import Known, Value, dims, known
+from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return
 from opstep.runtime.ir.op import Mismatch
@@ -194,10 +195,10 @@ class Scope(Values):
         (first, *_) = inputs or (None,)
         if node.op_type == "Identity" and first is not None:
             return [first]
-        if node.op_type == "Shape" and isinstance(first, Var):
+        if node.op_type == "Shape" and isinstance(first, Var | Known):
             shape = list(first.shape)[attrs.get("start") : attrs.get("end")]
             return [dims(shape)]
-        if node.op_type == "Size" and isinstance(first, Var):
+        if node.op_type == "Size" and isinstance(first, Var | Known):
             total: Any = 1
             for d in first.shape:
                 total = total * d
@@ -343,6 +344,7 @@ class Scope(Values):
         outputs = [inner.look_up(n) if n in inner.env else None for n in function.output]
         results = [v for v in outputs if isinstance(v, Var)]
         used = {t for s in inner.body.statements for t in symbols_of(s)}
+        used |= {t for v in given for d in v.shape if isinstance(d, Expr) for t in d.symbols()}
         if not results or len(inner.body.statements) < 2 or not used <= bound_symbols(given):
             self.reset(mark)
             return "", []

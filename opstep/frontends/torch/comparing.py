@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import fx
@@ -23,6 +23,7 @@ from opstep.api.settings import RunSettings
 from opstep.differing.elements import Elements
 from opstep.differing.errors import Error, error_of
 from opstep.differing.lockstep import placed
+from opstep.differing.models import ModelComparison, OpDifference, OutputErrors, verdict
 from opstep.differing.taps import Tapped, Taps
 from opstep.frontends.torch import evaluating, judging
 from opstep.frontends.torch.assembling import Translated, placeholders
@@ -39,7 +40,6 @@ from opstep.frontends.torch.evaluating import (
 )
 from opstep.frontends.torch.exporting import retranslated
 from opstep.frontends.torch.importing import translated
-from opstep.frontends.torch.judging import FAULT_A, FAULT_B, Own
 from opstep.frontends.torch.modules import Call, call_tree
 from opstep.frontends.torch.recorded import record_reference
 from opstep.frontends.torch.sources import frames_of
@@ -53,84 +53,13 @@ OURS = "opstep"
 TORCH, INDUCTOR = "torch", "inductor"
 
 
-class OpDifference(NamedTuple):
-    """An ATen op whose result, `value`, differs by more than rounding to its type.
-
-    `statement` and `site`: what computes it here. `elements` and `total` compare our result with
-    the other side's; `came` is the largest such difference of an operand, `through`. `own`: what
-    the op itself adds on each side, on the operands that this side had. `verdict`: "a" or "b" is
-    the side with a fault; "rounding"; "loss": both lose as much; "unknown": there is no f64 of it.
-    """
-
-    op: str
-    value: str
-    type: str
-    file: str
-    line: int
-    source: str
-    module: str
-    statement: str
-    site: str
-    elements: Elements
-    total: Error
-    came: float
-    through: str
-    own: tuple[Own | None, Own | None]
-    verdict: str
-
-    @property
-    def added(self) -> float:
-        """How much farther the sides are apart behind it."""
-        return float("inf") if self.total.unlike else self.total.relative - self.came
-
-
-class OutputErrors(NamedTuple):
-    """An output: the two sides' distance, and that of each from a run of all the model in f64."""
-
-    apart: Error
-    a: Error | None
-    b: Error | None
-
-
-@dataclass
-class TorchComparison:
-    """What came of it. `compared` counts results of ATen ops that both sides have; `differing`
-    those that are apart, in the order of the model. `complete`: all of ours fitted into memory.
-    `fused`: only outputs could be seen, as what lies between them is compiled as one. `runs`: the
-    keys of both sides, where they were recorded.
-    """
-
-    names: tuple[str, str]
-    compared: int = 0
-    differing: list[OpDifference] = field(default_factory=list)
-    outputs: dict[str, OutputErrors] = field(default_factory=dict)
-    complete: bool = True
-    fused: bool = False
-    runs: tuple[str, ...] = ()
-
-    @property
-    def faults(self) -> list[OpDifference]:
-        """Ops of which one side's error is no rounding."""
-        return [d for d in self.differing if d.verdict in (FAULT_A, FAULT_B)]
-
-    @property
-    def first(self) -> OpDifference | None:
-        """The first op with a fault; else the first that differs."""
-        return next(iter([*self.faults, *self.differing]), None)
-
-    @property
-    def same(self) -> bool:
-        """Whether nothing but rounding is between the sides."""
-        return not self.faults
-
-
 def diff_torch(
     model: torch.nn.Module | ExportedProgram | str | Path, args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None, *, against: str = TORCH, dtype: str | None = None,
     inputs: Mapping[str, Any] | None = None, settings: RunSettings = RunSettings(),
     rtol: float | None = None, budget: int = BUDGET, recording: Recording | None = None,
     fallback: str | None = None,
-) -> TorchComparison:  # fmt: skip
+) -> ModelComparison:  # fmt: skip
     """Runs a model here and by PyTorch, and finds the first op whose result differs by more than
     what rounding and the op's operands explain.
 
@@ -151,7 +80,7 @@ def compare(
     theirs: Translated, against: str = TORCH, dtype: str | None = None,
     inputs: Mapping[str, Any] | None = None, settings: RunSettings = RunSettings(),
     rtol: float | None = None, budget: int = BUDGET, recording: Recording | None = None,
-) -> TorchComparison:  # fmt: skip
+) -> ModelComparison:  # fmt: skip
     """`diff_torch` of a model that is translated already."""
     how, device = check_reference(against)
     ours = theirs
@@ -289,10 +218,10 @@ class _Comparer:
         for name, value in self._outputs().items():
             ours.values.setdefault(value, ours.outputs[name])
 
-    def compared(self, theirs: Known) -> TorchComparison:
+    def compared(self, theirs: Known) -> ModelComparison:
         """All values that both sides have."""
         self._theirs = theirs
-        found = TorchComparison(self._names, complete=self._ours.complete)
+        found = ModelComparison(self._names, complete=self._ours.complete)
         exact = Exact(self._graph, self._ours.values), Exact(self._graph, theirs)
         totals = self._input_errors(theirs)
         for value in self._order:
@@ -307,12 +236,12 @@ class _Comparer:
         found.outputs = self._output_errors(theirs)
         return found
 
-    def compiled(self, device: str) -> TorchComparison:
+    def compiled(self, device: str) -> ModelComparison:
         """The outputs of what Inductor makes; where one is wrong, what modules give as well, and
         then all values of the module with the first that is: for as long as one is.
         """
 
-        def run(wanted: Sequence[Value]) -> TorchComparison:
+        def run(wanted: Sequence[Value]) -> ModelComparison:
             return self.compared(evaluating.run_compiled(self._graph, self._given, wanted, device))
 
         outputs = list(self._outputs().values())
@@ -368,7 +297,7 @@ class _Comparer:
             statement=statement.strip(), site=site, elements=elements, total=totals[value],
             came=totals[worst].relative if worst else 0.0,
             through=worst.node.meta.get("named", worst.node.name) if worst else "", own=own,
-            verdict=judging.verdict(*own),
+            verdict=verdict(*own),
         )  # fmt: skip
 
     # --- outputs ---

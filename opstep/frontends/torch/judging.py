@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import fx
 
 from opstep.differing.elements import Elements, difference
-from opstep.differing.errors import TOLERANCE, Error, error_of
+from opstep.differing.errors import TOLERANCE, error_of
+from opstep.differing.models import SHAKEN, SLACK, Own, excess, rms
 from opstep.frontends.torch.dims import dtype_of
 from opstep.frontends.torch.drafts import Value
 from opstep.frontends.torch.evaluating import Exact, Known, arguments, array_of
 
-SHAKEN = 2  # runs with moved operands
-SLACK = 8  # of what moving the operands by their rounding error changes
-FARTHER = 16  # times the other's: an error that is a fault, and no other order of a sum
-ROUNDING, FAULT_A, FAULT_B, LOSS, UNKNOWN = "rounding", "a", "b", "loss", "unknown"
 CHOOSES = {  # ops whose indices may be others where elements are equal
     "argmax", "argmin", "sort", "topk", "max", "min", "kthvalue", "median", "nanmedian", "mode",
 }  # fmt: skip
-
-
-class Own(NamedTuple):
-    """What an op itself adds to one side's result. `excess`: the largest error of an element, as a
-    multiple of what rounding and the condition of the op let it be.
-    """
-
-    error: Error
-    excess: float
-
-    @property
-    def right(self) -> bool:
-        return self.excess <= 1
 
 
 def own_error(
@@ -48,13 +30,13 @@ def own_error(
         y, x = _in_range(target, got).numpy(), got.double().numpy()
         scale, floor = _tolerance(y, got.dtype, tolerance)
         bound = scale * np.abs(y) + floor
-        excess = _excess(x, y, bound)
-        if excess > 1:
+        most = excess(x, y, bound)
+        if most > 1:
             bound = bound * exact.growth(value) + _moved(value, target, exact)
-            excess = _excess(x, y, bound)
+            most = excess(x, y, bound)
     except (RuntimeError, NotImplementedError):  # not for this type, of many kinds
         return None
-    return Own(error_of(x, y), excess)
+    return Own(error_of(x, y), most)
 
 
 def _moved(value: Value, target: torch.Tensor, exact: Exact) -> np.ndarray:
@@ -64,7 +46,7 @@ def _moved(value: Value, target: torch.Tensor, exact: Exact) -> np.ndarray:
     with np.errstate(all="ignore"):
         moved = np.max([np.abs((s - target).numpy()) for s in shaken], axis=0)
     moved = np.where(np.isfinite(moved), moved, 0.0)
-    return SLACK * exact.growth(value) * np.maximum(moved, _rms(moved))
+    return SLACK * exact.growth(value) * np.maximum(moved, rms(moved))
 
 
 def _in_range(target: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
@@ -89,42 +71,13 @@ def apart(a: torch.Tensor, b: torch.Tensor, tolerance: float | None = None) -> E
     return difference(x, y, scale, floor, dtype_of(coarse))
 
 
-def verdict(a: Own | None, b: Own | None) -> str:
-    """The side whose error is no rounding; `LOSS` where both are as far away."""
-    if a is None or b is None:
-        return UNKNOWN
-    if a.right and b.right:
-        return ROUNDING
-    if a.excess > FARTHER * b.excess:
-        return FAULT_A
-    if b.excess > FARTHER * a.excess:
-        return FAULT_B
-    return ROUNDING if a.right or b.right else LOSS
-
-
 def _tolerance(
     y: np.ndarray, dtype: torch.dtype, tolerance: float | None
 ) -> tuple[float, float]:  # fmt: skip
     """How far elements may be from y: relative to themselves, and absolutely."""
     scale = TOLERANCE[dtype_of(dtype).name] if tolerance is None else tolerance
     smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
-    return scale, scale * _rms(y[np.isfinite(y)]) + SLACK * smallest
-
-
-def _rms(x: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(np.square(x)))) if x.size else 0.0
-
-
-def _excess(x: np.ndarray, y: np.ndarray, allowed: np.ndarray) -> float:
-    """The largest difference as a multiple of what is allowed; infinite where one alone is NaN or
-    infinite.
-    """
-    if not x.size:
-        return 0.0
-    with np.errstate(all="ignore"):
-        ratio = np.abs(x - y) / allowed
-    same = (x == y) | (np.isnan(x) & np.isnan(y))
-    return float(np.where(same, 0.0, np.where(np.isfinite(ratio), ratio, np.inf)).max())
+    return scale, scale * rms(y[np.isfinite(y)]) + SLACK * smallest
 
 
 def _own_choice(value: Value, exact: Exact, got: torch.Tensor, target: torch.Tensor) -> Own:

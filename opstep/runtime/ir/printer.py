@@ -169,15 +169,15 @@ def _statement(s: Statement) -> _Line:
         results = ", ".join(map(_binding, s.results))
         items = [_operand(o) for o in s.operands] + [_attr(a) for a in s.attrs]
         head = f"{results} = {s.callee.text}" if results else s.callee.text
-        return _Line(head, items, origin=_at(s.at))
+        return _Line(head, items, origin=print_origin(s.at))
     if isinstance(s, Return):
         return _Line(
-            f"return {', '.join([quote_name(v.text) for v in s.values])}", origin=_at(s.at)
+            f"return {', '.join([quote_name(v.text) for v in s.values])}", origin=print_origin(s.at)
         )
     if isinstance(s, Assert):
         message = f", {quote(s.message)}" if s.message else ""
-        return _Line(f"assert {quote_name(s.condition.text)}{message}", origin=_at(s.at))
-    return _Line(f"{quote_name(s.target.text)} <- {_operand(s.value)}", origin=_at(s.at))
+        return _Line(f"assert {quote_name(s.condition.text)}{message}", origin=print_origin(s.at))
+    return _Line(f"{quote_name(s.target.text)} <- {_operand(s.value)}", origin=print_origin(s.at))
 
 
 def _binding(b: Binding) -> str:
@@ -192,7 +192,8 @@ def _attr(a: Attr) -> str:
     return f"{a.name.text}={print_value(a.value)}"
 
 
-def _at(at: Provenance | None) -> str:
+def print_origin(at: Provenance | None) -> str:
+    """What stands behind a statement that was imported: `` at "model.py":33 in "encoder.0"``."""
     if at is None:
         return ""
     frames, file = [], None

@@ -1,0 +1,132 @@
+"""Losses of two tensors, and of scores and labels."""
+
+from __future__ import annotations
+
+from opstep.frontends.onnx.export_rules import rule, wide
+from opstep.kernels.rules.axes import axis_of
+from opstep.runtime.ir.types import i64
+
+
+def _pair(name):
+    def register(function):
+        def write(b, t, x, target, reduction, **attrs):
+            each = function(b, x, target, **attrs)
+            if reduction == "none":
+                return each
+            if reduction == "mean":
+                return b.mean(each)
+            total = b.sum(each)
+            if reduction == "batchmean" and x.type.rank:
+                return b.div(total, b.cast(b.extent(of=[x.shape[0]]), dtype=t.dtype))
+            return total
+
+        rule(name)(wide(write))
+        return function
+
+    return register
+
+
+@_pair("mse_loss")
+def _mse(b, x, target):
+    return b.square(b.sub(x, target))
+
+
+@_pair("l1_loss")
+def _l1(b, x, target):
+    return b.abs(b.sub(x, target))
+
+
+@_pair("huber_loss")
+def _huber(b, x, target, delta):
+    d = b.abs(b.sub(x, target))
+    near = b.mul(b.square(d), 0.5)
+    return b.where(b.less_equal(d, delta), near, b.mul(b.sub(d, delta / 2), delta))
+
+
+@_pair("smooth_l1_loss")
+def _smooth_l1(b, x, target, beta):
+    d = b.abs(b.sub(x, target))
+    if not beta:
+        return d
+    near = b.div(b.mul(b.square(d), 0.5), beta)
+    return b.where(b.less(d, beta), near, b.sub(d, beta / 2))
+
+
+@_pair("binary_cross_entropy")
+def _bce(b, x, target):
+    no = b.maximum(b.log1p(b.neg(x)), -100.0)
+    yes = b.maximum(b.log(x), -100.0)
+    return b.sub(b.mul(b.sub(target, 1.0), no), b.mul(target, yes))
+
+
+@_pair("binary_cross_entropy_with_logits")
+def _bce_with_logits(b, x, target):
+    far = b.sub(b.maximum(x, 0.0), b.mul(x, target))
+    return b.add(far, b.log1p(b.exp(b.neg(b.abs(x)))))
+
+
+@_pair("kl_div")
+def _kl_div(b, x, target, log_target):
+    if log_target:
+        return b.mul(b.exp(target), b.sub(target, x))
+    return b.sub(b.xlogy(target, target), b.mul(target, x))
+
+
+# --- labels ---
+
+
+def _classes_second(b, x, axis):
+    """x with the classes on axis 1, as ONNX wants them; a row of scores as a batch of one."""
+    at = axis_of(axis, x.type.rank)
+    rest = [k for k in range(x.type.rank) if k != at]
+    if not rest:
+        return b.unsqueeze(x, axes=[0])
+    return b.transpose(x, perm=[rest[0], at, *rest[1:]]) if at != 1 else x
+
+
+def _label_loss(op_type):
+    def write(b, t, x, label, weight, axis, reduction, ignore_index):
+        scores = _classes_second(b, x, axis)
+        if not label.type.rank:
+            label = b.unsqueeze(label, axes=[0])
+        made = t.with_shape(label.shape) if reduction == "none" else t
+        found = b.onnx(
+            op_type, scores, label, weight, out=made, reduction=reduction,
+            ignore_index=ignore_index,
+        )  # fmt: skip
+        return b.shaped(found, t.shape)
+
+    return write
+
+
+rule("nll_loss")(_label_loss("NegativeLogLikelihoodLoss"))
+rule("softmax_cross_entropy")(_label_loss("SoftmaxCrossEntropyLoss"))
+
+
+def _picked(b, x, label, gy, weight, axis, reduction, ignore_index):
+    """What each position counts, and 1 at its label."""
+    at = axis_of(axis, x.type.rank)
+    label = b.to(label, i64)
+    counts = b.not_equal(label, ignore_index)
+    safe = b.where(counts, label, 0)
+    if weight is None:
+        factor = b.cast(counts, dtype=x.dtype)
+    else:
+        factor = b.where(counts, b.gather(weight, safe), 0)
+    scale = b.div(gy, b.sum(factor)) if reduction == "mean" else gy
+    hot = b.one_hot(safe, classes=x.shape[at], axis=at, dtype=x.dtype)
+    return b.unsqueeze(b.mul(factor, scale), axes=[at]), hot
+
+
+@rule("softmax_cross_entropy_grad")
+@wide
+def _softmax_cross_entropy_grad(b, t, x, label, gy, weight, axis, reduction, ignore_index):
+    factor, hot = _picked(b, x, label, gy, weight, axis, reduction, ignore_index)
+    return b.mul(factor, b.sub(b.softmax(x, axis=axis), hot))
+
+
+@rule("nll_loss_grad")
+@wide
+def _nll_loss_grad(b, t, x, label, gy, weight, axis, reduction, ignore_index):
+    factor, hot = _picked(b, x, label, gy, weight, axis, reduction, ignore_index)
+    return b.neg(b.mul(factor, hot))
