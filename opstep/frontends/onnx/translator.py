@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Control = Callable[["Scope", Any, list[Any], Mapping[str, Any]], Sequence[Value]]
 CONTROL: dict[str, Control] = {}  # by operator; `control` fills it
-
+FOLDED = ("Constant", "Shape", "Size")  # they become no op, whatever they are of
 
 # What rules run into where inputs are missing, or attributes have other lengths or sizes than is
 # allowed: models come from anywhere.
@@ -132,7 +132,7 @@ class Scope(Values):
         there_is = (
             rule_for(domain, node.op_type, self.versions.get(domain, 1))
             or (domain, node.op_type) in self.program.functions
-            or (not domain and node.op_type in CONTROL)
+            or (not domain and node.op_type in (*CONTROL, *FOLDED))
             or has_definition(node.op_type, domain)
         )
         if not there_is:
