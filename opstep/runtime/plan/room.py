@@ -3,7 +3,8 @@
 What runs side by side is held side by side. So a step may be made to begin later, when there is
 room for its results by the schedule's estimates: little time is lost, as memory is short for a
 moment, mostly. Of schedules within several limits the one is chosen that takes the least time times
-the square of its memory: times are estimates, and memory that there is not ends a run.
+the square of its memory: times are estimates, and memory that there is not ends a run. One stream
+is enough where it takes less memory times time.
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ def frugal_schedule(flat: Flat, preds: Preds, streams: int) -> tuple[Schedule, C
         return best
     one = in_one_stream(len(flat.costs))
     arena = pack(memory.blocks(flat, one, memory.live_ranges(flat, one), None, None)).arena
-    product = max(best[0].end) * least**2
-    if sum(flat.costs) * arena**2 < product:
-        best, product = (one, None), sum(flat.costs) * arena**2
+    taken = least
     for limit in (int(arena * part) for part in _LIMITS):
         if limit >= least:
             break
         room = Room(flat, limit)
         found = schedule(flat.costs, preds, streams, flat.commits, room)
-        taken = max(found[0].end) * room.peak**2
-        if found[1] is not None and taken < product:
-            best, product = found, taken
-    return best
+        if found[1] is not None and _cost(found, room.peak) < _cost(best, taken):
+            best, taken = found, room.peak
+    return (one, None) if sum(flat.costs) * arena < max(best[0].end) * taken else best
+
+
+def _cost(found: tuple[Schedule, Clocks | None], peak: int) -> int:
+    """To be small: its memory counts twice."""
+    return max(found[0].end) * peak**2
 
 
 class Room:
