@@ -90,14 +90,14 @@ class Scope(Values):
         self.nodes(nodes[place:])
 
     def _open(self, blocks: Sequence[Block]) -> None:
-        """Numbers in which blocks differ, such as scales, are tensors: so blocks are one graph."""
+        """Scales and quantised weights in which blocks differ are tensors: blocks are one graph."""
         groups: dict[Outlined, list[Block]] = {}
         for block in blocks:
             groups.setdefault(block.function, []).append(block)
         for members in groups.values():
             for names in zip(*(b.inputs for b in members), strict=True):
                 values = [self.env.get(n) for n in names]
-                alike = [v for v in values if isinstance(v, Known) and v.is_number_of_a_layer]
+                alike = [v for v in values if isinstance(v, Known) and v.is_of_a_layer]
                 if len(alike) == len(values) and len({v.key for v in alike}) > 1:
                     for value in alike:
                         value.is_weight = True

@@ -59,9 +59,11 @@ class Known:
         return self.elements.dtype == object
 
     @property
-    def is_number_of_a_layer(self) -> bool:
-        """Whether it is a number that an element is computed with, not one that decides a shape."""
-        return not self.is_weight and self.type.rank == 0 and self.dtype.name not in ("i64", "bool")
+    def is_of_a_layer(self) -> bool:
+        """Whether elements are computed with it: a scale, a quantised weight; it is no shape."""
+        if self.is_weight or self.dtype.name in ("i64", "bool"):
+            return False
+        return self.type.rank == 0 or not self.dtype.is_float
 
     def number(self) -> int | float | None:
         """As it stands in a text: the only element, where it is one and no symbol."""

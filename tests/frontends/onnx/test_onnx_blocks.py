@@ -82,3 +82,23 @@ def test_constants_are_parts_of_a_block(model, agrees):
     program = agrees(model(nodes, *SHAPES, weights), {"x": np.ones((3, 8), np.float32)})
     assert list(program.graphs) == ["main", "layers"]
     assert "state c3: f32[]" in print_module(program.module)
+
+
+def test_quantised_layers_are_calls(model, agrees):
+    nodes, weights, x = [], {"zero": np.array(0, np.int8), "one": np.array(1, np.float32)}, "x"
+    for k in range(3):
+        weights[f"w{k}"] = RNG.integers(-9, 9, (8, 8)).astype(np.int8)
+        weights[f"scale{k}"] = np.array(0.1 + k, np.float32)
+        nodes += [
+            h.make_node("QuantizeLinear", [x, "one", "zero"], [f"q{k}"]),
+            h.make_node("MatMulInteger", [f"q{k}", f"w{k}"], [f"product{k}"]),
+            h.make_node("Cast", [f"product{k}"], [f"wide{k}"], to=T.FLOAT),
+            h.make_node("Mul", [f"wide{k}", f"scale{k}"], [f"y{k}"]),
+            h.make_node("Add", [x, f"y{k}"], [f"sum{k}"]),
+            h.make_node("Tanh", [f"sum{k}"], [f"x{k}"]),
+        ]
+        x = f"x{k}"
+    nodes.append(h.make_node("Relu", [x], ["y"]))
+    program = agrees(model(nodes, *SHAPES, weights), {"x": RNG.normal(0, 9, (3, 8)).astype("f4")})
+    assert len(program.graphs) == 2
+    assert {"w0", "w1", "w2"} <= set(program.module.tensors)
