@@ -220,7 +220,10 @@ def _inside(folder: Path, place: str, name: str) -> Path:
             f"tensor {name}: {place!r} is outside of the model's folder, where nothing is read"
         )
     if not path.is_file():
-        raise NoSuchFile(path, f"tensor {name} is in a file that is not there")
+        raise InputError(
+            f"{path}: tensor {name} is in a file that is not there",
+            hint="move or copy a model together with the files of its weights",
+        )
     return path
 
 

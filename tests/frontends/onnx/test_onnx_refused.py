@@ -111,7 +111,7 @@ def external(place: str, offset: str = "0", length: str = "24"):
         ("../w.bin", "0", "24", "outside of the model's folder"),
         ("/etc/passwd", "0", "24", "outside of the model's folder"),
         ("link.bin", "0", "24", "outside of the model's folder"),
-        ("gone.bin", "0", "24", "not there"),
+        ("gone.bin", "0", "24", "not there\\nhint: move or copy a model together"),
         ("short.bin", "0", "24", "ends before it does"),
         ("w.bin", "-8", "24", "ends before it does"),
         ("w.bin", "9999999999999", "24", "ends before it does"),
