@@ -152,9 +152,11 @@ def _verdict(found: ModelComparison) -> tuple[str, str]:
 def _show_outputs(out: Any, found: ModelComparison) -> None:
     from opstep.cli.ws.shown import table
 
-    figures = table("", "apart", "a to f64", "b to f64", right=("apart", "a to f64", "b to f64"))
+    has_f64 = any(e is not None for errors in found.outputs.values() for e in errors[1:])
+    columns = ("apart", "a to f64", "b to f64")[: None if has_f64 else 1]
+    figures = table("", *columns, right=columns)
     for name, errors in found.outputs.items():
-        figures.add_row(f"  {name}", *map(_figure, errors))
+        figures.add_row(f"  {name}", *map(_figure, errors[: len(columns)]))
     out.print(figures)
 
 
