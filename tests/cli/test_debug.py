@@ -171,6 +171,7 @@ def test_catching(debug):
     assert "assert is caught already" in out
     assert "nothing is not a kind of trouble" in out
     assert stands(out) == [42]
+    assert "hint: catch nan stops" in debug("break nan")
 
 
 def test_a_step_from_behind_an_op_shows_the_next_line(debug):

@@ -115,6 +115,7 @@ class BreakpointTable:
 
     def add(self, breakpoints: Breakpoints, kind: str, what: str, **details) -> Entry:
         """A new one, which the debugger knows from then on. Raises `Refused`, `ExpressionError`."""
+        from opstep.runtime.debugger.breakpoints import FILTERS
         from opstep.runtime.expressions import parse
 
         if details.get("condition"):
@@ -128,7 +129,9 @@ class BreakpointTable:
         if entry.core is not None and not entry.core.verified and not is_kept:
             del self.entries[entry.number]
             self.apply(breakpoints)
-            raise entry.core.invalid or Refused(entry.core.message)
+            name = entry.location.name
+            hint = f"catch {name} stops where it happens" if name in FILTERS else ""
+            raise entry.core.invalid or Refused(entry.core.message, hint)
         self._next += 1
         return entry
 
