@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 GENERATED = ("random", "zeros", "ones")
 EXAMPLE = "example"  # the inputs that were saved with the program
 FILES = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY"
+_DIGITS = 32  # of a size
 SOURCES = f"{FILES}, random, LOW..HIGH, zeros, ones, example or a number"
 
 
@@ -54,12 +55,13 @@ def parse_symbols(texts: Sequence[str]) -> dict[str, int | DType]:
     for text in texts:
         name, equals, value = text.partition("=")
         one = Argument("symbols", [text])
-        if not (equals and name.isidentifier() and (value.isdecimal() or value in DTYPES)):
+        is_size = value.isdecimal() and len(value) <= _DIGITS
+        if not (equals and name.isidentifier() and (is_size or value in DTYPES)):
             several = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
             several = several if len(several) > 1 else {name if equals else "N": 32}
             hint = Wording("write ", Argument("symbols", several))
             raise InputError(Wording(one, ": not the name of a dimension and its size"), hint=hint)
-        size = int(value) if value.isdecimal() else DTYPES[value]
+        size = int(value) if is_size else DTYPES[value]
         if symbols.setdefault(name, size) != size:
             what = "size" if isinstance(symbols[name], int) else "type"
             raise InputError(Wording(one, f": {name} was given the {what} {symbols[name]} before"))

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,7 +110,7 @@ class Compared:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # errors are raised as well
         options.add_session_config_entry(_FOLDER, str(self.path.absolute().parent))
         content = self.model.SerializeToString()
         with self._refused():
@@ -254,9 +253,10 @@ def diff_onnx(
 
 def _check_runtime() -> None:
     try:
-        metadata.version("onnxruntime")
-    except metadata.PackageNotFoundError:
-        message = "comparing with ONNX Runtime needs it, and it is not installed"
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        reason = " ".join(str(error).split())[:300]
+        message = f"comparing with ONNX Runtime needs it, and it cannot be imported: {reason}"
         raise InputError(message, hint="pip install onnxruntime") from None
 
 

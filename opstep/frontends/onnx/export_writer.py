@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.frontends.onnx.export_control import control
 from opstep.frontends.onnx.export_nodes import GRAPH_DOMAIN, OP_DOMAIN, Body, NeedsNumber, Unsayable
 from opstep.runtime.ir.dims import Expr, evaluate
+from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.generic import GenericDType
 from opstep.runtime.ir.graph import (
     Apply,
@@ -65,6 +66,10 @@ class Writer:
         # names of results are theirs, wherever they come
         used = {*self.inputs, *(b.name.text for s in self.applies() for b in s.results)}
         self.body = Body(used, self._size)
+        for name in graph.types:
+            t = self.type_of(name)
+            if t.is_concrete and not t.fits:
+                raise InputError(f"{name}: {t} does not fit into any memory")
         self.values: dict[str, Var] = {n: Var(n, self.type_of(n)) for n in inputs}
         self._measured: dict[str, Var] = {}
         self.pending: dict[str, Var] = {}  # updates, which take effect at the end

@@ -55,6 +55,8 @@ def to_onnx(
         raise InputError(f"{target}: programs are exported as .onnx files")
     if not target.parent.is_dir():
         raise InputError(f"{target}: there is no folder {target.parent}")
+    if target.is_dir():
+        raise InputError(f"{target} is a folder")
     model, names = exported(
         program, graph, symbols or {}, updates=updates, drop_asserts=drop_asserts
     )
@@ -77,9 +79,14 @@ def to_onnx(
         )
         model.graph.initializer.append(tensor)
     content = model.SerializeToString(deterministic=True)
-    if apart:
-        arrays.replace_file(beside, lambda file: _write(file, apart, places))
-    arrays.replace_file(target, lambda file: file.write(content))
+
+    def write(file: IO[bytes]) -> None:  # a model that is there keeps its weights if this fails
+        file.write(content)
+        file.flush()
+        if apart:
+            arrays.replace_file(beside, lambda file: _write(file, apart, places))
+
+    arrays.replace_file(target, write)
     return [target, beside] if apart else [target]
 
 

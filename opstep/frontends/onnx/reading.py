@@ -47,6 +47,8 @@ def read(path: Path) -> ModelProto:
     except Exception as error:
         if type(error).__name__ != "DecodeError":
             raise
+        if "MaxDepth" in str(error):
+            raise InputError(f"{path}: its graphs are in each other too deep to be read") from None
         raise InputError(f"{path} is no ONNX file, or a part of it is missing") from None
     return model
 
@@ -214,7 +216,10 @@ def _mapped(
 def _inside(folder: Path, place: str, name: str) -> Path:
     """The file, which has to be in the folder, links followed."""
     wrong = not place or "\0" in place or os.path.isabs(place)
-    path = folder if wrong else (folder / place).resolve()
+    try:
+        path = folder if wrong else (folder / place).resolve()
+    except RuntimeError:
+        raise InputError(f"tensor {name}: {place!r} is a link to itself") from None
     if wrong or not path.is_relative_to(folder.resolve()):
         raise InputError(
             f"tensor {name}: {place!r} is outside of the model's folder, where nothing is read"

@@ -443,3 +443,26 @@ def test_the_command(tmp_path, capsys):
     assert "hint: take the new values as further results: --updates" in error
     assert main(["export", str(source), "-f", "-s", "M=3"]) == 2
     assert "has no dimension M" in capsys.readouterr().err
+
+
+# --- what goes wrong ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2**62, 10**23])
+def test_sizes_that_no_tensor_has(path, size):
+    text = "graph main(x: f32[N]) -> f32[N] {\n  y = relu(x)\n  return y\n}"
+    with pytest.raises(opstep.OpstepError, match="does not fit into any memory"):
+        export(text, path, symbols={"N": size})
+    assert not path.exists()
+
+
+def test_a_model_that_cannot_be_written_keeps_its_weights(path):
+    text = "param w: f32[512] = ones()\ngraph main() -> f32[512] {\n  y = relu(w)\n  return y\n}"
+    export(text, path, external=True)
+    beside = path.with_name("model.onnx.data")
+    before = beside.read_bytes()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(opstep.OpstepError, match="is a folder"):
+        export(text.replace("ones", "zeros"), path, external=True)
+    assert beside.read_bytes() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import numpy as np
 import onnx
@@ -111,6 +112,7 @@ def external(place: str, offset: str = "0", length: str = "24"):
         ("../w.bin", "0", "24", "outside of the model's folder"),
         ("/etc/passwd", "0", "24", "outside of the model's folder"),
         ("link.bin", "0", "24", "outside of the model's folder"),
+        ("self.bin", "0", "24", "link to itself|not there"),
         ("gone.bin", "0", "24", "not there\\nhint: move or copy a model together"),
         ("short.bin", "0", "24", "ends before it does"),
         ("w.bin", "-8", "24", "ends before it does"),
@@ -126,6 +128,7 @@ def test_weights_in_other_files(tmp_path, place, offset, length, text):
     (folder / "w.bin").write_bytes(bytes(24))
     (folder / "short.bin").write_bytes(bytes(8))
     (folder / "link.bin").symlink_to(tmp_path / "w.bin")
+    (folder / "self.bin").symlink_to("self.bin")
     (folder / "net.onnx").write_bytes(external(place, offset, length).SerializeToString())
     with pytest.raises(opstep.OpstepError, match=text):
         opstep.from_onnx(folder / "net.onnx").run("main", {"x": np.zeros((2, 3), np.float32)})
@@ -188,3 +191,11 @@ def test_mutated_files_are_read_or_refused(model):
 def _branch(op: str):
     out = h.make_tensor_value_info(f"{op}_out", T.FLOAT, None)
     return h.make_graph([h.make_node(op, ["c"], [f"{op}_out"])], op, [], [out])
+
+
+def test_a_runtime_that_cannot_be_imported(model, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "net.onnx"
+    onnx.save(model([h.make_node("Relu", ["x"], ["y"])], X, Y), path)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert main(["diff", str(path), "--against", "onnxruntime"]) == 2
+    assert "ONNX Runtime needs it, and it cannot be imported" in capsys.readouterr().err
