@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.frontends import installed
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,13 +52,4 @@ def load_file(path: str | os.PathLike, fallback: str | None = None) -> Program:
 
 def check_installed() -> None:
     """Complains where onnx is missing or too old."""
-    hint = "pip install 'opstep[onnx]'"
-    try:
-        version = metadata.version("onnx")
-    except metadata.PackageNotFoundError:
-        message = "models of ONNX need the package onnx, which is not installed"
-        raise InputError(message, hint=hint) from None
-    numbers = version.split(".")[:2]
-    if all(n.isdigit() for n in numbers) and tuple(map(int, numbers)) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        raise InputError(f"onnx {version} is too old: {oldest} or newer is needed", hint=hint)
+    installed.check_installed("onnx", "onnx", "models of ONNX need the package onnx", OLDEST)

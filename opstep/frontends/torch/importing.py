@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.files import check_fallback
-from opstep.runtime.ir.errors import InputError
+from opstep.frontends import installed
 
 if TYPE_CHECKING:
     import torch
@@ -74,13 +73,4 @@ def load_file(path: str | os.PathLike, fallback: str | None = None) -> Program:
 
 def check_installed() -> None:
     """Complains where PyTorch is missing or too old."""
-    hint = "pip install 'opstep[torch]'"
-    try:
-        version = metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        message = "models of PyTorch need PyTorch, which is not installed"
-        raise InputError(message, hint=hint) from None
-    numbers = version.split(".")[:2]
-    if all(n.isdigit() for n in numbers) and tuple(map(int, numbers)) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        raise InputError(f"PyTorch {version} is too old: {oldest} or newer is needed", hint=hint)
+    installed.check_installed("torch", "PyTorch", "models of PyTorch need PyTorch", OLDEST)
