@@ -247,8 +247,9 @@ def allocated(case: Case, peer: Callable[[Any], Any], batch: dict[str, np.ndarra
     peer(given)
     for leaf in case.leaves:
         leaf.grad = None
-    before = [o for o in gc.get_objects() if isinstance(o, torch.Tensor)]
-    fixed = sum({t.data_ptr(): t.nbytes for t in before if t.device.type == "cpu"}.values())
+    kinds = (torch.Tensor, torch.nn.Parameter)  # and none of those that have no memory
+    before = [o for o in gc.get_objects() if type(o) in kinds and o.device.type == "cpu"]
+    fixed = sum({t.data_ptr(): t.nbytes for t in before}.values())
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         peer(given)
     results: Any = profiled.profiler.kineto_results  # pyright: ignore[reportOptionalMemberAccess]
