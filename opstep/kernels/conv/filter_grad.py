@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from opstep.kernels.conv import filter_grad_channels
 from opstep.kernels.conv.correlation import (
     Geometry,
     buffer_slots,
@@ -23,6 +24,7 @@ from opstep.runtime.device.launch import Arg, Launch, Scratch
 
 _BUFFER = 48 * 1024  # bytes of image laid out at a time
 _UNITS = 16
+_MANY = 8  # filters and channels that fill register tiles
 _GRAIN = 1 << 20
 
 
@@ -40,6 +42,8 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     """gw [groups*K, C, R, S] from gy [N, groups*K, H', W'] and x [N, groups*C, H, W]."""
     if not gy.size:
         return [Launch(clear, gw, units=gw.size)]
+    if min(gw.shape[0] // groups, gw.shape[1]) >= _MANY:
+        return filter_grad_channels.filter_gradients(gy, x, gw, groups, g)
     images, filters = x.shape[0] * g.depth.out, gw.shape[0] // groups
     channels = gw.shape[1] * len(g.depth.places)
     copies, taps = len(g.columns), len(g.rows) * len(g.columns)

@@ -8,10 +8,13 @@ from math import prod
 
 from opstep.kernels.conv.correlation import Depth, Geometry, correlate, only_bias
 from opstep.kernels.conv.edges import mend_edges, sizes
+from opstep.kernels.conv.pointwise import mix_channels_back
 from opstep.kernels.conv.windows import LINE, Window
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.types import u8
+
+_TOGETHER = 16  # channels that `turn_filters` takes at a time
 
 
 def gather_back(gy: Arg, w: Arg, bias, gx: Arg, views: tuple[Window, ...], groups: int):
@@ -21,6 +24,9 @@ def gather_back(gy: Arg, w: Arg, bias, gx: Arg, views: tuple[Window, ...], group
     Pixels h with equal h % stride receive through the same filter rows, so each such phase of gx is
     a convolution of gy with stride 1; one that receives through none is the bias alone.
     """
+    point = all(v == LINE for v in views) and gy.shape[2:] == gx.shape[2:]
+    if point and groups == 1 and gx.shape[1] >= 8 and gy.size:
+        return mix_channels_back(gy, w, bias, gx)
     launches = []
     buffer = Scratch(gy.dtype, 0, per_lane=True)
     odd, phases = Scratch(u8, 0), 0
@@ -35,8 +41,8 @@ def gather_back(gy: Arg, w: Arg, bias, gx: Arg, views: tuple[Window, ...], group
             Launch(
                 *(turn_filters, w, turned, odd, odd.size, picked, len(picked), filters),
                 *(channels, prod(w.shape[2:])),
-                units=groups * channels,
-                grain=max(1, 8192 // max(1, filters * len(picked))),
+                units=groups * -(-channels // _TOGETHER),
+                grain=max(1, 8192 // max(1, filters * len(picked) * _TOGETHER)),
             )
         )
         odd.size += groups * channels
@@ -86,15 +92,21 @@ def _phase_geometry(views: tuple[Window, ...], phase, sizes: tuple[int, ...]) ->
 
 def turn_filters(w, turned, odd, own, picked, count, filters, channels, taps, lo, hi):
     """turned[g*C + c, k, t] = w[g*K + k, c, picked[t]]; odd[own + g*C + c]: whether one of these is
-    no finite number.
+    no finite number. A unit is `_TOGETHER` channels: they are neighbours in each filter.
     """
+    blocks = (channels + _TOGETHER - 1) // _TOGETHER
     for unit in range(lo, hi):
-        group, c = unit // channels, unit % channels
-        to = offset(turned, unit * filters * count)
-        bad = 0
+        group, first = unit // blocks, unit % blocks * _TOGETHER
+        end = min(first + _TOGETHER, channels)
+        flags = offset(odd, own + group * channels)
+        for c in range(first, end):
+            flags[c] = 0
         for k in range(filters):
-            source = offset(w, ((group * filters + k) * channels + c) * taps)
-            for t in range(count):
-                to[k * count + t] = source[picked[t]]
-                bad |= 0 if math.isfinite(source[picked[t]]) else 1
-        odd[own + unit] = bad
+            for c in range(first, end):
+                source = offset(w, ((group * filters + k) * channels + c) * taps)
+                to = offset(turned, ((group * channels + c) * filters + k) * count)
+                bad = 0
+                for t in range(count):
+                    to[t] = source[picked[t]]
+                    bad |= 0 if math.isfinite(source[picked[t]]) else 1
+                flags[c] |= bad

@@ -92,6 +92,11 @@ CONVOLUTIONS = [
     ((3, 20, 5, 5), (17, 20, 1, 1), {}),
     ((1, 1, 31, 31), (9, 1, 11, 11), {"stride": (4, 4)}),
     ((1, 18, 9, 16), (16, 18, 3, 3), {"padding": (1, 1)}),
+    ((2, 58, 9, 8), (9, 58, 1, 1), {"stride": (2, 1)}),
+    ((2, 9, 9, 8), (58, 9, 1, 1), {}),
+    ((2, 18, 11, 9), (20, 9, 3, 2), {"groups": 2, "stride": (2, 1), "dilation": (1, 2)}),
+    ((1, 8, 5, 530), (8, 8, 3, 3), {"padding": (2, 1), "stride": (2, 1)}),
+    ((3, 8, 60, 50), (8, 8, 2, 3), {"padding": (0, 1)}),
 ]
 
 
@@ -137,6 +142,7 @@ VOLUMES = [
     ((1, 2, 7, 6, 9), (3, 2, 2, 3, 2), {"dilation": (3, 2, 1), "padding": (2, 1, 0)}),
     ((2, 4, 3, 5, 4), (6, 2, 2, 3, 1), {"groups": 2, "padding": (0, 1, 0)}),
     ((1, 17, 3, 6, 16), (18, 17, 3, 3, 3), {"padding": (1, 1, 1)}),
+    ((2, 18, 3, 4, 5), (16, 9, 2, 1, 3), {"groups": 2, "padding": (1, 0, 1), "stride": (2, 1, 1)}),
     ((2, 3, 2, 3, 4), (9, 3, 1, 1, 1), {}),
 ]
 
@@ -174,6 +180,15 @@ def test_windows_as_columns(shape, given):
         f"y = col2im(x{attributes({'size': shape[2:]} | given)})",
         lambda x: F.fold(x, shape[2:], **options),
         x=data(*columns),
+    )
+
+
+def test_padding_on_one_side_of_a_pixel():
+    compare(
+        "y = conv2d(x, w, padding=[0, 0, 1, 2], stride=[2, 1])",
+        lambda x, w: F.conv2d(F.pad(x, (0, 2, 0, 1)), w, stride=(2, 1)),
+        x=data(2, 9, 4, 5),
+        w=data(10, 9, 1, 1),
     )
 
 
