@@ -14,15 +14,18 @@ from functools import cache
 from math import ceil, prod
 from typing import NamedTuple
 
-from opstep.kernels.matmul.products import pieces
+from opstep.kernels.matmul.products import pieces, stragglers
 from opstep.runtime.device.builtin import (
     clear_run,
+    column_rows,
+    column_tile_4,
     copy_run,
     offset,
     outer_tile_1,
     outer_tile_2,
     outer_tile_4,
     outer_tile_8,
+    prefetch_run,
     vector_length,
 )
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -30,7 +33,9 @@ from opstep.runtime.device.launch import Arg, Launch, Scratch
 _TILES = {8: outer_tile_8, 4: outer_tile_4, 2: outer_tile_2, 1: outer_tile_1}
 _WIDEST = {8: 3, 4: 6, 2: 8, 1: 8}  # vectors in a tile of so many filters
 _OVERREAD = 8 * 64  # bytes that a tile may read past its pixels
-_BUFFER = 40 * 1024  # bytes of image laid out at a time: the first-level cache, nearly
+_BUFFER = (
+    96 * 1024
+)  # bytes of image laid out at a time: a tile takes a part of it to the first-level cache
 _FILTERS = 384 * 1024  # bytes of filters that meet them: half of the second-level cache
 _SHARING = 64  # filters at least, of many, that meet what was laid out once
 _PIXELS = 48  # in a block at least, where an image has them: a full tile
@@ -245,6 +250,7 @@ def _kernel(rows: int):
         column_blocks = (out_w + column_block - 1) // column_block
         filter_blocks = (filters + filter_block - 1) // filter_block
         widest = vectors * vector_length(x)
+        tall = column_rows(x)
         for unit in range(lo, hi):
             i0 = unit % row_blocks * row_block
             rest = unit // row_blocks
@@ -271,6 +277,9 @@ def _kernel(rows: int):
             if together or count < column_block:
                 lines = height_here
                 pixels = count
+            filled = pixels
+            if f1 - f0 >= tall:
+                filled -= stragglers(pixels, vector_length(x))
             for c in range(0, max(channels, 1), channel_block):
                 some = min(channel_block, channels - c)
                 source = offset(x, image * channels // depth_taps * depth * height * width)
@@ -286,8 +295,12 @@ def _kernel(rows: int):
                         j0 * stride_w, line, stride_w,
                     )  # fmt: skip
                 for i in range(lines):
-                    for p in range(0, pixels, widest):
+                    for p in range(0, filled, widest):
                         for f in range(f0, f1, rows):
+                            if i == 0 and p == 0:  # what the next tile reads
+                                for r in range(f + rows, min(f + 2 * rows, f1)):
+                                    ahead = ((weights + r) * channels + c) * taps
+                                    prefetch_run(offset(w, ahead), some * taps)
                             place = offset(target, f * pitch + i * target_line + p)
                             start = place
                             mode = 1
@@ -308,8 +321,28 @@ def _kernel(rows: int):
                                 start,
                                 pitch if c > 0 else 1,
                                 f1 - f,
-                                min(widest, pixels - p),
+                                min(widest, filled - p),
                             )
+                            if p + widest < filled or (f - f0) % tall > 0:
+                                continue
+                            for q in range(filled, pixels, 4):
+                                place = offset(target, f * pitch + i * target_line + q)
+                                if mode == 1:
+                                    start = place
+                                column_tile_4(
+                                    some * taps,
+                                    offset(w, ((weights + f) * channels + c) * taps),
+                                    channels * taps,
+                                    offset(buffer, i * line + q),
+                                    table,
+                                    place,
+                                    pitch,
+                                    mode,
+                                    start,
+                                    pitch if c > 0 else 1,
+                                    f1 - f,
+                                    pixels - q,
+                                )
             if scattered:
                 for f in range(f0, f1):
                     for i in range(height_here):
