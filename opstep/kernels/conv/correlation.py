@@ -298,9 +298,14 @@ def _kernel(rows: int):
                     for p in range(0, filled, widest):
                         for f in range(f0, f1, rows):
                             if i == 0 and p == 0:  # what the next tile reads
-                                for r in range(f + rows, min(f + 2 * rows, f1)):
-                                    ahead = ((weights + r) * channels + c) * taps
-                                    prefetch_run(offset(w, ahead), some * taps)
+                                ahead = ((weights + f + rows) * channels + c) * taps
+                                if f + rows >= f1:
+                                    ahead = (weights + f1) * channels * taps
+                                    if c + some < channels:
+                                        ahead = ((weights + f0) * channels + c + some) * taps
+                                for r in range(rows):
+                                    place = offset(w, ahead + r * channels * taps)
+                                    prefetch_run(place, some * taps)
                             place = offset(target, f * pitch + i * target_line + p)
                             start = place
                             mode = 1
@@ -393,6 +398,9 @@ def lay_out_rows(
                     source = offset(x, (plane * height + row) * width + shift)
                     if stride == 1:
                         copy_run(offset(to, begin), offset(source, begin), end - begin)
+                    elif stride == 2:  # a number that vectors can be made for
+                        for j in range(begin, end):
+                            to[j] = source[j * 2]
                     else:
                         for j in range(begin, end):
                             to[j] = source[j * stride]

@@ -159,8 +159,11 @@ def multiply(
                 for i in range(0, rows, 8):
                     # what the next tile reads, and a share of what is laid out next
                     if j == 0 and a_step == 1:
-                        for r in range(i + 8, min(i + 16, rows)):
-                            prefetch_run(offset(left, r * a_row + k), some)
+                        ahead = offset(left, (i + 8) * a_row + k)
+                        if i + 8 >= rows:
+                            ahead = offset(left, k + some if k + some < steps else rows * a_row)
+                        for r in range(8):
+                            prefetch_run(offset(ahead, r * a_row), some)
                     if j == 0 and b_column == 1 and not ready:
                         for s in range(i * some // rows, (i + 8) * some // rows):
                             prefetch_run(offset(right, (k + some + s) * b_row), columns)
