@@ -33,9 +33,8 @@ from opstep.runtime.device.launch import Arg, Launch, Scratch
 _TILES = {8: outer_tile_8, 4: outer_tile_4, 2: outer_tile_2, 1: outer_tile_1}
 _WIDEST = {8: 3, 4: 6, 2: 8, 1: 8}  # vectors in a tile of so many filters
 _OVERREAD = 8 * 64  # bytes that a tile may read past its pixels
-_BUFFER = (
-    96 * 1024
-)  # bytes of image laid out at a time: a tile takes a part of it to the first-level cache
+_BUFFER = 40 * 1024  # bytes of image laid out at a time: the first-level cache, nearly
+_LARGE_BUFFER = 96 * 1024  # where many filters meet what a tile takes to that cache
 _FILTERS = 384 * 1024  # bytes of filters that meet them: half of the second-level cache
 _SHARING = 64  # filters at least, of many, that meet what was laid out once
 _PIXELS = 48  # in a block at least, where an image has them: a full tile
@@ -204,7 +203,7 @@ def _cut(
 ) -> _Blocks:
     tile = next((t for t in (1, 2, 4) if filters <= t), 8)
     copies, taps = max(1, copies), max(1, len(g.rows) * len(g.columns))
-    budget = _BUFFER // itemsize
+    budget = (_LARGE_BUFFER if filters >= _SHARING else _BUFFER) // itemsize
     few = min(channels, -(-96 // taps))  # at a time: the tile's loop shall be long
     columns = _even(g.out[1], budget // (few * copies * count_slots(g, 1) or 1), 16)
     columns = min(columns, g.out[1])
