@@ -105,12 +105,14 @@ def measured(case: str) -> dict[str, float]:
 
 
 def by_turns(
-    calls: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[], float], times: int = 1
-) -> dict[str, float]:
-    """Median seconds of each call."""
+    calls: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[], float], times: int = 1,
+    settle_s: float = 0.0,
+) -> dict[str, float]:  # fmt: skip
+    """Median seconds of each call, before each of which it is quiet for `settle_s`."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(rounds):
         for name in list(calls) if turn % 2 == 0 else reversed(list(calls)):
+            time.sleep(settle_s)
             start = clock()
             for _ in range(times):
                 calls[name]()

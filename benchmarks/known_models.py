@@ -33,15 +33,32 @@ def define_ops() -> Any:
 
 
 def resnet50(batch: int) -> tuple[Any, Any]:
-    import torch
     import torchvision
 
-    model = torchvision.models.resnet50(weights=None)
+    return as_trained(torchvision.models.resnet50(weights=None)), images(batch)
+
+
+def mobilenet_v2(batch: int) -> tuple[Any, Any]:
+    import torchvision
+
+    return as_trained(torchvision.models.mobilenet_v2(weights=None)), images(batch)
+
+
+def as_trained(model: Any) -> Any:
+    """The model with statistics as a trained one has them."""
+    import torch
+
     for module in model.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):  # as of a trained network
+        if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.uniform_(module.running_mean, -0.1, 0.1)  # pyright: ignore
             torch.nn.init.uniform_(module.running_var, 0.8, 1.2)  # pyright: ignore
-    return model, torch.randn(batch, 3, 224, 224)
+    return model
+
+
+def images(batch: int) -> Any:
+    import torch
+
+    return torch.randn(batch, 3, 224, 224)
 
 
 def vit_b_16(batch: int) -> tuple[Any, Any]:
@@ -50,7 +67,7 @@ def vit_b_16(batch: int) -> tuple[Any, Any]:
 
     model = torchvision.models.vit_b_16(weights=None)
     torch.nn.init.normal_(model.heads[0].weight, std=0.02)  # pyright: ignore - it was zero
-    return model, torch.randn(batch, 3, 224, 224)
+    return model, images(batch)
 
 
 def gpt2(batch: int) -> tuple[Any, Any]:
@@ -90,6 +107,7 @@ def first_of(model: Any) -> Any:
 
 MODELS: dict[str, Callable[[int], tuple[Any, Any]]] = {
     "ResNet-50": resnet50,
+    "MobileNet v2": mobilenet_v2,
     "ViT-B/16": vit_b_16,
     "GPT-2 124M": gpt2,
     "BERT-base": bert_base,

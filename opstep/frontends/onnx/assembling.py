@@ -14,6 +14,7 @@ from opstep.frontends.onnx import (
 )
 from opstep.frontends.onnx.errors import ImportFailed, Missing, Untranslatable
 from opstep.frontends.onnx.naming import readable
+from opstep.frontends.onnx.products import with_folded_transposes
 from opstep.frontends.onnx.reading import Weights, check
 from opstep.frontends.onnx.repeats import find_blocks
 from opstep.frontends.onnx.rules import all_rules
@@ -113,7 +114,9 @@ class _Import:
             else:
                 nodes.append(node)
         types = {n: v.type for n, v in scope.env.items() if isinstance(v, Known)}
-        scope.blocks(nodes, find_blocks(nodes, types, [o.name for o in graph.output]))
+        outputs = [o.name for o in graph.output]
+        nodes = with_folded_transposes(nodes, outputs)
+        scope.blocks(nodes, find_blocks(nodes, types, outputs))
         if shared.missing:
             raise ImportFailed(self.path, shared.missing)
         returned = self._returned(scope, results)

@@ -19,6 +19,7 @@ import numpy as np
 from opstep.kernels.conv import cuda_conv as gpu
 from opstep.kernels.conv import volumes
 from opstep.kernels.conv.correlation import Depth, Geometry, correlate
+from opstep.kernels.conv.depthwise import slide_alone
 from opstep.kernels.conv.filter_grad import filter_gradients
 from opstep.kernels.conv.pointwise import mix_channels
 from opstep.kernels.conv.transposed import gather_back
@@ -143,8 +144,12 @@ class Convolution(Op):
         plain = not any(padding) and groups == 1 and w.shape[0] >= 8
         if set(w.shape[2:]) == {1} and plain and (x.rank < 5 or x.shape[2:] == y.shape[2:]):
             return mix_channels(flat(x), w, b, flat(y), (1, *stride)[-2:])
-        geometry = _geometry(windows(w.shape[2:], stride, padding, dilation), y)
-        return correlate(flat(x), w, b, flat(y), groups, geometry)
+        views = windows(w.shape[2:], stride, padding, dilation)
+        if x.rank < 5 and w.shape[1] == 1 and groups > 1:
+            alone = slide_alone(x, w, b, y, views)
+            if alone is not None:
+                return alone
+        return correlate(flat(x), w, b, flat(y), groups, _geometry(views, y))
 
     def cuda(x, w, b, y, *, stride, padding, dilation, groups):
         if not y.size:

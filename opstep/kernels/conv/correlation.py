@@ -14,15 +14,18 @@ from functools import cache
 from math import ceil, prod
 from typing import NamedTuple
 
-from opstep.kernels.matmul.products import pieces
+from opstep.kernels.matmul.products import pieces, stragglers
 from opstep.runtime.device.builtin import (
     clear_run,
+    column_rows,
+    column_tile_4,
     copy_run,
     offset,
     outer_tile_1,
     outer_tile_2,
     outer_tile_4,
     outer_tile_8,
+    prefetch_run,
     vector_length,
 )
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -31,6 +34,7 @@ _TILES = {8: outer_tile_8, 4: outer_tile_4, 2: outer_tile_2, 1: outer_tile_1}
 _WIDEST = {8: 3, 4: 6, 2: 8, 1: 8}  # vectors in a tile of so many filters
 _OVERREAD = 8 * 64  # bytes that a tile may read past its pixels
 _BUFFER = 40 * 1024  # bytes of image laid out at a time: the first-level cache, nearly
+_LARGE_BUFFER = 96 * 1024  # where many filters meet what a tile takes to that cache
 _FILTERS = 384 * 1024  # bytes of filters that meet them: half of the second-level cache
 _SHARING = 64  # filters at least, of many, that meet what was laid out once
 _PIXELS = 48  # in a block at least, where an image has them: a full tile
@@ -199,7 +203,7 @@ def _cut(
 ) -> _Blocks:
     tile = next((t for t in (1, 2, 4) if filters <= t), 8)
     copies, taps = max(1, copies), max(1, len(g.rows) * len(g.columns))
-    budget = _BUFFER // itemsize
+    budget = (_LARGE_BUFFER if filters >= _SHARING else _BUFFER) // itemsize
     few = min(channels, -(-96 // taps))  # at a time: the tile's loop shall be long
     columns = _even(g.out[1], budget // (few * copies * count_slots(g, 1) or 1), 16)
     columns = min(columns, g.out[1])
@@ -245,6 +249,7 @@ def _kernel(rows: int):
         column_blocks = (out_w + column_block - 1) // column_block
         filter_blocks = (filters + filter_block - 1) // filter_block
         widest = vectors * vector_length(x)
+        tall = column_rows(x)
         for unit in range(lo, hi):
             i0 = unit % row_blocks * row_block
             rest = unit // row_blocks
@@ -271,6 +276,9 @@ def _kernel(rows: int):
             if together or count < column_block:
                 lines = height_here
                 pixels = count
+            filled = pixels
+            if f1 - f0 >= tall:
+                filled -= stragglers(pixels, vector_length(x))
             for c in range(0, max(channels, 1), channel_block):
                 some = min(channel_block, channels - c)
                 source = offset(x, image * channels // depth_taps * depth * height * width)
@@ -286,8 +294,17 @@ def _kernel(rows: int):
                         j0 * stride_w, line, stride_w,
                     )  # fmt: skip
                 for i in range(lines):
-                    for p in range(0, pixels, widest):
+                    for p in range(0, filled, widest):
                         for f in range(f0, f1, rows):
+                            if i == 0 and p == 0:  # what the next tile reads
+                                ahead = ((weights + f + rows) * channels + c) * taps
+                                if f + rows >= f1:
+                                    ahead = (weights + f1) * channels * taps
+                                    if c + some < channels:
+                                        ahead = ((weights + f0) * channels + c + some) * taps
+                                for r in range(rows):
+                                    place = offset(w, ahead + r * channels * taps)
+                                    prefetch_run(place, some * taps)
                             place = offset(target, f * pitch + i * target_line + p)
                             start = place
                             mode = 1
@@ -308,8 +325,28 @@ def _kernel(rows: int):
                                 start,
                                 pitch if c > 0 else 1,
                                 f1 - f,
-                                min(widest, pixels - p),
+                                min(widest, filled - p),
                             )
+                            if p + widest < filled or (f - f0) % tall > 0:
+                                continue
+                            for q in range(filled, pixels, 4):
+                                place = offset(target, f * pitch + i * target_line + q)
+                                if mode == 1:
+                                    start = place
+                                column_tile_4(
+                                    some * taps,
+                                    offset(w, ((weights + f) * channels + c) * taps),
+                                    channels * taps,
+                                    offset(buffer, i * line + q),
+                                    table,
+                                    place,
+                                    pitch,
+                                    mode,
+                                    start,
+                                    pitch if c > 0 else 1,
+                                    f1 - f,
+                                    pixels - q,
+                                )
             if scattered:
                 for f in range(f0, f1):
                     for i in range(height_here):
@@ -360,6 +397,9 @@ def lay_out_rows(
                     source = offset(x, (plane * height + row) * width + shift)
                     if stride == 1:
                         copy_run(offset(to, begin), offset(source, begin), end - begin)
+                    elif stride == 2:  # a number that vectors can be made for
+                        for j in range(begin, end):
+                            to[j] = source[j * 2]
                     else:
                         for j in range(begin, end):
                             to[j] = source[j * stride]

@@ -52,5 +52,9 @@ def thin_out(x, y, height, width, out_h, out_w, stride_h, stride_w, lo, hi):
         for i in range(out_h):
             source = offset(x, (unit * height + i * stride_h) * width)
             to = offset(y, (unit * out_h + i) * out_w)
-            for j in range(out_w):
-                to[j] = source[j * stride_w]
+            if stride_w == 2:  # a number that vectors can be made for
+                for j in range(out_w):
+                    to[j] = source[j * 2]
+            else:
+                for j in range(out_w):
+                    to[j] = source[j * stride_w]

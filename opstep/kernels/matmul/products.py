@@ -8,12 +8,12 @@ memory: they read the matrix once.
 
 from __future__ import annotations
 
-import os
-from functools import cache
 from typing import NamedTuple
 
 from opstep.runtime.device.builtin import (
     clear_run,
+    column_rows,
+    column_tile_4,
     copy_run,
     fma,
     inner_tile_1x8,
@@ -23,7 +23,7 @@ from opstep.runtime.device.builtin import (
     transpose_8x8,
     vector_length,
 )
-from opstep.runtime.device.launch import Arg, Scratch
+from opstep.runtime.device.launch import Arg, Scratch, lanes
 from opstep.runtime.device.source import by_dtype
 
 PANEL = 3 * 64  # bytes of the right operand's rows that are laid out behind each other
@@ -40,10 +40,11 @@ class Side(NamedTuple):
     batch: tuple[int, ...]
 
 
-@cache
 def pieces() -> int:
-    """What large work is cut into at least, where no bit depends on the cut: four pieces a core."""
-    return 4 * max(2, os.cpu_count() or 1)
+    """What large work is cut into at least, where no bit depends on the cut: four pieces a lane,
+    that none waits for long for another one.
+    """
+    return 1 if lanes() == 1 else 4 * lanes()
 
 
 def _fused(a, b, c):
@@ -62,6 +63,19 @@ def batch_offset(batch, rank, shape, strides):
         at += batch % shape[d] * strides[d]
         batch = batch // shape[d]
     return at
+
+
+def stragglers(columns, length):
+    """How many of the last columns, that fill no vector, are worth tiles of their own: tiles three
+    vectors wide would take another one for them.
+    """
+    if columns < length:
+        return 0
+    rest = columns % length
+    beside = columns // length % 3
+    if beside == 1 or rest > (length // 2 if beside == 0 else length // 4):
+        return 0
+    return rest
 
 
 def lay_out(b, buffer, steps, columns, b_row, b_column, pitch, panel):
@@ -104,6 +118,7 @@ def multiply(
     m_blocks = (m + m_block - 1) // m_block
     n_blocks = (n + n_block - 1) // n_block
     widest = 3 * vector_length(a)
+    tall = column_rows(a)
     for unit in range(lo, hi):
         i0 = unit % m_blocks * m_block
         rest = unit // m_blocks
@@ -113,6 +128,9 @@ def multiply(
         right = offset(b, batch_offset(batch, rank, batch_shape, b_strides) + j0 * b_column)
         rows = min(m_block, m - i0)
         columns = min(n_block, n - j0)
+        filled = columns
+        if a_step == 1 and rows >= tall:
+            filled -= stragglers(columns, vector_length(a))
         whole = offset(c, batch * m * n + i0 * c_row + j0 * c_column)
         target = whole
         pitch = c_row
@@ -136,13 +154,16 @@ def multiply(
                     for i in range(0, rows, 8):
                         to = offset(buffer, left_at + i * step_block + i * 2 + s * 8)
                         copy_run(to, offset(part, i), min(8, rows - i))
-            for j in range(0, columns, widest):
+            for j in range(0, filled, widest):
                 across = offset(source, j // panel * apart + j % panel)
                 for i in range(0, rows, 8):
                     # what the next tile reads, and a share of what is laid out next
                     if j == 0 and a_step == 1:
-                        for r in range(i + 8, min(i + 16, rows)):
-                            prefetch_run(offset(left, r * a_row + k), some)
+                        ahead = offset(left, (i + 8) * a_row + k)
+                        if i + 8 >= rows:
+                            ahead = offset(left, k + some if k + some < steps else rows * a_row)
+                        for r in range(8):
+                            prefetch_run(offset(ahead, r * a_row), some)
                     if j == 0 and b_column == 1 and not ready:
                         for s in range(i * some // rows, (i + 8) * some // rows):
                             prefetch_run(offset(right, (k + some + s) * b_row), columns)
@@ -169,8 +190,20 @@ def multiply(
                         step = 8
                     outer_tile_8(
                         some, rows_here, row, step, across, table, place, pitch, mode,
-                        start, start_row, rows - i, min(widest, columns - j),
+                        start, start_row, rows - i, min(widest, filled - j),
                     )  # fmt: skip
+                    if j + widest < filled or i % tall > 0:
+                        continue
+                    for f in range(filled, columns, 4):
+                        place = offset(target, i * pitch + f)
+                        if mode == 1:
+                            start = place
+                            if start_row == 0:
+                                start = offset(bias, j0 + f)
+                        column_tile_4(
+                            some, rows_here, row, offset(source, f // panel * apart + f % panel),
+                            table, place, pitch, mode, start, start_row, rows - i, columns - f,
+                        )  # fmt: skip
         if c_column != 1:
             transpose(target, pitch, whole, c_column, rows, columns)
 

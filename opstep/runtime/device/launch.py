@@ -58,7 +58,10 @@ It takes the same arguments, but no range, and follows the same rules with these
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from math import prod
 from typing import Any
 
@@ -66,6 +69,25 @@ from opstep.runtime.ir.types import DType, TensorType, i8, i16, i32, i64
 
 CARRIERS = {1: i8, 2: i16, 4: i32, 8: i64}
 """Integers that carry elements of so many bytes, for kernels that look at bits alone."""
+
+_lanes: ContextVar[int] = ContextVar("lanes", default=0)
+
+
+def lanes() -> int:
+    """Threads that are to share the launches that an op is asked for. It may cut its work by that,
+    as no bit depends on a cut.
+    """
+    return _lanes.get() or os.cpu_count() or 1
+
+
+@contextmanager
+def shared_by(count: int) -> Iterator[None]:
+    """Within, `lanes` is `count`."""
+    token = _lanes.set(count)
+    try:
+        yield
+    finally:
+        _lanes.reset(token)
 
 
 class Arg:

@@ -165,3 +165,30 @@ def test_softmax_of_old_takes_all_axes_behind(model, agrees, opset, axis):
     nodes = [h.make_node("Softmax", ["x"], ["y"], axis=axis)]
     net = model(nodes, {"x": (T.FLOAT, [2, 3, 4])}, {"y": (T.FLOAT, [2, 3, 4])}, opset=opset)
     agrees(net, {"x": floats(2, 3, 4)})
+
+
+def test_a_product_takes_its_operands_as_they_are_before_a_transpose(model, agrees):
+    """A tensor that others read, or the model returns, is transposed for them."""
+    nodes = [
+        h.make_node("Transpose", ["w"], ["turned"], perm=[1, 0]),
+        h.make_node("MatMul", ["x", "turned"], ["inner"]),
+        h.make_node("Transpose", ["inner"], ["kept"], perm=[1, 0]),
+        h.make_node("MatMul", ["kept", "inner"], ["y"]),
+    ]
+    weights = {"w": floats(5, 4)}
+    results = {"y": (T.FLOAT, [5, 5]), "kept": (T.FLOAT, [5, "n"])}
+    net = model(nodes, {"x": (T.FLOAT, ["n", 4])}, results, weights)
+    program = agrees(net, {"x": floats(3, 4)})
+    text = text_of(program)
+    assert "inner = matmul(x, w, transpose_b=true)" in text
+    assert "y = matmul(inner, inner, transpose_a=true)" in text
+    assert text.count("= transpose(") == 1
+
+
+def test_the_largest_number_as_exporters_write_it(model, agrees):
+    """Nine digits of it are above it, and nearer to it than to anything else."""
+    least = np.float32(np.finfo(np.float32).min)
+    nodes = [h.make_node("Where", ["seen", "x", "least"], ["y"])]
+    inputs = {"seen": (T.BOOL, [3]), "x": (T.FLOAT, [3])}
+    net = model(nodes, inputs, {"y": (T.FLOAT, [3])}, {"least": least})
+    agrees(net, {"seen": np.array([1, 0, 1], bool), "x": np.ones(3, np.float32)})

@@ -102,6 +102,8 @@ def power(b: Body, x, y, *, broadcast=0, axis=None):
             y = int(y)
         if y == 2:
             return b.square(x)
+        if y == 3:
+            return b.mul(b.square(x), x)
         return b.to(b.pow(x, y), x.dtype)
     if x.dtype.is_integer and y.dtype.is_float:
         return b.to(b.pow(b.to(x, y.dtype), y), x.dtype)

@@ -12,7 +12,7 @@ import numpy as np
 from opstep.runtime.device import foreign
 from opstep.runtime.device.convert import conversion
 from opstep.runtime.device.cpu import internal, jit, native
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Launch, Scratch, shared_by
 from opstep.runtime.device.routine import PreparedCall
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import DType, TensorType, f32, i64
@@ -105,10 +105,10 @@ class Lowering:
         types = [t for t in self.types[count:] if t is not None]  # results are never absent
         results = [self._result(count + k, t, after) for k, t in enumerate(types)]
         cpu = internal.CPU.get(op.name) or op.cpu
-        requested = cpu(*operands, *results, **self.step.attrs)
-        launches = (
-            before + ([requested] if isinstance(requested, Launch) else list(requested)) + after
-        )
+        with shared_by(self.lanes):
+            requested = cpu(*operands, *results, **self.step.attrs)
+            requested = [requested] if isinstance(requested, Launch) else list(requested)
+        launches = before + requested + after
         for launch in launches:
             for a in (a for a in launch.args if isinstance(a, Scratch) and a.per_lane):
                 lanes = native.lanes_of(launch.units, launch.grain, self.lanes)

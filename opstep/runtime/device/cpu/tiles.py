@@ -1,18 +1,20 @@
 """Register tiles: the inner loops of matrix products and convolutions, as LLVM vectors.
 
 LLVM does not find these loops in scalar code: a tile of results must stay in vector registers while
-a thousand products are added to it. Two forms, for any number type:
+a thousand products are added to it. Three forms, for any number type:
 
 - `outer_tile`: vectors lie along the columns of the result. Each step broadcasts one number a row
   from the left and multiplies it with a few vectors from the right.
+- `column_tile`: vectors lie along the rows of the result. For the few columns that fill no vector:
+  pieces of left rows are transposed in registers.
 - `inner_tile`: vectors lie along the sum. Each step multiplies vectors of left rows with vectors of
   right rows; the lanes are added up at the end. For operands that are both contiguous along the
   sum.
 
 Every product is added with one rounding (`fma`). An element of `outer_tile` is one sum in the order
-of the steps, whatever the width of the machine's vectors; the vectors of `inner_tile` have one
-length on all machines. So bits depend neither on where a tile begins nor on the processor. Imported
-only where something is compiled.
+of the steps, whatever the width of the machine's vectors, and so is one of `column_tile`; the
+vectors of `inner_tile` have one length on all machines. So bits depend neither on where a tile
+begins nor on the processor. Imported only where something is compiled.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from opstep.runtime.device.cpu import processor
-from opstep.runtime.device.cpu.vectors import FIXED, WORD, Vectors, loop
+from opstep.runtime.device.cpu.vectors import FIXED, INDEX, WORD, Vectors, joined, loop, transposed
 
 # widths (in vectors) that an outer tile of so many rows comes in; rows * width fit in 32 registers
 _WIDTHS = {8: (1, 2, 3), 4: (1, 2, 4, 6), 2: (1, 2, 4, 8), 1: (1, 2, 4, 8)}
@@ -148,6 +150,136 @@ def _finish(v, sums, target, masks, full):
                 for row in target:
                     for j, mask in enumerate(chosen):
                         v.store_under(mask, next(values), v.at(row, WORD(j * v.length)))
+
+
+def column_tile(columns: int):
+    """c[i, j] = start + sum over k of a[i*a_row + k] * b[table[k] + j]
+
+    (steps, a, a_row, b, table, c, c_row, mode, start, start_row, live, live_columns): for i <
+    live <= `column_rows` and j < live_columns <= `columns`. The start is that of `outer_tile`.
+    """
+
+    @intrinsic
+    def tile(_, steps, a, a_row, b, table, c, c_row, mode, start, start_row, live, live_columns):
+        def generate(context, builder, signature, args):
+            v = _of_rows(context, builder, a.dtype)
+            piece = Vectors(context, builder, a.dtype, min(v.length, 16 // v.size))
+            one = builder.icmp_signed("==", args[-1], WORD(1))
+            with builder.if_else(one) as (then, otherwise):
+                with then:
+                    _columns(v, piece, 1, *args)
+                with otherwise:
+                    _columns(v, piece, columns, *args)
+            return context.get_dummy_value()
+
+        word, table_type = types.int64, types.CPointer(types.int64)
+        signature = types.void(*(word, a, word, a, table_type, a, word, word, a, word, word, word))
+        return signature, generate
+
+    return tile
+
+
+def column_rows():
+    """(pointer) -> rows of a `column_tile` of its type."""
+
+    @intrinsic
+    def rows(_, pointer):
+        def generate(context, builder, signature, args):
+            return WORD(_of_rows(context, builder, pointer.dtype).length)
+
+        return types.int64(pointer), generate
+
+    return rows
+
+
+def _of_rows(context, builder, number):
+    """Vectors of as many rows as registers can transpose at once."""
+    size, count = processor.this().registers
+    itemsize = context.get_abi_sizeof(context.get_value_type(number))
+    return Vectors(context, builder, number, min(size // itemsize, count // 2))
+
+
+def _columns(
+    v, piece, columns, steps, a, a_row, b, table, c, c_row, mode, start, start_row, live, some
+):
+    builder, n = v.builder, v.length
+    row = [_clamped(builder, i, live) for i in range(n)]
+    column = [_clamped(builder, j, some) for j in range(columns)]
+    left = [v.at(a, builder.mul(a_row, i)) for i in row]
+
+    def add_products(k, kk, turned, sums):
+        base = v.at(b, builder.load(builder.gep(table, [builder.add(k, WORD(kk))])))
+        right = [v.broadcast(builder.load(v.at(base, j))) for j in column]
+        return [v.multiply_add(turned[kk], x, s) for x, s in zip(right, sums, strict=True)]
+
+    def add_block(block, sums):
+        k = builder.mul(block, WORD(n))
+        turned = _turned(v, piece, [v.at(p, k) for p in left], None)
+        for kk in range(n):
+            sums = add_products(k, kk, turned, sums)
+        return sums
+
+    blocks = builder.sdiv(steps, WORD(n))
+    sums = _start_columns(v, mode, start, start_row, row, column)
+    sums = loop(builder, WORD(0), blocks, sums, add_block)
+    done = builder.mul(blocks, WORD(n))
+    rest = builder.sub(steps, done)
+    end = builder.append_basic_block("end")
+    exits, turned = [], []
+    for kk in range(n - 1):
+        exits.append((builder.block, sums))
+        more = builder.append_basic_block("more")
+        builder.cbranch(builder.icmp_signed("<", WORD(kk), rest), more, end)
+        builder.position_at_end(more)
+        turned = turned or _turned(v, piece, [v.at(p, done) for p in left], rest)
+        sums = add_products(done, kk, turned, sums)
+    exits.append((builder.block, sums))
+    builder.branch(end)
+    builder.position_at_end(end)
+    totals = [builder.phi(v.type) for _ in column]
+    for block, values in exits:
+        for phi, value in zip(totals, values, strict=True):
+            phi.add_incoming(value, block)
+    for lane, i in enumerate(row):
+        target = v.at(c, builder.mul(c_row, i))
+        for j, total in zip(column, totals, strict=True):
+            builder.store(builder.extract_element(total, INDEX(lane)), v.at(target, j))
+
+
+def _turned(v, piece, rows, count):
+    """Vectors of the elements 0, 1, … of all rows; of the first `count`, if given. Processors
+    transpose faster within 16 bytes, so what is put together are pieces of rows that far apart.
+    """
+    n, e = v.length, piece.length
+    found = []
+    for first in range(0, n, e):
+        place = [v.at(p, WORD(first)) for p in rows]
+        mask = None if count is None else piece.mask(v.builder.sub(count, WORD(first)))
+        parts = [piece.load_under(mask, p) for p in place]
+        found += transposed(v.builder, [joined(v.builder, parts[q::e]) for q in range(e)])
+    return found
+
+
+def _start_columns(v, mode, start, start_row, row, column):
+    """A vector of first values for each column, by `mode`."""
+    builder = v.builder
+    apart = builder.select(builder.icmp_signed("==", mode, WORD(1)), WORD(1), WORD(0))
+    before = builder.block
+    with builder.if_then(builder.icmp_signed("!=", mode, WORD(0))):
+        found = []
+        for j in column:
+            vector = v.zero
+            for lane, i in enumerate(row):
+                place = builder.add(builder.mul(start_row, i), builder.mul(apart, j))
+                value = builder.load(v.at(start, place))
+                vector = builder.insert_element(vector, value, INDEX(lane))
+            found.append(vector)
+        after = builder.block
+    phis = [builder.phi(v.type) for _ in column]
+    for phi, value in zip(phis, found, strict=True):
+        phi.add_incoming(v.zero, before)
+        phi.add_incoming(value, after)
+    return phis
 
 
 def inner_tile(rows: int, columns: int):

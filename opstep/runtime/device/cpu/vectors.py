@@ -235,8 +235,7 @@ def transpose(n: int):
             v = Vectors(context, builder, x.dtype, n)
             source, x_row, to, y_row = args
             rows = [v.load(v.at(source, builder.mul(x_row, WORD(i)))) for i in range(n)]
-            for d in (1 << k for k in range(n.bit_length() - 1)):
-                rows = _exchanged(builder, rows, n, d)
+            rows = transposed(builder, rows)
             for j, row in enumerate(rows):
                 v.store(row, v.at(to, builder.mul(y_row, WORD(j))))
             return context.get_dummy_value()
@@ -246,10 +245,19 @@ def transpose(n: int):
     return block
 
 
+def transposed(builder, rows):
+    """A power of 2 of vectors, transposed: all together, where they have as many lanes, or each
+    group of as many lanes.
+    """
+    for d in (1 << k for k in range(len(rows).bit_length() - 1)):
+        rows = _exchanged(builder, rows, rows[0].type.count, d)
+    return rows
+
+
 def _exchanged(builder, rows, n: int, d: int):
     """Rows i and i + d swap the lanes whose bit d does not stand where it belongs."""
     after = list(rows)
-    for i in (i for i in range(n) if not i & d):
+    for i in (i for i in range(len(rows)) if not i & d):
         for to, picks in (
             (i, [n + k - d if k & d else k for k in range(n)]),
             (i + d, [n + k if k & d else k + d for k in range(n)]),
@@ -257,6 +265,16 @@ def _exchanged(builder, rows, n: int, d: int):
             pattern = ir.Constant(ir.VectorType(INDEX, n), picks)
             after[to] = builder.shuffle_vector(rows[i], rows[i + d], pattern)
     return after
+
+
+def joined(builder, vectors):
+    """A power of 2 of vectors behind each other, as one."""
+    while len(vectors) > 1:
+        n = 2 * vectors[0].type.count
+        pattern = ir.Constant(ir.VectorType(INDEX, n), list(range(n)))
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [builder.shuffle_vector(a, b, pattern) for a, b in pairs]
+    return vectors[0]
 
 
 # --- runs of elements that become one number ------------------------------------------------------
