@@ -47,14 +47,15 @@ KINDS = {  # of values that have no counterpart
 def program_of(
     model: ModelProto, path: str, file: Path | None, constants: Mapping[str, Any],
     shapes: Mapping[str, tuple[int, ...]] | None = None, given: Mapping[str, Any] | None = None,
+    flat: bool = False,
 ) -> Program:  # fmt: skip
     """`file`: where the model is, None where it is in memory; `path` stands in messages. `shapes`:
     of inputs, in place of those that the model names; `given`: elements of inputs that are used
-    where a shape cannot be told without.
+    where a shape cannot be told without; `flat`: blocks that come again are written out.
     """
     check(model, path)
     all_rules()
-    return _Import(model, path, file, constants, shapes or {}, given or {}).program()
+    return _Import(model, path, file, constants, shapes or {}, given or {}).program(flat)
 
 
 class _Import:
@@ -81,7 +82,7 @@ class _Import:
         )  # fmt: skip
         self.symbols: dict[str, str] = {}
 
-    def program(self) -> Program:
+    def program(self, flat: bool) -> Program:
         graph, shared = self.graph, self.shared
         initializers = {t.name for t in graph.initializer}
         inputs = [i for i in graph.input if i.name not in initializers]
@@ -93,10 +94,9 @@ class _Import:
         shared.reserved |= set(self.symbols.values()) | initializers
         shared.symbols = set(self.symbols.values())
         scope = Scope(shared)
-        results = self._result_names({readable(n) for n, _ in typed})
-        scope.wanted = results
-        scope.body._used_names |= set(results.values())
-        shared.seen |= set(results.values())
+        scope.wanted = self._result_names({readable(n) for n, _ in typed})
+        scope.body._used_names |= set(scope.wanted.values())
+        shared.seen |= set(scope.wanted.values())
         taken = [scope.input(name, type) for name, type in typed]
         for name, value in self.constants.items():
             scope.env[name] = known(np.asarray(value), name=name)
@@ -113,10 +113,11 @@ class _Import:
             else:
                 nodes.append(node)
         types = {n: v.type for n, v in scope.env.items() if isinstance(v, Known)}
-        scope.blocks(nodes, find_blocks(nodes, types, [o.name for o in graph.output]))
+        results = [o.name for o in graph.output]
+        scope.blocks(nodes, [] if flat else find_blocks(nodes, types, results))
         if shared.missing:
             raise ImportFailed(self.path, shared.missing)
-        returned = self._returned(scope, results)
+        returned = self._returned(scope, scope.wanted)
         scope.finish("main", returned, taken)
         order = _by_calls({g.name.text: g for g in shared.graphs})
         text = print_module(Module((*shared.declared.values(), *order)))

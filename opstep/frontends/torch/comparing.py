@@ -22,10 +22,11 @@ from opstep.api.origins import portable
 from opstep.api.settings import RunSettings
 from opstep.differing.elements import Elements
 from opstep.differing.errors import Error, error_of
+from opstep.differing.judging import apart
 from opstep.differing.lockstep import placed
 from opstep.differing.models import ModelComparison, OpDifference, OutputErrors, verdict
 from opstep.differing.taps import Tapped, Taps
-from opstep.frontends.torch import evaluating, judging
+from opstep.frontends.torch import evaluating
 from opstep.frontends.torch.assembling import Translated, placeholders
 from opstep.frontends.torch.converting import converted, float_type, in_type
 from opstep.frontends.torch.drafts import Value
@@ -40,6 +41,7 @@ from opstep.frontends.torch.evaluating import (
 )
 from opstep.frontends.torch.exporting import retranslated
 from opstep.frontends.torch.importing import translated
+from opstep.frontends.torch.judging import own_error
 from opstep.frontends.torch.modules import Call, call_tree
 from opstep.frontends.torch.recorded import record_reference
 from opstep.frontends.torch.sources import frames_of
@@ -229,9 +231,10 @@ class _Comparer:
                 continue
             found.compared += 1
             a, b = self._ours.values[value], theirs[value]
-            elements = judging.apart(a, b, self._rtol)
+            arrays = array_of(a), array_of(b)
+            elements = apart(*arrays, self._rtol)
             if elements:
-                totals[value] = error_of(array_of(a), array_of(b))
+                totals[value] = error_of(*arrays)
                 found.differing.append(self._difference(value, elements, theirs, exact, totals))
         found.outputs = self._output_errors(theirs)
         return found
@@ -279,8 +282,8 @@ class _Comparer:
     ) -> OpDifference:  # fmt: skip
         node = value.node
         own = (
-            judging.own_error(value, self._ours.values, exact[0], self._rtol),
-            judging.own_error(value, theirs, exact[1], self._rtol),
+            own_error(value, self._ours.values, exact[0], self._rtol),
+            own_error(value, theirs, exact[1], self._rtol),
         )
         _, operands = evaluating.cone(self._graph, [value], theirs)
         leaves = [v for v in operands if v in totals]
