@@ -14,6 +14,7 @@ from opstep.frontends.onnx import (
 )
 from opstep.frontends.onnx.errors import ImportFailed, Missing, Untranslatable
 from opstep.frontends.onnx.naming import readable
+from opstep.frontends.onnx.qdq import in_integers
 from opstep.frontends.onnx.reading import Weights, check
 from opstep.frontends.onnx.repeats import find_blocks
 from opstep.frontends.onnx.rules import all_rules
@@ -112,8 +113,9 @@ class _Import:
                 scope.nodes([node])
             else:
                 nodes.append(node)
-        types = {n: v.type for n, v in scope.env.items() if isinstance(v, Known)}
         results = [o.name for o in graph.output]
+        nodes = in_integers(nodes, results, scope.env.get)
+        types = {n: v.type for n, v in scope.env.items() if isinstance(v, Known)}
         scope.blocks(nodes, [] if flat else find_blocks(nodes, types, results))
         if shared.missing:
             raise ImportFailed(self.path, shared.missing)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
     from opstep.api.program import Program
+    from opstep.trace.recording import Recording
 
 OURS, THEIRS = "opstep", "onnxruntime"
 GROWS, PEAKS = 4, 16  # times what came in: as much as an op makes of it that is right
@@ -89,10 +90,10 @@ class Compared:
 
     def compare(
         self, inputs: Mapping[str, Any], settings: RunSettings = RunSettings(),
-        rtol: float | None = None,
+        rtol: float | None = None, recording: Recording | None = None,
     ) -> ModelComparison:  # fmt: skip
         """`inputs`: by the names that the program has for them. `rtol`: a relative difference that
-        is rounding, by default 8 units in the last place.
+        is rounding, by default 8 units in the last place. `recording`: takes down both sides.
         """
         graph = self.program.graph("main")
         taken = [b.name.text for b in graph.inputs]
@@ -102,10 +103,31 @@ class Compared:
             t = typed[own]
             assert t is not None
             given[name] = given[name].astype(t.dtype.numpy)
-        results = self.program.run("main", inputs, **vars(settings)).outputs
-        ours = dict(zip(self.ours, results, strict=True))
+        result = self.program.run("main", inputs, recording=recording, **vars(settings))
+        ours = dict(zip(self.ours, result.outputs, strict=True))
         theirs = dict(zip(self.values, self._run_theirs(given), strict=True))
-        return self._compared(given, ours, theirs, rtol)
+        found = self._compared(given, ours, theirs, rtol)
+        if recording is not None:
+            inputs = dict(zip(taken, given.values(), strict=True))
+            outputs = {n: np.asarray(theirs[v]) for n, v in zip(result, self.ours, strict=True)}
+            self._record(recording, inputs, outputs, settings)
+            found.runs = tuple(run.key for run in recording.runs[-2:])
+        return found
+
+    def _record(
+        self, recording: Recording, inputs: Mapping[str, Any], outputs: Mapping[str, np.ndarray],
+        settings: RunSettings,
+    ) -> None:  # fmt: skip
+        """The other side's run, as that of the program."""
+        import onnxruntime
+
+        from opstep.frontends.recorded import record_reference
+
+        known = {f"main/{name}": array for name, array in outputs.items()}
+        title = f"ONNX Runtime {onnxruntime.__version__}"
+        record_reference(
+            recording, self.program, known.get, inputs, outputs, settings, THEIRS, title
+        )
 
     def _input_names(self) -> list[str]:
         initializers = {t.name for t in self.model.graph.initializer}
@@ -249,13 +271,13 @@ class Compared:
 
 def diff_onnx(
     path: str | Path, inputs: Mapping[str, Any], *, settings: RunSettings = RunSettings(),
-    rtol: float | None = None,
+    rtol: float | None = None, recording: Recording | None = None,
 ) -> ModelComparison:  # fmt: skip
     """Runs a model here and by ONNX Runtime, on a CPU, and finds the first node whose result
     differs by more than what rounding and the node's operands explain. Raises `OpstepError` where
     one of them cannot run it.
     """
-    return Compared(path).compare(inputs, settings, rtol)
+    return Compared(path).compare(inputs, settings, rtol, recording)
 
 
 def _check_runtime() -> None:

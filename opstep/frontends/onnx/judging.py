@@ -14,7 +14,7 @@ from opstep.differing.elements import is_float
 from opstep.differing.errors import TOLERANCE, error_of
 from opstep.differing.models import Own
 from opstep.frontends.onnx.quantising import STEP, unrounded
-from opstep.frontends.onnx.spelled import SPELLED
+from opstep.frontends.onnx.spelled import BETTER, SPELLED
 from opstep.runtime.ir.types import dtype_of
 
 FEW = 64  # terms of a sum whose rounding errors count as one
@@ -75,7 +75,7 @@ class _Reference:
     def run(self, operands: Arrays, shaken: np.random.Generator | None = None) -> np.ndarray:
         given = {n: _wide(a, shaken) for n, a in operands.items()}
         op = self._node.op_type
-        if defs.has(op, self._node.domain) and op != "DequantizeLinear":  # for old versions, too
+        if defs.has(op, self._node.domain) and op not in BETTER:
             return self._by_onnx(self._node, self._k, given)
         attrs = {a.name: helper.get_attribute_value(a) for a in self._node.attribute}
         with np.errstate(all="ignore"):

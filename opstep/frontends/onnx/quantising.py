@@ -25,6 +25,7 @@ QLINEAR = {
     "QLinearMul": ("Mul", 2, 6, (0, 0)),
     "QLinearSigmoid": ("Sigmoid", 1, 3, (0,)),
     "QLinearLeakyRelu": ("LeakyRelu", 1, 3, (0,)),
+    "QLinearSoftmax": ("Softmax", 1, 3, (0,)),
     "QLinearGlobalAveragePool": ("GlobalAveragePool", 1, 3, (0,)),
 }
 BIAS = {"QLinearConv": 8, "QGemm": 6}  # where biases stand, which are in steps of the product
@@ -58,7 +59,7 @@ def unrounded(
     scales = [values[3 * k + 1] for k in range(count)]
     names = [f"x{k}" for k in range(count)]
     given = {n: dequantised(*values[3 * k : 3 * k + 3], axis=axes[k]) for k, n in enumerate(names)}
-    attrs.pop("channels_last", None)
+    attrs = {k: v for k, v in attrs.items() if k not in ("channels_last", "opset")}
     y = alone(helper.make_node(inner, names, ["y"], **attrs), given)
     bias = values[BIAS[node.op_type]] if BIAS.get(node.op_type, 99) < len(values) else None
     if bias is not None:

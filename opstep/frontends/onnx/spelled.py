@@ -1,4 +1,6 @@
-"""Operators of ONNX Runtime's own domain in NumPy's f64: ONNX's reference has none of them."""
+"""Operators in NumPy's f64 that ONNX's reference has not: those of ONNX Runtime's own domain, and a
+few that it has not in all versions or for all sizes.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import numpy as np
 
 from opstep.frontends.onnx.quantising import along, dequantised
 
+BETTER = ("DequantizeLinear", "GatherElements")  # than ONNX's
 SPELLED: dict[str, Callable[..., Any]] = {}
 
 
@@ -93,6 +96,13 @@ def matmul_integer_to_float(x, y, x_scale, y_scale, x_zero=None, y_zero=None, bi
 @spelled("DequantizeLinear")
 def dequantize_linear(x, scale, zero=None, *, axis=1, block_size=0, output_dtype=0):
     return dequantised(x, scale, zero, axis, block_size)
+
+
+@spelled("GatherElements")
+def gather_elements(x, index, *, axis=0):
+    axis %= x.ndim
+    part = x[tuple(slice(None if k == axis else n) for k, n in enumerate(index.shape))]
+    return np.take_along_axis(part, index, axis)
 
 
 @spelled("QGemm")

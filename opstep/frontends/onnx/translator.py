@@ -23,7 +23,7 @@ from opstep.frontends.onnx.rules.registry import Rule, rule_for
 from opstep.frontends.onnx.scope import ABSENT, Broken, Values
 from opstep.frontends.onnx.shared import DOMAINS
 from opstep.frontends.onnx.statements import bound_symbols, renamed, symbols_of
-from opstep.frontends.onnx.values import Known, Value, dims, known
+from opstep.frontends.onnx.values import Known, Value, dims, known, same_of
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return
@@ -221,6 +221,8 @@ class Scope(Values):
                 values.append(None)
             elif place in rule.known:
                 values.append(self.elements(value))
+            elif place in rule.same and (same := same_of(value)) is not None:
+                values.append(same)
             elif isinstance(value, Known):
                 number = value.number() if rule.numbers and not value.is_weight else None
                 adapts = number is not None and ranks and value.type.rank <= max(ranks)

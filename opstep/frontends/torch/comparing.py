@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 from torch.export import ExportedProgram
@@ -26,6 +27,7 @@ from opstep.differing.judging import apart
 from opstep.differing.lockstep import placed
 from opstep.differing.models import ModelComparison, OpDifference, OutputErrors, verdict
 from opstep.differing.taps import Tapped, Taps
+from opstep.frontends.recorded import record_reference
 from opstep.frontends.torch import evaluating
 from opstep.frontends.torch.assembling import Translated, placeholders
 from opstep.frontends.torch.converting import converted, float_type, in_type
@@ -43,7 +45,6 @@ from opstep.frontends.torch.exporting import retranslated
 from opstep.frontends.torch.importing import translated
 from opstep.frontends.torch.judging import own_error
 from opstep.frontends.torch.modules import Call, call_tree
-from opstep.frontends.torch.recorded import record_reference
 from opstep.frontends.torch.sources import frames_of
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.graph import Return
@@ -265,9 +266,17 @@ class _Comparer:
         self, recording: Recording, model: Translated, settings: RunSettings, name: str
     ) -> None:
         """The other side's run, as that of the program."""
-        inputs = {n: self._given[Value(node)] for n, node in _input_nodes(model).items()}
-        outputs = {n: self._theirs[v] for n, v in self._outputs().items() if v in self._theirs}
-        record_reference(recording, model, self._theirs, inputs, outputs, settings, name)
+        inputs = {n: array_of(self._given[Value(node)]) for n, node in _input_nodes(model).items()}
+        outputs = {
+            n: array_of(self._theirs[v]) for n, v in self._outputs().items() if v in self._theirs
+        }
+
+        def known(site: str) -> np.ndarray | None:
+            found = self._theirs.get(model.nodes.get(site))  # pyright: ignore[reportArgumentType]
+            return None if found is None else array_of(found)
+
+        title = f"PyTorch {torch.__version__} ({name})"
+        record_reference(recording, model.program, known, inputs, outputs, settings, name, title)
 
     # --- one value ---
 

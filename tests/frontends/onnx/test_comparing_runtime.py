@@ -136,6 +136,22 @@ def test_the_command(model, monkeypatch, capsys):
     assert "does not fit --against onnxruntime" in capsys.readouterr().err
 
 
+def test_both_sides_are_kept_in_a_workspace(model, tmp_path, monkeypatch, capsys):
+    all_rules()
+    (rule, *_) = RULES["", "Tanh"]
+    wrong = rule._replace(function=lambda b, x: b.atan(x))
+    monkeypatch.setitem(RULES, ("", "Tanh"), [wrong])
+    runs = str(tmp_path / "runs.db")
+    line = ["diff", str(model), "--against", "onnxruntime", "-i", "random", "-s", "N=2"]
+    assert main([*line, "-w", runs]) == 1
+    kept = capsys.readouterr().err
+    keys = kept.partition(" compare ")[2].split()[:2]
+    assert main(["ws", runs, "compare", *keys, "--rtol", "1e-5"]) == 1
+    assert "differ at the end: v11, v12" in capsys.readouterr().out
+    assert main(["ws", runs, "runs"]) == 0
+    assert "onnxruntime" in capsys.readouterr().out
+
+
 def quantised(path, x, scale, dtype=TensorProto.UINT8, nodes=()):
     """A model that quantises `x`, and then has `nodes`."""
     zero = helper.make_tensor("zero", dtype, [], [3])
