@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from opstep.frontends.onnx import attributes
+from opstep.frontends.onnx import attributes, restoring
 from opstep.frontends.onnx.body import Part
 from opstep.frontends.onnx.definitions import definition_of, has_definition
 from opstep.frontends.onnx.errors import Missing, Untranslatable, refusal
@@ -160,7 +160,11 @@ class Scope(Values):
     ) -> Sequence[Any]:
         key = domain, node.op_type
         if key in self.program.functions:
-            return self.call(self.program.functions[key], inputs, attrs)
+            function = self.program.functions[key]
+            found = None
+            if domain == restoring.DOMAIN:
+                found = restoring.restored(self.body, node, function, inputs, self.var)
+            return self.call(function, inputs, attrs) if found is None else found
         if not domain:
             found = self._folded(node, inputs, attrs)
             if found is not None:

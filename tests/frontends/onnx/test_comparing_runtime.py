@@ -148,7 +148,7 @@ def test_both_sides_are_kept_in_a_workspace(model, tmp_path, monkeypatch, capsys
     keys = kept.partition(" compare ")[2].split()[:2]
     assert main(["ws", runs, "compare", *keys, "--rtol", "1e-5"]) == 1
     assert "differ at the end: v11, v12" in capsys.readouterr().out
-    assert main(["ws", runs, "runs"]) == 0
+    assert main(["ws", runs, "list", "runs"]) == 0
     assert "onnxruntime" in capsys.readouterr().out
 
 
