@@ -58,7 +58,7 @@ def in_integers(
         elif node.op_type == "QuantizeLinear":  # its scale is known by then
             written.append(fused)
     used = {name for n in written for name in n.input} | set(outputs)
-    return [n for n in written if n.op_type != "DequantizeLinear" or n.output[0] in used]
+    return [n for n in written if n.op_type != "DequantizeLinear" or used & {*n.output}]
 
 
 def _fused(model: _Model, product: NodeProto, last: NodeProto) -> NodeProto | None:
@@ -71,7 +71,12 @@ def _fused(model: _Model, product: NodeProto, last: NodeProto) -> NodeProto | No
         return None
     sides = [_dequantised(model, name) for name in product.input]
     beta = next((a.f for a in product.attribute if a.name == "beta"), 1.0)
-    if None in sides or beta != 1.0 or not _is_one(model, last.input[1]):
+    if (
+        None in sides
+        or len(sides) not in (2, 3)
+        or beta != 1.0
+        or not _is_one(model, last.input[1])
+    ):
         return None
     first, second, *biases = sides
     types = [model.known(s[2]) for s in (first, second)]
@@ -113,9 +118,11 @@ def _fits(model: _Model, bias: Any, first: Any, second: Any) -> bool:
     """Whether a bias is of i32 in steps of the product."""
     scales = [model.known(s[1]) for s in (bias, first, second)]
     zero = model.known(bias[2]) if bias[2] else None
-    if not all(isinstance(s, Known) for s in scales) or model.known(bias[0]) is None:
+    added = model.known(bias[0])
+    if not all(isinstance(s, Known) for s in scales) or not isinstance(zero, Known | None):
         return False
-    step, x, w = (s.elements.astype(np.float32) for s in scales)
-    whole = model.known(bias[0]).dtype.name == "i32"
+    step, x, w = (s.elements.astype(np.float32).reshape(-1) for s in scales)
+    if added is None or added.dtype.name != "i32" or step.size not in (1, (x * w).size):
+        return False
     no_zero = zero is None or not zero.elements.any()
-    return whole and no_zero and np.allclose(step, x * w, rtol=1e-6, atol=0)
+    return no_zero and np.allclose(step, x * w, rtol=1e-6, atol=0)
