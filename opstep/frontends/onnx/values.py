@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from onnx import TensorProto
 
 
+LARGEST = float(np.finfo(np.float32).max)
+
+
 class Known:
     """A value that is the same in every run. `name`: what the file calls it; `tensor`: where it
     stands there; `is_weight`: whether it is to be a named tensor, which a user may change.
@@ -92,7 +95,8 @@ def number(element: Any) -> int | float | None:
         return int(element)
     if dtype.kind == "O":
         return element if isinstance(element, int) else None
-    return float(str(np.float32(element))) if dtype.itemsize <= 4 else float(element)
+    short = float(str(np.float32(element))) if dtype.itemsize <= 4 else float(element)
+    return short if abs(short) <= LARGEST else float(element)  # the largest f32 is rounded up
 
 
 def same_of(value: Any) -> Same | None:

@@ -165,3 +165,11 @@ def test_softmax_of_old_takes_all_axes_behind(model, agrees, opset, axis):
     nodes = [h.make_node("Softmax", ["x"], ["y"], axis=axis)]
     net = model(nodes, {"x": (T.FLOAT, [2, 3, 4])}, {"y": (T.FLOAT, [2, 3, 4])}, opset=opset)
     agrees(net, {"x": floats(2, 3, 4)})
+
+
+def test_the_largest_number_of_f32(model, agrees):
+    """As masks have it: its shortest text is above it."""
+    lowest = np.float32(np.finfo(np.float32).min)
+    nodes = [h.make_node("Max", ["x", "lowest"], ["y"])]
+    net = model(nodes, {"x": (T.FLOAT, [3])}, {"y": (T.FLOAT, [3])}, {"lowest": lowest})
+    agrees(net, {"x": np.array([-np.inf, 0, 1], np.float32)})
