@@ -133,7 +133,7 @@ def show(found: ModelComparison) -> None:
         return
     _show_first(out, found, first)
     if found.faults:
-        _show_others(out, found.faults[1:], "more faults")
+        _show_others(out, [d for d in found.faults if d is not first], "more faults")
     elif len(found.differing) > 1:
         farthest = sorted(found.differing, key=lambda d: -d.added)
         _show_others(out, farthest, "most is added by")
@@ -144,6 +144,8 @@ def _verdict(found: ModelComparison) -> tuple[str, str]:
     if sides:
         who = "both have faults" if len(sides) > 1 else f"{sides[0]} has a fault"
         return who, "bold red"
+    if found.unjudged:
+        return "they differ", "bold red"
     if found.differing:
         return "only rounding is between them", "bold green"
     return "they agree", "bold green"

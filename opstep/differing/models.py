@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
 from opstep.differing.elements import Elements
-from opstep.differing.errors import Error
+from opstep.differing.errors import TOLERANCE, Error
 
-SHAKEN = 2  # runs with moved operands
-SLACK = 8  # of what moving the operands by their rounding error changes
 FARTHER = 16  # times the other's: an error that is a fault, and no other order of a sum
 ROUNDING, FAULT_A, FAULT_B, LOSS, UNKNOWN = "rounding", "a", "b", "loss", "unknown"
 
@@ -59,6 +55,12 @@ class OpDifference(NamedTuple):
         """How much farther the sides are apart behind it."""
         return float("inf") if self.total.unlike else self.total.relative - self.came
 
+    @property
+    def is_far(self) -> bool:
+        """Whether it is much more than what came in, and than rounding."""
+        rounding = TOLERANCE.get(self.type.partition("[")[0], 0.0)
+        return self.added > FARTHER * max(self.came, rounding)
+
 
 class OutputErrors(NamedTuple):
     """An output: the two sides' distance, and that of each from a run of all the model in f64."""
@@ -90,14 +92,20 @@ class ModelComparison:
         return [d for d in self.differing if d.verdict in (FAULT_A, FAULT_B)]
 
     @property
+    def unjudged(self) -> list[OpDifference]:
+        """Ops whose results are farther apart than what came in, and nobody knows who is right."""
+        return [d for d in self.differing if d.verdict == UNKNOWN and d.is_far]
+
+    @property
     def first(self) -> OpDifference | None:
-        """The first op with a fault; else the first that differs."""
-        return next(iter([*self.faults, *self.differing]), None)
+        """The first op with a fault, or which may have one; else the first that differs."""
+        odd = min((*self.faults[:1], *self.unjudged[:1]), key=self.differing.index, default=None)
+        return odd or next(iter(self.differing), None)
 
     @property
     def same(self) -> bool:
         """Whether nothing but rounding is between the sides."""
-        return not self.faults
+        return not self.faults and not self.unjudged
 
 
 def verdict(a: Own | None, b: Own | None) -> str:
@@ -111,19 +119,3 @@ def verdict(a: Own | None, b: Own | None) -> str:
     if b.excess > FARTHER * a.excess:
         return FAULT_B
     return ROUNDING if a.right or b.right else LOSS
-
-
-def rms(x: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(np.square(x)))) if x.size else 0.0
-
-
-def excess(x: np.ndarray, y: np.ndarray, allowed: np.ndarray) -> float:
-    """The largest difference as a multiple of what is allowed; infinite where one alone is NaN or
-    infinite.
-    """
-    if not x.size:
-        return 0.0
-    with np.errstate(all="ignore"):
-        ratio = np.abs(x - y) / allowed
-    same = (x == y) | (np.isnan(x) & np.isnan(y))
-    return float(np.where(same, 0.0, np.where(np.isfinite(ratio), ratio, np.inf)).max())

@@ -15,6 +15,7 @@ from opstep.frontends.onnx import (
 from opstep.frontends.onnx.errors import ImportFailed, Missing, Untranslatable
 from opstep.frontends.onnx.naming import readable
 from opstep.frontends.onnx.products import with_folded_transposes
+from opstep.frontends.onnx.qdq import in_integers
 from opstep.frontends.onnx.reading import Weights, check
 from opstep.frontends.onnx.repeats import find_blocks
 from opstep.frontends.onnx.rules import all_rules
@@ -48,14 +49,15 @@ KINDS = {  # of values that have no counterpart
 def program_of(
     model: ModelProto, path: str, file: Path | None, constants: Mapping[str, Any],
     shapes: Mapping[str, tuple[int, ...]] | None = None, given: Mapping[str, Any] | None = None,
+    flat: bool = False,
 ) -> Program:  # fmt: skip
     """`file`: where the model is, None where it is in memory; `path` stands in messages. `shapes`:
     of inputs, in place of those that the model names; `given`: elements of inputs that are used
-    where a shape cannot be told without.
+    where a shape cannot be told without; `flat`: each node is written out as it stands.
     """
     check(model, path)
     all_rules()
-    return _Import(model, path, file, constants, shapes or {}, given or {}).program()
+    return _Import(model, path, file, constants, shapes or {}, given or {}).program(flat)
 
 
 class _Import:
@@ -82,7 +84,7 @@ class _Import:
         )  # fmt: skip
         self.symbols: dict[str, str] = {}
 
-    def program(self) -> Program:
+    def program(self, flat: bool) -> Program:
         graph, shared = self.graph, self.shared
         initializers = {t.name for t in graph.initializer}
         inputs = [i for i in graph.input if i.name not in initializers]
@@ -94,10 +96,9 @@ class _Import:
         shared.reserved |= set(self.symbols.values()) | initializers
         shared.symbols = set(self.symbols.values())
         scope = Scope(shared)
-        results = self._result_names({readable(n) for n, _ in typed})
-        scope.wanted = results
-        scope.body._used_names |= set(results.values())
-        shared.seen |= set(results.values())
+        scope.wanted = self._result_names({readable(n) for n, _ in typed})
+        scope.body._used_names |= set(scope.wanted.values())
+        shared.seen |= set(scope.wanted.values())
         taken = [scope.input(name, type) for name, type in typed]
         for name, value in self.constants.items():
             scope.env[name] = known(np.asarray(value), name=name)
@@ -113,13 +114,15 @@ class _Import:
                 scope.nodes([node])
             else:
                 nodes.append(node)
+        results = [o.name for o in graph.output]
+        nodes = in_integers(nodes, results, scope.env.get)
         types = {n: v.type for n, v in scope.env.items() if isinstance(v, Known)}
-        outputs = [o.name for o in graph.output]
-        nodes = with_folded_transposes(nodes, outputs)
-        scope.blocks(nodes, find_blocks(nodes, types, outputs))
+        if not flat:
+            nodes = with_folded_transposes(nodes, results)
+        scope.blocks(nodes, [] if flat else find_blocks(nodes, types, results))
         if shared.missing:
             raise ImportFailed(self.path, shared.missing)
-        returned = self._returned(scope, results)
+        returned = self._returned(scope, scope.wanted)
         scope.finish("main", returned, taken)
         order = _by_calls({g.name.text: g for g in shared.graphs})
         text = print_module(Module((*shared.declared.values(), *order)))

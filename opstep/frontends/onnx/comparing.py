@@ -17,14 +17,14 @@ import numpy as np
 
 from opstep.api.origins import portable
 from opstep.api.settings import RunSettings
-from opstep.differing.elements import Elements, difference, is_float
+from opstep.differing.elements import Elements, is_float
 from opstep.differing.errors import TOLERANCE, error_of
+from opstep.differing.judging import apart
 from opstep.differing.models import (
     ModelComparison,
     OpDifference,
     OutputErrors,
     Own,
-    rms,
     verdict,
 )
 from opstep.frontends.onnx.importing import check_installed
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
     from opstep.api.program import Program
+    from opstep.trace.recording import Recording
 
 OURS, THEIRS = "opstep", "onnxruntime"
 GROWS, PEAKS = 4, 16  # times what came in: as much as an op makes of it that is right
@@ -70,6 +71,7 @@ class Compared:
     def __init__(self, path: str | Path):
         check_installed()
         _check_runtime()
+        from opstep.frontends.onnx import attributes
         from opstep.frontends.onnx.assembling import program_of
         from opstep.frontends.onnx.reading import read
 
@@ -77,17 +79,21 @@ class Compared:
         self.model = _flat(read(self.path), self.path)
         self.outputs = [o.name for o in self.model.graph.output]
         self.nodes = _open(self.model)
+        self.constants: dict[str, Any] = {t.name: t for t in self.model.graph.initializer}
+        for node in self.nodes:
+            if node.op_type == "Constant":
+                self.constants[node.output[0]] = attributes.constant(attributes.of(node, None))
         self.session = self._session()
         self._type_outputs()
-        self.program = program_of(self._without_sizes(), str(path), self.path, {})
+        self.program = program_of(self._without_sizes(), str(path), self.path, {}, flat=True)
         self.values = [o.name for o in self.model.graph.output]
 
     def compare(
         self, inputs: Mapping[str, Any], settings: RunSettings = RunSettings(),
-        rtol: float | None = None,
+        rtol: float | None = None, recording: Recording | None = None,
     ) -> ModelComparison:  # fmt: skip
         """`inputs`: by the names that the program has for them. `rtol`: a relative difference that
-        is rounding, by default 8 units in the last place.
+        is rounding, by default 8 units in the last place. `recording`: takes down both sides.
         """
         graph = self.program.graph("main")
         taken = [b.name.text for b in graph.inputs]
@@ -97,10 +103,31 @@ class Compared:
             t = typed[own]
             assert t is not None
             given[name] = given[name].astype(t.dtype.numpy)
-        results = self.program.run("main", inputs, **vars(settings)).outputs
-        ours = dict(zip(self.ours, results, strict=True))
+        result = self.program.run("main", inputs, recording=recording, **vars(settings))
+        ours = dict(zip(self.ours, result.outputs, strict=True))
         theirs = dict(zip(self.values, self._run_theirs(given), strict=True))
-        return self._compared(given, ours, theirs, rtol)
+        found = self._compared(given, ours, theirs, rtol)
+        if recording is not None:
+            inputs = dict(zip(taken, given.values(), strict=True))
+            outputs = {n: np.asarray(theirs[v]) for n, v in zip(result, self.ours, strict=True)}
+            self._record(recording, inputs, outputs, settings)
+            found.runs = tuple(run.key for run in recording.runs[-2:])
+        return found
+
+    def _record(
+        self, recording: Recording, inputs: Mapping[str, Any], outputs: Mapping[str, np.ndarray],
+        settings: RunSettings,
+    ) -> None:  # fmt: skip
+        """The other side's run, as that of the program."""
+        import onnxruntime
+
+        from opstep.frontends.recorded import record_reference
+
+        known = {f"main/{name}": array for name, array in outputs.items()}
+        title = f"ONNX Runtime {onnxruntime.__version__}"
+        record_reference(
+            recording, self.program, known.get, inputs, outputs, settings, THEIRS, title
+        )
 
     def _input_names(self) -> list[str]:
         initializers = {t.name for t in self.model.graph.initializer}
@@ -173,6 +200,7 @@ class Compared:
         found = ModelComparison((OURS, THEIRS))
         distances: dict[str, Distance] = {}
         known = {**theirs, **ours, **given}, {**theirs, **given}
+        stepped = False  # from integers that differ on, a small fault would be lost in what came
         for node in self.nodes:
             for k, name in enumerate(node.output):
                 if name not in ours or not isinstance(theirs[name], np.ndarray):
@@ -190,7 +218,9 @@ class Compared:
                     key=lambda i: distances[i].norm, default="",
                 )  # fmt: skip
                 came = distances.get(through, NEAR)
-                elements = None if away.explained_by(came, _scale(a, rtol)) else apart(a, b, rtol)
+                stepped |= not is_float(a.dtype) and away is not NEAR
+                enough = NEAR if stepped else came
+                elements = None if away.explained_by(enough, _scale(a, rtol)) else apart(a, b, rtol)
                 if elements:
                     one = self._difference(node, k, elements, came, through, known, rtol)
                     found.differing.append(one)
@@ -227,28 +257,27 @@ class Compared:
             if found is None:
                 return None
             operands[name] = found
-        return own_error(self.model, node, k, operands, np.asarray(known[node.output[k]]), rtol)
+        results = {n: np.asarray(known[n]) for n in node.output if n in known}
+        return own_error(self.model, node, k, operands, results, rtol)
 
     def _operand(self, name: str, known: Mapping[str, Any]) -> np.ndarray | None:
-        from onnx import numpy_helper
+        from onnx import TensorProto, numpy_helper
 
-        if name in known:
-            return np.asarray(known[name])
-        for tensor in self.model.graph.initializer:
-            if tensor.name == name:
-                return numpy_helper.to_array(tensor, str(self.path.absolute().parent))
-        return None
+        found = known.get(name, self.constants.get(name))
+        if isinstance(found, TensorProto):
+            return numpy_helper.to_array(found, str(self.path.absolute().parent))
+        return None if found is None else np.asarray(found)
 
 
 def diff_onnx(
     path: str | Path, inputs: Mapping[str, Any], *, settings: RunSettings = RunSettings(),
-    rtol: float | None = None,
+    rtol: float | None = None, recording: Recording | None = None,
 ) -> ModelComparison:  # fmt: skip
     """Runs a model here and by ONNX Runtime, on a CPU, and finds the first node whose result
     differs by more than what rounding and the node's operands explain. Raises `OpstepError` where
     one of them cannot run it.
     """
-    return Compared(path).compare(inputs, settings, rtol)
+    return Compared(path).compare(inputs, settings, rtol, recording)
 
 
 def _check_runtime() -> None:
@@ -302,11 +331,8 @@ def _place(program: Program, k: int) -> tuple[str, str, int]:
 
 def distance_of(a: np.ndarray, b: np.ndarray) -> Distance:
     """In one pass or two, as most results differ by rounding alone."""
-    if not is_float(a.dtype):
-        same = np.array_equal(a, b)
-        return NEAR if same else Distance(math.inf, math.inf)
-    x, y = (v.reshape(-1).astype(np.float32 if v.itemsize == 2 else v.dtype, copy=False)
-            for v in (a, b))  # fmt: skip
+    small = np.float32 if is_float(a.dtype) and a.itemsize < 8 else np.float64
+    x, y = (v.reshape(-1).astype(small, copy=False) for v in (a, b))
     for _ in range(2):
         with np.errstate(all="ignore"):
             d = x - y
@@ -323,17 +349,6 @@ def distance_of(a: np.ndarray, b: np.ndarray) -> Distance:
             return Distance(math.inf, math.inf)
         x, y = np.where(odd, 0.0, x), np.where(odd, 0.0, y)
     return Distance(math.inf, math.inf)
-
-
-def apart(a: np.ndarray, b: np.ndarray, tolerance: float | None = None) -> Elements | None:
-    """How results of two sides differ where that is more than rounding to their type: for each
-    element relative to itself and to the others' root mean square.
-    """
-    if not (is_float(a.dtype) and is_float(b.dtype)):
-        return difference(a, b)
-    scale, wide = _scale(a, tolerance), b.astype(np.float64)
-    floor = scale * rms(wide[np.isfinite(wide)]) + float(np.finfo(np.float32).tiny)
-    return difference(a, b, scale, floor, dtype_of(a.dtype))
 
 
 def _scale(a: np.ndarray, tolerance: float | None) -> float:

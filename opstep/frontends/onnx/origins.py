@@ -9,6 +9,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
+from opstep.frontends.onnx.restoring import AT, metadata_of, origin_of
 from opstep.runtime.ir.graph import Provenance, SourceLine
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ class Origins:
     def of(self, node: NodeProto) -> Provenance | None:
         if not node.metadata_props:
             return None
-        found = {p.key: p.value for p in node.metadata_props}
+        found = metadata_of(node)
+        if AT in found:
+            return origin_of(found[AT])
         return _origin(found.get(STACK, ""), found.get(SCOPES, ""))
 
 

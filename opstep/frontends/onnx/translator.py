@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from opstep.frontends.onnx import attributes
+from opstep.frontends.onnx import attributes, restoring
 from opstep.frontends.onnx.body import Part
 from opstep.frontends.onnx.definitions import definition_of, has_definition
 from opstep.frontends.onnx.errors import Missing, Untranslatable, refusal
@@ -23,7 +23,7 @@ from opstep.frontends.onnx.rules.registry import Rule, rule_for
 from opstep.frontends.onnx.scope import ABSENT, Broken, Values
 from opstep.frontends.onnx.shared import DOMAINS
 from opstep.frontends.onnx.statements import bound_symbols, renamed, symbols_of
-from opstep.frontends.onnx.values import Known, Value, dims, known
+from opstep.frontends.onnx.values import Known, Value, dims, known, same_of
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return
@@ -160,7 +160,11 @@ class Scope(Values):
     ) -> Sequence[Any]:
         key = domain, node.op_type
         if key in self.program.functions:
-            return self.call(self.program.functions[key], inputs, attrs)
+            function = self.program.functions[key]
+            found = None
+            if domain == restoring.DOMAIN:
+                found = restoring.restored(self.body, node, function, inputs, self.var)
+            return self.call(function, inputs, attrs) if found is None else found
         if not domain:
             found = self._folded(node, inputs, attrs)
             if found is not None:
@@ -221,6 +225,8 @@ class Scope(Values):
                 values.append(None)
             elif place in rule.known:
                 values.append(self.elements(value))
+            elif place in rule.same and (same := same_of(value)) is not None:
+                values.append(same)
             elif isinstance(value, Known):
                 number = value.number() if rule.numbers and not value.is_weight else None
                 adapts = number is not None and ranks and value.type.rank <= max(ranks)

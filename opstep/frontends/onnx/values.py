@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.frontends.onnx.reading import array_of, type_of
+from opstep.frontends.onnx.rules.registry import Same
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.types import DType, TensorType, dtype_of, i64
 from opstep.runtime.transforms.builder import Var
@@ -92,6 +93,15 @@ def number(element: Any) -> int | float | None:
     if dtype.kind == "O":
         return element if isinstance(element, int) else None
     return float(str(np.float32(element))) if dtype.itemsize <= 4 else float(element)
+
+
+def same_of(value: Any) -> Same | None:
+    """The number that all its elements are."""
+    if not isinstance(value, Known) or value.is_weight or value.is_symbolic or not value.size:
+        return None
+    first = number(value.elements.reshape(-1)[0])
+    is_one = first is not None and (value.elements == value.elements.reshape(-1)[0]).all()
+    return Same(first, value.dtype) if is_one and first is not None else None
 
 
 def weight(tensor: TensorProto, folder: Path | None) -> Known:

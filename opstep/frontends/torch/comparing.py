@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 from torch.export import ExportedProgram
@@ -22,10 +23,12 @@ from opstep.api.origins import portable
 from opstep.api.settings import RunSettings
 from opstep.differing.elements import Elements
 from opstep.differing.errors import Error, error_of
+from opstep.differing.judging import apart
 from opstep.differing.lockstep import placed
 from opstep.differing.models import ModelComparison, OpDifference, OutputErrors, verdict
 from opstep.differing.taps import Tapped, Taps
-from opstep.frontends.torch import evaluating, judging
+from opstep.frontends.recorded import record_reference
+from opstep.frontends.torch import evaluating
 from opstep.frontends.torch.assembling import Translated, placeholders
 from opstep.frontends.torch.converting import converted, float_type, in_type
 from opstep.frontends.torch.drafts import Value
@@ -40,8 +43,8 @@ from opstep.frontends.torch.evaluating import (
 )
 from opstep.frontends.torch.exporting import retranslated
 from opstep.frontends.torch.importing import translated
+from opstep.frontends.torch.judging import own_error
 from opstep.frontends.torch.modules import Call, call_tree
-from opstep.frontends.torch.recorded import record_reference
 from opstep.frontends.torch.sources import frames_of
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.graph import Return
@@ -229,9 +232,10 @@ class _Comparer:
                 continue
             found.compared += 1
             a, b = self._ours.values[value], theirs[value]
-            elements = judging.apart(a, b, self._rtol)
+            arrays = array_of(a), array_of(b)
+            elements = apart(*arrays, self._rtol)
             if elements:
-                totals[value] = error_of(array_of(a), array_of(b))
+                totals[value] = error_of(*arrays)
                 found.differing.append(self._difference(value, elements, theirs, exact, totals))
         found.outputs = self._output_errors(theirs)
         return found
@@ -262,9 +266,17 @@ class _Comparer:
         self, recording: Recording, model: Translated, settings: RunSettings, name: str
     ) -> None:
         """The other side's run, as that of the program."""
-        inputs = {n: self._given[Value(node)] for n, node in _input_nodes(model).items()}
-        outputs = {n: self._theirs[v] for n, v in self._outputs().items() if v in self._theirs}
-        record_reference(recording, model, self._theirs, inputs, outputs, settings, name)
+        inputs = {n: array_of(self._given[Value(node)]) for n, node in _input_nodes(model).items()}
+        outputs = {
+            n: array_of(self._theirs[v]) for n, v in self._outputs().items() if v in self._theirs
+        }
+
+        def known(site: str) -> np.ndarray | None:
+            found = self._theirs.get(model.nodes.get(site))  # pyright: ignore[reportArgumentType]
+            return None if found is None else array_of(found)
+
+        title = f"PyTorch {torch.__version__} ({name})"
+        record_reference(recording, model.program, known, inputs, outputs, settings, name, title)
 
     # --- one value ---
 
@@ -279,8 +291,8 @@ class _Comparer:
     ) -> OpDifference:  # fmt: skip
         node = value.node
         own = (
-            judging.own_error(value, self._ours.values, exact[0], self._rtol),
-            judging.own_error(value, theirs, exact[1], self._rtol),
+            own_error(value, self._ours.values, exact[0], self._rtol),
+            own_error(value, theirs, exact[1], self._rtol),
         )
         _, operands = evaluating.cone(self._graph, [value], theirs)
         leaves = [v for v in operands if v in totals]

@@ -6,10 +6,9 @@ import numpy as np
 import torch
 from torch import fx
 
-from opstep.differing.elements import Elements, difference
-from opstep.differing.errors import TOLERANCE, error_of
-from opstep.differing.models import SHAKEN, SLACK, Own, excess, rms
-from opstep.frontends.torch.dims import dtype_of
+from opstep.differing import judging
+from opstep.differing.errors import error_of
+from opstep.differing.models import Own
 from opstep.frontends.torch.drafts import Value
 from opstep.frontends.torch.evaluating import Exact, Known, arguments, array_of
 
@@ -22,62 +21,21 @@ def own_error(
     value: Value, known: Known, exact: Exact, tolerance: float | None = None
 ) -> Own | None:
     """Of a value that one side had; None where PyTorch has no f64 of the op."""
+
+    def again(rng: np.random.Generator | None = None) -> torch.Tensor:
+        return _in_order(value.node, *exact.results([value], rng))
+
     got = _in_order(value.node, known[value])
     try:
-        target = _in_order(value.node, *exact.results([value]))
+        target = again()
         if not got.is_floating_point():
             return _own_choice(value, exact, got, target)
-        y, x = _in_range(target, got).numpy(), got.double().numpy()
-        scale, floor = _tolerance(y, got.dtype, tolerance)
-        bound = scale * np.abs(y) + floor
-        most = excess(x, y, bound)
-        if most > 1:
-            bound = bound * exact.growth(value) + _moved(value, target, exact)
-            most = excess(x, y, bound)
+        return judging.own_error(
+            array_of(got), target.numpy(), tolerance, lambda: exact.growth(value),
+            lambda rng: again(rng).numpy(),
+        )  # fmt: skip
     except (RuntimeError, NotImplementedError):  # not for this type, of many kinds
         return None
-    return Own(error_of(x, y), most)
-
-
-def _moved(value: Value, target: torch.Tensor, exact: Exact) -> np.ndarray:
-    """How far rounding of its operands may move a result."""
-    rngs = (np.random.default_rng(k) for k in range(SHAKEN))
-    shaken = [_in_order(value.node, *exact.results([value], rng)) for rng in rngs]
-    with np.errstate(all="ignore"):
-        moved = np.max([np.abs((s - target).numpy()) for s in shaken], axis=0)
-    moved = np.where(np.isfinite(moved), moved, 0.0)
-    return SLACK * exact.growth(value) * np.maximum(moved, rms(moved))
-
-
-def _in_range(target: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
-    """What is exact, as far as the type of what was got reaches: numbers beyond are infinite, or as
-    large as can be.
-    """
-    rounded = target.to(got.dtype).double()
-    most = got.double().where(got.abs() == torch.finfo(got.dtype).max, rounded)
-    beyond = rounded.where(most.sign() != rounded.sign(), most)
-    return torch.where(rounded.isinf(), beyond, target)
-
-
-def apart(a: torch.Tensor, b: torch.Tensor, tolerance: float | None = None) -> Elements | None:
-    """How results of two sides differ where that is more than rounding to the coarser type: for
-    each element relative to itself and to the others' root mean square.
-    """
-    x, y = array_of(a), array_of(b)
-    if not (a.is_floating_point() and b.is_floating_point()):
-        return difference(x, y)
-    coarse = max(a.dtype, b.dtype, key=lambda t: TOLERANCE[dtype_of(t).name])
-    scale, floor = _tolerance(b.double().numpy(), coarse, tolerance)
-    return difference(x, y, scale, floor, dtype_of(coarse))
-
-
-def _tolerance(
-    y: np.ndarray, dtype: torch.dtype, tolerance: float | None
-) -> tuple[float, float]:  # fmt: skip
-    """How far elements may be from y: relative to themselves, and absolutely."""
-    scale = TOLERANCE[dtype_of(dtype).name] if tolerance is None else tolerance
-    smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
-    return scale, scale * rms(y[np.isfinite(y)]) + SLACK * smallest
 
 
 def _own_choice(value: Value, exact: Exact, got: torch.Tensor, target: torch.Tensor) -> Own:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,8 @@ def agrees() -> Callable[..., Any]:
 
         program = opstep.from_onnx(model)
         main = program.graph("main")
-        session = runtime.InferenceSession(
-            model.SerializeToString(), providers=["CPUExecutionProvider"]
-        )
+        content = str(model) if isinstance(model, Path) else model.SerializeToString()
+        session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
         wanted = session.run(None, dict(inputs))
         names = [b.name.text for b in main.inputs]
         found = program.run("main", dict(zip(names, inputs.values(), strict=True)))

@@ -136,6 +136,113 @@ def test_the_command(model, monkeypatch, capsys):
     assert "does not fit --against onnxruntime" in capsys.readouterr().err
 
 
+def test_both_sides_are_kept_in_a_workspace(model, tmp_path, monkeypatch, capsys):
+    all_rules()
+    (rule, *_) = RULES["", "Tanh"]
+    wrong = rule._replace(function=lambda b, x: b.atan(x))
+    monkeypatch.setitem(RULES, ("", "Tanh"), [wrong])
+    runs = str(tmp_path / "runs.db")
+    line = ["diff", str(model), "--against", "onnxruntime", "-i", "random", "-s", "N=2"]
+    assert main([*line, "-w", runs]) == 1
+    kept = capsys.readouterr().err
+    keys = kept.partition(" compare ")[2].split()[:2]
+    assert main(["ws", runs, "compare", *keys, "--rtol", "1e-5"]) == 1
+    assert "differ at the end: v11, v12" in capsys.readouterr().out
+    assert main(["ws", runs, "list", "runs"]) == 0
+    assert "onnxruntime" in capsys.readouterr().out
+
+
+def quantised(path, x, scale, dtype=TensorProto.UINT8, nodes=()):
+    """A model that quantises `x`, and then has `nodes`."""
+    zero = helper.make_tensor("zero", dtype, [], [3])
+    weights = [numpy_helper.from_array(np.float32(scale), "scale"), zero]
+    made = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"])
+    graph = helper.make_graph(
+        [made, *nodes], "steps",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(x.shape))],
+        [helper.make_tensor_value_info("q", dtype, list(x.shape))], weights,
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), path)
+    return path
+
+
+def quantise_otherwise(monkeypatch, rounded) -> None:
+    all_rules()
+
+    def function(b, x, scale, zero, **attrs):
+        y = b.add(rounded(b, x, scale), b.to(zero, x.dtype))
+        return b.cast(b.clip(y, low=0.0, high=255.0), dtype=zero.dtype)
+
+    (rule, *_) = RULES["", "QuantizeLinear"]
+    monkeypatch.setitem(RULES, ("", "QuantizeLinear"), [rule._replace(function=function)])
+
+
+def test_a_tie_that_is_rounded_the_other_way_is_rounding(tmp_path, monkeypatch):
+    """Where a product with the reciprocal is a bit larger than the quotient."""
+    scale = np.float32(0.1)
+    x = (np.arange(40, dtype=np.float32) + np.float32(0.5)) * scale
+    quantise_otherwise(
+        monkeypatch, lambda b, x, s: b.round(b.mul(x, b.mul(b.reciprocal(s), 1.0000003)))
+    )
+    found = diff_onnx(quantised(tmp_path / "q.onnx", x, scale), {"x": x})
+    assert found.same
+    assert {d.verdict for d in found.differing} == {"rounding"}
+    assert found.differing[0].elements.most == 1
+
+
+def test_a_step_too_far_from_a_tie_is_a_fault(tmp_path, monkeypatch):
+    x = RNG.standard_normal(64).astype("f4")
+    quantise_otherwise(monkeypatch, lambda b, x, s: b.floor(b.div(x, s)))
+    found = diff_onnx(quantised(tmp_path / "q.onnx", x, 0.03), {"x": x})
+    assert (found.first.op, found.first.verdict) == ("QuantizeLinear", "a")
+    assert found.first.elements.most == 1
+
+
+def test_a_small_fault_behind_a_tie_is_found(tmp_path, monkeypatch):
+    """What came in does not explain what comes of integers that differ."""
+    scale = np.float32(0.1)
+    x = (np.arange(40, dtype=np.float32) + np.float32(0.5)) * scale
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["d"]),
+        helper.make_node("Tanh", ["d"], ["t"]),
+    ]
+    quantise_otherwise(
+        monkeypatch, lambda b, x, s: b.round(b.mul(x, b.mul(b.reciprocal(s), 1.0000003)))
+    )
+    (rule, *_) = RULES["", "Tanh"]
+    wrong = rule._replace(function=lambda b, x: b.mul(b.tanh(x), 1.0001))
+    monkeypatch.setitem(RULES, ("", "Tanh"), [wrong])
+    path = quantised(tmp_path / "q.onnx", x, scale, nodes=nodes)
+    found = diff_onnx(path, {"x": x})
+    assert (found.first.op, found.first.verdict) == ("Tanh", "a")
+
+
+@pytest.mark.parametrize("op", ["FastGelu", "QuickGelu", "BiasGelu", "FusedMatMul"])
+def test_operators_of_onnx_runtime_are_judged(tmp_path, op, monkeypatch):
+    all_rules()
+    second = {"BiasGelu": (4,), "FusedMatMul": (4, 4)}.get(op)
+    weights = [] if second is None else [numpy_helper.from_array(weight(second), "w")]
+    nodes = [
+        helper.make_node(op, ["x", *("w" for _ in weights)], ["y"], domain="com.microsoft"),
+        helper.make_node("Exp", ["y"], ["z"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "own", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 4])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [3, 4])], weights,
+    )  # fmt: skip
+    versions = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    path = tmp_path / "own.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=versions, ir_version=8), path)
+    x = {"x": RNG.standard_normal((3, 4)).astype("f4")}
+    assert diff_onnx(path, x).same
+    rules = RULES["com.microsoft", op]
+    function = rules[0].function
+    wrong = rules[0]._replace(function=lambda b, *a, **k: b.mul(function(b, *a, **k), 1.001))
+    monkeypatch.setitem(RULES, ("com.microsoft", op), [wrong])
+    found = diff_onnx(path, x)
+    assert (found.first.op, found.first.verdict) == (op, "a")
+
+
 def test_models_that_one_side_refuses(tmp_path):
     with pytest.raises(opstep.OpstepError, match="no such file"):
         diff_onnx(tmp_path / "none.onnx", X)

@@ -12,6 +12,7 @@ import pytest
 import opstep
 from opstep.api.sources import gather
 from opstep.runtime.ir.dims import Expr
+from opstep.runtime.ir.printer import print_module
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 SIZES = {"N": 2, "B": 2, "L": 12, "T": 5, "H": 16, "W": 16, "C": 4, "O": 4, "K": 8, "D": 8}
@@ -91,3 +92,57 @@ def test_read_back(name, tmp_path):
         results = again.run(None, given).outputs
         for got, want in zip(results, program.run(graph, given).outputs, strict=False):
             close(got, want)
+
+
+COMPOSITE = """param w: f32[6, 8] = ones()
+param b: f32[6] = ones()
+
+graph main(x: f32[N, 3, 8], label: i64[N, 3]) -> f32[], f32[N, 3, 6] {
+  h = linear(x, w, b) at "model.py":12 in "layers.0"
+  a = gelu(h)
+  p = softplus(a, beta=2.0)
+  factor = rsqrt(p)
+  y = logaddexp(p, factor)
+  loss = softmax_cross_entropy(y, label, axis=2)
+  return loss, y
+}
+"""
+
+
+def exported(tmp_path) -> tuple[opstep.Program, Path]:
+    path = tmp_path / "composite.opg"
+    path.write_text(COMPOSITE)
+    opstep.to_onnx(opstep.load(path), tmp_path / "model.onnx")
+    return opstep.load(path), tmp_path / "model.onnx"
+
+
+def test_ops_of_several_nodes_come_back_as_they_were(tmp_path):
+    program, path = exported(tmp_path)
+    assert any(f.domain == "opstep.ops" for f in onnx.load(path).functions)
+    wanted = print_module(program.module).replace(" = ones()", "")
+    assert print_module(opstep.load(path).module) == wanted
+
+
+def test_what_a_function_says_goes_before_what_its_call_says(tmp_path):
+    """Another tool has changed a function: it is no longer the op that it was written as."""
+    _, path = exported(tmp_path)
+    model = onnx.load(path)
+    (linear,) = (f for f in model.functions if f.name == "linear")
+    added = next(n for n in linear.node if n.op_type == "Add")
+    added.op_type = "Sub"
+    onnx.save(model, path)
+    text = print_module(opstep.load(path).module)
+    assert "graph linear_2(" in text and "sub(" in text
+    assert "gelu(" in text and "logaddexp(" in text
+
+
+@pytest.mark.parametrize(
+    "said", ["", "no text (", "unknown(x)", "linear(x)", "while(x)", "extent(of=[D], dtype=i64)"]
+)
+def test_calls_that_say_something_else_are_calls(said, tmp_path):
+    _, path = exported(tmp_path)
+    model = onnx.load(path)
+    node = next(n for n in model.graph.node if n.op_type == "linear")
+    next(p for p in node.metadata_props if p.key == "opstep.call").value = said
+    onnx.save(model, path)
+    assert "graph linear_2(" in print_module(opstep.load(path).module)

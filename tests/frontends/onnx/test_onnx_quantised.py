@@ -104,4 +104,29 @@ def test_a_network_that_onnx_runtime_quantised(agrees, tmp_path, form):
         activation_type=quantization.QuantType.QUInt8,
     )  # fmt: skip
     program = agrees(onnx.load(tmp_path / "net.onnx"), inputs)
-    assert "conv2d(" in print_module(program.module)
+    text = print_module(program.module)
+    assert "conv2d(" in text
+    assert "value=0" not in text  # zero points are left out
+
+
+def test_products_between_dequantised_values_are_of_integers(model, agrees):
+    weights = {
+        "xs": scale(0.02), "xz": np.array(120, np.uint8), "w": signed(16, 8),
+        "ws": np.linspace(0.01, 0.02, 8, dtype=np.float32), "wz": np.zeros(8, np.int8),
+        "ys": scale(0.4), "yz": np.array(128, np.uint8),
+    }  # fmt: skip
+    nodes = [
+        h.make_node("DequantizeLinear", ["x", "xs", "xz"], ["a"]),
+        h.make_node("DequantizeLinear", ["w", "ws", "wz"], ["b"], axis=1),
+        h.make_node("MatMul", ["a", "b"], ["c"]),
+        h.make_node("QuantizeLinear", ["c", "ys", "yz"], ["y"]),
+    ]
+    net = model(nodes, {"x": (T.UINT8, ["n", 16])}, {"y": (T.UINT8, ["n", 8])}, weights)
+    text = print_module(agrees(net, {"x": bytes_(50, 16)}).module)
+    assert text.index("matmul(") < text.index("f32)")  # it is one of integers
+    seen = model(
+        nodes, {"x": (T.UINT8, ["n", 16])},
+        {"y": (T.UINT8, ["n", 8]), "c": (T.FLOAT, ["n", 8])}, weights,
+    )  # fmt: skip
+    text = print_module(agrees(seen, {"x": bytes_(50, 16)}).module)
+    assert text.index("f32)") < text.index("matmul(")  # its result is asked for

@@ -61,6 +61,14 @@ def test_what_the_checker_refuses(model, nodes, text):
     refused(model([h.make_node(*n) for n in nodes], X, Y), text)
 
 
+@pytest.mark.parametrize("op", ["Add", "ConstantOfShape"])
+def test_what_is_known_of_nothing(model, op):
+    nodes = [h.make_node(op, ["", "c"][: 2 if op == "Add" else 1], ["s"]),
+             h.make_node("Add", ["x", "s"], ["y"])]  # fmt: skip
+    with pytest.raises(opstep.OpstepError):
+        opstep.from_onnx(model(nodes, X, Y, {"c": np.int64([2, 3])}))
+
+
 def test_shapes_that_contradict_each_other(model):
     nodes = [
         h.make_node("Relu", ["x"], ["r"]),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from opstep.frontends.onnx.body import Body, Var, axis_of
 from opstep.frontends.onnx.errors import Untranslatable
 from opstep.frontends.onnx.rules.layers import matmul
 from opstep.frontends.onnx.rules.pointwise import dtype_of
 from opstep.frontends.onnx.rules.registry import MICROSOFT, rule
 from opstep.frontends.onnx.rules.spatial import conv
+from opstep.frontends.onnx.values import number
 from opstep.kernels.rules.literals import limits
 from opstep.runtime.ir.types import DType, f32, i32, u8
 
@@ -38,98 +41,125 @@ def along(b: Body, v: Any, x: Var, axis: int, block: int = 0) -> Any:
 def rounded(b: Body, x: Var, scale: Any, zero: Any, dtype: DType) -> Var:
     """x / scale + zero, as the nearest integer of that type."""
     low, high = limits(dtype)
-    y = b.round(b.div(x, scale))
-    if zero is not None:
+    y = b.round(b.div(x, scale if isinstance(scale, Var) else float(scale)))
+    if zero is not None and not _is_zero(zero):
         y = b.add(y, b.to(zero, y.dtype) if isinstance(zero, Var) else float(zero))
     return b.cast(b.clip(y, low=float(low), high=float(high)), dtype=dtype)
+
+
+def _is_zero(zero: Any) -> bool:
+    return zero is None or (not isinstance(zero, Var) and zero == 0)
 
 
 def shifted(b: Body, x: Var, zero: Any) -> Var:
     """x - zero in i32."""
     wide = b.to(x, i32)
-    if zero is None or (not isinstance(zero, Var) and zero == 0):
+    if _is_zero(zero):
         return wide
-    return b.sub(wide, b.to(zero, i32))
+    return b.sub(wide, b.to(zero, i32) if isinstance(zero, Var) else int(zero))
 
 
-@rule("QuantizeLinear")
+@rule("QuantizeLinear", same=(1, 2))
+@rule("QuantizeLinear", domain=MICROSOFT, same=(1, 2))
 def quantize(
     b: Body, x, scale, zero=None, *, axis=1, saturate=1, block_size=0, output_dtype=0, precision=0
 ):
     dtype = zero.dtype if zero is not None else dtype_of(output_dtype) if output_dtype else u8
     x = b.to(x, f32) if x.dtype.is_half or not x.dtype.is_float else x
-    scale = b.to(along(b, scale, x, axis, block_size), x.dtype)
+    scale = along(b, scale, x, axis, block_size)
+    scale = b.to(scale, x.dtype) if isinstance(scale, Var) else scale
     return rounded(b, x, scale, along(b, zero, x, axis, block_size), dtype)
 
 
-@rule("DequantizeLinear")
+@rule("DequantizeLinear", same=(1, 2))
+@rule("DequantizeLinear", domain=MICROSOFT, same=(1, 2))
 def dequantize(b: Body, x, scale, zero=None, *, axis=1, block_size=0, output_dtype=0):
-    found = shifted(b, x, along(b, zero, x, axis, block_size))
+    zero = along(b, zero, x, axis, block_size)
+    if x.dtype.itemsize < 4 and not isinstance(zero, Var):  # exact in f32
+        y = b.to(x, f32)
+        y = y if _is_zero(zero) else b.sub(y, float(zero))
+    else:
+        y = b.to(x if _is_zero(zero) else shifted(b, x, zero), f32)
+    dtype = dtype_of(output_dtype) if output_dtype else scale.dtype
     scale = along(b, scale, x, axis, block_size)
-    y = b.mul(b.to(found, f32), b.to(scale, f32))
-    return b.to(y, dtype_of(output_dtype) if output_dtype else scale.dtype)
-
-
-rule("QuantizeLinear", domain=MICROSOFT)(quantize)
-rule("DequantizeLinear", domain=MICROSOFT)(dequantize)
+    return b.to(b.mul(y, b.to(scale, f32) if isinstance(scale, Var) else float(scale)), dtype)
 
 
 def _row(b: Body, zero: Var | None, rank: int) -> Any:
     """Zero points of the rows of the left of a product."""
-    if zero is None or zero.type.rank != 1:
+    if not isinstance(zero, Var) or zero.type.rank != 1:
         return zero
     if zero.shape[0] == 1:
         return b.reshape(zero, shape=[])
     return b.unsqueeze(zero, axes=[1])
 
 
-@rule("MatMulInteger")
+@rule("MatMulInteger", same=(2, 3))
 def matmul_integer(b: Body, x, y, x_zero=None, y_zero=None):
     left = shifted(b, x, _row(b, x_zero, x.type.rank))
-    if y_zero is not None and y_zero.type.rank == 1 and y_zero.shape[0] == 1:
+    if isinstance(y_zero, Var) and y_zero.type.rank == 1 and y_zero.shape[0] == 1:
         y_zero = b.reshape(y_zero, shape=[])
     return matmul(b, left, shifted(b, y, y_zero))
 
 
-@rule("QLinearMatMul")
+@rule("QLinearMatMul", same=(1, 2, 4, 5, 6, 7))
 def qlinear_matmul(b: Body, x, x_scale, x_zero, y, y_scale, y_zero, scale, zero):
     product = matmul_integer(b, x, y, x_zero, y_zero)
-    factor = b.div(b.mul(_scale(b, x_scale, True), _scale(b, y_scale, False)), _scale(b, scale))
+    factor = _factor(b, _scale(b, x_scale, True), _scale(b, y_scale), _scale(b, scale))
     return _requantised(b, product, factor, zero)
 
 
-def _scale(b: Body, scale: Var, rows: bool = False) -> Var:
+def _scale(b: Body, scale: Any, rows: bool = False) -> Any:
+    if not isinstance(scale, Var):
+        return float(scale)
     if scale.type.rank == 1 and scale.shape[0] == 1:
         scale = b.reshape(scale, shape=[])
     scale = b.to(scale, f32)
     return b.unsqueeze(scale, axes=[1]) if rows and scale.type.rank == 1 else scale
 
 
-def _requantised(b: Body, total: Var, factor: Var, zero: Var) -> Var:
+def _factor(b: Body, x: Any, y: Any, of: Any = 1.0) -> Any:
+    """x * y / of, each step in f32."""
+    if not isinstance(y, Var) and y == 1:
+        both = x
+    elif isinstance(x, Var) or isinstance(y, Var):
+        both = b.mul(x, y)
+    else:
+        both = number(np.float32(x) * np.float32(y))
+    if not isinstance(of, Var) and of == 1:
+        return both
+    if isinstance(both, Var) or isinstance(of, Var):
+        return b.div(both, of)
+    return number(np.float32(both) / np.float32(of))
+
+
+def _requantised(b: Body, total: Var, factor: Any, zero: Any) -> Var:
     low, high = limits(zero.dtype)
-    if zero.type.rank == 1 and zero.shape[0] == 1:
+    if isinstance(zero, Var) and zero.type.rank == 1 and zero.shape[0] == 1:
         zero = b.reshape(zero, shape=[])
-    y = b.add(b.round(b.mul(b.to(total, f32), factor)), b.to(zero, f32))
+    y = b.round(b.mul(b.to(total, f32), factor))
+    if not _is_zero(zero):
+        y = b.add(y, b.to(zero, f32) if isinstance(zero, Var) else float(zero))
     return b.cast(b.clip(y, low=float(low), high=float(high)), dtype=zero.dtype)
 
 
-@rule("ConvInteger")
+@rule("ConvInteger", same=(2, 3))
 def conv_integer(b: Body, x, w, x_zero=None, w_zero=None, **window):
     """Padding is the zero point, which is 0 once it is taken off."""
     x_zero = along(b, x_zero, x, 1)
     return conv(b, shifted(b, x, x_zero), shifted(b, w, along(b, w_zero, w, 0)), **window)
 
 
-@rule("QLinearConv")
+@rule("QLinearConv", same=(1, 2, 4, 5, 6, 7))
 def qlinear_conv(b: Body, x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, bias=None, **window):
     inner = shifted(b, x, along(b, x_zero, x, 1))
     total = conv(b, inner, shifted(b, w, along(b, w_zero, w, 0)), bias, **window)
-    by_channel = along(b, b.to(w_scale, f32), total, 1)
-    factor = b.div(b.mul(_scale(b, x_scale), by_channel), _scale(b, scale))
+    by_channel = along(b, _scale(b, w_scale), total, 1)
+    factor = _factor(b, _scale(b, x_scale), by_channel, _scale(b, scale))
     return _requantised(b, total, factor, zero)
 
 
-def _dequantised(b: Body, x: Var, scale: Var, zero: Var | None) -> Var:
+def _dequantised(b: Body, x: Var, scale: Any, zero: Any) -> Var:
     return dequantize(b, x, scale, zero)
 
 
@@ -141,21 +171,30 @@ def _qlinear(op: str):
     return translated
 
 
-rule("QLinearAdd", domain=MICROSOFT)(_qlinear("add"))
-rule("QLinearMul", domain=MICROSOFT)(_qlinear("mul"))
+SCALES = [k for k in range(1000) if k < 2 or k % 3 != 2]  # behind each value
+PAIR = (1, 2, 4, 5, 6, 7)
+rule("QLinearAdd", domain=MICROSOFT, same=PAIR)(_qlinear("add"))
+rule("QLinearMul", domain=MICROSOFT, same=PAIR)(_qlinear("mul"))
 
 
-@rule("QLinearSigmoid", domain=MICROSOFT)
+@rule("QLinearSigmoid", domain=MICROSOFT, same=range(1, 5))
 def qlinear_sigmoid(b: Body, x, x_scale, x_zero, scale, zero=None):
     return quantize(b, b.sigmoid(_dequantised(b, x, x_scale, x_zero)), scale, zero)
 
 
-@rule("QLinearLeakyRelu", domain=MICROSOFT)
+@rule("QLinearLeakyRelu", domain=MICROSOFT, same=range(1, 5))
 def qlinear_leaky_relu(b: Body, x, x_scale, x_zero, scale, zero=None, *, alpha=0.01):
     return quantize(b, b.leaky_relu(_dequantised(b, x, x_scale, x_zero), slope=alpha), scale, zero)
 
 
-@rule("QLinearGlobalAveragePool", domain=MICROSOFT)
+@rule("QLinearSoftmax", domain=MICROSOFT, same=range(1, 5))
+def qlinear_softmax(b: Body, x, x_scale, x_zero, scale, zero=None, *, axis=-1, opset=13):
+    if opset < 13 and axis_of(axis, x.type.rank) != x.type.rank - 1:
+        raise Untranslatable("a softmax over several axes")
+    return quantize(b, b.softmax(_dequantised(b, x, x_scale, x_zero), axis=axis), scale, zero)
+
+
+@rule("QLinearGlobalAveragePool", domain=MICROSOFT, same=range(1, 5))
 def qlinear_global_average_pool(b: Body, x, x_scale, x_zero, scale, zero, *, channels_last=0):
     if channels_last:
         raise Untranslatable("channels behind the image")
@@ -163,20 +202,20 @@ def qlinear_global_average_pool(b: Body, x, x_scale, x_zero, scale, zero, *, cha
     return quantize(b, b.mean(wide, axes=list(range(2, x.type.rank)), keepdims=True), scale, zero)
 
 
-@rule("QLinearConcat", domain=MICROSOFT)
+@rule("QLinearConcat", domain=MICROSOFT, same=SCALES)
 def qlinear_concat(b: Body, scale, zero, *parts, axis):
     wide = [_dequantised(b, *parts[k : k + 3]) for k in range(0, len(parts), 3)]
     return quantize(b, b.concat(*wide, axis=axis_of(axis, wide[0].type.rank)), scale, zero)
 
 
-@rule("MatMulIntegerToFloat", domain=MICROSOFT)
+@rule("MatMulIntegerToFloat", domain=MICROSOFT, same=range(2, 6))
 def matmul_integer_to_float(b: Body, x, y, x_scale, y_scale, x_zero=None, y_zero=None, bias=None):
     product = b.to(matmul_integer(b, x, y, x_zero, y_zero), f32)
-    scaled = b.mul(product, b.mul(_scale(b, x_scale), _scale(b, y_scale)))
+    scaled = b.mul(product, _factor(b, _scale(b, x_scale), _scale(b, y_scale)))
     return scaled if bias is None else b.add(scaled, bias)
 
 
-@rule("DynamicQuantizeMatMul", domain=MICROSOFT)
+@rule("DynamicQuantizeMatMul", domain=MICROSOFT, same=(2, 3))
 def dynamic_quantize_matmul(b: Body, x, y, y_scale, y_zero=None, bias=None):
     quantised, scale, zero = dynamic_quantize(b, x)
     return matmul_integer_to_float(b, quantised, y, scale, y_scale, zero, y_zero, bias)
@@ -191,7 +230,7 @@ def dynamic_quantize(b: Body, x):
     return rounded(b, x, scale, zero, u8), scale, zero
 
 
-@rule("QGemm", domain=MICROSOFT)
+@rule("QGemm", domain=MICROSOFT, same=(1, 2, 4, 5, 7, 8))
 def qgemm(
     b: Body, x, x_scale, x_zero, w, w_scale, w_zero, bias=None, scale=None, zero=None, *,
     alpha=1.0, transA=0, transB=0,
@@ -203,8 +242,8 @@ def qgemm(
     )
     total = b.matmul(left, right, transpose_a=bool(transA), transpose_b=bool(transB))
     total = total if bias is None else b.add(total, bias)
-    factor = b.mul(_scale(b, x_scale), _scale(b, w_scale))
-    factor = factor if alpha == 1 else b.mul(factor, alpha)
+    factor = _factor(b, _scale(b, x_scale), _scale(b, w_scale))
+    factor = factor if alpha == 1 else _factor(b, factor, alpha)
     if scale is None or zero is None:
         return b.mul(b.to(total, f32), factor)
-    return _requantised(b, total, b.div(factor, _scale(b, scale)), zero)
+    return _requantised(b, total, _factor(b, factor, 1.0, _scale(b, scale)), zero)

@@ -6,14 +6,28 @@ import inspect
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from opstep.runtime.ir.types import DType
+
 ALL = range(1000)
 MICROSOFT = "com.microsoft"
+
+
+class Same(float):
+    """A tensor whose elements are all this number."""
+
+    def __new__(cls, number: float, dtype: DType):
+        made = super().__new__(cls, number)
+        made.dtype = dtype
+        return made
+
+    dtype: DType
 
 
 class Rule(NamedTuple):
     """`since`: the first version of the operators that it is for. `known`: places of the inputs
     that are needed at import: shapes, axes; the rule gets their elements. `numbers`: scalars that
-    are known come as Python's numbers.
+    are known come as Python's numbers. `same`: places of scales and zero points, which come as
+    `Same` where all elements are known to be one number.
     """
 
     function: Callable[..., Any]
@@ -22,6 +36,7 @@ class Rule(NamedTuple):
     numbers: bool
     attrs: frozenset[str] | None  # None where it takes any
     signature: inspect.Signature
+    same: Collection[int] = ()
 
     def fits(self, *args: Any, **kwargs: Any) -> bool:
         """Whether the rule takes such inputs and attributes."""
@@ -36,7 +51,12 @@ RULES: dict[tuple[str, str], list[Rule]] = {}  # by domain and name, the newest 
 
 
 def rule(
-    *ops: str, since: int = 1, known: Collection[int] = (), numbers: bool = False, domain: str = ""
+    *ops: str,
+    since: int = 1,
+    known: Collection[int] = (),
+    numbers: bool = False,
+    domain: str = "",
+    same: Collection[int] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers a function for ONNX operators: ``@rule("Reshape", since=5, known=[1])``.
 
@@ -46,7 +66,7 @@ def rule(
     """
 
     def registered(function: Callable[..., Any]) -> Callable[..., Any]:
-        add(ops, function, since, known, numbers, domain)
+        add(ops, function, since, known, numbers, domain, same)
         return function
 
     return registered
@@ -55,12 +75,13 @@ def rule(
 def add(
     ops: Collection[str], function: Callable[..., Any], since: int = 1,
     known: Collection[int] = (), numbers: bool = False, domain: str = "",
+    same: Collection[int] = (),
 ) -> None:  # fmt: skip
     signature = inspect.signature(function)
     parameters = signature.parameters.values()
     names = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    made = Rule(function, since, known, numbers, None if takes_any else names, signature)
+    made = Rule(function, since, known, numbers, None if takes_any else names, signature, same)
     for op in ops:
         versions = RULES.setdefault((domain, op), [])
         versions.append(made)

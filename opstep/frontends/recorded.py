@@ -1,18 +1,16 @@
-"""A run of PyTorch's as one in a workspace, beside that of the program: with the program's ops, and
-statistics of what PyTorch had for their results.
+"""A run of another library's as one in a workspace, beside that of the program: with the program's
+ops, and statistics of what the other side had for their results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
+from opstep.api.program import Program
 from opstep.api.settings import RunSettings
-from opstep.frontends.torch.assembling import Translated
-from opstep.frontends.torch.evaluating import Known, array_of
 from opstep.runtime.device.cpu.device import statistics_words
 from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.plan.plan import Plan
@@ -21,28 +19,26 @@ from opstep.runtime.statistics import WORDS
 from opstep.trace.describe import frame_path
 from opstep.trace.recording import Recording
 
+Known = Callable[[str], np.ndarray | None]  # what the other side had, by site
+
 
 def record_reference(
-    recording: Recording, model: Translated, known: Known, inputs: Mapping[str, torch.Tensor],
-    outputs: Mapping[str, torch.Tensor], settings: RunSettings, name: str,
+    recording: Recording, program: Program, known: Known, inputs: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray], settings: RunSettings, name: str, title: str,
 ) -> str:  # fmt: skip
     """Records a run whose values were these; gives its key. `name`: what ran it, "torch:cuda"."""
-    program = model.program
-    arrays = {n: array_of(t) for n, t in inputs.items()}
-    types = [TensorType(dtype_of(a.dtype), a.shape) for a in arrays.values()]
+    types = [TensorType(dtype_of(a.dtype), a.shape) for a in inputs.values()]
     plan = program.plan("main", types, settings.policy, settings.device, setup=settings.setup)
-    returned = {n: array_of(t) for n, t in outputs.items()}
-    title = f"PyTorch {torch.__version__} ({name})"
     recorder = recording.begin_run(
-        RunInfo(program, "main", arrays, settings.policy, name, None, program.seed, 1, title)
+        RunInfo(program, "main", inputs, settings.policy, name, None, program.seed, 1, title)
     )
     error: BaseException | None = None
     try:
         recorder.values_to_record(plan)
         step, _ = recorder.begin_step()
-        recorder.add_record(_record(plan, model, known, recorder.next_number(), step))
-        shapes = [a.shape for a in returned.values()]
-        recorder.end_step(Outputs(list(returned), shapes, list(returned.values()).__getitem__))
+        recorder.add_record(_record(plan, known, recorder.next_number(), step))
+        shapes = [a.shape for a in outputs.values()]
+        recorder.end_step(Outputs(list(outputs), shapes, list(outputs.values()).__getitem__))
     except BaseException as caught:
         error = caught
         raise
@@ -51,8 +47,8 @@ def record_reference(
     return recorder.run.key
 
 
-def _record(plan: Plan, model: Translated, known: Known, number: int, step: int) -> StreamRecord:
-    found = list(_values(plan, model, known))
+def _record(plan: Plan, known: Known, number: int, step: int) -> StreamRecord:
+    found = list(_values(plan, known))
     layout = Layout(plan, [[]], [[place for place, _ in found]])
     words = [statistics_words(array) for _, array in found]
     stats = np.array(words, np.int64).reshape(-1, WORDS)
@@ -60,16 +56,13 @@ def _record(plan: Plan, model: Translated, known: Known, number: int, step: int)
     return StreamRecord(Activation(number, step, layout), 0, none, none, stats)
 
 
-def _values(
-    plan: Plan, model: Translated, known: Known
-) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
-    """What PyTorch had for results of the plan's steps: (step, value) and elements."""
+def _values(plan: Plan, known: Known) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
+    """What there was for results of the plan's steps: (step, value) and elements."""
     for number, step in enumerate(plan.steps):
         for v in step.results if step.launches else ():
             value: Any = plan.values[v]
-            node = model.nodes.get(f"{frame_path(plan, step.frame)}/{value.name}")
-            if node is None or node not in known:
+            array = known(f"{frame_path(plan, step.frame)}/{value.name}")
+            if array is None:
                 continue
-            array = array_of(known[node])
             if (dtype_of(array.dtype), array.shape) == (value.type.dtype, value.type.shape):
                 yield (number, v), array
