@@ -21,13 +21,15 @@ def pytest_addoption(parser):
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
     """Keeps what is collected out of the garbage collector's walks, which tests of memory ask for:
-    more than 30,000 tests are there to the end.
+    more than 30,000 tests are there to the end. Compilers make much that is not garbage: without
+    being asked, it walks after so many more objects than usual.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000)
         gc.enable()
 
 

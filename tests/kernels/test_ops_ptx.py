@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import together
 from cases import cases
-from cuda_kernels import Use, covering, kernels, parts
+from cuda_kernels import Arch, Use, covering, kernels, parts
 from numba.cuda.codegen import CUDACodeLibrary
 
 from opstep.runtime.device.cuda.compiling import compiler
@@ -44,27 +45,38 @@ def for_both(found: dict):
 
 
 class Chosen(NamedTuple):
-    """What there is to compile, and what is compiled, each with its architectures."""
+    """What is compiled, chosen of all that there is to compile."""
 
-    all: dict[Kernel, set]
-    kernels: dict[Kernel, set]
-    uses: dict[Kernel, tuple[str, Use]]  # the file of the test graph that a kernel is of, and which
+    kernels: dict[str, dict[str, list[Arch]]]
+    """Of each file of test graphs, places in `kernels` of it; what each is compiled for."""
+    elementwise: int  # how many of these kernels are
+    left_out: list[str]  # parts that no chosen kernel has
 
 
 @pytest.fixture(scope="session")
 def chosen(request) -> Chosen:
-    uses: dict[Kernel, tuple[str, Use]] = {}
+    every = request.config.getoption("--every-kernel", default=False)
+    return Chosen(*together.once(request, "kernels", lambda: choose(every)))
+
+
+def choose(every: bool) -> Chosen:
+    places: dict[Kernel, tuple[str, int]] = {}
     archs: dict[Kernel, set] = {}
     for file in FILES:
-        for kernel, (use, launching) in kernels(file, (OLD, NEW)).items():
-            uses.setdefault(kernel, (file, use))
+        for place, (kernel, (_, launching)) in enumerate(kernels(file, (OLD, NEW)).items()):
+            places.setdefault(kernel, (file, place))
             archs.setdefault(kernel, set()).update(launching)
-    if request.config.getoption("--every-kernel", default=False):
-        return Chosen(archs, archs, uses)
-    return Chosen(archs, {kernel: {min(archs[kernel])} for kernel in covering(archs)}, uses)
+    taken = archs if every else {kernel: {min(archs[kernel])} for kernel in covering(archs)}
+    by_file: dict[str, dict[str, list[Arch]]] = {}
+    for kernel, compiled_for in taken.items():
+        file, place = places[kernel]
+        by_file.setdefault(file, {})[str(place)] = sorted(compiled_for)
+    there = set().union(*(parts(kernel, found) for kernel, found in archs.items()))
+    there -= set().union(*(parts(kernel, archs[kernel]) for kernel in taken))
+    return Chosen(by_file, sum(map(is_elementwise, taken)), sorted(map(str, there)))
 
 
-def compiled(kernel: Kernel, archs: set) -> dict:
+def compiled(kernel: Kernel, archs: list[Arch]) -> dict:
     """PTX by architecture."""
     found: dict = {}
     with for_both(found) if len(archs) > 1 else nullcontext():
@@ -73,30 +85,27 @@ def compiled(kernel: Kernel, archs: set) -> dict:
     return found
 
 
-def name_of(arch: tuple[int, int]) -> str:
+def name_of(arch: Arch) -> str:
     return f"sm_{arch[0]}{arch[1]}"
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_kernels_compile(file, chosen):
     wrong = []
-    for kernel, archs in chosen.kernels.items():
-        of_file, use = chosen.uses[kernel]
-        if of_file == file:
-            for arch, ptx in compiled(kernel, archs).items():
-                found = complaints(kernel, ptx)
-                wrong += [f"{named(kernel, use)} {arch}: {text}" for text in found]
+    taken = chosen.kernels.get(file, {})
+    for place, (kernel, (use, _)) in enumerate(kernels(file, (OLD, NEW)).items() if taken else ()):
+        archs = [(major, minor) for major, minor in taken.get(str(place), ())]
+        for arch, ptx in compiled(kernel, archs).items() if archs else ():
+            wrong += [f"{named(kernel, use)} {arch}: {text}" for text in complaints(kernel, ptx)]
     assert wrong == []
 
 
 def test_elementwise_kernels_are_known_as_such(chosen):
-    assert sum(is_elementwise(kernel) for kernel in chosen.kernels) > 100
+    assert chosen.elementwise > 100
 
 
 def test_no_part_of_a_kernel_is_left_out(chosen):
-    there = set().union(*(parts(kernel, archs) for kernel, archs in chosen.all.items()))
-    taken = set().union(*(parts(kernel, chosen.all[kernel]) for kernel in chosen.kernels))
-    assert taken == there
+    assert chosen.left_out == []
 
 
 def named(kernel: Kernel, use: Use) -> str:

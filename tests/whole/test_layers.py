@@ -94,9 +94,9 @@ IMPORTERS = {
 }
 # Modules that are themselves imported late, by the first compilation of a kernel: they may import
 # numba at the top, and each other.
-COMPILERS = {
-    f"opstep.runtime.device.{name}"
-    for name in ("shared_intrinsics", "cpu.emitting", "cpu.intrinsics", "cpu.tiles", "cpu.vectors")
+COMPILERS = {f"opstep.runtime.device.{name}" for name in ("compiling", "shared_intrinsics")}
+COMPILERS |= {
+    f"opstep.runtime.device.cpu.{name}" for name in ("emitting", "intrinsics", "tiles", "vectors")
 }
 COMPILERS |= {
     f"opstep.runtime.device.cuda.compiling.{name}"

@@ -58,10 +58,10 @@ def cpu_sections(entry: int) -> list[Section]:
     if found is None:
         return []
     with jit._lock:
-        library = jit.compiled(*found).library
+        made = jit.compiled(*found)
     return [
-        Section("native assembly", library.get_asm_str().splitlines()),
-        Section("LLVM IR", library.get_llvm_str().splitlines()),
+        Section("native assembly", made.assembly().splitlines()),
+        Section("LLVM IR", made.llvm().splitlines()),
     ]
 
 

@@ -4,7 +4,10 @@ with ``--every-op`` all of them.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
+import sys
 import warnings
 from functools import cache
 from pathlib import Path
@@ -24,6 +27,7 @@ from opstep.frontends.onnx.types import DTYPES  # noqa: E402
 
 with warnings.catch_warnings():  # its cases compute what NumPy warns of
     warnings.simplefilter("ignore")
+    from onnx.backend.test.case import node
     from onnx.backend.test.loader import load_model_tests
     from onnx.backend.test.runner import Runner, _normalize_tensor
 
@@ -36,12 +40,8 @@ def _loaded(case: Any) -> Any:
     """The model of a case, and what goes in and comes out."""
     if case.model_dir is None:
         return case.model, case.data_sets
-    folder = Path(case.model_dir)
-    model = onnx.load(folder / "model.onnx")
-    sets = []
-    for one in sorted(folder.glob("test_data_set_*")):
-        sets.append(tuple(_tensors(one, kind) for kind in ("input", "output")))
-    return model, sets
+    folders = sorted(Path(case.model_dir).glob("test_data_set_*"))
+    return _model(case), [[_tensors(f, kind) for kind in ("input", "output")] for f in folders]
 
 
 def _tensors(folder: Path, kind: str) -> list[np.ndarray]:
@@ -56,26 +56,52 @@ def _has_our_types(model: Any) -> bool:
     )
 
 
+# Cases of operators are computed where their modules are imported, which takes seconds in all.
+MODULES = [m.name for m in pkgutil.walk_packages(node.__path__, f"{node.__name__}.") if not m.ispkg]
+GROUPS = [*MODULES, *KINDS[1:]]
+
+
 @cache
-def _cases(kind: str) -> dict[str, Any]:
+def _cases(group: str) -> dict[str, Any]:
     """Those whose element types we have, by name. Those with files are told by their models."""
+    if group == "node":
+        return {name: case for module in MODULES for name, case in _cases(module).items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = {}
-        for case in load_model_tests(kind=kind):
-            model = case.model
-            if case.model_dir is not None:
-                model = onnx.load(Path(case.model_dir) / "model.onnx")
-            if model is not None and _has_our_types(model):
-                found[case.name] = case
-        return found
+        return {case.name: case for case in _load(group) if _has_our_types(_model(case))}
+
+
+def _load(group: str) -> list[Any]:
+    if group in KINDS:
+        return load_model_tests(kind=group)
+    assert group not in sys.modules, "its cases are not told from others if it was imported"
+    before = len(node._NodeTestCases)
+    importlib.import_module(group)
+    return node._NodeTestCases[before:]
+
+
+def _model(case: Any) -> Any:
+    return onnx.load(Path(case.model_dir) / "model.onnx") if case.model_dir else case.model
 
 
 def _is_taken(name: str) -> bool:
     return not PATTERN.search(name)
 
 
-def _compare(case: Any, by_kernels: bool) -> None:
+def _compare(cases: list[Any], by_kernels: bool) -> None:
+    """All of them, and fails with what is wrong of each."""
+    wrong = []
+    for case in cases:
+        try:
+            _compare_one(case, by_kernels)
+        except Exception as error:
+            error.add_note(f"in {case.name}")
+            wrong.append(error)
+    if wrong:
+        raise ExceptionGroup(f"{len(wrong)} of {len(cases)} cases", wrong)
+
+
+def _compare_one(case: Any, by_kernels: bool) -> None:
     model, sets = _loaded(case)
     prepared = backend.prepare(model)
     for inputs, outputs in sets:
@@ -89,36 +115,31 @@ def _compare(case: Any, by_kernels: bool) -> None:
         Runner.assert_similar_outputs(outputs, found, case.rtol, case.atol)
 
 
-def pytest_generate_tests(metafunc):
-    if "taken" in metafunc.fixturenames:
-        names = [(k, n) for k in KINDS for n in _cases(k) if _is_taken(n)]
-        metafunc.parametrize("taken", names, ids=[n for _, n in names])
-    if "computed" in metafunc.fixturenames:
-        names = [(k, n) for k in KINDS for n in _cases(k) if _is_taken(n)]
-        if not metafunc.config.getoption("--every-op"):
-            names = _one_each(names)
-        metafunc.parametrize("computed", names, ids=[n for _, n in names])
+def _taken(group: str) -> list[Any]:
+    return [case for name, case in _cases(group).items() if _is_taken(name)]
 
 
-def _one_each(names: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _one_each(cases: list[Any]) -> list[Any]:
     """The first case of each operator; others show the same kernels with other numbers."""
-    seen: dict[tuple[str, str], tuple[str, str]] = {}
-    for kind, name in names:
-        case = _cases(kind)[name]
-        if kind == "node" and not name.endswith("_expanded") and len(case.model.graph.node) == 1:
-            (node,) = case.model.graph.node
-            seen.setdefault((node.domain, node.op_type), (kind, name))
+    seen: dict[tuple[str, str], Any] = {}
+    for case in cases:
+        if not case.name.endswith("_expanded") and len(case.model.graph.node) == 1:
+            (one,) = case.model.graph.node
+            seen.setdefault((one.domain, one.op_type), case)
     return list(seen.values())
 
 
-def test_what_the_standard_tests(taken):
-    kind, name = taken
-    _compare(_cases(kind)[name], by_kernels=False)
+@pytest.mark.parametrize("group", GROUPS)
+def test_what_the_standard_tests(group):
+    _compare(_taken(group), by_kernels=False)
 
 
-def test_kernels_of_each_operator(computed):
-    kind, name = computed
-    _compare(_cases(kind)[name], by_kernels=True)
+@pytest.mark.parametrize("group", GROUPS)
+def test_kernels_of_each_operator(group, request):
+    if request.config.getoption("--every-op"):
+        _compare(_taken(group), by_kernels=True)
+    elif group in MODULES:
+        _compare(_one_each(_taken(group)), by_kernels=True)
 
 
 def test_few_are_left_out():

@@ -8,12 +8,22 @@ nothing but call it, is made into machine code.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from llvmlite import binding as llvm
 from llvmlite import ir
 from llvmlite.ir.values import MDValue
-from numba.core import codegen, compiler
+from numba.core import codegen, compiler, registry, types
+
+from opstep.runtime.device import compiling
+from opstep.runtime.ir.types import DType
+
+_WORD = ir.IntType(64)
+_SEEN_AS = {"f64": types.float64, "f32": types.float32, "i64": types.int64, "i32": types.int32}
+_SEEN_AS |= {"i16": types.int16, "i8": types.int8, "u8": types.uint8, "bool": types.uint8}
+_SEEN_AS |= {"u16": types.uint16, "f16": types.uint16, "bf16": types.uint16}
 
 
 class Library(codegen.JITCodeLibrary):
@@ -21,6 +31,11 @@ class Library(codegen.JITCodeLibrary):
 
     def _finalize_specific(self) -> None:
         """Nothing is made into machine code."""
+
+    def _optimize_final_module(self) -> None:
+        """Without the pass before that looks for counts of references: kernels hold none."""
+        manager, builder = self._codegen._module_pass_manager()
+        manager.run(self._final_module, builder)
 
 
 class Swaps(Library):
@@ -67,14 +82,73 @@ def _is_element(pointer: Any) -> bool:
     return isinstance(pointer, ir.GEPInstr) and not isinstance(pointer.pointer, ir.AllocaInstr)
 
 
-class Entry(Library):
-    """The function that is called, and a kernel that is optimised already."""
+class Entry:
+    """What is called of a kernel that is optimised already: it unpacks the words of its arguments
+    and calls the kernel with them and the first `rest` of lo, hi and lane.
+    """
 
-    def _optimize_final_module(self) -> None:
-        """Leaves the kernel as it is."""
+    symbol = "entry"
+
+    def __init__(self, kernel: Any, signature: Sequence[str], dtype: DType, rest: int):
+        target: Any = registry.cpu_target.target_context
+        kinds = [_type(kind, dtype) for kind in signature]
+        seen = (*kinds, *[types.int64] * rest)
+        with compiling.remembering(registry.cpu_target.typing_context):
+            kernel.compile(seen)
+        result = kernel.overloads[seen]
+        self._codegen = _codegen()
+        module = self._codegen._create_empty_module(self.symbol)
+        slot = ir.IntType(8).as_pointer()  # numba's: of the result, of an error
+        parameters = [slot, slot, _WORD.as_pointer(), _WORD, _WORD, _WORD]
+        function = ir.Function(module, ir.FunctionType(ir.IntType(32), parameters), self.symbol)
+        builder = ir.IRBuilder(function.append_basic_block())
+        _, _, words, *rest_of_arguments = function.args
+        passed = [
+            _argument(target, builder, builder.load(builder.gep(words, [_WORD(k)])), t)
+            for k, t in enumerate(kinds)
+        ]
+        target.call_conv.call_function(
+            builder,
+            target.declare_function(module, result.fndesc),
+            result.signature.return_type,
+            result.signature.args,
+            [*passed, *rest_of_arguments[:rest]],
+        )
+        builder.ret(ir.IntType(32)(0))
+        self._module = llvm.parse_assembly(str(module))
+        self._module.link_in(result.library._get_module_for_linking(), preserve=True)
+        self._module.verify()
+
+    def outside(self) -> list[str]:
+        """Names of the functions that the code refers to and does not hold."""
+        return [f.name for f in self._module.functions if f.is_declaration]
 
     def object_code(self) -> bytes:
-        return self._codegen._tm.emit_object(self._final_module)
+        return self._codegen._tm.emit_object(self._module)
+
+    def assembly(self) -> str:
+        return self._codegen._tm.emit_assembly(self._module)
+
+    def llvm(self) -> str:
+        return str(self._module)
+
+
+def _type(kind: str, dtype: DType) -> Any:
+    """Of an argument, as the kernel sees it."""
+    if kind == "i":
+        return types.int64
+    if kind == "f":
+        return _SEEN_AS[dtype.name] if not dtype.is_half else types.float32
+    return types.CPointer(_SEEN_AS[kind[1:]])
+
+
+def _argument(target: Any, builder: ir.IRBuilder, word: Any, t: Any) -> Any:
+    """What a word stands for: a pointer, an integer, or the bits of a float64."""
+    if isinstance(t, types.CPointer):
+        return builder.inttoptr(word, target.get_value_type(t))
+    if t is types.int64:
+        return word
+    return target.cast(builder, builder.bitcast(word, ir.DoubleType()), types.float64, t)
 
 
 class _Codegen(codegen.JITCPUCodegen):
@@ -92,20 +166,6 @@ def _codegen() -> _Codegen:
     return _Codegen("kernels")
 
 
-def entry() -> Entry:
-    return Entry(_codegen(), "entry")
-
-
-# numba's passes over what kernels do not hold (closures, `with`, raised exceptions, arrays), and
-# reports. After each one numba looks anew at where every variable is alive.
-UNNEEDED = {
-    "IRProcessing", "WithLifting", "InlineClosureLikes", "RewriteDynamicRaises",
-    "MakeFunctionToJitFunction", "InlineInlinables", "FindLiterallyCalls", "LiteralUnroll",
-    "LiteralPropagationSubPipelinePass", "InlineOverloads", "NopythonRewrites", "AnnotateTypes",
-    "DumpParforDiagnostics",
-}  # fmt: skip
-
-
 class Compiler(compiler.Compiler):
     """numba's with fewer passes, whose functions go to libraries of ours."""
 
@@ -114,7 +174,7 @@ class Compiler(compiler.Compiler):
 
     def define_pipelines(self) -> list[Any]:
         (manager,) = super().define_pipelines()
-        manager.passes = [p for p in manager.passes if p[0].__name__ not in UNNEEDED]
+        manager.passes = compiling.needed(manager.passes)
         return [manager]
 
 

@@ -1,55 +1,19 @@
-"""What Python cannot say to numba: pointers from words, calls through addresses, atomics, bit
-casts.
+"""What Python cannot say to numba: calls through addresses, atomics, bit casts.
 
 Imported only where something is compiled; kernels name the `Intrinsic` objects of `device.builtin`.
 """
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from opstep.runtime.device import shared_intrinsics as shared
-from opstep.runtime.ir.types import DType
 
-_SEEN_AS = {"f64": types.float64, "f32": types.float32, "i64": types.int64, "i32": types.int32}
-_SEEN_AS |= {"i16": types.int16, "i8": types.int8, "u8": types.uint8, "bool": types.uint8}
-_SEEN_AS |= {"u16": types.uint16, "f16": types.uint16, "bf16": types.uint16}
 _WORD = ir.IntType(64)
-
-
-@cache
-def pointer_to(name: str):
-    """int64 -> pointer to elements of that name."""
-    pointer = types.CPointer(_SEEN_AS[name])
-
-    @intrinsic
-    def as_pointer(_, word):
-        def generate(context, builder, signature, args):
-            return builder.inttoptr(args[0], context.get_value_type(pointer))
-
-        return pointer(types.int64), generate
-
-    return as_pointer
-
-
-@cache
-def float_from_bits(dtype: DType):
-    """int64 that holds the bits of a float64 -> that number in the kernel's dtype."""
-    t = _SEEN_AS[dtype.name] if not dtype.is_half else types.float32
-
-    @intrinsic
-    def as_float(_, word):
-        def generate(context, builder, signature, args):
-            number = builder.bitcast(args[0], ir.DoubleType())
-            return context.cast(builder, number, types.float64, t)
-
-        return t(types.int64), generate
-
-    return as_float
 
 
 bits_to_float = partial(intrinsic, shared.bits_to_float)

@@ -15,7 +15,6 @@ vectors would decide the order of sums; `fixed_sum` and its like have one of the
 from __future__ import annotations
 
 import hashlib
-import re
 import threading
 from collections.abc import Callable
 from functools import cache, partial
@@ -113,7 +112,7 @@ def _recipe() -> str:
     """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
     here = Path(__file__).parent
     files = [here / f"{n}.py" for n in ("jit", "emitting", "intrinsics", "vectors", "tiles")]
-    files += [here.parent / f"{n}.py" for n in ("source", "shared_intrinsics")]
+    files += [here.parent / f"{n}.py" for n in ("source", "compiling", "shared_intrinsics")]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
 
@@ -191,60 +190,20 @@ def _of_callee(flags: Any, noalias: bool, inline: bool) -> Any:
 
 def _compile(kernel, signature: Signature, dtype: DType, distinct: bool) -> tuple[dict, bytes]:
     """({kernel, symbol, numba}, object code)."""
-    result = compiled(kernel, signature, dtype, distinct)
-    text = result.library.get_llvm_str()
-    outside = re.findall(r"^declare .*?@\"?([\w.$]+)", text, re.MULTILINE)
-    own = any(name.startswith(("numba_", "NRT_", "numba.")) for name in outside)
-    header = {"kernel": kernel.__name__, "symbol": result.fndesc.llvm_func_name, "numba": own}
-    return header, result.library.object_code()
+    made = compiled(kernel, signature, dtype, distinct)
+    own = any(name.startswith(("numba_", "NRT_", "numba.")) for name in made.outside())
+    header = {"kernel": kernel.__name__, "symbol": made.symbol, "numba": own}
+    return header, made.object_code()
 
 
 def compiled(kernel, signature: Signature, dtype: DType, distinct: bool) -> Any:
-    """numba's result for the entry of `kernel`; its `library` has LLVM's text and the assembly."""
-    from numba.core import compiler, registry, types
+    """The `emitting.Entry` of `kernel`."""
     from numba.core import config as numba_config
 
     from opstep.runtime.device.cpu import emitting
 
     config: Any = numba_config
     config.CPU_NAME, config.CPU_FEATURES = processor.this()
-    entry = _entry(kernel, signature, dtype, distinct)
-    flags: Any = compiler.Flags()
-    flags.no_cpython_wrapper = True
-    flags.no_cfunc_wrapper = True
-    flags.nrt = False  # no allocation inside a kernel
-    flags.error_model = "numpy"
-    target = registry.cpu_target
-    words = types.CPointer(types.int64)
-    return compiler.compile_extra(
-        target.typing_context,
-        target.target_context,
-        entry,
-        (words, types.int64, types.int64, types.int64),
-        types.none,
-        flags,
-        {},
-        library=emitting.entry(),
-        pipeline_class=emitting.Compiler,
-    )
-
-
-def _entry(kernel, signature: Signature, dtype: DType, distinct: bool) -> FunctionType:
-    """``entry(args, lo, hi, lane)``, which unpacks the words and calls the kernel."""
-    from opstep.runtime.device.cpu import intrinsics
-
-    scope: dict[str, Any] = {"kernel": _callee(kernel, dtype, distinct)}
-    passed = []
-    for k, kind in enumerate(signature):
-        if kind == "i":
-            passed.append(f"args[{k}]")
-            continue
-        scope[f"as{k}"] = (
-            intrinsics.pointer_to(kind[1:]) if kind[0] == "*" else intrinsics.float_from_bits(dtype)
-        )
-        passed.append(f"as{k}(args[{k}])")
     parameters = kernel.__code__.co_varnames[: kernel.__code__.co_argcount]
-    passed += ["lo", "hi"] + ["lane"] * (parameters[-1] == "lane")
-    lines = f"def entry(args, lo, hi, lane):\n    kernel({', '.join(passed)})\n"
-    exec(compile(lines, f"<entry of {kernel.__name__}>", "exec"), scope)
-    return scope["entry"]
+    rest = 3 if parameters[-1] == "lane" else 2
+    return emitting.Entry(_callee(kernel, dtype, distinct), signature, dtype, rest)

@@ -118,18 +118,31 @@ def to_ptx(kernel: Kernel, arch: str) -> tuple[str, str]:
 @contextmanager
 def _compiling_for(cc: tuple[int, int]) -> Iterator[None]:
     """numba asks the driver for which GPU functions that are called are compiled; this tells it,
-    so that neither a GPU nor a context of numba's own is needed.
+    so that neither a GPU nor a context of numba's own is needed. Its passes are those of kernels.
     """
+    from numba.cuda import compiler as numba_compiler
     from numba.cuda import dispatcher as numba_dispatcher
+    from numba.cuda.descriptor import cuda_target
+
+    from opstep.runtime.device import compiling
 
     dispatcher: Any = numba_dispatcher
-    with _lock:
-        asked = dispatcher.get_current_device
+    pipeline: Any = numba_compiler.CUDACompiler  # pyright: ignore[reportAttributeAccessIssue]
+
+    def define_pipelines(self: Any) -> list[Any]:
+        (manager,) = defined(self)
+        manager.passes = compiling.needed(manager.passes)
+        return [manager]
+
+    with _lock, compiling.remembering(cuda_target.typing_context):
+        asked, defined = dispatcher.get_current_device, pipeline.define_pipelines
         dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
+        pipeline.define_pipelines = define_pipelines
         try:
             yield
         finally:
             dispatcher.get_current_device = asked
+            pipeline.define_pipelines = defined
 
 
 def _assembled(ptx: str, arch: str) -> tuple[bytes, str]:
@@ -164,7 +177,7 @@ def _recipe() -> str:
     here = Path(__file__).parent
     modules = ("compiler", "elements", "intrinsics", "score_tiles", "tiles", "ufuncs")
     files = [here / f"{n}.py" for n in modules]
-    files += [here.parents[1] / f"{n}.py" for n in ("source", "shared_intrinsics")]
+    files += [here.parents[1] / f"{n}.py" for n in ("source", "compiling", "shared_intrinsics")]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
 
