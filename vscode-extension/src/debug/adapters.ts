@@ -5,19 +5,26 @@ import * as vscode from "vscode";
 import type { Python } from "../python";
 import { MODULE } from "../shell";
 import { KERNEL } from "./launch";
+import { Spare } from "./spare";
 
 const LOOPBACK = new Set(["127.0.0.1", "localhost", "::1"]);
 
 /** Registers both types: graphs, and the kernels that are entered from them. */
 export function registerAdapters(python: Python, log: vscode.LogOutputChannel): vscode.Disposable {
+  const spare = new Spare(python, log);
   return vscode.Disposable.from(
+    spare,
     vscode.debug.registerDebugAdapterDescriptorFactory("opstep", {
       createDebugAdapterDescriptor: async ({ configuration }) => {
         if (configuration.request === "attach") {
           return serverAt(configuration.host, configuration.port);
         }
         const command = await python.need();
-        log.info(`debugger: ${[command, ...MODULE, "dap"].join(" ")}`);
+        const ahead = spare.take(command);
+        log.info(`debugger: ${[command, ...MODULE, "dap"].join(" ")}${ahead ? ", ahead" : ""}`);
+        if (ahead) {
+          return new vscode.DebugAdapterInlineImplementation(ahead);
+        }
         return new vscode.DebugAdapterExecutable(command, [...MODULE, "dap"]);
       },
     }),
