@@ -9,7 +9,7 @@ import { ENTROPY } from "../lib/configurations";
 import { HERE, python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 
-test.setTimeout(280_000);
+test.setTimeout(600_000);
 
 test.use({
   extensions: [join(HERE, "peer")],

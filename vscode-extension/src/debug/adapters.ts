@@ -3,6 +3,7 @@
 import net from "node:net";
 import * as vscode from "vscode";
 import type { Python } from "../python";
+import type { Services } from "../services";
 import { MODULE } from "../shell";
 import { KERNEL } from "./launch";
 import { Spare } from "./spare";
@@ -10,8 +11,8 @@ import { Spare } from "./spare";
 const LOOPBACK = new Set(["127.0.0.1", "localhost", "::1"]);
 
 /** Registers both types: graphs, and the kernels that are entered from them. */
-export function registerAdapters(python: Python, log: vscode.LogOutputChannel): vscode.Disposable {
-  const spare = new Spare(python, log);
+export function registerAdapters({ log, started }: Services, python: Python): vscode.Disposable {
+  const spare = new Spare(python, started, log);
   return vscode.Disposable.from(
     spare,
     vscode.debug.registerDebugAdapterDescriptorFactory("opstep", {

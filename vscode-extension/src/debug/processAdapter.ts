@@ -64,6 +64,7 @@ export class ProcessAdapter implements vscode.DebugAdapter {
         success: false,
         command,
         message,
+        body: {},
       };
       this.sent.fire(answer as vscode.DebugProtocolMessage);
     }

@@ -23,6 +23,8 @@ export class Spare implements vscode.Disposable {
 
   constructor(
     private readonly python: Python,
+    /** The editor is ready for graphs: only then is there time for this. */
+    private readonly ready: Promise<void>,
     private readonly log: vscode.LogOutputChannel,
   ) {
     const update = () => void this.update();
@@ -58,6 +60,7 @@ export class Spare implements vscode.Disposable {
       this.drop();
       return;
     }
+    await this.ready;
     const command = (await this.python.find())?.path;
     if (this.started && this.started.command !== command) {
       this.drop();
