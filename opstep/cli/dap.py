@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import click
+
 from opstep.cli.common import COMMAND, OK, command
 from opstep.cli.serving import serve_port, serving_options, writer
 
@@ -16,8 +18,14 @@ from opstep.cli.serving import serve_port, serving_options, writer
     ],
     codes={OK: "the client shut down cleanly", COMMAND: "usage; the port is not available"},
 )
+@click.option(
+    "--ahead",
+    is_flag=True,
+    help="Import what a launch needs before the first message comes, for editors that start the "
+    "server before it is needed. If opstep changed meanwhile, it starts anew.",
+)
 @serving_options
-def dap(listen: str | None, log_file: str | None) -> None:
+def dap(listen: str | None, log_file: str | None, ahead: bool) -> None:
     """Serve the debugger to an editor (Debug Adapter Protocol).
 
     docs/dap.md describes the launch arguments and requests, docs/editors.md the setup of editors.
@@ -26,6 +34,6 @@ def dap(listen: str | None, log_file: str | None) -> None:
 
     log = writer(log_file)
     if listen is None:
-        server.serve_stdio(log)
+        server.serve_stdio(log, ahead)
     else:
         serve_port(listen, log, server.Listener)

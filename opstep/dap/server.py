@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 
+from opstep.dap.ahead import prepare
 from opstep.dap.session import HostProgram, Session
 from opstep.dap.wire import Wire, wire_of
 from opstep.editors import server
@@ -37,9 +38,12 @@ def own(session: Session) -> None:
         session.debuggee.finish_detached()
 
 
-def serve_stdio(log: Log | None = None) -> None:
-    """A session on this process's standard input and output."""
-    serve(Wire(*standard_streams()), log, alone=True)
+def serve_stdio(log: Log | None = None, ahead: bool = False) -> None:
+    """A session on this process's standard input and output; `ahead`: before anybody needs it."""
+    streams = standard_streams()
+    if ahead:
+        prepare(*streams)
+    serve(Wire(*streams), log, alone=True)
 
 
 class Listener(server.Listener):

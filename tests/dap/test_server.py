@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 from dap.client import Client, Refused, markers_of
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, wait_until
 
 import opstep
 
@@ -35,6 +35,42 @@ def test_an_editor_that_is_killed_leaves_no_process(endless):
     client.vanish()
     assert client.process.wait(20) == 0
     client.process.stderr.close()
+
+
+COUNTING = """\
+import select, sys
+from pathlib import Path
+
+here, wait = Path(__file__).parent, select.select
+with open(here / "starts", "a") as file:
+    print(*sys.orig_argv[1:], file=file)
+
+def select_and_tell(*arguments):
+    (here / "waits").touch()
+    return wait(*arguments)
+
+select.select = select_and_tell
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is started anew there")
+@pytest.mark.parametrize("change", [False, True])
+def test_one_that_is_started_ahead_is_never_of_another_version(
+    change, tmp_path, loops, monkeypatch
+):
+    imported = tmp_path / "sitecustomize.py"  # which Python imports when it starts
+    imported.write_text(COUNTING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Client.over_stdio("--ahead") as client:
+        wait_until((tmp_path / "waits").exists)
+        if change:
+            imported.write_text(COUNTING + "\n")
+        client.start(loops, graph="main", inputs=INPUT, breakpoints=["log"], env={"A": "1"})
+        client.expect_stop("breakpoint")
+        client.request("continue", threadId=1)
+        client.expect_end()
+    starts = (tmp_path / "starts").read_text().splitlines()
+    assert starts == ["-m opstep dap --ahead"] * (2 if change else 1)
 
 
 @pytest.fixture

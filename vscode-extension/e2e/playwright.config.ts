@@ -18,7 +18,7 @@ export default defineConfig({
   fullyParallel: true, // the two workers end together
   // What is waited for comes at last, also on a machine that is busy: nobody waits longer than that.
   timeout: 300_000,
-  expect: { timeout: 60_000 },
+  expect: { timeout: 60_000, toPass: { intervals: [100, 250] } },
   reporter: [["list"]],
   use: {
     browserName: "chromium",

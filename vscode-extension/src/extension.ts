@@ -56,6 +56,8 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
   const stops = new Stops(log);
   const language = new LanguageServer(python, log);
   server = language;
+  // Not waited for: who presses F5 at once does not wait for the language server.
+  const started = language.start();
   const services: Services = {
     context,
     log,
@@ -63,6 +65,7 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
       return stops.stop;
     },
     onStop: stops.onStop,
+    started,
     request: (method, params, token) => language.request(method, params, token),
     notify: (method, params) => language.notify(method, params),
     opstep: (args, options) => runOpstep(python, args, options),
@@ -88,6 +91,4 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
       log.error(`${name} could not be registered: ${error}`);
     }
   }
-  // Not waited for: who presses F5 at once does not wait for the language server.
-  void language.start();
 }

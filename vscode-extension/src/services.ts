@@ -28,6 +28,8 @@ export interface Services {
    * and with undefined when it goes on or ends.
    */
   readonly onStop: vscode.Event<Stop | undefined>;
+  /** Fulfilled when the language server has started, or could not be. */
+  readonly started: Promise<void>;
   /** A request to the language server; rejects with a text for people where none runs. */
   request<T>(method: string, params: unknown, token?: vscode.CancellationToken): Promise<T>;
   notify(method: string, params: unknown): Promise<void>;

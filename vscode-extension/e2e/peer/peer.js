@@ -1,4 +1,4 @@
-/** A debugger without a program: each `next` is stopped at the next line, with no values to show. */
+/** A debugger without a program: each `next` is stopped at the next line, where there is one value. */
 
 const vscode = require("vscode");
 
@@ -64,9 +64,9 @@ class Peer {
       case "stackTrace":
         return { stackFrames: [{ ...frame, source: { path: this.program } }], totalFrames: 1 };
       case "scopes":
-        return { scopes: [] };
+        return { scopes: [{ name: "Values", variablesReference: 1, expensive: false }] };
       case "variables":
-        return { variables: [] };
+        return { variables: [{ name: "line", value: `${this.line}`, variablesReference: 0 }] };
       case "setBreakpoints":
         return { breakpoints: [] };
       default:

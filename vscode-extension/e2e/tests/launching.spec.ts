@@ -1,4 +1,7 @@
-import { ENTROPY } from "../lib/configurations";
+import { chmod } from "node:fs/promises";
+
+import { ENTROPY, SMALL } from "../lib/configurations";
+import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 
 test("F5 without a launch.json asks for open sizes once, and stops at the entry", async ({
@@ -19,6 +22,43 @@ test("F5 without a launch.json asks for open sizes once, and stops at the entry"
   await debug.expectStoppedAt(3);
   await expect(page.locator(".quick-input-widget")).toBeHidden();
   await debug.stop();
+});
+
+test("a debugger waits for F5, one at a time, and goes with the last graph", async ({
+  workbench,
+  server,
+  folder,
+}) => {
+  const { debug } = workbench;
+  const waiting = () => server.processes().filter((p) => p.command.includes("dap --ahead"));
+  /** Waits for the only one to be another, and gives its number. */
+  const another = async (...before: number[]): Promise<number> => {
+    await expect
+      .poll(() => waiting().map(({ pid }) => before.includes(pid)), { message: "one, a new one" })
+      .toEqual([false]);
+    return waiting()[0].pid;
+  };
+  await folder.launch({ ...SMALL, stopOnEntry: true });
+  await workbench.openFile("small.opg");
+  const first = await another();
+  await debug.pressF5();
+  await debug.expectStoppedAt(4);
+  // One that is killed ends its session, and the next is there.
+  process.kill(first, "SIGKILL");
+  await debug.expectEnded();
+  const second = await another(first);
+  // Another Python starts another.
+  await folder.write("python", `#!/bin/sh\nexec ${python()} "$@"\n`);
+  await chmod(folder.at("python"), 0o755);
+  await folder.settings({ "opstep.python": folder.at("python") });
+  const third = await another(first, second);
+  await workbench.focusEditor();
+  await debug.pressF5();
+  await debug.expectStoppedAt(4);
+  await debug.stop();
+  await another(first, second, third);
+  await workbench.command("View: Close Editor");
+  await expect.poll(waiting).toEqual([]);
 });
 
 test("a file in a window without a folder is debugged all the same", async ({

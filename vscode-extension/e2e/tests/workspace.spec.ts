@@ -1,4 +1,4 @@
-import { execFileSync, spawn } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 
 import type { Page } from "@playwright/test";
@@ -15,6 +15,12 @@ function record(folder: Folder, ...more: string[]): void {
     cwd: folder.path,
     stdio: "ignore",
   });
+}
+
+/** A run that does not end by itself. */
+function goingOn(folder: Folder): ChildProcess {
+  const args = ["-m", "opstep", "run", "entropy.opg", ...RUN, "--steps", "10000000"];
+  return spawn(python(), args, { cwd: folder.path, stdio: "ignore" });
 }
 
 function rows(page: Page) {
@@ -107,14 +113,7 @@ test("a run that is under way grows in the tree and in its plot", async ({
 }) => {
   await opened(workbench, server.url, page);
   await expect(page.getByText("No workspace found in this folder.")).toBeVisible();
-  const run = spawn(
-    python(),
-    ["-m", "opstep", "run", "entropy.opg", ...RUN, "--steps", "10000000"],
-    {
-      cwd: folder.path,
-      stdio: "ignore",
-    },
-  );
+  const run = goingOn(folder);
   try {
     const row = rows(page).filter({ hasText: "entropy.opg" });
     await expect(row).toHaveAttribute("aria-label", /running/);
@@ -155,6 +154,31 @@ test("a run that is under way grows in the tree and in its plot", async ({
     "aria-label",
     /interrupted/,
   );
+});
+
+test("beside a run that is under way, others are not drawn anew", async ({
+  closed: workbench,
+  server,
+  folder,
+  page,
+}) => {
+  record(folder);
+  await opened(workbench, server.url, page);
+  const run = goingOn(folder);
+  try {
+    const live = rows(page).filter({ hasText: /entropy.*running/ });
+    await expect(rows(page).filter({ hasText: /^seconds/ })).toBeVisible();
+    const other = rows(page).filter({ hasText: "entropy.opg", hasNotText: "running" });
+    const button = other.locator('.action-label[aria-label="Plot"]');
+    await button.evaluate((element) => element.classList.add("as-before"));
+    for (let told = 0; told < 2; told++) {
+      const before = (await live.textContent()) ?? "";
+      await expect(live).not.toHaveText(before);
+    }
+    await expect(button).toHaveClass(/as-before/);
+  } finally {
+    run.kill("SIGINT");
+  }
 });
 
 test("a finding opens its report, a kept tensor is a picture, a run is removed after a question", async ({

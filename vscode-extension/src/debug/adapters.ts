@@ -3,21 +3,29 @@
 import net from "node:net";
 import * as vscode from "vscode";
 import type { Python } from "../python";
+import type { Services } from "../services";
 import { MODULE } from "../shell";
 import { KERNEL } from "./launch";
+import { Spare } from "./spare";
 
 const LOOPBACK = new Set(["127.0.0.1", "localhost", "::1"]);
 
 /** Registers both types: graphs, and the kernels that are entered from them. */
-export function registerAdapters(python: Python, log: vscode.LogOutputChannel): vscode.Disposable {
+export function registerAdapters({ log, started }: Services, python: Python): vscode.Disposable {
+  const spare = new Spare(python, started, log);
   return vscode.Disposable.from(
+    spare,
     vscode.debug.registerDebugAdapterDescriptorFactory("opstep", {
       createDebugAdapterDescriptor: async ({ configuration }) => {
         if (configuration.request === "attach") {
           return serverAt(configuration.host, configuration.port);
         }
         const command = await python.need();
-        log.info(`debugger: ${[command, ...MODULE, "dap"].join(" ")}`);
+        const ahead = spare.take(command);
+        log.info(`debugger: ${[command, ...MODULE, "dap"].join(" ")}${ahead ? ", ahead" : ""}`);
+        if (ahead) {
+          return new vscode.DebugAdapterInlineImplementation(ahead);
+        }
         return new vscode.DebugAdapterExecutable(command, [...MODULE, "dap"]);
       },
     }),

@@ -41,7 +41,7 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
       }
     });
   return vscode.Disposable.from(
-    registerAdapters(python, services.log),
+    registerAdapters(services, python),
     registerEditing(services),
     followCursor(),
     followSight(services),

@@ -104,9 +104,11 @@ export function statusDescription(status: WorkspaceStatus, folder: string): stri
   if (status.kind !== "workspace") {
     return [PROBLEMS[status.kind] ?? status.kind, folder].filter(Boolean).join(" · ");
   }
-  const parts = [counted(status.runs ?? 0, "run"), byteSize(status.bytes ?? 0)];
+  const parts = [counted(status.runs ?? 0, "run")];
   if (status.running) {
-    parts.unshift(`${status.running} running`);
+    parts.unshift(`${status.running} running`); // and the size is another each second
+  } else {
+    parts.push(byteSize(status.bytes ?? 0));
   }
   return [...parts, folder].filter(Boolean).join(" · ");
 }

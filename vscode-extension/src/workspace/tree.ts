@@ -4,10 +4,18 @@ import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import type { Services } from "../services";
 import type { Files } from "./files";
-import { runFacts, stepSpans } from "./format";
+import { runFacts, statusDescription, stepSpans } from "./format";
 import { itemOf } from "./items";
 import { idOf, type Node } from "./nodes";
-import type { Finding, Run, RunDetail, SlowOp, Step, StoredTensor } from "./requests";
+import type {
+  Finding,
+  Run,
+  RunDetail,
+  SlowOp,
+  Step,
+  StoredTensor,
+  WorkspaceStatus,
+} from "./requests";
 
 const RUNS = 50; // in a page
 const SLOWEST = 25;
@@ -20,6 +28,8 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
   private readonly shown = new Map<string, number>();
   private readonly parents = new Map<string, Node>();
   private readonly nodes = new Map<string, Node>();
+  /** What the rows of a file stand for, by its path. */
+  private readonly listed = new Map<string, Node[]>();
   private readonly listener: vscode.Disposable;
 
   constructor(
@@ -44,9 +54,31 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
     for (const node of changed) {
       const status = node && this.files.get(node.path);
       if (node?.kind === "file" && status) {
-        node.status = status;
+        void this.refreshFile(node, status);
       }
+    }
+  }
+
+  /**
+   * Draws the rows anew that are others now, and no more: one that is drawn anew under the mouse
+   * loses the click, and all below it is asked for once more.
+   */
+  private async refreshFile(
+    node: Extract<Node, { kind: "file" }>,
+    status: WorkspaceStatus,
+  ): Promise<void> {
+    const shown = this.listed.get(node.path);
+    const same = statusDescription(node.status, "") === statusDescription(status, "");
+    node.status = status;
+    const found = same && shown && (await this.inFile(node).catch(() => undefined));
+    if (!found || found.map(idOf).join("\n") !== shown.map(idOf).join("\n")) {
       this.changed.fire(node);
+      return;
+    }
+    for (const [at, old] of shown.entries()) {
+      if (JSON.stringify(old) !== JSON.stringify(found[at])) {
+        this.changed.fire(Object.assign(old, found[at]));
+      }
     }
   }
 
@@ -75,6 +107,9 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
     } catch (error) {
       const message = messageOf(error);
       found = node ? [{ kind: "problem", path: node.path, message, hint: "" }] : [];
+    }
+    if (node?.kind === "file") {
+      this.listed.set(node.path, found);
     }
     for (const child of found) {
       this.nodes.set(idOf(child), child);

@@ -83,7 +83,7 @@ it.each([
 
 it.each([
   [{ kind: "workspace", runs: 1, bytes: 2048, running: 0 }, "1 run · 2 KiB · sub"],
-  [{ kind: "workspace", runs: 2, bytes: 3, running: 1 }, "1 running · 2 runs · 3 bytes · sub"],
+  [{ kind: "workspace", runs: 2, bytes: 3, running: 1 }, "1 running · 2 runs · sub"],
   [{ kind: "older" }, "older version · sub"],
   [{ kind: "locked" }, "locked · sub"],
 ])("says of a file %j", (told, text) => {

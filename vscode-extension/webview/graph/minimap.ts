@@ -42,7 +42,11 @@ export class Minimap {
     if (this.canvas.hidden || context === null) {
       return;
     }
-    this.scale = Math.min(WIDEST / width, HIGHEST / height);
+    // In a low view it must not stand on what is above the picture.
+    const room = this.canvas.parentElement ?? document.body;
+    const widest = Math.min(WIDEST, room.clientWidth / 3);
+    const highest = Math.min(HIGHEST, room.clientHeight / 2);
+    this.scale = Math.min(widest / width, highest / height);
     const ratio = devicePixelRatio;
     const size = {
       width: Math.max(24, width * this.scale),
