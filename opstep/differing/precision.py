@@ -247,7 +247,8 @@ def _computed(producer: Producer, operands: list[Any]) -> list[np.ndarray] | Non
     """The results by the op's oracle; None where it cannot be asked."""
     step, arguments = producer.step, []
     for a, t in zip(operands, step.operand_types, strict=False):
-        arguments.append(None if a is None or t is None else a.astype(_promoted(t)))
+        wanted = step.op.bits and t is not None and t.dtype.numpy
+        arguments.append(None if a is None or t is None else a.astype(wanted or _promoted(t)))
     while arguments and arguments[-1] is None:
         arguments.pop()
     attrs = step.attrs

@@ -34,7 +34,8 @@ def apply(application: Application, operands: Sequence[np.ndarray | float]) -> l
     """The results of one op; floats in float64, integers in their type."""
     op, resolved = application.op, application.resolved
     assert op is not None
-    arrays = [widened(o, t.dtype) for o, t in zip(operands, resolved.operands, strict=False) if t]
+    given = [(o, t.dtype) for o, t in zip(operands, resolved.operands, strict=False) if t]
+    arrays = [np.asarray(o).astype(t.numpy) if op.bits else widened(o, t) for o, t in given]
     with np.errstate(all="ignore"):
         results = op.oracle(*arrays, **application.attrs)
         results = results if isinstance(results, tuple) else (results,)

@@ -10,9 +10,10 @@ from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.kernels.pointwise.elementwise import onto, same
 from opstep.kernels.rules.pitfalls import OVERFLOW
 from opstep.runtime.device.convert import conversion, plain
-from opstep.runtime.device.launch import Launch, Scratch
-from opstep.runtime.ir.op import Op
-from opstep.runtime.ir.types import f32
+from opstep.runtime.device.launch import CARRIERS, Arg, Launch, Scratch
+from opstep.runtime.ir.faults import Faults, Rule
+from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.types import TensorType, f32
 
 
 def choose(c, a, b, y, sizes, c_steps, a_steps, b_steps, rank, lo, hi):
@@ -126,6 +127,72 @@ class cast(Op):
 
     def grad(g, operands, results, grads, *, dtype):
         return (onto(g, operands[0], lambda: grads[0]),)
+
+
+def _same_bytes(site):
+    """The elements of x whose bytes an element of the result has."""
+    (x,), y = site.operands, site.results[0]
+    if x.shape == y.shape:
+        return [tuple(slice(i, i + 1) for i in site.index)]
+    *outer, last = site.index
+    start, stop = (i * x.shape[-1] // y.shape[-1] for i in (last, last + 1))
+    return [(*(slice(i, i + 1) for i in outer), slice(start, max(stop, start + 1)))]
+
+
+class bitcast(Op):
+    """The bits of x, taken as numbers of another element type.
+
+    The last axis is as many times shorter as the type is wider, or longer as it is narrower; of a
+    number, its lowest bytes come first.
+    """
+
+    signature = "bitcast(x: T, *, dtype: dtype)"
+    source = "torch.Tensor.view(dtype), numpy.ndarray.view, ONNX BitCast"
+    bits = True
+    grad = None
+    faults = Faults(
+        _same_bytes,
+        Rule("the bits of x say so", lambda x, **_: True),
+        value=lambda site, parts: site.results[0][site.index],
+    )
+
+    def infer(x, *, dtype):
+        if dtype.kind == "b":
+            raise Mismatch("bits are no truth values", "dtype", hint="compare x with 0")
+        wide, narrow = dtype.itemsize, x.dtype.itemsize
+        if wide == narrow:
+            return x.with_dtype(dtype)
+        last = x.shape[-1] if x.rank else 1
+        if type(last) is int and last * narrow % wide:
+            raise Mismatch(
+                f"the last axis of {x} holds no whole elements of {dtype}, which is wider", 0
+            )
+        if x.rank == 0:
+            raise Mismatch(f"{x} has no axis for the elements of {dtype}, which is narrower", 0)
+        size = last * (narrow // wide) if narrow > wide else last // (wide // narrow)
+        return TensorType(dtype, (*x.shape[:-1], size))
+
+    def oracle(x, *, dtype):
+        if x.dtype.itemsize == dtype.itemsize:
+            return x.view(dtype.numpy)
+        return np.ascontiguousarray(x).view(dtype.numpy)
+
+    def cpu(x, y, *, dtype):
+        x, y = _as_words(x, y)
+        return Launch(plain, x, y, units=y.size)
+
+    def cuda(x, y, *, dtype):
+        x, y = _as_words(x, y)
+        return elementwise(same, "bitcast", (x,), y)
+
+
+def _as_words(*args: Arg) -> list[Arg]:
+    """Tensors of as many bytes, as integers of the widest type."""
+    carrier = CARRIERS[max(a.dtype.itemsize for a in args)]
+    sizes = {a.size * a.dtype.itemsize for a in args}
+    if len(sizes) > 1:
+        raise Mismatch(f"{min(sizes)} bytes cannot be seen as {max(sizes)}", 0)
+    return [Arg(TensorType(carrier, (max(sizes) // carrier.itemsize,)), a.slot) for a in args]
 
 
 class identity(Op):

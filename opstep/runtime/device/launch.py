@@ -24,7 +24,7 @@ and a launch binds it to operands:
 - Float literals in a kernel take the kernel's dtype (of its first floating pointer, else the first
   pointer), so write ``0.0`` for the zero of the data and ``0`` for indices. bool is seen as u8.
 - f16 and bf16 operands are seen as f32 (the device converts around the op), or bit for bit as u16
-  where the op `moves`.
+  where the op `moves` or looks at `bits`.
 - Functions that a kernel calls are plain functions too; the device compiles them along.
 - What a kernel writes does not overlap what it reads, except that a result may be the buffer of an
   operand named in the op's `inplace`: such a kernel reads element i before it writes element i, and

@@ -107,6 +107,7 @@ class Op:
     moves: ClassVar[bool] = (
         False  # moves elements and never computes with them: any dtype, bit for bit
     )
+    bits: ClassVar[bool] = False  # of any dtype, as they are; its oracle takes them in that dtype
     reinterprets: ClassVar[bool] = False  # the result is operand 0's memory under another shape
     inplace: ClassVar[
         tuple[int, ...]
@@ -163,7 +164,7 @@ class Op:
     @classmethod
     def computed(cls, dtype: DType) -> DType:
         """What kernels see an operand of this type as: halves are computed with in f32."""
-        return f32 if dtype.is_half and not cls.moves else dtype
+        return f32 if dtype.is_half and not (cls.moves or cls.bits) else dtype
 
     @staticmethod
     def flops(*types, **attrs) -> Dim:

@@ -106,7 +106,7 @@ def _exact(step: Step, operands, k: int, result: np.ndarray) -> np.ndarray | Non
     there = [a for a in operands if a is not None]
     if op.family == "creation" and result.size <= COMPUTED:
         return _counted(step)
-    if not there or sum(a.size for a in there) > COMPUTED:
+    if not there or op.bits or sum(a.size for a in there) > COMPUTED:
         return None
     if op.moves:  # a conversion, else it loses nothing
         same = there[0].dtype == result.dtype or there[0].shape != result.shape

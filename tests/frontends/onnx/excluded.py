@@ -12,9 +12,6 @@ EXCLUDED: dict[str, tuple[str, ...]] = {
         "test_bernoulli", "test_training_dropout_default", "test_training_dropout_mask",
         "test_training_dropout$",
     ),
-    "the bits of fractions are taken as integers, or the other way round": (
-        "test_bitcast_.*float",
-    ),
     "decision trees": ("test_ai_onnx_ml_tree_ensemble_",),
     "what is expected are errors of rounding": (
         "test_dft_inverse", "test_attention_4d_causal_fp16",

@@ -46,7 +46,8 @@ DIFFERENT = {
     **dict.fromkeys(("grid_sample2d-far", "upsample1d-by_five_thirds"), F32),
 }  # fmt: skip
 NO_WORDS = {
-    "cholesky", "digamma", "erfinv", "grid_sample2d_grad", "lgamma", "solve_triangular", "trigamma",
+    "bitcast", "cholesky", "digamma", "erfinv", "grid_sample2d_grad", "lgamma", "solve_triangular",
+    "trigamma",
 }  # fmt: skip
 STEPPED = {"bernoulli", "dropout", "normal", "randint", "uniform"}  # with a step; else constants
 

@@ -46,6 +46,18 @@ def test_scalars_adapt():
     )
 
 
+def test_bits_of_another_type():
+    x = torch.tensor([[1.5, -0.0, NAN], [float("inf"), 1e-40, 3.0]])
+    agree(
+        (lambda x: x.view(torch.int32), x),
+        (lambda x: x.view(torch.uint8), x),
+        (lambda x: x.view(torch.float32), x.double()),
+        (lambda x: x.view(torch.float64), torch.arange(8, dtype=torch.int16)),
+        (lambda x: x.view(torch.int16), x.bfloat16()),
+        (lambda x: (x.view(torch.int32) & 0x7FFFFFFF).view(torch.float32), x),
+    )
+
+
 def test_integer_division():
     a, b = torch.tensor([7, -7, 7, -7, 0]), torch.tensor([2, 2, -2, -2, 5])
     agree(

@@ -165,11 +165,7 @@ def cast_like(b: Body, x, like, *, saturate=1, round_mode="up"):
 
 @rule("BitCast")
 def bit_cast(b: Body, x, *, to):
-    """Integers of one width have the same bits, and wrap around."""
-    dtype = dtype_of(to)
-    if x.dtype.is_float or dtype.is_float or x.dtype.itemsize != dtype.itemsize or dtype is boolean:
-        raise Untranslatable("the bits of a fraction")
-    return b.to(x, dtype)
+    return b.bitcast(x, dtype=dtype_of(to))
 
 
 @rule("Where", numbers=True)

@@ -28,6 +28,13 @@ def view_with_ones(b: Body, x, *_):
     return b.reshaped(x, b.out.shape)
 
 
+@rule("view.dtype", "view_copy.dtype")
+def view_as_dtype(b: Body, x, dtype):
+    if b.out.dtype is boolean:
+        raise Untranslatable("bits as truth values")
+    return b.bitcast(x, dtype=b.out.dtype)
+
+
 @rule("expand.default", "expand_as.default", "broadcast_to.default", "expand_copy.default")
 def expand(b: Body, x, *_, **__):
     return b.broadcasted(x, b.out.shape)
