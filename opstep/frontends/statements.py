@@ -61,7 +61,7 @@ def by_calls(graphs: Mapping[str, Graph]) -> list[Graph]:
             if isinstance(statement, Apply):
                 called.append(statement.callee.text)
                 values = [a.value for a in statement.attrs]
-                parts = [p for v in values for p in (v if isinstance(v, tuple) else (v,))]
+                parts = [p for v in values for p in (v if type(v) is tuple else (v,))]
                 called += [p.name for p in parts if isinstance(p, Ref)]
         waiting += [n for n in reversed(called) if n in graphs]
     return list(found.values())

@@ -77,6 +77,13 @@ class Body(GraphBuilder):
         source = self.source(x, "reshape")
         return super().reshaped(source[0] if source else x, shape)
 
+    def transposed(self, x: Var, perm: Sequence[int]) -> Var:
+        source = self.source(x, "transpose")
+        if source is not None and "perm" in source[1]:
+            x, first = source[0], source[1]["perm"]
+            perm = [first[p] for p in perm]
+        return super().transposed(x, perm)
+
     def cropped(self, x: Var, starts: Sequence[Dim], sizes: Sequence[Dim]) -> Var:
         """A part of x; x itself where it is all of it."""
         axes = [k for k, n in enumerate(sizes) if starts[k] != 0 or n != x.shape[k]]

@@ -5,7 +5,7 @@ equations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -14,7 +14,6 @@ from jax.extend import core
 from jax.extend import random as generators
 
 from opstep.frontends.jax.body import Var
-from opstep.frontends.jax.errors import Untranslatable
 from opstep.frontends.jax.origins import Function, Origins, function_of
 from opstep.frontends.jax.translator import CALLED, Scope
 from opstep.frontends.jax.types import held, key_shape
@@ -108,7 +107,7 @@ def _graph(
     """Its name, which of the values it takes, and what its results are: tensors, or what is known
     of them. The name is "" where it gives no tensor.
     """
-    inner = Scope(scope.shared, function)
+    inner = Scope(scope.shared, function, scope.body.at or scope.site)
     inner.env = constants_of(jaxpr)
     names = input_names(jaxpr.jaxpr, values)
     given: list[tuple[int, Var]] = []
@@ -188,7 +187,7 @@ def random(scope: Scope, equation: Any, values: list[Value]) -> Sequence[Value |
 
 @lru_cache(1024)
 def _traced(name: str, params: tuple, batch: int, types: tuple) -> Any:
-    implementation = getattr(generators.threefry_prng_impl, name.removeprefix("random_"))
+    implementation = getattr(generators.threefry_prng_impl, FUNCTIONS[name])
     given = dict(params)
     arguments = []
     for shape, dtype in types:
@@ -207,7 +206,8 @@ def _traced(name: str, params: tuple, batch: int, types: tuple) -> Any:
     return jax.make_jaxpr(function)(*arguments)
 
 
-CALLED.update(
-    dict.fromkeys(("random_bits", "random_split", "random_fold_in", "random_seed"), random)
-)
-__all__ = ["Untranslatable", "partial"]
+FUNCTIONS = {
+    "random_bits": "random_bits", "random_split": "split", "random_fold_in": "fold_in",
+    "random_seed": "seed",
+}  # fmt: skip
+CALLED.update(dict.fromkeys(FUNCTIONS, random))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from opstep.frontends.jax.calls import closed, constants_of, input_names, results_of
-from opstep.frontends.jax.errors import Untranslatable
-from opstep.frontends.jax.origins import function_of
-from opstep.frontends.jax.translator import CALLED, Scope
+from opstep.frontends.jax.body import Body
+from opstep.frontends.jax.calls import closed, constants_of, inlined, input_names, results_of
+from opstep.frontends.jax.origins import Origins, function_of
+from opstep.frontends.jax.translator import CALLED, Broken, Scope
 from opstep.frontends.jax.types import size, type_of
-from opstep.frontends.jax.values import Known, Spread, Value
+from opstep.frontends.jax.values import Known, Value
+from opstep.runtime.ir.graph import Apply, Attr, Name
 from opstep.runtime.ir.types import TensorType, boolean, i64
 from opstep.runtime.transforms.builder import Var
 
@@ -26,7 +28,7 @@ class _Part:
     def __init__(self, scope: Scope, jaxpr: Any):
         self.jaxpr = jaxpr
         self.outer = scope
-        self.inner = Scope(scope.shared, function_of(jaxpr.jaxpr))
+        self.inner = Scope(scope.shared, function_of(jaxpr.jaxpr), scope.body.at or scope.site)
         self.inner.env = constants_of(jaxpr)
         self.around: dict[str, tuple[Var, Var]] = {}
 
@@ -56,15 +58,8 @@ class _Part:
         used = [True] * len(self.jaxpr.jaxpr.outvars)
         found = results_of(self.inner, self.jaxpr, used)
         if any(v is None for v in found):
-            from opstep.frontends.jax.translator import Broken
-
             raise Broken
         return [self.inner.var(v) for v in found if v is not None]
-
-
-def _witnesses(scope: Scope, *parts: _Part) -> None:
-    """Symbols in a part have to be sizes of its inputs: all symbols of the program are."""
-    del scope, parts
 
 
 def scan(scope: Scope, equation: Any, values: list[Value]) -> Sequence[Value | None]:
@@ -118,7 +113,13 @@ def scan(scope: Scope, equation: Any, values: list[Value]) -> Sequence[Value | N
     ends = [inner.add(turn, 1), *news, *written]
     first = [b.zeros(shape=[], dtype=i64), *start, *(z for *_, z in series)]
     made = _while(
-        scope, part, own, ends, first, lambda t, turn, *_: t.less(turn, t.size(length, i64)), length
+        scope,
+        part,
+        own,
+        ends,
+        first,
+        lambda t, turn, *_: t.body.less(turn, t.body.size(length, i64)),
+        length,
     )
     results: list[Value | None] = [None] * len(types)
     results[:carry] = made[1 : carry + 1]
@@ -129,8 +130,6 @@ def scan(scope: Scope, equation: Any, values: list[Value]) -> Sequence[Value | N
 
 def _there(value: Value | None) -> Value:
     if value is None:
-        from opstep.frontends.jax.translator import Broken
-
         raise Broken
     return value
 
@@ -140,8 +139,6 @@ def _while(
     length: Any = None,
 ) -> list[Var]:  # fmt: skip
     """Calls a body whose inputs are `own`, and what it passes through; its results are `ends`."""
-    from opstep.runtime.ir.graph import Attr, Name
-
     b = scope.body
     title = part.inner.function.name.strip("<>_") or "loop"
     passed = list(part.around.values())
@@ -149,17 +146,15 @@ def _while(
     body = part.inner.share(f"{title}_body", [*ends, *(i for _, i in passed)], inputs)
     checked = Scope(scope.shared, part.inner.function)
     seen = [checked.input(v.name, v.type) for v in inputs]
-    answer = test(checked.body, *seen)
+    answer = test(checked, *seen)
     tested = checked.share(f"{title}_test", [answer], seen)
     operands = [*first, *(o for o, _ in passed)]
     made = b.control("while", operands, [v.type for v in inputs], {"test": tested, "body": body})
-    if length is None or not isinstance(length, int) or length >= LIMIT:
-        limit = 2**62 if length is None or not isinstance(length, int) else length + 1
-        statement = b.statements[-1]
-        b.statements[-1] = type(statement)(
-            statement.results, statement.callee, statement.operands,
-            (*statement.attrs, Attr(Name("limit"), limit)), statement.at,
-        )  # fmt: skip
+    if not isinstance(length, int) or length >= LIMIT:
+        limit = length + 1 if isinstance(length, int) else 2**62
+        last = b.statements[-1]
+        assert isinstance(last, Apply)
+        b.statements[-1] = replace(last, attrs=(*last.attrs, Attr(Name("limit"), limit)))
     return made[: len(own)]
 
 
@@ -183,22 +178,34 @@ def while_(scope: Scope, equation: Any, values: list[Value]) -> Sequence[Value |
     consts = [
         part.passed(v, n) for v, n in zip(values[:of_test], of_test_names, strict=False)
     ]  # fmt: skip
-    ends = part.results()
 
-    def tested(t: Any, *seen: Var) -> Var:
-        own = {v.name: v for v in seen}
+    def judged(inner: Scope, seen: Sequence[Var], given: Sequence[Value]) -> Var:
         judge = Scope(scope.shared, function_of(test.jaxpr))
-        judge.body = t
-        judge.env = constants_of(test)
-        given = [own.get(v.name, v) if isinstance(v, Var) else v for v in consts]
-        judge.env |= dict(
-            zip(test.jaxpr.invars, [*given, *seen[: len(states)]], strict=True)
+        judge.share_body(inner)
+        judge.origins = Origins(judge.function)
+        judge.env = constants_of(test) | dict(
+            zip(test.jaxpr.invars, [*given, *seen], strict=True)
         )  # fmt: skip
         judge.equations(test.jaxpr)
-        (answer,) = results_of(judge, test, [True])
-        return judge.var(_there(answer))
+        return judge.var(_there(results_of(judge, test, [True])[0]))
+
+    ends = part.results()
+    if test.out_avals[0].shape:  # of many loops at once: those that are done stay as they are
+        going = judged(part.inner, states, consts)
+        ends = [_chosen(part.inner.body, going, n, s) for n, s in zip(ends, states, strict=True)]
+
+    def tested(checked: Scope, *seen: Var) -> Var:
+        own = {v.name: v for v in seen}
+        given = [own.get(v.name, v) if isinstance(v, Var) else v for v in consts]
+        answer = judged(checked, seen[: len(states)], given)
+        return checked.body.any(answer) if answer.shape else answer
 
     return _while(scope, part, states, ends, start, tested)
+
+
+def _chosen(b: Body, going: Var, new: Var, old: Var) -> Var:
+    more = new.type.rank - going.type.rank
+    return b.where(b.reshaped(going, [*going.shape, *[1] * more]), new, old)
 
 
 def cond(scope: Scope, equation: Any, values: list[Value]) -> Sequence[Value | None]:
@@ -206,8 +213,6 @@ def cond(scope: Scope, equation: Any, values: list[Value]) -> Sequence[Value | N
     index, *operands = values
     b = scope.body
     if isinstance(index, Known):
-        from opstep.frontends.jax.calls import inlined
-
         chosen = min(max(int(index.elements), 0), len(branches) - 1)
         return inlined(scope, branches[chosen], operands, b.used)
     at = scope.var(index)
@@ -247,4 +252,3 @@ def cond(scope: Scope, equation: Any, values: list[Value]) -> Sequence[Value | N
 
 
 CALLED.update({"scan": scan, "while": while_, "cond": cond})
-__all__ = ["Spread", "Untranslatable"]

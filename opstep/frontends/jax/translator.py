@@ -26,7 +26,7 @@ from opstep.frontends.jax.types import UNSIGNED, held, type_of
 from opstep.frontends.jax.values import Known, Spread, Value, known
 from opstep.frontends.missing import Missing
 from opstep.frontends.statements import renamed
-from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return, names_read
+from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Provenance, Return, names_read
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import TensorType, boolean
 from opstep.runtime.transforms.builder import Var
@@ -41,10 +41,12 @@ class Broken(Exception):
 
 
 class Scope:
-    """Writes one graph. `function`: what its equations were traced from."""
+    """Writes one graph. `function`: what its equations were traced from; `site`: where it is first
+    called.
+    """
 
-    def __init__(self, shared: Shared, function: Function):
-        self.shared, self.function = shared, function
+    def __init__(self, shared: Shared, function: Function, site: Provenance | None = None):
+        self.shared, self.function, self.site = shared, function, site
         self.is_named = True  # whether values are called after variables
         self.origins = Origins(function)
         self.body = Body(set(), shared.reserved, shared.seen)
@@ -158,6 +160,8 @@ class Scope:
     def _note(self, equation: Any, reason: str) -> None:
         name = equation.primitive.name
         at = self.origins.of(equation)
+        if at is None or (self.site and self.function.is_library):
+            at = self.site
         hint = FAMILIES[name].hint if name in FAMILIES else ""
         file, line = (at.file, at.line) if at else ("", 0)
         self.shared.missing.append(Missing(name, reason, file, line, hint))
@@ -225,11 +229,11 @@ class Scope:
 
     def _params(self, rule: Rule, params: Mapping[str, Any]) -> dict[str, Any]:
         if rule.params is None:
-            return dict(params)
+            return {k: plain(v) for k, v in params.items()}
         odd = [k for k, v in params.items() if k not in rule.params | IGNORED and v is not None]
         if odd:
             raise Untranslatable(f"the parameter {', '.join(odd)} has no counterpart")
-        return {k: v for k, v in params.items() if k in rule.params}
+        return {k: plain(v) for k, v in params.items() if k in rule.params}
 
     def _fitting(self, result: Any, type: TensorType) -> Value:
         """What a rule gives, as JAX describes it."""
@@ -325,6 +329,15 @@ class Scope:
         results = list(write(inner.body, *given))
         name = inner.share(title, results, given)
         return self.body.call(name, [v for _, v in inputs], [(title, v.type) for v in results])
+
+
+def plain(value: Any) -> Any:
+    """Integers of NumPy as Python's."""
+    if isinstance(value, np.integer):
+        return int(value)
+    if type(value) in (tuple, list):
+        return type(value)(map(plain, value))
+    return value
 
 
 __all__ = ["CALLED", "Apply", "Scope"]

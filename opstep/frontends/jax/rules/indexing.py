@@ -8,7 +8,7 @@ import numpy as np
 
 from opstep.frontends.jax.body import Body, Var
 from opstep.frontends.jax.rules.registry import rule
-from opstep.frontends.jax.rules.selection import Places, components, from_end, selected
+from opstep.frontends.jax.rules.selection import Places, components, pairs, selected, start_of
 from opstep.frontends.jax.types import UNSIGNED, size, sizes
 from opstep.kernels.rules.literals import limits
 from opstep.runtime.ir.types import boolean, i64
@@ -21,7 +21,7 @@ def gather(
 ) -> Var:  # fmt: skip
     d = dimension_numbers
     window = list(sizes(slice_sizes))
-    batching = list(zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True))
+    batching = pairs(d.operand_batching_dims, d.start_indices_batching_dims)
     dropped = list(map(int, d.collapsed_slice_dims))
     places = Places(list(map(int, d.start_index_map)), batching, dropped, window, str(mode))
     missing = _missing(b, x, mode, fill_value)
@@ -51,7 +51,7 @@ def _picked(b: Body, x: Var, axes: list[int], indices: list[Var], missing: Any) 
     attrs: dict[str, Any] = {} if axes == list(range(len(axes))) else {"axes": axes}
     if missing is not None:
         attrs["missing"] = missing
-    return b.index(x, *indices, **attrs) if False else b.op("index", x, *indices, **attrs)
+    return b.op("index", x, *indices, **attrs)
 
 
 def _missing(b: Body, x: Var, mode: Any, fill_value: Any) -> Any:
@@ -91,19 +91,11 @@ def _along(b: Body, x: Var, index: Var, places: Places, missing: Any) -> Var | N
     if len(others) > 1 or [k for k in order if k >= 0] != list(range(len(batch))):
         return None
     (place,) = components(b, index, 1)
-    extent = x.shape[axis]
-    if "CLIP" in places.mode:
-        place = b.minimum(b.maximum(place, 0), b.size(extent - 1, place.dtype))
-    elif "FILL" in places.mode:
-        raw = from_end(b, place, extent)
-        if raw is None:
-            place = b.where(b.less(place, 0), b.size(extent, place.dtype), place)
-        else:
-            place = raw
+    place = start_of(b, x.shape[axis], place, 1, places.mode)
     if order[axis] < 0:
         place = b.reshaped(place, [1 if k == axis else batch[order[k]] for k in range(rank)])
     attrs = {} if missing is None else {"missing": missing}
-    return b.gather_elements(x, b.to(place, i64) if place.dtype.itemsize < 4 else place, axis=axis, **attrs)  # fmt: skip  # noqa: E501
+    return b.gather_elements(x, place, axis=axis, **attrs)
 
 
 @rule("dynamic_slice", numbers=True)
@@ -111,7 +103,9 @@ def dynamic_slice(b: Body, x: Var, *starts: Any, slice_sizes: Any) -> Var:
     x = x if isinstance(x, Var) else b.of_dtype(x, b.out.dtype)
     window = [size(s) for s in slice_sizes]
     moving = [k for k, s in enumerate(starts) if isinstance(s, Var)]
-    fixed = [_inside(s, x.shape[k], window[k]) if k not in moving else 0 for k, s in enumerate(starts)]  # fmt: skip  # noqa: E501
+    fixed = [
+        0 if k in moving else _inside(s, x.shape[k], window[k]) for k, s in enumerate(starts)
+    ]  # fmt: skip
     wide = [x.shape[k] if k in moving else w for k, w in enumerate(window)]
     x = b.cropped(x, fixed, wide)
     for axis in moving:

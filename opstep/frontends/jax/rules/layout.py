@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from opstep.frontends.jax.body import Body, Dim, Var
 from opstep.frontends.jax.errors import Untranslatable
 from opstep.frontends.jax.rules.registry import rule
 from opstep.frontends.jax.types import dtype_of, size, sizes
-from opstep.frontends.jax.values import Spread
+from opstep.frontends.jax.values import Known, Spread, known
 from opstep.runtime.ir.graph import Name
 
 
 @rule("reshape")
-def reshape(b: Body, x: Var, *, new_sizes: Any) -> Any:
+def reshape(b: Body, x: Var, *, new_sizes: Any, dimensions: Any = None) -> Any:
+    if dimensions is not None:
+        x = b.transposed(x, [*dimensions, *range(len(dimensions), x.type.rank)])
     shape = b.out.shape  # keys have an axis more
     if shape[len(shape) - x.type.rank :] == x.shape and all(
         d == 1 for d in shape[: len(shape) - x.type.rank]
@@ -24,12 +28,12 @@ def reshape(b: Body, x: Var, *, new_sizes: Any) -> Any:
 
 
 @rule("squeeze")
-def squeeze(b: Body, x: Var) -> Var:
+def squeeze(b: Body, x: Var, *, dimensions: Any) -> Var:
     return b.reshaped(x, b.out.shape)
 
 
 @rule("expand_dims")
-def expand_dims(b: Body, x: Var) -> Var:
+def expand_dims(b: Body, x: Var, *, dimensions: Any) -> Var:
     return b.reshaped(x, b.out.shape)
 
 
@@ -152,6 +156,18 @@ def filled_pad(b: Body, x: Var, pads: Sequence[Dim], value: Any) -> Var:
     ones = b.ones(shape=list(x.shape), dtype=boolean)
     inside = b.pad(ones, pads=list(pads))
     return b.where(inside, b.pad(x, pads=list(pads)), value)
+
+
+@rule("tile")
+def tile(b: Body, x: Var, *, reps: Any) -> Var:
+    return b.tile(x, repeats=[size(r) for r in reps])
+
+
+@rule("platform_index")
+def platform_index(b: Body, *, platforms: Any, **_: Any) -> Known:
+    """Which of several functions that do the same is for a processor like those here."""
+    places = [k for k, names in enumerate(platforms) if names is None or "cpu" in names]
+    return known(np.asarray(places[0], b.out.dtype.numpy))
 
 
 @rule("iota")

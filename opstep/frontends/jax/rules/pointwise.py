@@ -21,13 +21,35 @@ UNARY = {
     "erf_inv": "erfinv", "lgamma": "lgamma", "digamma": "digamma", "is_finite": "isfinite",
     "stop_gradient": "stop_gradient",
 }  # fmt: skip
-BINARY = {"add": "add", "add_any": "add", "sub": "sub", "mul": "mul", "atan2": "atan2"}
+BINARY = {"add": "add", "add_any": "add", "sub": "sub", "atan2": "atan2"}
 BY_VALUE = {"min": "minimum", "pow": "pow"}
 RELATIONS = {
     "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
     "ge": "greater_equal",
 }  # fmt: skip
 OF_BITS = {"and": "and", "or": "or", "xor": "xor"}
+
+
+def _total(op: str) -> Callable[..., Any]:
+    """Of floats in the order of their bits, which has a place for -0 and NaN."""
+
+    def made(b: Body, x: Any, y: Any) -> Var:
+        dtype = next(v.dtype for v in (x, y) if isinstance(v, Var))
+        if dtype.is_float:
+            bits = DTYPES[f"i{dtype.bits}"]
+            x, y = (b.bitcast(b.of_dtype(v, dtype), dtype=bits) for v in (x, y))
+            rest = (
+                b.shift_right(b.of_dtype(-1, i64), 1)
+                if dtype.bits == 64
+                else (1 << (dtype.bits - 1)) - 1
+            )
+            x, y = (
+                b.bitwise_xor(v, b.bitwise_and(b.shift_right(v, dtype.bits - 1), rest))
+                for v in (x, y)
+            )
+        return b.op(op, x, y)
+
+    return made
 
 
 def _unary(op: str) -> Callable[..., Any]:
@@ -53,8 +75,17 @@ for _name, _op in BY_VALUE.items():
     add(_name, _binary(_op), numbers=True, spreads=True, values=True)
 for _name, _op in RELATIONS.items():
     add(_name, _binary(_op), numbers=True, spreads=True, values=True)
+add("lt_to", _total("less"), numbers=True, spreads=True, values=True)
+add("le_to", _total("less_equal"), numbers=True, spreads=True, values=True)
 for _name, _op in OF_BITS.items():
     add(_name, _of_bits(_op), numbers=True, spreads=True)
+
+
+@rule("mul", numbers=True, spreads=True)
+def mul(b: Body, x: Any, y: Any) -> Any:
+    if type(x) is float and x == 1.0:
+        return y
+    return x if type(y) is float and y == 1.0 else b.mul(x, y)
 
 
 @rule("max", numbers=True, spreads=True, values=True)
@@ -203,9 +234,15 @@ def shift_right_logical_by(b: Body, x: Var, n: int) -> Var:
 @rule("bitcast_convert_type")
 def bitcast(b: Body, x: Var, *, new_dtype: Any) -> Var:
     dtype = dtype_of(new_dtype)
-    if dtype.itemsize != x.dtype.itemsize:
-        raise Untranslatable("the bits of elements as elements of another width")
-    return x if x.dtype is dtype else b.bitcast(x, dtype=dtype)
+    if boolean in (dtype, x.dtype):
+        raise Untranslatable("the bits of bools")
+    if dtype is x.dtype:
+        return x
+    if dtype.itemsize > x.dtype.itemsize:
+        return b.reshaped(b.bitcast(x, dtype=dtype), b.out.shape)
+    if dtype.itemsize < x.dtype.itemsize:
+        x = b.reshape(x, shape=[*x.shape, 1])
+    return b.bitcast(x, dtype=dtype)
 
 
 @rule("convert_element_type", spreads=True)
@@ -224,8 +261,7 @@ def convert_element_type(b: Body, x: Var, *, new_dtype: Any) -> Var:
     elif target in UNSIGNED and x.dtype.is_float:
         if UNSIGNED[target] == 64:
             raise Untranslatable("floating as uint64")
-        top = (1 << UNSIGNED[target]) - 1
-        return b.to(b.clip(b.to(x, i64), low=0, high=top), dtype)
+        return b.to(b.to(x, i64), dtype)
     return b.to(x, dtype)
 
 

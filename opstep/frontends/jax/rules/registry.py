@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 # Parameters that say how a primitive is computed, not what.
 IGNORED = {
     "sharding", "out_sharding", "precision", "accuracy", "indices_are_sorted", "unique_indices",
-    "preferred_element_type", "weak_type", "dimensions", "axis_name", "window_sharding",
+    "preferred_element_type", "weak_type", "axis_name", "window_sharding",
 }  # fmt: skip
 
 

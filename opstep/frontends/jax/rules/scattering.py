@@ -10,7 +10,7 @@ from opstep.frontends.jax.body import Body, Var
 from opstep.frontends.jax.errors import Untranslatable
 from opstep.frontends.jax.rules.indexing import places_from
 from opstep.frontends.jax.rules.registry import add, rule
-from opstep.frontends.jax.rules.selection import Places, Selected, selected
+from opstep.frontends.jax.rules.selection import Places, Selected, pairs, selected
 from opstep.runtime.ir.types import boolean, i64
 
 WAYS = {
@@ -21,7 +21,7 @@ WAYS = {
 
 
 def _selection(b: Body, x: Var, index: Var, updates: Var, d: Any, mode: Any) -> Selected:
-    batching = list(zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True))
+    batching = pairs(d.operand_batching_dims, d.scatter_indices_batching_dims)
     dropped = list(map(int, d.inserted_window_dims))
     kept = [k for k in range(x.type.rank) if k not in dropped and k not in dict(batching)]
     window: list[Any] = [1] * x.type.rank
@@ -88,9 +88,7 @@ def _reduced(b: Body, x: Var, source: Var, found: Selected, way: str) -> Var:
         if axis in full:
             shape: list[Any] = [1] * rank
             shape[found.labels.index(("axis", axis))] = x.shape[axis]
-            part = b.iota(shape=shape, axis=shape.index(x.shape[axis]), dtype=i64)
-            if x.shape[axis] == 1:
-                part = b.zeros(shape=shape, dtype=i64)
+            part = b.iota(shape=shape, axis=found.labels.index(("axis", axis)), dtype=i64)
         else:
             part = b.to(found.indices[found.axes.index(axis)], i64)
             shape = [1] * rank
@@ -133,8 +131,3 @@ def dynamic_update_slice(b: Body, x: Any, update: Any, *starts: Any) -> Var:
         indices.append(b.reshaped(places, [update.shape[axis], *[1] * (len(axes) - 1 - turn)]))
     attrs = {} if axes == list(range(len(axes))) else {"axes": axes}
     return b.op("index_put", x, update, *indices, **attrs)
-
-
-@rule("dynamic_update_index_in_dim")
-def other_updates(b: Body, *_: Any, **__: Any) -> Var:
-    raise Untranslatable("there is no op for it")

@@ -38,6 +38,10 @@ class Places(NamedTuple):
     mode: str
 
 
+def pairs(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[int, int]]:
+    return [(int(a), int(b)) for a, b in zip(ours, theirs, strict=True)]
+
+
 def selected(b: Body, x: Var, index: Var, places: Places) -> Selected:
     """`index`: [batch…, K]."""
     batch = list(index.shape[:-1])
@@ -50,7 +54,9 @@ def selected(b: Body, x: Var, index: Var, places: Places) -> Selected:
     axes = sorted({*starts, *along, *partial})
     for axis in axes:
         window = places.window[axis]
-        place = _start(b, x.shape[axis], starts.get(axis), window, places.mode)
+        place = starts.get(axis)
+        if place is not None:
+            place = start_of(b, x.shape[axis], place, window, places.mode)
         if axis in along:
             place = _counted(b, batch[along[axis]], along[axis], rank)
         elif axis in partial:
@@ -100,10 +106,8 @@ def _without(b: Body, x: Var, shape: Sequence[Dim]) -> Var:
     return b.reshaped(x, list(shape))
 
 
-def _start(b: Body, size: Dim, place: Var | None, window: Dim, mode: str) -> Var | None:
+def start_of(b: Body, size: Dim, place: Var, window: Dim, mode: str) -> Var:
     """A place as our ops take it: those outside are where nothing is, or moved inside."""
-    if place is None:
-        return None
     bits = UNSIGNED.get(str(b.ins[1].dtype))
     place = b.bitwise_and(b.to(place, i64), (1 << bits) - 1) if bits in (16, 32) else place
     place = b.index(place)
@@ -112,10 +116,10 @@ def _start(b: Body, size: Dim, place: Var | None, window: Dim, mode: str) -> Var
         if isinstance(last, int):
             return b.clip(place, low=0, high=last)
         return b.minimum(b.maximum(place, 0), b.size(last, place.dtype))
-    if "FILL" not in mode:
-        return place
     if window == 1 and (raw := from_end(b, place, size)) is not None:
         return raw
+    if "FILL" not in mode:
+        return place
     end = b.size(size, place.dtype)
     outside = b.less(place, 0)
     if window != 1:
@@ -144,4 +148,5 @@ def from_end(b: Body, place: Var, size: Dim) -> Var | None:
 
 def _is(operands: Sequence[Any], name: str, number: Any) -> bool:
     first, second = operands
-    return isinstance(first, Name) and first.text == name and getattr(second, "value", None) == number  # fmt: skip  # noqa: E501
+    is_value = isinstance(first, Name) and first.text == name
+    return is_value and getattr(second, "value", None) == number
