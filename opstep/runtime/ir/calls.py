@@ -16,7 +16,12 @@ from opstep.runtime.ir.types import DType, TensorType, i32
 Signature = Callable[[str], Graph | None]  # a graph by its name
 
 _WANTED = {"number": "a number", "float": "a float", "int": "an integer", "index": "i32 or i64"}
-_LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
+# The largest number of a type, and the smallest that is rounded to infinity.
+_LARGEST = {
+    "f16": (65504.0, 65520.0),
+    "bf16": (3.3895313892515355e38, 3.3961775292304957e38),
+    "f32": (3.4028234663852886e38, 3.4028235677973366e38),
+}
 
 
 def literal_fault(value: int | float, t: DType) -> str:
@@ -32,8 +37,8 @@ def literal_fault(value: int | float, t: DType) -> str:
         low = 0 if t.kind == "u" else -(2 ** (t.bits - 1))
         high = low + 2**t.bits - 1
         return "" if low <= value <= high else f"{value} does not fit {t}: {low} to {high}"
-    largest = _LARGEST.get(t.name)
-    if largest is not None and largest < abs(value) != float("inf"):
+    largest, too_large = _LARGEST.get(t.name, (0, float("inf")))
+    if too_large <= abs(value) != float("inf"):
         return f"{value} does not fit {t}, whose largest number is {largest:.6g}"
     return ""
 
