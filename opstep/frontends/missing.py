@@ -38,9 +38,13 @@ class ImportFailed(InputError):
         groups: dict[tuple[str, str], list[Missing]] = {}
         for m in missing:
             groups.setdefault((m.op, m.reason), []).append(m)
-        super().__init__(self.diagnostic(found) for found in groups.values())
+        super().__init__(self._diagnostic(found) for found in groups.values())
 
-    def diagnostic(self, found: Sequence[Missing]) -> Diagnostic:
+    def hint(self, missing: Missing) -> str:
+        """What to do about one."""
+        return missing.hint
+
+    def _diagnostic(self, found: Sequence[Missing]) -> Diagnostic:
         """Of one op and reason."""
         first = next((m for m in found if m.line), found[0])
         source, span = source_line(first.file, first.line)
@@ -48,7 +52,7 @@ class ImportFailed(InputError):
         message = f"{first.op} cannot be imported: {first.reason}{times}"
         if first.line and source is None:  # the file is on the machine that exported the model
             message = f"{first.file}:{first.line}: {message}"
-        return Diagnostic("error", message, span, source, first.hint)
+        return Diagnostic("error", message, span, source, self.hint(first))
 
 
 def source_line(file: str, line: int) -> tuple[Source | None, Span | None]:

@@ -28,7 +28,7 @@ def closed(jaxpr: Any) -> Any:
     return jaxpr if hasattr(jaxpr, "consts") else core.ClosedJaxpr(jaxpr, ())
 
 
-def constants_of(jaxpr: Any) -> dict[Any, Value]:
+def constants_of(jaxpr: Any) -> dict[Any, Value | None]:
     """What a jaxpr closes over, by variable."""
     return {
         v: known(held(c))
@@ -162,11 +162,12 @@ def custom(scope: Scope, equation: Any, values: list[Value]) -> Sequence[Value |
     return call(scope, _parameter(equation), "", values, scope.body.used)
 
 
-CALLED.update(
-    dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "call", "xla_call"), jit)
-    | dict.fromkeys(("remat2", "checkpoint", "remat"), checkpoint)
-    | dict.fromkeys(("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"), custom)
-)
+for _name in ("jit", "pjit", "closed_call", "core_call", "call", "xla_call"):
+    CALLED[_name] = jit
+for _name in ("remat2", "checkpoint", "remat"):
+    CALLED[_name] = checkpoint
+for _name in ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"):
+    CALLED[_name] = custom
 
 
 # --- random numbers, which JAX has a function for -------------------------------------------------

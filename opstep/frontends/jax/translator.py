@@ -28,7 +28,7 @@ from opstep.frontends.missing import Missing
 from opstep.frontends.statements import renamed
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Provenance, Return, names_read
 from opstep.runtime.ir.op import Mismatch
-from opstep.runtime.ir.types import TensorType, boolean
+from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.builder import Var
 
 Called = Callable[["Scope", Any, list[Value]], Sequence[Value | None]]
@@ -211,8 +211,7 @@ class Scope:
         return [self._fitting(r, t) for r, t in zip(listed, b.types, strict=True)]
 
     def _operand(self, rule: Rule, value: Value) -> Any:
-        is_number = isinstance(value, Known) and value.is_uniform and not value.is_weight
-        if is_number and rule.numbers and value.dtype is not boolean:
+        if isinstance(value, Known) and rule.numbers and value.is_number:
             return number(value.elements)
         if isinstance(value, Spread) and rule.spreads:
             return value.var

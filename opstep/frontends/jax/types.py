@@ -29,7 +29,7 @@ UNSIGNED = {"uint64": 64, "uint32": 32, "uint16": 16}  # those that are held as 
 
 def is_key(dtype: Any) -> bool:
     """Whether an element type is that of keys of random numbers."""
-    return jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    return jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def dtype_of(dtype: Any) -> DType:

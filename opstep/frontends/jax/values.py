@@ -37,6 +37,11 @@ class Known(NamedTuple):
         return self.elements.ndim == 0
 
     @property
+    def is_number(self) -> bool:
+        """Whether an op takes it as a literal."""
+        return self.is_uniform and not self.is_weight and self.elements.dtype.kind != "b"
+
+    @property
     def key(self) -> tuple:
         """Equal where the elements are."""
         return self.type, self.elements.ndim, self.elements.tobytes()
