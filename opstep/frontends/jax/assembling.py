@@ -52,6 +52,8 @@ def program_of(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], weights: Any
 ) -> Imported:  # fmt: skip
     all_rules()
+    if not callable(function):
+        raise InputError(f"a {type(function).__name__} is no function")
     chosen = _weights(function, args, kwargs, weights)
     return _Import(function, trace(function, args, kwargs), chosen).program()
 

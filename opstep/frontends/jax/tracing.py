@@ -32,8 +32,6 @@ class Traced(NamedTuple):
 
 def trace(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Traced:
     """Raises `InputError`."""
-    if not callable(function):
-        raise InputError(f"a {type(function).__name__} is no function")
     leaves = arguments(function, args, kwargs)
     inputs = [leaf for leaf in leaves if is_array(leaf.value)]
     structure = jax.tree_util.tree_structure((tuple(args), kwargs))

@@ -117,6 +117,8 @@ class Scope:
                 self.equation(equation, used, names.get(place, ()))
             except Broken:
                 self.env.update(dict.fromkeys(equation.outvars))
+                if equation.primitive.name not in (*RULES, *CALLED):
+                    self._note(equation, refusal(equation.primitive.name).reason)
             except (Untranslatable, Mismatch) as error:
                 self._note(equation, str(error))
 

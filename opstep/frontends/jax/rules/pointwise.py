@@ -111,6 +111,8 @@ def div(b: Body, x: Any, y: Any) -> Var:
         return b.div(x, y)
     # to zero; by 0 it is -1
     quotient = b.floor_div(x, y)
+    if b.out.dtype.kind == "u":
+        return b.where(b.equal(y, 0), 255, quotient)
     rest = b.sub(x, b.mul(quotient, y))
     turned = b.logical_and(b.not_equal(rest, 0), b.less(b.bitwise_xor(x, y), 0))
     return b.where(b.equal(y, 0), -1, b.where(turned, b.add(quotient, 1), quotient))
