@@ -32,8 +32,23 @@ class Body(GraphBuilder):
     part: CallPart
     constant: Callable[[Known], Var]  # a value that is known, written down
 
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self.stems: dict[str, str] = {}  # names without the number that makes them unique
+        self.known_types = {}
+
     def fresh(self, stem: str) -> str:
-        return super().fresh(stem.removeprefix(f"{self.prefix}_"))
+        stem = stem.removeprefix(f"{self.prefix}_")
+        name = super().fresh(stem)
+        self.stems[name] = stem
+        return name
+
+    def apply(self, op: Any, operands: tuple, attrs: dict[str, Any], name: str = "") -> Any:
+        found = super().apply(op, operands, attrs, name)
+        for value in found if type(found) is tuple else (found,):
+            if isinstance(value, Var):
+                self.known_types[value.name] = value
+        return found
 
     @property
     def out(self) -> TensorType:

@@ -14,7 +14,7 @@ from jax.extend import core
 from jax.extend import random as generators
 
 from opstep.frontends.jax.body import Var
-from opstep.frontends.jax.origins import Function, Origins, function_of
+from opstep.frontends.jax.origins import Function, Origins, function_of, is_jax
 from opstep.frontends.jax.translator import CALLED, Scope
 from opstep.frontends.jax.types import held, key_shape
 from opstep.frontends.jax.values import Known, Spread, Value, known
@@ -123,8 +123,7 @@ def _graph(
     results = [o for o in outputs if isinstance(o, Var)]
     if not results:
         return "", [], []
-    finished = inner.finished(name, results, [v for _, v in given])
-    read = inner.read_by(finished)
+    read = inner.read_by(inner.finished(name, results, [v for _, v in given]))
     taken = [(k, v) for k, v in given if v.name in read]
     title = inner.share(name, results, [v for _, v in taken])
     return title, [k for k, _ in taken], [(o.name if isinstance(o, Var) else "", o) for o in outputs]  # fmt: skip  # noqa: E501
@@ -146,8 +145,16 @@ def _parameter(equation: Any) -> Any:
     return closed(next(equation.params[k] for k in CLOSED if k in equation.params))
 
 
+# Functions of jax.nn that are ops.
+OPS_OF_JAX = {"relu": "relu", "silu": "silu"}
+
+
 def jit(scope: Scope, equation: Any, values: list[Value]) -> Sequence[Value | None]:
     name = equation.params.get("name") or ""
+    if name in OPS_OF_JAX and len(values) == 1 and len(equation.outvars) == 1:
+        file = function_of(_parameter(equation).jaxpr).file
+        if is_jax(file) and "/nn/" in file and not isinstance(values[0], Known):
+            return [scope.body.op(OPS_OF_JAX[name], scope.var(values[0]))]
     return call(scope, _parameter(equation), name, values, scope.body.used)
 
 

@@ -7,7 +7,7 @@ equation of a line is assigned to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from opstep.frontends.constants import number, written_constant
 from opstep.frontends.jax.body import Body
 from opstep.frontends.jax.errors import FAMILIES, Untranslatable, refusal
 from opstep.frontends.jax.folding import folded
+from opstep.frontends.jax.idioms import simplified
 from opstep.frontends.jax.origins import Function, Origins, is_backward
 from opstep.frontends.jax.rules.pointwise import widened
 from opstep.frontends.jax.rules.registry import IGNORED, RULES, Rule
@@ -50,7 +51,6 @@ class Scope:
         self.is_named = True  # whether values are called after variables
         self.origins = Origins(function)
         self.body = Body(set(), shared.reserved, shared.seen)
-        self.body.known_types = {}
         self.body.part = self.part
         self.env: dict[Any, Value | None] = {}
         self._made: dict[tuple, Var] = {}  # constants, by what they are
@@ -290,19 +290,34 @@ class Scope:
         return found
 
     def finished(self, title: str, results: Sequence[Var], inputs: Sequence[Var]) -> Graph:
-        live = {v.name for v in results}
-        kept = []
-        for statement in reversed(self.body.statements):
-            assert isinstance(statement, Apply)
-            if any(r.name.text in live for r in statement.results):
-                kept.append(statement)
-                live.update(names_read(statement))
+        names = [v.name for v in results]
+        kept = _live(self.body.statements, names)
+        kept = _live(simplified(kept, names, self.body.known_types), names)
+        found = self._renumbered(kept, {*names, *(v.name for v in inputs)})
         return Graph(
             Name(title),
             tuple(Binding(Name(v.name), v.type) for v in inputs),
             tuple(v.type for v in results),
-            (*reversed(kept), Return(tuple(Name(v.name) for v in results))),
+            (*found, Return(tuple(map(Name, names)))),
         )
+
+    def _renumbered(self, statements: Sequence[Apply], fixed: set[str]) -> list[Any]:
+        """Values whose names have a number get the first that is free now."""
+        used = fixed | self.shared.reserved
+        names: dict[str, str] = {}
+        for statement in statements:
+            for result in statement.results:
+                old = result.name.text
+                if old in fixed:
+                    continue
+                stem = new = self.body.stems.get(old, old)
+                k = 1
+                while new in used:
+                    k += 1
+                    new = f"{stem}_{k}"
+                used.add(new)
+                names[old] = new
+        return [renamed(s, names) for s in statements]
 
     def read_by(self, graph: Graph) -> set[str]:
         """The values that a graph's statements read."""
@@ -330,6 +345,16 @@ class Scope:
         results = list(write(inner.body, *given))
         name = inner.share(title, results, given)
         return self.body.call(name, [v for _, v in inputs], [(title, v.type) for v in results])
+
+
+def _live(statements: Iterable[Any], results: Iterable[str]) -> list[Apply]:
+    """The statements that results depend on."""
+    live, kept = set(results), []
+    for statement in reversed(list(statements)):
+        if any(r.name.text in live for r in statement.results):
+            kept.append(statement)
+            live.update(names_read(statement))
+    return kept[::-1]
 
 
 def plain(value: Any) -> Any:

@@ -40,7 +40,7 @@ def agree(
     return found.program
 
 
-def together(**functions: Callable[[], Any]) -> Callable[..., Any]:
+def together(**functions: Callable[..., Any]) -> Callable[..., Any]:
     """One function that gives what all of them do, by name: JAX compiles it once."""
 
     def function(*args: Any) -> Any:

@@ -72,7 +72,7 @@ def test_refusals_say_why(what):
 
 def test_arguments_are_checked():
     with pytest.raises(InputError, match="is no function"):
-        opstep.from_jax(3, ONES)
+        opstep.from_jax(3, ONES)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="missing a required argument: 'y'"):
         opstep.from_jax(lambda x, y: x, ONES)
     with pytest.raises(InputError, match="has no argument 'params'"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,11 +16,11 @@ from jax import lax
 rng = np.random.default_rng(0)
 
 
-def floats(*shape, dtype=np.float32):
+def floats(*shape: int, dtype: Any = np.float32) -> Any:
     return jnp.asarray(rng.normal(size=shape).astype(dtype))
 
 
-def ints(low, high, *shape, dtype=np.int32):
+def ints(low: int, high: int, *shape: int, dtype: Any = np.int32) -> Any:
     return jnp.asarray(rng.integers(low, high, size=shape).astype(dtype))
 
 
@@ -29,14 +31,16 @@ ACTIVATIONS = """relu gelu silu softmax log_softmax sigmoid softplus elu selu le
 
 
 def test_functions_of_one_number():
-    functions = {n: lambda x, n=n: getattr(jnp, n)(x) for n in UNARY.split()}
+    functions: dict[str, Any] = {n: lambda x, n=n: getattr(jnp, n)(x) for n in UNARY.split()}
     for n in ["rsqrt", "erf", "erfc", "erf_inv", "lgamma", "digamma"]:
         functions[n] = lambda x, n=n: getattr(lax, n)(x / 8)
     agree(together(**functions), jnp.abs(floats(3, 5)) + 0.1)
 
 
 def test_activations_and_their_derivatives():
-    functions = {n: lambda x, n=n: getattr(jax.nn, n)(x) for n in ACTIVATIONS.split()}
+    functions: dict[str, Any] = {
+        n: lambda x, n=n: getattr(jax.nn, n)(x) for n in ACTIVATIONS.split()
+    }
     for n in ACTIVATIONS.split():
         functions[f"d_{n}"] = jax.grad(lambda x, n=n: (getattr(jax.nn, n)(x) ** 2).sum())
     agree(together(**functions), floats(4, 6))
@@ -44,7 +48,9 @@ def test_activations_and_their_derivatives():
 
 def test_in_f64():
     with jax.enable_x64(True):
-        functions = {n: lambda x, n=n: getattr(jnp, n)(x) for n in ("exp", "sum", "cumsum", "sort")}
+        functions: dict[str, Any] = {
+            n: lambda x, n=n: getattr(jnp, n)(x) for n in ("exp", "sum", "cumsum", "sort")
+        }
         functions["product"] = lambda x: x @ x.T + 1 / 3
         functions["logits"] = jax.grad(lambda x: jax.nn.log_softmax(x)[:, 0].sum())
         functions["integers"] = lambda x: jnp.argsort(x) + 2**40
@@ -70,7 +76,7 @@ def test_functions_of_two_numbers():
         "add subtract multiply divide maximum minimum arctan2 fmod floor_divide remainder power "
         "hypot logaddexp copysign nextafter less greater_equal not_equal"
     )
-    functions = {n: lambda x, y, n=n: getattr(jnp, n)(x, y) for n in names.split()}
+    functions: dict[str, Any] = {n: lambda x, y, n=n: getattr(jnp, n)(x, y) for n in names.split()}
     functions["clip"] = lambda x, y: jnp.clip(x, 0.3, 0.9) + lax.clamp(0.3, x, y[0])
     functions["powers"] = lambda x, y: x**3 + x**-2 + y**-1
     functions["order"] = lambda x, y: jnp.searchsorted(jnp.sort(x.reshape(-1)), y)
@@ -83,7 +89,7 @@ def test_integers(dtype):
         "add subtract multiply floor_divide remainder fmod maximum minimum bitwise_and bitwise_or "
         "bitwise_xor left_shift right_shift true_divide less less_equal equal"
     )
-    functions = {n: lambda x, y, n=n: getattr(jnp, n)(x, y) for n in names.split()}
+    functions: dict[str, Any] = {n: lambda x, y, n=n: getattr(jnp, n)(x, y) for n in names.split()}
     functions["div"] = lambda x, y: lax.div(x, jnp.broadcast_to(y, x.shape))
     functions["rem"] = lambda x, y: lax.rem(x, jnp.broadcast_to(y, x.shape))
     functions["logical"] = lambda x, y: lax.shift_right_logical(x, jnp.broadcast_to(y, x.shape))
@@ -210,7 +216,7 @@ def test_windows_and_their_derivatives():
 
 def test_reductions():
     names = ["sum", "prod", "max", "min", "mean", "var", "std"]
-    functions = {n: lambda x, n=n: getattr(jnp, n)(x, axis=1) for n in names}
+    functions: dict[str, Any] = {n: lambda x, n=n: getattr(jnp, n)(x, axis=1) for n in names}
     functions |= {f"{n}s": lambda x, n=n: getattr(jnp, n)(x, (0, 2), keepdims=True) for n in names}
     for n in names:
         functions[f"d_{n}"] = jax.grad(lambda x, n=n: (getattr(jnp, n)(x, axis=1) ** 2).sum())
