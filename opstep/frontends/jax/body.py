@@ -89,6 +89,8 @@ class Body(GraphBuilder):
         return x if not isinstance(x, Var) or x.dtype.itemsize >= 4 else self.to(x, i64)
 
     def reshaped(self, x: Var, shape: Sequence[Dim]) -> Var:
+        if tuple(shape) == tuple(x.shape):
+            return x
         source = self.source(x, "reshape")
         return super().reshaped(source[0] if source else x, shape)
 

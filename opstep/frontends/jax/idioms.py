@@ -38,10 +38,17 @@ class Statements:
             new = idiom(self, statement)
             if new is not None:
                 self.listed[k] = new
-                for name in names_read(statement):
-                    self.uses[name] -= 1
                 self.uses.update(names_read(new))
+                self._unread(statement)
                 self.made.update((r.name.text, new) for r in new.results)
+
+    def _unread(self, statement: Apply) -> None:
+        """Counts what a statement reads no more, nor those that made that for nobody else."""
+        for name in names_read(statement):
+            self.uses[name] -= 1
+            maker = self.made.get(name)
+            if maker is not None and not any(self.uses[r.name.text] for r in maker.results):
+                self._unread(maker)
 
 
 def _attrs(statement: Apply) -> dict[str, Any]:
@@ -110,7 +117,7 @@ def softmax(all: Statements, s: Apply) -> Apply | None:
     if top is None or top.operands[0] != x or _attrs(top) != _attrs(total):
         return None
     axes = _attrs(top).get("axes", ())
-    if len(axes) != 1 or not _attrs(top).get("keepdims"):
+    if len(axes) != 1 or not (axes[0] == 0 or _attrs(top).get("keepdims")):
         return None
     rank = all.types[x.text].type.rank if isinstance(x, Name) and x.text in all.types else 0
     is_last = axes[0] == rank - 1

@@ -28,7 +28,7 @@ from opstep.frontends.jax.values import Known, Spread, Value, known
 from opstep.frontends.missing import Missing
 from opstep.frontends.statements import renamed
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Provenance, Return, names_read
-from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.op import OPS, Mismatch
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.builder import Var
 
@@ -310,7 +310,8 @@ class Scope:
                 old = result.name.text
                 if old in fixed:
                     continue
-                stem = new = self.body.stems.get(old, old)
+                stem = self.body.stems.get(old, old)
+                stem = new = statement.callee.text if stem in OPS else stem
                 k = 1
                 while new in used:
                     k += 1

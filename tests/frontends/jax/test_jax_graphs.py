@@ -236,3 +236,25 @@ def test_a_program_can_be_saved_and_trained(tmp_path):
     step = program.with_optimizer("main", "sgd", lr=0.1)
     first = step.run("main_step", program.example)["loss"]
     assert step.run("main_step", program.example)["loss"] < first
+
+
+def test_what_jax_spells_out_is_one_op_again():
+    def function(x):
+        kept = x.sum(1, keepdims=True)
+        return jax.nn.softmax(x), jax.nn.log_softmax(x, 0), jax.nn.relu(x), x.mean(), kept + 1
+
+    program = agree(function, ONES)
+    ops = [s.callee.text for s in program.graph("main").body[:-1]]
+    assert sorted(ops) == ["add", "log_softmax", "mean", "relu", "softmax", "sum"]
+    assert "sum(x, axes=[1], keepdims=true)" in text(program)
+
+
+def test_parts_of_an_idiom_that_others_read_stay():
+    def function(x):
+        largest = x.max(-1, keepdims=True)
+        powers = jnp.exp(x - largest)
+        return powers / powers.sum(-1, keepdims=True), largest
+
+    program = agree(function, ONES)
+    assert "softmax" not in text(program)
+    assert "max(x, axes=[1], keepdims=true)" in text(program)
