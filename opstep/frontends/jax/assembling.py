@@ -15,7 +15,7 @@ from jax.extend import core
 from opstep.api.program import Program
 from opstep.frontends.jax import control  # noqa: F401 - registers what it translates
 from opstep.frontends.jax.arguments import Leaf, called, readable
-from opstep.frontends.jax.calls import closed, results_of
+from opstep.frontends.jax.calls import closed
 from opstep.frontends.jax.closures import closed_over
 from opstep.frontends.jax.errors import Untranslatable
 from opstep.frontends.jax.origins import Function, Origins, function_of
@@ -24,7 +24,7 @@ from opstep.frontends.jax.shared import Shared
 from opstep.frontends.jax.tracing import Traced, arguments, trace
 from opstep.frontends.jax.translator import Broken, Scope
 from opstep.frontends.jax.types import held, type_of
-from opstep.frontends.jax.values import Known, Value, known
+from opstep.frontends.jax.values import Value, known
 from opstep.frontends.missing import ImportFailed
 from opstep.frontends.statements import by_calls, renamed
 from opstep.kernels.stdlib import library
@@ -88,6 +88,7 @@ class _Import:
         self.types = types
         taken = {name for module in library() for name in module.graphs}
         self.shared = Shared(taken, symbols)
+        self._kept: set[str] = set()  # results that have their names
 
     def program(self) -> Imported:
         traced, shared = self.traced, self.shared
@@ -201,10 +202,6 @@ class _Import:
         self._kept.add(var.name)
         return var
 
-    @property
-    def _kept(self) -> set[str]:
-        return self.__dict__.setdefault("kept", set())
-
 
 def _array(leaf: Leaf, type: Any) -> np.ndarray:
     return held(leaf.value).astype(type.dtype.numpy, copy=False)
@@ -245,6 +242,3 @@ def _own(node: ast.AST) -> Any:
         if not isinstance(child, ast.FunctionDef | ast.Lambda | ast.ClassDef):
             yield child
             yield from _own(child)
-
-
-__all__ = ["Known", "program_of", "results_of"]

@@ -59,7 +59,7 @@ class Shared:
         """A value that is known as a named tensor; those with the same elements are one."""
         key = value.name, *value.key
         if key not in self._constants:
-            elements = np.broadcast_to(value.elements, value.elements.shape)
+            elements = value.elements
             self._constants[key] = self.declare(value.name or "constant", value.type, elements)
             if not value.is_weight:
                 name = self._constants[key].name

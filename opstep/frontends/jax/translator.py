@@ -365,6 +365,3 @@ def plain(value: Any) -> Any:
     if type(value) in (tuple, list):
         return type(value)(map(plain, value))
     return value
-
-
-__all__ = ["CALLED", "Apply", "Scope"]

@@ -47,7 +47,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(steps=STEPS, is_derived=st.booleans())
 def test_random_functions(steps, is_derived):
     def function(x, y):

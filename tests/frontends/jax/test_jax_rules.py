@@ -83,7 +83,7 @@ def test_functions_of_two_numbers():
     agree(together(**functions), jnp.abs(floats(4, 5)) + 0.2, jnp.abs(floats(5)) + 0.1)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint16, np.uint32])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint32])
 def test_integers(dtype):
     names = (
         "add subtract multiply floor_divide remainder fmod maximum minimum bitwise_and bitwise_or "

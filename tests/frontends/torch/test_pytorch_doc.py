@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from shared.guides import blocks, run_commands
 
 from opstep.frontends.torch import findings

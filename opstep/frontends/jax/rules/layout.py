@@ -13,6 +13,7 @@ from opstep.frontends.jax.rules.registry import rule
 from opstep.frontends.jax.types import dtype_of, size, sizes
 from opstep.frontends.jax.values import Known, Spread, known
 from opstep.runtime.ir.graph import Name
+from opstep.runtime.ir.types import boolean
 
 
 @rule("reshape")
@@ -150,8 +151,6 @@ def padded(b: Body, x: Var, lows: Sequence[Dim], highs: Sequence[Dim], value: An
 def filled_pad(b: Body, x: Var, pads: Sequence[Dim], value: Any) -> Var:
     if not isinstance(value, Var):
         return b.pad(x, pads=list(pads), value=value)
-    from opstep.runtime.ir.types import boolean
-
     # where there is padding, the value
     ones = b.ones(shape=list(x.shape), dtype=boolean)
     inside = b.pad(ones, pads=list(pads))
@@ -184,11 +183,6 @@ def empty(b: Body, *_: Any, **__: Any) -> Var:
 @rule("dim_as_value")
 def dim_as_value(b: Body, *, dim: Any) -> Var:
     return b.extent(of=[size(dim)], dtype=b.out.dtype)
-
-
-@rule("eye")
-def eye(b: Body, *, dtype: Any, shape: Any, offset: int) -> Var:
-    return b.eye(shape=list(sizes(shape)), diagonal=offset, dtype=dtype_of(dtype))
 
 
 @rule("random_wrap", "random_unwrap", "random_clone")

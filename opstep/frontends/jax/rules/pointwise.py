@@ -95,7 +95,7 @@ def max_(b: Body, x: Any, y: Any) -> Any:
     return b.maximum(x, y)
 
 
-@rule("copy", "copy_p", "optimization_barrier", "reduce_precision_noop")
+@rule("copy", "copy_p", "optimization_barrier")
 def identity(b: Body, *xs: Var) -> Any:
     return xs
 
@@ -300,8 +300,3 @@ def nextafter(b: Body, x: Any, y: Any) -> Var:
     found = b.where(b.equal(x, y), y, found)
     either = b.logical_or(b.isnan(x), b.isnan(y))
     return b.where(either, math.nan, found)
-
-
-@rule("polygamma", spreads=True)
-def polygamma(b: Body, m: Any, x: Var) -> Var:
-    raise Untranslatable("there is no op for it")

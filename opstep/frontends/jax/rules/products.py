@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from opstep.frontends.jax.body import Body, Var
-from opstep.frontends.jax.errors import Untranslatable
 from opstep.frontends.jax.rules.registry import rule
 
 
@@ -82,8 +81,3 @@ def triangular_solve(
         unit=unit_diagonal,
     )  # fmt: skip
     return b.transpose(found, perm=perm)
-
-
-@rule("ragged_dot", "ragged_dot_general", "scaled_dot")
-def other_products(b: Body, *_: Any, **__: Any) -> Var:
-    raise Untranslatable("there is no op for it")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from opstep.frontends.jax.body import Body, Var
 from opstep.frontends.jax.errors import Untranslatable
 from opstep.frontends.jax.rules.registry import rule
-from opstep.runtime.ir.dims import symbol
-from opstep.runtime.ir.types import TensorType, i32
+from opstep.runtime.ir.types import i32
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
@@ -21,14 +19,10 @@ def threefry2x32(b: Body, k0: Var, k1: Var, x0: Var, x1: Var) -> Any:
     """Salmon et al. 2011: a bijection of two words, for each key another."""
     shape = b.out.shape
     k0, k1, x0, x1 = (b.broadcasted(v, shape) if shape != v.shape else v for v in (k0, k1, x0, x1))
-    flat = [b.reshaped(v, [_elements(shape)]) for v in (k0, k1, x0, x1)]
+    flat = [b.reshaped(v, [prod(shape)]) for v in (k0, k1, x0, x1)]
     names = ("key_0", "key_1", "x_0", "x_1")
     found = b.part("threefry2x32", list(zip(names, flat, strict=True)), _rounds)
     return tuple(b.reshaped(v, shape) for v in found)
-
-
-def _elements(shape: Sequence[Any]) -> Any:
-    return prod(shape)
 
 
 def _rounds(b: Body, k0: Var, k1: Var, x0: Var, x1: Var) -> tuple[Var, Var]:
@@ -51,6 +45,3 @@ def iota_2x32_shape(b: Body, *, shape: Any) -> Any:
         raise Untranslatable("random numbers without a fixed size below 2**32")
     low = b.iota(shape=[prod(b.out.shape)], dtype=i32)  # pyright: ignore[reportCallIssue, reportArgumentType]
     return b.zeros(shape=list(b.out.shape), dtype=i32), b.reshaped(low, b.out.shape)
-
-
-__all__ = ["TensorType", "symbol"]
