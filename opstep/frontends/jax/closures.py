@@ -31,6 +31,8 @@ def _collect(function: Any, found: dict[int, str], depth: int) -> None:
     if owner is not None:
         _add("self", owner, found, depth)
     inner = inspect.unwrap(function)
+    if not inspect.isroutine(inner):
+        _add("self", inner, found, depth)  # an object that is called
     if not inspect.isfunction(inner):
         inner = getattr(inner, "__func__", None) or type(inner).__dict__.get("__call__")
     if not inspect.isfunction(inner):

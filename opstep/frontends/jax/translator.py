@@ -7,13 +7,14 @@ equation of a line is assigned to.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jax.extend import core
 
-from opstep.frontends.assignments import assignment
+from opstep.frontends.assignments import Assignment, assignment
 from opstep.frontends.constants import number, written_constant
 from opstep.frontends.jax.body import Body
 from opstep.frontends.jax.errors import FAMILIES, Untranslatable, refusal
@@ -128,14 +129,22 @@ class Scope:
         """
         lines: list[Any] = []
         targets: dict[Any, tuple[str, ...]] = {}
+        running: dict[Any, Assignment] = {}  # statements whose equations may go on
+        turns: Counter[Any] = Counter()  # how often they began: those of a loop come again
         for equation in equations:
             at = self.origins.of(equation)
             found = None
             if at is not None and not is_backward(equation):
                 found = assignment(at.file, at.line)
             key = None
+            if at is not None:
+                running = {k: s for k, s in running.items() if _is_within(at.frames, k, s)}
             if found is not None and at is not None:
-                key = found.first, at.file, at.frames[1:]
+                statement = found.first, at.file, at.frames[1:]
+                if statement not in running:
+                    running[statement] = found
+                    turns[statement] += 1
+                key = statement, turns[statement]
                 targets[key] = found.targets
             lines.append(key)
         readers: dict[Any, set[Any]] = {}
@@ -346,6 +355,15 @@ class Scope:
         results = list(write(inner.body, *given))
         name = inner.share(title, results, given)
         return self.body.call(name, [v for _, v in inputs], [(title, v.type) for v in results])
+
+
+def _is_within(frames: Sequence[Any], statement: tuple, lines: Assignment) -> bool:
+    """Whether a Python statement, or what it calls, has these frames."""
+    _, file, outer = statement
+    place = len(frames) - len(outer) - 1
+    if place < 0 or frames[place + 1 :] != outer or frames[place].file != file:
+        return False
+    return lines.first <= frames[place].line <= lines.last
 
 
 def _live(statements: Iterable[Any], results: Iterable[str]) -> list[Apply]:
