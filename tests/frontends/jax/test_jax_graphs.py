@@ -258,3 +258,23 @@ def test_parts_of_an_idiom_that_others_read_stay():
     program = agree(function, ONES)
     assert "softmax" not in text(program)
     assert "max(x, axes=[1], keepdims=true)" in text(program)
+
+
+def test_each_turn_of_a_loop_names_its_values():
+    def function(x):
+        for _ in range(2):
+            h = jnp.tanh(x)
+            x = h * 2
+        return x
+
+    program = agree(function, ONES)
+    assert list(lines(program)) == ["h", "x_3", "h_2", "x_2"]
+
+
+def test_an_object_that_is_called_has_its_arrays():
+    nnx = pytest.importorskip("flax.nnx")
+    layer = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+    program = opstep.from_jax(layer, ONES)
+    assert sorted(program.params) == ["self.bias.value", "self.kernel.value"]
+    found = program.run("main", program.example)["result"]
+    np.testing.assert_allclose(found, layer(ONES), 1e-6)
