@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from opstep.api.kernel_debugging import debug_kernel
     from opstep.api.program import Program, Result, load, loads, policy
     from opstep.dap import attach as debug
+    from opstep.frontends.jax.importing import from_jax
     from opstep.frontends.onnx.exporting import to_onnx
     from opstep.frontends.onnx.importing import from_onnx
     from opstep.frontends.torch.importing import from_torch
@@ -38,6 +39,7 @@ __all__ = [
     "__version__",
     "debug",
     "debug_kernel",
+    "from_jax",
     "from_onnx",
     "from_torch",
     "hunt",
@@ -90,6 +92,10 @@ def __getattr__(name: str):
         return debug_kernel
     if name == "optim":
         return importlib.import_module("opstep.optim")
+    if name == "from_jax":
+        from opstep.frontends.jax.importing import from_jax
+
+        return from_jax
     if name == "from_onnx":
         from opstep.frontends.onnx.importing import from_onnx
 

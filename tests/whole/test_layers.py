@@ -72,7 +72,16 @@ CIRCLES = [
 
 # Slow to import, so only where they are needed: inside functions.
 SLOW = {"numba", "llvmlite", "rich", "torch", "ml_dtypes", "safetensors", "pandas", "datasette"}
-SLOW |= {"onnx", "onnxruntime", "perfetto", "google", "sqlite_utils", "viztracer", "matplotlib"}
+SLOW |= {
+    "jax",
+    "onnx",
+    "onnxruntime",
+    "perfetto",
+    "google",
+    "sqlite_utils",
+    "viztracer",
+    "matplotlib",
+}
 SLOW |= {
     "pygls",
     "lsprotocol",
@@ -89,6 +98,7 @@ SLOW |= {
 }
 # The only ones that import these, also at the top.
 IMPORTERS = {
+    "opstep.frontends.jax": {"jax"},
     "opstep.frontends.onnx": {"onnx", "onnxruntime"},
     "opstep.frontends.torch": {"torch"},
 }

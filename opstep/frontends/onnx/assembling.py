@@ -24,13 +24,14 @@ from opstep.frontends.onnx.shared import DOMAINS, Shared
 from opstep.frontends.onnx.translator import Scope
 from opstep.frontends.onnx.types import DTYPES, name_of
 from opstep.frontends.onnx.values import Known, known, weight
+from opstep.frontends.statements import by_calls
 from opstep.kernels.stdlib import library
 from opstep.runtime.ir import types
 from opstep.runtime.ir.dims import Dim, symbol
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.graph import Apply, Graph, Module
+from opstep.runtime.ir.graph import Module
 from opstep.runtime.ir.lexer import RESERVED
-from opstep.runtime.ir.op import OPS, Ref
+from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.printer import print_module
 from opstep.runtime.ir.types import TensorType
@@ -124,7 +125,7 @@ class _Import:
             raise ImportFailed(self.path, shared.missing)
         returned = self._returned(scope, scope.wanted)
         scope.finish("main", returned, taken)
-        order = _by_calls({g.name.text: g for g in shared.graphs})
+        order = by_calls({g.name.text: g for g in shared.graphs})
         text = print_module(Module((*shared.declared.values(), *order)))
         program = Program(parse(text, f"<{Path(self.path).name.strip('<>')}>"))
         program.files = self.weights
@@ -228,21 +229,3 @@ class _Import:
             raise InputError(
                 f"{self.path}: output {output.name} is {found.type}, but the model says {shape}"
             )
-
-
-def _by_calls(graphs: dict[str, Graph]) -> list[Graph]:
-    """From `main` on, in the order in which they are first called."""
-    found: dict[str, Graph] = {}
-    waiting = ["main"]
-    while waiting:
-        name = waiting.pop()
-        if name in found:
-            continue
-        found[name] = graph = graphs[name]
-        called: list[str] = []
-        for statement in graph.body:
-            if isinstance(statement, Apply):
-                called.append(statement.callee.text)
-                called += [a.value.name for a in statement.attrs if isinstance(a.value, Ref)]
-        waiting += [n for n in reversed(called) if n in graphs]
-    return list(found.values())

@@ -9,9 +9,9 @@ import numpy as np
 
 from opstep.frontends.onnx.body import axis_of
 from opstep.frontends.onnx.errors import OF_DATA, Untranslatable
-from opstep.frontends.onnx.statements import bound_symbols, symbols_of
 from opstep.frontends.onnx.translator import CONTROL, Scope
 from opstep.frontends.onnx.values import Known, Value, known, weight
+from opstep.frontends.statements import bound_symbols, symbols_of
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.types import TensorType, boolean, i64
 from opstep.runtime.transforms.builder import Var

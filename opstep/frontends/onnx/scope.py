@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opstep.frontends.constants import written_constant
 from opstep.frontends.onnx.body import Body
 from opstep.frontends.onnx.errors import OF_DATA, Untranslatable
 from opstep.frontends.onnx.naming import readable
@@ -146,20 +147,7 @@ class Values:
             if not shape:
                 return parts[0]
             return b.reshaped(b.stack(*parts), shape)
-        flat = elements.reshape(-1)
-        if not flat.size:
-            return b.zeros(shape=list(shape), dtype=dtype)
-        first = flat[0]
-        if (flat.tobytes() == first.tobytes() * flat.size) if flat.size > 1 else True:
-            number = first.item() if dtype.kind in "iub" else float(first)
-            if dtype.kind == "b":
-                return (b.ones if number else b.zeros)(shape=list(shape), dtype=dtype)
-            return b.full(shape=list(shape), value=number, dtype=dtype)
-        if len(shape) == 1 and dtype.is_integer and len(flat) > 2:
-            step = int(flat[1]) - int(flat[0])
-            if (np.diff(flat.astype(np.int64)) == step).all():
-                return b.iota(shape=list(shape), start=int(flat[0]), step=step, dtype=dtype)
-        return self.program.tensor(value)
+        return written_constant(b, elements, value.type) or self.program.tensor(value)
 
     def _size(self, element: Any, dtype: DType) -> Var:
         if isinstance(element, Expr):

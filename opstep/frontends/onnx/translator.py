@@ -22,8 +22,8 @@ from opstep.frontends.onnx.repeats import Block, Outlined
 from opstep.frontends.onnx.rules.registry import Rule, rule_for
 from opstep.frontends.onnx.scope import ABSENT, Broken, Values
 from opstep.frontends.onnx.shared import DOMAINS
-from opstep.frontends.onnx.statements import bound_symbols, renamed, symbols_of
 from opstep.frontends.onnx.values import Known, Value, dims, known, same_of
+from opstep.frontends.statements import bound_symbols, renamed, symbols_of
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opstep.frontends import constants
 from opstep.frontends.onnx.reading import array_of, type_of
 from opstep.frontends.onnx.rules.registry import Same
 from opstep.runtime.ir.dims import Expr
@@ -84,15 +85,12 @@ Value = Var | Known
 
 
 def number(element: Any) -> int | float | None:
-    """An element as a number that stands in a text: the shortest that reads back the same."""
+    """An element as a number that stands in a text; None for a size."""
     if isinstance(element, Expr):
         return None
-    dtype = np.asarray(element).dtype
-    if dtype.kind in "iub":
-        return int(element)
-    if dtype.kind == "O":
+    if np.asarray(element).dtype.kind == "O":
         return element if isinstance(element, int) else None
-    return float(str(np.float32(element))) if dtype.itemsize <= 4 else float(element)
+    return constants.number(element)
 
 
 def same_of(value: Any) -> Same | None:

@@ -14,8 +14,8 @@ from torch import fx
 from torch._decomp import decomposition_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from opstep.frontends.missing import Missing
 from opstep.frontends.torch.compositions import COMPOSITIONS
-from opstep.frontends.torch.errors import Missing
 
 Definition = Callable[..., Any]
 

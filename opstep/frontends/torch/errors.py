@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import NamedTuple
 
-from opstep.runtime.ir.diagnostics import Diagnostic
-from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.graph import Source, Span
+from opstep.frontends import missing
+from opstep.frontends.missing import Missing
 from opstep.runtime.ir.wording import Argument, Wording
 
 _NOISE = re.compile(
@@ -41,55 +37,17 @@ class Disagreement(Untranslatable):
     """
 
 
-class Missing(NamedTuple):
-    """An ATen op that could not be translated, and where the model calls it."""
+class ImportFailed(missing.ImportFailed):
+    """`missing` lists ATen ops."""
 
-    op: str  # "aten.nonzero.default"
-    reason: str
-    file: str
-    line: int  # 0 where it is not known
-
-
-class ImportFailed(InputError):
-    """Some ops have no counterpart: one message for each op and reason, at its first place;
-    `missing` lists every place.
-    """
-
-    def __init__(self, missing: Sequence[Missing]):
-        self.missing = tuple(missing)
-        groups: dict[tuple[str, str], list[Missing]] = {}
-        for m in missing:
-            groups.setdefault((m.op, m.reason), []).append(m)
-        super().__init__(_diagnostic(found) for found in groups.values())
+    def hint(self, missing: Missing) -> str:
+        if missing.reason == OF_DATA:
+            return "keep the shape: torch.where(mask, x, 0) in place of x[mask]"
+        is_random = any(word in missing.op for word in RANDOM)
+        return "in training mode models draw numbers: call model.eval() first" if is_random else ""
 
     def hinted(self, hint: str) -> ImportFailed:
         """With what to do about it, behind all messages."""
         *others, last = self.diagnostics
         self.diagnostics = (*others, replace(last, hint=last.hint or hint))
         return self
-
-
-def _diagnostic(found: Sequence[Missing]) -> Diagnostic:
-    """Of one op and reason."""
-    first = next((m for m in found if m.line), found[0])
-    source, span = source_line(first.file, first.line)
-    times = f" ({len(found)} times)" if len(found) > 1 else ""
-    is_random = any(word in first.op for word in RANDOM)
-    hint = "in training mode models draw numbers: call model.eval() first" if is_random else ""
-    if first.reason == OF_DATA:
-        hint = "keep the shape: torch.where(mask, x, 0) in place of x[mask]"
-    message = f"{first.op} cannot be imported: {first.reason}{times}"
-    if first.line and source is None:  # the file is on the machine that exported the model
-        message = f"{first.file}:{first.line}: {message}"
-    return Diagnostic("error", message, span, source, hint)
-
-
-def source_line(file: str, line: int) -> tuple[Source | None, Span | None]:
-    """A line of a Python file, to be shown; nothing where it cannot be read."""
-    try:
-        source = Source(Path(file).read_text("utf-8", "replace"), file)
-        text = source.line(line)
-    except (OSError, IndexError, ValueError):
-        return None, None
-    start = sum(len(t) + 1 for t in source.text.split("\n")[: line - 1])
-    return source, Span(start + len(text) - len(text.lstrip()), start + len(text.rstrip()))

@@ -11,13 +11,14 @@ import torch
 from torch import fx
 
 from opstep.api.program import Program, loads
+from opstep.frontends.missing import Missing
 from opstep.frontends.torch.autograd import VIEWS
 from opstep.frontends.torch.body import Var
 from opstep.frontends.torch.definitions import Definitions, without_definition
 from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols
 from opstep.frontends.torch.drafts import Draft, Value, value_of
 from opstep.frontends.torch.drawing import is_random, take_out
-from opstep.frontends.torch.errors import ImportFailed, Missing
+from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.fused_attention import single_attention
 from opstep.frontends.torch.inlining import drop_tokens
 from opstep.frontends.torch.labels import Labels

@@ -12,8 +12,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from opstep.frontends.missing import source_line
 from opstep.frontends.torch.dims import element_of
-from opstep.frontends.torch.errors import Untranslatable, cause, source_line
+from opstep.frontends.torch.errors import Untranslatable, cause
 from opstep.frontends.torch.sources import is_pytorch
 from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.errors import InputError

@@ -184,7 +184,8 @@ def cause_of(error: BaseException) -> OpstepError | None:
     inner = getattr(error, "inner_exception", None)  # torch._dynamo.exc.BackendCompilerFailed
     found = next((e for e in (error, inner) if isinstance(e, OpstepError)), None)
     if found is None and type(inner) is RuntimeError:
-        from opstep.frontends.torch.errors import cause, source_line
+        from opstep.frontends.missing import source_line
+        from opstep.frontends.torch.errors import cause
 
         at = own_frames(error.__traceback__)
         while at is not None and at.tb_next is not None and not _is_hidden(at.tb_next.tb_frame):

@@ -16,12 +16,13 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from opstep.frontends.missing import Missing
 from opstep.frontends.torch import fallback as pytorch
 from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols, memory_order
 from opstep.frontends.torch.drafts import Draft, Made, Value, value_of
-from opstep.frontends.torch.errors import Disagreement, Missing, Untranslatable
+from opstep.frontends.torch.errors import Disagreement, Untranslatable
 from opstep.frontends.torch.inlining import live_nodes
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.recurrent import RECURRENT, places_in_result

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
 
-from opstep.cli.main import main
-
-ROOT = Path(__file__).resolve().parents[3]
-TEXT = (ROOT / "docs" / "onnx.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-FOUND = 5  # exit code of a hunt that found something
+from shared.guides import blocks, run_commands
 
 
 def test_the_journey(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     session: dict = {}
     said, ran = "", 0
-    for language, block in BLOCKS:
+    for language, block in blocks("onnx.md"):
         if language == "python":
             exec(compile(block, "onnx.md", "exec"), session)
             said = capsys.readouterr().out
         elif language == "sh":
-            for line in block.splitlines():
-                words = shlex.split(line)[1:]
-                assert main(words) == (FOUND if words[0] == "hunt" else 0), line
-                ran += 1
+            ran += run_commands(block)
             said = capsys.readouterr().out
         elif language == "opg":
             assert Path("classifier.opg").read_text() == block

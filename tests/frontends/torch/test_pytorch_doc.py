@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 from pathlib import Path
 
 import pytest
+from shared.guides import blocks, run_commands
 
-from opstep.cli.main import main
 from opstep.frontends.torch import findings
 
 pytest.importorskip("torch")
-ROOT = Path(__file__).resolve().parents[3]
-TEXT = (ROOT / "docs" / "pytorch.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-FOUND = 5  # exit code of a hunt that found something
 
 
 def test_the_journey(tmp_path, monkeypatch, capsys):
@@ -26,17 +21,14 @@ def test_the_journey(tmp_path, monkeypatch, capsys):
     findings.clear()  # of tests before
     session: dict = {}
     said, ran = "", 0
-    for language, block in BLOCKS:
+    for language, block in blocks("pytorch.md"):
         if saved := re.match(r"# (\w+\.py)\n", block):
             Path(saved[1]).write_text(block)
         elif language == "python":
             exec(compile(block, "pytorch.md", "exec"), session)
             said = capsys.readouterr().out
         elif language == "sh":
-            for line in block.splitlines():
-                words = shlex.split(line)[1:]
-                assert main(words) == (FOUND if words[0] == "hunt" else 0), line
-                ran += 1
+            ran += run_commands(block)
             said = capsys.readouterr().out
         elif language == "json":
             assert json.loads(block)["type"] == "opstep"

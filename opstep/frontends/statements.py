@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.graph import Apply, Assert, Binding, Name
+from opstep.runtime.ir.graph import Apply, Assert, Binding, Graph, Name
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.types import DTYPES
 from opstep.runtime.transforms.builder import Var
@@ -45,3 +45,23 @@ def bound_symbols(inputs: Sequence[Var]) -> set[str]:
     sizes = [d for v in inputs for d in v.shape if isinstance(d, Expr)]
     bound = {s for d in sizes if (s := d.lone_symbol())}
     return bound if all(d.symbols() <= bound for d in sizes) else set()
+
+
+def by_calls(graphs: Mapping[str, Graph]) -> list[Graph]:
+    """From `main` on, in the order in which they are first called."""
+    found: dict[str, Graph] = {}
+    waiting = ["main"]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found[name] = graph = graphs[name]
+        called: list[str] = []
+        for statement in graph.body:
+            if isinstance(statement, Apply):
+                called.append(statement.callee.text)
+                values = [a.value for a in statement.attrs]
+                parts = [p for v in values for p in (v if type(v) is tuple else (v,))]
+                called += [p.name for p in parts if isinstance(p, Ref)]
+        waiting += [n for n in reversed(called) if n in graphs]
+    return list(found.values())

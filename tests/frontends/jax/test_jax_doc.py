@@ -1,0 +1,37 @@
+"""What docs/jax.md shows works when it is pasted, from top to bottom, in one folder."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from shared.guides import blocks, run_commands
+
+pytest.importorskip("jax")
+
+
+def test_the_journey(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    session: dict = {}
+    said, ran, compared = "", 0, 0
+    for language, block in blocks("jax.md"):
+        if saved := re.match(r"# (\w+\.py)\n", block):
+            Path(saved[1]).write_text(block)
+        elif language == "python":
+            exec(compile(block, "jax.md", "exec"), session)
+            said = capsys.readouterr().out
+        elif language == "sh":
+            ran += run_commands(block)
+            said = capsys.readouterr().out
+        elif language == "opg":
+            assert Path("classifier.opg").read_text() == block
+        else:
+            for line in block.splitlines():
+                assert line in said
+                compared += 1
+    assert (ran, compared) == (2, 11)
+    sys.modules.pop("net")
