@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from opstep.version import __version__
 
 if TYPE_CHECKING:
-    from opstep import optim
+    from opstep import jax, optim
     from opstep.api.debugging import Debugger
     from opstep.api.kernel_debugging import debug_kernel
     from opstep.api.program import Program, Result, load, loads, policy
@@ -43,6 +43,7 @@ __all__ = [
     "from_onnx",
     "from_torch",
     "hunt",
+    "jax",
     "load",
     "loads",
     "optim",
@@ -90,6 +91,8 @@ def __getattr__(name: str):
         from opstep.api.kernel_debugging import debug_kernel
 
         return debug_kernel
+    if name == "jax":
+        return importlib.import_module("opstep.jax")
     if name == "optim":
         return importlib.import_module("opstep.optim")
     if name == "from_jax":

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         ("opstep hunt train.opg -i x=x.npy -w runs.db", "record the findings in a workspace"),
         ("opstep hunt train.opg --data x=batches.npy", "with a new x in each step"),
         ('opstep hunt train.opg -i x=x.npy --hunt "nan,index,absmax > 1e4"', "with other kinds"),
-        ("opstep hunt train.py", "in a training script of PyTorch's"),
+        ("opstep hunt train.py", "in a training script of PyTorch's or JAX's"),
     ],
     codes={
         OK: "no NaN or infinity came out of the graph",
@@ -129,8 +129,9 @@ def hunt(file: str, **options: Any) -> int:
     docs/hunting.md describes the report.
 
     FILE can be a Python script: a NaN or an infinity in the forward or backward of an nn.Module
-    that it calls ends it, and is reported with its Python line. What is behind its name is for the
-    script. With --json, its own output goes to standard error. docs/pytorch.md describes it.
+    that it calls, or in a function of jax.jit, ends it, and is reported with its Python line. What
+    is behind its name is for the script. With --json, its own output goes to standard error.
+    docs/pytorch.md and docs/jax.md describe it.
     """
     from opstep.api import sources
     from opstep.cli import inputs as given

@@ -73,7 +73,7 @@ FINDINGS = "OPSTEP_FINDINGS"  # in the environment: the file that an editor read
         ("opstep run model.opg -i random --workspace runs.db", "record statistics and tensors"),
         ("opstep run model.opg -i random -w runs.db --tag lr=0.1", "with a tag"),
         ("opstep run model.opg -i random --trace run.pftrace", "write a timeline"),
-        ("opstep run -w runs.db train.py", "record a training script of PyTorch's"),
+        ("opstep run -w runs.db train.py", "record a training script of PyTorch's or JAX's"),
     ],
     codes={
         PROGRAM: "errors in the program, a failed assert, a loop past its limit",
@@ -126,8 +126,9 @@ def run(file: str, **options: Any) -> int:
 
     The same inputs and seed give the same bits, whatever the mode, streams and threads.
 
-    FILE can be a Python script, which ends with its own exit code: opstep runs the nn.Modules that
-    it calls. What is behind its name is for the script. docs/pytorch.md describes it.
+    FILE can be a Python script, which ends with its own exit code: opstep runs the nn.Modules and
+    the functions of jax.jit that it calls. What is behind its name is for the script.
+    docs/pytorch.md and docs/jax.md describe it.
     """
     if script_arguments() is not None:
         return run_script(file, options)

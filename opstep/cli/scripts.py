@@ -1,4 +1,4 @@
-"""Python scripts in place of programs: ``opstep run train.py``, with PyTorch."""
+"""Python scripts in place of programs: ``opstep run train.py``, with PyTorch or JAX."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,8 @@ from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
-    from opstep.frontends.torch.module_calls import ModuleCalls
-    from opstep.frontends.torch.script import Script
+    from opstep.frontends.scripts.frameworks import Frameworks
+    from opstep.frontends.scripts.script import Script
     from opstep.hunting.report import Hunt
     from opstep.trace.recording import Recording
 
@@ -52,10 +53,6 @@ _OF_PROGRAMS = {
     "kinds": "NaNs and infinities are hunted there, with --nan-only NaNs",
     "wanted": "--nan-only leaves all infinities out",
 }  # fmt: skip
-_UNSEEN = (
-    "PyTorch runs that, unseen: use a module (nn.CrossEntropyLoss, not F.cross_entropy), "
-    "or write one for it"
-)
 _OF_SCRIPTS = ("is_module", "modules", "keep_going", "listen", "wait")
 
 
@@ -103,7 +100,7 @@ def script_options(function: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="PATTERN",
             help="Of a script: only the modules with this name, such as encoder.*, not whole "
-            "models. Can be given several times.",
+            "models; or functions of JAX. Can be given several times.",
         ),
     ]
     for option in reversed(options):
@@ -125,41 +122,42 @@ class Started:
     more: dict[str, Any] = field(default_factory=dict)  # options of the backend
 
     def __post_init__(self) -> None:
-        from opstep.frontends.torch.importing import check_installed
-        from opstep.frontends.torch.script import Script
+        from opstep.frontends.scripts.frameworks import Frameworks, check_any_installed
+        from opstep.frontends.scripts.options import SETTINGS
+        from opstep.frontends.scripts.script import Script
 
         arguments = script_arguments() or ()
         self.script: Script = Script.find(self.file, arguments, self.options["is_module"])
-        check_installed()
-        from opstep.frontends.torch.module_calls import ModuleCalls
-        from opstep.frontends.torch.options import SETTINGS
-
+        check_any_installed()
         given = {n: self.options[n] for n in SETTINGS if n in self.options}
         if "listen" in self.options and not is_explicit("mode"):
             del given["mode"]  # debug mode is for what is stepped through
         RunSettings(**given)
         given |= {"fallback": self.options["fallback"] == "torch", **self.more}
-        self.calls: ModuleCalls = ModuleCalls(given, self.options["modules"])
+        self.frameworks: Frameworks = Frameworks(given, self.options["modules"])
 
     def run(self) -> int:
         """The script's exit code. Raises as `Script.run` does."""
-        from opstep.frontends.torch.outstanding import outstanding
-
-        with self.calls:
-            code = self.script.run(in_switches)
-            outstanding.settle()  # flags of calls that a GPU was still at
+        with self.frameworks:
+            code = self.script.run(self.frameworks, in_switches)
+            self.frameworks.settle()
         if code == OK:
             self._say_what_was_missed()
         return code
 
     def _say_what_was_missed(self) -> None:
         """Where nothing was seen, or not what was asked for."""
-        if not self.calls.called:
-            say(f"note: {self.file} called no nn.Module")
-        for pattern in self.calls.unmatched() if self.calls.called else ():
-            names = sorted(n for n in self.calls.names if n)
-            listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-            say(f"note: no module that was called matches --module {pattern}; there are {listed}")
+        if not self.frameworks.called:
+            say(f"note: {self.file} called no nn.Module, and no function with @opstep.jax.debug")
+            return
+        names = sorted(n for n in self.frameworks.names if n)
+        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        for pattern in self.frameworks.patterns:
+            if not any(fnmatchcase(name, pattern) for name in self.frameworks.names):
+                say(
+                    f"note: no module that was called matches --module {pattern}; "
+                    f"there are {listed}"
+                )
 
 
 # --- run ------------------------------------------------------------------------------------------
@@ -186,23 +184,20 @@ def _recorded(recording: Recording | None, run: Callable[[], int]) -> int:
 
 def hunt_script(file: str, options: dict[str, Any]) -> int:
     """``opstep hunt train.py``: ends it at the first NaN or infinity, and tells of that."""
-    from opstep.frontends.torch.options import Hunting
-    from opstep.frontends.torch.script import Leave
+    from opstep.frontends.scripts.options import Hunting
+    from opstep.frontends.scripts.script import Leave
 
     recording = opened_recording(options)
     started = Started(file, options, {"recording": recording})
     found: list[Hunt] = []
     losses: list[dict[str, Any]] = []
-    tell = partial(_tell, started, found)
-    hunting = Hunting(tell, options["nan_only"], options["masked"])
-    started.calls.options |= {"hunt": hunting}
+    tell, tell_loss = partial(_tell, started, found), partial(_tell_loss, started, found, losses)
+    hunting = Hunting(tell, tell_loss, options["nan_only"], options["masked"])
+    started.frameworks.options |= {"hunt": hunting}
 
     def run() -> int:
-        from opstep.frontends.torch.losses import watched
-
         try:
-            with watched(partial(_tell_loss, started, found, losses), options["nan_only"]):
-                return started.run()
+            return started.run()
         except Leave:
             return OK
 
@@ -214,10 +209,10 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         emit_json({"file": file, "findings": [record(one) for one in found], "losses": losses})
     if found or losses:
         return FOUND
-    if code == OK and started.calls.compiled:
-        calls = amount(started.calls.count, "call")
-        modules = amount(started.calls.compiled, "module")
-        say(f"{file}: {calls} of {modules}, no NaN or infinity came out")
+    parts = [one for one in started.frameworks.entered if one.compiled]
+    if code == OK and parts:
+        calls = [f"{amount(p.count, 'call')} of {amount(p.compiled, p.part)}" for p in parts]
+        say(f"{file}: {' and '.join(calls)}, no NaN or infinity came out")
     return code
 
 
@@ -240,19 +235,19 @@ def _output_to_stderr() -> Iterator[None]:
 
 def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt) -> None:
     """Of a finding; then the script ends, unless it is to go on."""
-    from opstep.frontends.torch.script import Leave
+    from opstep.frontends.scripts.script import Leave
 
     options = started.options
     findings.append(found)
     if not options["as_json"]:
-        _show(found, started.calls)
+        _show(found, started.frameworks)
     if options["breaks"] and found.findings:
         from opstep.cli.hunt_break import debug_finding
 
         how = {"device": found.device, "steps": (found.step or 0) + 1}
         debug_finding(program, found.inputs, found, options | how)
     if not options["keep_going"]:
-        started.calls.leaves = True
+        started.frameworks.leave()
         raise Leave
 
 
@@ -260,7 +255,9 @@ def _tell_loss(
     started: Started, findings: list[Hunt], losses: list[dict[str, Any]], step: int, value: str
 ) -> None:
     """Of the first loss that is bad by what the script does; then it ends, as behind a finding."""
-    from opstep.frontends.torch.script import Leave, line_now
+    from opstep.frontends.scripts.frames import line_now
+    from opstep.frontends.scripts.script import Leave
+    from opstep.frontends.torch.framework import UNSEEN
 
     if findings or losses:
         return
@@ -270,23 +267,23 @@ def _tell_loss(
         _write(
             f"{file}:{line}: {linecache.getline(file, line).strip()}\n"
             f"step {step}: the loss is {value}, and no module gave a bad value: it comes from what "
-            f"the script does with their results.\n  {_UNSEEN}"
+            f"the script does with their results.\n  {UNSEEN}"
         )
     if not started.options["keep_going"]:
-        started.calls.leaves = True
+        started.frameworks.leave()
         raise Leave
 
 
-def _show(found: Hunt, calls: ModuleCalls) -> None:
+def _show(found: Hunt, frameworks: Frameworks) -> None:
     """The report, with the line that the script is at; files are relative to this folder."""
-    from opstep.frontends.torch.script import line_now
+    from opstep.frontends.scripts.frames import line_now
     from opstep.hunting.report import report
 
     text = report(found, in_switches)
     if not found.late and (at := line_now(_origin(found))) is not None:
         line = linecache.getline(*at).strip()
         text = f"{at[0]}:{at[1]}: {line}\n{text}"
-    if outside := _from_outside(found, calls):
+    if outside := frameworks.outside(found):
         text += f"\n\n{outside}"
     _write(text)
 
@@ -304,25 +301,3 @@ def _origin(found: Hunt) -> tuple[str, int] | None:
     where = found.first.where if found.first else None
     file, _, line = where.imported.rpartition(":") if where else ("", "", "")
     return (file, int(line)) if file else None
-
-
-def _from_outside(found: Hunt, calls: ModuleCalls) -> str:
-    """What to do where a module was given what is bad."""
-    given = found.first.given if found.first else ""
-    name = given.removeprefix("input ")
-    if name == given:
-        return ""
-    if name.startswith("grad_"):
-        return (
-            "note: the gradient comes from outside of modules: from what the script does with "
-            f"this module's result.\n  {_UNSEEN}"
-        )
-    if parameter := calls.parameter(name):
-        return (
-            f"note: {parameter} was bad before this call: the optimizer wrote it, or it was loaded"
-            " so.\n  Lower the learning rate, or clip the gradients"
-        )
-    return (
-        "note: it comes from outside of modules: the script passes it as an argument.\n"
-        "  Look at the data; or write a module for what computes it"
-    )

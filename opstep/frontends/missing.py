@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.errors import InputError
@@ -39,6 +40,12 @@ class ImportFailed(InputError):
         for m in missing:
             groups.setdefault((m.op, m.reason), []).append(m)
         super().__init__(self._diagnostic(found) for found in groups.values())
+
+    def hinted(self, hint: str) -> Self:
+        """With what to do about it, behind all messages."""
+        *others, last = self.diagnostics
+        self.diagnostics = (*others, replace(last, hint=last.hint or hint))
+        return self
 
     def hint(self, missing: Missing) -> str:
         """What to do about one."""

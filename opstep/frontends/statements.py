@@ -32,7 +32,7 @@ def symbols_of(statement: Any) -> set[str]:
     """Symbols that attributes name."""
     found: set[str] = set()
     for attr in getattr(statement, "attrs", ()):
-        for v in attr.value if isinstance(attr.value, tuple) else (attr.value,):
+        for v in attr.value if type(attr.value) is tuple else (attr.value,):
             if isinstance(v, Expr):
                 found |= v.symbols()
             elif isinstance(v, Ref) and v.name not in DTYPES and attr.name.text not in _GRAPHS:
@@ -47,10 +47,10 @@ def bound_symbols(inputs: Sequence[Var]) -> set[str]:
     return bound if all(d.symbols() <= bound for d in sizes) else set()
 
 
-def by_calls(graphs: Mapping[str, Graph]) -> list[Graph]:
-    """From `main` on, in the order in which they are first called."""
+def by_calls(graphs: Mapping[str, Graph], first: str = "main") -> list[Graph]:
+    """From the first on, in the order in which they are first called."""
     found: dict[str, Graph] = {}
-    waiting = ["main"]
+    waiting = [first]
     while waiting:
         name = waiting.pop()
         if name in found:

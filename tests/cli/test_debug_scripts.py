@@ -100,7 +100,10 @@ def test_a_session_stops_at_a_nan(cli, script):
 def test_a_script_that_calls_no_module(cli, script):
     outcome = cli("debug", "--batch", script("print('done')"))
     assert (outcome.code, outcome.out) == (0, "done\n")
-    assert outcome.err == "note: train.py called no nn.Module\n"
+    assert (
+        outcome.err
+        == "note: train.py called no nn.Module, and no function with @opstep.jax.debug\n"
+    )
 
 
 def test_an_editor_starts_a_script(tmp_path):

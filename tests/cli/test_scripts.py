@@ -48,7 +48,9 @@ def test_a_module_by_name(cli, script, monkeypatch):
     script("N = 7", "pack/part.py")
     outcome = cli("run", "-m", "pack.go", "-x")
     assert outcome.out == "7 ['-x'] pack\n"
-    assert outcome.err == "note: pack.go called no nn.Module\n"
+    assert (
+        outcome.err == "note: pack.go called no nn.Module, and no function with @opstep.jax.debug\n"
+    )
     outcome = cli("run", "-m", "pack.stop")
     assert outcome.code == 2 and "there is no module pack.stop" in outcome.err
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from opstep.frontends.scripts.watching import NumericsWarning
 from opstep.frontends.torch.outstanding import findings, outstanding
-from opstep.frontends.torch.watching import NumericsWarning
 
 
 def model() -> nn.Module:

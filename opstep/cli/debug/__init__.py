@@ -101,8 +101,8 @@ def debug(file: str, **options: Any) -> int:
     The commands are those of gdb: break, run, next, step, print, watch, reverse-next … An empty
     line repeats the last command; help lists all. See docs/debugging.md.
 
-    FILE can be a Python script: it stops in the nn.Modules that it calls. What is behind its name
-    is for the script. docs/pytorch.md describes it.
+    FILE can be a Python script: it stops in the nn.Modules and the functions of jax.jit that it
+    calls. What is behind its name is for the script. docs/pytorch.md and docs/jax.md describe it.
     """
     if script_arguments() is not None:
         from opstep.cli.debug.script import debug_script

@@ -21,7 +21,7 @@ from opstep.cli.debug.points import BreakpointTable
 from opstep.cli.debug.session import Session
 from opstep.cli.scripts import Started
 from opstep.dap import attach
-from opstep.frontends.torch.script import Leave
+from opstep.frontends.scripts.script import Leave
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:

@@ -75,8 +75,14 @@ def _weights(function: Any, args: Sequence[Any], kwargs: Any, weights: Any) -> s
     return found
 
 
+def program_of_traced(function: Callable[..., Any], traced: Traced, title: str) -> Imported:
+    """Of what was traced already; the graph that runs is called `title`."""
+    all_rules()
+    return _Import(function, traced, set(), title).program()
+
+
 class _Import:
-    def __init__(self, function: Any, traced: Traced, weights: set[str]):
+    def __init__(self, function: Any, traced: Traced, weights: set[str], title: str = "main"):
         self.function, self.traced, self.weights = function, traced, weights
         symbols = set()
         try:
@@ -88,7 +94,7 @@ class _Import:
         self.types = types
         taken = {name for module in library() for name in module.graphs}
         self.shared = Shared(taken, symbols)
-        self._kept: set[str] = set()  # results that have their names
+        self.title = title if title == "main" else self.shared.graph_name(title)
 
     def program(self) -> Imported:
         traced, shared = self.traced, self.shared
@@ -104,9 +110,9 @@ class _Import:
         if shared.missing:
             raise ImportFailed(shared.missing)
         names = self._result_names({v.name for v, _ in inputs})
-        returned = [self._returned(scope, v, n) for v, n in zip(results, names, strict=True)]
-        scope.finish("main", returned, [v for v, is_weight in inputs if not is_weight])
-        order = by_calls({g.name.text: g for g in shared.graphs})
+        returned = self._returned(scope, results, names)
+        scope.finish(self.title, returned, [v for v, is_weight in inputs if not is_weight])
+        order = by_calls({g.name.text: g for g in shared.graphs}, self.title)
         text = print_module(Module((*shared.declared.values(), *order)))
         program = Program(parse(text, f"<{called(self.function)}>"))
         for name, value in shared.values.items():
@@ -184,23 +190,29 @@ class _Import:
             found.append(name)
         return found
 
-    def _returned(self, scope: Scope, var: Var, name: str) -> Var:
-        """The value, called as the result is to be."""
+    def _returned(self, scope: Scope, results: Sequence[Var], names: Sequence[str]) -> list[Var]:
+        """The values, called as the results are to be."""
         b = scope.body
-        if var.name == name:
-            return var
         made = {r.name.text for s in b.statements for r in getattr(s, "results", ())}
-        if var.name in made and name not in b._used_names and var.name not in self._kept:
-            b.statements[:] = [renamed(s, {var.name: name}) for s in b.statements]
-            b._used_names.add(name)
-            var = Var(name, var.type)
-        else:
-            if name in b._used_names:
-                name = b.fresh(name)
-            b._used_names.add(name)
-            var = b.apply(OPS["identity"], (var,), {}, name)
-        self._kept.add(var.name)
-        return var
+        kept = {v.name for v, name in zip(results, names, strict=True) if v.name == name}
+        found: dict[str, str] = {}
+        copied: dict[int, str] = {}  # results that are another one, or an input
+        for k, (var, name) in enumerate(zip(results, names, strict=True)):
+            if var.name == name:
+                continue
+            is_free = name not in b._used_names
+            new = name if is_free else b.fresh(name)
+            b._used_names.add(new)
+            if is_free and var.name in made and var.name not in kept and var.name not in found:
+                found[var.name] = new
+            else:
+                copied[k] = new
+        b.statements[:] = [renamed(s, found) for s in b.statements]
+        results = [Var(found.get(v.name, v.name), v.type) for v in results]
+        return [
+            b.apply(OPS["identity"], (v,), {}, copied[k]) if k in copied else v
+            for k, v in enumerate(results)
+        ]
 
 
 def _array(leaf: Leaf, type: Any) -> np.ndarray:

@@ -62,6 +62,7 @@ def inlined(
     """The equations of a jaxpr, in place of a call."""
     inner = Scope(scope.shared, scope.function)
     inner.share_body(scope)
+    inner.is_backward = scope.is_backward or scope.is_derivative
     function = function_of(jaxpr.jaxpr)
     inner.origins = Origins(function, scope.body.at)
     inner.is_named = bool(function.file) and not function.is_library
@@ -87,7 +88,7 @@ def called(
     """A call of the graph for a jaxpr, which is written when it is first met."""
     values = [scope.var(v) if isinstance(v, Spread) else v for v in values]
     key = (
-        jaxpr, name, tuple(used),
+        jaxpr, name, scope.is_backward or scope.is_derivative, tuple(used),
         tuple(v.type if isinstance(v, Var) or v.is_weight else v.key for v in values),
     )  # fmt: skip
     if key not in scope.shared.called:
@@ -108,6 +109,8 @@ def _graph(
     of them. The name is "" where it gives no tensor.
     """
     inner = Scope(scope.shared, function, scope.body.at or scope.site)
+    inner.is_backward = scope.is_backward or scope.is_derivative
+    name = f"{name}_backward" if inner.is_backward else name
     inner.env = constants_of(jaxpr)
     names = input_names(jaxpr.jaxpr, values)
     given: list[tuple[int, Var]] = []

@@ -14,6 +14,7 @@ from opstep.runtime.ir.graph import Provenance, SourceLine
 # Libraries whose lines are left out where a line of somebody else's called them.
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "haiku", "equinox", "orbax")
 _OWN = str(Path(__file__).parent) + os.sep
+_WRAPPER = f"{_OWN}debugging.py"  # stands between a function and its caller
 
 
 class Function(NamedTuple):
@@ -65,9 +66,10 @@ class Origins:
         self._function, self._outer = function, outer
         self._known: dict[Any, Provenance | None] = {}
 
-    def of(self, equation: Any) -> Provenance | None:
+    def of(self, equation: Any, is_derivative: bool = False) -> Provenance | None:
         info = equation.source_info
-        module = scope_of(info.name_stack)
+        words = scope_of(info.name_stack), "backward" if is_derivative else ""
+        module = " ".join(filter(None, words))
         key = info.traceback, module
         try:
             if key not in self._known:
@@ -78,6 +80,7 @@ class Origins:
 
     def _read(self, traceback: Any, module: str) -> Provenance | None:
         frames = [(f.file_name, f.line_num, f.function_start_line) for f in _frames(traceback)]
+        frames = [f for f in frames if f[0] != _WRAPPER]
         for place, (file, _, start) in enumerate(frames):
             if file.startswith(_OWN):
                 frames = frames[:place]
@@ -92,7 +95,9 @@ class Origins:
             lines = [f for f in named if not is_jax(f[0])][:1]
         found = tuple(SourceLine(portable(f), n) for f, n, _ in lines if n > 0)
         if outer is not None:
-            inside = "/".join(filter(None, (outer.module, module)))
+            inside = "/".join(filter(None, (outer.owner, module)))
+            if outer.is_backward and not module.endswith("backward"):
+                inside = f"{inside} backward".strip()
             return Provenance((*found, *outer.frames), inside)
         return Provenance(found, module) if found else None
 
@@ -110,9 +115,7 @@ def scope_of(stack: Any) -> str:
     )
 
 
-def is_backward(equation: Any) -> bool:
-    """Whether a derivative is computed: an equation of a transposed function."""
-    return any(
-        type(p).__name__ == "Transform" and p.name == "transpose"
-        for p in equation.source_info.name_stack.stack
-    )
+def has_transform(equation: Any, name: str) -> bool:
+    """Whether a transformation of that name made an equation: ``transpose`` a derivative."""
+    stack = equation.source_info.name_stack.stack
+    return any(type(p).__name__ == "Transform" and p.name == name for p in stack)

@@ -17,10 +17,11 @@ from jax.extend import core
 from opstep.frontends.assignments import Assignment, assignment
 from opstep.frontends.constants import number, written_constant
 from opstep.frontends.jax.body import Body
+from opstep.frontends.jax.derivatives import derivatives
 from opstep.frontends.jax.errors import FAMILIES, Untranslatable, refusal
 from opstep.frontends.jax.folding import folded
 from opstep.frontends.jax.idioms import simplified
-from opstep.frontends.jax.origins import Function, Origins, is_backward
+from opstep.frontends.jax.origins import Function, Origins
 from opstep.frontends.jax.rules.pointwise import widened
 from opstep.frontends.jax.rules.registry import IGNORED, RULES, Rule
 from opstep.frontends.jax.shared import Shared
@@ -51,6 +52,8 @@ class Scope:
         self.shared, self.function, self.site = shared, function, site
         self.is_named = True  # whether values are called after variables
         self.origins = Origins(function)
+        self.is_backward = False  # all of it is a derivative
+        self.is_derivative = False  # the equation at hand is one
         self.body = Body(set(), shared.reserved, shared.seen)
         self.body.part = self.part
         self.env: dict[Any, Value | None] = {}
@@ -111,9 +114,13 @@ class Scope:
                 kept.append(equation)
                 live.update(v for v in equation.invars if isinstance(v, core.Var))
         kept.reverse()
-        names = self._names(kept) if self.is_named else {}
+        derived = set(range(len(kept)))
+        if not self.is_backward:
+            derived = derivatives(kept, jaxpr.outvars, self.origins)
+        names = self._names(kept, derived) if self.is_named else {}
         for place, equation in enumerate(kept):
             used = [v in live for v in equation.outvars]
+            self.is_derivative = place in derived
             try:
                 self.equation(equation, used, names.get(place, ()))
             except Broken:
@@ -123,7 +130,7 @@ class Scope:
             except (Untranslatable, Mismatch) as error:
                 self._note(equation, str(error))
 
-    def _names(self, equations: Sequence[Any]) -> dict[int, tuple[str, ...]]:
+    def _names(self, equations: Sequence[Any], skipped: set[int]) -> dict[int, tuple[str, ...]]:
         """What results are called, by the place of their equation: that of a line which others
         read, or the last.
         """
@@ -131,10 +138,10 @@ class Scope:
         targets: dict[Any, tuple[str, ...]] = {}
         running: dict[Any, Assignment] = {}  # statements whose equations may go on
         turns: Counter[Any] = Counter()  # how often they began: those of a loop come again
-        for equation in equations:
+        for place, equation in enumerate(equations):
             at = self.origins.of(equation)
             found = None
-            if at is not None and not is_backward(equation):
+            if at is not None and place not in skipped:
                 found = assignment(at.file, at.line)
             key = None
             if at is not None:
@@ -149,7 +156,7 @@ class Scope:
             lines.append(key)
         readers: dict[Any, set[Any]] = {}
         for place, equation in enumerate(equations):
-            if not is_backward(equation):
+            if place not in skipped:
                 for v in equation.invars:
                     if isinstance(v, core.Var):
                         readers.setdefault(v, set()).add(lines[place] or place)
@@ -182,7 +189,7 @@ class Scope:
         """Raises `Untranslatable`, `Mismatch`, `Broken`."""
         name, b = equation.primitive.name, self.body
         values = [self.look_up(v) for v in equation.invars]
-        b.at = self.origins.of(equation)
+        b.at = self.origins.of(equation, self.is_derivative)
         b.ins = [v.aval for v in equation.invars]
         b.outs = [v.aval for v in equation.outvars]
         b.used = list(used)

@@ -14,15 +14,15 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
+from opstep.frontends.scripts.frames import line_now
+from opstep.frontends.scripts.options import Options
+from opstep.frontends.scripts.watching import Watch
 from opstep.frontends.torch.autograd import decompositions, partition, single_ops
 from opstep.frontends.torch.calling import Compiled
 from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.graphs import AtenGraph
 from opstep.frontends.torch.labels import Labels, arguments_of
-from opstep.frontends.torch.options import Options
 from opstep.frontends.torch.rules import all_rules
-from opstep.frontends.torch.script import line_now
-from opstep.frontends.torch.watching import Watch
 from opstep.runtime.ir.errors import InputError
 
 Runner = Callable[[list[Any]], list[Any]]

@@ -13,10 +13,11 @@ from torch._C._dynamo import guards  # pyright: ignore[reportMissingImports]
 
 from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
+from opstep.frontends.scripts.watching import Watch
 from opstep.frontends.torch.dims import Sizes, dtype_of, evaluated
 from opstep.frontends.torch.graphs import AtenGraph
+from opstep.frontends.torch.hunting import Hunter
 from opstep.frontends.torch.outstanding import outstanding
-from opstep.frontends.torch.watching import Hunter, Watch
 from opstep.runtime.device.flagging import Raised
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DType, TensorType

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from opstep.frontends import missing
 from opstep.frontends.missing import Missing
@@ -45,9 +44,3 @@ class ImportFailed(missing.ImportFailed):
             return "keep the shape: torch.where(mask, x, 0) in place of x[mask]"
         is_random = any(word in missing.op for word in RANDOM)
         return "in training mode models draw numbers: call model.eval() first" if is_random else ""
-
-    def hinted(self, hint: str) -> ImportFailed:
-        """With what to do about it, behind all messages."""
-        *others, last = self.diagnostics
-        self.diagnostics = (*others, replace(last, hint=last.hint or hint))
-        return self

@@ -30,9 +30,9 @@ from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
 from torch._dynamo.exc import InternalTorchDynamoError, TorchRuntimeError
 from torch.fx import _symbolic_trace
 
+from opstep.frontends.scripts.script import Leave
 from opstep.frontends.torch.backend import opstep
 from opstep.frontends.torch.errors import FALLBACK
-from opstep.frontends.torch.script import Leave
 from opstep.frontends.torch.sources import is_pytorch
 
 # Loggers that tell whoever calls torch.compile how to do it better; a script does not call it.

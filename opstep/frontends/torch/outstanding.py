@@ -20,10 +20,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import UserList, deque
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from opstep.frontends.scripts.watching import Mark, marks_of, told
 from opstep.runtime.ir.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -32,16 +32,6 @@ if TYPE_CHECKING:
 
 CALLS = 8  # that may be outstanding
 KEPT = 2 << 30  # bytes that may be kept for them, params aside; else they are waited for
-
-Mark = tuple[int, int, str]  # a plan, a value of it, nan or inf
-
-
-def marks_of(raised: Iterable[Raised]) -> set[Mark]:
-    """Those of a flag may be two."""
-    found: set[Mark] = set()
-    for r in raised:
-        found.update((id(r.plan), r.value, k) for k in ("nan", "inf") if getattr(r, k))
-    return found
 
 
 class Hunted(Protocol):
@@ -248,8 +238,8 @@ os.register_at_fork(after_in_child=outstanding.forget)
 class Findings(UserList["Hunt"]):
     """What hunts of compiled models found. To look at it reads all flags; `told` is the list."""
 
-    def __init__(self, told: Iterable[Hunt] = ()):
-        self.told = list(told)
+    def __init__(self, told: list[Hunt]):
+        self.told = told
 
     @property
     def data(self) -> list[Hunt]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -257,4 +247,4 @@ class Findings(UserList["Hunt"]):
         return self.told
 
 
-findings = Findings()  # of all compiled models of the process that are hunted, the latest last
+findings = Findings(told)  # of all compiled models of the process that are hunted, the latest last

@@ -96,7 +96,7 @@ class Provenance:
     """``at "model.py":33, "train.py":10 in "encoder.0"``: what an importer took a statement from.
 
     The lines are those of a call stack, innermost first; at least one. `module` is "" where no
-    module is named.
+    module is named. Its last word is ``backward`` where a derivative of the line is computed.
     """
 
     frames: tuple[SourceLine, ...]
@@ -109,6 +109,15 @@ class Provenance:
     @property
     def line(self) -> int:
         return self.frames[0].line
+
+    @property
+    def is_backward(self) -> bool:
+        return self.module.rpartition(" ")[2] == "backward"
+
+    @property
+    def owner(self) -> str:
+        """The module, without that word."""
+        return self.module.rpartition(" ")[0] if self.is_backward else self.module
 
 
 @_node

@@ -14,8 +14,9 @@ from dap.client import Client
 from torch import nn
 
 import opstep
-from opstep.frontends.torch import calling, watching
-from opstep.frontends.torch.watching import NumericsWarning
+from opstep.frontends.scripts import watching
+from opstep.frontends.scripts.watching import NumericsWarning
+from opstep.frontends.torch import calling
 
 
 def line_of(marker: str) -> int:

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from opstep.cli.main import main
+from opstep.frontends.scripts.watching import NumericsWarning
+from opstep.frontends.torch import hunting
 from opstep.frontends.torch import outstanding as module
-from opstep.frontends.torch import watching
 from opstep.frontends.torch.outstanding import findings, outstanding
-from opstep.frontends.torch.watching import NumericsWarning
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_to_look_at_findings_waits(compiled, device):
 def test_the_end_of_the_process_waits(compiled, device, monkeypatch):
     ends = []
     monkeypatch.setattr(atexit, "register", ends.append)
-    watching._look_out.cache_clear()
+    hunting._look_out.cache_clear()
     forwards(compiled, Logarithm(), [BAD.clone()])
     (end,) = ends
     with pytest.warns(NumericsWarning):

@@ -139,6 +139,15 @@ def calls_in(node: ast.AST, function: str) -> Iterator[ast.Call]:
                     yield found
 
 
+def calls_through(node: ast.AST, function: str) -> Iterator[ast.Call]:
+    """The calls of what another function makes of that of this name: ``grad(function)(x)``."""
+    for found in ast.walk(node):
+        match found:
+            case ast.Call(func=ast.Call(args=args)):
+                if any(isinstance(a, ast.Name) and a.id == function for a in args):
+                    yield found
+
+
 def python_file(path: str) -> PythonFile | None:
     """A file as it is now; None where it cannot be read."""
     try:

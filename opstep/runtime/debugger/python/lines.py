@@ -140,12 +140,12 @@ class PythonLines:
             if at is None or not lines:
                 continue
             begins = _in_common(last.lines, lines)
-            if turns.another(at.module, begins == 0):
+            if turns.another(at.owner, begins == 0):
                 looping = [k for k in range(begins) if lines[k].file.calls_in_turn(lines[k].line)]
                 begins = max(looping, default=begins)
             runs = (*last.runs[:begins], *range(number, number + len(lines) - begins))
             number += len(lines) - begins
-            last = found[id(statement)] = Origin(lines, runs, begins, at.module)
+            last = found[id(statement)] = Origin(lines, runs, begins, at.owner)
         return found
 
     def _lines(self, at: Provenance, folder: str) -> tuple[PythonLine, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
-from opstep.runtime.debugger.python.files import Function, Lines, calls_in
+from opstep.runtime.debugger.python.files import Function, Lines, calls_in, calls_through
 from opstep.runtime.debugger.python.returned import NO_CALL, Execution, NoCall, Returned
 from opstep.runtime.ir.graph import Apply, Graph, Statement
 
@@ -129,7 +129,9 @@ class PythonNames:
         if isinstance(found, NoCall):
             return inner + _in_order(line.made, assignment)
         values: list[str | None] = [None] * len(targets)
-        if isinstance(found, list):
+        if _gives_value_first(written):
+            values[:1] = [found if isinstance(found, str) else None]
+        elif isinstance(found, list):
             if len(found) == len(targets) > 1:
                 values = found
         elif len(targets) == 1:
@@ -147,6 +149,14 @@ def _inner_names(node: ast.stmt | None) -> list[str]:
     parts = target.elts if isinstance(target, ast.Tuple) else []
     within = [n for part in parts if isinstance(part, ast.Tuple) for n in ast.walk(part)]
     return [n.id for n in within if isinstance(n, ast.Name)]
+
+
+def _gives_value_first(written: ast.expr | None) -> bool:
+    """``value_and_grad(f)(x)``, which gives what f does, and derivatives."""
+    match written:
+        case ast.Call(func=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))):
+            return name == "value_and_grad"
+    return False
 
 
 def _of_graph(python: PythonFrame) -> set[str]:
@@ -167,6 +177,8 @@ def _is_forward(function: Function | None) -> bool:
 def _assigns(statement: Statement) -> TypeGuard[Apply]:
     """Whether it computes values; those of a derivative are no variables."""
     if not isinstance(statement, Apply) or not statement.results:
+        return False
+    if statement.at is not None and statement.at.is_backward:
         return False
     return statement.derived_from is None or not statement.derived_from.backward
 
@@ -194,7 +206,8 @@ def _passed(at: PythonLine, function: Function | None) -> list[tuple[str, str]]:
     node = at.file.statement(at.line).node
     if node is None or function is None:
         return []
-    calls = list(calls_in(node, function.name.rpartition(".")[2]))
+    name = function.name.rpartition(".")[2]
+    calls = list(calls_in(node, name)) or list(calls_through(node, name))
     if len(calls) != 1:
         return []
     names = function.arguments[function.arguments[:1] == ("self",) :]

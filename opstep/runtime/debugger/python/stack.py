@@ -23,7 +23,8 @@ def python_stack(lines: PythonLines, frames: Sequence[Frame], level: int | None)
         origin = lines.shown(frame.graph, frame.statement)
         backward = _is_backward(frame)
         for python in _functions(origin, module, level if not frame.call else None):
-            name = f"{python.name} backward" if backward else python.name
+            derived = backward or (python.level and _is_derived(frame))
+            name = f"{python.name} backward" if derived else python.name
             found.append(frame._replace(number=len(found), name=name, python=python))
         if origin is None:
             found.append(frame._replace(number=len(found)))
@@ -36,6 +37,12 @@ def _is_backward(frame: Frame) -> bool:
     """
     derived = getattr(frame.statement, "derived_from", None)
     return (derived is not None and derived.backward) or is_backward_graph(frame.graph)
+
+
+def _is_derived(frame: Frame) -> bool:
+    """Whether it computes gradients of a function that its lines call."""
+    at = getattr(frame.statement, "at", None)
+    return at is not None and at.is_backward
 
 
 def is_backward_graph(graph: Graph) -> bool:
@@ -74,7 +81,7 @@ def _modules(frames: Sequence[Frame]) -> list[str]:
     for frame in reversed(frames):
         found.append(path)
         at = getattr(frame.statement, "at", None)
-        path = _joined(path, at.module if at else "")
+        path = _joined(path, at.owner if at else "")
     return found[::-1]
 
 

@@ -1,8 +1,8 @@
 """Runs a Python script as ``python train.py`` and ``python -m train`` do, in this process.
 
 script = Script.find("train.py", ["--epochs", "3"])
-with ModuleCalls(partial(opstep_backend, options={"hunt": True})):
-    code = script.run()
+with Frameworks({"hunt": True}) as frameworks:
+    code = script.run(frameworks)
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
-import re
 import select
 import sys
 import threading
@@ -21,27 +20,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.frontends.scripts.frames import own_frames
 from opstep.runtime.ir.errors import InputError, NoSuchFile
-from opstep.runtime.ir.wording import Argument, Blank, Wording, Words, in_python, worded
+from opstep.runtime.ir.wording import Wording, Words, in_python, worded
 
 _pools: Any = _thread_pools
-_COMPILING = ("opstep.", "torch._dynamo.")  # modules whose frames nobody wants to see
-_TWICE = Wording(
-    "a compiled module has no second derivatives, which is PyTorch's limit: with ",
-    Argument("module", Blank("PATTERN", "pattern")), " only others are compiled",
-)  # fmt: skip
-_OTHERS = Wording(
-    "with ", Argument("module", Blank("PATTERN", "pattern")), " only other modules are compiled"
-)  # fmt: skip
-_NOWHERE = None, None
-_REST = re.compile("torch_dynamo_resume_in_(.*)_at_[0-9]+")  # of a function, made by Dynamo
 
 
 class Leave(BaseException):
     """Ends a script, or one of its threads, from within a call of a module."""
+
+
+class Judge(Protocol):
+    """What says what an error of a script means."""
+
+    def cause_of(self, error: Exception) -> BaseException | None:
+        """What is to be raised in its place: ours that it came from, or `Leave`."""
+        ...
+
+    def advice(self, error: Exception) -> Wording | None:
+        """What to do about it, where we know."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Script:
             spec = _spec(name)
         return Script(name, str(spec.origin), tuple(arguments), spec)
 
-    def run(self, words: Words = in_python) -> int:
+    def run(self, judge: Judge, words: Words = in_python) -> int:
         """Runs it to its end, and that of its threads; gives its exit code. What it raises is
         shown as Python shows it, without what is above the script, and with what to do about it in
         `words`, where we know. Raises `OpstepError` where that is why it ended, and `Leave` and
@@ -84,7 +85,7 @@ class Script:
         before = set(threading.enumerate())
         try:
             with self._as_main() as main:
-                code = _executed(compiled, main, words)
+                code = _executed(compiled, main, judge, words)
                 _join_threads(before)
         finally:
             if os.getpid() != process:
@@ -146,20 +147,20 @@ def _search_path(folder: str) -> Iterator[None]:
         sys.path[:] = before
 
 
-def _executed(code: types.CodeType, main: types.ModuleType, words: Words) -> int:
+def _executed(code: types.CodeType, main: types.ModuleType, judge: Judge, words: Words) -> int:
     """The exit code of a script."""
     try:
         exec(code, main.__dict__)
     except SystemExit as error:
         return _code_of(error)
     except Exception as error:
-        if (ours := cause_of(error)) is not None:
+        if (ours := judge.cause_of(error)) is not None:
             raise ours from None
         if isinstance(error, BrokenPipeError) and is_reader_gone():
             raise
         error.__traceback__ = own_frames(error.__traceback__)
-        if "does not currently support double backward" in str(error):
-            error.add_note(f"hint: {worded(_TWICE, words)}")
+        if (advice := judge.advice(error)) is not None:
+            error.add_note(f"hint: {worded(advice, words)}")
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
     return 0
@@ -177,62 +178,6 @@ def _code_of(error: SystemExit) -> int:
         return error.code or 0
     print(error.code, file=sys.stderr)
     return 1
-
-
-def cause_of(error: BaseException) -> OpstepError | None:
-    """The error of ours that PyTorch raised another one for, or that it is."""
-    inner = getattr(error, "inner_exception", None)  # torch._dynamo.exc.BackendCompilerFailed
-    found = next((e for e in (error, inner) if isinstance(e, OpstepError)), None)
-    if found is None and type(inner) is RuntimeError:
-        from opstep.frontends.missing import source_line
-        from opstep.frontends.torch.errors import cause
-
-        at = own_frames(error.__traceback__)
-        while at is not None and at.tb_next is not None and not _is_hidden(at.tb_next.tb_frame):
-            at = at.tb_next
-        source, span = source_line(at.tb_frame.f_code.co_filename, at.tb_lineno) if at else _NOWHERE
-        what = f"PyTorch cannot compile what is called here: {cause(inner)}"
-        return InputError(what, span=span, source=source, hint=_OTHERS)
-    return found
-
-
-def own_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    """A traceback without what runs the script, and what compiles its modules."""
-    levels = []
-    while traceback is not None:
-        levels.append(traceback)
-        traceback = traceback.tb_next
-    rest = None
-    for one in reversed(levels):
-        frame = one.tb_frame
-        found = _REST.fullmatch(rest.tb_frame.f_code.co_name) if rest is not None else None
-        resumed = found is not None and found[1] == _REST.sub(r"\1", frame.f_code.co_name)
-        if not resumed and not str(frame.f_globals.get("__name__")).startswith(_COMPILING):
-            rest = types.TracebackType(rest, frame, one.tb_lasti, one.tb_lineno)
-    return rest
-
-
-def line_now(ran: tuple[str, int] | None = None) -> tuple[str, int] | None:
-    """Where the script is: the innermost line that is neither PyTorch's nor ours. `ran`: the line
-    of what was run; a function that goes on behind a break of the graph does not know its own.
-    """
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and _is_hidden(frame):
-        frame = frame.f_back
-    if frame is None:
-        return None
-    code = frame.f_code
-    if ran is not None and ran[0] == code.co_filename and _REST.fullmatch(code.co_name):
-        return ran
-    return code.co_filename, frame.f_lineno
-
-
-def _is_hidden(frame: types.FrameType) -> bool:
-    """Whether it is PyTorch's, or ours."""
-    from opstep.frontends.torch.sources import is_pytorch
-
-    file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
-    return module.startswith(_COMPILING) or file.startswith("<") or is_pytorch(file)
 
 
 def _join_threads(before: set[threading.Thread]) -> None:

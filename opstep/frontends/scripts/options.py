@@ -1,4 +1,4 @@
-"""What ``options={...}`` of `torch.compile` may hold."""
+"""What ``options={...}`` of `torch.compile` and `opstep.jax.debug` may hold."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
     from opstep.hunting.report import Hunt
     from opstep.trace.recording import Recording
 
-# The others say what is run on and how often, which the model and its tensors do.
+# The others say what is run on and how often, which the script and its tensors do.
 SETTINGS = ("mode", "streams", "alloc", "fill", "sync", "kernels", "threads", "autotune")
 
 
 @dataclass(frozen=True)
 class Hunting:
     """How NaNs and infinities are hunted: `nan_only`, `masked` as in `opstep.hunt`. `tell`: called
-    with a program and what was found in it, in place of a warning.
+    with a program and what was found in it, in place of a warning. `tell_loss`: with the step and
+    ``nan`` or ``inf`` where a loss is bad that the script itself computed.
     """
 
     tell: Callable[[Program, Hunt], None] | None = None
+    tell_loss: Callable[[int, str], None] | None = None
     nan_only: bool = False
     masked: bool = False
 
@@ -35,9 +37,9 @@ class Hunting:
 class Options:
     """`settings`: of runs, see `RunSettings`. `hunt`: NaNs and infinities are looked for, and where
     they are born is told. `workspace`, `trace`: files that all runs of the process are recorded in;
-    or `recording`, one that is open. `listen`: a port for an editor to attach to. `fallback`:
-    PyTorch runs what cannot be translated: single ops, as statements of their own, and where that
-    cannot be, a whole graph.
+    or `recording`, one that is open. `listen`: a port for an editor to attach to. `fallback`: the
+    framework runs what cannot be translated: PyTorch single ops, as statements of their own, and
+    where that cannot be, a whole graph.
     """
 
     settings: RunSettings = field(default_factory=RunSettings)
