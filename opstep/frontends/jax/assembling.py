@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -109,6 +110,9 @@ class _Import:
         results = self._results(scope, jaxpr)
         if shared.missing:
             raise ImportFailed(shared.missing)
+        for file, line in sorted(shared.left_out):
+            text = "what jax.debug prints or calls here is left out: a breakpoint shows the values"
+            warnings.warn_explicit(text, UserWarning, file or f"<{called(self.function)}>", line)
         names = self._result_names({v.name for v, _ in inputs})
         returned = self._returned(scope, results, names)
         scope.finish(self.title, returned, [v for v, is_weight in inputs if not is_weight])

@@ -15,8 +15,7 @@ class Untranslatable(Exception):
 CALLBACK = Family("it calls back to Python", "leave the callback out of the function")
 DEVICES = Family("it is of several devices", "import the function that each device runs")
 FAMILIES: dict[str, Family] = {
-    "pure_callback": CALLBACK, "io_callback": CALLBACK, "debug_callback": CALLBACK,
-    "debug_print": CALLBACK, "outside_call": CALLBACK,
+    "pure_callback": CALLBACK, "io_callback": CALLBACK, "outside_call": CALLBACK,
     "psum": DEVICES, "pmax": DEVICES, "pmin": DEVICES, "ppermute": DEVICES, "pbroadcast": DEVICES,
     "all_gather": DEVICES, "all_to_all": DEVICES, "reduce_scatter": DEVICES, "axis_index": DEVICES,
     "xla_pmap": DEVICES, "shard_map": DEVICES, "pvary": DEVICES, "sharding_constraint": DEVICES,
@@ -32,6 +31,8 @@ FAMILIES: dict[str, Family] = {
     "rng_bit_generator": Family("only the generator threefry is known"),
     "rng_uniform": Family("only the generator threefry is known"),
 }  # fmt: skip
+
+PRINTS = ("debug_print", "debug_callback")  # of jax.debug; nothing depends on them
 
 
 def refusal(primitive: str) -> Family:

@@ -24,6 +24,7 @@ class Shared:
         self.values: dict[str, np.ndarray] = {}
         self.graphs: list[Graph] = []
         self.missing: list[Missing] = []
+        self.left_out: set[tuple[str, int]] = set()  # lines of what is not run, such as prints
         self.symbols = set(symbols)
         self.names = {"main", *OPS, *taken}  # of graphs
         self.reserved: set[str] = set(symbols)  # names that no value has

@@ -18,7 +18,7 @@ from opstep.frontends.assignments import Assignment, assignment
 from opstep.frontends.constants import number, written_constant
 from opstep.frontends.jax.body import Body
 from opstep.frontends.jax.derivatives import derivatives
-from opstep.frontends.jax.errors import FAMILIES, Untranslatable, refusal
+from opstep.frontends.jax.errors import FAMILIES, PRINTS, Untranslatable, refusal
 from opstep.frontends.jax.folding import folded
 from opstep.frontends.jax.idioms import simplified
 from opstep.frontends.jax.origins import Function, Origins
@@ -110,7 +110,10 @@ class Scope:
         }
         kept = []
         for equation in reversed(jaxpr.eqns):
-            if any(v in live for v in equation.outvars) or equation.primitive.name in FAMILIES:
+            if equation.primitive.name in PRINTS:
+                at = self._place(equation)
+                self.shared.left_out.add((at.file, at.line) if at else ("", 0))
+            elif any(v in live for v in equation.outvars) or equation.primitive.name in FAMILIES:
                 kept.append(equation)
                 live.update(v for v in equation.invars if isinstance(v, core.Var))
         kept.reverse()
@@ -175,11 +178,14 @@ class Scope:
             if len(targets[key]) == len(equations[place].outvars)
         }
 
+    def _place(self, equation: Any) -> Provenance | None:
+        """The line to tell of an equation."""
+        at = self.origins.of(equation)
+        return self.site if at is None or (self.site and self.function.is_library) else at
+
     def _note(self, equation: Any, reason: str) -> None:
         name = equation.primitive.name
-        at = self.origins.of(equation)
-        if at is None or (self.site and self.function.is_library):
-            at = self.site
+        at = self._place(equation)
         hint = FAMILIES[name].hint if name in FAMILIES else ""
         file, line = (at.file, at.line) if at else ("", 0)
         self.shared.missing.append(Missing(name, reason, file, line, hint))

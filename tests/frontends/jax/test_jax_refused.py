@@ -47,7 +47,6 @@ def other_generator(x):
 
 REFUSED = {
     "a callback": (called_back, "pure_callback cannot be imported: it calls back to Python"),
-    "a print": (printed, "debug_print|debug_callback cannot be imported: it calls back to Python"),
     "a generator": (other_generator, "only those of threefry are known"),
     "complex": (lambda x: (x + 1j).real, "complex64 has no counterpart"),
     "devices": (
@@ -68,6 +67,19 @@ def test_refusals_say_why(what):
         opstep.from_jax(function, ONES)
     if what == "a value that decides":
         assert "functools.partial" in str(refused.value)
+
+
+def test_prints_are_left_out_with_a_word():
+    """Also in loops and functions; those who debug have them everywhere."""
+
+    def function(x):
+        return jax.lax.fori_loop(0, 3, lambda _, x: jax.jit(printed)(x), x)
+
+    with pytest.warns(UserWarning, match="a breakpoint shows the values") as told:
+        program = opstep.from_jax(function, ONES)
+    line = printed.__code__.co_firstlineno + 1
+    assert [(w.filename, w.lineno) for w in told] == [(__file__, line)]
+    np.testing.assert_array_equal(program.run("main", program.example)["result"], ONES + 3)
 
 
 def test_arguments_are_checked():
