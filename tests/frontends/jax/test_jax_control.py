@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("jax")
 import jax
 import jax.numpy as jnp
-from agreement import agree, together
 from jax import lax
+from jax_agreement import agree, together
 
 
 def test_loops():

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("jax")
 import jax
 import jax.numpy as jnp
-from agreement import agree
+from jax_agreement import agree
 
 import opstep
 from opstep.runtime.ir.graph import Apply

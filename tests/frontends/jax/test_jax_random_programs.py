@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("jax")
 import jax
 import jax.numpy as jnp
-from agreement import agree
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax_agreement import agree
 
 SIDE = 4
 UNARY = {

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("jax")
 import jax
 import jax.numpy as jnp
-from agreement import agree, together
 from jax import lax
+from jax_agreement import agree, together
 
 rng = np.random.default_rng(0)
 

@@ -22,8 +22,9 @@ from opstep.runtime.transforms.grad import GradientError, grad
 KERNELS = Path(__file__).parents[2] / "kernels"
 FAMILIES = sorted(p.name for p in KERNELS.iterdir() if list(p.glob("*.opg")) and p.name != "errors")
 FEW = 6  # of a file; the others differ in sizes alone
-# Statistics of rows are f32 for halves, and the gradient of the wrong kind needs their type's name.
-NOT_GENERIC = ("group_norm_with_statistics", "layer_norm_with_statistics")
+# Statistics of rows are f32 for halves, and the gradient of the wrong kind needs their type's name;
+# how many elements the bits of others are depends on the type.
+NOT_GENERIC = ("bitcast", "group_norm_with_statistics", "layer_norm_with_statistics")
 
 
 def in_type(text: str, t: str, was: str = "f32") -> str:
