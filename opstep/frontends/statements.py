@@ -15,6 +15,16 @@ from opstep.runtime.transforms.builder import Var
 _GRAPHS = {"then", "else", "test", "body", "cases"}  # attributes that name graphs
 
 
+def unique(name: str, used: set[str]) -> str:
+    """The name, or with the first free number behind it; it is used from now on."""
+    found, k = name, 1
+    while found in used:
+        k += 1
+        found = f"{name}_{k}"
+    used.add(found)
+    return found
+
+
 def renamed(statement: Apply | Assert, names: Mapping[str, str]) -> Apply | Assert:
     """A statement with values called otherwise."""
 

@@ -27,7 +27,7 @@ from opstep.frontends.jax.translator import Broken, Scope
 from opstep.frontends.jax.types import held, type_of
 from opstep.frontends.jax.values import Value, known
 from opstep.frontends.missing import ImportFailed
-from opstep.frontends.statements import by_calls, renamed
+from opstep.frontends.statements import by_calls, renamed, unique
 from opstep.kernels.stdlib import library
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.errors import InputError
@@ -183,16 +183,7 @@ class _Import:
     def _result_names(self, taken: set[str]) -> list[str]:
         returned = returned_names(self.function)
         used = taken | self.shared.reserved
-        found = []
-        for leaf in self.traced.results:
-            name = stem = result_name(leaf, returned)
-            k = 1
-            while name in used:
-                k += 1
-                name = f"{stem}_{k}"
-            used.add(name)
-            found.append(name)
-        return found
+        return [unique(result_name(leaf, returned), used) for leaf in self.traced.results]
 
     def _returned(self, scope: Scope, results: Sequence[Var], names: Sequence[str]) -> list[Var]:
         """The values, called as the results are to be."""

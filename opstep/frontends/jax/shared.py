@@ -9,6 +9,7 @@ import numpy as np
 
 from opstep.frontends.jax.values import Known
 from opstep.frontends.missing import Missing
+from opstep.frontends.statements import unique
 from opstep.runtime.ir.graph import Declaration, Graph, Name
 from opstep.runtime.ir.lexer import identifier
 from opstep.runtime.ir.op import OPS
@@ -34,13 +35,7 @@ class Shared:
 
     def graph_name(self, title: str) -> str:
         """A name that no other graph has."""
-        stem = name = identifier(title.strip("_<>")) or "graph"
-        k = 1
-        while name in self.names:
-            k += 1
-            name = f"{stem}_{k}"
-        self.names.add(name)
-        return name
+        return unique(identifier(title.strip("_<>")) or "graph", self.names)
 
     def declare(self, wanted: str, type: TensorType, value: np.ndarray | None) -> Var:
         """A named tensor: a param where it may be trained, else a state."""

@@ -28,7 +28,7 @@ from opstep.frontends.jax.shared import Shared
 from opstep.frontends.jax.types import UNSIGNED, held, type_of
 from opstep.frontends.jax.values import Known, Spread, Value, known
 from opstep.frontends.missing import Missing
-from opstep.frontends.statements import renamed
+from opstep.frontends.statements import renamed, unique
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Provenance, Return, names_read
 from opstep.runtime.ir.op import OPS, Mismatch
 from opstep.runtime.ir.types import TensorType
@@ -333,13 +333,7 @@ class Scope:
                 if old in fixed:
                     continue
                 stem = self.body.stems.get(old, old)
-                stem = new = statement.callee.text if stem in OPS else stem
-                k = 1
-                while new in used:
-                    k += 1
-                    new = f"{stem}_{k}"
-                used.add(new)
-                names[old] = new
+                names[old] = unique(statement.callee.text if stem in OPS else stem, used)
         return [renamed(s, names) for s in statements]
 
     def read_by(self, graph: Graph) -> set[str]:

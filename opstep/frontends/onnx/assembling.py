@@ -24,7 +24,7 @@ from opstep.frontends.onnx.shared import DOMAINS, Shared
 from opstep.frontends.onnx.translator import Scope
 from opstep.frontends.onnx.types import DTYPES, name_of
 from opstep.frontends.onnx.values import Known, known, weight
-from opstep.frontends.statements import by_calls
+from opstep.frontends.statements import by_calls, unique
 from opstep.kernels.stdlib import library
 from opstep.runtime.ir import types
 from opstep.runtime.ir.dims import Dim, symbol
@@ -165,18 +165,13 @@ class _Import:
             return dim.dim_value
         wanted = dim.dim_param or place
         if wanted not in self.symbols:
-            name = stem = readable(wanted)
-            k = 1
             taken = {
                 *self.symbols.values(),
                 *types.DTYPES,
                 *RESERVED,
                 *(i.name for i in self.graph.input),
             }
-            while name in taken:
-                k += 1
-                name = f"{stem}_{k}"
-            self.symbols[wanted] = name
+            self.symbols[wanted] = unique(readable(wanted), taken)
         return symbol(self.symbols[wanted])
 
     def _result_names(self, taken: set[str]) -> dict[str, str]:
@@ -189,13 +184,7 @@ class _Import:
                 raise InputError(
                     f"{self.path}: output {output.name}: {KINDS[kind]} are not imported"
                 )
-            name = stem = readable(output.name)
-            k = 1
-            while name in used:
-                k += 1
-                name = f"{stem}_{k}"
-            used.add(name)
-            found[output.name] = name
+            found[output.name] = unique(readable(output.name), used)
         return found
 
     def _returned(self, scope: Scope, names: Mapping[str, str]) -> list[Var]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.frontends.onnx.naming import readable
 from opstep.frontends.onnx.origins import Origins
 from opstep.frontends.onnx.values import Known
+from opstep.frontends.statements import unique
 from opstep.runtime.ir.graph import Declaration, Graph, Name
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.transforms.builder import Var
@@ -51,13 +52,7 @@ class Shared:
 
     def graph_name(self, title: str) -> str:
         """A name that no other graph has."""
-        stem = name = readable(title)
-        k = 1
-        while name in self.names:
-            k += 1
-            name = f"{stem}_{k}"
-        self.names.add(name)
-        return name
+        return unique(readable(title), self.names)
 
     def tensor(self, value: Known) -> Var:
         """A value that is known as a named tensor: an initializer has its name, and of constants

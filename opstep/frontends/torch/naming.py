@@ -18,16 +18,6 @@ def identifier(text: str, default: str = "v") -> str:
     return f"{name}_" if name in RESERVED else name
 
 
-def unique(name: str, used: set[str]) -> str:
-    """The name, or with the first free number behind it; it is used from now on."""
-    found, k = name, 1
-    while found in used:
-        k += 1
-        found = f"{name}_{k}"
-    used.add(found)
-    return found
-
-
 def renamed(body: Iterable[Statement], names: Mapping[str, str]) -> tuple[Statement, ...]:
     """Statements with values and named tensors called otherwise."""
 
