@@ -59,6 +59,7 @@ def _has_our_types(model: Any) -> bool:
 # Cases of operators are computed where their modules are imported, which takes seconds in all.
 MODULES = [m.name for m in pkgutil.walk_packages(node.__path__, f"{node.__name__}.") if not m.ispkg]
 GROUPS = [*MODULES, *KINDS[1:]]
+_along: set[str] = set()  # modules that another one imported: their cases are among its own
 
 
 @cache
@@ -74,9 +75,12 @@ def _cases(group: str) -> dict[str, Any]:
 def _load(group: str) -> list[Any]:
     if group in KINDS:
         return load_model_tests(kind=group)
+    if group in _along:
+        return []
     assert group not in sys.modules, "its cases are not told from others if it was imported"
-    before = len(node._NodeTestCases)
+    before, loaded = len(node._NodeTestCases), set(sys.modules)
     importlib.import_module(group)
+    _along.update((sys.modules.keys() & set(MODULES)) - loaded - {group})
     return node._NodeTestCases[before:]
 
 
