@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from opstep.api.program import Program
     from opstep.frontends.jax.assembling import Imported
 
-OLDEST = (0, 6)
+OLDEST = (0, 9)
 
 
 def from_jax(
