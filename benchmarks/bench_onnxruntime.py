@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import Any
 import known_models
 import numpy as np
 from bench_torch import by_turns
-from harness import Measured, bench, times_peer
+from harness import Measured, bench, in_process, times_peer
 
 FLOATS = ("ResNet-50", "MobileNet v2", "BERT-base", "GPT-2 124M", "GPT-2 124M of 1 token")
 INTEGERS = ("ResNet-50 of bytes",)
@@ -51,15 +50,7 @@ def integers(case: str):
 
 
 def compared(case: str) -> Measured:
-    done = subprocess.run(
-        [sys.executable, __file__, case],
-        env=dict(os.environ, PYTHONPATH=str(Path(__file__).parent.parent)),
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip()[-300:])
-    times = json.loads(done.stdout.splitlines()[-1])
+    times = in_process(__file__, case)
     return Measured(times["ours"], times["peer"], "ms")
 
 

@@ -10,16 +10,14 @@ import functools
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import known_models
-from harness import Measured, at_most, bench, times_peer
+from harness import Measured, at_most, bench, in_process, times_peer
 
 CASES = [
     f"{name} batch {batch}, {threads}"
@@ -90,15 +88,7 @@ def compared(case: str, ours: str, peer: str) -> Measured:
 @functools.cache
 def measured(case: str) -> dict[str, float]:
     """What a process of this file's measures."""
-    done = subprocess.run(
-        [sys.executable, __file__, case],
-        env=dict(os.environ, PYTHONPATH=str(Path(__file__).parent.parent)),
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip()[-300:])
-    return json.loads(done.stdout.splitlines()[-1])
+    return in_process(__file__, case)
 
 
 # --- the process of a case ------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import functools
 import gc
 import json
 import os
-import subprocess
 import sys
 import time
 import warnings
@@ -22,7 +21,7 @@ import known_models
 import numpy as np
 from bench_runtime import EXAMPLES, bound
 from bench_torch import by_turns
-from harness import Measured, at_most, bench, times_peer
+from harness import Measured, at_most, bench, in_process, times_peer
 
 SHARED = Path(__file__).parent.parent / "tests" / "shared"
 SIZES = {"LeNet": 64, "AlexNet": 32, "U-Net": 16, "ResNet-50": 8, "GPT 10M": 4}
@@ -108,15 +107,7 @@ def gradients(name: str):
 @functools.cache
 def measured(case: str) -> dict[str, float]:
     """What a process of this file's measures."""
-    done = subprocess.run(
-        [sys.executable, __file__, *case.split(" ", 1)],
-        env=dict(os.environ, PYTHONPATH=str(Path(__file__).parent.parent)),
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip()[-300:])
-    return json.loads(done.stdout.splitlines()[-1])
+    return in_process(__file__, *case.split(" ", 1))
 
 
 # --- the process of a case ------------------------------------------------------------------------

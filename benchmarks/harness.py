@@ -14,7 +14,11 @@ compared. What is not a time (bytes, a count) is returned as `Measured`.
 from __future__ import annotations
 
 import gc
+import json
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +33,21 @@ _scratch = tempfile.TemporaryDirectory(prefix="opstep-bench-")
 SCRATCH = Path(_scratch.name)
 
 SCALES = {"s": 1.0, "ms": 1e3, "µs": 1e6, "ns": 1e9}
+
+
+def in_process(file: str, *arguments: str) -> dict[str, float]:
+    """What a process of a benchmark's file measures: its last line, as JSON. Threads and memory are
+    then its own.
+    """
+    done = subprocess.run(
+        [sys.executable, file, *arguments],
+        env=dict(os.environ, PYTHONPATH=str(Path(__file__).parent.parent)),
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip()[-300:])
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @dataclass(frozen=True)
