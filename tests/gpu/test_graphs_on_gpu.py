@@ -10,6 +10,7 @@ import pytest
 from random_graphs import text_of
 
 import opstep
+from opstep.api import sources
 from opstep.api.program import Program
 from opstep.runtime.device.cuda.device import CudaDevice
 from opstep.runtime.ir.parser import parse
@@ -21,26 +22,16 @@ GRAPHS = [
     for name in opstep.load(path).graphs
 ]
 SIZES = {"N": 3, "B": 2, "L": 5, "K": 32, "M": 64, "C": 4, "O": 8, "H": 16, "W": 16, "T": 7}
-INTEGERS = 4  # tokens, labels and pixels are below it
 
 
 @pytest.mark.parametrize("file, graph", GRAPHS)
 def test_examples(file, graph):
-    rng = np.random.default_rng(0)
     results = {}
     for device, mode in (("cpu", "async"), ("cuda", "async"), ("cuda", "debug")):
         program = opstep.load(EXAMPLES / file)
         found = program.graph(graph)
-        types = program.input_types(found, SIZES)
-        rng = np.random.default_rng(0)
-        given = {
-            b.name.text: rng.standard_normal(t.shape).astype(t.dtype.numpy)
-            if t.dtype.is_float
-            else rng.integers(0, 2 if t.dtype.kind == "b" else INTEGERS, t.shape).astype(
-                t.dtype.numpy
-            )
-            for b, t in zip(found.inputs, types, strict=True)
-        }
+        names = {str(n) for b in found.inputs for n in b.type.shape if not isinstance(n, int)}
+        given = sources.gather(program, found, ["random"], {n: SIZES[n] for n in names}, 0)
         results[device, mode] = program.run(graph, given, device=device, mode=mode).outputs
     cpu, fast, debugged = results.values()
     for a, b, c in zip(cpu, fast, debugged, strict=True):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import opstep
+from opstep.api import sources
 from opstep.runtime.device.cuda import device as devices
 from opstep.runtime.device.cuda.recording import meters
 from opstep.runtime.device.cuda.recording.records import issued
@@ -60,15 +61,10 @@ class Notes(Recorder):
 
 
 def given(program, size=4):
-    rng = np.random.default_rng(0)
-    found = {}
-    for b in program.graph("main").inputs:
-        shape = tuple(d if isinstance(d, int) else size for d in b.type.shape)
-        if b.type.dtype.is_float:
-            found[b.name.text] = rng.standard_normal(shape).astype(np.float32)
-        else:
-            found[b.name.text] = rng.integers(0, 9, shape).astype(b.type.dtype.numpy)
-    return found
+    graph = program.graph("main")
+    dims = (d for b in graph.inputs for d in b.type.shape)
+    sizes = {str(d): size for d in dims if not isinstance(d, int)}
+    return sources.gather(program, graph, ["random"], sizes, 0)
 
 
 def recorded(name, device="cuda", with_stats=False, **switches):

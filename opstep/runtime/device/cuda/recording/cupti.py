@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import count
+from itertools import count, repeat
 from time import monotonic_ns, sleep
 from typing import Any
 
@@ -61,7 +61,10 @@ class Collector:
         self._compared = 0  # when
         self._lacking = False  # the last records asked for did not come
         self._crowded = UNCLAIMED  # doubles with what cannot be forgotten yet
-        cupti.activity_register_callbacks(lambda: (BUFFER, 0), self._completed)
+        # CUPTI asks in the midst of a launch, where a signal's handler must not raise: none of
+        # Python's code runs there.
+        asked_for_buffer = repeat((BUFFER, 0)).__next__
+        cupti.activity_register_callbacks(asked_for_buffer, self._completed)
 
     # --- who wants records ---
 
