@@ -20,6 +20,7 @@ from opstep.runtime.interrupts import AT_ONCE, ONCE, Held
 from opstep.runtime.ir.diagnostics import names_listed
 from opstep.runtime.ir.errors import InputError, NotFinite, SettingError
 from opstep.runtime.ir.graph import Return
+from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.ir.wording import Argument, Wording
 from opstep.training.data import Batches, Dataset, Position, Rows
 from opstep.training.indices import check_indices
@@ -141,11 +142,14 @@ class Trainer:
         self.outcome: Outcome | None = None  # at the end
         self.execute: Callable[[Rows], Mapping[str, np.ndarray]] = self._execute
         self._run = settings.run
-        self._on_cpu = program.on(self._run.device, self._run.setup).in_host_memory
-        self._ahead = is_worth_it(batches, self._on_cpu)
+        self._device = program.on(self._run.device, self._run.setup)
+        self._ahead = is_worth_it(batches, self._device.in_host_memory)
         self._next = self.position
         self._stopped: KeyboardInterrupt | None = None
         self._executables: dict[Any, _Prepared] = {}
+        self._tensors: Sequence[ExternalTensor] | None = (
+            None  # the batch, where it was placed ahead
+        )
         self._inputs = [b.name.text for b in program.graph(graph).inputs]
 
     @property
@@ -192,10 +196,10 @@ class Trainer:
 
     def _epoch(self, signals: Held) -> None:
         """What is left of the present epoch, and its validation."""
-        rest = self.batches.rest(self.position)
+        rest = map(self._placed_ahead, self.batches.rest(self.position))
         epoch = self.position.epoch
-        for following, batch in ahead(rest) if self._ahead else rest:
-            self._next, self.batch = following, batch
+        for following, batch, tensors in ahead(rest) if self._ahead else rest:
+            self._next, self.batch, self._tensors = following, batch, tensors
             self.results = self.execute(batch)
             self.metrics = metrics_of(self.results)
             for observer in self.observers:
@@ -210,21 +214,18 @@ class Trainer:
             self._let_go(signals)
 
     def _execute(self, batch: Rows) -> Mapping[str, np.ndarray]:
-        if not self._on_cpu:
-            result = self.program.run(self.graph, batch, **vars(self._run), on_step=self.count)
-            return dict(zip(result.names, result.outputs, strict=True))
-        prepared, arrays = self._prepared(batch)
-        outputs = prepared.executable([ExternalTensor.of(a) for a in arrays])
+        tensors = self._tensors if batch is self.batch else None
+        if tensors is None:
+            tensors = self._placed(self._arrays(batch))
+        prepared = self._executables[tuple([t.type for t in tensors])]
+        outputs = prepared.executable(tensors)
         self.count()
         return dict(zip(prepared.names, map(np.asarray, outputs), strict=True))
 
-    def _prepared(self, batch: Rows) -> tuple[_Prepared, Sequence[Any]]:
-        """What runs a batch, and its arrays in order; one like those before is not looked at."""
-        arrays: Sequence[Any] = [batch.get(name) for name in self._inputs]
-        key = tuple([(a.shape, a.dtype) for a in arrays if isinstance(a, np.ndarray)])
-        whole = len(batch) == len(arrays) == len(key)
-        prepared = self._executables.get(key) if whole else None
-        if prepared is None:
+    def _arrays(self, batch: Rows) -> Sequence[np.ndarray]:
+        """The inputs in order, for which there is what runs them."""
+        arrays = self._known(batch)
+        if arrays is None:
             if missing := [name for name in self._inputs if name not in batch]:
                 has, step = names_listed(batch) or "nothing", self.step + 1
                 raise InputError(
@@ -232,14 +233,42 @@ class Trainer:
                 )
             graph = self.program.graph(self.graph)
             arrays, types = conform(graph, batch, self.program.module.source)
-            key = tuple([(a.shape, a.dtype) for a in arrays])
-            prepared = self._executables.get(key)
-            if prepared is None:
+            if types not in self._executables:
                 executable = Executable(self.program, self.graph, types, self._run)
                 (returned,) = (s for s in graph.body if isinstance(s, Return))
-                prepared = _Prepared(executable, [v.text for v in returned.values])
-                self._executables[key] = prepared
-        return prepared, arrays
+                names = [v.text for v in returned.values]
+                self._executables[types] = _Prepared(executable, names)
+        return arrays
+
+    def _known(self, batch: Rows) -> Sequence[np.ndarray] | None:
+        """The arrays of a batch like those before, at which nobody has to look."""
+        arrays: Sequence[Any] = [batch.get(name) for name in self._inputs]
+        held = [a for a in arrays if isinstance(a, np.ndarray)]
+        try:
+            types = tuple([TensorType(dtype_of(a.dtype), a.shape) for a in held])
+        except KeyError:  # no tensor has such elements
+            return None
+        whole = len(batch) == len(arrays) == len(types)
+        return arrays if whole and types in self._executables else None
+
+    def _placed(self, arrays: Sequence[np.ndarray]) -> list[ExternalTensor]:
+        """Where the device reads them."""
+        tensors = [ExternalTensor.of(a) for a in arrays]
+        if self._device.in_host_memory:
+            return tensors
+        placed = []
+        for tensor, array in zip(tensors, arrays, strict=True):
+            memory = self._device.alloc(tensor.nbytes, "batches")
+            self._device.write(memory, 0, tensor.type, array)
+            placed.append(ExternalTensor(memory.address, tensor.type, self._run.device, memory))
+        return placed
+
+    def _placed_ahead(self, item: tuple[Position, Rows]):
+        """A batch with its tensors on the GPU; a thread calls it while a step is under way. None
+        for tensors of the first batch of a kind, which is looked at when its step comes.
+        """
+        arrays = None if self._device.in_host_memory else self._known(item[1])
+        return *item, None if arrays is None else self._placed(arrays)
 
     def count(self) -> None:
         """A step has taken effect."""

@@ -72,7 +72,7 @@ def unet_two(a, b, p):
 
 
 def recurrent(x, p):
-    h = torch.zeros(x.shape[1], len(p["step.b"]))
+    h = x.new_zeros(x.shape[1], len(p["step.b"]))
     for now in x:
         h = torch.tanh(h @ p["step.w"].T + p["step.b"] + now @ p["step.u"].T)
     return h @ p["out.w"].T + p["out.b"]

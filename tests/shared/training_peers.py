@@ -79,7 +79,7 @@ def alexnet(p: Tensors, given: Tensors) -> torch.Tensor:
     x, label = given["x"], given["label"].long()
     if "m1" in given:
         return F.cross_entropy(peers.alexnet(x, p, (given["m1"], given["m2"])), label)
-    masks = [F.dropout(torch.ones(len(x), 4096), 0.5) for _ in range(2)]
+    masks = [F.dropout(torch.ones(len(x), 4096, device=x.device), 0.5) for _ in range(2)]
     return F.cross_entropy(peers.alexnet(x, p, masks), label)
 
 

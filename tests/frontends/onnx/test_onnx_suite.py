@@ -92,12 +92,12 @@ def _is_taken(name: str) -> bool:
     return not PATTERN.search(name)
 
 
-def _compare(cases: list[Any], by_kernels: bool) -> None:
-    """All of them, and fails with what is wrong of each."""
+def compare(cases: list[Any], device: str | None) -> None:
+    """All of them, by the kernels of a device or by oracles; fails with what is wrong of each."""
     wrong = []
     for case in cases:
         try:
-            _compare_one(case, by_kernels)
+            _compare_one(case, device)
         except Exception as error:
             error.add_note(f"in {case.name}")
             wrong.append(error)
@@ -105,13 +105,13 @@ def _compare(cases: list[Any], by_kernels: bool) -> None:
         raise ExceptionGroup(f"{len(wrong)} of {len(cases)} cases", wrong)
 
 
-def _compare_one(case: Any, by_kernels: bool) -> None:
+def _compare_one(case: Any, device: str | None) -> None:
     model, sets = _loaded(case)
-    prepared = backend.prepare(model)
+    prepared = backend.prepare(model, device or "CPU")
     for inputs, outputs in sets:
         inputs = [_normalize_tensor(t) for t in inputs]
         outputs = [_normalize_tensor(t) for t in outputs]
-        if by_kernels:
+        if device:
             found = prepared.run(inputs)
         else:
             named = prepared.named(inputs)
@@ -119,7 +119,7 @@ def _compare_one(case: Any, by_kernels: bool) -> None:
         Runner.assert_similar_outputs(outputs, found, case.rtol, case.atol)
 
 
-def _taken(group: str) -> list[Any]:
+def taken(group: str) -> list[Any]:
     return [case for name, case in _cases(group).items() if _is_taken(name)]
 
 
@@ -135,15 +135,15 @@ def _one_each(cases: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_the_standard_tests(group):
-    _compare(_taken(group), by_kernels=False)
+    compare(taken(group), device=None)
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_kernels_of_each_operator(group, request):
     if request.config.getoption("--every-op"):
-        _compare(_taken(group), by_kernels=True)
+        compare(taken(group), "CPU")
     elif group in MODULES:
-        _compare(_one_each(_taken(group)), by_kernels=True)
+        compare(_one_each(taken(group)), "CPU")
 
 
 def test_few_are_left_out():

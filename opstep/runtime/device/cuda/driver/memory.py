@@ -110,20 +110,29 @@ def _give_back(gpu: Gpu, address: int, stream: Any) -> None:
         gpu.enter().cuMemFreeAsync(address, stream)
 
 
+class _Lane:
+    """Two pinned buffers for copies in one direction, in turn."""
+
+    def __init__(self, gpu: Gpu):
+        self.lock = threading.Lock()
+        driver = gpu.enter()
+        self.stream = driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.address = int(driver.cuMemHostAlloc(2 * STAGE, 0))
+        buffer = (ctypes.c_uint8 * (2 * STAGE)).from_address(self.address)
+        self.bytes = np.frombuffer(buffer, np.uint8)  # pyright: ignore
+        flag = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        self.events = [driver.cuEventCreate(flag) for _ in range(2)]
+
+
 class Staging:
-    """Copies between arrays and a GPU, by two pinned buffers in turn. One thread at a time."""
+    """Copies between arrays and a GPU, by pinned buffers. One thread at a time writes, and one
+    reads: who waits for a result does not wait for the next batch.
+    """
 
     def __init__(self, gpu: Gpu):
         self.gpu = gpu
-        self._lock = threading.Lock()
-        driver = gpu.enter()
-        self._stream = driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        self._address = int(driver.cuMemHostAlloc(2 * STAGE, 0))
-        buffer = (ctypes.c_uint8 * (2 * STAGE)).from_address(self._address)
-        self._bytes = np.frombuffer(buffer, np.uint8)  # pyright: ignore
+        self._there, self._back = _Lane(gpu), _Lane(gpu)
         self._spare: list[np.ndarray] = []  # pinned words that nobody has
-        flag = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
-        self._events = [driver.cuEventCreate(flag) for _ in range(2)]
 
     def pinned(self, words: int) -> np.ndarray:
         """i64 words of the host that the GPU reads and writes in place; they live as long as the
@@ -143,37 +152,39 @@ class Staging:
 
     def write(self, array: np.ndarray, target: int) -> None:
         """The array's bytes to the GPU; returns when they are there."""
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        with self._lock:
+        flat, lane = np.ascontiguousarray(array).reshape(-1).view(np.uint8), self._there
+        with lane.lock:
             driver = self.gpu.enter()
             for turn, start, count in _chunks(flat.nbytes):
                 place = turn % 2 * STAGE
                 if turn >= 2:
-                    driver.cuEventSynchronize(self._events[turn % 2])
-                self._bytes[place : place + count] = flat[start : start + count]
-                driver.cuMemcpyHtoDAsync(target + start, self._address + place, count, self._stream)
-                driver.cuEventRecord(self._events[turn % 2], self._stream)
-            driver.cuStreamSynchronize(self._stream)
+                    driver.cuEventSynchronize(lane.events[turn % 2])
+                lane.bytes[place : place + count] = flat[start : start + count]
+                driver.cuMemcpyHtoDAsync(target + start, lane.address + place, count, lane.stream)
+                driver.cuEventRecord(lane.events[turn % 2], lane.stream)
+            driver.cuStreamSynchronize(lane.stream)
 
     def read(self, source: int, flat: np.ndarray) -> None:
         """Bytes of the GPU into `flat`, a row of bytes."""
-        with self._lock:
+        lane = self._back
+        with lane.lock:
             driver = self.gpu.enter()
             chunks = list(_chunks(flat.nbytes))
             for turn, start, count in chunks[:1]:
-                self._fetch(driver, turn, source + start, count)
+                _fetch(driver, lane, turn, source + start, count)
             for turn, start, count in chunks:
                 if turn + 1 < len(chunks):
                     _, next_start, next_count = chunks[turn + 1]
-                    self._fetch(driver, turn + 1, source + next_start, next_count)
-                driver.cuEventSynchronize(self._events[turn % 2])
+                    _fetch(driver, lane, turn + 1, source + next_start, next_count)
+                driver.cuEventSynchronize(lane.events[turn % 2])
                 place = turn % 2 * STAGE
-                flat[start : start + count] = self._bytes[place : place + count]
+                flat[start : start + count] = lane.bytes[place : place + count]
 
-    def _fetch(self, driver: Driver, turn: int, source: int, count: int) -> None:
-        place = self._address + turn % 2 * STAGE
-        driver.cuMemcpyDtoHAsync(place, source, count, self._stream)
-        driver.cuEventRecord(self._events[turn % 2], self._stream)
+
+def _fetch(driver: Driver, lane: _Lane, turn: int, source: int, count: int) -> None:
+    place = lane.address + turn % 2 * STAGE
+    driver.cuMemcpyDtoHAsync(place, source, count, lane.stream)
+    driver.cuEventRecord(lane.events[turn % 2], lane.stream)
 
 
 def _chunks(nbytes: int) -> Iterator[tuple[int, int, int]]:
