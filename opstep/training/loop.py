@@ -104,10 +104,13 @@ class Observer(Protocol):
 
 
 class _Prepared(NamedTuple):
-    """What runs batches of one size, and the names of what it gives."""
+    """What runs batches of one size, the names of what it gives, and memory for that, which each
+    step writes again.
+    """
 
     executable: Executable
     names: Sequence[str]
+    results: Sequence[ExternalTensor | None]
 
 
 class Trainer:
@@ -218,9 +221,9 @@ class Trainer:
         if tensors is None:
             tensors = self._placed(self._arrays(batch))
         prepared = self._executables[tuple([t.type for t in tensors])]
-        outputs = prepared.executable(tensors)
+        outputs = prepared.executable(tensors, prepared.results)
         self.count()
-        return dict(zip(prepared.names, map(np.asarray, outputs), strict=True))
+        return dict(zip(prepared.names, [np.array(o) for o in outputs], strict=True))
 
     def _arrays(self, batch: Rows) -> Sequence[np.ndarray]:
         """The inputs in order, for which there is what runs them."""
@@ -237,7 +240,11 @@ class Trainer:
                 executable = Executable(self.program, self.graph, types, self._run)
                 (returned,) = (s for s in graph.body if isinstance(s, Return))
                 names = [v.text for v in returned.values]
-                self._executables[types] = _Prepared(executable, names)
+                results = [
+                    executable.allocate(k) if alias is None or alias.kind == "own" else None
+                    for k, alias in enumerate(executable.aliases)
+                ]
+                self._executables[types] = _Prepared(executable, names, results)
         return arrays
 
     def _known(self, batch: Rows) -> Sequence[np.ndarray] | None:
