@@ -201,7 +201,8 @@ class Tensors(MutableMapping):
         _, used, updated = self._used_by(plan)
         self.prepare(used)
         for name in used:
-            self._copy(name, device)
+            if device not in self._holders[name] or name in self._homes:
+                self._copy(name, device)
         self.outdate(plan, device)
         self._updated.update(updated)
 
