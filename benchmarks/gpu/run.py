@@ -16,6 +16,7 @@ import platform
 import subprocess
 import sys
 import traceback
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -75,21 +76,17 @@ def line(row: Row) -> str:
     return f"{row.what[:58]:58} {row.ours:10.4g} {row.unit:8} {peer:46} {row.bar:38} {verdict}"
 
 
-def measured(wanted: list[str]) -> list[Row]:
+def measured(wanted: list[str]) -> Iterator[Row]:
     """The rows of the groups whose name holds one of the texts; a group that fails says why."""
-    rows: list[Row] = []
     for name, measure in sorted(GROUPS, key=lambda g: MODULES.index(g[1].__module__)):
         if wanted and not any(text in name for text in wanted):
             continue
         print(f"-- {name}", flush=True)
         try:
-            for row in measure():
-                rows.append(row)
-                print(line(row), flush=True)
+            yield from measure()
         except Exception as error:  # a table with one broken line is worth more than none
             traceback.print_exc(limit=-6)
-            rows.append(Row(name, 0, "", reached=False, error=f"{type(error).__name__}: {error}"))
-    return rows
+            yield Row(name, 0, "", reached=False, error=f"{type(error).__name__}: {error}")
 
 
 def main() -> int:
@@ -110,9 +107,14 @@ def main() -> int:
         sys.modules["torch_models"].inductor_mode = "max-autotune"  # pyright: ignore
     host = machine()
     print(", ".join(f"{k} {v}" for k, v in host.items()), flush=True)
-    rows = measured(options.only)
-    found = {"command": COMMAND, "machine": host, "rows": [record(row) for row in rows]}
-    options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    some = "".join(f' --only "{name}"' for name in options.only)
+    command = f"python benchmarks/gpu/run.py{some}" if some else COMMAND
+    rows: list[Row] = []
+    for row in measured(options.only):
+        rows.append(row)
+        print(line(row), flush=True)
+        found = {"command": command, "machine": host, "rows": [record(row) for row in rows]}
+        options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     missed = [row.what for row in rows if row.reached is False]
     print(f"{len(rows)} rows, {len(missed)} missed: {'; '.join(missed)}")
     return 1 if options.strict and missed else 0
