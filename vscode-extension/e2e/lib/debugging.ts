@@ -212,7 +212,13 @@ export class Debugging {
 
   /** The workbench keeps them beyond a session. */
   async resetFilters(): Promise<void> {
-    if (this.before.size) await this.view();
+    if (this.before.size === 0) return;
+    // Without a session and a launch.json there are no variables in the view.
+    const shown = this.page.locator(".debug-breakpoints");
+    await expect(async () => {
+      if (!(await shown.isVisible())) await this.workbench.press("Control+Shift+D");
+      await expect(shown).toBeVisible({ timeout: 5_000 });
+    }).toPass();
     for (const [label, on] of this.before) await this.filter(label, on);
     this.before.clear();
   }

@@ -52,10 +52,13 @@ export const SETTINGS: Record<string, unknown> = {
 export const RESET = "Control+Alt+Shift+F12";
 const RESETTING = [
   "workbench.action.closeQuickOpen",
+  "closeFindWidget", // the next editor would have it
   "workbench.action.debug.stop",
   "workbench.action.files.revert",
   "workbench.action.files.saveAll", // of the other editors; else it is asked what to do with them
   "workbench.action.closeAllEditors",
+  "workbench.action.editorLayoutSingle",
+  "workbench.action.unlockEditorGroup", // the group that is left may be the one of views
   "workbench.action.terminal.killAll",
   "workbench.debug.viewlet.action.removeAllBreakpoints",
   "workbench.debug.viewlet.action.removeAllWatchExpressions",
