@@ -41,7 +41,7 @@ export class Workbench {
       } finally {
         await this.folder.delete("watched");
       }
-      await expect(row).toHaveCount(0);
+      await expect(row).toHaveCount(0, { timeout: 2_000 });
     }).toPass();
   }
 
