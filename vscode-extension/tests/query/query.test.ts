@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import type { Answer, PlotLine, Schema, Table } from "../../shared/query/messages";
+import type { Answer, PageMessage, PlotLine, Schema, Table } from "../../shared/query/messages";
 import {
   alignLines,
   dropNonPositive,
@@ -12,7 +12,8 @@ import { completePlot, completeSql, sources, tokens } from "../../webview/query/
 import { figure, formatCell, isNs, milliseconds } from "../../webview/query/format";
 import { QueryHistory } from "../../webview/query/history";
 import { Pages } from "../../webview/query/pages";
-import { plotColumns } from "../../webview/query/plotting";
+import { plotColumns, requestPlot } from "../../webview/query/plotting";
+import { Rpc } from "../../webview/query/rpc";
 import { MOST_PIXELS, pagesOf, scrollTo, windowOf } from "../../webview/query/windowing";
 
 const table = (name: string, columns: string[], kind: "table" | "view" = "table"): Table => ({
@@ -294,4 +295,17 @@ it("goes through what was asked before, of one kind at a time", () => {
   ]);
   items[2]?.run();
   expect(chosen).toEqual(["metrics.loss"]);
+});
+
+it("draws the plot that was asked for last, also when an earlier one is answered after it", async () => {
+  const posted: PageMessage[] = [];
+  const rpc = new Rpc((message) => posted.push(message));
+  const plots = ["stats.mean", "stats.mean where op=log"].map((what) =>
+    requestPlot(rpc, "runs.db", what, 300, undefined),
+  );
+  for (const message of posted.toReversed()) {
+    if (message.type === "request")
+      rpc.receive({ type: "response", id: message.id, result: message.params.what });
+  }
+  expect(await Promise.all(plots)).toEqual([undefined, "stats.mean where op=log"]);
 });

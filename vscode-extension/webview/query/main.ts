@@ -295,6 +295,9 @@ class Panel {
     }
     try {
       const plot = await requestPlot(rpc, this.path, text, chartPoints(this.stage), part);
+      if (!plot || text !== this.lastRun) {
+        return; // something else has been asked for
+      }
       if (plot.problem) {
         if (!again) {
           this.showProblem(plot.problem, 0);

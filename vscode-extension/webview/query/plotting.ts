@@ -4,21 +4,29 @@ import type { Answer, Plot } from "../../shared/query/messages";
 import type { Rpc } from "./rpc";
 
 let plots = 0;
+let answered = 0;
 
 /** How many points of a line a chart of this width can show. */
 export function chartPoints({ clientWidth }: { clientWidth: number }): number {
   return Math.max(300, Math.round(clientWidth * 1.5));
 }
 
-/** The lines of a plot, with as many points as the screen can show. */
-export function requestPlot(
+/** The lines of a plot, with as many points as the screen can show; undefined if a later one was quicker. */
+export async function requestPlot(
   rpc: Rpc,
   path: string,
   what: string,
   points: number,
   part: { low: number; high: number } | undefined,
-): Promise<Plot> {
-  return rpc.request<Plot>("plot", { query: `plot-${++plots}`, path, what, points, ...part });
+): Promise<Plot | undefined> {
+  const turn = ++plots;
+  const params = { query: `plot-${turn}`, path, what, points, ...part };
+  const plot = await rpc.request<Plot>("plot", params);
+  if (turn < answered) {
+    return undefined;
+  }
+  answered = turn;
+  return plot;
 }
 
 /** What names a step or a moment, and is drawn along rather than up. */
