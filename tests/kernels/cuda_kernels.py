@@ -109,17 +109,28 @@ def covering(found: Mapping[Kernel, Iterable[Any]]) -> list[Kernel]:
 
 def parts(kernel: Kernel, archs: Iterable[Any]) -> set[tuple]:
     """What is compiled as part of it, its text and every function that is called from there: each
-    for integers and for floats, with and without elements that are converted, for each
-    architecture. Floats are f32 where there is such a kernel: f64 goes through the same text, and
-    what has a body of its own for f64 is another function.
+    for integers and for floats, with elements that are converted, with none that is wider than f32,
+    for each architecture. Floats are f32 where there is such a kernel: f64 goes through the same
+    text, and what has a body of its own for f64 is another function.
     """
-    converts = any(":" in kind for kind in kernel.signature)
     codes = {f.__code__ for f in _called(kernel.function, kernel.dtype, set())}
     found = {_text(kernel), *((code,) for code in codes)}
-    traits = ["converts" * converts, *archs]
+    traits = [*archs]
+    if any(":" in kind for kind in kernel.signature):
+        traits.append("converts")
+    if is_single(kernel):
+        traits.append("single")
     if family(kernel) != "f64":
         traits.append(family(kernel))
     return {(*part, trait) for part in found for trait in traits}
+
+
+def is_single(kernel: Kernel) -> bool:
+    """Whether f32 is enough: integers that f32 cannot hold are rounded from f64."""
+    wide = ("f64", "i64", "i32")
+    return kernel.dtype.name == "f32" and not any(
+        w in kind for kind in kernel.signature for w in wide
+    )
 
 
 def _text(kernel: Kernel) -> tuple:

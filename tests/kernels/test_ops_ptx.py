@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import together
 from cases import cases
-from cuda_kernels import Arch, Use, covering, kernels, parts
+from cuda_kernels import Arch, Use, covering, is_single, kernels, parts
 from numba.cuda.codegen import CUDACodeLibrary
 
 from opstep.runtime.device.cuda.compiling import compiler
@@ -115,6 +115,8 @@ def named(kernel: Kernel, use: Use) -> str:
 
 # libdevice reduces large angles in f64, with the digits of 2/π in an array.
 OF_ANGLES = {"sin", "cos", "tan", "digamma", "trigamma"}
+# One text for all integers, whose limits f32 cannot hold.
+OF_LIMITS = {"to_integer"}
 
 
 def complaints(kernel: Kernel, ptx: str) -> list[str]:
@@ -122,7 +124,8 @@ def complaints(kernel: Kernel, ptx: str) -> list[str]:
     found = []
     if not is_elementwise(kernel) or kernel.function.__name__ in OF_ANGLES:
         return found
-    if is_single(kernel) and (line := re.search(r".*\.f64\b.*", ptx)):
+    exact = kernel.function.__name__ in OF_LIMITS
+    if is_single(kernel) and not exact and (line := re.search(r".*\.f64\b.*", ptx)):
         found.append(f"f64 arithmetic in f32: {line[0].strip()}")
     if "__local_depot" in ptx:
         found.append("local memory")
@@ -135,11 +138,3 @@ def is_elementwise(kernel: Kernel) -> bool:
 
 def code_of(kernel: Kernel) -> Any:
     return getattr(kernel.function, "__code__")  # noqa: B009 - callables need not have one
-
-
-def is_single(kernel: Kernel) -> bool:
-    """Whether f32 is enough: integers that f32 cannot hold are rounded from f64."""
-    wide = ("f64", "i64", "i32")
-    return kernel.dtype.name == "f32" and not any(
-        w in kind for kind in kernel.signature for w in wide
-    )

@@ -21,7 +21,7 @@ from opstep.trace.sink import SinkReport
 from opstep.trace.viewer.engine import Engine
 
 ROOT = Path(__file__).parent.parent.parent
-STEPS = 2000
+STEPS = 800
 
 LIMITED = """
 import resource, sys

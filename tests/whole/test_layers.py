@@ -10,7 +10,10 @@ late import would only hide a cycle.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -129,16 +132,31 @@ def dotted(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+class Statements(NamedTuple):
+    """Imports of a module."""
+
+    all: list[ast.Import | ast.ImportFrom]
+    early: list[ast.Import | ast.ImportFrom]  # made when it is imported itself
+
+
+@cache
+def statements(path: Path) -> Statements:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = (ast.Import, ast.ImportFrom)
+    every = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    return Statements(every, [n for n in at_module_level(tree) if isinstance(n, kinds)])
+
+
 def imports(path: Path) -> list[tuple[int, str]]:
     """(line, dotted name) of everything under opstep that the file imports."""
     package = dotted(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(path).all:
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = package[: len(package) - node.level + 1] if node.level else []
             base += node.module.split(".") if node.module else []
             found += [(node.lineno, ".".join([*base, alias.name])) for alias in node.names]
@@ -237,7 +255,7 @@ def test_every_package_has_a_place():
     assert packages <= {name for names in LAYERS for name in names}
 
 
-def at_module_level(tree: ast.Module):
+def at_module_level(tree: ast.Module) -> Iterator[ast.stmt]:
     """Statements that run when the module is imported; not what only a type checker reads."""
     stack: list[ast.stmt] = list(tree.body)
     while stack:
@@ -250,20 +268,21 @@ def at_module_level(tree: ast.Module):
                 stack += getattr(node, block, [])
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_slow_packages_are_imported_late(path):
-    if dotted(path) in COMPILERS:
-        return
-    unwanted = SLOW - EDITORS if dotted(path).startswith("opstep.lsp") else SLOW
-    for importer, libraries in IMPORTERS.items():
-        if dotted(path).startswith(importer):
-            unwanted = unwanted - libraries
+def test_slow_packages_are_imported_late():
     slow = []
-    for node in at_module_level(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            slow += [a.name for a in node.names if a.name.split(".")[0] in unwanted]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            slow += [node.module] if (node.module or "").split(".")[0] in unwanted else []
+    for path in modules():
+        name = dotted(path)
+        unwanted = SLOW - EDITORS if name.startswith("opstep.lsp") else SLOW
+        for importer, libraries in IMPORTERS.items():
+            if name.startswith(importer):
+                unwanted = unwanted - libraries
+        for node in [] if name in COMPILERS else statements(path).early:
+            if isinstance(node, ast.Import):
+                names = [a.name for a in node.names]
+            else:
+                names = [] if node.level else [node.module or ""]
+            found = [n for n in names if n.split(".")[0] in unwanted]
+            slow += [f"{path.relative_to(ROOT)}:{node.lineno}: {n}" for n in found]
     told = "import these inside the functions that use them (start-up time is a bar), or, in a"
     assert slow == [], f"{told} module that only compiling imports, name it in COMPILERS"
 
@@ -272,7 +291,7 @@ def test_slow_packages_are_imported_late(path):
 def test_only_its_importer_imports_a_library(importer):
     found = []
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(path).all:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             uses = any(name.split(".")[0] in IMPORTERS[importer] for name in names)
@@ -284,9 +303,7 @@ def test_only_its_importer_imports_a_library(importer):
 def test_compilers_are_imported_late():
     early = []
     for path in modules():
-        if dotted(path) in COMPILERS:
-            continue
-        for node in at_module_level(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in [] if dotted(path) in COMPILERS else statements(path).early:
             if isinstance(node, ast.ImportFrom):
                 names = {f"{node.module}.{a.name}" for a in node.names} | {node.module}
                 early += [dotted(path) for name in names if name in COMPILERS]
@@ -297,9 +314,7 @@ def test_the_language_server_is_imported_late():
     """pygls takes a quarter of a second."""
     early = []
     for path in modules():
-        if dotted(path).startswith("opstep.lsp"):
-            continue
-        for node in at_module_level(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in [] if dotted(path).startswith("opstep.lsp") else statements(path).early:
             if isinstance(node, ast.ImportFrom):
                 names = {f"{node.module}.{a.name}" for a in node.names}
                 early += [dotted(path) for name in names if name.startswith("opstep.lsp")]

@@ -27,7 +27,7 @@ from opstep.runtime.ir.types import i32  # noqa: E402
 from opstep.runtime.transforms.builder import Var  # noqa: E402
 
 KNOWN = (
-    "resnet50", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "densenet121", "swin_t",
+    "resnet50", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "densenet", "swin_t",
     "convnext_tiny", "googlenet", "shufflenet_v2_x0_5", "fasterrcnn_backbone", "deeplab", "bert",
     "roberta", "distilbert", "gpt2", "llama", "gemma", "mixtral", "t5", "bart", "whisper", "clip",
     "vit", "wav2vec2", "mamba", PAST,

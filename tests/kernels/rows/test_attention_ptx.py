@@ -5,6 +5,7 @@ of which there are enough, as there is of shared memory.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import numpy as np
 import pytest
@@ -19,6 +20,12 @@ from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
 
 REGISTERS = 1 << 16  # of a multiprocessor
+
+
+@pytest.fixture(autouse=True)
+def once(monkeypatch):
+    """A kernel whose text is read is not compiled again for what it takes."""
+    monkeypatch.setattr(compiler, "to_ptx", cache(compiler.to_ptx))
 
 
 class Like:

@@ -32,6 +32,10 @@ class Library(codegen.JITCodeLibrary):
     def _finalize_specific(self) -> None:
         """Nothing is made into machine code."""
 
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Not one by one: the passes over the whole module do what these would."""
+        ll_module.data_layout = self._codegen._data_layout
+
     def _optimize_final_module(self) -> None:
         """Without the pass before that looks for counts of references: kernels hold none."""
         manager, builder = self._codegen._module_pass_manager()
