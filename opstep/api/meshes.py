@@ -14,7 +14,7 @@ from opstep.runtime.ir.verify import verify_with_diagnostics
 from opstep.runtime.ir.wording import Argument, Wording
 
 
-def chosen(declared: Mesh | None, given: Mapping[str, int] | None, ranks: int | None) -> Mesh:
+def mesh_for(declared: Mesh | None, given: Mapping[str, int] | None, ranks: int | None) -> Mesh:
     """The mesh of a run: what its text declares, with the extents `given` in their place, for so
     many ranks; of one rank where nobody says how many. Raises `InputError`.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.api.devices import PLAIN, Setup, canonical, device_named, kind_of
 from opstep.api.files import Files, check_fallback, importer_of, parsed, save
 from opstep.api.job import Job, recorder_of
-from opstep.api.meshes import chosen, verified_on
+from opstep.api.meshes import mesh_for, verified_on
 from opstep.api.results import Result
 from opstep.api.settings import RunSettings
 from opstep.api.tensors import Tensors
@@ -56,7 +56,7 @@ def load(
     if importer is not None:
         return importer(path, fallback)
     module = parsed(read_source(path), str(path))
-    program = Program(module, fallback, chosen(module.mesh, mesh, ranks))
+    program = Program(module, fallback, mesh_for(module.mesh, mesh, ranks))
     program.files = Files(path)
     return program
 
@@ -68,16 +68,13 @@ def loads(
     """`load` for a text; `path` stands in its messages."""
     check_fallback(fallback)
     module = parsed(text, path)
-    return Program(module, fallback, chosen(module.mesh, mesh, ranks))
+    return Program(module, fallback, mesh_for(module.mesh, mesh, ranks))
 
 
 def policy(
-    mode: str = "async",
-    streams: int | None = None,
-    alloc: str | None = None,
-    fill: str | None = None,
-    sync: str | None = None,
-) -> Policy:
+    mode: str = "async", streams: int | None = None, alloc: str | None = None,
+    fill: str | None = None, sync: str | None = None,
+) -> Policy:  # fmt: skip
     """The four switches: the preset of a mode ("async" or "debug"), with those given replaced."""
     return RunSettings(mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync).policy
 
@@ -96,7 +93,7 @@ class Program:
         self.module = module
         self.fallback = fallback
         self.library = library()
-        self.mesh = mesh or chosen(module.mesh, None, None)
+        self.mesh = mesh or mesh_for(module.mesh, None, None)
         self.verified = verified_on(self.mesh, module, self.library)
         self.seed = 0
         self.files = Files()
@@ -194,16 +191,11 @@ class Program:
     # --- plans ---
 
     def plan(
-        self,
-        graph: str | None = None,
-        types: Sequence[TensorType] | None = None,
-        policy: Policy = MODES["async"],
-        device: str = "cpu",
-        *,
-        symbols: Mapping[str, int | str | DType] | None = None,
-        setup: Setup = PLAIN,
+        self, graph: str | None = None, types: Sequence[TensorType] | None = None,
+        policy: Policy = MODES["async"], device: str = "cpu", *,
+        symbols: Mapping[str, int | str | DType] | None = None, setup: Setup = PLAIN,
         fuse: bool = False,
-    ) -> Plan:
+    ) -> Plan:  # fmt: skip
         """The plan of a graph for inputs of these concrete types, or for sizes of its symbols.
 
         `fuse`: as a run has it that nobody looks at: elementwise ops may be joined.
@@ -214,17 +206,11 @@ class Program:
         return self._plan(device, setup, found.name.text, tuple(types), policy, fuse=fuse)
 
     def plans(
-        self,
-        graph: str | None = None,
-        types: Sequence[TensorType] | None = None,
-        policy: Policy = MODES["async"],
-        device: str = "cpu",
-        *,
-        symbols: Mapping[str, int | str | DType] | None = None,
-        setup: Setup = PLAIN,
-        most: int = 100,
-        fuse: bool = False,
-    ) -> list[Plan]:
+        self, graph: str | None = None, types: Sequence[TensorType] | None = None,
+        policy: Policy = MODES["async"], device: str = "cpu", *,
+        symbols: Mapping[str, int | str | DType] | None = None, setup: Setup = PLAIN,
+        most: int = 100, fuse: bool = False,
+    ) -> list[Plan]:  # fmt: skip
         """`plan`, and behind it those of the graphs that control flow in it calls, each once.
 
         A graph that calls itself with ever other shapes has no end of plans: `most` are made.

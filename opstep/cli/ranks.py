@@ -40,14 +40,9 @@ def start_ranks(program: Program) -> int:
     """Runs this command line once for each rank of the mesh; the exit code."""
     from opstep.distributed.starting import Ended, start
 
-    told: list[str] = []
-
-    def note(rank: int, process: int) -> None:
-        told.append(f"{rank}: {process}")
-
     command = [sys.executable, "-m", "opstep", *sys.argv[1:]]
     try:
-        start(command, program.mesh.ranks, note)
+        start(command, program.mesh.ranks)
     except Ended as ended:
         return _told(ended)
     return OK

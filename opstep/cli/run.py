@@ -50,6 +50,7 @@ from opstep.cli.ranks import as_rank, by_rank, is_to_start, place_of, start_rank
 from opstep.cli.recording import opened_recording, recorded_as, show_recording
 from opstep.cli.scripts import ScriptCommand, run_script, script_arguments, script_options
 from opstep.cli.wording import in_switches
+from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
     from opstep.api.program import Program, Result
@@ -140,9 +141,11 @@ def run(file: str, **options: Any) -> int:
     torchrun, mpirun and srun. {rank} in an input is the number of each. docs/distributed.md
     describes it.
     """
-    place = place_of(options)
     if script_arguments() is not None:
+        if options["ranks"] or options["mesh"]:
+            raise InputError("--ranks and --mesh are for programs, not for scripts")
         return run_script(file, options)
+    place = place_of(options)
     if is_to_start(options, place):
         program = load_program(file, options)
         if program.mesh.ranks > 1:
@@ -231,8 +234,6 @@ def write_findings(
 
 def check_kernels(options: dict[str, Any]) -> None:
     """Complains of a choice between kernels where there is none."""
-    from opstep.runtime.ir.errors import InputError
-
     for name in ("kernels", "autotune"):
         if is_explicit(name) and not kind_of(options["device"]).gpu:
             raise InputError(f"--{name} is for GPUs", hint="add --device cuda")

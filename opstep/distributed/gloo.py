@@ -82,8 +82,8 @@ class GlooTransport:
             for other, one in work:  # noqa: B007 - told below
                 one.wait(timedelta(seconds=_WAIT_S))
         except RuntimeError as error:
-            reason = str(error).splitlines()[0].rpartition("] ")[2]
-            message = f"rank {self.rank} waits for rank {other}, which is gone: {reason}"
+            reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0]
+            message = f"rank {self.rank} waits for rank {other}, which is gone ({reason})"
             raise DeviceError(message) from None
 
     def _bytes(self, array: np.ndarray) -> Any:

@@ -9,11 +9,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from opstep.distributed.place import STORE
 
+MISSED = 3  # the exit code of a rank that waited for one which is gone
 TOLD_S = 3.0  # for the others to tell what they were at, once a rank has ended with an error
 _ENDED_S = 2.0  # between SIGTERM and SIGKILL
 _LOOK_S = 0.05
@@ -39,9 +40,9 @@ class Ended(Exception):
         return f"was killed by signal {-self.code}"
 
 
-def start(command: Sequence[str], ranks: int, started: Callable[[int, int], None]) -> None:
+def start(command: Sequence[str], ranks: int) -> None:
     """Runs a command line as so many ranks, and waits for them. Rank 0 has the standard output of
-    this process. `started` is called with the number and process id of each. Raises `Ended`.
+    this process. Raises `Ended`.
     """
     with tempfile.TemporaryDirectory(prefix="opstep-ranks-") as folder:
         store = os.path.join(folder, "meeting")
@@ -56,10 +57,10 @@ def start(command: Sequence[str], ranks: int, started: Callable[[int, int], None
                 reader = threading.Thread(target=_read, args=(process, rank, told[rank]))
                 reader.start()
                 readers.append(reader)
-                started(rank, process.pid)
-            failed = _first_failure(processes)
-            if failed is not None:
+            failed = None
+            if not _all_end_well(processes):
                 _wait(processes, TOLD_S)
+                failed = _to_blame(processes)
         finally:
             _end(processes)
             for reader in readers:
@@ -88,18 +89,23 @@ def _read(process: subprocess.Popen[str], rank: int, lines: list[str]) -> None:
             sys.stderr.flush()
 
 
-def _first_failure(processes: Sequence[subprocess.Popen[str]]) -> int | None:
-    """The first rank to end with an error; None once all have ended well. A killed one goes before
-    those that missed it.
-    """
+def _all_end_well(processes: Sequence[subprocess.Popen[str]]) -> bool:
+    """Returns once that is known: all have ended, or one of them with an error."""
     while True:
         codes = [p.poll() for p in processes]
-        failed = [r for r, code in enumerate(codes) if code]
-        if failed:
-            return min(failed, key=lambda r: (codes[r] or 0) > 0)
-        if all(code == 0 for code in codes):
-            return None
+        if any(codes):
+            return False
+        if None not in codes:
+            return True
         time.sleep(_LOOK_S)
+
+
+def _to_blame(processes: Sequence[subprocess.Popen[str]]) -> int:
+    """Of the ranks that have ended with an error the first that did not only miss another: one that
+    was killed, or one with another error.
+    """
+    codes = {r: p.returncode for r, p in enumerate(processes) if p.returncode}
+    return min(codes, key=lambda r: (codes[r] > 0, codes[r] == MISSED, r))
 
 
 def _wait(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None:
