@@ -31,7 +31,7 @@ def mesh_for(declared: Mesh | None, given: Mapping[str, int] | None, ranks: int 
     elif declared is None and ranks is not None:
         mesh = Mesh(((WORLD, ranks),))
     if ranks is not None and mesh.ranks != ranks:
-        example = dict.fromkeys(mesh.names[1:], 1) | {mesh.names[0]: ranks}
+        example = dict.fromkeys(mesh.names, 1) | {mesh.names[0]: ranks}
         hint = Wording(Argument("mesh", example), " gives it other extents")
         message = f"the mesh ({mesh}) is of {mesh.ranks:,} ranks, not {ranks:,}"
         raise InputError(message, hint=hint)

@@ -63,7 +63,8 @@ def connect(transport: Transport | None) -> None:
 
 def connected() -> Transport:
     if _connected is None:
-        raise DeviceError("this process is no rank of a group: nothing connects it with others")
+        message = "this process is no rank of a group: nothing connects it with others"
+        raise DeviceError(message, hint="opstep run --ranks 2, torchrun and mpirun start ranks")
     return _connected
 
 

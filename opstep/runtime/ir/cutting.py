@@ -29,6 +29,10 @@ class Piece(NamedTuple):
     name: str
     after_name: int
 
+    def is_named_in(self, line: str) -> bool:
+        """Whether a line may use what it declares; of a mesh that is not told by its first axis."""
+        return self.name in line or (self.kind == "mesh" and "over" in line)
+
     def moved(self, by: int) -> Piece:
         """The same piece in a text that is longer above it."""
         return Piece(self.start + by, self.end + by, self.kind, self.name, self.after_name + by)

@@ -64,9 +64,11 @@ class Group:
 
     @property
     def name(self) -> str:
-        """As an attribute has it: its axes, or `none` where they are all."""
+        """As an attribute has it: its axes, or `none` where nobody has given them names."""
+        if not self.mesh.declared:
+            return "none"
         names = ", ".join(self.axes)
-        return "none" if self.is_whole else names if len(self.axes) == 1 else f"[{names}]"
+        return names if len(self.axes) == 1 else f"[{names}]"
 
     def __str__(self) -> str:
         return f"{self.size} ranks along {' and '.join(self.axes)}"

@@ -75,7 +75,7 @@ def errors_beside(
         line = source.line(source.locate(d.span.start)[0])
         if any(p.start <= d.span.start < p.end for p in broken):
             return d not in beside
-        return any(p.name in line for p in broken)
+        return any(p.is_named_in(line) for p in broken)
 
     found = verify_with_diagnostics(module, library=library)[1]
     graphs = [g for g in module.graphs.values() if any(_touch(g.span, p) for p in broken)]

@@ -54,7 +54,7 @@ def named(value: Any) -> Any:
     """
     if isinstance(value, Group):
         refs = tuple(map(Ref, value.axes))
-        return None if value.is_whole else refs[0] if len(refs) == 1 else refs
+        return None if not value.mesh.declared else refs[0] if len(refs) == 1 else refs
     if not isinstance(value, DType) or isinstance(value, TypeVariable):
         return value
     if isinstance(value, GenericDType):

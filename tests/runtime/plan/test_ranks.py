@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from time import monotonic
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import opstep
 from opstep.api.ranks import Part, rank_mismatches
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.plan.hazards import check
 
 BRANCHES = """graph main(x: f32[8]) -> f32[8] {
   r = rank()
@@ -236,6 +238,40 @@ graph main(x: f32[8]) -> f32[8] {
     assert lines_of(faults(text, ranks=2)[0]) == [4, 11]
     alike = text.replace("m = max(x)", "m1 = max(x)\n  m = all_reduce(m1)")
     assert not faults(alike, ranks=2)
+
+
+def test_collectives_are_in_one_order_on_all_streams():
+    """Each reads the status that the one before it wrote, control flow that has some included."""
+    text = """graph main(a: f32[256, 256], b: f32[256, 256]) -> f32[256, 256], f32[256, 256] {
+  c = matmul(a, a)
+  d = matmul(b, b)
+  e = all_reduce(c)
+  n = extent(dtype=i32)
+  f, k = while(d, n, test=more, body=turn)
+  g = all_reduce(d)
+  return e, f
+}
+
+graph more(x: f32[N, N], k: i32[]) -> bool[] {
+  c = less(k, 4)
+  return c
+}
+
+graph turn(x: f32[N, N], k: i32[]) -> f32[N, N], i32[] {
+  y = all_reduce(x)
+  next = add(k, 1)
+  return y, next
+}
+"""
+    plan = opstep.loads(text, ranks=2).plan("main", policy=opstep.policy(streams=4))
+    assert plan.streams > 1
+    assert check(plan) == []
+    talking = [s for s in plan.steps if s.op.collective or s.op.host]
+    assert [s.op.name for s in talking] == ["all_reduce", "while", "all_reduce"]
+    for before, after in pairwise(talking):
+        assert before.changed == after.touched
+    alone = opstep.loads(text).plan("main")
+    assert not any(s.touched or s.changed for s in alone.steps)
 
 
 def test_ranks_with_other_sizes_and_files():
