@@ -111,5 +111,7 @@ def _array(address: int, t: TensorType) -> np.ndarray:
 
     shape: Any = t.shape
     nbytes: Any = t.nbytes
-    memory = (c_char * nbytes).from_address(address) if nbytes else b""
+    if not nbytes:
+        return np.empty(shape, t.dtype.numpy)
+    memory = (c_char * nbytes).from_address(address)
     return np.frombuffer(memory, t.dtype.numpy).reshape(shape)

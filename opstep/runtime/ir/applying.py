@@ -126,7 +126,7 @@ class Applier:
         attrs = complete(op, written)
         for spec in op.attrs:
             if spec.type == "axes":
-                attrs[spec.name] = _group(self.mesh, attrs[spec.name], spec.name)
+                attrs[spec.name] = _group(self.mesh, written.get(spec.name), spec.name)
         self._check_values(op, attrs, reporter)
         resolved = self._resolved(op, types, attrs)
         for t in resolved.results:

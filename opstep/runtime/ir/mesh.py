@@ -71,7 +71,8 @@ class Group:
         return names if len(self.axes) == 1 else f"[{names}]"
 
     def __str__(self) -> str:
-        return f"{self.size} ranks along {' and '.join(self.axes)}"
+        along = f" along {' and '.join(self.axes)}" if self.mesh.declared else ""
+        return f"{self.size} ranks{along}"
 
     def members(self, rank: int) -> tuple[int, ...]:
         """The ranks of the group that a rank is in, in order."""
@@ -98,3 +99,6 @@ class Group:
         for at, (_, extent) in zip(place, self.mesh.axes, strict=True):
             number = number * extent + at
         return number
+
+
+ALONE = Group(Mesh(), (WORLD,))

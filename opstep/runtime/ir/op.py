@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NamedTuple
 from opstep.runtime.ir.dims import Dim, Expr, symbol
 from opstep.runtime.ir.faults import NO_FAULTS, UNKNOWN, Faults
 from opstep.runtime.ir.generic import FAMILIES, TypeVariable, assignments, generalised, variables_of
-from opstep.runtime.ir.mesh import Group
+from opstep.runtime.ir.mesh import ALONE, Group
 from opstep.runtime.ir.types import DTYPES, DType, TensorType, boolean, f32, i32, i64, promote
 
 OPS: dict[str, type[Op]] = {}  # every op by name, filled as the families are imported
@@ -300,6 +300,8 @@ def complete(op: type[Op], attributes: dict[str, Any]) -> dict[str, Any]:
             )
         else:
             attrs[spec.name] = spec.default
+        if spec.type == "axes" and attrs[spec.name] is None:
+            attrs[spec.name] = ALONE  # until the verifier looks for the mesh
     return attrs
 
 

@@ -224,6 +224,27 @@ graph turn(x: f32[8], n: i32[]) -> f32[8], i32[] {
     assert not faults(text.replace("n = rank()", "n = extent(dtype=i32)"), ranks=2)
 
 
+def test_what_is_computed_of_ranks_is_computed_for_each():
+    """A sum of one number is that number, whatever others have."""
+    lines = [
+        "r = rank()",
+        "m = sum(r)",
+        "c = greater(m, 2)",
+        "y = cond(c, x, then=one, else=other)",
+    ]
+    text = body("main", [*lines, "return y"]) + body("one", statements([("barrier", "none")]))
+    text += body("other", statements([("all_reduce", "none")]))
+    (found,) = faults(text, ranks=4)
+    assert "may each take another way" in found.message  # it is not known, and not guessed
+    (found,) = faults(text.replace("sum(r)", "mul(r, 2)"), ranks=4)
+    assert "rank 0 is at all_reduce of f32[8], but ranks 2 and 3 at barrier" in found.message
+
+
+def test_a_long_loop_is_not_followed_to_its_end():
+    text = LOOP % ("n = full(shape=[], value=1000000.0)", "sub(n, 1.0)")
+    assert not faults(text, ranks=4)
+
+
 def test_a_tensor_that_ranks_update_differently_decides_for_each():
     text = """state hot: bool[] = false
 
