@@ -9,8 +9,9 @@ PROGRAM = """
     me‹mesh›sh da‹declared›ta: 4, model: 2
 
     graph main(x: f32[8]) -> f32[2] {
-      y = reduce_scatter(x, over=da‹axis›ta)
+      y = reduce_scatter(x, ov‹attribute›er=da‹axis›ta)
       z = all_gather(x, over=‹value›)
+      u = barrier(x, ‹argument›)
       return y
     }
     """
@@ -29,10 +30,15 @@ def test_what_is_said_about_it(client):
         assert "Along `data`: 4 ranks." in client.hover(mark)
     labels = [item["label"] for item in client.completion("value")]
     assert labels[:2] == ["data", "model"]
+    (over,) = [item for item in client.completion("argument") if item["label"].startswith("over")]
+    assert over["textEdit"]["newText"] == "over=${1}"
+    assert "an axis of the mesh, or a list of them" in client.hover("attribute")
 
 
 def test_a_change_of_the_mesh_is_checked_everywhere(client):
-    text = PROGRAM.replace("      z = all_gather(x, over=‹value›)\n", "")
+    text = PROGRAM.replace(
+        "      z = all_gather(x, over=‹value›)\n      u = barrier(x, ‹argument›)\n", ""
+    )
     client.open(text.replace("da‹declared›ta: 4", "data: ‹four›4"))
     assert client.diagnostics() == []
     (place,) = [client.place("four")[1]]

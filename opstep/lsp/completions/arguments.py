@@ -30,7 +30,7 @@ _ATTRIBUTE = {
     "int": "an integer", "float": "a number", "number": "a number", "bool": "true or false",
     "str": "a text", "dim": "a dim", "dtype": "an element type", "graph": "a graph",
     "ints": "a list of integers", "floats": "a list of numbers", "dims": "a list of dims",
-    "graphs": "a list of graphs",
+    "graphs": "a list of graphs", "axes": "axes of the mesh",
 }  # fmt: skip
 
 

@@ -122,6 +122,8 @@ def _required(entry: Entry, spec: AttrSpec, stop: int) -> str:
         return f'"${{{stop}}}"'
     if spec.type == "graph":
         return f"${{{stop}:{spec.name}}}"
+    if spec.type == "axes":
+        return f"${{{stop}}}"
     if spec.type in _NUMBERS:
         return f"${{{stop}:{_NUMBERS[spec.type]}}}"
     return f"[${{{stop}}}]"
