@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.api.devices import PLAIN, Setup, canonical, device_named, kind_of
 from opstep.api.files import Files, check_fallback, importer_of, parsed, save
 from opstep.api.job import Job, recorder_of
+from opstep.api.meshes import mesh_for, verified_on
 from opstep.api.results import Result
 from opstep.api.settings import RunSettings
 from opstep.api.tensors import Tensors
@@ -17,6 +18,7 @@ from opstep.api.view import GraphView
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import Graph, Module
+from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
 
@@ -33,13 +35,19 @@ if TYPE_CHECKING:
 interposed: Callable[[Program, str | None, Any, RunSettings], Result | None] | None = None
 
 
-def load(path: str | Path, *, fallback: str | None = None) -> Program:
+def load(
+    path: str | Path, *, fallback: str | None = None, ranks: int | None = None,
+    mesh: Mapping[str, int] | None = None,
+) -> Program:  # fmt: skip
     """Reads, parses and verifies a file, or imports a ``.pt2`` or an ``.onnx``. Raises
     `OpstepError` with every error in it. ``NAME.safetensors`` beside it has the values that no
     initialiser gives.
 
     `fallback`: "torch" lets PyTorch run the ops that are its own (``torch.aten.linalg_inv``); of a
     ``.pt2`` these are the ones without a counterpart, which is an error otherwise.
+
+    `ranks`: of how many processes this is one; alone, every axis of the mesh has one rank. `mesh`:
+    extents in place of those that the text declares (``{}``: none, it is as declared).
     """
     from opstep.runtime.ir.parser import read_source
 
@@ -47,43 +55,46 @@ def load(path: str | Path, *, fallback: str | None = None) -> Program:
     importer = importer_of(path)
     if importer is not None:
         return importer(path, fallback)
-    program = Program(parsed(read_source(path), str(path)), fallback)
+    module = parsed(read_source(path), str(path))
+    program = Program(module, fallback, mesh_for(module.mesh, mesh, ranks))
     program.files = Files(path)
     return program
 
 
-def loads(text: str, path: str = "<text>", *, fallback: str | None = None) -> Program:
+def loads(
+    text: str, path: str = "<text>", *, fallback: str | None = None, ranks: int | None = None,
+    mesh: Mapping[str, int] | None = None,
+) -> Program:  # fmt: skip
     """`load` for a text; `path` stands in its messages."""
     check_fallback(fallback)
-    return Program(parsed(text, path), fallback)
+    module = parsed(text, path)
+    return Program(module, fallback, mesh_for(module.mesh, mesh, ranks))
 
 
 def policy(
-    mode: str = "async",
-    streams: int | None = None,
-    alloc: str | None = None,
-    fill: str | None = None,
-    sync: str | None = None,
-) -> Policy:
+    mode: str = "async", streams: int | None = None, alloc: str | None = None,
+    fill: str | None = None, sync: str | None = None,
+) -> Policy:  # fmt: skip
     """The four switches: the preset of a mode ("async" or "debug"), with those given replaced."""
     return RunSettings(mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync).policy
 
 
 class Program:
     """A verified module with its named tensors. Runs from several threads or tasks share the
-    tensors. `fallback`: the library that may run those ops that are its own, see `load`.
+    tensors. `fallback`: the library that may run those ops that are its own, see `load`. `mesh`:
+    that of the ranks that run it; without it there is one.
     """
 
-    def __init__(self, module: Module, fallback: str | None = None):
+    def __init__(self, module: Module, fallback: str | None = None, mesh: Mesh | None = None):
         import opstep.kernels  # noqa: F401 - registers the ops
         from opstep.kernels.stdlib import library
-        from opstep.runtime.ir.verify import verify
         from opstep.runtime.plan.internal import Asserts
 
         self.module = module
         self.fallback = fallback
         self.library = library()
-        self.verified = verify(module, library=self.library)
+        self.mesh = mesh or mesh_for(module.mesh, None, None)
+        self.verified = verified_on(self.mesh, module, self.library)
         self.seed = 0
         self.files = Files()
         self.params = Tensors(self)
@@ -180,16 +191,11 @@ class Program:
     # --- plans ---
 
     def plan(
-        self,
-        graph: str | None = None,
-        types: Sequence[TensorType] | None = None,
-        policy: Policy = MODES["async"],
-        device: str = "cpu",
-        *,
-        symbols: Mapping[str, int | str | DType] | None = None,
-        setup: Setup = PLAIN,
+        self, graph: str | None = None, types: Sequence[TensorType] | None = None,
+        policy: Policy = MODES["async"], device: str = "cpu", *,
+        symbols: Mapping[str, int | str | DType] | None = None, setup: Setup = PLAIN,
         fuse: bool = False,
-    ) -> Plan:
+    ) -> Plan:  # fmt: skip
         """The plan of a graph for inputs of these concrete types, or for sizes of its symbols.
 
         `fuse`: as a run has it that nobody looks at: elementwise ops may be joined.
@@ -200,17 +206,11 @@ class Program:
         return self._plan(device, setup, found.name.text, tuple(types), policy, fuse=fuse)
 
     def plans(
-        self,
-        graph: str | None = None,
-        types: Sequence[TensorType] | None = None,
-        policy: Policy = MODES["async"],
-        device: str = "cpu",
-        *,
-        symbols: Mapping[str, int | str | DType] | None = None,
-        setup: Setup = PLAIN,
-        most: int = 100,
-        fuse: bool = False,
-    ) -> list[Plan]:
+        self, graph: str | None = None, types: Sequence[TensorType] | None = None,
+        policy: Policy = MODES["async"], device: str = "cpu", *,
+        symbols: Mapping[str, int | str | DType] | None = None, setup: Setup = PLAIN,
+        most: int = 100, fuse: bool = False,
+    ) -> list[Plan]:  # fmt: skip
         """`plan`, and behind it those of the graphs that control flow in it calls, each once.
 
         A graph that calls itself with ever other shapes has no end of plans: `most` are made.

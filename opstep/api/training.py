@@ -34,9 +34,10 @@ def grown(
     """A program of `module`, which is that of `program` and more, with the same values. `memory`:
     what a run of its graph `root` takes at most, `gradient` being the graph that may be changed.
     """
-    new = type(program)(module, program.fallback)
+    new = type(program)(module, program.fallback, program.mesh)
     if memory is not None:
-        new = type(program)(within(new, gradient, root, memory, symbols or {}), program.fallback)
+        frugal = within(new, gradient, root, memory, symbols or {})
+        new = type(program)(frugal, program.fallback, program.mesh)
     new.seed = program.seed
     new.files = program.files
     for key in program.params.known():
@@ -54,7 +55,8 @@ def with_training_step(
     try:
         return grown(program, module, gradient, name, memory, symbols)
     except OpstepError:  # in the formula of an optimizer: read as a file it has lines to point at
-        verify(parse(print_module(module), f"{name}.opg"), library=program.library)
+        read = parse(print_module(module), f"{name}.opg")
+        verify(read, library=program.library, mesh=program.mesh)
         raise
 
 
@@ -78,7 +80,7 @@ def _with_step(
     declare_states(writer, made_of, trained)
     if made_of.loss_scale is not None:
         loss = scaled_loss(writer, graph, made_of.scale)
-    declared = type(program)(writer.finished(), program.fallback)
+    declared = type(program)(writer.finished(), program.fallback, program.mesh)
     gradient = fresh(f"{loss}_grad", {*reserved, *writer.graphs, name})
     names = [d.name.text for d in trained]
     module = with_gradient(declared, declared.graph(loss), names, gradient)

@@ -17,6 +17,7 @@ from opstep.cli.common import (
     json_option,
     say,
 )
+from opstep.cli.options import ranks_options
 from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError, render_all
 from opstep.runtime.ir.errors import InputError
@@ -33,17 +34,19 @@ from opstep.runtime.ir.errors import InputError
     codes={PROGRAM: "errors were found", OK: "no errors"},
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@ranks_options
 @json_option
-def check(files: tuple[str, ...], as_json: bool) -> int:
+def check(files: tuple[str, ...], ranks: int | None, mesh: tuple, as_json: bool) -> int:
     """Report every error in programs, without running them.
 
-    Syntax, names, types and shapes are checked, for all sizes that a named dimension can have.
+    Syntax, names, types and shapes are checked, for all sizes that a named dimension can have, on
+    the mesh of ranks that a program declares.
     """
     found: list[tuple[str, Diagnostic]] = []
     code = OK
     for path in files:
         try:
-            found += [(path, d) for d in diagnose(path)]
+            found += [(path, d) for d in diagnose(path, ranks, dict(mesh))]
         except InputError as error:  # the file cannot be read: the others still are
             found += [(path, d) for d in error.diagnostics]
             code = COMMAND
@@ -65,12 +68,14 @@ def check(files: tuple[str, ...], as_json: bool) -> int:
     return code
 
 
-def diagnose(path: str) -> tuple[Diagnostic, ...]:
-    """What there is to say about a file; raises InputError where it cannot be read."""
+def diagnose(path: str, ranks: int | None, mesh: dict[str, int]) -> tuple[Diagnostic, ...]:
+    """What there is to say about a file; raises InputError where it cannot be read, or where the
+    mesh does not fit.
+    """
     from opstep.api.program import load
 
     try:
-        program = load(path)
+        program = load(path, ranks=ranks, mesh=mesh)
     except InputError:
         raise
     except OpstepError as error:

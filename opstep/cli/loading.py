@@ -38,7 +38,8 @@ def load_program(file: str, options: Mapping[str, Any]) -> Program:
     from opstep.api.program import load
 
     import_modules(options["imports"])
-    return load(file, fallback=library_of(options))
+    mesh = dict(options.get("mesh") or ()) or None
+    return load(file, fallback=library_of(options), ranks=options.get("ranks"), mesh=mesh)
 
 
 def library_of(options: Mapping[str, Any]) -> str | None:

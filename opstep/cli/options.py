@@ -14,6 +14,7 @@ from opstep.cli.common import FloatRange
 from opstep.cli.loading import FALLBACK
 from opstep.runtime.ir.amounts import parse_size
 from opstep.runtime.ir.foreign import LIBRARIES
+from opstep.runtime.ir.mesh import MOST_RANKS
 
 SETTINGS = {f.name: f for f in FIELDS}
 KERNELS = ("kernels", "autotune")
@@ -37,6 +38,43 @@ def symbol_option(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Size of a dimension that the program only names, such as N of f32[N, 3]; or the "
         "element type that T of T[N] is (T=f16). Can be given several times.",
     )(function)
+
+
+class _Extent(click.ParamType):
+    """``data=4``, as a pair."""
+
+    name = "extent"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        name, _, text = str(value).partition("=")
+        if not (name.isidentifier() and text.isascii() and text.isdigit() and int(text) > 0):
+            self.fail(f"{value} is not an AXIS=RANKS, such as data=4", param, ctx)
+        return name, int(text)
+
+
+def ranks_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--ranks`` and ``--mesh``: of how many processes a program is for."""
+    options = [
+        click.option(
+            "--ranks",
+            type=click.IntRange(1, MOST_RANKS),
+            metavar="N",
+            help="For so many ranks: processes that run the program together.",
+        ),
+        click.option(
+            "--mesh",
+            multiple=True,
+            type=_Extent(),
+            metavar="AXIS=RANKS",
+            help="Ranks along an axis of the mesh, in place of those that the program declares. "
+            "Can be given several times.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 class Size(click.ParamType):

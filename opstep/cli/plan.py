@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,15 @@ from opstep.cli.common import (
     size,
 )
 from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import POLICY, graph_option, setting_options, symbol_option
+from opstep.cli.options import (
+    POLICY,
+    graph_option,
+    ranks_options,
+    setting_options,
+    symbol_option,
+)
+from opstep.cli.wording import in_switches
+from opstep.runtime.ir.diagnostics import Diagnostic, render_all
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
@@ -39,9 +48,13 @@ if TYPE_CHECKING:
         ("opstep plan model.opg -s N=4 --streams 2 --alloc fresh", "with another policy"),
         ("opstep plan model.opg -s N=4 --summary", "only memory and verdict"),
         ("opstep plan model.opg -s N=4 > saved.plan", "save the plan, to read or edit it"),
+        ("opstep plan model.opg -s N=4 --ranks 8", "whether what eight ranks say matches"),
         ("opstep plan --saved saved.plan", "check a saved plan"),
     ],
-    codes={OK: "the plan is free of races", PROGRAM: "errors in the program, or races in its plan"},
+    codes={
+        OK: "the plan is free of races, and its ranks match",
+        PROGRAM: "errors in the program, races in its plan, ranks that do not match",
+    },
 )
 @click.argument("file", metavar="FILE")
 @graph_option
@@ -49,6 +62,7 @@ if TYPE_CHECKING:
 @setting_options(*POLICY)
 @fallback_option
 @import_option
+@ranks_options
 @click.option("--summary", is_flag=True, help="Omit the plan itself.")
 @click.option("--saved", is_flag=True, help="FILE is a plan that this command printed.")
 @json_option
@@ -59,6 +73,10 @@ def plan(file: str, **options: Any) -> int:
     streams run beside each other. Nothing is run here. The verdict is proved from the plan alone,
     for every order in which streams may progress. Graphs called by control flow have separate
     plans, which are shown as well.
+
+    Of several ranks, which run the same program together, the plan of each is followed: their
+    collectives must match in order, group, type and attributes, and no ranks may wait for each
+    other in a circle. What does not match is shown with both lines.
     """
     if options["saved"]:
         return check_saved(file, options["as_json"])
@@ -73,16 +91,39 @@ def plan(file: str, **options: Any) -> int:
     check_symbols(graph, symbols)
     plans = program.plans(graph.name.text, None, policy, symbols=symbols, fuse=True)
     hazards = [h for one in plans for h in check(one)]
+    faults = rank_faults(program, graph.name.text, symbols)
     if options["as_json"]:
-        emit_json(record(file, plans, hazards))
-        return PROGRAM if hazards else OK
+        emit_json(record(file, plans, hazards) | ranks_as_json(program, file, faults))
+        return PROGRAM if hazards or faults else OK
     for scheduled in plans:
         if not options["summary"]:
             click.echo(format_plan(scheduled))
         show(scheduled)
         show_repeats(program, scheduled)
     verdict(hazards)
-    return PROGRAM if hazards else OK
+    if program.mesh.ranks > 1:
+        if faults:
+            say(render_all(faults, colors(sys.stderr), in_switches))
+        found = amount(len(faults), "fault") if faults else "they match"
+        click.echo(f"{amount(program.mesh.ranks, 'rank')} ({program.mesh}): {found}")
+    return PROGRAM if hazards or faults else OK
+
+
+def rank_faults(program: Program, graph: str, symbols: dict[str, Any]) -> list[Diagnostic]:
+    """What does not match between the ranks of the program's mesh."""
+    if program.mesh.ranks == 1:
+        return []
+    from opstep.api.ranks import Part, rank_mismatches
+
+    return rank_mismatches(Part(program, graph, None, symbols))
+
+
+def ranks_as_json(program: Program, file: str, faults: list[Diagnostic]) -> dict[str, Any]:
+    if program.mesh.ranks == 1:
+        return {}
+    from opstep.cli.check import record as described
+
+    return {"ranks": program.mesh.ranks, "mismatches": [described(file, d) for d in faults]}
 
 
 def show_repeats(program: Program, plan: Plan) -> None:
@@ -188,8 +229,6 @@ def show(plan: Plan) -> None:
 
 def verdict(hazards: list[Hazard]) -> None:
     """Hazards on standard error, races called so, and how many there are."""
-    import sys
-
     from opstep.runtime.plan.hazards import RACES
 
     races = sum(h.kind in RACES for h in hazards)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,16 +41,20 @@ from opstep.cli.options import (
     POLICY,
     gpu_options,
     graph_option,
+    ranks_options,
     recording_options,
     setting_options,
     symbol_option,
 )
+from opstep.cli.ranks import as_rank, by_rank, is_to_start, place_of, start_ranks
 from opstep.cli.recording import opened_recording, recorded_as, show_recording
 from opstep.cli.scripts import ScriptCommand, run_script, script_arguments, script_options
 from opstep.cli.wording import in_switches
+from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
     from opstep.api.program import Program, Result
+    from opstep.distributed.gloo import GlooTransport
     from opstep.runtime.ir.graph import Graph
     from opstep.trace.recording import Recording
 
@@ -73,6 +78,7 @@ FINDINGS = "OPSTEP_FINDINGS"  # in the environment: the file that an editor read
         ("opstep run model.opg -i random --workspace runs.db", "record statistics and tensors"),
         ("opstep run model.opg -i random -w runs.db --tag lr=0.1", "with a tag"),
         ("opstep run model.opg -i random --trace run.pftrace", "write a timeline"),
+        ("opstep run step.opg -i x=part-{rank}.npy --ranks 4", "four ranks, each with a part"),
         ("opstep run -w runs.db train.py", "record a training script of PyTorch's or JAX's"),
     ],
     codes={
@@ -119,6 +125,7 @@ FINDINGS = "OPSTEP_FINDINGS"  # in the environment: the file that an editor read
 @setting_options(*POLICY, "chaos")
 @recording_options
 @script_options
+@ranks_options
 @json_option
 @ended_in_order()
 def run(file: str, **options: Any) -> int:
@@ -129,10 +136,27 @@ def run(file: str, **options: Any) -> int:
     FILE can be a Python script, which ends with its own exit code: opstep runs the nn.Modules and
     the functions of jax.jit that it calls. What is behind its name is for the script.
     docs/pytorch.md and docs/jax.md describe it.
+
+    --ranks starts so many processes on this machine, which run the program together; so do
+    torchrun, mpirun and srun. {rank} in an input is the number of each. docs/distributed.md
+    describes it.
     """
     if script_arguments() is not None:
+        if options["ranks"] or options["mesh"]:
+            raise InputError("--ranks and --mesh are for programs, not for scripts")
         return run_script(file, options)
-    from opstep.api.inputs import type_variables
+    place = place_of(options)
+    if is_to_start(options, place):
+        program = load_program(file, options)
+        if program.mesh.ranks > 1:
+            return start_ranks(program)
+    with as_rank(place, options) as transport:
+        return run_here(file, options, transport)
+
+
+def run_here(file: str, options: dict[str, Any], transport: GlooTransport | None) -> int:
+    """The run of this process, which may be one of several ranks."""
+    from opstep.api.inputs import conform, type_variables
     from opstep.cli import inputs as given
     from opstep.runtime.ir.calls import types_of
 
@@ -149,6 +173,11 @@ def run(file: str, **options: Any) -> int:
     values = given.gather(program, graph, options["inputs"], symbols, options["seed"])
     if options["params"]:
         given.load_params(program, options["params"])
+    if transport is not None:
+        from opstep.distributed.agreement import agree
+
+        _, types = conform(graph, values, program.module.source)
+        agree(transport.world, program, graph.name.text, types)
 
     recording = recorded(program, graph.name.text, values, options)
     saved = options["save_params"]
@@ -161,11 +190,17 @@ def run(file: str, **options: Any) -> int:
         if recording:  # what is recorded of a failed run is what one wants to look at
             show_recording(recording)
         raise
+    outputs = described(result)
+    if transport is not None:
+        outputs = by_rank(transport, outputs)
+        if transport.rank:
+            return OK
     if options["as_json"]:
-        emit_json(record(file, graph.name.text, result, options) | recorded_as(recording, reports))
+        done = record(file, graph.name.text, result, outputs, options)
+        emit_json(done | recorded_as(recording, reports))
     else:
         types = types_of(graph, type_variables(graph, values))
-        show(graph.name.text + types, result, options)
+        show(graph.name.text + types, result, outputs, options)
         tell_inputs(program, graph, values, result, options)
         files = [str(path) for _, path in targets] + ([saved] if saved else [])
         if files:
@@ -199,8 +234,6 @@ def write_findings(
 
 def check_kernels(options: dict[str, Any]) -> None:
     """Complains of a choice between kernels where there is none."""
-    from opstep.runtime.ir.errors import InputError
-
     for name in ("kernels", "autotune"):
         if is_explicit(name) and not kind_of(options["device"]).gpu:
             raise InputError(f"--{name} is for GPUs", hint="add --device cuda")
@@ -310,17 +343,26 @@ def typed(array: np.ndarray) -> str:
     return str(TensorType(dtype_of(array.dtype), array.shape))
 
 
-def record(file: str, graph: str, result: Result, options: dict[str, Any]) -> dict[str, Any]:
-    """A run as JSON."""
+def described(result: Result) -> list[dict[str, Any]]:
+    """What is told of each result; `first` and `digest` are for tables and for comparing ranks."""
     outputs = []
     for name, array in zip(result.names, result.outputs, strict=True):
-        described = {"name": name, "dtype": typed(array).partition("[")[0], "shape": array.shape}
-        described |= statistics(array)
+        one = {"name": name, "dtype": typed(array).partition("[")[0], "shape": array.shape}
+        one |= statistics(array)
         if array.size <= LISTED:
-            described["values"] = array.astype(
-                np.float64 if array.dtype.kind not in "iub" else array.dtype
-            ).tolist()
-        outputs.append(described)
+            wide = np.float64 if array.dtype.kind not in "iub" else array.dtype
+            one["values"] = array.astype(wide).tolist()
+        digest = sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+        outputs.append(one | {"type": typed(array), "first": peek(array), "digest": digest})
+    return outputs
+
+
+def record(
+    file: str, graph: str, result: Result, outputs: list[dict[str, Any]], options: dict[str, Any]
+) -> dict[str, Any]:
+    """A run as JSON."""
+    hidden = ("type", "first", "digest")
+    outputs = [{k: v for k, v in one.items() if k not in hidden} for one in outputs]
     policy = result.plan.policy
     return {
         "file": file,
@@ -339,7 +381,9 @@ def record(file: str, graph: str, result: Result, options: dict[str, Any]) -> di
     }
 
 
-def show(graph: str, result: Result, options: dict[str, Any]) -> None:
+def show(
+    graph: str, result: Result, outputs: list[dict[str, Any]], options: dict[str, Any]
+) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -347,6 +391,8 @@ def show(graph: str, result: Result, options: dict[str, Any]) -> None:
     per = result.seconds / options["steps"]
     times = f" a step, {options['steps']:,} steps" if options["steps"] > 1 else ""
     mode = f"{options['mode']}, {options['device']}"
+    if options["ranks"]:
+        mode += f", {amount(options['ranks'], 'rank')}"
     if kernels := compiled_on_the_way(result):
         mode += f", {amount(kernels, 'kernel')} compiled on the way"
     out.print(Text.assemble((graph, "bold"), f": {duration(per)}{times} ({mode})"))
@@ -357,12 +403,12 @@ def show(graph: str, result: Result, options: dict[str, Any]) -> None:
     for heading in ("result", "type", "min", "max", "mean", "", "first values"):
         number = heading in ("min", "max", "mean")
         table.add_column(heading, justify="right" if number else "left", no_wrap=number)
-    for name, array in zip(result.names, result.outputs, strict=True):
-        s = statistics(array)
+    for s in outputs:
+        name = f"{s['name']} (rank {s['rank']})" if "rank" in s else s["name"]
         numbers = ("" if s[k] is None else f"{s[k]:.5g}" for k in ("min", "max", "mean"))
         odd = ", ".join(f"{s[k]:,} {v}" for k, v in (("nan", "NaN"), ("inf", "inf")) if s[k])
         table.add_row(
-            Text(name, "bold"), Text(typed(array)), *numbers, Text(odd, "red"), Text(peek(array))
+            Text(name, "bold"), Text(s["type"]), *numbers, Text(odd, "red"), Text(s["first"])
         )
     out.print(table)
     for u in result.unwritten:

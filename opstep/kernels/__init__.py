@@ -3,6 +3,11 @@
 Families import NumPy and nothing slower: numba is loaded when a kernel has to be compiled.
 """
 
+from opstep.kernels.collective import (
+    moving,  # noqa: F401
+    places,  # noqa: F401
+    reducing,  # noqa: F401
+)
 from opstep.kernels.conv import (
     conv,  # noqa: F401
     conv_transpose,  # noqa: F401

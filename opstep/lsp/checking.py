@@ -167,7 +167,10 @@ def _follows(d: Diagnostic, broken: list[Item]) -> bool:
     if d.span is None or d.source is None or any(d.source is item.source for item in broken):
         return False
     line = d.source.line(d.source.locate(d.span.start)[0])
-    return any(item.kind and item.name in line for item in broken)
+    return any(
+        item.kind and (item.name in line or (item.kind == "mesh" and "over" in line))
+        for item in broken
+    )
 
 
 _cross_checks: WeakKeyDictionary[File, CrossItemChecks] = WeakKeyDictionary()

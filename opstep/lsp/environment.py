@@ -11,6 +11,7 @@ from opstep.runtime.ir.applying import Applier
 from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.declarations import check_declaration
 from opstep.runtime.ir.graph import Declaration, Graph, Source
+from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.reporting import Reporter
 from opstep.runtime.ir.verified import Application
@@ -80,14 +81,18 @@ class Sources(Mapping[str, "Source | None"]):
 class Environment:
     """What the items of one file are checked against."""
 
-    def __init__(self, graphs: Mapping[str, Item], tensors: Mapping[str, Item], library: Library):
+    def __init__(
+        self, graphs: Mapping[str, Item], tensors: Mapping[str, Item], library: Library, mesh: Mesh
+    ):
         import opstep.kernels  # noqa: F401 - registers the ops
 
         self._items = tensors
         self.tensors: dict[str, Declaration] = {}
         self._sources: dict[str, Source | None] = {}
         self.graphs = Graphs(graphs, library)
-        self.applier = Applier({**CONTROL, **OPS}, self.graphs, Sources(self.graphs), self._sources)
+        self.applier = Applier(
+            {**CONTROL, **OPS}, self.graphs, Sources(self.graphs), self._sources, mesh
+        )
         self.update_tensors()
 
     def update_tensors(self) -> None:

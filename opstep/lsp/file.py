@@ -14,7 +14,8 @@ from opstep.lsp.environment import Environment, Library
 from opstep.lsp.item import Item
 from opstep.lsp.lines import Lines
 from opstep.runtime.ir.cutting import Piece, cut
-from opstep.runtime.ir.graph import Declaration, Graph, Span
+from opstep.runtime.ir.graph import Declaration, Graph, MeshDeclaration, Span
+from opstep.runtime.ir.mesh import Mesh
 
 _Key = tuple[bool, str]  # whether it is a graph, and its name
 _Interface = tuple[Span | None, object, object]
@@ -69,7 +70,7 @@ class File:
         begin = items[first].start if items else 0
         stop = items[last - 1].end if items else 0
         replaced = items[first:last]
-        before = _interfaces(replaced)
+        before, mesh = _interfaces(replaced), self.mesh
         self.lines.replace(start, end, new)
         pieces = [piece.moved(begin) for piece in cut(self.text[begin : stop + moved])]
         rebuilt = self._items(pieces, replaced)
@@ -77,6 +78,10 @@ class File:
             item.start += moved
         items[first:last] = rebuilt
         self._index()
+        if self.mesh != mesh:
+            self._environment = None
+            for item in self.items:
+                item.forget_verified()
         self._changed(before, rebuilt)
 
     def _items(self, pieces: list[Piece], replaced: list[Item]) -> list[Item]:
@@ -126,7 +131,7 @@ class File:
         for item in self.items:
             if item.kind == "graph":
                 self.graphs.setdefault(item.name, item)
-            elif item.kind:
+            elif item.kind in ("param", "state"):
                 self.tensors.setdefault(item.name, item)
 
     # --- what is in it ----------------------------------------------------------------------------
@@ -135,8 +140,16 @@ class File:
     def environment(self) -> Environment:
         """What its items are checked against."""
         if self._environment is None:
-            self._environment = Environment(self.graphs, self.tensors, self.library)
+            self._environment = Environment(
+                self.graphs, self.tensors, self.library, self.mesh or Mesh()
+            )
         return self._environment
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The first that is declared."""
+        meshes = (i.node for i in self.items if i.kind == "mesh")
+        return next((node.mesh for node in meshes if isinstance(node, MeshDeclaration)), None)
 
     def item_at(self, offset: int) -> Item | None:
         """The item that holds an offset; the end of the text is the last one's."""
@@ -161,7 +174,7 @@ def _interfaces(items: list[Item]) -> dict[_Key, _Interface]:
     """What others see of items, by kind and name: where the name is, and the rest."""
     found: dict[_Key, _Interface] = {}
     for item in items:
-        if item.kind:
+        if item.kind and item.kind != "mesh":
             node = item.signature
             key = item.kind == "graph", item.name
             if isinstance(node, Graph):

@@ -14,7 +14,14 @@ from opstep.runtime.ir.callgraph import callees_of
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.cutting import Piece
 from opstep.runtime.ir.diagnostics import Diagnostic
-from opstep.runtime.ir.graph import NO_COMMENTS, Declaration, Graph, Source, Span
+from opstep.runtime.ir.graph import (
+    NO_COMMENTS,
+    Declaration,
+    Graph,
+    MeshDeclaration,
+    Source,
+    Span,
+)
 from opstep.runtime.ir.reading import (
     Closing,
     Head,
@@ -67,7 +74,7 @@ class Item:
 
     def __init__(self, file: File, piece: Piece, text: str):
         self.file = file
-        self.kind = piece.kind  # "param", "state", "graph" or ""
+        self.kind = piece.kind  # "param", "state", "mesh", "graph" or ""
         self.name = piece.name
         self.source = ItemSource(self, text)
         self.start = piece.start
@@ -85,7 +92,7 @@ class Item:
     def _begin(self, head: Head | None, unchanged: Statements | None) -> None:
         """Makes it be read, behind what is `unchanged` of a graph, and verified."""
         self._head = head  # of a graph
-        self._node: Graph | Declaration | None = None
+        self._node: Graph | Declaration | MeshDeclaration | None = None
         self._syntax: list[Diagnostic] | None = None  # None: not read yet
         self._read_steps = self._read(unchanged)
         self.forget_verified()
@@ -123,7 +130,7 @@ class Item:
     # --- what the parser says ---------------------------------------------------------------------
 
     @property
-    def node(self) -> Graph | Declaration | None:
+    def node(self) -> Graph | Declaration | MeshDeclaration | None:
         """What could be read of it; None where that is nothing, and while a very long graph is
         still being read.
         """
@@ -148,7 +155,7 @@ class Item:
         return "\n".join(lines)
 
     @property
-    def signature(self) -> Graph | Declaration | None:
+    def signature(self) -> Graph | Declaration | MeshDeclaration | None:
         """As much of `node` as others see: of a graph that is not read yet, the head."""
         if self.kind == "graph" and self._head is None:
             next(self._read_steps, None)
@@ -179,7 +186,7 @@ class Item:
             else:
                 items = []
                 reader.items(0, items, True)
-                self._node = next((i for i in items if isinstance(i, Declaration)), None)
+                self._node = next((i for i in items if not isinstance(i, Graph)), None)
         self._syntax = reader.diagnostics
 
     def _read_graph(self, reader: Reader, read: Statements | None) -> Iterator[None]:
@@ -252,7 +259,7 @@ class Item:
         node, environment, reporter = self._node, self.file.environment, Reporter()
         if isinstance(node, Declaration):
             self._initialiser = environment.initialiser(node, self.source, reporter)
-        elif node is not None:
+        elif isinstance(node, Graph):
             checker = BodyChecker(
                 node, self.source, environment.tensors, environment.applier, reporter
             )

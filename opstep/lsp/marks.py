@@ -17,6 +17,7 @@ from opstep.runtime.ir.graph import (
     Declaration,
     Graph,
     Literal,
+    MeshDeclaration,
     Name,
     Return,
     Span,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from opstep.lsp.file import File
     from opstep.lsp.item import Item
 
-Part = Statement | Declaration | Graph
+Part = Statement | Declaration | MeshDeclaration | Graph
 DEFINES, READS, WRITES = "defines", "reads", "writes"
 
 _WORD = re.compile(
@@ -43,6 +44,7 @@ _WORD = re.compile(
 )
 _KIND_OF_VALUE = {
     "graph": "graph", "graphs": "graph", "dtype": "dtype", "dim": "symbol", "dims": "symbol",
+    "axes": "axis",
 }  # fmt: skip
 _UNKNOWN = "?"
 _TYPE = "type"  # in place of an attribute's type: the words are those of a type
@@ -134,6 +136,10 @@ class _Marks:
             self._use(part.condition)
         elif isinstance(part, Declaration):
             self._declaration(part)
+        elif isinstance(part, MeshDeclaration):
+            self._words(Span(part.span.start, part.span.start + len("mesh")), "mesh")
+            for axis in part.axes:
+                self._name("axis", axis.name, DEFINES)
         else:
             end = head_of(part, text).end
             self._name("graph", part.name, DEFINES)
@@ -216,7 +222,9 @@ class _Marks:
 
     def _kind(self, word: str, end: int, attribute_type: str) -> str:
         """What a word is that no node names."""
-        if word in KEYWORDS or (word == "in" and not attribute_type):  # in: of an origin
+        if word in KEYWORDS or attribute_type == "mesh":
+            return "keyword"
+        if word == "in" and not attribute_type:  # of an origin
             return "keyword"
         if word in NUMBER_NAMES:
             return "number"

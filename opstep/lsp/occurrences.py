@@ -26,7 +26,7 @@ from opstep.lsp.marks import (
     marks_of,
     op_named,
 )
-from opstep.runtime.ir.graph import Declaration, Graph, Span, Statement
+from opstep.runtime.ir.graph import Declaration, Graph, MeshDeclaration, Span, Statement
 
 if TYPE_CHECKING:
     from opstep.lsp.file import File
@@ -136,9 +136,9 @@ def statement_index(graph: Graph, offset: int) -> int:
     return bisect_right(graph.body, offset, key=_start) - 1
 
 
-def part_at(node: Graph | Declaration, offset: int) -> Part:
+def part_at(node: Graph | Declaration | MeshDeclaration, offset: int) -> Part:
     """The statement that is nearest above `offset`; the node itself where none is."""
-    if isinstance(node, Declaration):
+    if not isinstance(node, Graph):
         return node
     k = statement_index(node, offset)
     return node.body[k] if k >= 0 else node

@@ -35,8 +35,8 @@ LEGEND = types.SemanticTokensLegend(list(TYPES), list(MODIFIERS))
 _TYPE = {
     "op": "function", "graph": "function", "value": "variable", "param": "variable",
     "state": "variable", "attribute": "property", "symbol": "typeParameter", "dtype": "type",
-    "family": "type", "keyword": "keyword", "constant": "keyword", "number": "number",
-    "string": "string", "comment": "comment",
+    "family": "type", "axis": "enumMember", "keyword": "keyword", "constant": "keyword",
+    "number": "number", "string": "string", "comment": "comment",
 }  # fmt: skip
 _CODE = {name: k for k, name in enumerate(TYPES)}
 _BIT = {name: 1 << k for k, name in enumerate(MODIFIERS)}

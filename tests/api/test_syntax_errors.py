@@ -32,7 +32,7 @@ def test_what_follows_from_a_broken_graph_is_not():
 @pytest.mark.parametrize("word", ["grph", "def", "Graph"])
 def test_a_misspelt_graph_is_one_error(word):
     text = f"{word} main(x: f32[4]) -> f32[4] {{\n  y = relu(x)\n  return y\n}}\n"
-    assert errors_of(text) == [(1, f"expected param, state or graph, not {word}")]
+    assert errors_of(text) == [(1, f"expected param, state, mesh or graph, not {word}")]
 
 
 def broken_graph(line: str, *more: str) -> str:

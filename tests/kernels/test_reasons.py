@@ -26,12 +26,14 @@ for case in cases():
     CASES.setdefault(case.file, []).append(case)
 # of those that may give an infinity, the ones that do so for no such operands
 NEVER = {
+    "all_reduce",  # of one rank
     "elu",
     "eye",
     "iota",
     "leaky_relu",
     "normal",
     "one_hot",
+    "reduce_scatter",
     "softplus",
     "sort",
     "top_k",

@@ -8,6 +8,7 @@ import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
 from opstep.runtime.ir.dims import symbol
+from opstep.runtime.ir.mesh import ALONE, Group, Mesh
 from opstep.runtime.ir.op import OPS, Mismatch, Op, complete, resolve
 from opstep.runtime.ir.types import DTYPES, TensorType
 
@@ -23,6 +24,8 @@ VALUES = {
     "dim": (*DIMS, -1, -3),
     "dtype": DTYPE_LIST,
 }
+MESH = Mesh((("data", 2), ("model", 3)), True)
+GROUPS = (ALONE, Group(MESH, ("data",)), Group(MESH, ("data", "model")))
 
 
 def some_type(rng: random.Random) -> TensorType:
@@ -32,6 +35,8 @@ def some_type(rng: random.Random) -> TensorType:
 
 
 def some_value(rng: random.Random, kind: str):
+    if kind == "axes":
+        return rng.choice(GROUPS)
     if kind.endswith("s"):
         return tuple(
             rng.choice(VALUES[kind[:-1]]) for _ in range(rng.choice((0, 1, 1, 2, 2, 4, 8)))

@@ -25,6 +25,7 @@ SMALL = """\
 # What is trained.
 param w: f32[4] = ones()
 state step: i32[] = 0
+mesh data: 2, model: 2
 
 # Twice as much.
 graph double(x: f32[N]) -> f32[N] {
@@ -49,6 +50,12 @@ graph main(x: f32[4], n: i32[]) -> f32[4] {
   assert fine, "not fine"
   l = add(g, h)
   return l
+}
+
+graph shared(x: f32[8]) -> f32[4] {
+  y = reduce_scatter(x, over=data)
+  z = all_reduce(y, over=[data, model])
+  return z
 }
 
 graph large(x: f32[N]) -> bool[] {
@@ -77,6 +84,7 @@ PIECES = [
     "  double(x)\n",
     "graph double(x: i32[M]) -> i32[M] {\n  return x\n}\n", "  w <- x\n", "  step <- x\n", "1",
     "graph relu(x: f32[N]) -> f32[N] {\n  return x\n}\n", "N", "  return a, b\n", " at \"f.py\":3",
+    "mesh data: 4\n", "mesh ", "data", ", model: 2", "over=data", "8",
     "T[M]", "<T: int>", "<T>", "T", "float", "half",
     "graph mha(x: f32[N]) -> f32[N] {\n", "  loop = double(loop)\n", "\n  # c\n  \n",
 ]  # fmt: skip

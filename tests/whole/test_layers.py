@@ -1,8 +1,8 @@
 """Imports go one way. This test reads every import statement and holds the layers.
 
 `runtime` < `kernels` < `optim` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`,
-`lsp`, `training` < `frontends` < `cli`, and no module imports `opstep` itself, which is for users;
-inside `runtime`: `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
+`lsp`, `training`, `distributed` < `frontends` < `cli`, and no module imports `opstep` itself, which
+is for users; inside `runtime`: `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
 `expressions` < `debugger` < `nan`. Imports inside functions and for type checkers count as well: a
 late import would only hide a cycle.
 """
@@ -30,7 +30,7 @@ LAYERS = [
     ["api"],
     ["hunting", "differing", "editors"],
     ["trace"],
-    ["dap", "lsp", "training"],
+    ["dap", "lsp", "training", "distributed"],
     ["frontends"],
     ["cli", "onnx_backend"],
     [API],
@@ -51,7 +51,7 @@ KERNEL_LAYERS = [
     ["rules", "math", "stdlib"],
     ["pointwise"],
     ["move", "reduce", "matmul"],
-    ["rows", "conv", "pick", "random"],
+    ["rows", "conv", "pick", "random", "collective"],
     ["pool", "statistics"],
 ]
 ROOMS = {"runtime": RUNTIME_LAYERS, "kernels": KERNEL_LAYERS}

@@ -17,6 +17,7 @@ from opstep.kernels.rules.axes import around, axis_of, volume
 from opstep.kernels.rules.literals import check_value
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32
 from opstep.runtime.device.launch import Arg, Grid, Launch
+from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 
@@ -220,23 +221,31 @@ class eye(Creation):
 
 
 class extent(Creation):
-    """The product of dims as a scalar, such as the divisor of a mean over a symbolic batch."""
+    """The product of dims as a scalar, such as the divisor of a mean over a symbolic batch; without
+    dims, how many ranks there are along axes of the mesh, or in all.
+    """
 
-    signature = "extent(*, of: dims, dtype: dtype = i64)"
+    signature = "extent(*, of: dims = none, over: axes = none, dtype: dtype = i64)"
     formula = "of[0] * of[1] * ..."
     source = "torch.sym_size, torch.numel, ONNX Size"
 
-    def infer(*, of, dtype):
-        shaped(of, dtype, "of")
-        n = volume(of)
+    def infer(*, of, over, dtype):
+        if of is not None and over is not None and not over.is_whole:
+            raise Mismatch("extent takes dims or axes of the mesh, not both", "over")
+        shaped(of or (), dtype, "of")
+        n = _extent(of, over)
         if isinstance(n, int):
             check_value(n, dtype, "of")
             if n >= 2**63:
                 raise Mismatch(f"the product of the dims, {n}, does not fit 64 bits", "of")
         return TensorType(dtype, ())
 
-    def oracle(*, of, dtype):
-        return np.array(volume(of), np.float64 if dtype.is_float else dtype.numpy)
+    def oracle(*, of, over, dtype):
+        return np.array(_extent(of, over), np.float64 if dtype.is_float else dtype.numpy)
 
-    def cpu(y, *, of, dtype):
-        return put_all(y, prod(of))
+    def cpu(y, *, of, over, dtype):
+        return put_all(y, _extent(of, over))
+
+
+def _extent(of, over) -> Dim:
+    return over.size if of is None else volume(of)

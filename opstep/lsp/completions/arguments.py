@@ -30,7 +30,7 @@ _ATTRIBUTE = {
     "int": "an integer", "float": "a number", "number": "a number", "bool": "true or false",
     "str": "a text", "dim": "a dim", "dtype": "an element type", "graph": "a graph",
     "ints": "a list of integers", "floats": "a list of numbers", "dims": "a list of dims",
-    "graphs": "a list of graphs",
+    "graphs": "a list of graphs", "axes": "axes of the mesh",
 }  # fmt: skip
 
 
@@ -125,6 +125,10 @@ def propose_value(out: Proposals) -> None:
         many = spec.type == "graphs"
         if not many or out.cursor.in_list:
             _propose_graphs(out, site, spec, many)
+    elif spec.type == "axes":
+        mesh = scope.file.mesh
+        for axis, extent in mesh.axes if mesh else ():
+            out.add(axis, Kind.EnumMember, f"{extent} ranks", rank=1)
     elif not out.cursor.quoted or spec.type == "str":
         _propose_words(out, entry, spec)
 

@@ -23,6 +23,7 @@ def propose_item(out: Proposals) -> None:
     out.add("param", Kind.Keyword, "a weight", "param ", snippet=snippets.PARAM, rank=1)
     out.add("state", Kind.Keyword, "what lives from run to run", "state ",
             snippet=snippets.STATE, rank=1)  # fmt: skip
+    out.add("mesh", Kind.Keyword, "how ranks are arranged", "mesh ", snippet=snippets.MESH, rank=2)
 
 
 def propose_type(out: Proposals) -> None:

@@ -20,6 +20,7 @@ GRAPH = (
 )
 PARAM = "param ${1:w}: ${2:f32[8]} = ${3:normal(std=0.1)}$0"
 STATE = "state ${1:step}: ${2:i32[]} = ${3:0}$0"
+MESH = "mesh ${1:data}: ${2:4}$0"
 ASSERT = 'assert ${1:fine}, "${2:what is wrong}"$0'
 
 _STOP = re.compile(r"\$\{\d+:([^}]*)\}")
@@ -121,6 +122,8 @@ def _required(entry: Entry, spec: AttrSpec, stop: int) -> str:
         return f'"${{{stop}}}"'
     if spec.type == "graph":
         return f"${{{stop}:{spec.name}}}"
+    if spec.type == "axes":
+        return f"${{{stop}}}"
     if spec.type in _NUMBERS:
         return f"${{{stop}:{_NUMBERS[spec.type]}}}"
     return f"[${{{stop}}}]"

@@ -10,7 +10,7 @@ from lsprotocol import types
 from opstep.lsp.file import File
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
-from opstep.runtime.ir.graph import Declaration, Graph
+from opstep.runtime.ir.graph import Graph
 
 _REGION = re.compile(r"^[ \t]*#[ \t]*(?:(region)\b|(endregion)\b)", re.MULTILINE)
 _COMMENTS = re.compile(r"(?:^[ \t]*#[^\n]*\n){2,}", re.MULTILINE)
@@ -37,7 +37,7 @@ def _items(file: File) -> Iterator[types.FoldingRange]:
         text = item.text[node.span.start : node.span.end].rstrip()  # of an open graph, the rest
         begin = item.start + node.span.start
         start, end = _lines(file, begin, begin + len(text))
-        if isinstance(node, Declaration):
+        if not isinstance(node, Graph):
             touches = first is not None and start - last <= 1 + len(node.comments.above)
             if not touches:
                 yield from _fold(first, last)

@@ -19,6 +19,7 @@ _BY_KIND = {
     "symbol": words.symbol,
     "dtype": words.dtype,
     "family": words.family,
+    "axis": words.axis,
     "keyword": words.keyword,
     "constant": words.constant,
     "number": words.number,

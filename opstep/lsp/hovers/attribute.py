@@ -29,6 +29,7 @@ TYPES = {
     "floats": "a list of numbers",
     "dims": "a list of integers and symbols",
     "graphs": "a list of names of graphs",
+    "axes": "an axis of the mesh, or a list of them",
 }
 _SENTENCE = re.compile(r"(?<=[.;:])\s+(?=[A-Z`])|\n\n")
 

@@ -21,6 +21,9 @@ _KEYWORDS = {
               "Declares a weight: a named tensor that all graphs of the file share."),
     "state": ("state NAME: TYPE = initialiser",
               "Declares a named tensor that persists between runs and is not a weight."),
+    "mesh": ("mesh data: 4, model: 2",
+             "Declares how the ranks that run the program together are arranged: the axes, and how "
+             "many there are along each."),
     "graph": ("graph NAME(input: TYPE, …) -> TYPE, … { … }",
               "Declares a graph: statements, one per line, each of which names its results."),
     "return": ("return a, b",
@@ -57,6 +60,17 @@ _LARGEST = {
 def keyword(project: Project, found: Occurrence) -> str:
     form, about = _KEYWORDS[found.name]
     return paragraphs([block(form), about])
+
+
+def axis(project: Project, found: Occurrence) -> str:
+    """How many ranks there are along an axis of the mesh."""
+    mesh = found.item.file.mesh
+    extent = dict(mesh.axes).get(found.name) if mesh else None
+    if mesh is None or extent is None:
+        return f"The mesh has no axis {code(found.name)}."
+    return paragraphs(
+        [block(f"mesh {mesh}"), f"Along {code(found.name)}: {count(extent, 'rank')}."]
+    )
 
 
 def constant(project: Project, found: Occurrence) -> str:

@@ -18,6 +18,7 @@ from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.flagging import Looking, PlanFlags
 from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
+from opstep.runtime.device.ranks import is_joined
 from opstep.runtime.device.store import Store
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType, u8
@@ -188,7 +189,7 @@ class Binding:
         converted = first is not None and step.op.computed(first.dtype) is not first.dtype
         launches = step.launches[1:] if is_there and not converted else step.launches
         bound = self.device.bind(launches, [*operands, *results], workspace)
-        for call in bound if step.op.foreign else ():
+        for call in bound if step.op.foreign or is_joined(step) else ():
             call.located = partial(error_in, self.plan, step)
         return bound
 

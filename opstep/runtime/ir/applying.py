@@ -7,11 +7,12 @@ from typing import Any
 
 from opstep.runtime.ir.calls import literal_fault, resolve_call, symbols_of
 from opstep.runtime.ir.control import Control
-from opstep.runtime.ir.diagnostics import Note, Suggestion
+from opstep.runtime.ir.diagnostics import Note, Suggestion, did_you_mean, names_listed
 from opstep.runtime.ir.dims import Dim, Expr
 from opstep.runtime.ir.foreign import attribute, foreign_op, resolve_foreign
 from opstep.runtime.ir.foreign_names import ops_by_foreign_name
 from opstep.runtime.ir.graph import Apply, Attr, Graph, Literal, Source
+from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved, complete, resolve
 from opstep.runtime.ir.reporting import Reporter, mismatch_span
 from opstep.runtime.ir.types import TensorType
@@ -37,11 +38,13 @@ class Applier:
         graphs: Mapping[str, Graph],
         sources: Mapping[str, Source | None],
         tensor_sources: Mapping[str, Source | None],
+        mesh: Mesh,
     ):
         self.ops = ops
         self.graphs = graphs
         self.sources = sources
         self.tensor_sources = tensor_sources
+        self.mesh = mesh
         self.reached: dict[str, None] = {}
         self.cache: dict[tuple, Application] = {}
         self.unknown: set[tuple] = set()
@@ -121,6 +124,9 @@ class Applier:
         self, op: type[Op], types: list, written: dict[str, Any], s: Apply, reporter: Reporter
     ) -> Application:
         attrs = complete(op, written)
+        for spec in op.attrs:
+            if spec.type == "axes":
+                attrs[spec.name] = _group(self.mesh, written.get(spec.name), spec.name)
         self._check_values(op, attrs, reporter)
         resolved = self._resolved(op, types, attrs)
         for t in resolved.results:
@@ -212,6 +218,24 @@ class Applier:
                 hint = f"{name} is an op: write a graph that applies it"
             raise Mismatch(f"there is no graph {name}", attr, hint)
         self.reached[name] = None
+
+
+def _group(mesh: Mesh, over: Any, attr: str) -> Group:
+    """The group that an attribute names: along an axis, several or, by `none`, all."""
+    refs = over.axes if isinstance(over, Group) else over if type(over) is tuple else (over,)
+    names = [r.name if isinstance(r, Ref) else r for r in refs if r is not None]
+    for k, name in enumerate(names):
+        if name not in mesh.names:
+            if not mesh.declared:
+                hint = f"declare one above the graphs: mesh {name}: 4"
+                raise Mismatch(f"there is no mesh with an axis {name}", attr, hint)
+            hint = did_you_mean(name, mesh.names) or f"the mesh has {names_listed(mesh.names)}"
+            raise Mismatch(f"the mesh has no axis {name}", attr, hint)
+        if name in names[:k]:
+            raise Mismatch(f"axis {name} is named twice", attr)
+    if over == ():
+        raise Mismatch("the list names no axis", attr, f"without {attr}=, it is all ranks")
+    return Group(mesh, tuple(n for n in mesh.names if n in names) if names else mesh.names)
 
 
 def _attr_hint(op: type[Op], name: str, reporter: Reporter) -> str:

@@ -1,7 +1,7 @@
 """Where the items of a text begin, found without parsing it.
 
-An item begins with a line that begins with ``param``, ``state`` or ``graph`` and a name; the
-comments above it belong to it. Nothing before that line can reach into it: a graph or a list of
+An item begins with a line that begins with ``param``, ``state``, ``mesh`` or ``graph`` and a name;
+the comments above it belong to it. Nothing before that line can reach into it: a graph or a list of
 operands that is still open there is broken.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from opstep.runtime.ir.lexer import DOTTED, QUOTED
 
 _ITEM = re.compile(
-    rf"^(?:\A\ufeff)?[ \t\r\f\v]*(param|state|graph)[ \t\r\f\v]*"
+    rf"^(?:\A\ufeff)?[ \t\r\f\v]*(param|state|mesh|graph)[ \t\r\f\v]*"
     rf"({QUOTED}|(?<=[ \t\r\f\v]){DOTTED})",
     re.MULTILINE | re.ASCII,
 )
@@ -28,6 +28,10 @@ class Piece(NamedTuple):
     kind: str
     name: str
     after_name: int
+
+    def is_named_in(self, line: str) -> bool:
+        """Whether a line may use what it declares; of a mesh that is not told by its first axis."""
+        return self.name in line or (self.kind == "mesh" and "over" in line)
 
     def moved(self, by: int) -> Piece:
         """The same piece in a text that is longer above it."""

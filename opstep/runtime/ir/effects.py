@@ -6,16 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.graph import Assert, Update, names_read
-from opstep.runtime.ir.op import Ref
+from opstep.runtime.ir.op import Op, Ref
 from opstep.runtime.ir.verified import Application, Verified
 
 
+def is_shared(op: type[Op] | None, attrs: Mapping[str, Any]) -> bool:
+    """Whether other ranks have a part in an op: it is done once, in its order."""
+    return op is not None and op.collective and attrs["over"].size > 1
+
+
 class Effects(NamedTuple):
-    """Named tensors that graphs read or update, those they update; whether they hold asserts."""
+    """Named tensors that graphs read or update, those they update; whether they hold asserts, or
+    talk to other ranks.
+    """
 
     touches: tuple[str, ...]
     updates: tuple[str, ...]
     asserts: bool
+    collectives: bool
 
 
 def called_graphs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -54,11 +62,13 @@ def effects_of(names: Sequence[str], verified: Verified) -> Effects:
     """What calling any of these graphs may do, by itself or through the graphs that it calls."""
     touches: set[str] = set()
     updates: set[str] = set()
-    asserts = False
+    asserts = collectives = False
     for name in reached_graphs(names, verified):
-        for statement in verified.graphs[name].graph.body:
+        found = verified.graphs[name]
+        collectives |= any(a is not None and is_shared(a.op, a.attrs) for a in found.applications)
+        for statement in found.graph.body:
             touches.update(n for n in names_read(statement) if n in verified.tensors)
             asserts |= isinstance(statement, Assert)
             if isinstance(statement, Update):
                 updates.add(statement.target.text)
-    return Effects(tuple(sorted(touches | updates)), tuple(sorted(updates)), asserts)
+    return Effects(tuple(sorted(touches | updates)), tuple(sorted(updates)), asserts, collectives)

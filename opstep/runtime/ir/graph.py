@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from opstep.runtime.ir.generic import TypeVariable, type_variable
+from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.types import TensorType
 
 _T = TypeVar("_T")
@@ -233,6 +234,33 @@ class Declaration:
 
 
 @_node
+class MeshAxis:
+    """``data: 4``"""
+
+    name: Name
+    extent: int
+    extent_span: Span = field(default=NOWHERE, compare=False)
+
+
+@_node
+class MeshDeclaration:
+    """``mesh data: 4, model: 2``: how the ranks of the program are arranged."""
+
+    axes: tuple[MeshAxis, ...]
+    comments: Comments = NO_COMMENTS
+    span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def name(self) -> Name:
+        """Of the first axis: what the item is found by."""
+        return self.axes[0].name
+
+    @property
+    def mesh(self) -> Mesh:
+        return Mesh(tuple((a.name.text, a.extent) for a in self.axes), True)
+
+
+@_node
 class TypeParameter:
     """``T: float``"""
 
@@ -259,11 +287,14 @@ class Graph:
     type_parameters: tuple[TypeParameter, ...] = ()
 
 
+Item = Declaration | MeshDeclaration | Graph
+
+
 @_node
 class Module:
-    """A file: named tensors and graphs in the order written."""
+    """A file: named tensors, meshes and graphs in the order written."""
 
-    items: tuple[Declaration | Graph, ...]
+    items: tuple[Item, ...]
     closing: Comments = NO_COMMENTS  # comments after the last item
     source: Source | None = field(default=None, compare=False)
 
@@ -275,6 +306,12 @@ class Module:
             if isinstance(item, Declaration):
                 found.setdefault(item.name.text, item)
         return found
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The first that is declared."""
+        found = (i.mesh for i in self.items if isinstance(i, MeshDeclaration))
+        return next(found, None)
 
     @property
     def graphs(self) -> dict[str, Graph]:

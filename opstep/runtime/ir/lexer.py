@@ -51,8 +51,8 @@ _PASSED_OVER = ("newline", "comment")  # inside parentheses
 
 _NAMES = rf"(?:[A-Za-z_][\w.]*(?:[ \t]*[,:][^=\n(]*)?|{QUOTED})"
 LIKE_STATEMENT = re.compile(  # a line that probably begins a statement or an item
-    rf"[ \t]*(?:\}}|(?:return|assert|graph|param|state)\b|\#|\r?\n|{_NAMES}[ \t]*"
-    rf"(?:<-|=[ \t]*[A-Za-z_][\w.]*[ \t]*\())",
+    r"[ \t]*(?:\}|(?:return|assert|graph|param|state)\b|mesh[ \t]+[A-Za-z_]|\#|\r?\n|"
+    rf"{_NAMES}[ \t]*(?:<-|=[ \t]*[A-Za-z_][\w.]*[ \t]*\())",
     re.ASCII,
 ).match
 

@@ -15,7 +15,8 @@ Operands with the same letter are promoted to a common dtype; a digit makes anot
 one or more.
 
 Attribute types: int, float, number (either), bool, str, dim, dtype, graph, and lists of them: ints,
-floats, dims, graphs. ``= none`` makes an attribute optional.
+floats, dims, graphs; and axes: one of the mesh, or a list of them (`ir.mesh`), which the verifier
+makes a group of. ``= none`` makes an attribute optional.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any, ClassVar, NamedTuple
 from opstep.runtime.ir.dims import Dim, Expr, symbol
 from opstep.runtime.ir.faults import NO_FAULTS, UNKNOWN, Faults
 from opstep.runtime.ir.generic import FAMILIES, TypeVariable, assignments, generalised, variables_of
+from opstep.runtime.ir.mesh import ALONE, Group
 from opstep.runtime.ir.types import DTYPES, DType, TensorType, boolean, f32, i32, i64, promote
 
 OPS: dict[str, type[Op]] = {}  # every op by name, filled as the families are imported
@@ -117,6 +119,8 @@ class Op:
     overwrites: ClassVar[bool] = False
     constant: ClassVar[bool] = False  # its results count as constants, whatever they are made of
     host: ClassVar[bool] = False  # control flow: the interpreter runs it, no kernel does
+    collective: ClassVar[bool] = False  # a group of ranks computes it together, in one order
+    by_rank: ClassVar[bool] = False  # what it gives depends on the rank
     foreign: ClassVar[bool] = False  # another library computes it: see `ir.foreign`
     formula: ClassVar[str] = ""  # for the docs, in plain text
     source: ClassVar[str] = ""  # where a formula comes from
@@ -255,6 +259,7 @@ _EXAMPLES = {
     "floats": "a list of numbers",
     "dims": "a list of integers and symbols such as [N, 8]",
     "graphs": "a list of graphs such as [first, second]",
+    "axes": "an axis of the mesh, or a list of them such as [data, model]",
 }
 
 
@@ -263,6 +268,8 @@ def coerce(spec: AttrSpec, value):
     if value is None and not spec.required and spec.default is None:
         return None
     try:
+        if spec.type == "axes":
+            return _axes(value)
         if spec.type.endswith("s") and spec.type != "s":
             if type(value) is not tuple:
                 raise ValueError
@@ -270,6 +277,14 @@ def coerce(spec: AttrSpec, value):
         return _one(spec.type, value)
     except ValueError:
         raise Mismatch(f"attribute {spec.name} wants {_EXAMPLES[spec.type]}", spec.name) from None
+
+
+def _axes(value):
+    """Names of axes, which the verifier looks up, or a group that it has found."""
+    refs = value if type(value) is tuple else (value,)
+    if not isinstance(value, Group) and not all(isinstance(r, Ref) for r in refs):
+        raise ValueError
+    return value
 
 
 def complete(op: type[Op], attributes: dict[str, Any]) -> dict[str, Any]:
@@ -285,6 +300,8 @@ def complete(op: type[Op], attributes: dict[str, Any]) -> dict[str, Any]:
             )
         else:
             attrs[spec.name] = spec.default
+        if spec.type == "axes" and attrs[spec.name] is None:
+            attrs[spec.name] = ALONE  # until the verifier looks for the mesh
     return attrs
 
 

@@ -15,7 +15,7 @@ from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.cutting import cut
 from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError, in_order
 from opstep.runtime.ir.errors import InputError, NoSuchFile
-from opstep.runtime.ir.graph import Declaration, Graph, Module, Source
+from opstep.runtime.ir.graph import Item, Module, Source
 from opstep.runtime.ir.reading import MOST_ERRORS, Reader, TooManyErrors
 from opstep.runtime.ir.statements import comments_of
 
@@ -35,7 +35,7 @@ def parse(text: str, path: str = "<text>") -> Module:
 def parse_with_diagnostics(text: str, path: str = "<text>") -> tuple[Module, list[Diagnostic]]:
     """What could be read of the text, and what could not: for tools that live with broken files."""
     reader = Reader(Source(text, path))
-    items: list[Declaration | Graph] = []
+    items: list[Item] = []
     closing: tuple[str, ...] = ()
     separated = True
     with collector_paused(), suppress(TooManyErrors):

@@ -20,6 +20,7 @@ from opstep.runtime.ir.graph import (
     Declaration,
     Graph,
     Literal,
+    MeshDeclaration,
     Module,
     Name,
     Provenance,
@@ -51,7 +52,8 @@ def print_parts(module: Module) -> list[str]:
             _graph(item, lines)
         else:
             _above(item.comments, "", lines)
-            lines += _with_trailing(_declaration(item), item.comments)
+            one = _mesh(item) if isinstance(item, MeshDeclaration) else _declaration(item)
+            lines += _with_trailing(one, item.comments)
         after_graph = is_graph
         parts.append(_text(lines))
     if module.closing.above:
@@ -153,6 +155,10 @@ def print_type_parameters(graph: Graph) -> str:
         family = "" if p.family.text == DEFAULT_FAMILY else f": {p.family.text}"
         found.append(p.name.text + family)
     return f"<{', '.join(found)}>" if found else ""
+
+
+def _mesh(m: MeshDeclaration) -> list[str]:
+    return [f"mesh {', '.join(f'{a.name.text}: {a.extent}' for a in m.axes)}"]
 
 
 def _declaration(d: Declaration) -> list[str]:

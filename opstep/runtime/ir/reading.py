@@ -15,7 +15,7 @@ from opstep.runtime.ir.arguments import (
     parse_callee,
     parse_type_parameters,
 )
-from opstep.runtime.ir.diagnostics import Diagnostic, did_you_mean
+from opstep.runtime.ir.diagnostics import Diagnostic, Note, did_you_mean
 from opstep.runtime.ir.generic import TypeVariable
 from opstep.runtime.ir.graph import (
     NO_COMMENTS,
@@ -23,7 +23,10 @@ from opstep.runtime.ir.graph import (
     Comments,
     Declaration,
     Graph,
+    Item,
     Literal,
+    MeshAxis,
+    MeshDeclaration,
     Name,
     Source,
     Span,
@@ -36,8 +39,10 @@ from opstep.runtime.ir.lexer import (
     Lexer,
     SyntaxFault,
     comment_text,
+    integer,
     quote_name,
 )
+from opstep.runtime.ir.mesh import MOST_RANKS
 from opstep.runtime.ir.statements import comments_of, end_of_line, parse_statement
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.values import (
@@ -48,12 +53,12 @@ from opstep.runtime.ir.values import (
     starts_number,
 )
 
-ITEM_KEYWORDS = ("param", "state", "graph")
+ITEM_KEYWORDS = ("param", "state", "mesh", "graph")  # mesh is one only here
 MOST_ERRORS = 1_000  # of a text; a binary would give one a line
 
 _TRIVIA = re.compile(r"(?:[ \t\r\f\v]*(?:#[^\n]*)?\n)++").match
 _COMMENT = re.compile(r"#[^\n]*")
-_LIKE_BODY = re.compile(r"[ \t]*(?!(?:param|state|graph)\b)[A-Za-z_]").match
+_LIKE_BODY = re.compile(r"[ \t]*(?!(?:param|state|graph)\b|mesh[ \t]+[A-Za-z_])[A-Za-z_]").match
 _LIKE_GRAPH = re.compile(r"\w+[ \t]+[\w.]+[ \t]*\([^#\n]*\{[ \t]*(?:#[^\n]*)?\r?\n", re.ASCII).match
 _HEADER_END = re.compile(r"[^#\n]*\{[ \t]*(?:#[^\n]*)?\r?\n").match
 
@@ -133,7 +138,7 @@ class Reader:
     # --- items ------------------------------------------------------------------------------------
 
     def items(
-        self, position: int, items: list[Declaration | Graph], separated: bool
+        self, position: int, items: list[Item], separated: bool
     ) -> tuple[tuple[str, ...], bool]:
         """Reads all items from `position` to the limit.
 
@@ -152,6 +157,8 @@ class Reader:
             try:
                 if word == "graph":
                     item, position = self._graph(position, tidy(above, separated))
+                elif word == "mesh":
+                    item, position = self._mesh(tidy(above, separated))
                 elif word in ITEM_KEYWORDS:
                     item, position = self._declaration(tidy(above, separated))
                 else:
@@ -186,7 +193,7 @@ class Reader:
             hint = "did you mean graph?"
         elif lex.value == "//":
             hint = "comments begin with #"
-        return lex.fault("param, state or graph", hint)
+        return lex.fault("param, state, mesh or graph", hint)
 
     def _trivia(self, position: int) -> tuple[list[str], int]:
         """Blank lines and comment lines from `position` on."""
@@ -242,6 +249,38 @@ class Reader:
             Declaration(kind, name, t, init, attrs, value, comments, Span(start, end), type_span),
             position,
         )
+
+    def _mesh(self, above: tuple[str, ...]) -> tuple[MeshDeclaration, int]:
+        lex = self.lex
+        start = lex.start
+        axes: list[MeshAxis] = []
+        while not axes or lex.kind == ",":
+            lex.advance()
+            axes.append(self._mesh_axis(axes))
+        if lex.kind == "name":
+            raise lex.fault(", or the end of the line", "mesh data: 4, model: 2")
+        end = lex.previous_end
+        comments, position = end_of_line(lex, above)
+        return MeshDeclaration(tuple(axes), comments, Span(start, end)), position
+
+    def _mesh_axis(self, before: list[MeshAxis]) -> MeshAxis:
+        lex = self.lex
+        name = new_name(lex, "the name of an axis of the mesh")
+        first = next((a.name.span for a in before if a.name.text == name.text), None)
+        if first is not None:
+            note = Note("the first one is here", first)
+            raise SyntaxFault(f"axis {name.text} is declared twice", name.span, notes=(note,))
+        if lex.kind != ":":
+            raise lex.fault(f": and the extent of {name.text}", "mesh data: 4, model: 2")
+        lex.advance()
+        if lex.kind != "int":
+            raise lex.fault(f"the extent of {name.text}, a number of ranks", "mesh data: 4")
+        extent, span = integer(lex.value, lex.span), lex.span
+        if not 1 <= extent <= MOST_RANKS:
+            message = f"an axis of a mesh has 1 to {MOST_RANKS:,} ranks, not {extent:,}"
+            raise SyntaxFault(message, span)
+        lex.advance()
+        return MeshAxis(name, extent, span)
 
     def _initialiser(self):
         lex = self.lex

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.graph import Declaration, Graph, Module, Source
+from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.op import Op, Resolved
 from opstep.runtime.ir.types import DType, TensorType
 
@@ -52,10 +53,11 @@ class Verified:
     """A module and what is known about it.
 
     `graphs` are its own and those of the library that it reaches, by name. `inits` has the
-    initialising op of each named tensor that has one.
+    initialising op of each named tensor that has one. `mesh`: what its collectives are for.
     """
 
     module: Module
     tensors: dict[str, Declaration]
     graphs: dict[str, VerifiedGraph]
     inits: dict[str, Application]
+    mesh: Mesh

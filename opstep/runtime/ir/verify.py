@@ -20,7 +20,8 @@ from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.cutting import Piece, cut
 from opstep.runtime.ir.declarations import check_declaration
 from opstep.runtime.ir.diagnostics import Diagnostic, Note, OpstepError, in_order
-from opstep.runtime.ir.graph import Declaration, Graph, Module, Source, Span
+from opstep.runtime.ir.graph import Declaration, Graph, Item, MeshDeclaration, Module, Source, Span
+from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.op import OPS, Op
 from opstep.runtime.ir.reporting import Reporter, TooMany
 from opstep.runtime.ir.verified import Verified, VerifiedGraph
@@ -31,24 +32,27 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 
 def verify(
-    module: Module, ops: Mapping[str, type[Op]] = OPS, library: Sequence[Module] = ()
-) -> Verified:
-    """What is to know about a module. Raises OpstepError with all its errors.
+    module: Module, ops: Mapping[str, type[Op]] = OPS, library: Sequence[Module] = (),
+    mesh: Mesh | None = None,
+) -> Verified:  # fmt: skip
+    """What is to know about a module. Raises OpstepError with all its errors. `mesh`: in place of
+    the one that it declares.
 
     Graphs of the `library` modules can be called by name too; a graph of the module's own goes
     before one of that name. Those that are reached are verified along.
     """
-    verified, diagnostics = verify_with_diagnostics(module, ops, library)
+    verified, diagnostics = verify_with_diagnostics(module, ops, library, mesh)
     if diagnostics:
         raise OpstepError(diagnostics)
     return verified
 
 
 def verify_with_diagnostics(
-    module: Module, ops: Mapping[str, type[Op]] = OPS, library: Sequence[Module] = ()
-) -> tuple[Verified, list[Diagnostic]]:
+    module: Module, ops: Mapping[str, type[Op]] = OPS, library: Sequence[Module] = (),
+    mesh: Mesh | None = None,
+) -> tuple[Verified, list[Diagnostic]]:  # fmt: skip
     """What is known about a module that may be wrong, and its errors."""
-    verifier = _Verifier(module, ops, library)
+    verifier = _Verifier(module, ops, library, mesh or module.mesh or Mesh())
     with collector_paused(), suppress(TooMany):
         verifier.run()
     return verifier.verified, list(in_order(verifier.reporter.diagnostics))
@@ -71,7 +75,7 @@ def errors_beside(
         line = source.line(source.locate(d.span.start)[0])
         if any(p.start <= d.span.start < p.end for p in broken):
             return d not in beside
-        return any(p.name in line for p in broken)
+        return any(p.is_named_in(line) for p in broken)
 
     found = verify_with_diagnostics(module, library=library)[1]
     graphs = [g for g in module.graphs.values() if any(_touch(g.span, p) for p in broken)]
@@ -116,10 +120,12 @@ def _defined_in_gaps(graph: Graph, text: str, faults: Sequence[int]) -> Iterator
 
 
 class _Verifier:
-    def __init__(self, module: Module, ops: Mapping[str, type[Op]], library: Sequence[Module]):
+    def __init__(
+        self, module: Module, ops: Mapping[str, type[Op]], library: Sequence[Module], mesh: Mesh
+    ):
         self.module = module
         self.reporter = Reporter()
-        self.verified = Verified(module, module.tensors, {}, {})
+        self.verified = Verified(module, module.tensors, {}, {}, mesh)
         graphs: dict[str, Graph] = {}
         sources: dict[str, Source | None] = {}
         for m in (*library, module):
@@ -127,7 +133,7 @@ class _Verifier:
             sources |= dict.fromkeys(m.graphs, m.source)
         ops = {**CONTROL, **ops}
         tensor_sources = dict.fromkeys(module.tensors, module.source)
-        self.applier = Applier(ops, graphs, sources, tensor_sources)
+        self.applier = Applier(ops, graphs, sources, tensor_sources, mesh)
 
     def run(self) -> None:
         source, verified = self.module.source, self.verified
@@ -157,13 +163,24 @@ class _Verifier:
 
 
 def check_names(
-    items: Iterable[tuple[Declaration | Graph, Source | None]],
+    items: Iterable[tuple[Item, Source | None]],
     ops: Collection[str],
     reporter: Reporter,
 ) -> None:
-    """Names of named tensors and of graphs are each used once; ops keep theirs."""
+    """Names of named tensors and of graphs are each used once; ops keep theirs. There is one mesh,
+    with each axis once.
+    """
     first: dict[tuple[bool, str], tuple[Span, Source | None]] = {}
+    mesh: tuple[MeshDeclaration, Source | None] | None = None
     for item, source in items:
+        if isinstance(item, MeshDeclaration):
+            if mesh is not None:
+                note = Note("the first one is here", mesh[0].name.span, mesh[1])
+                hint = "a program has one mesh: give all axes there"
+                message = "a second mesh is declared"
+                reporter.error(source, item.name.span, message, hint, (note,), "redefined")
+            mesh = mesh or (item, source)
+            continue
         name, is_graph = item.name, isinstance(item, Graph)
         declared = first.setdefault((is_graph, name.text), (name.span, source))
         if declared != (name.span, source):

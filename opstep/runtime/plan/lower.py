@@ -179,9 +179,12 @@ class _Lowering:
             flat.frame_of.append(frame)
             scope[name] = value
             results.append(value)
-        flat.steps.append(
-            Step(rule.op, tuple(operands), tuple(results), rule.operands, rule.attrs, frame, call)
+        step = Step(
+            rule.op, tuple(operands), tuple(results), rule.operands, rule.attrs, frame, call
         )
+        if rule.is_shared:  # the status puts them in one order, the same on all ranks
+            step.touched, step.changed = (self.versions.status(),), (self.versions.next(""),)
+        flat.steps.append(step)
         flat.costs.append(rule.cost)
 
     def _new_rule(self, at: _Activation, call: Apply, application: Application) -> Rule:
@@ -224,14 +227,15 @@ class _Lowering:
                 # an input of the called graph must not change while that updates the tensor
                 operands[k] = versions.copy_now(value, at.frame, call)
         touched = [versions.current(name) for name in effects.touches]
-        touched += [versions.status()] if effects.updates or effects.asserts else []
+        shared = effects.asserts or effects.collectives
+        touched += [versions.status()] if effects.updates or shared else []
         results = []
         for binding, (t, size) in zip(call.results, rule.results, strict=True):
             value = flat.add_value(binding.name.text, t, flat.add_buffer("temp", size), at.frame)
             at.scope[binding.name.text] = value
             results.append(value)
         changed = [versions.next(name) for name in effects.updates]
-        changed += [versions.next("")] if effects.asserts else []
+        changed += [versions.next("")] if shared else []
         step = Step(
             rule.op, tuple(operands), tuple(results), rule.operands, rule.attrs, at.frame, call
         )

@@ -20,7 +20,7 @@ def repeats(steps: Sequence[Step], frames: Sequence[Frame]) -> dict[int, int]:
     found: dict[int, int] = {}
     for k, step in enumerate(steps):
         at = _at(frames, step)
-        if at is None or step.op.host:
+        if at is None or step.op.host or step.op.collective:
             continue
         operands = tuple([None if v is None else first_of.get(v, v) for v in step.operands])
         first = seen.setdefault((step.op.name, operands, tuple(step.attrs.values()), at), k)

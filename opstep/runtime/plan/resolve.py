@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from opstep.runtime.ir.calls import substitute
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.dims import Expr, evaluate
+from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.op import Mismatch, Op, Resolved, resolve
 from opstep.runtime.ir.types import DType, TensorType
@@ -24,6 +25,7 @@ class Rule(NamedTuple):
     attrs: dict[str, Any]
     cost: int
     absent: int  # optional operands that are not given
+    is_shared: bool  # with other ranks
     kind: str  # "kernel", "view" (a reinterpretation) or "control"
 
 
@@ -54,6 +56,7 @@ def new_rule(
         attrs,
         estimate(op, resolved.operands, resolved.results, attrs),
         len(resolved.operands) - len(types),
+        is_shared(op, attrs),
         "control" if op.host else "view" if op.reinterprets else "kernel",
     )
 

@@ -138,7 +138,7 @@ class _Reader:
     def _repeats(self, step: Step) -> bool:
         """Whether a step gives the same again: no control flow, and nothing that others change."""
         op, homes = step.op, self.flat.homes
-        if op.host or op.foreign or op in (assert_, update, snapshot):
+        if op.host or op.foreign or op.collective or op in (assert_, update, snapshot):
             return False
         return not any(
             self.flat.kinds[homes[v]] == "param" and homes[v] in self.changed

@@ -48,7 +48,7 @@ def sunk(flat: Flat) -> Flat:
         read = [homes[v] for v in step.operands if v is not None]
         made = [homes[v] for v in step.results]
         op, fixed = step.op, k >= begin or not pinned.isdisjoint((*read, *made))
-        fixed = fixed or op.host or op.foreign or op in (assert_, update, snapshot)
+        fixed = fixed or op.host or op.foreign or op.collective or op in (assert_, update, snapshot)
         temps = [b for b in read if kinds[b] == "temp"]
         return Movable(temps, made, op.reinterprets, fixed)
 

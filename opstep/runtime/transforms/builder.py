@@ -20,6 +20,7 @@ from opstep.runtime.ir.graph import (
     Provenance,
 )
 from opstep.runtime.ir.lexer import identifier
+from opstep.runtime.ir.mesh import Group
 from opstep.runtime.ir.op import OPS, Op, Ref, Resolved, complete, resolve
 from opstep.runtime.ir.types import DType, TensorType
 
@@ -51,6 +52,9 @@ def named(value: Any) -> Any:
     """An attribute's value as a statement has it. Raises `DependsOnType` where it is an element
     type that has no name.
     """
+    if isinstance(value, Group):
+        refs = tuple(map(Ref, value.axes))
+        return None if not value.mesh.declared else refs[0] if len(refs) == 1 else refs
     if not isinstance(value, DType) or isinstance(value, TypeVariable):
         return value
     if isinstance(value, GenericDType):

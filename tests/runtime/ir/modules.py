@@ -15,6 +15,8 @@ from opstep.runtime.ir.graph import (
     Declaration,
     Graph,
     Literal,
+    MeshAxis,
+    MeshDeclaration,
     Module,
     Name,
     Provenance,
@@ -24,6 +26,7 @@ from opstep.runtime.ir.graph import (
     Update,
 )
 from opstep.runtime.ir.lexer import RESERVED
+from opstep.runtime.ir.mesh import MOST_RANKS
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.types import DTYPES, TensorType
 
@@ -143,6 +146,14 @@ def declarations(draw, apart: bool):
 
 
 @st.composite
+def meshes(draw, apart: bool):
+    """`apart`: as for declarations."""
+    axes = st.builds(MeshAxis, new_names, st.integers(1, MOST_RANKS))
+    some = draw(st.lists(axes, min_size=1, max_size=3, unique_by=lambda a: a.name.text))
+    return MeshDeclaration(tuple(some), draw(comments(first=apart)))
+
+
+@st.composite
 def type_parameters(draw):
     """Variables with names that no symbol has."""
     families = draw(st.lists(st.sampled_from(list(FAMILIES)), max_size=2))
@@ -179,7 +190,7 @@ def modules(draw):
     items: list = []
     apart = True  # a blank line next to a graph belongs to the form, and is not kept
     for _ in range(draw(st.integers(0, 4))):
-        item = draw(graphs() | declarations(apart))
+        item = draw(graphs() | declarations(apart) | meshes(apart))
         items.append(item)
         apart = isinstance(item, Graph)
     closing = draw(comments(first=apart, last=True))

@@ -3,6 +3,7 @@
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
+from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.runtime.ir.op import OPS, Mismatch, complete, resolve
 from opstep.runtime.ir.types import TensorType, f32, i64
 
@@ -11,6 +12,8 @@ WORDS = [(op, a) for op in OPS.values() for a in op.attrs if a.type == "str"]
 IMAGES, GRID = TensorType(f32, (1, 1, 4, 4)), TensorType(f32, (1, 4, 4, 2))
 SAMPLES = {  # operands and attributes that are right but for the word
     "gelu": ([TensorType(f32, (4,))], {}),
+    "all_reduce": ([TensorType(f32, (4,))], {"over": Group(Mesh(), Mesh().names)}),
+    "reduce_scatter": ([TensorType(f32, (4,))], {"over": Group(Mesh(), Mesh().names)}),
     "pad": ([TensorType(f32, (4,))], {"pads": (1, 1)}),
     **{
         f"upsample{n}d{suffix}": ([TensorType(f32, (1, 1, *[size] * n))], {attr: (value,) * n})

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.device import foreign
+from opstep.runtime.device import foreign, ranks
 from opstep.runtime.device.convert import conversion
 from opstep.runtime.device.cpu import internal, jit, native
 from opstep.runtime.device.launch import Arg, Launch, Scratch, shared_by
@@ -94,6 +94,8 @@ class Lowering:
         op, count = self.step.op, len(self.step.operand_types)
         if op.foreign:
             return [foreign.prepared(self.step, self.types, on_gpu=False)], 0
+        if ranks.is_joined(self.step):
+            return [ranks.prepared(self.step, self.types)], 0
         before: list[Launch] = []
         after: list[Launch] = []
         operands = [

@@ -10,7 +10,7 @@ import struct
 from math import prod
 from typing import Any, NamedTuple
 
-from opstep.runtime.device import foreign
+from opstep.runtime.device import foreign, ranks
 from opstep.runtime.device.cuda import internal
 from opstep.runtime.device.cuda.compiling.compiler import Kernel
 from opstep.runtime.device.launch import Arg, Call, Grid, Launch, Scratch, Variants
@@ -54,6 +54,8 @@ class Lowering:
     def variants(self) -> dict[str, Any]:
         """What the op may launch of our own kernels, by name; first what it does by itself."""
         op = self.step.op
+        if ranks.is_joined(self.step):
+            raise Mismatch("ranks on GPUs are not connected yet", hint="run them on the CPU")
         if op.foreign:
             return {"": foreign.prepared(self.step, self.types, on_gpu=True)}
         cuda = internal.CUDA.get(op.name) or op.cuda or op.cpu

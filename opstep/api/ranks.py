@@ -1,0 +1,63 @@
+"""Whether the ranks of a run match: what each says to the others, before anything is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import MODES, Plan
+from opstep.runtime.plan.rank_matching import mismatches
+from opstep.runtime.plan.rank_traces import Trace, traces
+
+if TYPE_CHECKING:
+    from opstep.api.program import Program
+
+
+class Part(NamedTuple):
+    """What some ranks run: a graph of a program for inputs of these types, or for these symbols."""
+
+    program: Program
+    graph: str | None = None
+    types: Sequence[TensorType] | None = None
+    symbols: Mapping[str, Any] | None = None
+
+
+def rank_traces(part: Part, ranks: Sequence[int]) -> dict[Trace, list[int]]:
+    """What these ranks say to others when they run a part: each trace with those that have it."""
+    program, policy = part.program, MODES["debug"]
+
+    def plan_of(graph: str, types: tuple[TensorType, ...]) -> Plan:
+        return program.plan(graph, types, policy, "null")
+
+    found = program.graph(part.graph)
+    types = part.types
+    if types is None:
+        types = program.input_types(found, part.symbols or {})
+    return traces(plan_of(found.name.text, tuple(types)), plan_of, program.mesh, ranks)
+
+
+def rank_mismatches(parts: Mapping[Sequence[int], Part] | Part) -> list[Diagnostic]:
+    """What does not match between ranks that run these parts, each message with both lines; for one
+    part, between all ranks of its mesh.
+    """
+    if isinstance(parts, Part):
+        parts = {range(parts.program.mesh.ranks): parts}
+    meshes = {part.program.mesh: part for part in parts.values()}
+    if len(meshes) > 1:
+        shown = " and ".join(f"({mesh})" for mesh in meshes)
+        raise InputError(f"the ranks have different meshes: {shown}")
+    (mesh,) = meshes
+    found: dict[Trace, list[int]] = {}
+    for ranks, part in parts.items():
+        for trace, some in rank_traces(part, ranks).items():
+            found.setdefault(trace, []).extend(some)
+    return mismatches(found, mesh)
+
+
+def check_ranks(part: Part) -> None:
+    """Raises `OpstepError` with all that does not match between the ranks of a program's mesh."""
+    if part.program.mesh.ranks > 1 and (faults := rank_mismatches(part)):
+        raise OpstepError(faults)

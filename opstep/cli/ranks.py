@@ -1,0 +1,96 @@
+"""``--ranks`` of a run: starts the ranks, or is one of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from opstep.cli.common import MACHINE, OK, say
+from opstep.runtime.ir.errors import InputError
+
+if TYPE_CHECKING:
+    from opstep.api.program import Program
+    from opstep.distributed.gloo import GlooTransport
+    from opstep.distributed.place import Place
+
+_OWN = ("outputs", "save_params", "workspace", "trace")  # what one rank does for all
+
+
+def place_of(options: dict[str, Any]) -> Place | None:
+    """The place of this process among the ranks that a launcher has started, if it has. Raises
+    `InputError` where that is not what ``--ranks`` says.
+    """
+    from opstep.distributed.place import place_in
+
+    place = place_in(os.environ)
+    if place is not None and options["ranks"] not in (None, place.ranks):
+        raise InputError(f"the launcher has started {place.ranks} ranks, not {options['ranks']}")
+    return place
+
+
+def is_to_start(options: dict[str, Any], place: Place | None) -> bool:
+    """Whether this process is to start ranks, and is none."""
+    return place is None and ((options["ranks"] or 1) > 1 or bool(options["mesh"]))
+
+
+def start_ranks(program: Program) -> int:
+    """Runs this command line once for each rank of the mesh; the exit code."""
+    from opstep.distributed.starting import Ended, start
+
+    command = [sys.executable, "-m", "opstep", *sys.argv[1:]]
+    try:
+        start(command, program.mesh.ranks)
+    except Ended as ended:
+        return _told(ended)
+    return OK
+
+
+def _told(ended: Any) -> int:
+    """Says which rank ended, and what the others were at."""
+    if ended.rank or ended.code < 0:
+        say(f"error: rank {ended.rank} {ended.how}, and the others with it")
+        shown = [r for r in ended.told if r and ended.told[r]]
+        first = [ended.rank] if ended.told[ended.rank] else []
+        for rank in dict.fromkeys(first + shown[:1]):
+            if rank:
+                say(f"rank {rank} said:")
+                for line in ended.told[rank].rstrip().splitlines():
+                    say(f"  {line}")
+    return ended.code if ended.code > 0 else MACHINE
+
+
+@contextmanager
+def as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTransport | None]:
+    """This process as the rank that it is, if it is one; on its share of the machine's threads."""
+    if place is None:
+        yield None
+        return
+    from opstep.distributed.gloo import joined
+
+    options["ranks"] = place.ranks
+    if options["threads"] is None:
+        options["threads"] = max(1, len(os.sched_getaffinity(0)) // place.local_ranks)
+    options["inputs"] = [word.replace("{rank}", str(place.rank)) for word in options["inputs"]]
+    if place.rank:
+        options.update({name: () if name == "outputs" else None for name in _OWN})
+    with joined(place) as transport:
+        yield transport
+
+
+def by_rank(transport: GlooTransport, outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of descriptions of results those of rank 0 and, where another rank has others, its own, with
+    `rank` among them.
+    """
+    from opstep.distributed.agreement import told
+
+    first, *others = told(transport.world, list(outputs))
+    found = []
+    for k, mine in enumerate(first):
+        found.append(mine)
+        for rank, its in enumerate(others, 1):
+            if its[k] != mine:
+                found.append(its[k] | {"rank": rank})
+    return found

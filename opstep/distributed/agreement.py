@@ -1,0 +1,81 @@
+"""What ranks tell each other before and behind a run: that they run one program, what they got."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from opstep.api.program import Program
+from opstep.api.ranks import Part, rank_mismatches, rank_traces
+from opstep.distributed.gloo import GlooRanks
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Source, Span
+from opstep.runtime.ir.mesh import Group, Mesh
+from opstep.runtime.ir.printer import print_module
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.rank_matching import mismatches
+from opstep.runtime.plan.rank_traces import Fork, Place, Talk, Trace
+from opstep.version import __version__
+
+
+def told(world: GlooRanks, own: Any) -> list[Any]:
+    """What each rank tells all: values that JSON has."""
+    data = np.frombuffer(json.dumps(own).encode(), np.uint8)
+    sizes = [int(n[0]) for n in world.gather(np.array([data.size], np.int64))]
+    return [json.loads(part.tobytes()) for part in world.gather(data, sizes)]
+
+
+def agree(world: GlooRanks, program: Program, graph: str, types: Sequence[TensorType]) -> None:
+    """Raises `OpstepError` where ranks run different programs, or do not match. Each may have
+    inputs of its own sizes.
+    """
+    text = f"{__version__}\n{program.mesh}\n{graph}\n{print_module(program.module)}"
+    own = [sha256(text.encode()).hexdigest(), [str(t) for t in types]]
+    every = told(world, own)
+    for rank, (digest, _) in enumerate(every):
+        if digest != every[0][0]:
+            raise InputError(
+                f"rank {rank} runs another program than rank 0, or another version of opstep",
+                hint="give all ranks the same file and options",
+            )
+    part = Part(program, graph, types)
+    if all(theirs == own[1] for _, theirs in every):
+        faults = rank_mismatches(part)
+    else:
+        (trace,) = rank_traces(part, [world.index])
+        sources = {g.source.path: g.source for g in program.verified.graphs.values() if g.source}
+        found: dict[Trace, list[int]] = {}
+        for rank, its in enumerate(told(world, _plain(trace))):
+            found.setdefault(_trace(its, program.mesh, sources), []).append(rank)
+        faults = mismatches(found, program.mesh)
+    if faults:
+        raise OpstepError(faults)
+
+
+def _plain(trace: Trace) -> list[Any]:
+    """A trace as JSON has it. All ranks have the same text, so a place is told by its offsets."""
+    found: list[Any] = []
+    for one in trace:
+        place = [one.place.source.path if one.place.source else "", *one.place.span]
+        if isinstance(one, Talk):
+            found.append([one.op, one.group.axes, one.what, one.peer, *place])
+        else:
+            found.append([one.word, sorted(one.axes), [_plain(w) for w in one.ways], None, *place])
+    return found
+
+
+def _trace(plain: Sequence[Any], mesh: Mesh, sources: Mapping[str, Source]) -> Trace:
+    found: list[Talk | Fork] = []
+    for name, axes, what, peer, path, start, end in plain:
+        place = Place(sources.get(path), Span(start, end))
+        if peer is None:
+            ways = tuple(_trace(way, mesh, sources) for way in what)
+            found.append(Fork(name, frozenset(axes), ways, place))
+        else:
+            found.append(Talk(name, Group(mesh, tuple(axes)), what, place, peer))
+    return tuple(found)

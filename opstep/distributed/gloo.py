@@ -1,0 +1,142 @@
+"""Bytes between ranks by Gloo, through PyTorch: from one to another is all that is used of it.
+
+A rank that is gone closes its connections, so whoever waits for it is told at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from opstep.distributed.place import Place
+from opstep.runtime.device.ranks import connect
+from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.mesh import WORLD, Group, Mesh
+
+_MEET_S = 300.0  # to find each other
+_WAIT_S = 24 * 3600.0  # for a rank that lives: it may compute for long
+
+
+@contextmanager
+def joined(place: Place) -> Iterator[GlooTransport]:
+    """This process as one of the ranks, with collectives over Gloo. Raises `DeviceError`."""
+    transport = GlooTransport(place)
+    connect(transport)
+    try:
+        yield transport
+    finally:
+        connect(None)
+        transport.close()
+
+
+class GlooTransport:
+    def __init__(self, place: Place):
+        try:
+            torch: Any = importlib.import_module("torch")
+            self._dist: Any = importlib.import_module("torch.distributed")
+        except ImportError as error:
+            raise DeviceError(
+                f"ranks are connected by Gloo, which is part of PyTorch: {error}",
+                hint="pip install 'opstep[ranks]'",
+            ) from None
+        torch.set_num_threads(1)
+        self._torch = torch
+        self.rank = place.rank
+        self.ranks_here = place.local_ranks
+        if place.meeting.startswith("file:"):  # on one machine: no name is to be looked up
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        try:
+            self._dist.init_process_group(
+                "gloo", init_method=place.meeting, rank=place.rank, world_size=place.ranks,
+                timeout=timedelta(seconds=_MEET_S),
+            )  # fmt: skip
+        except (RuntimeError, ValueError) as error:
+            first = str(error).splitlines()[0]
+            message = f"rank {place.rank} did not find the others at {place.meeting}: {first}"
+            raise DeviceError(message) from None
+        self.world = GlooRanks(self, Group(Mesh(((WORLD, place.ranks),)), (WORLD,)))
+
+    def ranks(self, group: Group) -> GlooRanks:
+        return GlooRanks(self, group)
+
+    def close(self) -> None:
+        self._dist.destroy_process_group()
+
+    def swap(self, out: dict[int, np.ndarray], into: dict[int, np.ndarray]) -> None:
+        """Sends and receives contiguous arrays, by rank, all at once. Raises `DeviceError`."""
+        dist, work, kept = self._dist, [], []
+        try:
+            for other, array in into.items():
+                if array.nbytes:
+                    work.append((other, dist.irecv(self._bytes(array), other)))
+            for other, array in out.items():
+                if array.nbytes:
+                    kept.append(self._bytes(array))
+                    work.append((other, dist.isend(kept[-1], other)))
+            for other, one in work:  # noqa: B007 - told below
+                one.wait(timedelta(seconds=_WAIT_S))
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0]
+            message = f"rank {self.rank} waits for rank {other}, which is gone ({reason})"
+            raise DeviceError(message) from None
+
+    def _bytes(self, array: np.ndarray) -> Any:
+        return self._torch.from_numpy(array.reshape(-1).view(np.uint8))
+
+
+class GlooRanks:
+    """A group, as `runtime.device.ranks` has it."""
+
+    def __init__(self, transport: GlooTransport, group: Group):
+        self._swap = transport.swap
+        self._members = group.members(transport.rank)
+        self.index = group.index(transport.rank)
+        self.size = group.size
+
+    def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        own = np.array(parts[self.index])
+        got = [own if k == self.index else np.empty_like(own) for k in range(self.size)]
+        self._swap(
+            {m: np.array(p) for m, p in self._others(parts)},
+            dict(self._others(got)),
+        )
+        return got
+
+    def gather(self, array: np.ndarray, sizes: Sequence[int] = ()) -> list[np.ndarray]:
+        own = np.array(array)
+        shapes = [(n,) for n in sizes] or [own.shape] * self.size
+        got = [np.empty(s, own.dtype) for s in shapes]
+        got[self.index] = own
+        self._swap(dict(self._others([own] * self.size)), dict(self._others(got)))
+        return got
+
+    def broadcast(self, array: np.ndarray, root: int) -> np.ndarray:
+        own = np.array(array)
+        if root == self.index:
+            self._swap(dict(self._others([own] * self.size)), {})
+        else:
+            self._swap({}, {self._members[root]: own})
+        return own
+
+    def send(self, array: np.ndarray, to: int) -> None:
+        self._swap({self._members[to]: np.array(array)}, {})
+
+    def recv(self, like: np.ndarray, source: int) -> np.ndarray:
+        got = np.empty_like(like, order="C")
+        self._swap({}, {self._members[source]: got})
+        return got
+
+    def barrier(self) -> None:
+        self.gather(np.zeros(1, np.uint8))
+
+    def _others(self, arrays: Sequence[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
+        """The arrays by the numbers of the ranks, without this one's own."""
+        for k, (member, array) in enumerate(zip(self._members, arrays, strict=True)):
+            if k != self.index:
+                yield member, array

@@ -1,0 +1,79 @@
+"""Which rank this process is: what torchrun, mpirun, srun and ``opstep run --ranks`` say in the
+environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opstep.runtime.ir.errors import InputError
+
+STORE = "OPSTEP_STORE"  # a file on this machine over which ranks find each other
+_LOCALHOST = "127.0.0.1"
+_PORT = 29_500  # as torchrun has it
+# Variables of rank, number of ranks, rank on this machine, ranks on this machine; and one that must
+# be there, too: a batch script of Slurm has the others, and is no rank.
+_LAUNCHERS = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_RANK"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE",
+     "SLURM_STEP_ID"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank among `ranks`, and on its machine. `meeting`: the URL where they find each other."""
+
+    rank: int
+    ranks: int
+    local_rank: int
+    local_ranks: int
+    meeting: str
+
+
+def place_in(environment: Mapping[str, str]) -> Place | None:
+    """The place that a launcher gave this process; None where none did, or it is alone. Raises
+    `InputError`.
+    """
+    for rank, ranks, local, many, needed in _LAUNCHERS:
+        if needed in environment and rank in environment and ranks in environment:
+            count = _number(environment, ranks)
+            if count == 1:
+                return None
+            at = _number(environment, rank)
+            if not 0 <= at < count:
+                raise InputError(f"{rank}={at} is no rank of {ranks}={count}")
+            here = int(environment.get(many, "").partition("(")[0] or count)
+            local_rank = int(environment.get(local) or at)
+            return Place(at, count, local_rank, here, _meeting(environment, here == count))
+    return None
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = environment[name]
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"{name}={text} in the environment is not a number")
+    return int(text)
+
+
+def _meeting(environment: Mapping[str, str], one_machine: bool) -> str:
+    if store := environment.get(STORE):
+        return f"file://{store}"
+    address = environment.get("MASTER_ADDR") or environment.get("SLURM_LAUNCH_NODE_IPADDR")
+    if not address and not one_machine:
+        hint = "set MASTER_ADDR to the machine of rank 0, and MASTER_PORT to a free port there"
+        raise InputError(
+            "nothing says where the ranks of other machines find each other", hint=hint
+        )
+    port = environment.get("MASTER_PORT") or _port_of(environment)
+    return f"tcp://{address or _LOCALHOST}:{port}"
+
+
+def _port_of(environment: Mapping[str, str]) -> int:
+    """One that jobs on a machine do not share, where the launcher numbers them."""
+    job = environment.get("SLURM_JOB_ID", "")
+    return _PORT + int(job) % 20_000 if job.isdigit() else _PORT

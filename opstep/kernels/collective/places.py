@@ -1,0 +1,37 @@
+"""Where a rank stands in its mesh."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opstep.kernels.move.creation import put_all
+from opstep.runtime.device.ranks import Ranks
+from opstep.runtime.ir.faults import NO_FAULTS
+from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.types import TensorType, i32
+
+
+class rank(Op):
+    """The number of this rank in its group, from 0: its place along an axis of the mesh, or among
+    all. `extent(over=...)` says how many there are.
+    """
+
+    signature = "rank(*, over: axes = none)"
+    source = "torch.distributed.get_rank"
+    by_rank = True
+    faults = NO_FAULTS
+    grad = None
+
+    def infer(*, over):
+        return TensorType(i32, ())
+
+    def oracle(*, over):
+        """Of a rank that is alone."""
+        return np.array(0, np.int32)
+
+    def cpu(y, *, over):
+        return put_all(y, 0)
+
+    @staticmethod
+    def joined(ranks: Ranks, y, *, over):
+        y[...] = ranks.index

@@ -1,0 +1,286 @@
+"""What ranks say to each other in a run, told from a plan: the collectives of each, in order.
+
+A plan is followed once for all ranks that do the same. `rank` and what is computed of it and of
+numbers is known, so branches by it are taken; ranks that take another one are followed by
+themselves. Of all other values it is only known along which axes of the mesh ranks have the same:
+a branch by such a value stays open, and may only talk along these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.ir.control import BODY, TEST
+from opstep.runtime.ir.graph import Apply, Source, Span
+from opstep.runtime.ir.mesh import Group, Mesh
+from opstep.runtime.ir.op import OPS, Mismatch
+from opstep.runtime.ir.printer import print_value
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.control import control_of, passed_types
+from opstep.runtime.plan.internal import update
+from opstep.runtime.plan.plan import Plan, Step
+
+Plans = Callable[[str, tuple[TensorType, ...]], Plan]
+_MOST_STEPS = 200_000  # of a loop whose end is known; of others one turn is followed
+_TO_ALL = ("all_reduce", "all_gather", "broadcast_from")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A statement of a text."""
+
+    source: Source | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class Talk:
+    """A collective of some ranks. `what`: what must be equal on all that take part. `peer`: of
+    send and recv, the other one in the group.
+    """
+
+    op: str
+    group: Group
+    what: str
+    place: Place = field(compare=False)
+    peer: int = -1
+
+    @property
+    def is_pair(self) -> bool:
+        return self.peer >= 0
+
+    def __str__(self) -> str:
+        over = "" if self.group.is_whole else f" over {self.group.name}"
+        return f"{self.op} of {self.what}{over}"
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Control flow that is open: all ranks along `axes` take the same way, of which each is a
+    trace. `word`: of a branch or a loop.
+    """
+
+    word: str
+    axes: frozenset[str]
+    ways: tuple[Trace, ...]
+    place: Place = field(compare=False)
+
+    def __str__(self) -> str:
+        return f"a {self.word} with collectives in it"
+
+
+Trace = tuple["Talk | Fork", ...]
+
+
+def talks_in(trace: Trace) -> Iterable[Talk]:
+    """All collectives, those of open ways among them."""
+    for one in trace:
+        if isinstance(one, Talk):
+            yield one
+        else:
+            for way in one.ways:
+                yield from talks_in(way)
+
+
+def traces(plan: Plan, plans: Plans, mesh: Mesh, ranks: Sequence[int]) -> dict[Trace, list[int]]:
+    """What these ranks say when they run a plan: each trace with those that have it. `plans` gives
+    those of graphs that control flow calls.
+    """
+    differing: set[str] = set()
+    while True:  # a tensor that ranks update differently differs from the start of the next run
+        found: dict[Trace, list[int]] = {}
+        before = set(differing)
+        todo = [np.array(ranks)]
+        while todo:
+            some = todo.pop()
+            try:
+                trace = _Walk(mesh, some, plans, differing).trace(plan)
+            except _Parted as parted:
+                todo += [some[parted.way == w] for w in np.unique(parted.way)[::-1]]
+            else:
+                found.setdefault(trace, []).extend(some.tolist())
+        if differing == before:
+            return found
+
+
+class _Parted(Exception):
+    """Ranks go different ways: `way` has the number of each one's."""
+
+    def __init__(self, way: np.ndarray):
+        super().__init__()
+        self.way = way
+
+
+# What is known of a value: an array with an element for each rank or one for all, or the axes along
+# which ranks have the same.
+Fact = np.ndarray | frozenset
+
+
+class _Walk:
+    def __init__(self, mesh: Mesh, ranks: np.ndarray, plans: Plans, differing: set[str]):
+        self.ranks = ranks
+        self.plans = plans
+        self.differing = differing
+        self.all: frozenset[str] = frozenset(mesh.names)
+        self.said: list[Talk | Fork] = []
+        self.open: list[tuple] = []  # graphs on the way here that were called in open ways
+
+    def trace(self, plan: Plan) -> Trace:
+        self._follow(plan, [frozenset()] * len(plan.inputs))
+        return tuple(self.said)
+
+    def _follow(self, plan: Plan, inputs: Sequence[Fact]) -> list[Fact]:
+        facts: dict[int, Fact] = dict(zip(plan.inputs, inputs, strict=True))
+        self._consts(plan, facts)
+        for step in plan.steps:
+            given = [self._of(plan, facts, v) for v in step.operands if v is not None]
+            if step.op.host:
+                results = self._control(plan, step, given)
+            elif step.op is update:
+                name = plan.buffers[plan.values[step.results[0]].buffer].name
+                if self._axes(given[0]) != self.all:
+                    self.differing.add(name)
+                continue
+            else:
+                results = [self._result(plan, step, given)] * len(step.results)
+            facts.update(zip(step.results, results, strict=True))
+        return [self._of(plan, facts, v) for v in plan.outputs]
+
+    def _consts(self, plan: Plan, facts: dict[int, Fact]) -> None:
+        for v, value in enumerate(plan.values):
+            if value.buffer >= 0 and plan.buffers[value.buffer].kind == "const":
+                literal = plan.buffers[value.buffer].literal
+                facts[v] = np.array(literal, value.type.dtype.numpy)
+
+    def _of(self, plan: Plan, facts: dict[int, Fact], v: int) -> Fact:
+        if v in facts:
+            return facts[v]
+        buffer = plan.values[v].buffer
+        name = plan.buffers[buffer].name if buffer >= 0 else ""
+        return frozenset() if name in self.differing else self.all
+
+    def _axes(self, *facts: Fact) -> frozenset[str]:
+        """Along which ranks have the same of all these."""
+        axes = self.all
+        for fact in facts:
+            if not isinstance(fact, np.ndarray):
+                axes &= fact
+            elif fact.ndim and (fact != fact[0]).any():
+                axes = frozenset()
+        return axes
+
+    def _result(self, plan: Plan, step: Step, given: list[Fact]) -> Fact:
+        op, attrs = step.op, step.attrs
+        if op.collective:
+            self._say(plan, step)
+            axes = self._axes(*given)
+            if op.name in _TO_ALL:
+                return axes | frozenset(attrs["over"].axes)
+            return (
+                axes if op.name in ("barrier", "send") or attrs["over"].size == 1 else frozenset()
+            )
+        if op.by_rank:
+            return np.array([attrs["over"].index(r) for r in self.ranks.tolist()], np.int32)
+        (t, *more) = [plan.values[v].type for v in step.results]
+        known = [f for f in given if isinstance(f, np.ndarray)]
+        by_element = op.element is not None or not any(f.ndim for f in known)
+        by_element &= op.name in OPS  # others have no oracle
+        if len(known) == len(given) and by_element and not more and not t.rank:
+            with np.errstate(all="ignore"):
+                return np.asarray(op.oracle(*known, **attrs)).astype(t.dtype.numpy)
+        return self._axes(*given)
+
+    def _say(self, plan: Plan, step: Step) -> None:
+        attrs = dict(step.attrs)
+        over = attrs.pop("over")
+        if over.size == 1:
+            return
+        peer = attrs.pop("to", attrs.pop("source", -1))
+        shown = [f"{k}={print_value(v)}" for k, v in attrs.items() if not _is_default(step, k, v)]
+        what = ", ".join([str(step.operand_types[0]), *shown])
+        self.said.append(Talk(step.op.name, over, what, place_of(plan, step), peer))
+
+    # --- control flow -----------------------------------------------------------------------------
+
+    def _control(self, plan: Plan, step: Step, given: list[Fact]) -> list[Fact]:
+        if not control_of(step).selects:
+            return self._loop(plan, step, given)
+        selector, operands = given[0], given[1:]
+        if isinstance(selector, np.ndarray):
+            try:
+                calls = [control_of(step).first_call(step.attrs, s) for s in np.unique(selector)]
+            except Mismatch:  # of no branch: the run fails there
+                return [frozenset()] * len(step.results)
+            if len(calls) > 1:
+                raise _Parted(selector)
+            return self._follow(self.plans(calls[0].graph, passed_types(step)), operands)
+        axes = self._axes(selector)
+        ways = [self._way(name, passed_types(step), operands) for name in step.graphs]
+        said = [trace for trace, _ in ways]
+        if all(trace == said[0] for trace in said):
+            self.said += said[0]
+        else:
+            self.said.append(Fork("branch", axes, tuple(said), place_of(plan, step)))
+        results = zip(*(facts for _, facts in ways), strict=True)
+        return [self._axes(*facts) & axes for facts in results]
+
+    def _way(
+        self, graph: str, types: tuple[TensorType, ...], given: Sequence[Fact]
+    ) -> tuple[Trace, list[Fact]]:
+        """What is said in an open way, and what it gives."""
+        plan = self.plans(graph, types)
+        if (graph, types) in self.open:  # it calls itself: the first time tells what is said
+            return (), [frozenset()] * len(plan.outputs)
+        outer, self.said = self.said, []
+        self.open.append((graph, types))
+        try:
+            facts = self._follow(
+                plan, [f if isinstance(f, frozenset) else self._axes(f) for f in given]
+            )
+            return tuple(self.said), facts
+        finally:
+            self.open.pop()
+            self.said = outer
+
+    def _loop(self, plan: Plan, step: Step, given: list[Fact]) -> list[Fact]:
+        types = passed_types(step)
+        test, body = (self.plans(step.attrs[k].name, types) for k in (TEST, BODY))
+        carried: list[Fact] = list(given)
+        turns, said = 0, len(self.said)
+        most = _MOST_STEPS // (len(test.steps) + len(body.steps) + 1)
+        while True:
+            (holds,) = self._follow(test, carried)
+            if not isinstance(holds, np.ndarray) or turns > most or not step.changed:
+                break
+            if holds.ndim and (holds != holds.flat[0]).any():
+                raise _Parted(holds)
+            if not holds.flat[0]:
+                return carried
+            carried, turns = self._follow(body, carried), turns + 1
+        del self.said[said:]
+        carried = [self._axes(f) for f in carried]
+        while True:  # what a turn leaves is what the next one is given
+            _, (holds,) = self._way(test.graph, types, carried)
+            _, after = self._way(body.graph, types, carried)
+            joined: list[Fact] = [self._axes(a, b) for a, b in zip(carried, after, strict=True)]
+            if joined == carried:
+                break
+            carried = joined
+        ways = self._way(test.graph, types, carried)[0], self._way(body.graph, types, carried)[0]
+        if any(ways):
+            self.said.append(Fork("loop", self._axes(holds), ways, place_of(plan, step)))
+        return carried
+
+
+def _is_default(step: Step, name: str, value: Any) -> bool:
+    return any(spec.name == name and spec.default == value for spec in step.op.attrs)
+
+
+def place_of(plan: Plan, step: Step) -> Place:
+    statement = step.statement
+    span = statement.callee.span if isinstance(statement, Apply) else statement.span
+    return Place(plan.sources.get(plan.frames[step.frame].graph.name.text), span)
