@@ -35,12 +35,16 @@ class Origins:
 
 
 @cache
-def _origin(stack: str, scopes: str) -> Provenance | None:
+def lines_of(stack: str) -> tuple[tuple[str, int], ...]:
+    """Files and lines of a stack trace, innermost first, without those of libraries."""
     frames = [(file, int(line)) for file, line in _FRAME.findall(stack)]
     own = [f for f in frames if not _LIBRARY.search(f[0])] or frames[-1:]
-    lines = tuple(
-        SourceLine(_PRINTABLE.sub("_", file), line) for file, line in reversed(own) if line > 0
-    )
+    return tuple((file, line) for file, line in reversed(own) if line > 0)
+
+
+@cache
+def _origin(stack: str, scopes: str) -> Provenance | None:
+    lines = tuple(SourceLine(_PRINTABLE.sub("_", f), line) for f, line in lines_of(stack))
     return Provenance(lines, _module(scopes)) if lines else None
 
 
