@@ -138,8 +138,9 @@ class _Import:
             raise ImportFailed(self.path, shared.missing)
         returned = self._returned(scope, scope.wanted)
         if opened:
-            returned += self._others(scope, {v.name for v in (*taken, *returned)})
-        scope.finish("main", returned, taken)
+            returned += self._others(scope, {v.name for v in taken}, {v.name for v in returned})
+        ours = self.model.producer_name == "opstep"
+        scope.finish("main", returned, taken, graph.doc_string if ours else "")
         order = by_calls({g.name.text: g for g in shared.graphs})
         text = print_module(Module((*shared.declared.values(), *order)))
         program = Program(parse(text, f"<{Path(self.path).name.strip('<>')}>"))
@@ -215,18 +216,16 @@ class _Import:
             found.append(var)
         return found
 
-    def _others(self, scope: Scope, there: set[str]) -> list[Var]:
-        """All tensors that are not `there`."""
+    def _others(self, scope: Scope, taken: set[str], there: set[str]) -> list[Var]:
+        """All tensors that are neither inputs nor `there`."""
         self.values = dict(scope.wanted)
         found: dict[str, Var] = {}
         for name in (n for node in self.graph.node for n in node.output):
             value = scope.env.get(name)
-            if name not in self.values and isinstance(value, Var):
+            if name not in self.values and isinstance(value, Var) and value.name not in taken:
                 self.values[name] = value.name
                 if value.name not in there:
                     found[value.name] = value
-        inputs = {i.name for i in self.graph.input}
-        self.values = {n: own for n, own in self.values.items() if n not in inputs}
         return list(found.values())
 
     def _check_result(self, output: ValueInfoProto, found: Var) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opstep.frontends.onnx.origins import SCOPES, STACK, lines_of, module_path
+from opstep.frontends.onnx.origins import SCOPES, STACK, fx_of, lines_of, module_path
 from opstep.frontends.onnx.restoring import metadata_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MOST = 25_000_000  # pairs of a module that are looked at
 EXACT, LIKE, LAST = 8, 4, 2  # what names, ops and parts of ops count
-_FX = re.compile(r"%(\w+) .*?target=torch\.ops\.\w+\.(\w+)")
 _DIMS = re.compile(r"[123]d$")
 # What an op of PyTorch ends with in ONNX, where that is called otherwise.
 ENDS = {
@@ -183,13 +182,12 @@ def _place(node: NodeProto, modules: Collection[str]) -> tuple[str, tuple[str, i
     """Of a node: the module, the line, the name in PyTorch's graph, and the op."""
     found = metadata_of(node)
     if SCOPES in found:
-        fx = _FX.match(found.get("pkg.torch.onnx.fx_node", ""))
         lines = lines_of(found.get(STACK, ""))
         file, number = next(iter(lines), ("", 0))
         line = PurePath(file).name, number
         module = next(reversed(module_path(found[SCOPES])), "")
-        label, op = (fx[1], fx[2]) if fx else ("", node.op_type)
-        return module, line, label, op
+        label, op = fx_of(node)
+        return module, line, label, op or node.op_type
     name = node.name if node.name.startswith("/") else next(iter(node.output), "")
     scopes = name.split("/")[1:-1] if name.startswith("/") else []
     return _joined(scopes, modules), ("", 0), "", node.op_type
