@@ -20,6 +20,7 @@ from opstep.cli.common import (
     watch_compiler,
 )
 from opstep.cli.loading import import_modules, library_of
+from opstep.differing.models import EXPORT
 
 if TYPE_CHECKING:
     from opstep.differing.errors import Error
@@ -124,6 +125,8 @@ def show(found: ModelComparison) -> None:
     out = console()
     out.print(Text.assemble("a: ", (found.names[0], "bold"), "; b: ", (found.names[1], "bold")))
     counted = f"{amount(found.compared, 'result')} of ops compared"
+    if found.unpaired:
+        counted += f", {found.unpaired:,} others have no counterpart"
     out.print(Text.assemble(_verdict(found), f", {counted}"))
     if not found.complete:
         out.print(Text("some results are larger than --memory, and were not compared", "yellow"))
@@ -141,6 +144,8 @@ def show(found: ModelComparison) -> None:
 
 def _verdict(found: ModelComparison) -> tuple[str, str]:
     sides = sorted({d.verdict for d in found.faults})
+    if EXPORT in sides:
+        return "the export changed the numbers", "bold red"
     if sides:
         who = "both have faults" if len(sides) > 1 else f"{sides[0]} has a fault"
         return who, "bold red"
@@ -180,6 +185,8 @@ def _show_first(out: Any, found: ModelComparison, first: OpDifference) -> None:
     if first.line:
         place = f"  {_relative(first.file)}:{first.line}: "
         out.print(Text.assemble(place, (first.source, "cyan")))
+    if first.other:
+        out.print(Text.assemble("  there: ", (first.other, "cyan")))
     out.print(Text.assemble("  here: ", (first.statement, "cyan")))
     show_elements(out, first.elements)
     for line in _reasons(found, first):
@@ -199,11 +206,15 @@ def _reasons(found: ModelComparison, first: OpDifference) -> list[str]:
         for side, one in zip("ab", first.own, strict=True)
     )
     where = "from f64 on the same operands"
+    if first.verdict == EXPORT:
+        where = "from the model's ops in f64, on what PyTorch had"
     if found.fused:
         where = "from f64 on the model's inputs, as all between is compiled as one"
     lines = [f"{where}: {own}"]
     if first.came:
         lines.append(f"{first.through}, an operand, is {first.came:.2g} apart before it")
+    if first.weights:
+        lines.append(f"other values in the file: {', '.join(first.weights)}")
     return [*lines, EXPLAINED[first.verdict]]
 
 
@@ -215,6 +226,7 @@ def _own(one: Own) -> str:
 EXPLAINED = {
     "a": "a is wrong",
     "b": "b is wrong",
+    "export": "the file says something else than the model",
     "rounding": "both are right: rounding, of the op or of what it is given",
     "loss": "both lose as much precision: the op is too hard for its type",
     "unknown": "there is no f64 of it: nothing says who is right",
@@ -249,6 +261,7 @@ def record(found: ModelComparison) -> dict[str, Any]:
         "same": found.same,
         "compared": found.compared,
         "differing": len(found.differing),
+        "unpaired": found.unpaired,
         "whole": found.complete,
         "fused": found.fused,
         "runs": found.runs,

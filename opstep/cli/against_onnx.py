@@ -1,48 +1,124 @@
-"""``opstep diff --against onnxruntime``: a model of ONNX as it runs here and there."""
+"""``opstep diff model.onnx --against``: a model of ONNX beside ONNX Runtime, or beside the PyTorch
+model that it was exported from.
+"""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opstep.cli.against import UNFIT, kept, record, show
 from opstep.cli.common import OK, PROGRAM, UNRECORDED, emit_json, watch_compiler
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from opstep.differing.models import ModelComparison
+    from opstep.frontends.onnx.opened import Opened
+
 AGAINST = "onnxruntime"
 
 
+def is_onnx(files: tuple[str, ...], against: str | None) -> bool:
+    """Whether a comparison is one of a model of ONNX with something else than our runs."""
+    return against == AGAINST or (bool(against) and files[0].lower().endswith(".onnx"))
+
+
 def diff_onnx(files: tuple[str, ...], options: dict[str, Any]) -> int:
-    """What ``diff`` does with ``--against onnxruntime``."""
-    from opstep.api.sources import check_symbols, gather, parse_symbols
-    from opstep.differing.comparison import settings
-    from opstep.frontends.onnx.comparing import Compared
+    """What ``diff`` does with a model of ONNX and ``--against``."""
     from opstep.runtime.ir.errors import InputError
-    from opstep.trace.recording import Recording
 
     file, *more = files
+    against = options["against"]
     if more or not file.lower().endswith(".onnx"):
-        raise InputError("--against onnxruntime takes one ONNX model")
+        raise InputError(f"--against {against} takes one ONNX model")
     given = [n for n in (*UNFIT, "dtype") if options[n] not in (None, 0.0)]
     if options["steps"] != 1:
         given.append("steps")
+    if against != AGAINST and options["workspace"] is not None:
+        given.append("workspace")
     if given:
-        raise InputError(f"--{given[0]} does not fit --against onnxruntime")
+        raise InputError(f"--{given[0]} does not fit --against {against}")
+    return _diff_runtime(file, options) if against == AGAINST else _diff_exported(file, options)
+
+
+def _diff_runtime(file: str, options: dict[str, Any]) -> int:
+    from opstep.differing.comparison import settings
+    from opstep.frontends.onnx.comparing import Compared
+    from opstep.trace.recording import Recording
+
     model = Compared(file)
-    graph = model.program.graph("main")
-    symbols = parse_symbols(options["symbols"])
-    check_symbols(graph, symbols)
-    words = options["inputs"] or ["random"]
-    inputs = gather(model.program, graph, words, symbols, options["seed"])
+    inputs = _inputs(model, options)
     path = options["workspace"]
     recording = None if path is None else Recording(workspace=path)
     with recording or nullcontext(), watch_compiler():
         found = model.compare(
             inputs, settings(options["a"]), options["rtol"] or None, recording=recording
         )
+    code = _shown(found, options)
+    return UNRECORDED if recording and kept(recording, found) else code
+
+
+def _diff_exported(file: str, options: dict[str, Any]) -> int:
+    from opstep.cli.loading import import_modules
+    from opstep.differing.comparison import settings
+    from opstep.frontends.onnx.importing import check_installed as check_onnx
+    from opstep.frontends.torch.importing import check_installed as check_torch
+
+    check_onnx()
+    check_torch()
+    from opstep.frontends.torch.onnx_exports import Exported
+
+    path, name = _model(options["against"])
+    import_modules(options["imports"])
+    opened = Exported(file)
+    if name:
+        from opstep.frontends.scripts.named import named
+
+        inputs = _inputs(opened, options)
+        found = opened.traced(opened.module(named(path, name), options["against"]), inputs)
+    else:
+        found = opened.traced(path, {})
+        inputs = _inputs(opened, options, opened.examples(found))
+    with watch_compiler():
+        compared = opened.compare(found, inputs, settings(options["a"]), options["rtol"] or None)
+    return _shown(compared, options)
+
+
+def _model(against: str) -> tuple[str, str]:
+    """A file and what it calls the model; "" where it is a file of one."""
+    from opstep.runtime.ir.errors import InputError
+
+    path, _, name = against.rpartition(":")
+    if path.endswith(".py") and name.isidentifier():
+        return path, name
+    if against.endswith(".pt2"):
+        return against, ""
+    hint = "there are: onnxruntime, FILE.pt2, FILE.py:NAME of a module or of what makes it"
+    if against.endswith(".py"):
+        hint = f"name the model in it: --against {against}:NAME"
+    raise InputError(f"an ONNX model cannot be compared with {against!r}", hint=hint)
+
+
+def _inputs(
+    model: Opened, options: dict[str, Any], examples: dict[str, np.ndarray] | None = None
+) -> dict[str, np.ndarray]:
+    """As they were given; others are examples, or random."""
+    from opstep.api.sources import check_symbols, gather, parse_inputs, parse_symbols
+
+    graph = model.program.graph("main")
+    symbols = parse_symbols(options["symbols"])
+    check_symbols(graph, symbols)
+    types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
+    named = parse_inputs(options["inputs"], types) if options["inputs"] else {}
+    at_hand = {n: a for n, a in (examples or {}).items() if n not in named}
+    words = options["inputs"] or ([] if at_hand else ["random"])
+    return gather(model.program, graph, words, symbols, options["seed"], at_hand)
+
+
+def _shown(found: ModelComparison, options: dict[str, Any]) -> int:
     if options["as_json"]:
         emit_json(record(found))
     else:
         show(found)
-    if recording and kept(recording, found):
-        return UNRECORDED
     return OK if found.same else PROGRAM

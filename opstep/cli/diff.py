@@ -43,6 +43,11 @@ EXACT = "f64"
         ("opstep diff model.pt2 --against torch", "a PyTorch model against PyTorch"),
         ("opstep diff model.pt2 --against torch -w runs.db", "kept as two runs of a workspace"),
         ("opstep diff model.onnx --against onnxruntime", "an ONNX model against ONNX Runtime"),
+        ("opstep diff model.onnx --against model.pt2", "an export against the PyTorch model"),
+        (
+            "opstep diff model.onnx --against net.py:make",
+            "the same, with a model that Python makes",
+        ),
         ("opstep diff old.opg new.opg -i random --b async", "two programs"),
         ("opstep diff --workspace runs.db 3f2a last", "two recorded runs"),
     ],
@@ -104,9 +109,10 @@ EXACT = "f64"
 @setting_options("chaos")
 @click.option(
     "--against",
-    metavar="torch|torch:cuda|inductor|onnxruntime",
+    metavar="torch|torch:cuda|inductor|onnxruntime|MODEL",
     help="Compare a PyTorch model (.pt2) with PyTorch: op by op, there or on a GPU, or compiled; "
-    "an ONNX model with ONNX Runtime.",
+    "an ONNX model with ONNX Runtime, or with the PyTorch model that it was exported from: "
+    "FILE.pt2, or FILE.py:NAME, which imports the file.",
 )
 @click.option(
     "--dtype",
@@ -130,11 +136,10 @@ def diff(files: tuple[str, ...], **options: Any) -> int:
     Each result is saved right after its op, on the same stream, so that a race shows as it happens.
     The report includes the hazard checker's verdict on both plans.
     """
+    from opstep.cli import against_onnx
     from opstep.runtime.ir.errors import InputError
 
-    if options["against"] == "onnxruntime":
-        from opstep.cli import against_onnx
-
+    if against_onnx.is_onnx(files, options["against"]):
         return against_onnx.diff_onnx(files, options)
     if options["against"] or options["dtype"]:
         from opstep.cli import against

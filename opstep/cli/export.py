@@ -72,5 +72,7 @@ def export(
         program, target, graph, symbols=parse_symbols(symbols), updates=updates,
         drop_asserts=drop_asserts, external=external,
     )  # fmt: skip
+    if beside not in written:
+        beside.unlink(missing_ok=True)  # of the model that was replaced
     sizes = ", ".join(f"{p} ({size(p.stat().st_size)})" for p in written)
     say(f"{amount(len(program.params), 'param')}: wrote {sizes}")

@@ -10,6 +10,7 @@ from opstep.differing.errors import TOLERANCE, Error
 
 FARTHER = 16  # times the other's: an error that is a fault, and no other order of a sum
 ROUNDING, FAULT_A, FAULT_B, LOSS, UNKNOWN = "rounding", "a", "b", "loss", "unknown"
+EXPORT = "export"
 
 
 class Own(NamedTuple):
@@ -31,7 +32,9 @@ class OpDifference(NamedTuple):
     `statement` and `site`: what computes it here. `elements` and `total` compare our result with
     the other side's; `came` is the largest such difference of an operand, `through`. `own`: what
     the op itself adds on each side, on the operands that this side had. `verdict`: "a" or "b" is
-    the side with a fault; "rounding"; "loss": both lose as much; "unknown": there is no f64 of it.
+    the side with a fault; "rounding"; "loss": both lose as much; "unknown": there is no f64 of it;
+    "export": the first side's file says something else than the model that it came from. `other`:
+    what the other side has for it, and `weights`: of another value there, where these are two.
     """
 
     op: str
@@ -49,6 +52,8 @@ class OpDifference(NamedTuple):
     through: str
     own: tuple[Own | None, Own | None]
     verdict: str
+    other: str = ""
+    weights: tuple[str, ...] = ()
 
     @property
     def added(self) -> float:
@@ -74,6 +79,7 @@ class OutputErrors(NamedTuple):
 class ModelComparison:
     """What came of it. `compared` counts results of ops that both sides have; `differing`
     those that are apart, in the order of the model. `complete`: all of ours fitted into memory.
+    `unpaired`: how many of the first side's results the other has none for.
     `fused`: only outputs could be seen, as what lies between them is compiled as one. `runs`: the
     keys of both sides, where they were recorded.
     """
@@ -83,13 +89,14 @@ class ModelComparison:
     differing: list[OpDifference] = field(default_factory=list)
     outputs: dict[str, OutputErrors] = field(default_factory=dict)
     complete: bool = True
+    unpaired: int = 0
     fused: bool = False
     runs: tuple[str, ...] = ()
 
     @property
     def faults(self) -> list[OpDifference]:
         """Ops of which one side's error is no rounding."""
-        return [d for d in self.differing if d.verdict in (FAULT_A, FAULT_B)]
+        return [d for d in self.differing if d.verdict in (FAULT_A, FAULT_B, EXPORT)]
 
     @property
     def unjudged(self) -> list[OpDifference]:

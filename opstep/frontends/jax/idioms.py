@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import isclose, pi
 from typing import Any
 
 from opstep.runtime.ir.graph import Apply, Attr, Literal, Name, names_read
@@ -132,7 +133,30 @@ def silu(all: Statements, s: Apply) -> Apply | None:
     return _made(s, "silu", gate.operands) if gate and gate.operands[0] == s.operands[0] else None
 
 
-IDIOMS = (keepdims, mean, softmax, silu)
+def gelu(all: Statements, s: Apply) -> Apply | None:
+    """``x * (0.5 * (1 + tanh(0.7978846 * (x + 0.044715 * x ** 3))))``, of floats that hold this."""
+    for x, rest in (s.operands, s.operands[::-1]) if s.callee.text == "mul" else ():
+        half = _scaled(all, all.maker(rest, "mul"), 0.5)
+        tanh = all.maker(_scaled(all, all.maker(half, "add"), 1.0), "tanh")
+        inner = _scaled(all, tanh and all.maker(tanh.operands[0], "mul"), (2 / pi) ** 0.5)
+        total = all.maker(inner, "add")
+        for a, b in (total.operands, total.operands[::-1]) if total else ():
+            power = all.maker(_scaled(all, all.maker(b, "mul"), 0.044715), "pow")
+            found = power and power.operands == (x, Literal(3)) and a == x
+            if found and isinstance(x, Name) and all.types[x.text].dtype.bits >= 32:
+                return _made(s, "gelu", [x], approximate="tanh")
+    return None
+
+
+def _scaled(all: Statements, found: Apply | None, number: float) -> Any:
+    """The other operand of a product or a sum with a number; None where it is none."""
+    for a, b in (found.operands, found.operands[::-1]) if found else ():
+        if isinstance(a, Literal) and isclose(float(a.value), number, rel_tol=1e-6):
+            return b
+    return None
+
+
+IDIOMS = (keepdims, mean, softmax, silu, gelu)
 
 
 def simplified(

@@ -61,6 +61,16 @@ def program_of(
     return _Import(model, path, file, constants, shapes or {}, given or {}).program(flat)
 
 
+def opened(model: ModelProto, file: Path) -> tuple[Program, dict[str, str]]:
+    """A program that gives every tensor of a model, each node as it stands, and what the values of
+    the file are called in it. Those that it computes at import are none, sizes mostly.
+    """
+    check(model, str(file))
+    all_rules()
+    found = _Import(model, str(file), file, {}, {}, {})
+    return found.program(True, opened=True), found.values
+
+
 class _Import:
     def __init__(
         self, model: ModelProto, path: str, file: Path | None, constants: Mapping[str, Any],
@@ -84,8 +94,9 @@ class _Import:
             versions, names,
         )  # fmt: skip
         self.symbols: dict[str, str] = {}
+        self.values: dict[str, str] = {}
 
-    def program(self, flat: bool) -> Program:
+    def program(self, flat: bool, opened: bool = False) -> Program:
         graph, shared = self.graph, self.shared
         initializers = {t.name for t in graph.initializer}
         inputs = [i for i in graph.input if i.name not in initializers]
@@ -116,6 +127,8 @@ class _Import:
             else:
                 nodes.append(node)
         results = [o.name for o in graph.output]
+        if opened:
+            results += [n for node in graph.node for n in node.output]
         nodes = in_integers(nodes, results, scope.env.get)
         types = {n: v.type for n, v in scope.env.items() if isinstance(v, Known)}
         if not flat:
@@ -124,7 +137,10 @@ class _Import:
         if shared.missing:
             raise ImportFailed(self.path, shared.missing)
         returned = self._returned(scope, scope.wanted)
-        scope.finish("main", returned, taken)
+        if opened:
+            returned += self._others(scope, {v.name for v in taken}, {v.name for v in returned})
+        ours = self.model.producer_name == "opstep"
+        scope.finish("main", returned, taken, graph.doc_string if ours else "")
         order = by_calls({g.name.text: g for g in shared.graphs})
         text = print_module(Module((*shared.declared.values(), *order)))
         program = Program(parse(text, f"<{Path(self.path).name.strip('<>')}>"))
@@ -199,6 +215,18 @@ class _Import:
             self._check_result(output, var)
             found.append(var)
         return found
+
+    def _others(self, scope: Scope, taken: set[str], there: set[str]) -> list[Var]:
+        """All tensors that are neither inputs nor `there`."""
+        self.values = dict(scope.wanted)
+        found: dict[str, Var] = {}
+        for name in (n for node in self.graph.node for n in node.output):
+            value = scope.env.get(name)
+            if name not in self.values and isinstance(value, Var) and value.name not in taken:
+                self.values[name] = value.name
+                if value.name not in there:
+                    found[value.name] = value
+        return list(found.values())
 
     def _check_result(self, output: ValueInfoProto, found: Var) -> None:
         """The model's word on a result has to fit."""

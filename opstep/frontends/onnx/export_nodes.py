@@ -271,6 +271,15 @@ class Body:
     def _whole(self, op_type: str, a: Var, b: Var) -> Var:
         return self.onnx(op_type, a, b, out=TensorType(i64, (1,)))
 
+    def elements(self) -> dict[str, Any]:
+        """Of constants, and of what is made of sizes: dims."""
+        found: dict[str, Any] = {}
+        for (dtype, shape, content), var in self._constants.items():
+            found[var.name] = np.frombuffer(content, dtype.numpy).reshape(shape)
+        for key, var in self._sizes.items():
+            found[var.name] = key if isinstance(key, tuple) else (key,)
+        return found
+
     # --- ops of ours ---
 
     def __getattr__(self, op: str) -> Any:

@@ -217,6 +217,9 @@ class Writer:
         first = len(body.nodes)
         results = body.lower(op, operands, resolved, attrs)
         made = {o for n in body.nodes[first:] if n.op_type != "Constant" for o in n.outputs}
+        own = [n for n in body.nodes[first:] if not n.helper]
+        if len(own) == 1 and (attrs or own[0].op_type.lower() != op.name):
+            own[0].metadata = {**body.metadata, "opstep.call": self.written(s)}
         for k, (r, name) in enumerate(zip(results, names, strict=True)):
             if r.name in made and all(r.name != other.name for other in results[:k]):
                 rename(body, first, r.name, name)

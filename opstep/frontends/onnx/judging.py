@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, defs, helper
@@ -43,6 +44,27 @@ def own_error(
         return None
 
 
+def recomputed(
+    model: ModelProto, nodes: Sequence[NodeProto], wanted: str, known: Arrays,
+    types: Mapping[str, np.dtype],
+) -> np.ndarray | None:  # fmt: skip
+    """A value that nodes make of what is known, in f64, each result rounded to its type, where that
+    is said; None where the reference has not all of them.
+    """
+    found = dict(known)
+    with np.errstate(all="ignore"):
+        try:
+            for node in nodes:
+                operands = {n: found[n] for n in node.input if n}
+                made = _Reference(model, node, 0).results(operands)
+                for name, array in zip(filter(None, node.output), made, strict=True):
+                    dtype = types.get(name, array.dtype)
+                    found[name] = array.astype(dtype) if is_float(array.dtype) else array
+            return found[wanted]
+        except Exception:  # the reference refuses in many ways what it has not
+            return None
+
+
 def _own_choice(
     reference: _Reference, node: NodeProto, operands: Arrays, results: Arrays, got: np.ndarray
 ) -> Own | None:
@@ -74,28 +96,36 @@ class _Reference:
 
     def run(self, operands: Arrays, shaken: np.random.Generator | None = None) -> np.ndarray:
         given = {n: _wide(a, shaken) for n, a in operands.items()}
+        return self._computed(given, [self._k])[0]
+
+    def results(self, operands: Arrays) -> list[np.ndarray]:
+        """All of them."""
+        given = {n: _wide(a, None) for n, a in operands.items()}
+        return self._computed(given, [k for k, n in enumerate(self._node.output) if n])
+
+    def _computed(self, given: Arrays, wanted: Sequence[int]) -> list[np.ndarray]:
         op = self._node.op_type
         if defs.has(op, self._node.domain) and op not in BETTER:
-            return self._by_onnx(self._node, self._k, given)
+            return self._by_onnx(self._node, wanted, given)
         attrs = {a.name: helper.get_attribute_value(a) for a in self._node.attribute}
         with np.errstate(all="ignore"):
             found = SPELLED[op](*(given.get(n) for n in self._node.input), **attrs)
-        return np.asarray(found[self._k] if isinstance(found, tuple) else found)
+        return [np.asarray(found[k] if isinstance(found, tuple) else found) for k in wanted]
 
     def alone(self, node: NodeProto, operands: Arrays) -> np.ndarray:
         """The first result of another node."""
-        return self._by_onnx(node, 0, operands)
+        return self._by_onnx(node, [0], operands)[0]
 
-    def _by_onnx(self, node: NodeProto, k: int, given: Arrays) -> np.ndarray:
+    def _by_onnx(self, node: NodeProto, wanted: Sequence[int], given: Arrays) -> list[np.ndarray]:
         graph = helper.make_graph(
             [node], "node",
             [helper.make_tensor_value_info(n, 11, None) for n in dict.fromkeys(node.input) if n],
-            [helper.make_tensor_value_info(node.output[k], 11, None)],
+            [helper.make_tensor_value_info(node.output[k], 11, None) for k in wanted],
         )  # fmt: skip
         evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=self._imports))
         with np.errstate(all="ignore"):
-            (found,) = evaluator.run(None, dict(given))  # pyright: ignore[reportGeneralTypeIssues]
-        return np.asarray(found)
+            found: Any = evaluator.run(None, dict(given))
+        return [np.asarray(a) for a in found]
 
 
 def _wide(array: np.ndarray, shaken: np.random.Generator | None) -> np.ndarray:

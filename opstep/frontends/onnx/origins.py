@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 STACK, SCOPES = "pkg.torch.onnx.stack_trace", "pkg.torch.onnx.name_scopes"
 CLASSES = "pkg.torch.onnx.class_hierarchy"
+FX = "pkg.torch.onnx.fx_node"
+_FX = re.compile(r"%(\w+) .*?target=torch\.ops\.\w+\.(\w+)")
+_NUMBERED = re.compile(r"val_\d+")  # a name that says nothing
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in ')
 _LIBRARY = re.compile(r"site-packages/(torch|transformers)/|/torch/nn/modules/")
 _PRINTABLE = re.compile(r"[^\x20-\x7e]|[\"\\]")
@@ -35,13 +38,34 @@ class Origins:
 
 
 @cache
-def _origin(stack: str, scopes: str) -> Provenance | None:
+def lines_of(stack: str) -> tuple[tuple[str, int], ...]:
+    """Files and lines of a stack trace, innermost first, without those of libraries."""
     frames = [(file, int(line)) for file, line in _FRAME.findall(stack)]
     own = [f for f in frames if not _LIBRARY.search(f[0])] or frames[-1:]
-    lines = tuple(
-        SourceLine(_PRINTABLE.sub("_", file), line) for file, line in reversed(own) if line > 0
-    )
+    return tuple((file, line) for file, line in reversed(own) if line > 0)
+
+
+@cache
+def _origin(stack: str, scopes: str) -> Provenance | None:
+    lines = tuple(SourceLine(_PRINTABLE.sub("_", f), line) for f, line in lines_of(stack))
     return Provenance(lines, _module(scopes)) if lines else None
+
+
+def fx_of(node: NodeProto) -> tuple[str, str]:
+    """The name that PyTorch's graph has for the result of the op that a node is a part of, and the
+    op; "" where that is not known.
+    """
+    found = _FX.match(metadata_of(node).get(FX, ""))
+    return (found[1], found[2]) if found else ("", "")
+
+
+def names_of(node: NodeProto) -> dict[str, str]:
+    """Names for results that are only numbered: of what they are a part, and by which operator."""
+    numbered = [o for o in node.output if _NUMBERED.fullmatch(o)]
+    if not numbered:
+        return {}
+    name = "_".join(filter(None, (fx_of(node)[0], node.op_type.lower())))
+    return dict.fromkeys(numbered, name)
 
 
 def _module(scopes: str) -> str:

@@ -47,6 +47,7 @@ class Values:
         self.wanted: dict[str, str] = {}  # names that results are to have
         self.prefixes: tuple[str, ...] = ()  # what is left out of names
         self.labels: Mapping[str, str] = {}  # what some values are called
+        self.numbered: dict[str, str] = {}  # what values are called whose names are only numbers
         self._made: dict[tuple, Var] = {}  # constants, by what they are
         self._written_names: set[str] = set()  # theirs
 
@@ -54,6 +55,8 @@ class Values:
         """A name of the file as it is here."""
         if name in self.labels:
             return self.labels[name]
+        if name in self.numbered:
+            return readable(self.numbered[name])
         for prefix in self.prefixes:
             if prefix and name.startswith(prefix) and name != prefix:
                 return readable("/" + name.removeprefix(prefix))

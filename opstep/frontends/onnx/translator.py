@@ -17,7 +17,9 @@ from opstep.frontends.onnx import attributes, restoring
 from opstep.frontends.onnx.body import Part
 from opstep.frontends.onnx.definitions import definition_of, has_definition
 from opstep.frontends.onnx.errors import Missing, Untranslatable, refusal
+from opstep.frontends.onnx.export_nodes import GRAPH_DOMAIN
 from opstep.frontends.onnx.folding import PARTS, folded
+from opstep.frontends.onnx.origins import names_of
 from opstep.frontends.onnx.repeats import Block, Outlined
 from opstep.frontends.onnx.rules.registry import Rule, rule_for
 from opstep.frontends.onnx.scope import ABSENT, Broken, Values
@@ -149,6 +151,7 @@ class Scope(Values):
         attrs = attributes.of(node, self.attrs)
         version = self.versions.get(domain, 1)
         b.outputs, b.opset = tuple(bool(n) for n in node.output), version
+        self.numbered |= names_of(node)
         b.prefix = self.named(self.wanted.get(node.output[0], node.output[0]) or node.op_type)
         b.at = self.program.origins.of(node)
         begin = len(b.statements)
@@ -166,6 +169,9 @@ class Scope(Values):
                 found = restoring.restored(self.body, node, function, inputs, self.var)
             return self.call(function, inputs, attrs) if found is None else found
         if not domain:
+            found = restoring.restored_node(self.body, node, inputs, self.var)
+            if found is not None:
+                return found
             found = self._folded(node, inputs, attrs)
             if found is not None:
                 return found
@@ -276,14 +282,17 @@ class Scope(Values):
 
     # --- graphs ---
 
-    def finish(self, title: str, results: Sequence[Var], inputs: Sequence[Var]) -> Graph:
-        """The graph, whose statements are all there."""
+    def finish(
+        self, title: str, results: Sequence[Var], inputs: Sequence[Var], above: str = ""
+    ) -> Graph:  # fmt: skip
+        """The graph, whose statements are all there, with a comment above it."""
         returned = (Return(tuple(Name(v.name) for v in results)),) if results else ()
         found = Graph(
             Name(title),
             tuple(Binding(Name(v.name), v.type) for v in inputs),
             tuple(v.type for v in results),
             (*self.body.statements, *returned),
+            restoring.comments_of(above),
         )
         self.program.graphs.append(found)
         return found
@@ -354,16 +363,19 @@ class Scope(Values):
         if not results or len(inner.body.statements) < 2 or not used <= bound_symbols(given):
             self.reset(mark)
             return "", []
-        name = inner.shared(function.name, results, given)
+        said = getattr(function, "doc_string", "") if function.domain == GRAPH_DOMAIN else ""
+        name = inner.shared(function.name, results, given, said)
         return name, outputs  # pyright: ignore[reportReturnType]
 
-    def shared(self, title: str, results: Sequence[Var], inputs: Sequence[Var]) -> str:
+    def shared(
+        self, title: str, results: Sequence[Var], inputs: Sequence[Var], above: str = ""
+    ) -> str:  # fmt: skip
         """The name of the graph, or of one that does the same, if there is one already."""
         key = title, tuple(inputs), tuple(self.body.statements), tuple(results)
         called = self.program.called
         if key not in called:
             name = self.program.graph_name(title)
-            self.finish(name, results, inputs)
+            self.finish(name, results, inputs, above)
             called[key] = name, ()
         return called[key][0]
 

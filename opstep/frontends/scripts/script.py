@@ -64,7 +64,7 @@ class Script:
             if not path.exists():
                 raise NoSuchFile(name)
             return Script(name, str(path.absolute()), tuple(arguments))
-        with _search_path(os.getcwd()):
+        with search_path(os.getcwd()):
             spec = _spec(name)
         return Script(name, str(spec.origin), tuple(arguments), spec)
 
@@ -117,7 +117,7 @@ class Script:
         told = threading.excepthook
         threading.excepthook = lambda args: None if args.exc_type is Leave else told(args)
         try:
-            with _search_path(folder):
+            with search_path(folder):
                 yield main
         finally:
             sys.modules["__main__"], sys.argv, threading.excepthook = before, argv, told
@@ -137,7 +137,7 @@ def _spec(name: str) -> ModuleSpec:
 
 
 @contextmanager
-def _search_path(folder: str) -> Iterator[None]:
+def search_path(folder: str) -> Iterator[None]:
     """While the block lasts, a folder is searched first, in place of that of our command."""
     before = list(sys.path)
     sys.path[0:1] = [folder]

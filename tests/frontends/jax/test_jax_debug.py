@@ -178,6 +178,37 @@ def test_without_jit_it_is_left_alone():
         assert float(logarithm(X)) == pytest.approx(np.log(6))
 
 
+@pytest.mark.parametrize("outer", ["nnx.jit", "debug"])
+def test_nnx_jit_around_and_below_it(outer):
+    """A model of Flax is an argument. What the call changes in it is changed where `nnx.jit` is
+    what is decorated; around a function that is decorated alone it is lost, as with `jax.jit`.
+    """
+    nnx = pytest.importorskip("flax.nnx")
+
+    class Model(nnx.Module):
+        def __init__(self):
+            self.layer = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+            self.calls = nnx.Variable(jnp.array(0))
+
+        def __call__(self, x):
+            self.calls[...] += 1
+            return jnp.log(nnx.relu(self.layer(x)) * 0 + x.sum())
+
+    def call(model, x):
+        return model(x)
+
+    hunted = opstep.jax.debug(hunt=True)
+    run = nnx.jit(hunted(call)) if outer == "nnx.jit" else hunted(nnx.jit(call))
+    model, rows = Model(), jnp.ones((2, 3))
+    np.testing.assert_allclose(run(model, rows), np.full((2, 2), np.log(6)), rtol=1e-6)
+    changes = int(outer == "debug")
+    assert int(model.calls[...]) == changes
+    with pytest.warns(opstep.jax.NumericsWarning, match="log of 0"):
+        jax.block_until_ready(run(model, rows * 0))
+    assert int(model.calls[...]) == 2 * changes
+    assert "test_jax_debug.py:" in opstep.jax.findings[0].first.where.imported
+
+
 # --- what goes wrong ------------------------------------------------------------------------------
 
 

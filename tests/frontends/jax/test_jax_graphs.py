@@ -260,6 +260,14 @@ def test_parts_of_an_idiom_that_others_read_stay():
     assert "max(x, axes=[1], keepdims=true)" in text(program)
 
 
+def test_gelu_is_one_op_where_nothing_else_reads_its_parts():
+    x = jnp.linspace(-4, 4, 6).reshape(2, 3)
+    assert 'gelu(x, approximate="tanh")' in text(agree(jax.nn.gelu, x))
+    steeper = agree(lambda x: 0.5 * x * (1 + jnp.tanh(0.8 * (x + 0.044715 * x**3))), x)
+    other = agree(lambda x, y: x * (0.5 * (1 + jnp.tanh(0.7978846 * (y + 0.044715 * y**3)))), x, -x)
+    assert "gelu(" not in text(steeper) + text(other)
+
+
 def test_each_turn_of_a_loop_names_its_values():
     def function(x):
         for _ in range(2):

@@ -434,6 +434,9 @@ def test_the_command(tmp_path, capsys):
     assert "replace them with --force" in capsys.readouterr().err
     assert main(["export", str(source), "--force", "--external", "-g", "head", "-s", "N=3"]) == 0
     model = checked(tmp_path / "model.onnx")
+    (tmp_path / "model.onnx.data").write_bytes(b"weights of the model that was there before")
+    assert main(["export", str(source), "--force", "-g", "head", "-s", "N=3"]) == 0
+    assert not (tmp_path / "model.onnx.data").exists()
     assert model.graph.name == "head"
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 3
     source.write_text(COUNTER)
@@ -446,6 +449,16 @@ def test_the_command(tmp_path, capsys):
 
 
 # --- what goes wrong ------------------------------------------------------------------------------
+
+
+def test_attention_wants_to_know_its_features(path):
+    text = """graph main(q: f32[N, 2, L, D], k: f32[N, 2, L, D]) -> f32[N, 2, L, D] {
+  y = scaled_dot_product_attention(q, k, k)
+  return y
+}"""
+    with pytest.raises(opstep.OpstepError, match="depends on the size D"):
+        export(text, path)
+    export(text, path, symbols={"D": 8})
 
 
 @pytest.mark.parametrize("size", [2**62, 10**23])

@@ -145,7 +145,7 @@ def calls_of_rules(path, monkeypatch) -> list[tuple[int, str, str]]:
     with monkeypatch.context() as m:
         watch(m, lambda n, op, name, b, y: made.append((n, op, name)) or y)
         compared = Compared(path)
-    seen = {readable(v) for v in compared.ours}
+    seen = {readable(v) for v in compared.named}
     return [c for c in made if c[1] not in MOVES and c[2] in seen]
 
 

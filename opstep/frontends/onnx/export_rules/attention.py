@@ -24,6 +24,10 @@ def _repeated(b, x, heads):
     return b.shaped(spread, (*x.shape[:-3], heads, *x.shape[-2:]))
 
 
+def _scale(b, scale, q):
+    return scale if scale is not None else scale_of(None, *b.ints(q.shape[-1:]))
+
+
 def _weights(b, q, k, mask, causal, scale):
     scores = b.mul(b.matmul(q, _turned(b, k)), scale)
     if mask is not None and mask.dtype is boolean:
@@ -45,7 +49,7 @@ def _weights(b, q, k, mask, causal, scale):
 def _attention(b, t, q, k, v, mask, causal, scale, enable_gqa):
     if enable_gqa:
         k, v = (_repeated(b, x, q.shape[-3]) for x in (k, v))
-    return b.matmul(_weights(b, q, k, mask, causal, scale_of(scale, q.shape[-1])), v)
+    return b.matmul(_weights(b, q, k, mask, causal, _scale(b, scale, q)), v)
 
 
 @rule("scaled_dot_product_attention_grad")
@@ -54,7 +58,7 @@ def _attention_grad(b, t, q, k, v, gy, mask, causal, scale, enable_gqa):
     keys, values = k, v
     if enable_gqa:
         keys, values = (_repeated(b, x, q.shape[-3]) for x in (k, v))
-    factor = scale_of(scale, q.shape[-1])
+    factor = _scale(b, scale, q)
     weights = _weights(b, q, keys, mask, causal, factor)
     by_weights = b.matmul(gy, _turned(b, values))
     by_scores = b.mul(b.softmax_grad(weights, by_weights, axis=-1), factor)
