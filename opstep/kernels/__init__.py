@@ -5,12 +5,14 @@ Families import NumPy and nothing slower: numba is loaded when a kernel has to b
 
 from opstep.kernels.conv import (
     conv,  # noqa: F401
+    conv_integer,  # noqa: F401
     conv_transpose,  # noqa: F401
     unfold,  # noqa: F401
 )
 from opstep.kernels.matmul import (
     einsum,  # noqa: F401
     matmul,  # noqa: F401
+    matmul_integer,  # noqa: F401
     triangular,  # noqa: F401
 )
 from opstep.kernels.move import (

@@ -111,7 +111,9 @@ def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
 def _recipe() -> str:
     """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
     here = Path(__file__).parent
-    files = [here / f"{n}.py" for n in ("jit", "emitting", "intrinsics", "vectors", "tiles")]
+    files = [
+        here / f"{n}.py" for n in ("jit", "emitting", "intrinsics", "vectors", "quads", "tiles")
+    ]
     files += [here.parent / f"{n}.py" for n in ("source", "compiling", "shared_intrinsics")]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
