@@ -20,12 +20,11 @@ from opstep.kernels.conv.windows import Window, flat, windows
 from opstep.kernels.matmul.matmul import product
 from opstep.kernels.matmul.products import Side
 from opstep.kernels.matmul.quads import each_of, flip_of, quad, words_of
-from opstep.runtime.device.builtin import SIGNED_LEFT, offset
+from opstep.runtime.device.builtin import SIGNED_LEFT, join_quads, offset
 from opstep.runtime.device.launch import Arg, Held, Launch, Scratch
 from opstep.runtime.ir.types import i32
 
 _GRAIN = 65536  # elements under which another lane is not woken
-_ROUND = 16  # weights that are joined at a time
 
 
 def correlate_bytes(
@@ -203,21 +202,16 @@ def lay_out_images(
             for j in range(end, count):
                 out[j] = fill
             at = (z * rows[0] + i) * columns[0]
-            join_four(
-                offset(a, at), offset(b, at), offset(c, at), offset(d, at), offset(out, before),
-                end - before, stride, flips,
-            )  # fmt: skip
-
-
-def join_four(a, b, c, d, to, count, stride, flips):
-    """Words of an element of each."""
-    if stride == 1:
-        for j in range(count):
-            to[j] = quad(a[j], b[j], c[j], d[j]) ^ flips
-    else:
-        for j in range(count):
-            k = j * stride
-            to[j] = quad(a[k], b[k], c[k], d[k]) ^ flips
+            length = end - before
+            if stride == 1:
+                join_quads(
+                    offset(a, at), offset(b, at), offset(c, at), offset(d, at),
+                    offset(out, before), length, flips,
+                )  # fmt: skip
+            else:
+                for j in range(length):
+                    k = at + j * stride
+                    out[before + j] = quad(a[k], b[k], c[k], d[k]) ^ flips
 
 
 def lay_out_filters(w, to, channels, words, taps, flip, lo, hi):
@@ -227,26 +221,17 @@ def lay_out_filters(w, to, channels, words, taps, flip, lo, hi):
         source = offset(w, unit * channels * taps)
         out = offset(to, unit * words * taps)
         whole = channels // 4
-        done = 0
         if taps > 1:
-            # rounds of whole vectors, which run past a word's places; the next one overwrites that
-            for q in range(whole - (_ROUND + taps - 1) // taps):
+            for q in range(whole):
                 a = offset(source, 4 * q * taps)
-                b = offset(a, taps)
-                c = offset(b, taps)
-                d = offset(c, taps)
-                word = offset(out, q * taps)
-                for t in range(0, taps, _ROUND):
-                    for k in range(_ROUND):
-                        word[t + k] = quad(a[t + k], b[t + k], c[t + k], d[t + k]) ^ flips
-                done = q + 1
-        for q in range(done, whole):
-            for t in range(taps):
-                at = 4 * q * taps + t
-                ends = quad(
-                    source[at], source[at + taps], source[at + 2 * taps], source[at + 3 * taps]
-                )
-                out[q * taps + t] = ends ^ flips
+                join_quads(
+                    a, offset(a, taps), offset(a, 2 * taps), offset(a, 3 * taps),
+                    offset(out, q * taps), taps, flips,
+                )  # fmt: skip
+        else:
+            for q in range(whole):
+                a = offset(source, 4 * q)
+                out[q] = quad(a[0], a[1], a[2], a[3]) ^ flips
         for t in range(taps if whole < words else 0):
             total = 0
             for k in range(channels - 4 * whole):

@@ -9,7 +9,7 @@ import numpy as np
 from opstep.kernels.matmul.matmul import matmul, matrices_of, product
 from opstep.kernels.matmul.products import Side, batch_offset
 from opstep.kernels.matmul.quads import each_of, flip_of, quad, words_of
-from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT, offset
+from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT, join_quads, offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch, Op
@@ -146,9 +146,11 @@ def lay_out_across(x, to, lines, k, words, flip, lo, hi):
         c = offset(source, min(2, last) * lines)
         d = offset(source, min(3, last) * lines)
         out = offset(to, unit * lines)
-        live = 0xFFFFFFFF >> (8 * max(0, 3 - last))
-        for j in range(lines):
-            out[j] = (quad(source[j], b[j], c[j], d[j]) ^ flips) & live
+        join_quads(source, b, c, d, out, lines, flips)
+        if last < 3:  # there are no such rows
+            live = 0xFFFFFFFF >> (8 * (3 - last))
+            for j in range(lines):
+                out[j] &= live
 
 
 def lay_out_along(x, to, lines, k, words, flip, lo, hi):

@@ -212,9 +212,9 @@ def multiply(kind: int):
                                 start = place
                                 if start_row == 0:
                                     start = offset(bias, j0 + f)
-                            across = offset(source, f // panel * apart + f % panel)
+                            few = offset(source, f // panel * apart + f % panel)
                             column_tile(
-                                some, rows_here, row, across, table, place, pitch, mode, start,
+                                some, rows_here, row, few, table, place, pitch, mode, start,
                                 start_row, rows - i, columns - f,
                             )  # fmt: skip
             if c_column != 1:

@@ -33,6 +33,15 @@ def _matmul(b, t, x, y, transpose_a, transpose_b):
     return _multiplied(b, t, x, y)
 
 
+@rule("matmul_integer")
+def _matmul_integer(b, t, x, y, x_zero, y_zero, transpose_a, transpose_b):
+    if x.shape[-1 if not transpose_a else -2] == 0:
+        return b.zeros(shape=t.shape, dtype=t.dtype)
+    x = _swapped(b, x) if transpose_a else x
+    y = _swapped(b, y) if transpose_b else y
+    return b.onnx("MatMulInteger", x, y, x_zero, y_zero, out=t)
+
+
 @rule("linear")
 def _linear(b, t, x, w, bias):
     if x.type.rank == 2 and t.dtype.is_float:

@@ -8,9 +8,11 @@ where something is compiled.
 from __future__ import annotations
 
 from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from opstep.runtime.device.cpu import processor
-from opstep.runtime.device.cpu.vectors import Vectors
+from opstep.runtime.device.cpu.vectors import INDEX, WORD, Vectors, loop
 
 SIGNED_LEFT = 1  # the left factor's bytes are i8, the right one's u8; else the other way around
 
@@ -77,3 +79,71 @@ def vectors_of(kind: int, context, builder, number, length: int = 0) -> Vectors:
     if kind:
         return Quads(context, builder, number, length, kind)
     return Vectors(context, builder, number, length)
+
+
+def join_quads():
+    """(a, b, c, d, to, count, flips): to[j] is the word of the bytes a[j], b[j], c[j] and d[j],
+    with the bits of `flips` turned.
+    """
+
+    @intrinsic
+    def join(_, a, b, c, d, to, count, flips):
+        def generate(context, builder, signature, args):
+            *sources, to_pointer, count, flips = args
+            word = Vectors(context, builder, types.int32)
+            byte = Vectors(context, builder, a.dtype, 4 * word.length)
+            short = Vectors(context, builder, a.dtype, word.length)
+            turn = word.broadcast(builder.trunc(flips, word.real))
+
+            def whole(k, _):
+                at = builder.mul(k, WORD(byte.length))
+                parts = interleaved(builder, [byte.load(byte.at(p, at)) for p in sources])
+                for j, part in enumerate(parts):
+                    place = word.at(to_pointer, builder.add(at, WORD(j * word.length)))
+                    word.store(builder.xor(builder.bitcast(part, word.type), turn), place)
+                return []
+
+            def some(at, mask):
+                loaded = [short.load_under(mask, short.at(p, at)) for p in sources]
+                total = turn
+                for j, bytes_of in enumerate(loaded):
+                    wide = builder.zext(bytes_of, word.type)
+                    shift = ir.Constant(word.type, [8 * j] * word.length)
+                    total = builder.xor(total, builder.shl(wide, shift))
+                word.store_under(mask, total, word.at(to_pointer, at))
+
+            blocks = builder.udiv(count, WORD(byte.length))
+            loop(builder, WORD(0), blocks, [], whole)
+            done = builder.mul(blocks, WORD(byte.length))
+            rest = builder.sub(count, done)
+
+            def piece(k, _):
+                some(builder.add(done, builder.mul(k, WORD(word.length))), None)
+                return []
+
+            pieces = builder.udiv(rest, WORD(word.length))
+            loop(builder, WORD(0), pieces, [], piece)
+            done = builder.add(done, builder.mul(pieces, WORD(word.length)))
+            with builder.if_then(builder.icmp_signed("<", done, count)):
+                some(done, word.mask(builder.sub(count, done)))
+            return context.get_dummy_value()
+
+        pointers = (a, a, a, a, types.CPointer(types.int32))
+        return types.void(*pointers, types.int64, types.int64), generate
+
+    return join
+
+
+def interleaved(builder, rows):
+    """Four vectors' elements, one of each after the other, in as many vectors."""
+    n = rows[0].type.count
+    low = [k // 2 + n * (k % 2) for k in range(n)]
+    high = [k + n // 2 for k in low]
+
+    def pair(a, b):
+        patterns = [ir.Constant(ir.VectorType(INDEX, n), picks) for picks in (low, high)]
+        return [builder.shuffle_vector(a, b, p) for p in patterns]
+
+    a, b, c, d = rows
+    evens, odds = pair(a, c), pair(b, d)
+    return [part for x, y in zip(evens, odds, strict=True) for part in pair(x, y)]
