@@ -35,11 +35,18 @@ def _conv_integer(b, t, x, w, bias, x_zero, w_zero, stride, padding, dilation, g
         "strides": list(stride), "pads": ends(padding, t.rank - 2), "dilations": list(dilation),
         "group": groups,
     }  # fmt: skip
-    found = b.onnx("ConvInteger", x, w, x_zero, w_zero, out=t, **windows)
-    if bias is None:
-        return found
-    along = [1] * (t.rank - 2) if bias.type.rank else []
-    return b.add(found, b.shaped(bias, (*bias.shape, *along)))
+
+    def of_filters(v):
+        return b.shaped(v, (*v.shape, *[1] * (t.rank - 2))) if v.type.rank else v
+
+    if w_zero is None or not w_zero.type.rank:
+        found = b.onnx("ConvInteger", x, w, x_zero, w_zero, out=t, **windows)
+    else:  # ONNX Runtime takes no zero point of a filter
+        found = b.onnx("ConvInteger", x, w, x_zero, out=t, **windows)
+        ones = b.broadcast(b.value(1, w.dtype), shape=w.shape)
+        seen = b.onnx("ConvInteger", x, ones, x_zero, out=t, **windows)
+        found = b.sub(found, b.mul(seen, of_filters(b.to(w_zero, i32))))
+    return found if bias is None else b.add(found, of_filters(bias))
 
 
 def _transposed(b, t, x, w, bias, stride, pads, output_padding, dilation, groups):

@@ -104,7 +104,9 @@ CPU = _Cpu()
 def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
     from opstep.runtime.device.cpu import intrinsics, quads, tiles, vectors
 
-    return next(getattr(m, name) for m in (tiles, vectors, quads, intrinsics) if hasattr(m, name))(*shape)
+    return next(getattr(m, name) for m in (tiles, vectors, quads, intrinsics) if hasattr(m, name))(
+        *shape
+    )
 
 
 @cache
