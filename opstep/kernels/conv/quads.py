@@ -25,6 +25,7 @@ from opstep.runtime.device.launch import Arg, Held, Launch, Scratch
 from opstep.runtime.ir.types import i32
 
 _GRAIN = 65536  # elements under which another lane is not woken
+_WHOLE = 16  # words that fill vectors
 
 
 def correlate_bytes(
@@ -222,11 +223,14 @@ def lay_out_filters(w, to, channels, words, taps, flip, lo, hi):
         out = offset(to, unit * words * taps)
         whole = channels // 4
         if taps > 1:
+            # whole vectors: what lies behind a word's places is overwritten by the next one
+            sure = whole - (_WHOLE + taps - 1) // taps
             for q in range(whole):
                 a = offset(source, 4 * q * taps)
+                count = (taps + _WHOLE - 1) // _WHOLE * _WHOLE if q < sure else taps
                 join_quads(
                     a, offset(a, taps), offset(a, 2 * taps), offset(a, 3 * taps),
-                    offset(out, q * taps), taps, flips,
+                    offset(out, q * taps), count, flips,
                 )  # fmt: skip
         else:
             for q in range(whole):
