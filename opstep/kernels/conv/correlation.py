@@ -274,7 +274,7 @@ def _kernel(rows: int, kind: int):
                 lines = height_here
                 pixels = count
             filled = pixels
-            if f1 - f0 >= tall:
+            if f1 - f0 >= tall and tall >= rows:  # of short vectors it takes some filters
                 filled -= stragglers(pixels, vector_length(x))
             for c in range(0, max(channels, 1), channel_block):
                 some = min(channel_block, channels - c)

@@ -134,7 +134,7 @@ def multiply(kind: int):
             rows = min(m_block, m - i0)
             columns = min(n_block, n - j0)
             filled = columns
-            if a_step == 1 and rows >= tall:
+            if a_step == 1 and rows >= tall and tall >= 8:  # of short vectors it takes some rows
                 filled -= stragglers(columns, vector_length(a))
             whole = offset(c, batch * m * n + i0 * c_row + j0 * c_column)
             target = whole
