@@ -10,12 +10,14 @@ from opstep.kernels.collective import (
 )
 from opstep.kernels.conv import (
     conv,  # noqa: F401
+    conv_integer,  # noqa: F401
     conv_transpose,  # noqa: F401
     unfold,  # noqa: F401
 )
 from opstep.kernels.matmul import (
     einsum,  # noqa: F401
     matmul,  # noqa: F401
+    matmul_integer,  # noqa: F401
     triangular,  # noqa: F401
 )
 from opstep.kernels.move import (

@@ -166,7 +166,7 @@ def _make(rng: np.random.Generator, kind: str, t: TensorType) -> np.ndarray:
     make = _FLOATS if t.dtype.is_float else _INTEGERS
     array = np.asarray(make[kind](rng, t.shape, *limits))
     if t.dtype.kind == "u":
-        array = np.abs(array)
+        array = np.asarray(np.abs(array))
     with np.errstate(over="ignore"):
         return array.astype(t.dtype.numpy)
 

@@ -109,7 +109,8 @@ IMPORTERS = {
 # numba at the top, and each other.
 COMPILERS = {f"opstep.runtime.device.{name}" for name in ("compiling", "shared_intrinsics")}
 COMPILERS |= {
-    f"opstep.runtime.device.cpu.{name}" for name in ("emitting", "intrinsics", "tiles", "vectors")
+    f"opstep.runtime.device.cpu.{name}"
+    for name in ("emitting", "intrinsics", "quads", "tiles", "vectors")
 }
 COMPILERS |= {
     f"opstep.runtime.device.cuda.compiling.{name}"

@@ -1,6 +1,6 @@
 """Quantised models that say it with DequantizeLinear, an op of fractions and QuantizeLinear (QDQ):
-products become those of integers, as runtimes compute them. What is computed is the same, but that
-nothing is rounded before the result is.
+products become those of integers, as runtimes compute them, and what only picks elements works on
+bytes. What is computed is the same, but that nothing is rounded before the result is.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ INTEGER = {
     "MatMul": ("QLinearMatMul", ""),
     "Gemm": ("QGemm", MICROSOFT),
 }
+PICKING = ("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
 
 
 class _Model(NamedTuple):
@@ -46,7 +47,7 @@ def in_integers(
     for node in nodes:
         if node.op_type == "QuantizeLinear":
             product = model.made.get(node.input[0])
-            fused = product and _fused(model, product, node)
+            fused = product and (_fused(model, product, node) or _on_bytes(model, product, node))
             if product is not None and fused is not None:
                 replaced |= {id(product): fused, id(node): fused}
     if not replaced:
@@ -58,7 +59,25 @@ def in_integers(
         elif node.op_type == "QuantizeLinear":  # its scale is known by then
             written.append(fused)
     used = {name for n in written for name in n.input} | set(outputs)
-    return [n for n in written if n.op_type != "DequantizeLinear" or used & {*n.output}]
+    return _late([n for n in written if n.op_type != "DequantizeLinear" or used & {*n.output}])
+
+
+def _late(nodes: Sequence[NodeProto]) -> list[NodeProto]:
+    """The nodes with what dequantises right before its first use: until then it is kept in bytes,
+    and computed together with what it is for.
+    """
+    found: list[NodeProto] = []
+    waiting: dict[str, NodeProto] = {}
+    for node in nodes:
+        inner = any(a.HasField("g") or a.graphs for a in node.attribute)  # may use any
+        for name in list(waiting) if inner else node.input:
+            if name in waiting:
+                found.append(waiting.pop(name))
+        if node.op_type == "DequantizeLinear":
+            waiting[node.output[0]] = node
+        else:
+            found.append(node)
+    return [*found, *waiting.values()]
 
 
 def _fused(model: _Model, product: NodeProto, last: NodeProto) -> NodeProto | None:
@@ -98,6 +117,35 @@ def _fused(model: _Model, product: NodeProto, last: NodeProto) -> NodeProto | No
     del made.attribute[:]
     made.attribute.extend(kept)
     return made
+
+
+def _on_bytes(model: _Model, moved: NodeProto, last: NodeProto) -> NodeProto | None:
+    """What only picks elements, of the bytes themselves; None where they are others afterwards."""
+    from onnx import NodeProto
+
+    if moved.op_type not in PICKING or moved.domain or len(moved.output) != 1:
+        return None
+    first = _dequantised(model, moved.input[0])
+    if model.uses[moved.output[0]] != 1 or first is None or len(last.input) != 3:
+        return None
+    scales, zeros = ([model.known(side[k]) for side in (first, last.input)] for k in (1, 2))
+    known = [v for v in (*scales, *zeros) if isinstance(v, Known) and v.size == 1]
+    if len(known) != 4 or not all(z.dtype.name in BYTES for z in zeros):
+        return None
+    if zeros[0].dtype is not zeros[1].dtype or not _exact(*(float(s.elements) for s in scales)):
+        return None
+    if int(zeros[0].elements) != int(zeros[1].elements):
+        return None
+    made = NodeProto()
+    made.CopyFrom(moved)
+    made.input[0] = first[0]
+    made.output[0] = last.output[0]
+    return made
+
+
+def _exact(scale: float, other: float) -> bool:
+    """Whether bytes times one scale are themselves by the other."""
+    return scale == other and 1e-30 < scale < 1e30
 
 
 def _dequantised(model: _Model, name: str) -> Any:

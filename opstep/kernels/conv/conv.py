@@ -69,7 +69,7 @@ def want_bias(b, channels) -> None:
         raise Mismatch(f"the bias is {b}, but there are {channels} output channels", 2)
 
 
-def _geometry(views: Sequence[Window], y: Arg) -> Geometry:
+def geometry_of(views: Sequence[Window], y: Arg) -> Geometry:
     """Where outputs of a convolution look."""
     missing = 3 - len(views)
     planes, rows, columns = (LINE,) * missing + tuple(views)
@@ -149,12 +149,12 @@ class Convolution(Op):
             alone = slide_alone(x, w, b, y, views)
             if alone is not None:
                 return alone
-        return correlate(flat(x), w, b, flat(y), groups, _geometry(views, y))
+        return correlate(flat(x), w, b, flat(y), groups, geometry_of(views, y))
 
     def cuda(x, w, b, y, *, stride, padding, dilation, groups):
         if not y.size:
             return []
-        geometry = _geometry(windows(w.shape[2:], stride, padding, dilation), y)
+        geometry = geometry_of(windows(w.shape[2:], stride, padding, dilation), y)
         if x.rank == 5:
             return volumes.correlate(x, w, b, y, groups, geometry)
         return gpu.correlate(flat(x), flat(w), b, flat(y), groups, geometry)
@@ -379,11 +379,11 @@ class WeightGradient(Op):
     def cpu(gy, x, gw, *, kernel, stride, padding, dilation, groups):
         if not gw.size:
             return []
-        geometry = _geometry(windows(kernel, stride, padding, dilation), gy)
+        geometry = geometry_of(windows(kernel, stride, padding, dilation), gy)
         return filter_gradients(flat(gy), flat(x), flat(gw), groups, geometry)
 
     def cuda(gy, x, gw, *, kernel, stride, padding, dilation, groups):
-        geometry = _geometry(windows(kernel, stride, padding, dilation), gy)
+        geometry = geometry_of(windows(kernel, stride, padding, dilation), gy)
         if x.rank == 5:
             return volumes.filter_gradients(gy, x, gw, groups, geometry)
         return gpu.filter_gradients(flat(gy), flat(x), flat(gw), groups, geometry)

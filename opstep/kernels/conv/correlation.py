@@ -16,21 +16,16 @@ from typing import NamedTuple
 
 from opstep.kernels.matmul.products import pieces, stragglers
 from opstep.runtime.device.builtin import (
+    TILES,
     clear_run,
     column_rows,
-    column_tile_4,
     copy_run,
     offset,
-    outer_tile_1,
-    outer_tile_2,
-    outer_tile_4,
-    outer_tile_8,
     prefetch_run,
     vector_length,
 )
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Held, Launch, Scratch
 
-_TILES = {8: outer_tile_8, 4: outer_tile_4, 2: outer_tile_2, 1: outer_tile_1}
 _WIDEST = {8: 3, 4: 6, 2: 8, 1: 8}  # vectors in a tile of so many filters
 _OVERREAD = 8 * 64  # bytes that a tile may read past its pixels
 _BUFFER = 40 * 1024  # bytes of image laid out at a time: the first-level cache, nearly
@@ -86,19 +81,20 @@ class _Blocks(NamedTuple):
 
 
 def correlate(
-    x: Arg,
+    x: Arg | Held,
     w,
-    bias: Arg | None,
-    y: Arg,
+    bias: Arg | Scratch | None,
+    y: Arg | Held,
     groups: int,
     geometry: Geometry,
     buffer: Scratch | None = None,
+    kind: int = 0,
 ) -> Launch:
     """x [N, groups*C, H, W] under filters w [groups*K, C, R*S] into y [N, groups*K, *g.plane].
 
     Volumes have a depth behind the channels, as filters do: a channel under a plane of a filter is
     a channel of its own. Launches that follow each other may share a `buffer`, which grows as each
-    needs it.
+    needs it. `kind` is that of the tiles.
     """
     g = geometry
     images, channels = x.shape[0] * g.depth.out, x.shape[1] // groups * len(g.depth.places)
@@ -126,7 +122,7 @@ def correlate(
     units = images * groups * prod(-(-whole // piece) for whole, piece in cuts)
     work = 2 * prod(g.out) * images * groups * filters * channels * taps
     return Launch(
-        *(_kernel(blocks.tile), x, w, bias or x, y),
+        *(_kernel(blocks.tile, kind), x, w, bias or x, y),
         *(buffer, lane, laid_out),
         *(table, shifts, slots, len(shifts), len(slots), taps, line),
         *(bias is not None, together, planes, g.scattered),
@@ -139,7 +135,7 @@ def correlate(
     )
 
 
-def depth_sizes(x: Arg, g: Geometry) -> tuple:
+def depth_sizes(x: Arg | Held, g: Geometry) -> tuple:
     """Where planes are seen, as the kernels take it."""
     taps = g.depth.places
     return taps, len(taps), x.shape[2] if x.rank == 5 else 1, g.depth.out, g.depth.stride
@@ -233,9 +229,10 @@ def _cut(
 
 
 @cache
-def _kernel(rows: int):
+def _kernel(rows: int, kind: int):
     """The kernel whose tiles are of so many filters."""
-    tile, vectors = _TILES[rows], _WIDEST[rows]
+    tile, vectors = TILES[kind].outer[rows], _WIDEST[rows]
+    column_tile = TILES[kind].column
 
     def slide_filters(
         x, w, bias, y, buffers, lane_size, laid_out, table, shifts, slots, copies, slot_count, taps,
@@ -277,7 +274,7 @@ def _kernel(rows: int):
                 lines = height_here
                 pixels = count
             filled = pixels
-            if f1 - f0 >= tall:
+            if f1 - f0 >= tall and tall >= rows:  # of short vectors it takes some filters
                 filled -= stragglers(pixels, vector_length(x))
             for c in range(0, max(channels, 1), channel_block):
                 some = min(channel_block, channels - c)
@@ -333,7 +330,7 @@ def _kernel(rows: int):
                                 place = offset(target, f * pitch + i * target_line + q)
                                 if mode == 1:
                                     start = place
-                                column_tile_4(
+                                column_tile(
                                     some * taps,
                                     offset(w, ((weights + f) * channels + c) * taps),
                                     channels * taps,

@@ -21,7 +21,8 @@ from opstep.kernels.matmul.products import (
 from opstep.kernels.matmul.vendor import products
 from opstep.kernels.pointwise.broadcast import broadcast_shape, broadcast_strides
 from opstep.kernels.rules.pitfalls import LINEAR, MATRIX_PRODUCT
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT
+from opstep.runtime.device.launch import Arg, Held, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 
@@ -37,20 +38,21 @@ _GRAIN = 1 << 20  # floating-point operations under which another lane is not wo
 def product(
     a: Side,
     b: Side,
-    c: Arg,
+    c: Arg | Held,
     shape: tuple[int, ...],
     m: int,
     n: int,
     k: int,
-    bias: Arg | None = None,
+    bias: Arg | Scratch | None = None,
     of_rows: bool = False,
+    kind: int = 0,
 ) -> list[Launch]:
     """Launches for c = a·b: matrices [m, k] and [k, n], as many as `shape` counts. A bias is added
-    for each column, or for each row.
+    for each column, or for each row. `kind` is that of the tiles.
     """
     if not c.size:
         return []
-    if m == 1 or n == 1:
+    if not kind and (m == 1 or n == 1):
         vector, matrix, count = (a, _turned(b), n) if m == 1 else (_turned(b), a, m)
         if vector.column == 1 and (bias is None or of_rows == (m != 1)):
             if matrix.column == 1:
@@ -59,8 +61,10 @@ def product(
     if b.row == 1 and b.column != 1 and m < n and not shape:
         # few rows under many: the columns of b, contiguous, serve as rows of a product turned
         # around
-        return _blocks(_turned(b), _turned(a), c, shape, n, m, k, bias, not of_rows, turned=True)
-    return _blocks(a, b, c, shape, m, n, k, bias, of_rows)
+        sides = _turned(b), _turned(a)
+        kind = {SIGNED_LEFT: SIGNED_RIGHT, SIGNED_RIGHT: SIGNED_LEFT}.get(kind, 0)
+        return _blocks(*sides, c, shape, n, m, k, bias, not of_rows, kind, turned=True)
+    return _blocks(a, b, c, shape, m, n, k, bias, of_rows, kind)
 
 
 def _turned(side: Side) -> Side:
@@ -71,7 +75,9 @@ def _grain(units: int, work: int) -> int:
     return max(1, units * _GRAIN // max(work, 1))
 
 
-def _dots(x: Side, matrix: Side, y: Arg, shape, count: int, k: int, bias: Arg | None) -> Launch:
+def _dots(
+    x: Side, matrix: Side, y: Arg | Held, shape, count: int, k: int, bias: Arg | Scratch | None
+) -> Launch:
     """A vector by the rows of a matrix, contiguous."""
     block = 8 * max(1, min(16, (1 << 16) // max(1, k) // 8))
     units = prod(shape) * -(-count // block)
@@ -91,7 +97,7 @@ def _dots(x: Side, matrix: Side, y: Arg, shape, count: int, k: int, bias: Arg | 
 
 
 def _weighted(
-    x: Side, matrix: Side, y: Arg, shape, count: int, k: int, bias: Arg | None
+    x: Side, matrix: Side, y: Arg | Held, shape, count: int, k: int, bias: Arg | Scratch | None
 ) -> list[Launch]:
     """A vector by the columns of a matrix that are contiguous along the result.
 
@@ -128,13 +134,14 @@ def _weighted(
 def _blocks(
     a: Side,
     b: Side,
-    c: Arg,
+    c: Arg | Held,
     shape,
     m: int,
     n: int,
     k: int,
-    bias: Arg | None,
+    bias: Arg | Scratch | None,
     of_rows: bool,
+    kind: int,
     turned: bool = False,
 ) -> list[Launch]:
     """Register tiles over blocks of the result; `turned`: c is stored column by column."""
@@ -177,7 +184,14 @@ def _blocks(
     biased = bias is not None
     launches.append(
         Launch(
-            *(multiply, a.array, right, bias or a.array, c, Scratch(c.dtype, lane, per_lane=True)),
+            *(
+                multiply(kind),
+                a.array,
+                right,
+                bias or a.array,
+                c,
+                Scratch(c.dtype, lane, per_lane=True),
+            ),
             *(lane, laid_out, laid_out + left, tuple(i * panel for i in range(steps))),
             *(shape, a.batch, b.batch, len(shape)),
             *(m, n, k, a.row, a.column, b.row, b.column, *((1, m) if turned else (n, 1))),
@@ -225,19 +239,19 @@ class matmul(Op):
         return np.matmul(a, b.swapaxes(-1, -2) if transpose_b else b)
 
     def cpu(a, b, y, *, transpose_a, transpose_b):
-        _, _, _, shape, strides, m, n, k, _ = _product(a, b, y, transpose_a, transpose_b)
+        _, _, _, shape, strides, m, n, k, _ = matrices_of(a, b, y, transpose_a, transpose_b)
         left = Side(a, *((1, m) if transpose_a else (k, 1)), strides[0])
         right = Side(b, *((1, k) if transpose_b else (n, 1)), strides[1])
         return product(left, right, y, shape, m, n, k)
 
     def cuda(a, b, y, *, transpose_a, transpose_b):
-        _, _, _, shape, strides, m, n, k, _ = _product(a, b, y, transpose_a, transpose_b)
+        _, _, _, shape, strides, m, n, k, _ = matrices_of(a, b, y, transpose_a, transpose_b)
         left = Side(a, *((1, m) if transpose_a else (k, 1)), strides[0])
         right = Side(b, *((1, k) if transpose_b else (n, 1)), strides[1])
         return cuda_gemm.product(left, right, y, shape, m, n, k)
 
     def vendor(a, b, y, *, transpose_a, transpose_b):
-        return products(*_product(a, b, y, transpose_a, transpose_b))
+        return products(*matrices_of(a, b, y, transpose_a, transpose_b))
 
     def grad(g, operands, results, grads, *, transpose_a, transpose_b):
         a, b = operands
@@ -304,7 +318,7 @@ def _extents(shape, transposed: bool) -> tuple[int, int]:
     return (shape[-1], shape[-2]) if transposed else (shape[-2], shape[-1])
 
 
-def _product(a: Arg, b: Arg, y: Arg, transpose_a: bool, transpose_b: bool) -> tuple:
+def matrices_of(a: Arg, b: Arg, y: Arg, transpose_a: bool, transpose_b: bool) -> tuple:
     """Operands of `matmul` as `gpu.vendor.products` takes them: matrices, as many as a shape says,
     each so many elements behind the one before.
     """

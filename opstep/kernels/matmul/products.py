@@ -8,17 +8,17 @@ memory: they read the matrix once.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from opstep.runtime.device.builtin import (
+    TILES,
     clear_run,
     column_rows,
-    column_tile_4,
     copy_run,
     fma,
     inner_tile_1x8,
     offset,
-    outer_tile_8,
     prefetch_run,
     transpose_8x8,
     vector_length,
@@ -108,104 +108,119 @@ def transpose(x, x_row, y, y_row, rows, columns):
             y[j * y_row + i] = x[i * x_row + j]
 
 
-def multiply(
-    a, b, bias, c, buffers, lane_size, left_at, held_at, table, batch_shape, a_strides, b_strides,
-    rank, m, n, steps, a_row, a_step, b_row, b_column, c_row, c_column, bias_row, bias_column,
-    m_block, n_block, step_block, panel, ready, lo, hi, lane,
-):  # fmt: skip
-    """c[i, j] = sum of a[i, k] * b[k, j], and a bias for each row or each column if set."""
-    buffer = offset(buffers, lane * lane_size)
-    m_blocks = (m + m_block - 1) // m_block
-    n_blocks = (n + n_block - 1) // n_block
-    widest = 3 * vector_length(a)
-    tall = column_rows(a)
-    for unit in range(lo, hi):
-        i0 = unit % m_blocks * m_block
-        rest = unit // m_blocks
-        j0 = rest % n_blocks * n_block
-        batch = rest // n_blocks
-        left = offset(a, batch_offset(batch, rank, batch_shape, a_strides) + i0 * a_row)
-        right = offset(b, batch_offset(batch, rank, batch_shape, b_strides) + j0 * b_column)
-        rows = min(m_block, m - i0)
-        columns = min(n_block, n - j0)
-        filled = columns
-        if a_step == 1 and rows >= tall:
-            filled -= stragglers(columns, vector_length(a))
-        whole = offset(c, batch * m * n + i0 * c_row + j0 * c_column)
-        target = whole
-        pitch = c_row
-        if c_column != 1:
-            target = offset(buffer, held_at)
-            pitch = n_block
-        for k in range(0, max(steps, 1), step_block):
-            some = min(step_block, steps - k)
-            source = buffer
-            apart = step_block * panel
-            if ready:
-                source = offset(b, j0 * steps + k * panel)
-                apart = steps * panel
-            else:
-                lay_out(
-                    offset(right, k * b_row), buffer, some, columns, b_row, b_column, apart, panel
-                )
-            if a_step != 1:  # rows are not contiguous along the sum: panels of eight that are
-                for s in range(some):
-                    part = offset(left, (k + s) * a_step)
+@cache
+def multiply(kind: int):
+    """The kernel whose tiles are of that kind."""
+    outer_tile, column_tile = TILES[kind].outer[8], TILES[kind].column
+
+    def multiply_blocks(
+        a, b, bias, c, buffers, lane_size, left_at, held_at, table, batch_shape, a_strides,
+        b_strides, rank, m, n, steps, a_row, a_step, b_row, b_column, c_row, c_column,
+        bias_row, bias_column, m_block, n_block, step_block, panel, ready, lo, hi, lane,
+    ):  # fmt: skip
+        """c[i, j] = sum of a[i, k] * b[k, j], and a bias for each row or each column if set."""
+        buffer = offset(buffers, lane * lane_size)
+        m_blocks = (m + m_block - 1) // m_block
+        n_blocks = (n + n_block - 1) // n_block
+        widest = 3 * vector_length(a)
+        tall = column_rows(a)
+        for unit in range(lo, hi):
+            i0 = unit % m_blocks * m_block
+            rest = unit // m_blocks
+            j0 = rest % n_blocks * n_block
+            batch = rest // n_blocks
+            left = offset(a, batch_offset(batch, rank, batch_shape, a_strides) + i0 * a_row)
+            right = offset(b, batch_offset(batch, rank, batch_shape, b_strides) + j0 * b_column)
+            rows = min(m_block, m - i0)
+            columns = min(n_block, n - j0)
+            filled = columns
+            if a_step == 1 and rows >= tall and tall >= 8:  # of short vectors it takes some rows
+                filled -= stragglers(columns, vector_length(a))
+            whole = offset(c, batch * m * n + i0 * c_row + j0 * c_column)
+            target = whole
+            pitch = c_row
+            if c_column != 1:
+                target = offset(buffer, held_at)
+                pitch = n_block
+            for k in range(0, max(steps, 1), step_block):
+                some = min(step_block, steps - k)
+                source = buffer
+                apart = step_block * panel
+                if ready:
+                    source = offset(b, j0 * steps + k * panel)
+                    apart = steps * panel
+                else:
+                    lay_out(
+                        offset(right, k * b_row),
+                        buffer,
+                        some,
+                        columns,
+                        b_row,
+                        b_column,
+                        apart,
+                        panel,
+                    )
+                if a_step != 1:  # rows are not contiguous along the sum: panels of eight that are
+                    for s in range(some):
+                        part = offset(left, (k + s) * a_step)
+                        for i in range(0, rows, 8):
+                            to = offset(buffer, left_at + i * step_block + i * 2 + s * 8)
+                            copy_run(to, offset(part, i), min(8, rows - i))
+                for j in range(0, filled, widest):
+                    across = offset(source, j // panel * apart + j % panel)
                     for i in range(0, rows, 8):
-                        to = offset(buffer, left_at + i * step_block + i * 2 + s * 8)
-                        copy_run(to, offset(part, i), min(8, rows - i))
-            for j in range(0, filled, widest):
-                across = offset(source, j // panel * apart + j % panel)
-                for i in range(0, rows, 8):
-                    # what the next tile reads, and a share of what is laid out next
-                    if j == 0 and a_step == 1:
-                        ahead = offset(left, (i + 8) * a_row + k)
-                        if i + 8 >= rows:
-                            ahead = offset(left, k + some if k + some < steps else rows * a_row)
-                        for r in range(8):
-                            prefetch_run(offset(ahead, r * a_row), some)
-                    if j == 0 and b_column == 1 and not ready:
-                        for s in range(i * some // rows, (i + 8) * some // rows):
-                            prefetch_run(offset(right, (k + some + s) * b_row), columns)
-                    place = offset(target, i * pitch + j)
-                    start = place
-                    start_row = pitch
-                    mode = 1
-                    if k == 0:
-                        mode = 0
-                        if bias_row > 0:
-                            mode = 2
-                            start = offset(bias, i0 + i)
-                            start_row = 1
-                        elif bias_column > 0:
-                            mode = 1
-                            start = offset(bias, j0 + j)
-                            start_row = 0
-                    rows_here = offset(left, i * a_row + k)
-                    row = a_row
-                    step = 1
-                    if a_step != 1:
-                        rows_here = offset(buffer, left_at + i * step_block + i * 2)
-                        row = 1
-                        step = 8
-                    outer_tile_8(
-                        some, rows_here, row, step, across, table, place, pitch, mode,
-                        start, start_row, rows - i, min(widest, filled - j),
-                    )  # fmt: skip
-                    if j + widest < filled or i % tall > 0:
-                        continue
-                    for f in range(filled, columns, 4):
-                        place = offset(target, i * pitch + f)
-                        if mode == 1:
-                            start = place
-                            if start_row == 0:
-                                start = offset(bias, j0 + f)
-                        column_tile_4(
-                            some, rows_here, row, offset(source, f // panel * apart + f % panel),
-                            table, place, pitch, mode, start, start_row, rows - i, columns - f,
+                        # what the next tile reads, and a share of what is laid out next
+                        if j == 0 and a_step == 1:
+                            ahead = offset(left, (i + 8) * a_row + k)
+                            if i + 8 >= rows:
+                                ahead = offset(left, k + some if k + some < steps else rows * a_row)
+                            for r in range(8):
+                                prefetch_run(offset(ahead, r * a_row), some)
+                        if j == 0 and b_column == 1 and not ready:
+                            for s in range(i * some // rows, (i + 8) * some // rows):
+                                prefetch_run(offset(right, (k + some + s) * b_row), columns)
+                        place = offset(target, i * pitch + j)
+                        start = place
+                        start_row = pitch
+                        mode = 1
+                        if k == 0:
+                            mode = 0
+                            if bias_row > 0:
+                                mode = 2
+                                start = offset(bias, i0 + i)
+                                start_row = 1
+                            elif bias_column > 0:
+                                mode = 1
+                                start = offset(bias, j0 + j)
+                                start_row = 0
+                        rows_here = offset(left, i * a_row + k)
+                        row = a_row
+                        step = 1
+                        if a_step != 1:
+                            rows_here = offset(buffer, left_at + i * step_block + i * 2)
+                            row = 1
+                            step = 8
+                        outer_tile(
+                            some, rows_here, row, step, across, table, place, pitch, mode,
+                            start, start_row, rows - i, min(widest, filled - j),
                         )  # fmt: skip
-        if c_column != 1:
-            transpose(target, pitch, whole, c_column, rows, columns)
+                        if j + widest < filled or i % tall > 0:
+                            continue
+                        for f in range(filled, columns, 4):
+                            place = offset(target, i * pitch + f)
+                            if mode == 1:
+                                start = place
+                                if start_row == 0:
+                                    start = offset(bias, j0 + f)
+                            few = offset(source, f // panel * apart + f % panel)
+                            column_tile(
+                                some, rows_here, row, few, table, place, pitch, mode, start,
+                                start_row, rows - i, columns - f,
+                            )  # fmt: skip
+            if c_column != 1:
+                transpose(target, pitch, whole, c_column, rows, columns)
+
+    return multiply_blocks
 
 
 def lay_out_right(b, packed, steps, n, b_row, b_column, panel, lo, hi):

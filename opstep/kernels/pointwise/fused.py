@@ -138,15 +138,19 @@ _EXACT: dict[Callable, Callable] = {
 
 @cache
 def saturated(name: str, low: int, high: int) -> Callable:
-    """A float as an integer of the type with these limits."""
+    """A float as an integer of the type with these limits; those of narrow types are numbers of any
+    float type, and what lies between them is one of i32: vectors have twice the elements.
+    """
     scope = {"np": np, "whole": getattr(np, name)}
+    narrow = high < 1 << 24
+    real, integer = ("np.float32", "np.int32") if narrow else ("np.float64", "np.int64")
     text = f"""def whole_of(v):
-    w = np.float64(v)
+    w = {"v" if narrow else "np.float64(v)"}
     if w != w:
         return whole(0)
-    if w <= np.float64({low}):
+    if w <= {real}({low}):
         return whole({low})
-    return whole({high}) if w >= np.float64({high}) else whole(np.int64(w))
+    return whole({high}) if w >= {real}({high}) else whole({integer}(w))
 """
     return from_text(text, f"float to {name}", "whole_of", scope)
 

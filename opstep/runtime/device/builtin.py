@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from opstep.runtime.device.source import Intrinsic
 
 bits_to_float = Intrinsic("bits_to_float")
@@ -34,12 +36,27 @@ vector_length = Intrinsic("vector_length")
 copy_run = Intrinsic("copy_run")
 clear_run = Intrinsic("clear_run")
 prefetch_run = Intrinsic("prefetch_run")
+join_quads = Intrinsic("join_quads")
 transpose_8x8 = Intrinsic("transpose", 8)
 outer_tile_8 = Intrinsic("outer_tile", 8)
-outer_tile_4 = Intrinsic("outer_tile", 4)
-outer_tile_2 = Intrinsic("outer_tile", 2)
 outer_tile_1 = Intrinsic("outer_tile", 1)
-column_tile_4 = Intrinsic("column_tile", 4)
 column_rows = Intrinsic("column_rows")
 inner_tile_4x6 = Intrinsic("inner_tile", 4, 6)
 inner_tile_1x8 = Intrinsic("inner_tile", 1, 8)
+
+SIGNED_LEFT, SIGNED_RIGHT = 1, 2  # which factor's bytes are i8; the other one's are u8
+
+
+class Tiles(NamedTuple):
+    """The tiles of one kind: outer ones by their rows, and the one of columns."""
+
+    outer: dict[int, Intrinsic]
+    column: Intrinsic
+
+
+def _tiles(*kind: int) -> Tiles:
+    outer = {rows: Intrinsic("outer_tile", rows, *kind) for rows in (8, 4, 2, 1)}
+    return Tiles(outer, Intrinsic("column_tile", 4, *kind))
+
+
+TILES = {0: _tiles(), SIGNED_LEFT: _tiles(SIGNED_LEFT), SIGNED_RIGHT: _tiles(SIGNED_RIGHT)}

@@ -121,6 +121,20 @@ class Scratch:
         self.per_lane = per_lane
 
 
+class Held(Scratch):
+    """Working memory that has a shape, as operands do."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, dtype: DType, shape: tuple[int, ...]):
+        super().__init__(dtype, prod(shape))
+        self.shape = shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
 class Launch:
     """One kernel over one range. `grain`: units under which it is not worth waking another lane.
 

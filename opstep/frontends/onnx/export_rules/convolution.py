@@ -30,6 +30,25 @@ def _conv(b, t, x, w, bias, stride, padding, dilation, groups):
     return b.add(found, b.shaped(bias, (bias.shape[0], *[1] * (t.rank - 2))))
 
 
+def _conv_integer(b, t, x, w, bias, x_zero, w_zero, stride, padding, dilation, groups):
+    windows = {
+        "strides": list(stride), "pads": ends(padding, t.rank - 2), "dilations": list(dilation),
+        "group": groups,
+    }  # fmt: skip
+
+    def of_filters(v):
+        return b.shaped(v, (*v.shape, *[1] * (t.rank - 2))) if v.type.rank else v
+
+    if w_zero is None or not w_zero.type.rank:
+        found = b.onnx("ConvInteger", x, w, x_zero, w_zero, out=t, **windows)
+    else:  # ONNX Runtime takes no zero point of a filter
+        found = b.onnx("ConvInteger", x, w, x_zero, out=t, **windows)
+        ones = b.broadcast(b.value(1, w.dtype), shape=w.shape)
+        seen = b.onnx("ConvInteger", x, ones, x_zero, out=t, **windows)
+        found = b.sub(found, b.mul(seen, of_filters(b.to(w_zero, i32))))
+    return found if bias is None else b.add(found, of_filters(bias))
+
+
 def _transposed(b, t, x, w, bias, stride, pads, output_padding, dilation, groups):
     if not t.dtype.is_float:
         raise Unsayable(
@@ -112,6 +131,7 @@ def _weight_grad(b, t, gy, x, kernel, stride, padding, dilation, groups):
 
 for _n in (1, 2, 3):
     RULES[f"conv{_n}d"] = _conv
+    RULES[f"conv{_n}d_integer"] = _conv_integer
     RULES[f"conv_transpose{_n}d"] = _conv_transpose
     RULES[f"conv{_n}d_input_grad"] = _input_grad
     RULES[f"conv{_n}d_weight_grad"] = _weight_grad

@@ -33,6 +33,17 @@ def _matmul(b, t, x, y, transpose_a, transpose_b):
     return _multiplied(b, t, x, y)
 
 
+@rule("matmul_integer")
+def _matmul_integer(b, t, x, y, x_zero, y_zero, transpose_a, transpose_b):
+    if x.shape[-1 if not transpose_a else -2] == 0:
+        return b.zeros(shape=t.shape, dtype=t.dtype)
+    x = _swapped(b, x) if transpose_a else x
+    y = _swapped(b, y) if transpose_b else y
+    if y_zero is not None and y_zero.type.rank and y.type.rank > 2:  # as ONNX Runtime takes it
+        y_zero = b.broadcast(y_zero, shape=(*y.shape[:-2], 1, y.shape[-1]))
+    return b.onnx("MatMulInteger", x, y, x_zero, y_zero, out=t)
+
+
 @rule("linear")
 def _linear(b, t, x, w, bias):
     if x.type.rank == 2 and t.dtype.is_float:

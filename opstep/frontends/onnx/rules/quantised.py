@@ -11,10 +11,10 @@ from opstep.frontends.onnx.errors import Untranslatable
 from opstep.frontends.onnx.rules.layers import matmul
 from opstep.frontends.onnx.rules.pointwise import dtype_of
 from opstep.frontends.onnx.rules.registry import MICROSOFT, rule
-from opstep.frontends.onnx.rules.spatial import conv
+from opstep.frontends.onnx.rules.spatial import axes_count, conv, windows_of
 from opstep.frontends.onnx.values import number
 from opstep.kernels.rules.literals import limits
-from opstep.runtime.ir.types import DType, f32, i32, u8
+from opstep.runtime.ir.types import DType, f32, i8, i32, u8
 
 
 def along(b: Body, v: Any, x: Var, axis: int, block: int = 0) -> Any:
@@ -94,8 +94,34 @@ def _row(b: Body, zero: Var | None, rank: int) -> Any:
     return b.unsqueeze(zero, axes=[1])
 
 
+def _as_bytes(b: Body, *sides: tuple[Var, Any, int]) -> list[Any] | None:
+    """Zero points as ops of bytes take them, of operands with at most so many axes of them; None
+    where they do not.
+    """
+    zeros: list[Any] = []
+    for x, zero, axes in sides:
+        if isinstance(zero, Var) and zero.type.rank == 1 and zero.shape[0] == 1:
+            zero = b.reshape(zero, shape=[])
+        apart = isinstance(zero, Var) and (zero.type.rank > axes or zero.dtype is not x.dtype)
+        if apart or x.dtype not in (i8, u8):
+            return None
+        zeros.append(0 if _is_zero(zero) else zero if isinstance(zero, Var) else int(zero))
+    return zeros
+
+
+def _given(*operands: Any) -> list[Any]:
+    """Without zeros behind the last operand that is there."""
+    found = list(operands)
+    while found and (found[-1] is None or _is_zero(found[-1])):
+        found.pop()
+    return [0 if v is None else v for v in found]
+
+
 @rule("MatMulInteger", same=(2, 3))
 def matmul_integer(b: Body, x, y, x_zero=None, y_zero=None):
+    zeros = _as_bytes(b, (x, x_zero, 0), (y, y_zero, min(1, y.type.rank - 1)))
+    if zeros is not None:
+        return b.matmul_integer(x, y, *_given(*zeros))
     left = shifted(b, x, _row(b, x_zero, x.type.rank))
     if isinstance(y_zero, Var) and y_zero.type.rank == 1 and y_zero.shape[0] == 1:
         y_zero = b.reshape(y_zero, shape=[])
@@ -143,17 +169,24 @@ def _requantised(b: Body, total: Var, factor: Any, zero: Any) -> Var:
     return b.cast(b.clip(y, low=float(low), high=float(high)), dtype=zero.dtype)
 
 
+def _convolved(b: Body, x, w, x_zero, w_zero, bias, window: dict[str, Any]) -> Var:
+    """Padding is the zero point, which is 0 once it is taken off."""
+    zeros = _as_bytes(b, (x, x_zero, 0), (w, w_zero, 1))
+    if zeros is not None:
+        op = getattr(b, f"conv{axes_count(x)}d_integer")
+        return op(x, w, *_given(bias, *zeros), **windows_of(x, w, **window))
+    inner = shifted(b, x, along(b, x_zero, x, 1))
+    return conv(b, inner, shifted(b, w, along(b, w_zero, w, 0)), bias, **window)
+
+
 @rule("ConvInteger", same=(2, 3))
 def conv_integer(b: Body, x, w, x_zero=None, w_zero=None, **window):
-    """Padding is the zero point, which is 0 once it is taken off."""
-    x_zero = along(b, x_zero, x, 1)
-    return conv(b, shifted(b, x, x_zero), shifted(b, w, along(b, w_zero, w, 0)), **window)
+    return _convolved(b, x, w, x_zero, w_zero, None, window)
 
 
 @rule("QLinearConv", same=(1, 2, 4, 5, 6, 7))
 def qlinear_conv(b: Body, x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, bias=None, **window):
-    inner = shifted(b, x, along(b, x_zero, x, 1))
-    total = conv(b, inner, shifted(b, w, along(b, w_zero, w, 0)), bias, **window)
+    total = _convolved(b, x, w, x_zero, w_zero, bias, window)
     by_channel = along(b, _scale(b, w_scale), total, 1)
     factor = _factor(b, _scale(b, x_scale), by_channel, _scale(b, scale))
     return _requantised(b, total, factor, zero)
@@ -236,11 +269,14 @@ def qgemm(
     alpha=1.0, transA=0, transB=0,
 ):  # fmt: skip
     """Biases are integers of the product's scale; without a scale the result is a fraction."""
-    left, right = (
-        shifted(b, x, along(b, x_zero, x, 0)),
-        shifted(b, w, along(b, w_zero, w, 0 if transB else 1)),
-    )
-    total = b.matmul(left, right, transpose_a=bool(transA), transpose_b=bool(transB))
+    sides = {"transpose_a": bool(transA), "transpose_b": bool(transB)}
+    zeros = _as_bytes(b, (x, x_zero, 0), (w, w_zero, 1))
+    if zeros is not None:
+        total = b.matmul_integer(x, w, *_given(*zeros), **sides)
+    else:
+        left = shifted(b, x, along(b, x_zero, x, 0))
+        right = shifted(b, w, along(b, w_zero, w, 0 if transB else 1))
+        total = b.matmul(left, right, **sides)
     total = total if bias is None else b.add(total, bias)
     factor = _factor(b, _scale(b, x_scale), _scale(b, w_scale))
     factor = factor if alpha == 1 else _factor(b, factor, alpha)

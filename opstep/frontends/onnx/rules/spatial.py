@@ -53,11 +53,19 @@ def conv(
     b: Body, x, w, bias=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None,
     pads=None, strides=None,
 ):  # fmt: skip
+    window = windows_of(x, w, auto_pad, dilations, group, kernel_shape, pads, strides)
+    return getattr(b, f"conv{axes_count(x)}d")(x, w, bias, **window)
+
+
+def windows_of(
+    x: Var, w: Var, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None,
+    strides=None,
+) -> dict[str, Any]:  # fmt: skip
+    """The attributes of a convolution."""
     n = axes_count(x)
     stride, dilation = strides or [1] * n, dilations or [1] * n
     padding = padding_of(auto_pad, pads, x.shape[2:], w.shape[2:], stride, dilation)
-    attrs = {"stride": stride, "padding": both(padding), "dilation": dilation, "groups": group}
-    return getattr(b, f"conv{n}d")(x, w, bias, **attrs)
+    return {"stride": stride, "padding": both(padding), "dilation": dilation, "groups": group}
 
 
 @rule("ConvTranspose")

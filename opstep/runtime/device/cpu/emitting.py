@@ -18,6 +18,7 @@ from llvmlite.ir.values import MDValue
 from numba.core import codegen, compiler, registry, types
 
 from opstep.runtime.device import compiling
+from opstep.runtime.device.cpu import processor
 from opstep.runtime.ir.types import DType
 
 _WORD = ir.IntType(64)
@@ -48,6 +49,7 @@ class Swaps(Library):
     def add_ir_module(self, ir_module: Any) -> None:
         for function in ir_module.functions:
             _mark_parallel(function)
+            _let_vectors_be_long(function)
         super().add_ir_module(ir_module)
 
 
@@ -79,6 +81,12 @@ def _mark_parallel(function: ir.Function) -> None:
         end = block.terminator
         if isinstance(end, ir.Branch) and id(end.operands[0]) in seen:
             end.set_metadata("llvm.loop", _Node(module, parallel))
+
+
+def _let_vectors_be_long(function: ir.Function) -> None:
+    """Has loops take the longest registers, as tiles do; LLVM prefers half of 512 bits."""
+    bits = 8 * processor.this().registers[0]
+    set.add(function.attributes, f'"prefer-vector-width"="{bits}"')  # llvmlite knows no such word
 
 
 def _is_element(pointer: Any) -> bool:

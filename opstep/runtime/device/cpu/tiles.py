@@ -11,6 +11,9 @@ a thousand products are added to it. Three forms, for any number type:
   right rows; the lanes are added up at the end. For operands that are both contiguous along the
   sum.
 
+The first two also come in a `kind` that takes words of four bytes (`quads`): a product is then the
+sum of those of four bytes.
+
 Every product is added with one rounding (`fma`). An element of `outer_tile` is one sum in the order
 of the steps, whatever the width of the machine's vectors, and so is one of `column_tile`; the
 vectors of `inner_tile` have one length on all machines. So bits depend neither on where a tile
@@ -24,6 +27,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from opstep.runtime.device.cpu import processor
+from opstep.runtime.device.cpu.quads import vectors_of
 from opstep.runtime.device.cpu.vectors import FIXED, INDEX, WORD, Vectors, joined, loop, transposed
 
 # widths (in vectors) that an outer tile of so many rows comes in; rows * width fit in 32 registers
@@ -36,7 +40,7 @@ def _clamped(builder, i: int, live):
     return builder.select(builder.icmp_signed("<", WORD(i), last), WORD(i), last)
 
 
-def outer_tile(rows: int):
+def outer_tile(rows: int, kind: int = 0):
     """c[i, j] = start + sum over k of a[i*a_row + k*a_step] * b[table[k] + j]
 
     (steps, a, a_row, a_step, b, table, c, c_row, mode, start, start_row, live, columns): for i <
@@ -48,7 +52,7 @@ def outer_tile(rows: int):
     @intrinsic
     def tile(_, steps, a, a_row, a_step, b, table, c, c_row, mode, start, start_row, live, columns):
         def generate(context, builder, signature, args):
-            v = Vectors(context, builder, a.dtype)
+            v = vectors_of(kind, context, builder, a.dtype)
             end = builder.append_basic_block("end")
             sure = 0
             for width in _WIDTHS[rows]:
@@ -152,7 +156,7 @@ def _finish(v, sums, target, masks, full):
                         v.store_under(mask, next(values), v.at(row, WORD(j * v.length)))
 
 
-def column_tile(columns: int):
+def column_tile(columns: int, kind: int = 0):
     """c[i, j] = start + sum over k of a[i*a_row + k] * b[table[k] + j]
 
     (steps, a, a_row, b, table, c, c_row, mode, start, start_row, live, live_columns): for i <
@@ -162,7 +166,7 @@ def column_tile(columns: int):
     @intrinsic
     def tile(_, steps, a, a_row, b, table, c, c_row, mode, start, start_row, live, live_columns):
         def generate(context, builder, signature, args):
-            v = _of_rows(context, builder, a.dtype)
+            v = _of_rows(context, builder, a.dtype, kind)
             piece = Vectors(context, builder, a.dtype, min(v.length, 16 // v.size))
             one = builder.icmp_signed("==", args[-1], WORD(1))
             with builder.if_else(one) as (then, otherwise):
@@ -192,11 +196,11 @@ def column_rows():
     return rows
 
 
-def _of_rows(context, builder, number):
+def _of_rows(context, builder, number, kind=0):
     """Vectors of as many rows as registers can transpose at once."""
     size, count = processor.this().registers
     itemsize = context.get_abi_sizeof(context.get_value_type(number))
-    return Vectors(context, builder, number, min(size // itemsize, count // 2))
+    return vectors_of(kind, context, builder, number, min(size // itemsize, count // 2))
 
 
 def _columns(

@@ -17,7 +17,9 @@ import pytest
 
 from opstep.runtime.device.cpu import processor
 
-OPS = ("conv2d", "layer_norm", "matmul", "softmax", "sum")
+OPS = (
+    "conv2d", "conv2d_integer", "layer_norm", "matmul", "matmul_integer", "softmax", "sum",
+)  # fmt: skip
 DTYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool")
 
 _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt cx16"
@@ -28,6 +30,8 @@ PROCESSORS = {
     "avx512, vectors of 512 bits": ("x86-64-v4", _V4, "-prefer-256-bit"),
     "avx512, vectors of 256 bits": ("x86-64-v4", _V4, "+prefer-256-bit"),
     "without fma": ("x86-64-v2", _V2, "-avx"),
+    "products of bytes in 256 bits": ("x86-64-v4", f"{_V3} avx512vl avx512vnni", "-avx10.1"),
+    "without instructions that we name": ("x86-64", "", "-avx"),
 }
 ALWAYS = 2  # of them
 

@@ -1,0 +1,150 @@
+"""Convolutions of bytes, as quantised models have them: exact sums in i32."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opstep.kernels.conv.conv import Convolution, attributes
+from opstep.kernels.conv.quads import correlate_bytes
+from opstep.kernels.conv.windows import windows
+from opstep.kernels.matmul.matmul_integer import want_bytes, want_zero
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.launch import Launch
+from opstep.runtime.ir.faults import NO_FAULTS
+from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.types import i32
+
+
+class IntegerConvolution(Convolution):
+    """Base of convolutions of bytes."""
+
+    faults = NO_FAULTS
+    vendor = None
+    grad = None
+
+    @classmethod
+    def infer(cls, x, w, b, x_zero, w_zero, **attrs):
+        want_bytes(cls.name, x, 0)
+        want_bytes(cls.name, w, 1)
+        filters = w.shape[0] if w.rank else 0
+        y = super().infer(x, w, b if b is not None and b.rank else None, **attrs)
+        if b is not None and b.dtype is not i32:
+            raise Mismatch(f"the bias is in steps of the products, i32, not {b}", 2)
+        want_zero(x_zero, (), 3)
+        want_zero(w_zero, (filters,), 4)
+        return y.with_dtype(i32)
+
+    def oracle(x, w, b=None, x_zero=None, w_zero=None, **attrs):
+        wide = [v.astype(np.int64) for v in (x, w)]
+        wide[0] -= 0 if x_zero is None else x_zero.astype(np.int64)
+        if w_zero is not None:
+            wide[1] -= w_zero.astype(np.int64).reshape(-1, *[1] * (w.ndim - 1))
+        y = Convolution.oracle(*wide, **attrs)
+        y = y if b is None else y + b.astype(np.int64).reshape(-1, *[1] * (y.ndim - 2))
+        return y.astype(np.int32)
+
+    cpu = correlate_bytes
+
+    def cuda(x, w, b, x_zero, w_zero, y, *, stride, padding, dilation, groups):
+        views = windows(w.shape[2:], stride, padding, dilation)
+        sizes = zip(views, x.shape[2:], y.shape[2:], strict=True)
+        axes = [(v.kernel, v.stride, v.before, v.dilation, *size) for v, *size in sizes]
+        axes = [*[(1, 1, 0, 1, 1, 1)] * (3 - len(axes)), *axes]
+        given = (b, x_zero, w_zero)
+        apart = (int(t is not None and t.size > 1) for t in (b, w_zero))
+        return Launch(
+            *(sum_bytes, x, w, b or x, x_zero or x, w_zero or w, y, *axes),
+            *(w.shape[1], y.shape[1], y.shape[1] // groups),
+            *(*(t is not None for t in given), *apart),
+            units=y.size,
+        )
+
+    @classmethod
+    def flops(cls, x, w, b, x_zero, w_zero, **attrs):
+        return Convolution.flops(x, w, b, **attrs)
+
+
+def sum_bytes(
+    x, w, bias, x_zero, w_zero, y, planes, rows, columns, channels, filters, each, biased,
+    x_shifted, w_shifted, bias_step, w_step, lo, hi,
+):  # fmt: skip
+    """An element of y a unit; of each axis, kernel, stride, padding before, dilation, size of x and
+    of y.
+    """
+    for unit in range(lo, hi):
+        j = unit % columns[5]
+        i = unit // columns[5] % rows[5]
+        z = unit // (columns[5] * rows[5]) % planes[5]
+        place = unit // (columns[5] * rows[5] * planes[5])
+        f = place % filters
+        image = place // filters * (filters // each) + f // each
+        off = 0
+        if x_shifted:
+            off = np.int64(x_zero[0])
+        w_off = 0
+        if w_shifted:
+            w_off = np.int64(w_zero[f * w_step])
+        total = 0
+        if biased:
+            total = np.int64(bias[f * bias_step])
+        for c in range(channels):
+            for t in range(planes[0]):
+                d = z * planes[1] + t * planes[3] - planes[2]
+                for r in range(rows[0]):
+                    h = i * rows[1] + r * rows[3] - rows[2]
+                    if 0 <= d < planes[4] and 0 <= h < rows[4]:
+                        plane = (image * channels + c) * planes[4] + d
+                        seen = offset(x, (plane * rows[4] + h) * columns[4])
+                        at = ((f * channels + c) * planes[0] + t) * rows[0] + r
+                        weights = offset(w, at * columns[0])
+                        for s in range(columns[0]):
+                            k = j * columns[1] + s * columns[3] - columns[2]
+                            if 0 <= k < columns[4]:
+                                total += (seen[k] - off) * (weights[s] - w_off)
+        y[unit] = total
+
+
+_TEXT = "b: I3?, x_zero: I?, w_zero: I2?, *,"
+_TERM = "(x[n, c, {}] - x_zero) * (w[k, c, {}] - w_zero[k])"
+
+
+class conv1d_integer(IntegerConvolution):
+    """`conv1d` of bytes, exactly: less their zero points, which padding counts as, summed in i32.
+
+    x [N, C, W], w [K, C/groups, S], each u8 or i8; b [K] or a scalar, i32; x_zero a scalar, w_zero
+    one or [K]; y [N, K, W'], i32.
+    """
+
+    axes = 1
+    signature = f"conv1d_integer(x: I, w: I2, {_TEXT} {attributes(1)}"
+    source = "ONNX ConvInteger"
+    formula = f"y[n, k, j] = b[k] + sum over c, s of {_TERM.format('j*stride + …', 's')}"
+
+
+class conv2d_integer(IntegerConvolution):
+    """`conv2d` of bytes, exactly: less their zero points, which padding counts as, summed in i32.
+
+    x [N, C, H, W], w [K, C/groups, R, S], each u8 or i8; b [K] or a scalar, i32; x_zero a scalar,
+    w_zero one or [K]; y [N, K, H', W'], i32.
+    """
+
+    axes = 2
+    signature = f"conv2d_integer(x: I, w: I2, {_TEXT} {attributes(2)}"
+    source = "ONNX ConvInteger"
+    formula = f"y[n, k, i, j] = b[k] + sum over c, r, s of {_TERM.format('i*stride + …', 'r, s')}"
+
+
+class conv3d_integer(IntegerConvolution):
+    """`conv3d` of bytes, exactly: less their zero points, which padding counts as, summed in i32.
+
+    x [N, C, D, H, W], w [K, C/groups, T, R, S], each u8 or i8; b [K] or a scalar, i32; x_zero a
+    scalar, w_zero one or [K]; y [N, K, D', H', W'], i32.
+    """
+
+    axes = 3
+    signature = f"conv3d_integer(x: I, w: I2, {_TEXT} {attributes(3)}"
+    source = "ONNX ConvInteger"
+    formula = (
+        "y[n, k, z, i, j] = b[k] + sum over c, t, r, s of "
+        f"{_TERM.format('z*stride + …', 't, r, s')}"
+    )

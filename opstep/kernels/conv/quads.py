@@ -1,0 +1,304 @@
+"""Convolutions of bytes on the CPU: words of four channels under words of four weights, in the
+kernels of other convolutions, with tiles that multiply such words.
+
+Images are laid out in words, with their padding; bytes of filters that are not contiguous along
+channels, too. The tiles take u8 from images and i8 from filters: other bytes are moved by 128, and
+their zero points with them. What zero points take off is the same for all pixels of a filter, but
+where the filter has one: then a filter of ones tells the sum of what each pixel sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from opstep.kernels.conv.conv import geometry_of
+from opstep.kernels.conv.correlation import correlate
+from opstep.kernels.conv.depthwise import slide_alone
+from opstep.kernels.conv.windows import Window, flat, windows
+from opstep.kernels.matmul.matmul import product
+from opstep.kernels.matmul.products import Side
+from opstep.kernels.matmul.quads import each_of, flip_of, quad, words_of
+from opstep.runtime.device.builtin import SIGNED_LEFT, join_quads, offset
+from opstep.runtime.device.launch import Arg, Held, Launch, Scratch
+from opstep.runtime.ir.types import i32
+
+_GRAIN = 65536  # elements under which another lane is not woken
+_WHOLE = 16  # words that fill vectors
+
+
+def correlate_bytes(
+    x: Arg, w: Arg, b: Arg | None, x_zero: Arg | None, w_zero: Arg | None, y: Arg, *, stride,
+    padding, dilation, groups: int,
+) -> list[Launch]:  # fmt: skip
+    """Operands and attributes of `conv2d_integer`."""
+    if not y.size:
+        return []
+    views = windows(w.shape[2:], stride, padding, dilation)
+    if w.shape[1] < 2 or not w.size:
+        return _as_numbers(x, w, b, x_zero, w_zero, y, views, groups)
+    points = prod(w.shape[2:]) == 1 and groups == 1 and not any(padding)
+    seen, launch = _images(x, x_zero, y, w.shape[1], views, groups, points)
+    packed, launches = _filters(w)
+    bias, more = _starts(x, w, b, x_zero, w_zero)
+    launches += [launch, *more]
+
+    # padding is laid out; of images of points nothing is left that strides skip
+    views = [v._replace(before=0, after=0, stride=1 if points else v.stride) for v in views]
+    geometry = geometry_of(views, y)
+    words = seen.shape[1] // groups
+
+    def under(filters: Arg | Scratch, start: Arg | Scratch | None, to: Arg | Held) -> list[Launch]:
+        if not points or to.shape[1] < 8:
+            return [correlate(seen, filters, start, to, groups, geometry, kind=SIGNED_LEFT)]
+        pixels, many = prod(y.shape[2:]), x.shape[0] > 1
+        left = Side(filters, words, 1, (0,) * many)
+        right = Side(seen, pixels, 1, (words * pixels,) * many)
+        sizes = (to.shape[:1] * many, to.shape[1], pixels, words)
+        return product(left, right, to, *sizes, start, of_rows=True, kind=SIGNED_LEFT)
+
+    launches += under(packed, bias, flat(y))
+    if w_zero is not None or flip_of(w, signed=True):
+        launches += _less_zeros(w, w_zero, y, under, words, groups)
+    return launches
+
+
+def _plane(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Sequences as images of one row."""
+    return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
+
+
+def _images(
+    x: Arg, x_zero: Arg | None, y: Arg, channels: int, views: Sequence[Window], groups: int,
+    points: bool,
+) -> tuple[Held, Launch]:  # fmt: skip
+    """Words of four channels, in each group, with padding; of points, those that strides leave."""
+    words = -(-channels // 4)
+    inside = y.shape[2:] if points else x.shape[2:]
+    sizes = tuple(n + v.before + v.after for n, v in zip(inside, views, strict=True))
+    axes = [
+        (n, size, v.stride if points else 1, v.before)
+        for n, size, v in zip(x.shape[2:], sizes, views, strict=True)
+    ]
+    if sizes == x.shape[2:]:
+        axes = [(prod(sizes), prod(sizes), 1, 0)]  # one run of memory
+    axes = [(1, 1, 1, 0)] * (3 - len(axes)) + axes
+    seen = Held(i32, _plane((x.shape[0], groups * words, *sizes)))
+    units = x.shape[0] * groups * words
+    launch = Launch(
+        *(lay_out_images, x, x_zero or x, seen, x_zero is not None),
+        *(flip_of(x, signed=False), channels, words, *axes),
+        units=units,
+        grain=max(1, _GRAIN * units // max(1, seen.size)),
+    )
+    return seen, launch
+
+
+def _filters(w: Arg) -> tuple[Arg | Scratch, list[Launch]]:
+    """Words of four channels at each place of each filter."""
+    channels, taps, flip = w.shape[1], prod(w.shape[2:]), flip_of(w, signed=True)
+    words = -(-channels // 4)
+    if taps == 1 and channels % 4 == 0 and not flip:
+        return words_of(w), []
+    packed = Scratch(i32, w.shape[0] * words * taps)
+    sizes = (channels, words, taps, flip)
+    return packed, [Launch(lay_out_filters, w, packed, *sizes, units=w.shape[0], grain=16)]
+
+
+def _starts(
+    x: Arg, w: Arg, b: Arg | None, x_zero: Arg | None, w_zero: Arg | None
+) -> tuple[Arg | Scratch | None, list[Launch]]:
+    """What the sums of each filter begin with."""
+    flip = flip_of(x, signed=False)
+    if x_zero is None and not flip and (b is None or b.rank):
+        return b, []
+    bias = Scratch(i32, w.shape[0])
+    launch = Launch(
+        *(begin_sums, w, b or w, x_zero or x, w_zero or w, bias, prod(w.shape[1:])),
+        *(*each_of(b), x_zero is not None, *each_of(w_zero), flip),
+        units=w.shape[0],
+        grain=16,
+    )
+    return bias, [launch]
+
+
+def _less_zeros(w: Arg, w_zero: Arg | None, y: Arg, under: Any, words: int, groups: int):
+    """Takes off what zero points of filters add."""
+    channels, taps, area = w.shape[1], prod(w.shape[2:]), prod(y.shape[2:])
+    ones = Scratch(i32, groups * words * taps)
+    sums = Held(i32, _plane((y.shape[0], groups, *y.shape[2:])))
+    sizes = (*each_of(w_zero), flip_of(w, signed=True), w.shape[0], w.shape[0] // groups, area)
+    return [
+        Launch(lay_out_ones, ones, channels, words, taps, units=groups * words),
+        *under(ones, None, sums),
+        Launch(
+            *(take_off, y, sums, w_zero or w, *sizes),
+            units=y.shape[0] * w.shape[0],
+            grain=max(1, _GRAIN // max(1, area)),
+        ),
+    ]
+
+
+def _as_numbers(
+    x: Arg, w: Arg, b: Arg | None, x_zero: Arg | None, w_zero: Arg | None, y: Arg,
+    views: Sequence[Window], groups: int,
+) -> list[Launch]:  # fmt: skip
+    """Filters of one channel, which fill no word: of i32."""
+    seen, filters = Held(i32, _plane(x.shape)), Held(i32, _plane(w.shape))
+    bias = b
+    launches = [
+        Launch(widen, x, x_zero or x, seen, *each_of(x_zero), 1, units=x.size),
+        Launch(
+            *(widen, w, w_zero or w, filters, *each_of(w_zero), max(1, prod(w.shape[1:]))),
+            units=w.size,
+        ),
+    ]
+    if b is not None and not b.rank:
+        bias = Scratch(i32, w.shape[0])
+        launches.append(Launch(repeat, b, bias, units=w.shape[0]))
+    if x.rank < 5 and w.shape[1] == 1 and groups > 1:
+        alone = slide_alone(seen, filters, bias, y, views)
+        if alone is not None:
+            return [*launches, alone]
+    geometry = geometry_of(views, y)
+    return [*launches, correlate(seen, filters, bias, flat(y), groups, geometry)]
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def lay_out_images(
+    x, zero, to, shifted, flip, channels, words, planes, rows, columns, lo, hi
+):  # fmt: skip
+    """Words of four channels, a unit; of each axis, its size, that with padding, how far apart
+    elements are taken, and how many stand before.
+    """
+    flips = quad(flip, flip, flip, flip)
+    fill = flips
+    if shifted:
+        fill ^= quad(zero[0], zero[0], zero[0], zero[0])
+    volume = planes[0] * rows[0] * columns[0]
+    stride = columns[2]
+    before = columns[3]
+    count = columns[1]
+    end = before + min(count - before, (columns[0] + stride - 1) // stride)
+    for unit in range(lo, hi):
+        first = unit // words * channels + unit % words * 4
+        live = channels - unit % words * 4
+        a = offset(x, first * volume)
+        b = offset(x, (first + min(1, live - 1)) * volume)
+        c = offset(x, (first + min(2, live - 1)) * volume)
+        d = offset(x, (first + min(3, live - 1)) * volume)
+        for line in range(planes[1] * rows[1]):
+            out = offset(to, (unit * planes[1] * rows[1] + line) * count)
+            z = (line // rows[1] - planes[3]) * planes[2]
+            i = (line % rows[1] - rows[3]) * rows[2]
+            if z < 0 or z >= planes[0] or i < 0 or i >= rows[0]:
+                for j in range(count):
+                    out[j] = fill
+                continue
+            for j in range(before):
+                out[j] = fill
+            for j in range(end, count):
+                out[j] = fill
+            at = (z * rows[0] + i) * columns[0]
+            length = end - before
+            if stride == 1:
+                join_quads(
+                    offset(a, at), offset(b, at), offset(c, at), offset(d, at),
+                    offset(out, before), length, flips,
+                )  # fmt: skip
+            else:
+                for j in range(length):
+                    k = at + j * stride
+                    out[before + j] = quad(a[k], b[k], c[k], d[k]) ^ flips
+
+
+def lay_out_filters(w, to, channels, words, taps, flip, lo, hi):
+    """A unit is a filter."""
+    flips = quad(flip, flip, flip, flip)
+    for unit in range(lo, hi):
+        source = offset(w, unit * channels * taps)
+        out = offset(to, unit * words * taps)
+        whole = channels // 4
+        if taps > 1:
+            # whole vectors: what lies behind a word's places is overwritten by the next one
+            sure = whole - (_WHOLE + taps - 1) // taps
+            for q in range(whole):
+                a = offset(source, 4 * q * taps)
+                count = (taps + _WHOLE - 1) // _WHOLE * _WHOLE if q < sure else taps
+                join_quads(
+                    a, offset(a, taps), offset(a, 2 * taps), offset(a, 3 * taps),
+                    offset(out, q * taps), count, flips,
+                )  # fmt: skip
+        else:
+            for q in range(whole):
+                a = offset(source, 4 * q)
+                out[q] = quad(a[0], a[1], a[2], a[3]) ^ flips
+        for t in range(taps if whole < words else 0):
+            total = 0
+            for k in range(channels - 4 * whole):
+                byte = (source[(4 * whole + k) * taps + t] ^ flip) & 255
+                total |= byte << (8 * k)
+            out[whole * taps + t] = total
+
+
+def lay_out_ones(to, channels, words, taps, lo, hi):
+    """The filter that adds up all that there is; a unit is a word at all its places."""
+    for unit in range(lo, hi):
+        live = min(4, channels - unit % words * 4)
+        word = quad(1, live > 1, live > 2, live > 3)
+        for t in range(taps):
+            to[unit * taps + t] = word
+
+
+def begin_sums(
+    w, b, x_zero, w_zero, to, terms, biased, each_bias, x_shifted, w_shifted, each_zero, flip, lo,
+    hi,
+):  # fmt: skip
+    """Biases, less what zero points of images take off; a unit is a filter."""
+    off = flip
+    if x_shifted:
+        off += x_zero[0]
+    for unit in range(lo, hi):
+        start = 0
+        if biased:
+            start = b[unit * each_bias]
+        if off != 0:
+            weights = offset(w, unit * terms)
+            total = 0
+            for k in range(terms):
+                total += weights[k]
+            if w_shifted:
+                total -= terms * w_zero[unit * each_zero]
+            start -= off * total
+        to[unit] = start
+
+
+def take_off(y, sums, zero, shifted, each_zero, flip, filters, each, area, lo, hi):
+    """Less the zero point of a filter times the sum of what it saw; a unit is a filter's plane."""
+    for unit in range(lo, hi):
+        f = unit % filters
+        off = -flip
+        if shifted:
+            off += zero[f * each_zero]
+        if off != 0:
+            out = offset(y, unit * area)
+            seen = offset(sums, unit // each * area)
+            for k in range(area):
+                out[k] -= off * seen[k]
+
+
+def widen(x, zero, to, shifted, each_zero, part, lo, hi):
+    """to = x - zero, where there is one, or one for each part of so many elements."""
+    for i in range(lo, hi):
+        off = 0
+        if shifted:
+            off = zero[i // part * each_zero]
+        to[i] = x[i] - off
+
+
+def repeat(x, to, lo, hi):
+    for i in range(lo, hi):
+        to[i] = x[0]
