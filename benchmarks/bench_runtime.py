@@ -8,16 +8,20 @@ import numpy as np
 from harness import Measured, Timed, at_most, bench, times_faster, times_peer
 
 import opstep
+from opstep.api.inputs import conform
 from opstep.api.settings import RunSettings
 from opstep.runtime.interpreter import drive
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def bound(program, graph, inputs, device="cpu", threads=None, recording=None, **switches):
+def bound(
+    program, graph, inputs, device="cpu", threads=None, recording=None, fuse=True, **switches
+):  # fmt: skip
     """A callable that runs the graph once, inputs in place: what a training loop repeats."""
     settings = RunSettings(device=device, threads=threads, **switches)
-    running = program._running(graph, inputs, settings, recording=recording)
+    plan = None if fuse else unfused(program, graph, inputs, settings)
+    running = program._running(graph, inputs, settings, recording=recording, plan=plan)
     job = running.__enter__()
 
     def run(running=running):  # which ends when it is dropped
@@ -26,6 +30,14 @@ def bound(program, graph, inputs, device="cpu", threads=None, recording=None, **
             job.step_done()
 
     return run
+
+
+def unfused(program, graph, inputs, settings):
+    """A plan in which each op has a launch of its own, whatever it computes."""
+    _, types = conform(program.graph(graph), inputs, program.module.source)
+    return program.plan(
+        graph, types, settings.policy, settings.device, setup=settings.setup, fuse=False
+    )
 
 
 def chain(length: int, size: int, op: str = "add(x{}, b)") -> str:
@@ -45,7 +57,7 @@ def loop():
     length = 10_000
     program = opstep.loads(chain(length, 8))
     zeros = np.zeros(8, np.float32)
-    ours = bound(program, "chain", {"x0": zeros, "b": zeros}, device="null")
+    ours = bound(program, "chain", {"x0": zeros, "b": zeros}, device="null", fuse=False)
 
     graph = torch.fx.Graph()
     node = graph.placeholder("x")
@@ -72,7 +84,7 @@ def adds():
     length, size = 1000, 1024
     program = opstep.loads(chain(length, size))
     x, b = np.ones((2, size), np.float32)
-    ours = bound(program, "chain", {"x0": x, "b": b}, threads=1)
+    ours = bound(program, "chain", {"x0": x, "b": b}, threads=1, fuse=False)
     first, second = torch.from_numpy(x), torch.from_numpy(b)
 
     def peer():

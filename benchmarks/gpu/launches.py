@@ -138,8 +138,8 @@ def numba_loop() -> Callable[[], Any]:
 def tiny_ops() -> Iterator[Row]:
     program = opstep.loads(chain(OPS, SIZE))
     inputs = {name: np.ones(SIZE, np.float32) for name in ("x0", "b")}
-    uncaptured = bound(program, "chain", inputs, streams=1, replays=False)
-    captured = bound(program, "chain", inputs, streams=1)
+    uncaptured = bound(program, "chain", inputs, streams=1, replays=False, fuse=False)
+    captured = bound(program, "chain", inputs, streams=1, fuse=False)
     calls = {"ours": uncaptured, "captured": captured, "PyTorch eager": torch_loop()}
     calls["PyTorch graph replay"] = torch_graph()
     for name, make in (("CuPy", cupy_loop), ("JAX eager", jax_loop), ("raw numba", numba_loop)):

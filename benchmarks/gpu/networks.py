@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from bench_runtime import unfused
 from rows import Row, at_least, at_most, by_turns, group
 
 import opstep
@@ -28,13 +29,14 @@ _open = ExitStack()  # jobs end with the process
 
 
 def bound(
-    program, graph, inputs, replays=True, kernels="numba", recording=None, flagged=False, **switches
-) -> Callable[[], Any]:
+    program, graph, inputs, replays=True, kernels="numba", recording=None, flagged=False, fuse=True,
+    **switches,
+) -> Callable[[], Any]:  # fmt: skip
     """A callable that runs a graph on the GPU once, inputs in place, and waits for its end.
 
     `replays`: whether stretches are captured into CUDA graphs. `flagged`: as a hunt runs it.
     """
-    job = job_of(program, graph, inputs, replays, kernels, recording, flagged, **switches)
+    job = job_of(program, graph, inputs, replays, kernels, recording, flagged, fuse, **switches)
 
     def run():
         drive(job.context.run(job.binding))
@@ -47,14 +49,16 @@ def bound(
 
 
 def job_of(
-    program, graph, inputs, replays=True, kernels="numba", recording=None, flagged=False, **switches
-):
+    program, graph, inputs, replays=True, kernels="numba", recording=None, flagged=False, fuse=True,
+    **switches,
+):  # fmt: skip
     tunes = kernels == "auto"
     settings = RunSettings(device="cuda", kernels=kernels, autotune=tunes, **switches)
     device = program.on("cuda", settings.setup)
     before = device.replays
     device.replays = replays
-    job = program._running(graph, inputs, settings, (), recording, flagged)
+    plan = None if fuse else unfused(program, graph, inputs, settings)
+    job = program._running(graph, inputs, settings, (), recording, flagged, plan)
     running = _open.enter_context(job)
     drive(running.context.run(running.binding))
     device.replays = before
