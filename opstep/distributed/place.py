@@ -45,19 +45,26 @@ def place_in(environment: Mapping[str, str]) -> Place | None:
             if count == 1:
                 return None
             at = _number(environment, rank)
-            if not 0 <= at < count:
+            here = _number(environment, many, count)
+            local_rank = _number(environment, local, at)
+            if not at < count:
                 raise InputError(f"{rank}={at} is no rank of {ranks}={count}")
-            here = int(environment.get(many, "").partition("(")[0] or count)
-            local_rank = int(environment.get(local) or at)
+            if not (local_rank < here <= count and local_rank <= at):
+                raise InputError(
+                    f"{rank}={at} of {ranks}={count} cannot be {local}={local_rank} of "
+                    f"{many}={here}"
+                )
             return Place(at, count, local_rank, here, _meeting(environment, here == count))
     return None
 
 
-def _number(environment: Mapping[str, str], name: str) -> int:
-    text = environment[name]
-    if not (text.isascii() and text.isdigit()):
+def _number(environment: Mapping[str, str], name: str, default: int = 0) -> int:
+    """The largest of those that Slurm has for machines: of `4(x2),3` the 4."""
+    text = environment.get(name) or str(default)
+    numbers = [part.partition("(")[0] for part in text.split(",")]
+    if not all(number.isascii() and number.isdigit() for number in numbers):
         raise InputError(f"{name}={text} in the environment is not a number")
-    return int(text)
+    return max(map(int, numbers))
 
 
 def _meeting(environment: Mapping[str, str], one_machine: bool) -> str:

@@ -42,6 +42,14 @@ def test_places(environment, place):
     "environment, message",
     [
         ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK=4 is no rank of WORLD_SIZE=4"),
+        (
+            {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "x"},
+            "LOCAL_RANK=x in the environment is not a number",
+        ),
+        (
+            {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "2"},
+            "RANK=1 of WORLD_SIZE=4 cannot be LOCAL_RANK=2 of LOCAL_WORLD_SIZE=2",
+        ),
         ({"RANK": "one", "WORLD_SIZE": "4"}, "RANK=one in the environment is not a number"),
         (
             {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"},
