@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 from opstep.cli.main import main
@@ -16,6 +17,13 @@ def blocks(page: str) -> list[tuple[str, str]]:
     """Language and text of each block, in order."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     return re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def enter(folder: Path, monkeypatch) -> None:
+    """A guide is read in a folder of its own, whose `net.py` is not that of another guide."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "net", raising=False)
 
 
 def run_commands(block: str) -> int:

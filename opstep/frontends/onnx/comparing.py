@@ -38,11 +38,15 @@ _FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 class Compared(Opened):
-    """A model that can be run on both sides."""
+    """A model that can be run on both sides. What only depends on sizes is part of types here: its
+    values are ONNX Runtime's.
+    """
 
     def __init__(self, path: str | Path):
         _check_runtime()
         super().__init__(path)
+        made = [o for n in self.nodes if n.op_type != "Constant" for o in n.output if o]
+        self._folded: dict[str, Any] = {n: None for n in made if n not in self.named}
         self.session = self._session()
 
     def compare(
@@ -55,8 +59,10 @@ class Compared(Opened):
         given = self.given(inputs)
         result = self.program.run("main", inputs, recording=recording, **vars(settings))
         ours = self.values(result)
+        wanted = [*self.named, *self._folded]
         with self._refused():
-            theirs = dict(zip(self.named, self.session.run([*self.named], given), strict=True))
+            theirs = dict(zip(wanted, self.session.run(wanted, given), strict=True))
+        self._folded = {name: theirs.pop(name) for name in self._folded}
         found = self._compared(given, ours, theirs, rtol)
         if recording is not None:
             taken = {own: given[name] for name, own in self.inputs.items()}
@@ -89,7 +95,7 @@ class Compared(Opened):
         options.add_session_config_entry(_FOLDER, str(self.path.absolute().parent))
         model = ModelProto()
         model.CopyFrom(self.model)
-        others = (n for n in self.named if n not in self.outputs)
+        others = (n for n in (*self.named, *self._folded) if n not in self.outputs)
         model.graph.output.extend(ValueInfoProto(name=n) for n in others)
         content = model.SerializeToString()
         with self._refused():
@@ -160,7 +166,8 @@ class Compared(Opened):
 
         operands: dict[str, np.ndarray] = {}
         for name in filter(None, node.input):
-            found = self.constant(name) if name not in known else np.asarray(known[name])
+            found = known.get(name, self._folded.get(name))
+            found = self.constant(name) if found is None else np.asarray(found)
             if found is None:
                 return None
             operands[name] = found

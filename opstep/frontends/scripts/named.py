@@ -28,11 +28,12 @@ def named(file: str, name: str) -> Any:
         with search_path(str(path.parent)):
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # of any class: it is the user's code
+        raise _failed(file, path, error) from None
+    finally:  # others may import another file of that name
         if before is None:
-            del sys.modules[path.stem]
+            sys.modules.pop(path.stem, None)
         else:
             sys.modules[path.stem] = before
-        raise _failed(file, path, error) from None
     found = vars(module)
     if name not in found:
         names = [n for n in found if not n.startswith("_")]

@@ -8,15 +8,13 @@ import warnings
 from pathlib import Path
 
 import pytest
-from shared.guides import blocks, run_commands
+from shared.guides import blocks, enter, run_commands
 
 pytest.importorskip("jax")
 
 
 def test_the_journey(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "net", raising=False)
+    enter(tmp_path, monkeypatch)
     session: dict = {}
     said, ran, compared = "", 0, 0
     for language, block in blocks("jax.md"):
@@ -36,4 +34,3 @@ def test_the_journey(tmp_path, monkeypatch, capsys):
                 assert line in said
                 compared += 1
     assert (ran, compared) == (5, 27)
-    sys.modules.pop("net")

@@ -45,7 +45,7 @@ DIFFERENT = {
     ), LIMITS),
     **dict.fromkeys(("grid_sample2d-far", "upsample1d-by_five_thirds"), F32),
 }  # fmt: skip
-NO_WORDS = {
+NO_WORDS = {name for name, op in OPS.items() if op.collective or op.by_rank} - {"extent"} | {
     "bitcast", "cholesky", "digamma", "erfinv", "grid_sample2d_grad", "lgamma", "solve_triangular",
     "trigamma",
 }  # fmt: skip

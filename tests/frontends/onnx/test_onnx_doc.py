@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared.guides import blocks, run_commands
+from shared.guides import blocks, enter, run_commands
 
 
 def test_the_journey(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+    enter(tmp_path, monkeypatch)
     session: dict = {}
     said, ran = "", 0
     for language, block in blocks("onnx.md"):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from shared.guides import blocks, run_commands
+from shared.guides import blocks, enter, run_commands
 
 from opstep.frontends.torch import findings
 
@@ -16,8 +16,7 @@ pytest.importorskip("torch")
 
 
 def test_the_journey(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    enter(tmp_path, monkeypatch)
     findings.clear()  # of tests before
     session: dict = {}
     said, ran = "", 0
@@ -42,5 +41,4 @@ def test_the_journey(tmp_path, monkeypatch, capsys):
             for line in block.splitlines():
                 assert line in said
     assert ran == 11
-    sys.modules.pop("net")
     sys.modules.pop("whitening")
