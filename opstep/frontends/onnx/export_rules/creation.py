@@ -12,7 +12,7 @@ from opstep.runtime.ir.types import TensorType, boolean, f32, i64
 @rule("extent")
 def _extent(b, t, of, dtype, over):
     """A run of ONNX's is one of a single rank."""
-    return b.cast(b.reshape(b.vector([volume(of)]), shape=[]), dtype=dtype)
+    return b.cast(b.reshape(b.vector([1 if of is None else volume(of)]), shape=[]), dtype=dtype)
 
 
 @rule("full")
