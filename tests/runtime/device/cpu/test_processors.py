@@ -2,7 +2,7 @@
 give what they give here.
 
 Each other processor needs a process of its own: kernels are compiled once a process. Some ops stand
-for all, those whose kernels are made of vectors or that add, in f32, and two processors for four;
+for all, those whose kernels are made of vectors or that add, and two processors for the others;
 ``pytest tests/runtime/device/cpu/test_processors.py --every-op`` compiles all of them.
 """
 
@@ -17,9 +17,10 @@ import pytest
 
 from opstep.runtime.device.cpu import processor
 
-OPS = (
-    "conv2d", "conv2d_integer", "layer_norm", "matmul", "matmul_integer", "softmax", "sum",
-)  # fmt: skip
+OPS = {
+    "f32": ("conv2d", "conv2d_integer", "layer_norm", "matmul", "matmul_integer", "softmax", "sum"),
+    "f64": ("conv2d", "matmul"),  # whose tiles are of fewer elements than some loops step by
+}
 DTYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool")
 
 _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt cx16"
@@ -33,16 +34,24 @@ PROCESSORS = {
     "products of bytes in 256 bits": ("x86-64-v4", f"{_V3} avx512vl avx512vnni", "-avx10.1"),
     "without instructions that we name": ("x86-64", "", "-avx"),
 }
-ALWAYS = 2  # of them
+ALWAYS = {"f32": 2, "f64": 1}  # of them
 
 
-def ops(config) -> tuple[str, ...]:
+def ops(config, dtype: str) -> tuple[str, ...]:
     """None are all."""
-    return () if every_op(config) else OPS
+    return () if every_op(config) else OPS[dtype]
 
 
 def elsewhere(folder: str, name: str, features: str, dtype: str, config) -> dict[str, str]:
-    command = [sys.executable, on_processor.__file__, folder, name, features, dtype, *ops(config)]
+    command = [
+        sys.executable,
+        on_processor.__file__,
+        folder,
+        name,
+        features,
+        dtype,
+        *ops(config, dtype),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -53,8 +62,12 @@ def pytest_generate_tests(metafunc):
     if "which" in metafunc.fixturenames:
         able = [w for w, (_, needs, _) in PROCESSORS.items() if can(needs)]
         every = every_op(metafunc.config)
-        metafunc.parametrize("dtype", DTYPES if every else ["f32"], scope="module")
-        metafunc.parametrize("which", able if every else able[:ALWAYS])
+        cases = [
+            (dtype, which)
+            for dtype in (DTYPES if every else OPS)
+            for which in (able if every else able[: ALWAYS[dtype]])
+        ]
+        metafunc.parametrize("dtype, which", cases, scope="module")
 
 
 def can(features: str) -> bool:
@@ -67,7 +80,7 @@ def every_op(config) -> bool:
 
 @pytest.fixture(scope="module")
 def here(request, dtype) -> dict[str, str]:
-    return on_processor.digests(dtype, *ops(request.config))
+    return on_processor.digests(dtype, *ops(request.config, dtype))
 
 
 @pytest.mark.slow
