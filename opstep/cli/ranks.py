@@ -37,12 +37,21 @@ def is_to_start(options: dict[str, Any], place: Place | None) -> bool:
 
 
 def start_ranks(program: Program) -> int:
-    """Runs this command line once for each rank of the mesh; the exit code."""
-    from opstep.distributed.starting import Ended, start
+    """Runs this command line once for each rank of the mesh; the exit code. Raises `InputError`
+    where these are too many.
+    """
+    from opstep.distributed.starting import MOST, Ended, start
 
+    ranks = program.mesh.ranks
+    if ranks > MOST:
+        raise InputError(
+            f"{ranks:,} ranks are too many for one machine, which starts at most {MOST}",
+            hint="torchrun, mpirun and srun start ranks on several machines; "
+            "opstep plan --ranks checks any number without starting them",
+        )
     command = [sys.executable, "-m", "opstep", *sys.argv[1:]]
     try:
-        start(command, program.mesh.ranks)
+        start(command, ranks)
     except Ended as ended:
         return _told(ended)
     return OK

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from opstep.distributed.place import STORE
 
+MOST = 256  # processes, each of which imports PyTorch
 MISSED = 3  # the exit code of a rank that waited for one which is gone
 TOLD_S = 3.0  # for the others to tell what they were at, once a rank has ended with an error
 _ENDED_S = 2.0  # between SIGTERM and SIGKILL

@@ -164,6 +164,13 @@ def test_ranks_that_do_not_match_do_not_begin(write, tmp_path):
     assert "sizes.opg:2:7: error: rank 0 is at all_reduce of f32[4], but rank 1 at" in err
 
 
+def test_more_ranks_than_a_machine_starts(write):
+    text = "graph main(x: f32[4]) -> f32[4] {\n  y = all_reduce(x)\n  return y\n}\n"
+    code, _, err = ended(run(write("sum.opg", text), "-i", "ones", "--ranks", 1000))
+    assert code == 2
+    assert "1,000 ranks are too many for one machine, which starts at most 256" in err
+
+
 def test_ranks_of_a_launcher_run_one_program(write, tmp_path):
     text = "graph main(x: f32[4]) -> f32[4] {\n  y = all_reduce(x)\n  return y\n}\n"
     files = [write("a.opg", text), write("b.opg", text.replace("(x)", '(x, reduction="max")'))]
