@@ -72,10 +72,12 @@ async function armed(page: Page, name = ""): Promise<() => Promise<Seen>> {
 
 test("steps, and F5 to the entry, by turns with a debugger that does nothing", async ({
   workbench,
+  folder,
+  page,
 }) => {
-  const { debug, page } = workbench;
+  const { debug } = workbench;
   const peer = { type: "peer", name: "peer", program: "${workspaceFolder}/entropy.opg" };
-  await debug.configure({ ...ENTROPY, name: "graph", stopOnEntry: true }, peer);
+  await folder.launch({ ...ENTROPY, stopOnEntry: true }, peer);
   await workbench.openFile("entropy.opg");
   const taken = () => ({ settled: [], quick: [], line: [], value: [] }) as Record<string, number[]>;
   const sides = [
@@ -125,8 +127,11 @@ test("steps, and F5 to the entry, by turns with a debugger that does nothing", a
 
 test("no kernel is compiled yet: F5 to values in sight, and to the cause of a NaN", async ({
   closed: workbench,
+  server,
+  folder,
+  page,
 }) => {
-  const { debug, folder, page } = workbench;
+  const { debug } = workbench;
   /** From now on compiled kernels are looked for in a folder that has none. */
   const forget = async (name: string) => {
     const cache = folder.at(`kernels-${name}`);
@@ -135,7 +140,7 @@ test("no kernel is compiled yet: F5 to values in sight, and to the cause of a Na
   };
   await forget("first");
   await folder.settings({ "opstep.python": folder.at("python") });
-  await workbench.open();
+  await workbench.open(server.url);
   await workbench.openFile("entropy.opg");
   const cold: number[] = [];
   const causes: number[] = [];
@@ -153,7 +158,7 @@ test("no kernel is compiled yet: F5 to values in sight, and to the cause of a Na
     causes.push(Date.now() - began);
     await workbench.tab("NaN Report").locator(".action-label").first().click();
   }
-  await debug.configure({ ...ENTROPY, stopOnEntry: true });
+  await folder.launch({ ...ENTROPY, stopOnEntry: true });
   for (let round = 0; round < 3; round++) {
     await forget(`debug-${round}`);
     await workbench.focusEditor();
@@ -190,13 +195,13 @@ async function lastPainted(page: Page): Promise<number> {
   return Math.max(0, ...(await Promise.all(painted)));
 }
 
-test("the first picture of f32[64, 256, 56, 56]", async ({ workbench }) => {
-  const { debug, folder, page } = workbench;
+test("the first picture of f32[64, 256, 56, 56]", async ({ workbench, folder, page }) => {
+  const { debug } = workbench;
   await folder.write(
     "large.opg",
     "graph main(x: f32[64, 256, 56, 56]) -> f32[64, 256, 56, 56] {\n  y = relu(x)\n  return y\n}\n",
   );
-  await debug.configure({
+  await folder.launch({
     program: "${workspaceFolder}/large.opg",
     inputs: "random",
     stopOnEntry: true,

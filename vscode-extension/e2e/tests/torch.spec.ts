@@ -8,8 +8,9 @@ const RESULT = 24;
 
 test("F5 on a training script stops in its model, and where a NaN is born", async ({
   workbench,
+  page,
 }) => {
-  const { debug, page } = workbench;
+  const { debug } = workbench;
   test.slow(); // PyTorch is imported, and compiles
   await workbench.openFile("net.py");
   await debug.setBreakpoint(STATES);
