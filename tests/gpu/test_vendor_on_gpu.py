@@ -146,26 +146,58 @@ def test_to_be_tuned_touches_nothing_and_is_kept(tmp_path, monkeypatch):
     made.run("main", given, device="cuda", steps=2, autotune=True)
     compare(made.params["total"], 2.0 * (given["x"].astype(np.float64) @ given["x"]), 1e-5)
     (file,) = (tmp_path / "tuning").glob("*.json")
-    (times,) = json.loads(file.read_text())["ops"].values()
+    (times,) = json.loads(file.read_text())["times"].values()
     assert "numba" in {name.split(" ")[0] for name in times}
     assert "cublas" in {name.split(" ")[0] for name in times}
     tuning.table.cache_clear()
 
 
+def linear_by(which, rows):
+    """Whether a library runs it."""
+    from opstep.runtime.device.cuda.device import CudaDevice
+    from opstep.runtime.device.cuda.lowering import PreparedCall
+
+    operands = [np.zeros((rows, 512), np.float32), np.zeros((rows, 512), np.float32)]
+    step, stored, results = one_step(OPS["linear"], operands, {})
+    on = CudaDevice().with_kernels(Kernels(which))
+    launches, _ = on.prepare(step, (*stored, *results))
+    return any(isinstance(p, PreparedCall) for p in launches)
+
+
 def test_a_library_is_what_vendor_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(Compiler, "folder", tmp_path)  # there is no table
     tuning.table.cache_clear()
-    from opstep.runtime.device.cuda.device import device
-    from opstep.runtime.device.cuda.lowering import PreparedCall
-
-    for rows, by_rule in ((8, False), (4096, True)):
-        operands = [np.zeros((rows, 512), np.float32), np.zeros((rows, 512), np.float32)]
-        step, stored, results = one_step(OPS["linear"], operands, {})
-        for which, expected in (("vendor", True), ("auto", by_rule), ("numba", False)):
-            on = device(0).with_kernels(Kernels(which))
-            launches, _ = on.prepare(step, (*stored, *results))
-            assert any(isinstance(p, PreparedCall) for p in launches) is expected
+    for rows in (8, 4096):
+        assert linear_by("vendor", rows)
+        assert not linear_by("numba", rows)
+    assert not linear_by("auto", 8)
+    assert not (tmp_path / "tuning").exists()
     tuning.table.cache_clear()
+
+
+def test_auto_keeps_what_it_took_at_first_sight(tmp_path, monkeypatch):
+    monkeypatch.setattr(Compiler, "folder", tmp_path)
+    tuning.table.cache_clear()
+    by_library = linear_by("auto", 4096)
+    (file,) = (tmp_path / "tuning").glob("*.json")
+    found = json.loads(file.read_text())
+    ((key, name),) = found["taken"].items()
+    assert name.startswith("cublas" if by_library else "numba")
+    for other in ("numba", library_names(4096)[0]):
+        file.write_text(json.dumps({**found, "taken": {key: other}}))
+        tuning.table.cache_clear()
+        assert linear_by("auto", 4096) is (other != "numba"), "not tried again"
+    tuning.table.cache_clear()
+
+
+def library_names(rows):
+    from opstep.runtime.device.cuda.choice.choice import _vendors
+    from opstep.runtime.device.cuda.device import device
+
+    device(0).enter()
+    operands = [np.zeros((rows, 512), np.float32), np.zeros((rows, 512), np.float32)]
+    step, stored, results = one_step(OPS["linear"], operands, {})
+    return [candidate.name for candidate in _vendors(step, (*stored, *results))]
 
 
 def test_names_of_candidates_are_different():

@@ -214,9 +214,9 @@ class CudaDevice(Device):
         return self._choices[policy]
 
     def _choosing(self, policy: Kernels) -> Chooser:
-        from opstep.runtime.device.cuda.choice.trial import times_of
+        from opstep.runtime.device.cuda.choice.trial import DeviceTrials
 
-        return Chooser(policy, self._table, lambda *tried: times_of(self, *tried))
+        return Chooser(policy, self._table, DeviceTrials(self))
 
     def _table(self) -> TuningTable:
         """Times of ops on GPUs like this one."""

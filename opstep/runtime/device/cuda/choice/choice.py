@@ -2,14 +2,16 @@
 were tried.
 
 The choice depends on the op, its types and the table of the process (`tuning`), never on the plan:
-async and debug mode run the same kernels, and give the same bits.
+async and debug mode run the same kernels, and give the same bits. Where nothing is known of a large
+op, the likely ways are timed before it runs for the first time, and what is taken then is kept.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
 
 from opstep.runtime.device import source
 from opstep.runtime.device.cuda.choice.tuning import Times, TuningTable, key_of
@@ -27,13 +29,15 @@ WORTH_A_LIBRARY = 1 << 30  # floating-point operations, where no times are known
 Types = tuple[TensorType | None, ...]
 """Of a step's operands, as they are stored (None: absent), then of its results."""
 
+LIKELY = 4  # of a library's ways, best first, that are timed at first sight
+
 Made = tuple[list[Any], int]
 """Launches without addresses, and the bytes of working memory that they share."""
 
 
 class Kernels(NamedTuple):
     """What may run: "numba", our own kernels; "vendor", a library's for each op that it has;
-    "auto", the fastest known of both. `autotune`: ops that the table does not know are tried.
+    "auto", the fastest known of both. `autotune`: ops that the table has no times of are tried.
     """
 
     which: str = "auto"
@@ -57,20 +61,27 @@ class Candidate(NamedTuple):
     make: Callable[[], Made | None]
 
 
-class Chooser:
-    """Chooses for one device. `table` is asked for where an op has a choice. `tune` times
-    candidates; the first one's results are what the others' are compared with.
-    """
+class Trials(Protocol):
+    """Times candidates on a device."""
 
-    def __init__(
-        self,
-        policy: Kernels,
-        table: Callable[[], TuningTable],
-        tune: Callable[[Step, Types, list[Candidate]], Times],
-    ):
+    def times(self, step: Step, types: Types, candidates: list[Candidate]) -> Times:
+        """Of each that gives the first one's results."""
+        ...
+
+    def quickest(self, step: Step, types: Types, candidates: list[Candidate]) -> str | None:
+        """The name of the fastest that were timed in little time; the first one has precedence.
+        None where no time is left for this op.
+        """
+        ...
+
+
+class Chooser:
+    """Chooses for one device. `table` is asked for where an op has a choice."""
+
+    def __init__(self, policy: Kernels, table: Callable[[], TuningTable], trials: Trials):
         self.policy = policy
         self._table = table
-        self._tune = tune
+        self._trials = trials
 
     def prepared(self, step: Step, types: Types) -> Made:
         """The launches of a step (operands as they are stored, then results)."""
@@ -79,19 +90,24 @@ class Chooser:
         if len(variants) == 1 and (step.op.vendor is None or self.policy == (OURS, False)):
             return lowering.lowered(next(iter(variants.values())))
         ours = {c.name: c for c in _ours(step, types, variants)}
-        for candidate in self._in_order(step, types, ours):
+        key = f"{key_of(step, types)} #{_digest(ours.values())}"
+        times = self._times(key, step, types, ours)
+        if not times and self.policy.which == "auto" and step.op.vendor and not _small(step):
+            names = self._at_first_sight(key, step, types, ours)
+        else:
+            names = sorted(times, key=lambda name: times[name])
+        for candidate in self._in_order(step, types, ours, names):
             if (made := candidate.make()) is not None:
                 return made
         raise AssertionError("our own kernels run every op")
 
     def _in_order(
-        self, step: Step, types: Types, ours: dict[str, Candidate]
+        self, step: Step, types: Types, ours: dict[str, Candidate], names: Iterable[str]
     ) -> Iterator[Candidate]:
-        """Those that may run: by their times as far as they are known, then what is likely fast."""
+        """Those that may run: the named ones, then what is likely fast."""
         which = self.policy.which
-        times = self._times(step, types, ours)
         vendors = None  # to ask the libraries takes time
-        for name in sorted(times, key=lambda name: times[name]):
+        for name in names:
             if name in ours and which != "vendor":
                 yield ours[name]
             elif name not in ours and which != OURS:
@@ -105,16 +121,28 @@ class Chooser:
             yield from _vendors(step, types)
         yield from ours.values()
 
-    def _times(self, step: Step, types: Types, ours: dict[str, Candidate]) -> Times:
+    def _times(self, key: str, step: Step, types: Types, ours: dict[str, Candidate]) -> Times:
         """What is known, or can be found out if that is wanted."""
-        table, key = self._table(), f"{key_of(step, types)} #{_digest(ours.values())}"
+        table = self._table()
         times = table.get(key)
         if times is None and self.policy.autotune:
             candidates = [*ours.values(), *_vendors(step, types)]
-            times = self._tune(step, types, candidates) if len(candidates) > 1 else {}
+            times = self._trials.times(step, types, candidates) if len(candidates) > 1 else {}
             if times:
                 table.put(key, times)
         return times or {}
+
+    def _at_first_sight(
+        self, key: str, step: Step, types: Types, ours: dict[str, Candidate]
+    ) -> list[str]:
+        """What was taken for an op that nobody tuned, or is fast now that it is tried."""
+        taken = self._table().chosen(key)
+        if not taken and (vendors := list(islice(_vendors(step, types), LIKELY))):
+            likely = [next(iter(ours.values())), *vendors]
+            taken = self._trials.quickest(step, types, likely)
+            taken = taken or next((c.name for c in vendors if c.make()), likely[0].name)
+            self._table().choose(key, taken)
+        return [taken] if taken else []
 
 
 def _small(step: Step) -> bool:

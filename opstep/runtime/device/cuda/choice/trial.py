@@ -1,4 +1,4 @@
-"""Tries every way to run an op, and times it: `--autotune`.
+"""Tries the ways to run an op, and times them: all with `--autotune`, else those that are likely.
 
 Each runs on made-up operands and into results of its own, so nothing of a program is touched. It is
 timed as it will run, from a captured graph, by the GPU's own clock. Whatever cannot be captured, or
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from statistics import median
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,19 +32,52 @@ TOLERANCE = {"f64": 1e-11, "f32": 2e-5, "f16": 4e-3, "bf16": 2e-2}  # of the lar
 SAMPLE_US = 1000.0  # how long a sample is to take
 MOST_REPEATS = 50
 SAMPLES = 7
+BLOCK = 1 << 20  # made-up numbers
+PATIENCE_S = 1.0  # for all ops of a process that are timed at first sight
+OP_S = 0.1  # for one of them
+NEARLY = 1.03  # times the fastest: ours is as fast
+QUICK_US = 200.0  # how long a sample is to take at first sight
+QUICK_SAMPLES = 3
 HOPELESS = 3.0  # times the fastest so far: not timed any closer
 SLACK_US = 50.0  # of one run from the host, which are not the kernel's
 
 
-def times_of(device: CudaDevice, step: Step, types: Types, candidates: list[Candidate]) -> Times:
-    """Microseconds of each candidate that works; nothing where memory is short."""
-    if Compiler.on_tune:
-        results = ", ".join(str(t) for t in types[len(step.operand_types) :])
-        Compiler.on_tune(f"{step.op.name} {results}")
-    try:
-        return _Trial(device, step, types).times(candidates)
-    except OutOfMemory:
-        return {}
+class DeviceTrials:
+    """Times candidates on a GPU; at first sight for at most `PATIENCE_S` a process."""
+
+    def __init__(self, device: CudaDevice):
+        self._device = device
+        self._spent = 0.0  # seconds, at first sight
+
+    def times(self, step: Step, types: Types, candidates: list[Candidate]) -> Times:
+        """Microseconds of each candidate that works; nothing where memory is short."""
+        if Compiler.on_tune:
+            results = ", ".join(str(t) for t in types[len(step.operand_types) :])
+            Compiler.on_tune(f"{step.op.name} {results}")
+        try:
+            return _Trial(self._device, step, types).times(candidates)
+        except OutOfMemory:
+            return {}
+
+    def quickest(self, step: Step, types: Types, candidates: list[Candidate]) -> str | None:
+        if self._spent >= PATIENCE_S:
+            return None
+        ours = candidates[0]
+        if (made := ours.make()) is None:
+            return None
+        for launch in made[0]:
+            self._device.load(launch)  # compiled here, where that is not counted
+        start = perf_counter()
+        until = start + min(PATIENCE_S - self._spent, OP_S)
+        try:
+            found = _Trial(self._device, step, types).quickly(candidates, until)
+        except OutOfMemory:
+            return None
+        finally:
+            self._spent += perf_counter() - start
+        best = min(found, key=lambda name: found[name], default=None)
+        near = best and found.get(ours.name, float("inf")) <= NEARLY * found[best]
+        return ours.name if near else best
 
 
 class _Trial:
@@ -57,8 +92,16 @@ class _Trial:
         self.targets = [device.alloc(_nbytes(t), "autotune") for t in self.results]
 
     def _operand(self, t: TensorType) -> Any:
-        memory = self.device.alloc(_nbytes(t), "autotune")
-        self.device.write(memory, 0, t, _sample_input(t))
+        """Normal floats, a million over and over; zeros for integers, which may be indices."""
+        memory, nbytes = self.device.alloc(_nbytes(t), "autotune"), _nbytes(t)
+        there = min(nbytes, BLOCK * t.dtype.itemsize)
+        block = np.zeros(BLOCK) if not t.dtype.is_float else _normal()
+        part = TensorType(t.dtype, (there // t.dtype.itemsize,))
+        self.device.write(memory, 0, part, block[: part.size])
+        while there < nbytes:
+            more = min(there, nbytes - there)
+            self.stream.submit(self.device.copy(memory.address, memory.address + there, more))
+            there += more
         return memory
 
     def times(self, candidates: list[Candidate]) -> Times:
@@ -79,11 +122,33 @@ class _Trial:
                     continue
                 best = min(found.values(), default=float("inf"))
                 if once < HOPELESS * best + SLACK_US:
-                    found[candidate.name] = self._closely(work, once)
+                    found[candidate.name] = self._closely(work, once, SAMPLE_US, SAMPLES)
             except LostDevice:
                 raise
             except DeviceError:
                 continue  # out of memory, or a library that does not do it after all
+        return found
+
+    def quickly(self, candidates: list[Candidate], until: float) -> Times:
+        """Of as many as can be timed until then, two at least; results are not looked at."""
+        found: Times = {}
+        for candidate in candidates:
+            try:
+                if (made := candidate.make()) is None:
+                    continue
+                scratch = self.device.alloc(made[1], "autotune")
+                work = self._work(made, scratch.address)
+                self.stream.submit(work)
+                once = self._timed(work)
+                best = min(found.values(), default=float("inf"))
+                if once < HOPELESS * best + SLACK_US:
+                    found[candidate.name] = self._closely(work, once, QUICK_US, QUICK_SAMPLES)
+            except LostDevice:
+                raise
+            except DeviceError:
+                continue  # as above
+            if len(found) > 1 and perf_counter() > until:
+                break
         return found
 
     def _outputs(self) -> Iterator[tuple[Any, TensorType]]:
@@ -102,11 +167,14 @@ class _Trial:
         self.stream.submit(work)
         return self._timed(work)
 
-    def _closely(self, work: Callable[[int], None], once: float) -> float:
-        repeats = int(min(MOST_REPEATS, max(1, SAMPLE_US // once)))
+    def _closely(
+        self, work: Callable[[int], None], once: float, sample: float, samples: int
+    ) -> float:
+        """The median of so many samples that take `sample` microseconds, or one run."""
+        repeats = int(min(MOST_REPEATS, max(1, sample // once)))
         with self._captured(work, repeats) as replay:
             self.stream.submit(replay)
-            return median(self._timed(replay) for _ in range(SAMPLES)) / repeats
+            return median(self._timed(replay) for _ in range(samples)) / repeats
 
     @contextmanager
     def _captured(
@@ -151,13 +219,9 @@ def _nbytes(t: TensorType) -> int:
     return nbytes
 
 
-def _sample_input(t: TensorType) -> np.ndarray:
-    """Normal floats, in turns of a million; zeros for integers, which may be indices."""
-    shape: Any = t.shape  # concrete here
-    if not t.dtype.is_float:
-        return np.zeros(shape, t.dtype.numpy)
-    block = np.random.default_rng(0).standard_normal(1 << 20, np.float32).astype(t.dtype.numpy)
-    return np.resize(block, shape)
+@cache
+def _normal() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(BLOCK, np.float32)
 
 
 def _alike(expected: np.ndarray, got: np.ndarray) -> bool:

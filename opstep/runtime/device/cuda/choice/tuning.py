@@ -1,4 +1,5 @@
-"""What `--autotune` found out: the time of every way to run an op, kept from run to run.
+"""What was found out about the ways to run an op, kept from run to run: with `--autotune` the time
+of each, else the one that was taken when the op ran first.
 
 A table belongs to one GPU model with one version of driver and libraries, and is a file of JSON in
 the folder of compiled kernels. Files are written atomically and merged under a lock, so processes
@@ -19,13 +20,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from opstep.runtime.device.cache import Compiler
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Step
 
-FORMAT = 2  # of the file, and of how libraries' ways are named
+FORMAT = 3  # of the file, and of how libraries' ways are named
 
 Times = dict[str, float]
 """Microseconds of each way to run an op, by its name."""
@@ -41,6 +42,13 @@ def key_of(step: Step, types: tuple[TensorType | None, ...]) -> str:
     return f"{step.op.name}({given}) as {seen} {{{attrs}}} -> {results}"
 
 
+class _Known(NamedTuple):
+    """What a file holds: times, and what was taken where there are none, both by op."""
+
+    times: dict[str, Times]
+    taken: dict[str, str]
+
+
 class TuningTable:
     """Times by op. Read once: what other processes add meanwhile does not change what runs here."""
 
@@ -48,26 +56,43 @@ class TuningTable:
         self.path = path
         self.about = about
         self._lock = threading.Lock()
-        self._times = _read(path, about)
+        self._known = _read(path, about)
 
     def get(self, key: str) -> Times | None:
-        return self._times.get(key)
+        return self._known.times.get(key)
 
     def put(self, key: str, times: Times) -> None:
         """Keeps them, here and in the file. A folder that cannot be written costs only time."""
+        self._keep(key, times=times)
+
+    def chosen(self, key: str) -> str | None:
+        """The way that was taken for an op that has no times."""
+        return self._known.taken.get(key)
+
+    def choose(self, key: str, name: str) -> None:
+        """Keeps it, so that the next run gives the same bits."""
+        if self.chosen(key) != name:
+            self._keep(key, taken=name)
+
+    def _keep(self, key: str, **found: Any) -> None:
         with self._lock:
-            self._times[key] = times
+            self._add(self._known, key, found)
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 with _locked(self.path.with_suffix(".lock")):
                     there = _read(self.path, self.about)
-                    there[key] = times
+                    self._add(there, key, found)
                     _write(self.path, self.about, there)
             except OSError:
                 return
 
+    @staticmethod
+    def _add(known: _Known, key: str, found: dict[str, Any]) -> None:
+        for field, value in found.items():
+            getattr(known, field)[key] = value
+
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self._known.times)
 
 
 @cache
@@ -86,15 +111,17 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _read(path: Path, about: str) -> dict[str, Times]:
+def _read(path: Path, about: str) -> _Known:
     """What a file holds that is sound; nothing where it is damaged or another's."""
     try:
         found = json.loads(path.read_text())
         if found["format"] != FORMAT or found["about"] != about:
-            return {}
-        return {str(key): dict(times) for key, times in found["ops"].items() if _sound(times)}
+            return _Known({}, {})
+        times = {str(key): dict(us) for key, us in found["times"].items() if _sound(us)}
+        taken = {str(key): n for key, n in found["taken"].items() if isinstance(n, str)}
+        return _Known(times, taken)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return {}
+        return _Known({}, {})
 
 
 def _sound(times: Any) -> bool:
@@ -103,8 +130,8 @@ def _sound(times: Any) -> bool:
     )
 
 
-def _write(path: Path, about: str, ops: dict[str, Times]) -> None:
-    content = {"format": FORMAT, "about": about, "ops": ops}
+def _write(path: Path, about: str, known: _Known) -> None:
+    content = {"format": FORMAT, "about": about, **known._asdict()}
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "w") as file:

@@ -41,6 +41,13 @@ def test_times_are_kept(path):
     assert TuningTable(path, "a GPU").get("op(f32[3])") is None
 
 
+def test_what_was_taken_is_kept_beside_times(path):
+    TuningTable(path, "a GPU").choose("op(f32[2])", "numba")
+    TuningTable(path, "a GPU").put("op(f32[2])", TIMES)
+    table = TuningTable(path, "a GPU")
+    assert (table.chosen("op(f32[2])"), table.get("op(f32[2])")) == ("numba", TIMES)
+
+
 def test_times_of_another_driver_do_not_count(path):
     TuningTable(path, "driver 12").put("op", TIMES)
     assert len(TuningTable(path, "driver 13")) == 0
@@ -50,9 +57,10 @@ def test_times_of_another_driver_do_not_count(path):
     "content",
     [
         *(b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000),
-        b'{"format": 2}',
-        b'{"format": 2, "about": "a GPU"}',
-        b'{"format": 2, "about": "a GPU", "ops": 3}',
+        b'{"format": 3}',
+        b'{"format": 3, "about": "a GPU"}',
+        b'{"format": 3, "about": "a GPU", "times": 3, "taken": {}}',
+        b'{"format": 3, "about": "a GPU", "times": {}, "taken": 3}',
     ],
 )
 def test_a_damaged_table_is_built_anew(path, content):
@@ -68,10 +76,12 @@ def test_times_that_are_none_do_not_count(path):
     path.parent.mkdir()
     ops = {"sound": TIMES, "negative": {"numba": -1}, "words": {"numba": "fast"}, "list": [1]}
     ops["nothing"] = {"numba": float("nan")}
-    path.write_text(json.dumps({"format": 2, "about": "a GPU", "ops": ops}))
+    taken = {"sound": "numba", "number": 3}
+    path.write_text(json.dumps({"format": 3, "about": "a GPU", "times": ops, "taken": taken}))
     table = TuningTable(path, "a GPU")
     assert len(table) == 1
     assert table.get("sound") == TIMES
+    assert (table.chosen("sound"), table.chosen("number")) == ("numba", None)
 
 
 def _put_many(path, process):
@@ -144,24 +154,39 @@ def product(monkeypatch):
     return step_of("matmul", (1024, 1024), (1024, 1024), **PLAIN)
 
 
-def chosen(path, product, which="auto", times=None, tune=None):
+class Trials:
+    """Times that are given. `asked`: the candidates of each trial, by how they are tried."""
+
+    def __init__(self, times=None, quickest=None):
+        self.found, self.fast = times or {}, quickest
+        self.asked = {"times": [], "quickest": []}
+
+    def times(self, step, types, candidates):
+        self.asked["times"].append([c.name for c in candidates])
+        return self.found
+
+    def quickest(self, step, types, candidates):
+        self.asked["quickest"].append([c.name for c in candidates])
+        return self.fast
+
+
+def chosen(path, product, which="auto", trials=None, autotune=False):
     """(name of the kernel, its grid) of what runs."""
-    table, asked = TuningTable(path, "a GPU"), []
-
-    def found(step, types, candidates):
-        asked.extend(c.name for c in candidates)
-        return times
-
-    chooser = Chooser(Kernels(which, tune is not None), lambda: table, tune or found)
+    table = TuningTable(path, "a GPU")
+    chooser = Chooser(Kernels(which, autotune), lambda: table, trials or Trials())
     (launch,), _ = chooser.prepared(*product)
     return launch.kernel.function.__name__, launch.grid[0]
+
+
+def tuned(path, product, which="auto", times=None):
+    return chosen(path, product, which, Trials(times), autotune=True)
 
 
 @pytest.mark.parametrize(
     "which, expected",
     [("auto", ("write_one", 1)), ("vendor", ("write_one", 1)), ("numba", ("write_one", 3))],
 )
-def test_without_times_a_rule_decides(path, product, which, expected):
+def test_where_no_time_is_left_a_rule_decides(path, product, which, expected):
     assert chosen(path, product, which) == expected
 
 
@@ -179,29 +204,23 @@ SLOW_LIBRARY = {"numba large": 1.0, "numba small": 2.0, "library 2": 3.0, "libra
     [("auto", ("write_two", 3)), ("vendor", ("write_one", 2)), ("numba", ("write_two", 3))],
 )
 def test_the_fastest_that_may_run_is_taken(path, product, which, expected):
-    assert chosen(path, product, which, tune=lambda *_: SLOW_LIBRARY) == expected
+    assert tuned(path, product, which, SLOW_LIBRARY) == expected
     assert chosen(path, product, which) == expected  # the table knows it from here on
 
 
 def test_all_ways_are_tried_ours_first_and_once(path, product):
-    asked = []
-
-    def tune(step, types, candidates):
-        asked.append([c.name for c in candidates])
-        return {}
-
-    chosen(path, product, tune=tune)
-    assert asked == [["numba small", "numba large", "library 0", "library 1", "library 2"]]
-    chosen(path, product, tune=lambda *_: {"library 2": 1.0})
-
-    def not_again(*_):
-        raise AssertionError("the table knows the op")
-
-    assert chosen(path, product, tune=not_again) == ("write_one", 2)
+    trials = Trials()
+    chosen(path, product, trials=trials, autotune=True)
+    names = ["numba small", "numba large", "library 0", "library 1", "library 2"]
+    assert trials.asked["times"] == [names]
+    tuned(path, product, times={"library 2": 1.0})
+    trials = Trials({"library 1": 1.0})
+    assert chosen(path, product, trials=trials, autotune=True) == ("write_one", 2)
+    assert not trials.asked["times"], "the table knows the op"
 
 
 def test_times_of_kernels_that_were_changed_do_not_count(path, product, monkeypatch):
-    chosen(path, product, tune=lambda *_: SLOW_LIBRARY)
+    tuned(path, product, times=SLOW_LIBRARY)
 
     def cuda(a, b, y, **attrs):
         return Grid(write_two, y, grid=4, block=1)
@@ -210,13 +229,39 @@ def test_times_of_kernels_that_were_changed_do_not_count(path, product, monkeypa
     assert chosen(path, product) == ("write_one", 1)  # the rule again
 
 
+def test_at_first_sight_the_likely_ways_are_tried_and_the_fast_one_is_kept(path, product):
+    trials = Trials(quickest="library 2")
+    assert chosen(path, product, trials=trials) == ("write_one", 2)
+    assert trials.asked["quickest"] == [["numba small", "library 0", "library 1", "library 2"]]
+    again = Trials(quickest="numba small")
+    assert chosen(path, product, trials=again) == ("write_one", 2), "the same bits as before"
+    assert not again.asked["quickest"]
+
+
+def test_what_ran_where_no_time_was_left_is_kept_too(path, product):
+    assert chosen(path, product, trials=Trials(quickest=None)) == ("write_one", 1)
+    assert chosen(path, product, trials=Trials(quickest="numba small")) == ("write_one", 1)
+
+
+def test_times_count_more_than_what_was_taken_at_first_sight(path, product):
+    chosen(path, product, trials=Trials(quickest="library 2"))
+    assert tuned(path, product, times=SLOW_LIBRARY) == ("write_two", 3)
+    assert chosen(path, product) == ("write_two", 3)
+
+
+@pytest.mark.parametrize("which", ["numba", "vendor"])
+def test_nothing_is_tried_at_first_sight_where_it_is_said_what_runs(path, product, which):
+    trials = Trials(quickest="library 2")
+    chosen(path, product, which, trials)
+    assert not trials.asked["quickest"]
+    assert not path.exists()
+
+
 def test_an_op_with_one_kernel_is_not_tried(path):
-    asked = []
-    chooser = Chooser(
-        Kernels("auto", True), lambda: TuningTable(path, ""), lambda *_: asked.append(1) or {}
-    )
+    trials = Trials()
+    chooser = Chooser(Kernels("auto", True), lambda: TuningTable(path, ""), trials)
     chooser.prepared(*step_of("relu", (3, 3)))
-    assert not asked
+    assert trials.asked == {"times": [], "quickest": []}
     assert not path.exists()
 
 
@@ -269,7 +314,7 @@ def test_vendor_says_what_is_missing_and_how_to_get_it(no_libraries):
      {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}),
 ])  # fmt: skip
 def test_auto_goes_on_without_libraries(no_libraries, path, op, shapes, attrs):
-    chooser = Chooser(Kernels("auto"), lambda: TuningTable(path, ""), lambda *_: {})
+    chooser = Chooser(Kernels("auto"), lambda: TuningTable(path, ""), Trials())
     launches, _ = chooser.prepared(*step_of(op, *shapes, **attrs))
     assert launches
     assert all(hasattr(launch, "kernel") for launch in launches)
