@@ -22,7 +22,7 @@ from opstep.kernels.conv.cuda_direct import (
     turn_halves,
 )
 from opstep.kernels.conv.cuda_edges import mended
-from opstep.kernels.conv.cuda_tensor_cores import convolve_halves
+from opstep.kernels.conv.cuda_tensor_cores import convolve_halves, filter_halves
 from opstep.kernels.conv.cuda_tiles import HALF, NEVER, add_shares, convolve_tiles, filter_tiles
 from opstep.kernels.conv.windows import Window
 from opstep.kernels.matmul.cuda_gemm import added
@@ -56,6 +56,10 @@ _PACES[4].append(_with_lookup(Pace(Tile(32, 128, 16, 4, 8), 1.0, 0.3, 4)))
 _HALVES = (
     Pace(WarpTile(128, 64, 32, 32, 2), 0.6, 0.6, 3),
     Pace(WarpTile(64, 64, 32, 32, 2), 0.6, 0.4, 4),
+)
+_FILTER_HALVES = (
+    Pace(WarpTile(128, 128, 64, 32, 2), 0.6, 1.1, 2),
+    *_HALVES,
 )
 
 
@@ -304,21 +308,27 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     sizes += _steps(x, groups, g)
     if filters * terms < 512:
         return _few_gradients(gy, x, gw, sizes, _sight(g, channels, *x.shape[2:], 1))
-    tile, parts = cheapest(_PACES[x.dtype.itemsize], filters, terms, pixels, groups)
-    assert isinstance(tile, Tile), "of f32 or f64"
+    halves = _halves(gy, x)
+    paces = _FILTER_HALVES if halves else _PACES[x.dtype.itemsize]
+    tile, parts = cheapest(paces, filters, terms, pixels, groups)
     part_steps = -(-pixels // (parts * tile.steps)) * tile.steps
     parts = -(-pixels // part_steps)
-    gy_wide = 1 if area % tile.run else tile.run
+    if isinstance(tile, WarpTile):
+        gw_wide = 1 if terms % 4 else 4
+        kernel = filter_halves(tile, area % 8 == 0, gw_wide, halves == "bf16")
+    else:
+        kernel = filter_tiles(tile, 1 if area % tile.run else tile.run)
     down, across = -(-filters // tile.rows), -(-terms // tile.columns)
     shares = gw if parts == 1 else Scratch(gw.dtype, parts * gw.size)
     launches = [
         Grid(
-            *(filter_tiles(tile, gy_wide), gy, x, shares),
+            *(kernel, gy, x, shares),
             *_sight(g, channels, *x.shape[2:], tile.columns),
             *(*sizes, down, across, parts, part_steps),
             grid=down * across * parts * groups,
             block=tile.threads,
-            blocks=_blocks(tile),
+            shared=tile.shared if isinstance(tile, WarpTile) else 0,
+            blocks=0 if isinstance(tile, WarpTile) else _blocks(tile),
         )
     ]
     return launches + ([_added(shares, None, gw, parts)] if isinstance(shares, Scratch) else [])

@@ -89,6 +89,24 @@ def test_back_to_filters(gy, x, kernel):
     check("conv2d_weight_grad", arrays, {"kernel": kernel, "padding": [1, 1]}, "f32")
 
 
+FILTERS_OF_HALVES = {  # shapes of gy and x, attributes
+    "copied": ((2, 20, 4, 4), (2, 6, 4, 4), {"kernel": (3, 3), "padding": [1, 1]}),
+    "looked at": ((2, 20, 5, 3), (2, 6, 5, 3), {"kernel": (3, 3), "padding": [1, 1]}),
+    "two tiles each way": ((1, 70, 2, 4), (1, 66, 2, 4), {"kernel": (1, 1)}),
+    "over images": ((5, 33, 3, 5), (5, 16, 6, 9), {"kernel": (1, 1), "stride": [2, 2]}),
+    "groups": ((2, 36, 3, 3), (2, 16, 5, 5), {"kernel": (3, 3), "groups": 2}),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("case", FILTERS_OF_HALVES)
+def test_halves_back_to_filters(case, dtype):
+    gy, x, attrs = FILTERS_OF_HALVES[case]
+    rng = np.random.default_rng(8)
+    arrays = [given(rng, shape, dtype) for shape in (gy, x)]
+    check("conv2d_weight_grad", arrays, attrs, dtype)
+
+
 TRANSPOSED = {
     "groups": ("conv_transpose2d", [(2, 4, 3, 4), (4, 2, 3, 3), (4,)],
                {"stride": (2, 2), "padding": (1, 1), "groups": 2}),
