@@ -48,7 +48,7 @@ def op_work(
     addresses += [t.data_ptr() for t in outputs]
     work = on.capture(on.bind(launches, addresses, scratch.data_ptr()))
 
-    def run(keep=(tensors, scratch)) -> None:
+    def run(keep=(tensors, outputs, scratch)) -> None:
         work(torch.cuda.current_stream().cuda_stream)
 
     return run, outputs

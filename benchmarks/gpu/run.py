@@ -29,7 +29,16 @@ from rows import GROUPS, Row  # noqa: E402 - found by the line above
 from opstep.runtime.device.cuda.driver.driver import driver  # noqa: E402
 from opstep.runtime.ir.errors import DeviceError  # noqa: E402
 
-MODULES = ("launches", "kernels", "attention", "networks", "torch_models", "training", "startup")
+MODULES = (
+    "launches",
+    "kernels",
+    "convolutions",
+    "attention",
+    "networks",
+    "torch_models",
+    "training",
+    "startup",
+)
 PACKAGES = ("opstep", "numpy", "numba", "numba-cuda", "cuda-core", "cuda-bindings", "cupti-python")
 PEERS = (
     "torch",
