@@ -25,9 +25,10 @@ from opstep.kernels.conv.cuda_edges import mended
 from opstep.kernels.conv.cuda_tensor_cores import convolve_halves, filter_halves
 from opstep.kernels.conv.cuda_tiles import HALF, NEVER, add_shares, convolve_tiles, filter_tiles
 from opstep.kernels.conv.windows import Window
-from opstep.kernels.matmul.cuda_gemm import added
+from opstep.kernels.matmul.cuda_gemm import added, product
 from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, Pace, cheapest
 from opstep.kernels.matmul.cuda_tile import Tile, WarpTile
+from opstep.kernels.matmul.products import Side
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
@@ -111,6 +112,8 @@ def correlate(
     terms, pixels = channels * len(g.rows) * len(g.columns), images * prod(g.out)
     if not pixels or not filters:
         return []
+    if bias is None and groups == 1 and isinstance(w, Arg) and _points(g, x) and _halves(x, w):
+        return _pointwise(x, Side(w, channels, 1, (0,)), y)
     if not _fits(x, g, terms, pixels):
         return [_each(x, w, bias, y, groups, g, w_start)]
     sizes = (groups, filters, terms, pixels, *_steps(x, groups, g), *g.out)
@@ -159,6 +162,13 @@ def correlate(
     if parts > 1:
         launches.append(_added(shares, bias, y, parts))
     return launches
+
+
+def _pointwise(x: Arg, w: Side, y: Arg) -> list[Grid]:
+    """y [N, K, pixels] = w [K, C] by x [N, C, pixels], of halves: an image is a matrix."""
+    images, channels, plane = x.shape[0], x.shape[1], prod(x.shape[2:])
+    seen = Side(x, plane, 1, (channels * plane,))
+    return product(w, seen, y, (images,), y.shape[1], plane, channels)
 
 
 def _fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
@@ -232,6 +242,9 @@ def gather_back(
     if not gx.size:
         return []
     filters, channels = w.shape[0] // groups, w.shape[1]
+    alone = all(v.kernel == v.stride == 1 and v.before == v.after == 0 for v in (rows, columns))
+    if bias is None and groups == 1 and alone and gy.size and _halves(gy, w):
+        return [*_pointwise(gy, Side(w, 1, channels, (0,)), gx)]
     taps = rows.kernel * columns.kernel
     starts, counts, places = [0] * taps, [0] * taps, [0] * taps
     whole = rows.kernel + columns.kernel <= _MOST_TAPS and filters * taps <= _MOST_TERMS
@@ -315,7 +328,8 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     parts = -(-pixels // part_steps)
     if isinstance(tile, WarpTile):
         gw_wide = 1 if terms % 4 else 4
-        kernel = filter_halves(tile, area % 8 == 0, gw_wide, halves == "bf16")
+        whole = area % 8 == 0
+        kernel = filter_halves(tile, whole, whole and _points(g, x), gw_wide, halves == "bf16")
     else:
         kernel = filter_tiles(tile, 1 if area % tile.run else tile.run)
     down, across = -(-filters // tile.rows), -(-terms // tile.columns)

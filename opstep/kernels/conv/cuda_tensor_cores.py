@@ -162,10 +162,11 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
 
 
 @cache
-def filter_halves(tile: WarpTile, gy_wide: bool, gw_wide: int, bf16: bool):
+def filter_halves(tile: WarpTile, gy_wide: bool, x_wide: bool, gw_wide: int, bf16: bool):
     """The kernel for tiles of filters by places under a filter, of two stages: sums over all
     pixels. So many gradients are written at once. `gy_wide`: planes of gy have a multiple of 8
     pixels, which are copied as they stand; else a thread looks at one pixel of eight filters.
+    `x_wide`: so do those of x, of which a filter sees one pixel.
     """
     threads, steps, stage = tile.threads, tile.steps, tile.stage
     tile_rows, tile_columns, right_at = tile.rows, tile.columns, tile.right_at
@@ -173,8 +174,9 @@ def filter_halves(tile: WarpTile, gy_wide: bool, gw_wide: int, bf16: bool):
     left_count, right_count = tile_rows * LINE // threads, tile_columns * LINE // threads
     left_chunks, right_chunks = left_count // 8, right_count // 8
     copy_left = copier(tile_rows, threads, True, True)
-    multiply = tile.product(gy_wide, False, bf16)
-    starts, origin_of = operand_offsets(tile, gy_wide, False), sums_origin(tile)
+    copy_right = copier(tile_columns, threads, True, True)
+    multiply = tile.product(gy_wide, x_wide, bf16)
+    starts, origin_of = operand_offsets(tile, gy_wide, x_wide), sums_origin(tile)
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
     finish = finisher(tile_columns, threads, sums_pitch, gw_wide)
@@ -227,6 +229,7 @@ def filter_halves(tile: WarpTile, gy_wide: bool, gw_wide: int, bf16: bool):
         end = min(begin + part_steps, pixels)
         rows = filters - row0
         left = stored_bits(offset(gy, (group * filters + row0) * area))
+        right = stored_bits(offset(x, group * group_step + column0 * area))
         left_start, right_start = starts(thread)
         right_start += right_at
         sums = zeros(0.0)
@@ -237,25 +240,32 @@ def filter_halves(tile: WarpTile, gy_wide: bool, gw_wide: int, bf16: bool):
             seen, given = 0, 0
             if ahead < end:
                 if gy_wide:
-                    at = thread % 8 * 8
-                    image = div32(ahead + at, area)
+                    image = div32(ahead + thread % 8 * 8, area)
                     source = offset(left, image * (gy_step - area) + ahead)
                     copy_left(next_stage, source, rows, end - ahead, area, thread)
-                q = ahead + thread % LINE
-                first_of, base, missing = group * group_step, np.int32(0), np.int32(ALL)
-                if q < end:
-                    image = div32(q, area)
-                    at = q - image * area
-                    i = div32(at, out_w)
-                    j = at - i * out_w
-                    first_of += image * image_step
-                    base = np.int32(i * row_step + j * column_step)
-                    missing = np.int32(missing_rows[i] | missing_columns[j])
-                    if not gy_wide:
-                        look_left(left_held, offset(left, image * gy_step + at), rows, area, thread)
-                        given = -1
-                source = stored_bits(offset(x, first_of))
-                seen = look_right(right_held, source, table, base, missing, column0, thread)
+                if x_wide:
+                    image = div32(ahead + thread % 8 * 8, area)
+                    source = offset(right, image * (image_step - area) + ahead)
+                    to = offset(next_stage, right_at)
+                    copy_right(to, source, terms - column0, end - ahead, area, thread)
+                else:
+                    q = ahead + thread % LINE
+                    first_of, base, missing = group * group_step, np.int32(0), np.int32(ALL)
+                    if q < end:
+                        image = div32(q, area)
+                        at = q - image * area
+                        i = div32(at, out_w)
+                        j = at - i * out_w
+                        first_of += image * image_step
+                        base = np.int32(i * row_step + j * column_step)
+                        missing = np.int32(missing_rows[i] | missing_columns[j])
+                        if not gy_wide:
+                            look_left(
+                                left_held, offset(left, image * gy_step + at), rows, area, thread
+                            )
+                            given = -1
+                    source = stored_bits(offset(x, first_of))
+                    seen = look_right(right_held, source, table, base, missing, column0, thread)
             commit_copies()
             if step >= begin:
                 here = offset(shared, now)
@@ -264,7 +274,8 @@ def filter_halves(tile: WarpTile, gy_wide: bool, gw_wide: int, bf16: bool):
             if ahead < end:
                 if not gy_wide:
                     put(next_stage, left_held, left_chunks, given, thread)
-                put(offset(next_stage, right_at), right_held, right_chunks, seen, thread)
+                if not x_wide:
+                    put(offset(next_stage, right_at), right_held, right_chunks, seen, thread)
             arrived()
             cuda.syncthreads()
         whole = as_f32(shared)

@@ -49,6 +49,14 @@ def test_forward(case, dtype):
     check("conv2d", arrays, attrs, dtype)
 
 
+@pytest.mark.parametrize("x, w", [
+    ((2, 8, 4, 4), (24, 8, 1, 1)), ((3, 70, 3, 5), (5, 70, 1, 1)), ((1, 6, 2, 2), (1, 6, 1, 1)),
+])  # fmt: skip
+def test_filters_of_one_pixel_are_products_of_halves(x, w):
+    rng = np.random.default_rng(9)
+    check("conv2d", [given(rng, shape, "bf16") for shape in (x, w)], {}, "bf16")
+
+
 @pytest.mark.parametrize("dtype", ["f64", "f16"])
 def test_other_dtypes(dtype):
     x, w, attrs = FORWARD["a tile"]
@@ -71,11 +79,14 @@ def test_back_to_images(channels, stride):
     check("conv2d_input_grad", arrays, attrs, "f32")
 
 
-def test_halves_back_to_images():
+@pytest.mark.parametrize("gy, w, attrs", [
+    ((1, 3, 4, 4), (3, 18, 3, 3), {"size": [8, 8], "stride": [2, 2], "padding": [1, 1]}),
+    ((2, 24, 4, 4), (24, 8, 1, 1), {"size": [4, 4]}),  # matrix products
+    ((2, 5, 3, 5), (5, 70, 1, 1), {"size": [3, 5]}),
+])  # fmt: skip
+def test_halves_back_to_images(gy, w, attrs):
     rng = np.random.default_rng(6)
-    arrays = [given(rng, shape, "bf16") for shape in ((1, 3, 4, 4), (3, 18, 3, 3))]
-    attrs = {"size": [8, 8], "stride": [2, 2], "padding": [1, 1]}
-    check("conv2d_input_grad", arrays, attrs, "bf16")
+    check("conv2d_input_grad", [given(rng, shape, "bf16") for shape in (gy, w)], attrs, "bf16")
 
 
 @pytest.mark.parametrize("gy, x, kernel", [
@@ -93,6 +104,8 @@ FILTERS_OF_HALVES = {  # shapes of gy and x, attributes
     "copied": ((2, 20, 4, 4), (2, 6, 4, 4), {"kernel": (3, 3), "padding": [1, 1]}),
     "looked at": ((2, 20, 5, 3), (2, 6, 5, 3), {"kernel": (3, 3), "padding": [1, 1]}),
     "two tiles each way": ((1, 70, 2, 4), (1, 66, 2, 4), {"kernel": (1, 1)}),
+    "both copied": ((3, 20, 4, 6), (3, 70, 4, 6), {"kernel": (1, 1)}),
+    "both copied, groups": ((2, 40, 4, 4), (2, 36, 4, 4), {"kernel": (1, 1), "groups": 2}),
     "over images": ((5, 33, 3, 5), (5, 16, 6, 9), {"kernel": (1, 1), "stride": [2, 2]}),
     "groups": ((2, 36, 3, 3), (2, 16, 5, 5), {"kernel": (3, 3), "groups": 2}),
 }
