@@ -37,7 +37,7 @@ class Tape(ABC):
             self.recorded.setdefault(step, []).append(value)
         streams = range(max(plan.streams, 1))
         self.layout = Layout(plan, [[] for _ in streams], [[] for _ in streams])
-        self._with_stats = False  # in the step under way
+        self.with_stats = False  # in the step under way
         self._launched = [0] * len(streams)  # rows already handed over
         self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
         self._fence = slice(0)

@@ -62,7 +62,7 @@ class CpuTape(Tape):
     def __init__(self, device: CpuDevice, binding: Binding, recorder: Recorder):
         super().__init__(binding, recorder)
         self.device = device
-        self._cell = device.alloc(ENABLED.nbytes)  # where the kernels look for `_with_stats`
+        self._cell = device.alloc(ENABLED.nbytes)  # where the kernels look for `with_stats`
         self._enabled = device.view(self._cell, 0, ENABLED)
         self._enabled[...] = False
         self._groups = [0] * len(self.layout.rows)  # steps whose statistics are taken, so far
@@ -158,14 +158,14 @@ class CpuTape(Tape):
 
     def begin(self, recorder: Recorder, step: int, with_stats: bool) -> None:
         self._activate(recorder, step, self.layout)
-        if with_stats != self._with_stats:  # no stream is busy, or the value stays as it is
-            self._enabled[...] = self._with_stats = with_stats
+        if with_stats != self.with_stats:  # no stream is busy, or the value stays as it is
+            self._enabled[...] = self.with_stats = with_stats
 
     def finish(self) -> None:
         """The figures are copied when they stand."""
         activation, with_stats, deliver = (
             self.activation,
-            self._with_stats,
+            self.with_stats,
             self.recorder.add_record,
         )
         assert activation is not None

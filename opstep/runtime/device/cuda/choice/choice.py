@@ -24,7 +24,7 @@ from opstep.runtime.ir.wording import Argument, Wording
 from opstep.runtime.plan.plan import Step
 
 OURS = "numba"
-WORTH_A_LIBRARY = 1 << 30  # floating-point operations, where no times are known
+WORTH_A_TRIAL = 1 << 26  # floating-point operations: what has fewer takes a few microseconds
 
 Types = tuple[TensorType | None, ...]
 """Of a step's operands, as they are stored (None: absent), then of its results."""
@@ -148,7 +148,7 @@ class Chooser:
 def _small(step: Step) -> bool:
     """Whether a library would gain nothing: its kernels are made for large work."""
     flops = step.op.flops(*step.operand_types, **step.attrs)
-    return isinstance(flops, int) and flops < WORTH_A_LIBRARY
+    return isinstance(flops, int) and flops < WORTH_A_TRIAL
 
 
 def _digest(ours: Iterable[Candidate]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -26,9 +26,16 @@ _LONGEST = 256  # runs at the same addresses before a stretch is captured
 
 
 class Watch(Protocol):
-    """Told of a stretch that is recorded. `issued`: it was, as it is; then on it is replayed."""
+    """Told of a stretch that is recorded. `variant`: which of its works is done now; each has a
+    graph of its own.
+    """
 
-    issued: bool
+    @property
+    def variant(self) -> Hashable: ...
+
+    def issued(self) -> None:
+        """It was, as it is; from now on it is replayed."""
+        ...
 
     def begin_capture(self, stream: int) -> None:
         """A graph begins, on that stream."""
@@ -57,23 +64,26 @@ class Replay:
         self.streams = streams
         self.alone = alone
         self.watch = watch
-        self.graph: Any = None
-        self._wait = self._left = 1  # runs that are issued before one is captured
+        self._graphs: dict[Hashable, Any] = {}  # by variant
+        self._wait = 1  # runs that are issued before one is captured
+        self._issued: dict[Hashable, int] = {}  # by variant, at these addresses
         self._events = [CudaEvent(gpu) for _ in range(2 * len(streams))]
 
     def __call__(self) -> None:
-        if self._left:
-            self._left -= 1
+        variant = self.watch.variant if self.watch else None
+        issued = self._issued.get(variant, 0)
+        if issued < self._wait:
+            self._issued[variant] = issued + 1
             self._issue()
             if self.watch:
-                self.watch.issued = True
+                self.watch.issued()
             return
-        if self.graph is None:
-            self.graph = self._captured()
+        if variant not in self._graphs:
+            self._graphs[variant] = self._captured()
         first, others = self.streams[0], self.streams[1:]
         if not self.alone:
             self._join(others, [first])
-        launch = partial(self.gpu.driver.cuGraphLaunch, self.graph, first.handle)
+        launch = partial(self.gpu.driver.cuGraphLaunch, self._graphs[variant][0], first.handle)
         if self.watch:
             self.watch.replay(launch)
         else:
@@ -83,11 +93,12 @@ class Replay:
 
     def moved(self) -> None:
         """Addresses have changed."""
-        if self.graph is not None:
-            self._drop()
-            self.graph = None
+        if self._graphs:
+            for _, drop in self._graphs.values():
+                drop()
+            self._graphs.clear()
             self._wait = min(2 * self._wait, _LONGEST)
-        self._left = self._wait
+        self._issued.clear()
 
     def _issue(self) -> None:
         for do in self.code:
@@ -102,8 +113,8 @@ class Replay:
             for other in after:
                 other.wait(event)
 
-    def _captured(self) -> Any:
-        """The stretch as an executable graph."""
+    def _captured(self) -> tuple[Any, Callable[[], Any]]:
+        """The stretch as an executable graph, and what gives that back."""
         driver, first = self.gpu.enter(), self.streams[0]
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         # a capture is spoilt by what this thread frees meanwhile: the collector waits
@@ -126,8 +137,7 @@ class Replay:
             graph = driver.cuStreamEndCapture(first.handle)
         made = driver.cuGraphInstantiate(graph, 0)
         driver.cuGraphDestroy(graph)
-        self._drop = weakref.finalize(self, _destroy, self.gpu, made)
-        return made
+        return made, weakref.finalize(self, _destroy, self.gpu, made)
 
 
 def _destroy(gpu: Gpu, graph: Any) -> None:

@@ -163,7 +163,8 @@ class CudaTape(Tape):
         launches = [*launches, *((NO_ROW, b) for b in (*gathering.flush(), *gathering.merge()))]
         self._launches.append(self._rows_launched(stream))
         index = len(self._launches) - 1
-        work = Bundle(pieces(stream, launches))
+        bare = [launch for launch in launches if launch[0] != NO_ROW]
+        work = Bundle(pieces(stream, launches), pieces(stream, bare))
         issue = partial(self._issue, work, index, self._streams[stream])
         self._indices[id(issue)] = index
         return issue
@@ -194,19 +195,17 @@ class CudaTape(Tape):
         return self._pending
 
     def begin(self, recorder: Recorder, step: int, with_stats: bool) -> None:
+        self.with_stats = with_stats
         layout, self._places = self._layout_now()
         self._pending = PendingActivation(self._activate(recorder, step, layout))
         self._sync_times, self._call_times = self._pending.syncs, self._pending.calls
         self._pending_records.begin(recorder)
-        if with_stats != self._with_stats:  # no stream is busy, or the value stays as it is
-            self._with_stats = with_stats
-            self.device.write(self._stats.enabled, 0, ENABLED, int(with_stats))
 
     def _layout_now(self) -> tuple[Layout, list[int]]:
         """What is recorded of a run in which some stretches are replayed; where launches are."""
-        replayed = tuple(stretch.issued for stretch in self._stretches)
+        replayed = tuple(stretch.replayed for stretch in self._stretches)
         if replayed not in self._layouts:
-            groups = [s.launches for s in self._stretches if s.issued]
+            groups = [s.launches for s in self._stretches if s.replayed]
             launches, places = merged(self._launches, groups)
             a = self.layout
             layout = Layout(a.plan, a.rows, a.stats, launches, a.waits, a.syncs, a.calls, a.kernels)
@@ -215,7 +214,7 @@ class CudaTape(Tape):
 
     def finish(self) -> None:
         pending = self._now
-        pending.with_stats = self._with_stats
+        pending.with_stats = self.with_stats
         if pending.with_stats:
             for stream, (address, nbytes) in enumerate(self._stats.parts):
                 if nbytes:
@@ -231,7 +230,7 @@ class CudaTape(Tape):
 
     def _issue(self, work: Bundle, index: int, stream: CudaStream) -> None:
         began = monotonic_ns()
-        for piece in work.pieces:
+        for piece in work.pieces if self.with_stats else work.bare:
             self._hand_over(piece, stream.handle)
         if self.capturing is None:
             self._now.launches[self._places[index]] = began, monotonic_ns()
@@ -243,20 +242,20 @@ class CudaTape(Tape):
             self.capturing.issue(piece, stream)
 
     def replay(self, stretch: Stretch, launch: Callable[[], None]) -> None:
-        assert stretch.nodes is not None
         began = monotonic_ns()
-        self._meter.replay(self._now, stretch.nodes, launch)
+        self._meter.replay(self._now, stretch.nodes[stretch.variant], launch)
         if stretch.launches:
             self._now.launches[self._places[stretch.launches[0]]] = began, monotonic_ns()
 
 
 class Bundle:
-    """The pieces of a launch."""
+    """The pieces of a launch. `bare`: those of a step without statistics."""
 
-    __slots__ = ("bound", "pieces")
+    __slots__ = ("bare", "bound", "pieces")
 
-    def __init__(self, pieces: list[Piece]):
+    def __init__(self, pieces: list[Piece], bare: list[Piece]):
         self.pieces = pieces
+        self.bare = bare
         self.bound = [row for piece in pieces for row in piece.part.rows]  # as many as kernels
 
 
@@ -269,7 +268,7 @@ class _StatsMemory:
         self._device = device
         what = "statistics"
         self.enabled = device.alloc(ENABLED.nbytes, what)
-        device.write(self.enabled, 0, ENABLED, 0)
+        device.write(self.enabled, 0, ENABLED, 1)  # where they are not, nothing is launched
         sizes = [n * _NBYTES + more for n, more in zip(counts, detail_bytes, strict=True)]
         self._memory = device.alloc(sum(sizes), what)
         starts = [self._memory.address + int(n) for n in np.cumsum([0, *sizes])[:-1]]
@@ -297,8 +296,20 @@ class Stretch:
     def __init__(self, tape: CudaTape, launches: list[int]):
         self.tape = tape
         self.launches = launches
-        self.issued = False  # once, as it is: it is a graph from then on
-        self.nodes: Nodes | None = None
+        self.nodes: dict[bool, Nodes] = {}  # by variant
+        self._issued: set[bool] = set()  # once, as they are: they are graphs from then on
+
+    @property
+    def variant(self) -> bool:
+        """Whether statistics are taken now."""
+        return self.tape.with_stats
+
+    @property
+    def replayed(self) -> bool:
+        return self.variant in self._issued
+
+    def issued(self) -> None:
+        self._issued.add(self.variant)
 
     def begin_capture(self, stream: int) -> None:
         self.tape.capturing = Capture(self.tape.device.gpu.driver, stream)
@@ -307,7 +318,7 @@ class Stretch:
         """The stretch was issued, and its graph is still being made."""
         capture, self.tape.capturing = self.tape.capturing, None
         if capture is not None:
-            self.nodes = capture.nodes()
+            self.nodes[self.variant] = capture.nodes()
 
     def replay(self, launch: Callable[[], None]) -> None:
         self.tape.replay(self, launch)
