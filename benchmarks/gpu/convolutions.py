@@ -22,6 +22,7 @@ from opstep.runtime.device.cuda.device import CudaDevice
 
 REPEATS = 10  # in a captured graph: of one call, much would be the host's
 SAMPLES = 5
+ROUNDING = {"f32": 1e-4, "bf16": 2e-2}  # of the largest element
 
 
 class Layer(NamedTuple):
@@ -94,8 +95,11 @@ KINDS = {  # our op: what PyTorch is to give, and the bars for `--kernels numba`
 WORST = 2.5  # times cuDNN's, of any layer
 
 
-def calls(op: str, layer: Layer, dtype: str, on: Any) -> tuple[Callable[[], Any], ...]:
-    """Ours and PyTorch's call, on the same tensors."""
+Calls = tuple[Callable[[], Any], torch.Tensor, Callable[[], Any]]
+
+
+def calls(op: str, layer: Layer, dtype: str, on: Any) -> Calls:
+    """Our call, what it writes, and PyTorch's call, on the same tensors."""
     random = {"device": "cuda", "dtype": DTYPE[dtype]}
     x = torch.randn(layer.images, layer.channels, layer.size, layer.size, **random)
     w = torch.randn(
@@ -109,16 +113,23 @@ def calls(op: str, layer: Layer, dtype: str, on: Any) -> tuple[Callable[[], Any]
     attrs |= {"stride": (layer.stride,) * 2, "padding": (layer.padding,) * 2}
     wanted, _ = KINDS[op]
     if wanted == "forward":
-        ours, _ = op_work(op, [x, w], on=on, **attrs)
-        return ours, lambda: torch.ops.aten.convolution(
-            x, w, None, *pair, False, [0, 0], layer.groups
+        ours, (found,) = op_work(op, [x, w], on=on, **attrs)
+        return (
+            ours,
+            found,
+            lambda: torch.ops.aten.convolution(x, w, None, *pair, False, [0, 0], layer.groups),
         )
     if op == "conv2d_input_grad":
-        ours, _ = op_work(op, [gy, w], on=on, size=tuple(x.shape[2:]), **attrs)
+        ours, (found,) = op_work(op, [gy, w], on=on, size=tuple(x.shape[2:]), **attrs)
     else:
-        ours, _ = op_work(op, [gy, x], on=on, kernel=tuple(w.shape[2:]), **attrs)
-    return ours, lambda: torch.ops.aten.convolution_backward(
-        gy, x, w, None, *pair, False, [0, 0], layer.groups, wanted
+        ours, (found,) = op_work(op, [gy, x], on=on, kernel=tuple(w.shape[2:]), **attrs)
+    place = wanted.index(True)
+    return (
+        ours,
+        found,
+        lambda: torch.ops.aten.convolution_backward(
+            gy, x, w, None, *pair, False, [0, 0], layer.groups, wanted
+        )[place],
     )
 
 
@@ -149,10 +160,16 @@ def microseconds(call: Callable[[], Any]) -> Callable[[], float]:
 def beside(op: str, layer: Layer, dtype: str, kernels: str) -> tuple[float, float]:
     """Microseconds of ours and of PyTorch's, by turns."""
     on = device_named("cuda", Setup(None, kernels, False))
-    samplers = [microseconds(call) for call in calls(op, layer, dtype, on)]
-    found = [[sample() for sample in samplers] for _ in range(SAMPLES)]
-    ours, theirs = (median(times) for times in zip(*found, strict=True))
-    return ours, theirs
+    ours, found, theirs = calls(op, layer, dtype, on)
+    ours()
+    expected = theirs()
+    off = ((found - expected).abs().max() / expected.abs().max()).item()
+    if not off <= ROUNDING[dtype]:
+        raise ValueError(f"{op}, {dtype}, {layer}: differs by {off:.1e} of the largest element")
+    samplers = [microseconds(call) for call in (ours, theirs)]
+    samples = [[sample() for sample in samplers] for _ in range(SAMPLES)]
+    mine, peer = (median(times) for times in zip(*samples, strict=True))
+    return mine, peer
 
 
 class Unknown(CudaDevice):
@@ -213,7 +230,7 @@ def convolutions() -> Iterator[Row]:
                 ours, theirs = beside(op, layer, dtype, "numba")
                 ratios[layer] = ours / theirs
                 times.append((ours, theirs))
-                yield Row(f"{op}, {dtype}, {layer}", ours, "µs", "cuDNN", theirs)
+                print(f"{op:18} {dtype:4} {layer!s:40} {ours:8.1f} µs, cuDNN {theirs:8.1f}")
                 torch.cuda.empty_cache()
             mean, bar = geometric_mean(list(ratios.values())), bars.get(dtype)
             total, peer = map(sum, zip(*times, strict=True))

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 sys.path.append(str(ROOT / "tests" / "shared"))
 BATCH = 64
-WRITTEN_S = 0.5  # by when a recording has written what a block of calls gave it
+WRITTEN_S = 0.3  # by when a recording has written what a block of calls gave it
 _open = ExitStack()  # jobs end with the process
 
 
@@ -156,7 +156,7 @@ def watched() -> Iterator[Row]:
             yield at_most(times, f"{name}, {how}", ms[how], "ms", "bare async run", ms["bare"])
 
 
-def in_blocks(calls: dict[str, Callable[[], Any]], blocks: int = 7, size: int = 20):
+def in_blocks(calls: dict[str, Callable[[], Any]], blocks: int = 5, size: int = 20):
     """Seconds of each call, by name: the median of blocks' means. Blocks are taken by turns, calls
     are not: while a recording writes what it has, in a thread of its own, no other call is timed.
     """

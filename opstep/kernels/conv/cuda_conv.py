@@ -106,8 +106,11 @@ def correlate(
     groups: int,
     g: Geometry,
     w_start: int = 0,
+    shares: Scratch | None = None,
 ) -> list[Grid]:
-    """x [N, groups*C, H, W] under filters w [groups*K, C, R*S] into y [N, groups*K, *g.plane]."""
+    """x [N, groups*C, H, W] under filters w [groups*K, C, R*S] into y [N, groups*K, *g.plane].
+    `shares`: parts of the sums, as many as have room there, go into it, and no bias.
+    """
     images, channels, filters = x.shape[0], x.shape[1] // groups, y.shape[1] // groups
     terms, pixels = channels * len(g.rows) * len(g.columns), images * prod(g.out)
     if not pixels or not filters:
@@ -135,9 +138,11 @@ def correlate(
     scattered, halves = g.scattered, _halves(x, w)
     paces = _HALVES if halves else _PACES[x.dtype.itemsize]
     tile, parts = cheapest(paces, filters, pixels, terms, groups)
-    parts = 1 if scattered else parts
+    if scattered:
+        parts = 1 if shares is None else shares.size // y.size
     part_steps = -(-terms // (parts * tile.steps)) * tile.steps
-    parts = -(-terms // part_steps)
+    if shares is None:
+        parts = -(-terms // part_steps)
     run = 4 if isinstance(tile, WarpTile) else tile.run
     y_wide = 1 if scattered or prod(g.out) % run else run
     if isinstance(tile, WarpTile):
@@ -146,11 +151,12 @@ def correlate(
         x_wide = run if prod(x.shape[2:]) % run == 0 and _points(g, x) else 1
         kernel = convolve_tiles(tile, 1 if terms % run else run, x_wide, y_wide)
     down, across = -(-filters // tile.rows), -(-pixels // tile.columns)
-    shares = y if parts == 1 else Scratch(y.dtype, parts * y.size)
+    added_here = shares is None and parts > 1
+    sums = shares or (Scratch(y.dtype, parts * y.size) if added_here else y)
     biased = bias is not None
     launches = [
         Grid(
-            *(kernel, x, w, bias or x, shares, w_start),
+            *(kernel, x, w, bias or x, sums, w_start),
             *_sight(g, channels, *x.shape[2:], tile.steps),
             *(*sizes, *target, down, across, parts, part_steps, y.size, biased and parts == 1),
             grid=down * across * parts * groups,
@@ -159,9 +165,20 @@ def correlate(
             blocks=0 if isinstance(tile, WarpTile) else _blocks(tile),
         )
     ]
-    if parts > 1:
-        launches.append(_added(shares, bias, y, parts))
+    if added_here:
+        launches.append(_added(sums, bias, y, parts))
     return launches
+
+
+def _parts_of(x: Arg, w: Arg, y: Arg, groups: int, geometries: Sequence[Geometry]) -> int:
+    """Parts of the sums of each geometry, which all write to other pixels of y: what the one with
+    most terms had alone.
+    """
+    filters, channels = y.shape[1] // groups, x.shape[1] // groups
+    most = max(geometries, key=lambda g: len(g.rows) * len(g.columns))
+    terms = channels * len(most.rows) * len(most.columns)
+    paces = _HALVES if _halves(x, w) else _PACES[x.dtype.itemsize]
+    return cheapest(paces, filters, x.shape[0] * prod(most.out), terms, groups)[1]
 
 
 def _pointwise(x: Arg, w: Side, y: Arg) -> list[Grid]:
@@ -218,7 +235,7 @@ def _each(x, w, bias, y, groups: int, g: Geometry, w_start: int) -> Grid:
     )
 
 
-def _added(shares: Scratch, bias: Arg | None, y: Arg, parts: int) -> Grid:
+def _added(shares: Scratch | Arg, bias: Arg | None, y: Arg, parts: int) -> Grid:
     if bias is None:
         return added(shares, None, y, y.size, 1, parts)
     return Grid(
@@ -259,8 +276,11 @@ def gather_back(
     turned = Scratch(_BITS if halves else w.dtype, 0)
     launches: list[Grid | Launch] = []
     down, right = rows.phases(gx.shape[2]), columns.phases(gx.shape[3])
-    if len(down) < min(rows.stride, gx.shape[2]) or len(right) < min(columns.stride, gx.shape[3]):
+    covered = len(down) == min(rows.stride, gx.shape[2])
+    covered = covered and len(right) == min(columns.stride, gx.shape[3])
+    if not covered:
         launches.append(only_bias(bias, gx))
+    phases: list[tuple[Geometry, int]] = []
     for a, over in down.items():
         for b, across in right.items():
             picked = [r * columns.kernel + s for r in over for s in across]
@@ -280,8 +300,17 @@ def gather_back(
                 step=(rows.stride, columns.stride),
                 first=(a, b),
             )
-            launches += correlate(gy, turned, bias, gx, groups, geometry, turned.size)
+            phases.append((geometry, turned.size))
             turned.size += -(-groups * channels * filters * len(picked) // 8) * 8
+    parts = 1
+    if tensor and covered and len(phases) > 1:
+        parts = _parts_of(gy, w, gx, groups, [g for g, _ in phases])
+    shares = Scratch(gx.dtype, parts * gx.size) if parts > 1 else None
+    own_bias = bias if parts == 1 else None
+    for geometry, start in phases:
+        launches += correlate(gy, turned, own_bias, gx, groups, geometry, start, shares)
+    if shares:
+        launches.append(_added(shares, bias, gx, parts))
     turn = Grid(
         *(
             turn_halves if halves else turn_filters,

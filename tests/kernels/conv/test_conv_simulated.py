@@ -79,6 +79,16 @@ def test_back_to_images(channels, stride):
     check("conv2d_input_grad", arrays, attrs, "f32")
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_long_sums_of_images_with_strides_are_cut(dtype):
+    rng = np.random.default_rng(10)
+    arrays = [given(rng, shape, dtype) for shape in ((1, 130, 3, 2), (130, 18, 3, 3))]
+    attrs = {"size": [6, 4], "stride": [2, 2], "padding": [1, 1]}
+    check("conv2d_input_grad", arrays, attrs, dtype)
+    bias = given(rng, (18,), dtype)
+    check("conv_transpose2d", [*arrays, bias], {"stride": [2, 2], "padding": [1, 1]}, dtype)
+
+
 @pytest.mark.parametrize("gy, w, attrs", [
     ((1, 3, 4, 4), (3, 18, 3, 3), {"size": [8, 8], "stride": [2, 2], "padding": [1, 1]}),
     ((2, 24, 4, 4), (24, 8, 1, 1), {"size": [4, 4]}),  # matrix products
