@@ -69,7 +69,9 @@ class Taps:
         self._used = 0
 
     def before(self, execution: Execution) -> None:
-        """Ops are looked at behind them."""
+        """Ops are looked at when they are done."""
+
+    issued = before
 
     def after(self, execution: Execution) -> None:
         step = execution.step

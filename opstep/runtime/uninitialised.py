@@ -7,6 +7,7 @@ on what nobody wrote.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +34,9 @@ class UninitialisedCheck:
 
     def __init__(self):
         self.found: list[Unwritten] = []
-        self._steps: dict[int, Step] = {}  # by id
+        self._steps: dict[int, Step] = {}  # by id, that were looked at before
+        self._filled: dict[int, tuple[Step, bool]] = {}  # by id: whether its results were filled
+        self._answers: list[Callable[[], bool]] | None = None  # of the op under way
 
     def take(self) -> list[Unwritten]:
         """What was found since it was last taken."""
@@ -43,11 +46,17 @@ class UninitialisedCheck:
     def before(self, execution: Execution) -> None:
         """Nothing to see before an op has run."""
 
-    def after(self, execution: Execution) -> None:
+    def issued(self, execution: Execution) -> None:
+        """The search begins while nobody waits yet."""
         step = execution.step
-        if step.op.host or not step.launches or not _was_filled(execution):
-            return
-        if not self._suspect(execution):
+        if id(step) not in self._filled:
+            self._filled[id(step)] = step, bool(step.launches) and _was_filled(execution)
+        _, filled = self._filled[id(step)]
+        self._answers = execution.seek_unwritten() if filled else None
+
+    def after(self, execution: Execution) -> None:
+        answers, self._answers = self._answers, None
+        if answers is None or not self._suspect(execution, answers):
             return
         kept = [a.copy() for a in execution.results()]
         execution.write_results([np.zeros_like(a) for a in kept])
@@ -60,11 +69,11 @@ class UninitialisedCheck:
                 self._report(execution, k, differs)
         execution.write_results(kept)
 
-    def _suspect(self, execution: Execution) -> bool:
+    def _suspect(self, execution: Execution, answers: list[Callable[[], bool]]) -> bool:
         step = execution.step
         first = id(step) not in self._steps
         self._steps[id(step)] = step
-        if execution.may_be_unwritten():
+        if any(answer() for answer in answers):
             return True
         if not first and not execution.binding.device.in_host_memory:
             return False  # to look for NaNs would be to copy each result, in each step

@@ -96,6 +96,9 @@ def test_where_python_drops_what_a_handler_raises(tmp_path, trajectories, name, 
                 if run.told == 3:
                     where(number)
 
+            def issued(self, execution):
+                """Looks on."""
+
             def after(self, execution):
                 """Looks on."""
 
@@ -141,6 +144,8 @@ def test_a_listener_that_raises_between_updates(trajectories, name, plan):
 
         def before(self, execution):
             """Looks on."""
+
+        issued = before
 
         def after(self, execution):
             self.updates += execution.step.op.name == "update"

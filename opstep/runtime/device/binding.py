@@ -66,13 +66,13 @@ class Execution(NamedTuple):
     def results(self) -> list[np.ndarray]:
         return [self.binding.array(v) for v in self.step.results]
 
-    def may_be_unwritten(self) -> bool:
-        """Whether an element of its results has the bits that `fill=nan` gives memory."""
+    def seek_unwritten(self) -> list[Callable[[], bool]]:
+        """Looks for elements of its results that have the bits which `fill=nan` gives memory; what
+        is given answers when the stream is idle.
+        """
         binding, values = self.binding, self.binding.plan.values
-        return any(
-            binding.device.holds_payload(*binding.address_of(v), values[v].type)
-            for v in self.step.results
-        )
+        seek, stream = binding.device.seek_payload, binding.streams[self.stream]
+        return [seek(*binding.address_of(v), values[v].type, stream) for v in self.step.results]
 
     def write_results(self, arrays: Sequence[np.ndarray]) -> None:
         """Sets its results to arrays of their types."""
@@ -95,10 +95,19 @@ class Execution(NamedTuple):
 
 
 class Listener(Protocol):
-    """Told around every op; see `Execution`."""
+    """Told of every op; see `Execution`."""
 
-    def before(self, execution: Execution) -> None: ...
-    def after(self, execution: Execution) -> None: ...
+    def before(self, execution: Execution) -> None:
+        """Its kernels are launched next."""
+        ...
+
+    def issued(self, execution: Execution) -> None:
+        """Its kernels were launched; of control flow, which launches none, nobody is told."""
+        ...
+
+    def after(self, execution: Execution) -> None:
+        """It is done, where the plan waits for it."""
+        ...
 
 
 class Segment(NamedTuple):
@@ -438,12 +447,13 @@ class _Coder:
             self.pending.setdefault(stream, []).extend(looking)
 
     def _run_watched(self, number: int, step: Step, stream: int, bound) -> None:
-        """One launch at a time, with listeners around it."""
+        """One launch at a time, of which listeners are told."""
         listeners = self.binding.listeners
         execution = Execution(self.binding, step, stream, number)
         self.code += [partial(listener.before, execution) for listener in listeners]
         if bound:
             self._submit(stream, bound)
+        self.code += [partial(listener.issued, execution) for listener in listeners]
         if listeners:
             after = [partial(listener.after, execution) for listener in listeners]
             self.unfinished = lambda: self.code.extend(after)

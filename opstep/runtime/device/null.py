@@ -68,8 +68,10 @@ class NullDevice(Device):
     def write(self, memory: NullMemory, offset: int, t: TensorType, array: Any) -> None:
         """Memory that takes no room holds nothing."""
 
-    def holds_payload(self, memory: NullMemory, offset: int, t: TensorType) -> bool:
-        return False
+    def seek_payload(
+        self, memory: NullMemory, offset: int, t: TensorType, stream: Any
+    ) -> Callable[[], bool]:
+        return bool
 
     def words(self, count: int) -> np.ndarray:
         return np.zeros(count, np.int64)

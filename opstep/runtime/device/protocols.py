@@ -177,9 +177,11 @@ class Device(Protocol):
         """
         ...
 
-    def holds_payload(self, memory: Own, offset: int, t: TensorType) -> bool:
-        """Whether an element has the bits that `fill` writes. ``fill=nan sync=op`` asks it behind
-        each op; no work is under way.
+    def seek_payload(
+        self, memory: Own, offset: int, t: TensorType, stream: Own
+    ) -> Callable[[], bool]:
+        """Looks whether an element has the bits that `fill` writes, behind what was submitted to
+        the stream; the callable says so when that is done. ``fill=nan sync=op`` asks for each op.
         """
         ...
 

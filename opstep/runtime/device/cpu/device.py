@@ -122,9 +122,11 @@ class CpuDevice(Device):
     def words(self, count: int) -> np.ndarray:
         return np.zeros(count, np.int64)
 
-    def holds_payload(self, memory: CpuMemory, offset: int, t: TensorType) -> bool:
+    def seek_payload(
+        self, memory: CpuMemory, offset: int, t: TensorType, stream: CpuStream
+    ) -> Callable[[], bool]:
         pattern = payload(t.dtype)
-        return bool((self.view(memory, offset, t).view(pattern.dtype) == pattern).any())
+        return lambda: bool((self.view(memory, offset, t).view(pattern.dtype) == pattern).any())
 
     def copy(self, source: int, target: int, nbytes: Bytes) -> Callable[[], Any]:
         return lambda: ctypes.memmove(target, source, nbytes)

@@ -80,9 +80,9 @@ class CudaDevice(Device):
         self._functions: dict[tuple[Kernel, int], int] = {}
         self._libraries: list[Any] = []
         self._own = CudaStream(self.gpu)
-        self._searches: dict[tuple[int, TensorType], Callable[[int], None] | None] = {}
+        self._searches: dict[tuple[int, TensorType], tuple[Any, np.ndarray]] = {}
         self._searching = threading.Lock()  # several runs may look for such elements at once
-        self._flag = self.staging.pinned(1)  # kernels write it where the host reads it
+        self._found = self.staging.pinned(SEARCHES)  # kernels write it where the host reads it
         self._chooser = self._choosing(Kernels("numba"))
         self._choices = {self._chooser.policy: self}
 
@@ -134,22 +134,24 @@ class CudaDevice(Device):
         """i64 zeros that kernels may write, where the host looks at them."""
         return self.staging.lent(count)
 
-    def holds_payload(self, memory: CudaMemory, offset: int, t: TensorType) -> bool:
-        """Whether an element has the bits of memory never written; no work may be under way."""
+    def seek_payload(
+        self, memory: CudaMemory, offset: int, t: TensorType, stream: CudaStream
+    ) -> Callable[[], bool]:
         key = (memory.address + offset, t)
-        if key not in self._searches:
-            if len(self._searches) >= SEARCHES:
-                self._searches.clear()
-            launches, _ = self.prepare(*search_for(t.dtype, t.size))
-            bound = self.bind(launches, [key[0], self._flag.ctypes.data], 0)
-            self._searches[key] = work_of(bound) if bound else None
-        search = self._searches[key]
-        if search is None:
-            return False
         with self._searching:
-            self._flag[0] = 0
-            self.now(search)
-            return bool(self._flag[0])
+            if key not in self._searches:
+                if len(self._searches) >= SEARCHES:
+                    self._searches.clear()
+                at = len(self._searches)
+                found = self._found[at : at + 1]
+                launches, _ = self.prepare(*search_for(t.dtype, t.size))
+                bound = self.bind(launches, [key[0], found.ctypes.data], 0)
+                self._searches[key] = work_of(bound) if bound else None, found
+            search, found = self._searches[key]
+        found[0] = 0
+        if search is not None:
+            stream.submit(search)
+        return lambda: bool(found[0])
 
     def copy(self, source: int, target: int, nbytes: Bytes) -> Callable[[int], None]:
         if not nbytes:
