@@ -17,6 +17,7 @@ from opstep.runtime.device.builtin import (
     copy_run,
     offset,
     outer_tile_1,
+    thin_run,
     vector_length,
 )
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -85,8 +86,7 @@ def slide_filter(
                     if stride_w == 1:
                         copy_run(to, source, end - begin)
                     elif stride_w == 2:
-                        for j in range(end - begin):
-                            to[j] = source[2 * j]
+                        thin_run(to, source, end - begin)
                     else:
                         for j in range(end - begin):
                             to[j] = source[stride_w * j]

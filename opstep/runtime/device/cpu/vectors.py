@@ -166,15 +166,34 @@ def vector_length():
 
 def copy_run():
     """(to, source, count): to[j] = source[j]. Short runs are what it is for."""
-    return _run(lambda v, mask, source: v.load_under(mask, source))
+    return _run(lambda v, left, p, at: v.load_under(left and v.mask(left), v.at(p, at)))
 
 
 def clear_run():
     """(to, source, count): to[j] = 0; `source` is not looked at."""
-    return _run(lambda v, mask, source: v.zero)
+    return _run(lambda v, left, source, at: v.zero)
+
+
+def thin_run():
+    """(to, source, count): to[j] = source[2 * j]."""
+
+    def value(v, left, source, at):
+        first = v.at(source, v.builder.shl(at, WORD(1)))
+        seen = left and v.builder.shl(left, WORD(1))
+        parts = []
+        for begin in (0, v.length - 1):  # what follows the last element is not read
+            mask = seen and v.mask(v.builder.sub(seen, WORD(begin + 1)))
+            parts.append(v.load_under(mask, v.at(first, WORD(begin))))
+        picks = [*range(0, v.length, 2), *range(v.length + 1, 2 * v.length, 2)]
+        pattern = ir.Constant(ir.VectorType(INDEX, v.length), picks)
+        return v.builder.shuffle_vector(*parts, pattern)
+
+    return _run(value)
 
 
 def _run(value):
+    """Stores `value(vectors, elements left, source, index)`; None are left of a whole vector."""
+
     @intrinsic
     def run(_, pointer, source, count):
         def generate(context, builder, signature, args):
@@ -184,15 +203,15 @@ def _run(value):
 
             def step(k, _):
                 at = builder.mul(k, length)
-                v.store(value(v, None, v.at(source, at)), v.at(to, at))
+                v.store(value(v, None, source, at), v.at(to, at))
                 return []
 
             whole = builder.udiv(count, length)
             loop(builder, WORD(0), whole, [], step)
             done = builder.mul(whole, length)
             with builder.if_then(builder.icmp_signed("<", done, count)):
-                mask = v.mask(builder.sub(count, done))
-                v.store_under(mask, value(v, mask, v.at(source, done)), v.at(to, done))
+                left = builder.sub(count, done)
+                v.store_under(v.mask(left), value(v, left, source, done), v.at(to, done))
             return context.get_dummy_value()
 
         return types.void(pointer, pointer, types.int64), generate
