@@ -67,6 +67,20 @@ class Vectors:
         function = self._function(f"llvm.masked.store.{self.suffix}.p0", kind)
         self.builder.call(function, [value, whole, INDEX(self.size), mask])
 
+    def begins(self, stride):
+        """Where the vectors that `load_every` loads begin: it reads none behind its last."""
+        return (0, self.length - 1)[:stride]
+
+    def load_every(self, stride, masks, pointer):
+        """Every element, or every second one; a mask for each vector."""
+        begins = zip(masks, self.begins(stride), strict=True)
+        parts = [self.load_under(mask, self.at(pointer, WORD(k))) for mask, k in begins]
+        if stride == 1:
+            return parts[0]
+        n = self.length
+        pattern = ir.Constant(ir.VectorType(INDEX, n), [*range(0, n, 2), *range(n + 1, 2 * n, 2)])
+        return self.builder.shuffle_vector(*parts, pattern)
+
     def mask(self, count):
         """Lanes below `count`."""
         b, lanes = self.builder, ir.VectorType(INDEX, self.length)
@@ -178,15 +192,9 @@ def thin_run():
     """(to, source, count): to[j] = source[2 * j]."""
 
     def value(v, left, source, at):
-        first = v.at(source, v.builder.shl(at, WORD(1)))
         seen = left and v.builder.shl(left, WORD(1))
-        parts = []
-        for begin in (0, v.length - 1):  # what follows the last element is not read
-            mask = seen and v.mask(v.builder.sub(seen, WORD(begin + 1)))
-            parts.append(v.load_under(mask, v.at(first, WORD(begin))))
-        picks = [*range(0, v.length, 2), *range(v.length + 1, 2 * v.length, 2)]
-        pattern = ir.Constant(ir.VectorType(INDEX, v.length), picks)
-        return v.builder.shuffle_vector(*parts, pattern)
+        masks = [seen and v.mask(v.builder.sub(seen, WORD(k + 1))) for k in v.begins(2)]
+        return v.load_every(2, masks, v.at(source, v.builder.shl(at, WORD(1))))
 
     return _run(value)
 
