@@ -9,12 +9,11 @@ column) multiplies. Each output is one sum in the order of the steps, however th
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from functools import cache
-from math import ceil, prod
+from math import prod
 from typing import NamedTuple
 
-from opstep.kernels.matmul.products import pieces, stragglers
+from opstep.kernels.matmul.products import stragglers
 from opstep.runtime.device.builtin import (
     TILES,
     clear_run,
@@ -22,9 +21,10 @@ from opstep.runtime.device.builtin import (
     copy_run,
     offset,
     prefetch_run,
+    thin_run,
     vector_length,
 )
-from opstep.runtime.device.launch import Arg, Held, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Held, Launch, Scratch, lanes
 
 _WIDEST = {8: 3, 4: 6, 2: 8, 1: 8}  # vectors in a tile of so many filters
 _OVERREAD = 8 * 64  # bytes that a tile may read past its pixels
@@ -32,7 +32,11 @@ _BUFFER = 40 * 1024  # bytes of image laid out at a time: the first-level cache,
 _LARGE_BUFFER = 96 * 1024  # where many filters meet what a tile takes to that cache
 _FILTERS = 384 * 1024  # bytes of filters that meet them: half of the second-level cache
 _SHARING = 64  # filters at least, of many, that meet what was laid out once
-_PIXELS = 48  # in a block at least, where an image has them: a full tile
+
+# Times, in those of a product of vectors, of which a processor begins about two a cycle.
+_LAYING = 7  # a vector that is laid out
+_ROW = 20  # besides, for each row of them
+_FETCHING = 1  # a weight, from a distant cache
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
 
 
@@ -197,35 +201,46 @@ def _even(total: int, most: int, multiple: int = 1) -> int:
 def _cut(
     images: int, channels: int, filters: int, g: Geometry, copies: int, itemsize: int
 ) -> _Blocks:
+    """The blocks that take the least time, by `duration`."""
     tile = next((t for t in (1, 2, 4) if filters <= t), 8)
     copies, taps = max(1, copies), max(1, len(g.rows) * len(g.columns))
     budget = (_LARGE_BUFFER if filters >= _SHARING else _BUFFER) // itemsize
     few = min(channels, -(-96 // taps))  # at a time: the tile's loop shall be long
     columns = _even(g.out[1], budget // (few * copies * count_slots(g, 1) or 1), 16)
-    columns = min(columns, g.out[1])
+    columns = max(1, min(columns, g.out[1]))
+    work = 2 * images * prod(g.out) * filters * channels * taps
+    sharing = max(1, min(lanes(), work // _GRAIN))
 
     def room(rows: int) -> int:
         """Channels that fit into the buffer."""
-        return budget // (copies * max(1, count_slots(g, rows)) * max(columns, 1))
+        return budget // (copies * max(1, count_slots(g, rows)) * columns)
 
-    def enough(blocks: int) -> bool:
-        return room(-(-g.out[0] // blocks)) >= few
+    def duration(blocks: tuple[int, int]) -> float:
+        """What lanes take for blocks of so many rows and filters, in steps of a vector."""
+        rows, block = blocks
+        counts = -(-filters // block) * -(-g.out[1] // columns) * images
+        turns = counts * g.out[0] / rows
+        if sharing > 1:  # none waits for long for another one
+            turns = -(-counts * -(-g.out[0] // rows) // sharing) + 0.1
+        vectors, some = divmod(rows * columns * itemsize, 64)
+        vectors += (vectors % 3 > 0 or some > 0) * 0.3 + (some > 0)
+        laid_out = copies * count_slots(g, rows) * (_LAYING * columns * itemsize / 64 + _ROW)
+        return turns * (block * taps * (vectors + _FETCHING) + laid_out)
 
     rows = 1
     if columns == g.out[1]:
-        rows = -(-g.out[0] // (1 + bisect_left(range(1, g.out[0]), True, key=enough)))
-    work = 2 * images * prod(g.out) * filters * channels * taps
-    wanted = min(pieces(), work // (_GRAIN // 4)) / max(1, images * -(-g.out[0] // max(rows, 1)))
-    # what is laid out costs the more, the fewer rows or filters share it
-    block = filters
-    if wanted > 1 and filters * taps > prod(g.out):
-        block = _even(filters, max(_SHARING, -(-filters // ceil(wanted))), tile)
-        wanted /= -(-filters // block)
-    if wanted > 1 and columns == g.out[1]:
-        least = -(-_PIXELS // columns)
-        rows = max(min(rows, least), int(rows / wanted))
+        fits = (n for n in range(1, g.out[0] + 1) if room(-(-g.out[0] // n)) >= few)
+        least = next(fits, g.out[0])
+        most = max(2 * least, 4 * sharing)
+        found = {-(-g.out[0] // n) for n in range(least, most + 1)}
+    else:
+        found = {1}
+    cuts = [filters]
+    while sharing > 1 and cuts[-1] >= 2 * _SHARING:
+        cuts.append(_even(cuts[-1], cuts[-1] // 2, tile))
+    rows, block = min(((r, f) for r in sorted(found, reverse=True) for f in cuts), key=duration)
     most = min(room(rows), _FILTERS // (itemsize * taps * max(1, block)))
-    return _Blocks(max(1, rows), max(1, columns), block, _even(channels, most), tile)
+    return _Blocks(max(1, rows), columns, block, _even(channels, most), tile)
 
 
 @cache
@@ -394,9 +409,8 @@ def lay_out_rows(
                     source = offset(x, (plane * height + row) * width + shift)
                     if stride == 1:
                         copy_run(offset(to, begin), offset(source, begin), end - begin)
-                    elif stride == 2:  # a number that vectors can be made for
-                        for j in range(begin, end):
-                            to[j] = source[j * 2]
+                    elif stride == 2:
+                        thin_run(offset(to, begin), offset(source, begin * 2), end - begin)
                     else:
                         for j in range(begin, end):
                             to[j] = source[j * stride]
@@ -427,9 +441,10 @@ def lay_out_planes(
             if begin < end and first < last:
                 copy_run(offset(to, at), offset(source, at), last * width - width + end - at)
             if begin > 0 or end < width:
-                for t in range(first, last):
-                    for j in range(begin):
+                for j in range(begin):
+                    for t in range(first, last):
                         to[t * width + j] = 0
-                    for j in range(end, width):
+                for j in range(end, width):
+                    for t in range(first, last):
                         to[t * width + j] = 0
             to = offset(to, slot_count * width)

@@ -1,14 +1,14 @@
 """Convolutions on the CPU in which each filter sees one channel.
 
-A lane lays a channel out with zeros around it. Then all output rows are one run of memory, which is
-multiplied with each tap of the filter in turn; between rows lie a few results that nobody needs.
-Rows and columns that strides keep apart stand in parts of their own: `table` says where a tap's
-begin.
+Filters of 3 by 3 read the image where it is (`slide_windows`). For others, a lane lays a channel
+out with zeros around it. Then all output rows are one run of memory, which is multiplied with each
+tap of the filter in turn; between rows lie a few results that nobody needs. Rows and columns that
+strides keep apart stand in parts of their own: `table` says where a tap's begin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from opstep.kernels.conv.windows import LINE, Window
@@ -17,7 +17,10 @@ from opstep.runtime.device.builtin import (
     copy_run,
     offset,
     outer_tile_1,
+    thin_run,
     vector_length,
+    window_columns_3,
+    window_columns_3_by_2,
 )
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 
@@ -33,6 +36,9 @@ def slide_alone(x: Arg, w: Arg, bias: Arg | None, y: Arg, views: Sequence[Window
     rows, columns = (LINE, *views)[-2:]
     height, width = (1, *x.shape[2:])[-2:]
     out_h, out_w = (1, *y.shape[2:])[-2:]
+    kind = {(v.kernel, v.dilation, v.stride) for v in views}
+    if len(views) == 2 and len(kind) == 1 and kind <= _WINDOWS.keys():
+        return _slide_windows(x, w, bias, y, views, _WINDOWS[kind.pop()])
     lines = out_h + (rows.span - 1) // rows.stride  # pyright: ignore[reportOperatorIssue]
     line = out_w + (columns.span - 1) // columns.stride  # pyright: ignore[reportOperatorIssue]
     parts = min(rows.stride, rows.span), min(columns.stride, columns.span)
@@ -54,6 +60,44 @@ def slide_alone(x: Arg, w: Arg, bias: Arg | None, y: Arg, views: Sequence[Window
         units=x.shape[0] * w.shape[0],
         grain=max(1, _GRAIN // (out_h * out_w * len(table))),
     )
+
+
+def _slide_windows(
+    x: Arg, w: Arg, bias: Arg | None, y: Arg, views: Sequence[Window], kernel: Callable
+) -> Launch:
+    axes = zip(views, y.shape[2:], x.shape[2:], strict=True)
+    zeros = Scratch(x.dtype, 3 * 64, per_lane=True)  # two vectors of bytes, and a filter
+    return Launch(
+        *(kernel, x, w, bias or w, y, zeros, zeros.size, bias is not None),
+        *(w.shape[0], w.shape[0] // x.shape[1]),
+        *((v.before, out, size) for v, out, size in axes),
+        units=x.shape[0] * w.shape[0],
+        grain=max(1, _GRAIN // (9 * prod(y.shape[2:]))),
+    )
+
+
+def _slider(columns_of):
+    def slide_windows(
+        x, w, bias, y, zeros, zero_count, biased, filters, each, rows, columns, lo, hi, lane
+    ):
+        """A unit is a filter on an image."""
+        none = offset(zeros, lane * zero_count)
+        clear_run(none, x, zero_count)
+        for unit in range(lo, hi):
+            f = unit % filters
+            seen = offset(x, unit // each * rows[2] * columns[2])
+            start = bias
+            if biased:
+                start = offset(bias, f)
+            target = offset(y, unit * rows[1] * columns[1])
+            for j in range(0, columns[1], vector_length(x)):
+                columns_of(seen, none, offset(w, 9 * f), start, biased, target, rows, columns, j)
+
+    return slide_windows
+
+
+# by kernel, dilation and stride of both axes
+_WINDOWS = {(3, 1, 1): _slider(window_columns_3), (3, 1, 2): _slider(window_columns_3_by_2)}
 
 
 def slide_filter(
@@ -85,8 +129,7 @@ def slide_filter(
                     if stride_w == 1:
                         copy_run(to, source, end - begin)
                     elif stride_w == 2:
-                        for j in range(end - begin):
-                            to[j] = source[2 * j]
+                        thin_run(to, source, end - begin)
                     else:
                         for j in range(end - begin):
                             to[j] = source[stride_w * j]

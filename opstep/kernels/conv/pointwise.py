@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from opstep.kernels.matmul.matmul import product
 from opstep.kernels.matmul.products import Side, transpose
-from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.builtin import offset, thin_run
 from opstep.runtime.device.launch import Launch, Scratch
 
 _BLOCK = 64  # columns that are turned at a time
@@ -52,9 +52,8 @@ def thin_out(x, y, height, width, out_h, out_w, stride_h, stride_w, lo, hi):
         for i in range(out_h):
             source = offset(x, (unit * height + i * stride_h) * width)
             to = offset(y, (unit * out_h + i) * out_w)
-            if stride_w == 2:  # a number that vectors can be made for
-                for j in range(out_w):
-                    to[j] = source[j * 2]
+            if stride_w == 2:
+                thin_run(to, source, out_w)
             else:
                 for j in range(out_w):
                     to[j] = source[j * stride_w]

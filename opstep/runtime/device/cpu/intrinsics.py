@@ -9,6 +9,7 @@ from functools import partial
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from opstep.runtime.device import shared_intrinsics as shared
@@ -94,7 +95,7 @@ def monotonic_ns():
     def read(_, address):
         def generate(context, builder, signature, args):
             number = ir.IntType(32)
-            time = builder.alloca(ir.LiteralStructType([_WORD, _WORD]))
+            time = cgutils.alloca_once(builder, ir.LiteralStructType([_WORD, _WORD]))
             _call(builder, args[0], [number(1), time], number)
             parts = builder.load(time)
             seconds = builder.mul(builder.extract_value(parts, 0), _WORD(1_000_000_000))

@@ -102,20 +102,18 @@ CPU = _Cpu()
 
 @cache
 def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
-    from opstep.runtime.device.cpu import intrinsics, quads, tiles, vectors
+    from opstep.runtime.device.cpu import intrinsics, quads, tiles, vectors, windows
 
-    return next(getattr(m, name) for m in (tiles, vectors, quads, intrinsics) if hasattr(m, name))(
-        *shape
-    )
+    modules = (tiles, windows, vectors, quads, intrinsics)
+    return next(getattr(m, name) for m in modules if hasattr(m, name))(*shape)
 
 
 @cache
 def _recipe() -> str:
     """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
     here = Path(__file__).parent
-    files = [
-        here / f"{n}.py" for n in ("jit", "emitting", "intrinsics", "vectors", "quads", "tiles")
-    ]
+    names = ("jit", "emitting", "intrinsics", "vectors", "quads", "tiles", "windows")
+    files = [here / f"{n}.py" for n in names]
     files += [here.parent / f"{n}.py" for n in ("source", "compiling", "shared_intrinsics")]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 

@@ -30,17 +30,18 @@ from opstep.runtime.device.builtin import (
     call_c,
     call_kernel,
     compare_and_swap,
+    monotonic_ns,
 )
 from opstep.runtime.device.cpu import jit
 from opstep.runtime.ir.types import i64
 
 # words of a team
-_LANES, _BUSY, _ENTRY, _ARGS, _UNITS, _CHUNK, _NEXT, _POST, _WAIT, _YIELD = range(10)
+_LANES, _BUSY, _ENTRY, _ARGS, _UNITS, _CHUNK, _NEXT, _POST, _WAIT, _YIELD, _CLOCK = range(11)
 _HELPER = 16  # then words of each lane: state, start semaphore, done semaphore
 _STRIDE = 8  # a line of cache
 _NONE, _ASKED, _TAKEN, _AWAITED, _ASLEEP = range(5)  # states
-_PATIENCE = 2000  # looks at a state before a thread sleeps: about half a millisecond,
-_GREED = 100  # of which so many give no other thread a chance
+_PATIENCE = 300_000  # ns for which a thread looks at a state before it sleeps
+_GREED = 100  # looks between which it gives no other thread a chance
 _SEMAPHORE_WORDS = 8  # sizeof(sem_t) is 32 on 64-bit Linux; room to spare
 
 ENTRY = ctypes.CFUNCTYPE(
@@ -104,13 +105,17 @@ def _sleep_until_done(team, state):
 
 
 def _seen(team, state, wanted):
-    """Whether a state becomes `wanted` soon."""
-    for k in range(_PATIENCE):
-        if compare_and_swap(team, state, wanted, wanted) == wanted:
-            return True
-        if k >= _GREED:
-            call_c(team[_YIELD], 0)
-    return False
+    """Whether a state becomes `wanted` soon. A thread that another one keeps from its core learns
+    it from the clock, and sleeps: whoever wakes it has the system find it a core again.
+    """
+    end = monotonic_ns(team[_CLOCK]) + _PATIENCE
+    while True:
+        for _ in range(_GREED):
+            if compare_and_swap(team, state, wanted, wanted) == wanted:
+                return True
+        call_c(team[_YIELD], 0)
+        if monotonic_ns(team[_CLOCK]) > end:
+            return False
 
 
 def _take_chunks(team, lane):
@@ -170,11 +175,12 @@ class Team:
         self.address = self.words.ctypes.data
         if self.lanes == 1 or semaphores is None:
             return
-        init, post, wait, yields = semaphores
+        init, post, wait, yields, clock = semaphores
         self._memory = np.zeros((self.lanes, 2, _SEMAPHORE_WORDS), np.int64)
         self.words[_POST] = post
         self.words[_WAIT] = wait
         self.words[_YIELD] = yields
+        self.words[_CLOCK] = clock
         for lane in range(1, self.lanes):
             for which in (0, 1):
                 address = self._memory[lane, which].ctypes.data
@@ -191,15 +197,14 @@ class Team:
 
 @cache
 def _semaphores():
-    """(sem_init, addresses of sem_post, sem_wait and sched_yield), or None where they lack."""
+    """(sem_init, addresses of sem_post, sem_wait, sched_yield and clock_gettime), or None where
+    they lack.
+    """
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)
-    post, wait, yields = (
-        ctypes.cast(f, ctypes.c_void_p).value or 0
-        for f in (libc.sem_post, libc.sem_wait, libc.sched_yield)
-    )
-    return libc.sem_init, post, wait, yields
+    called = (libc.sem_post, libc.sem_wait, libc.sched_yield, libc.clock_gettime)
+    return libc.sem_init, *(ctypes.cast(f, ctypes.c_void_p).value or 0 for f in called)
 
 
 _teams: dict[tuple[int, int], Team] = {}

@@ -67,6 +67,20 @@ class Vectors:
         function = self._function(f"llvm.masked.store.{self.suffix}.p0", kind)
         self.builder.call(function, [value, whole, INDEX(self.size), mask])
 
+    def begins(self, stride):
+        """Where the vectors that `load_every` loads begin: it reads none behind its last."""
+        return (0, self.length - 1)[:stride]
+
+    def load_every(self, stride, masks, pointer):
+        """Every element, or every second one; a mask for each vector."""
+        begins = zip(masks, self.begins(stride), strict=True)
+        parts = [self.load_under(mask, self.at(pointer, WORD(k))) for mask, k in begins]
+        if stride == 1:
+            return parts[0]
+        n = self.length
+        pattern = ir.Constant(ir.VectorType(INDEX, n), [*range(0, n, 2), *range(n + 1, 2 * n, 2)])
+        return self.builder.shuffle_vector(*parts, pattern)
+
     def mask(self, count):
         """Lanes below `count`."""
         b, lanes = self.builder, ir.VectorType(INDEX, self.length)
@@ -166,15 +180,28 @@ def vector_length():
 
 def copy_run():
     """(to, source, count): to[j] = source[j]. Short runs are what it is for."""
-    return _run(lambda v, mask, source: v.load_under(mask, source))
+    return _run(lambda v, left, p, at: v.load_under(left and v.mask(left), v.at(p, at)))
 
 
 def clear_run():
     """(to, source, count): to[j] = 0; `source` is not looked at."""
-    return _run(lambda v, mask, source: v.zero)
+    return _run(lambda v, left, source, at: v.zero)
+
+
+def thin_run():
+    """(to, source, count): to[j] = source[2 * j]."""
+
+    def value(v, left, source, at):
+        seen = left and v.builder.shl(left, WORD(1))
+        masks = [seen and v.mask(v.builder.sub(seen, WORD(k + 1))) for k in v.begins(2)]
+        return v.load_every(2, masks, v.at(source, v.builder.shl(at, WORD(1))))
+
+    return _run(value)
 
 
 def _run(value):
+    """Stores `value(vectors, elements left, source, index)`; None are left of a whole vector."""
+
     @intrinsic
     def run(_, pointer, source, count):
         def generate(context, builder, signature, args):
@@ -184,15 +211,15 @@ def _run(value):
 
             def step(k, _):
                 at = builder.mul(k, length)
-                v.store(value(v, None, v.at(source, at)), v.at(to, at))
+                v.store(value(v, None, source, at), v.at(to, at))
                 return []
 
             whole = builder.udiv(count, length)
             loop(builder, WORD(0), whole, [], step)
             done = builder.mul(whole, length)
             with builder.if_then(builder.icmp_signed("<", done, count)):
-                mask = v.mask(builder.sub(count, done))
-                v.store_under(mask, value(v, mask, v.at(source, done)), v.at(to, done))
+                left = builder.sub(count, done)
+                v.store_under(v.mask(left), value(v, left, source, done), v.at(to, done))
             return context.get_dummy_value()
 
         return types.void(pointer, pointer, types.int64), generate
