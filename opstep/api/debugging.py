@@ -89,8 +89,10 @@ class ProgramHost:
             raise InputError("the program was not read from a file")
         if not Path(source.path).is_file():
             raise InputError(f"{source.path} is not there, or no file")
-        program = load(source.path, fallback=self.program.fallback)
-        program.seed = self.program.seed
+        old, mesh = self.program, self.program.mesh
+        extents = dict(mesh.axes) if mesh.declared and mesh.ranks > 1 else None
+        program = load(source.path, fallback=old.fallback, ranks=mesh.ranks, mesh=extents)
+        program.seed = old.seed
         for name, declared in program.module.tensors.items():
             old = self.tensors.get(name)
             if old is not None and old.type == declared.type and not _redrawn(old, declared):

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from opstep.runtime.debugger.meeting import MetProducer
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.device.cpu.host_statistics import Rent, statistics_words
 from opstep.runtime.device.errors import error_in, error_of_op
@@ -209,12 +210,15 @@ class Executor:
             Node(t, n, None, 0, producer, k)
             for k, (t, n) in enumerate(zip(types, names, strict=True))
         )
-        for operand in producer.operands:
+        for operand in producer.sources:
             if operand is not None and operand.memory is None:
                 self.ensure(operand)
         return producer.results
 
     def _execute(self, producer: Producer, nodes, stream: int = 0, slots=None) -> None:
+        if isinstance(producer, MetProducer):
+            self._met(producer, nodes, slots)
+            return
         self._assign_memory(nodes, slots)
         scratch = self._workspace(producer, slots)
         bound = self.bound(producer, nodes, scratch)
@@ -227,6 +231,17 @@ class Executor:
         self.wait(producer, stream)
         if self.policy.sync != "op":
             self._busy.append((bound, scratch, producer))
+
+    def _met(self, producer: MetProducer, nodes: Sequence[Node], slots) -> None:
+        """What a collective gives this rank."""
+        array = producer.meeting.result(producer.index)
+        self.settle()  # what was queued may read the memory that the result gets
+        self._assign_memory(nodes, slots)
+        (node,) = nodes
+        self.device.write(node.memory, node.offset, node.type, array)
+        self.computed += 1
+        if slots is not None:
+            self._claim(producer, nodes, slots)
 
     def _assign_memory(self, nodes: Sequence[Node], slots) -> None:
         """Gives results their memory."""
@@ -330,7 +345,7 @@ class Executor:
                 continue
             producer = last.producer
             assert producer is not None, "what came from outside is never dropped"
-            missing = [o for o in producer.operands if o is not None and o.memory is None]
+            missing = [o for o in producer.sources if o is not None and o.memory is None]
             if missing:
                 pending += missing
                 continue
