@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.debugging import ProgramHost
+from opstep.api.debugging import ProgramHost, redrawn
 from opstep.api.devices import check_computes, kind_of
 from opstep.api.origins import locate
 from opstep.api.program import Program
@@ -34,9 +34,13 @@ class RankHost(ProgramHost):
     """What the debugger of one rank needs of a program: its named tensors are the rank's own."""
 
     def __init__(
-        self, program: Program, graph: str, inputs: Mapping[str, Any], settings: RunSettings
-    ):
+        self, program: Program, graph: str, inputs: Mapping[str, Any], settings: RunSettings,
+        first: RankHost | None = None,
+    ):  # fmt: skip
+        """`first`: that of rank 0, which reads the file again for all."""
         super().__init__(program, graph, inputs, settings)
+        self._first = first
+        self._next: RankHost | None = None  # what `reload` gave
         self._own: dict[str, Any] = {}  # memory, by name
 
     def tensor(self, name: str) -> tuple[TensorType, Any]:
@@ -55,6 +59,17 @@ class RankHost(ProgramHost):
 
     def begin_anew(self) -> None:
         self._own.clear()
+
+    def reload(self) -> RankHost:
+        first = self._first._next if self._first is not None else None
+        program = super().reload().program if first is None else first.program
+        found = RankHost(program, self._graph, self._inputs, self.settings, first)
+        for name, memory in self._own.items():
+            declared, old = program.module.tensors.get(name), self.tensors[name]
+            if declared and declared.type == old.type and not redrawn(old, declared):
+                found._own[name] = memory
+        self._next = found
+        return found
 
 
 def debug_ranks(
@@ -93,7 +108,9 @@ def debug_ranks(
             known[id(given)] = conform(found, inputs_for(program, found, given), source)
         arrays, types = known[id(given)]
         by_name = dict(zip(names, arrays, strict=True))
-        host = RankHost(program, found.name.text, by_name, replace(settings, seed=None))
+        first: Any = group.members[0].host if group.members else None
+        plain = replace(settings, seed=None)
+        host = RankHost(program, found.name.text, by_name, plain, first)
         RankDebugger(
             group, rank, host, found.name.text, arrays, types, names, policy=settings.policy,
             steps=settings.steps, stop_on_entry=stop_on_entry, stop_at_end=stop_at_end,

@@ -222,3 +222,30 @@ def test_streams_of_ranks_are_threads(ranks):
     out = ranks("info threads", "start", "thread 5", "n", "info threads",
                 options=("--streams", "2"))  # fmt: skip
     assert "[rank 2 stream 1]" in out and "rank 3 stream 1" in out
+
+
+def test_the_file_changes(ranks, tmp_path):
+    at = line_of(STEP, "w <- late")
+    changed = STEP.replace("mine = add(own, f)", "mine = mul(own, f)")
+
+    class Input(io.StringIO):
+        def readline(self, *size):
+            line = super().readline(*size)
+            if line.startswith("EDIT"):
+                (tmp_path / "step.opg").write_text(changed if "right" in line else "graph")
+                line = super().readline(*size)
+            return line
+
+    original, io.StringIO = io.StringIO, Input
+    try:
+        out = ranks(f"b {at}", "r", "rank 2", "n", "EDIT wrong", "reload", "p ranks(total)",
+                    "EDIT right", "reload", "info ranks", "c", "p ranks(total)", "p own@1", "c",
+                    "run", "p total")  # fmt: skip
+    finally:
+        io.StringIO = original
+    assert re.search(r"Kept \d+ of \d+ values", out)
+    before, after = out.split("Kept")
+    assert "ranks(total) = [12.0, 12.0, 12.0, 12.0]" in before
+    assert after.count("main at step.opg:6") == 4
+    assert "ranks(total) = [14.0, 14.0, 14.0, 14.0]" in after and "own@1 = 1.0" in after
+    assert after.count("\ntotal = 14.0") == 2

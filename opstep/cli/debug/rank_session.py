@@ -81,7 +81,7 @@ class RankSession(Session):
     def _trouble(self, stop: Stop) -> str:
         problem = stop.exception
         text = super()._trouble(stop)
-        return text if problem and problem.kind == "deadlock" else f"rank {self.rank}: {text}"
+        return text if problem and problem.kind == "deadlock" else f"{self.debugger.label}{text}"
 
     def others(self) -> list[str]:
         """Where ranks are that are not where this one is."""
@@ -112,11 +112,5 @@ class RankSession(Session):
         if stop is not None and stop.exception is not None:
             return
         self.say(self.paint("The run has ended.", "bold"))
-        members = [m for m in self.group.members if m.machine.history.finished]
-        first: dict[str, bytes] = {}
-        for member in members:
-            for name, array in member.result().items():
-                mine = array.tobytes()
-                if first.setdefault(name, mine) != mine or member is members[0]:
-                    of = "" if member is members[0] else f" (rank {member.rank})"
-                    self.say(f"{self.paint(visible(name), 'bold')}{of} = {array_line(array)}")
+        for name, array in self.debugger.results().items():
+            self.say(f"{self.paint(visible(name), 'bold')} = {array_line(array)}")

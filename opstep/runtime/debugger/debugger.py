@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import time
@@ -28,6 +29,7 @@ from opstep.runtime.debugger.reloading import (
     NO_LONGER,
     Reloaded,
     replace_program,
+    replayed,
     restart_program,
 )
 from opstep.runtime.debugger.runner import Arrived, Moves, Runner, finished
@@ -96,6 +98,8 @@ class Debugger:
     def _output_dropped(self, names: list[str]) -> None:
         self._output(f"{NO_LONGER}: {', '.join(names)}.", None)
 
+    label = ""  # of several ranks, whose it is: ``rank 2: ``
+
     # --- from other threads ---
 
     def pause(self) -> None:
@@ -135,6 +139,18 @@ class Debugger:
         arrays = [self.machine.executor.array(n) for n in self.machine.outputs()]
         return dict(zip(names, arrays, strict=True))
 
+    def results(self) -> dict[str, np.ndarray]:
+        """The same; of several ranks, what each has that another has not."""
+        return self.result()
+
+    def at(self, thread: int) -> Debugger:
+        """That of the rank of a thread, where there are several."""
+        return self
+
+    def of(self, frame: Frame) -> Debugger:
+        """That of the rank of a frame, where there are several."""
+        return self
+
     def threads(self) -> list[tuple[int, str]]:
         """The streams of the plan that is run."""
         return [(k, f"stream {k}") for k in range(self.stop_point.streams())]
@@ -156,6 +172,10 @@ class Debugger:
 
     @view.setter
     def view(self, view: str) -> None:
+        self.show(view)
+
+    def show(self, view: str) -> None:
+        """Of this run; see `view`."""
         changed = "python" in (view, self._view) and view != self._view
         self._view, self.stop_point.shows_python = view, view != "graph"
         if changed:
@@ -353,7 +373,7 @@ class Debugger:
         op and operands are the same are kept. Raises `OpstepError`; then nothing has changed.
         """
         machine, operations = self.machine, self.machine.operations
-        frames = self.stop_point.stack()
+        frames, length = self.stop_point.stack(), machine.history.cursor
         host = self.host.reload()
         host.plan_for(machine.graph, machine.types, machine.policy)  # else one stays where one is
         if not frames:  # nothing is kept of a run at full speed
@@ -363,7 +383,8 @@ class Debugger:
             self._stopped(self._runner.stopped("restart", "nothing was kept"))
             return Reloaded(0, 0, moved, [])
         self.stop_point.after_op = False
-        dropped = replace_program(machine, host, frames)
+        dropped = replace_program(machine, host)
+        deque(replayed(machine, length, frames), 0)
         moved = self._read_lines()
         hits, lookups = operations.memo_hits, operations.memo_lookups
         self._stopped(self._runner.stopped("restart", f"kept {hits} of {lookups} values"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.problems import Problem
 from opstep.runtime.debugger.ranks.world import RankDoor, World
+from opstep.runtime.debugger.reloading import Reloaded, replace_program, replayed
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.mesh import Mesh
 
@@ -155,6 +156,7 @@ class RankDebugger(Debugger):
     ):  # fmt: skip
         self.group = group
         self.rank = rank
+        self.label = f"rank {rank}: "
         first = group.members[0] if group.members else None
         super().__init__(
             host, graph, arrays, types, names, door=RankDoor(group.world, rank), beside=first,
@@ -165,7 +167,7 @@ class RankDebugger(Debugger):
 
     def _output(self, text: str, frame: Frame | None) -> None:
         """To who listens to rank 0."""
-        self.group.members[0].on_output(f"rank {self.rank}: {text}", frame)
+        self.group.members[0].on_output(f"{self.label}{text}", frame)
 
     # --- where it stands ---
 
@@ -179,6 +181,36 @@ class RankDebugger(Debugger):
             return [(m.rank, f"rank {m.rank}") for m in group.members]
         pairs = [(m.rank, s) for m in group.members for s in range(group.streams)]
         return [(group.thread(r, s), f"rank {r} stream {s}") for r, s in pairs]
+
+    def at(self, thread: int) -> Debugger:
+        """The debugger of a thread's rank."""
+        return self.group.at(thread)[0]
+
+    def of(self, frame: Frame) -> Debugger:
+        """The debugger of a frame's rank."""
+        door = frame.machine.door
+        return self if door is None else self.group.members[door.rank]
+
+    def results(self) -> dict[str, np.ndarray]:
+        """Of the first rank that has ended, and of others where they have other bits."""
+        members = [m for m in self.group.members if m.machine.history.finished]
+        found: dict[str, np.ndarray] = {}
+        for member in members:
+            for name, array in member.result().items():
+                if member is members[0]:
+                    found[name] = array
+                elif name not in found or array.tobytes() != found[name].tobytes():
+                    found[f"{name} (rank {member.rank})"] = array
+        return found
+
+    @property
+    def view(self) -> str:
+        return self._view
+
+    @view.setter
+    def view(self, view: str) -> None:
+        for member in self.group.members:
+            member.show(view)
 
     def stack(self, thread: int | None = None) -> list[Frame]:
         """Of a thread of any rank; of this rank without one."""
@@ -213,11 +245,53 @@ class RankDebugger(Debugger):
     ) -> Node:
         """On the rank of the frame. What other ranks had of that is computed again, too."""
         places = self.group.places()
-        door = frame.machine.door
-        member = self.group.members[door.rank] if door is not None else self
-        Debugger.set(member, frame, name, array, part)
+        Debugger.set(self.of(frame), frame, name, array, part)
         self.group.return_to(places)
         return frame.lookup(name) or Node(frame.machine.types[0], name)
+
+    def reload(self) -> Reloaded:
+        """All ranks go on with the file as it is now."""
+        members = self.group.members
+        stood = {m: (m.stop_point.stack(), m.machine.history.cursor) for m in members}
+        hosts = {m: m.host.reload() for m in members}
+        for member, host in hosts.items():
+            machine = member.machine
+            host.plan_for(machine.graph, machine.types, machine.policy)
+        dropped: dict[str, None] = {}
+        for member in sorted(members, key=lambda m: m.turn):  # who is behind takes others back
+            member.stop_point.after_op = False
+            dropped |= dict.fromkeys(replace_program(member.machine, hosts[member]))
+        self._replay({m: replayed(m.machine, stood[m][1], stood[m][0]) for m in members})
+        moved = [b for m in members for b in m._read_lines()]
+        operations = [m.machine.operations for m in members]
+        hits, lookups = (sum(counts) for counts in zip(
+            *((o.memo_hits, o.memo_lookups) for o in operations), strict=True))  # fmt: skip
+        text = f"kept {hits} of {lookups} values"
+        stops = {m.rank: Stop("restart", text, m.stop_point.stream()) for m in members}
+        self.group.stopped(self.rank, stops)
+        return Reloaded(hits, lookups, moved, list(dropped))
+
+    def _replay(self, running: dict[RankDebugger, Generator[bool, None, None]]) -> None:
+        """In turn, as long as one of them goes on."""
+        moved = True
+        while moved:
+            moved = False
+            for member, one in list(running.items()):
+                found = next(one, None)
+                if found is None:
+                    del running[member]
+                moved = moved or found is not False
+        for one in running.values():
+            one.close()
+
+    @property
+    def turn(self) -> int:
+        """The step that it is in."""
+        here = self.stop_point.point_or_last()
+        activation = here[0] if here else None
+        while activation is not None and activation.parent is not None:
+            activation = activation.parent
+        return activation.turn if activation is not None else 0
 
     # --- going elsewhere ---
 
