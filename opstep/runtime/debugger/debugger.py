@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.arriving import anywhere, past_turn
 from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints
 from opstep.runtime.debugger.checks import Checks, Stop, hidden
 from opstep.runtime.debugger.frames import Frame, depth_of
@@ -36,7 +37,6 @@ from opstep.runtime.debugger.runner import Arrived, Moves, Runner, finished
 from opstep.runtime.debugger.scope import FrameScope
 from opstep.runtime.debugger.stop_point import StopPoint
 from opstep.runtime.expressions import parse
-from opstep.runtime.ir.control import BODY, TEST
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Policy
@@ -484,31 +484,16 @@ class Debugger:
         """Which points a step leads to from here."""
         here = self.stop_point.point()
         if here is None:
-            return _anywhere  # from the end: back by one point
+            return anywhere  # from the end: back by one point
         depth = depth_of(here)
         if command in ("in", "back_in"):
-            arrived = _anywhere
+            arrived = anywhere
         elif command in ("over", "back"):
             arrived = lambda at: depth_of(at) <= depth  # noqa: E731
         elif command in ("out", "back_out"):
             arrived = lambda at: depth_of(at) < depth  # noqa: E731
         elif command == "until":
-            arrived = _past_turn(here[0], depth)
+            arrived = past_turn(here[0], depth)
         else:
             raise KeyError(command)
         return self._of_stream(arrived, thread)
-
-
-def _anywhere(at: tuple[Activation, Point]) -> bool:
-    return True
-
-
-def _past_turn(began: Activation, depth: int) -> Arrived:
-    """Over the next op; at the end of a loop's turn, out of the loop."""
-    loop = began.parent if began.role in (TEST, BODY) else None
-
-    def arrived(at: tuple[Activation, Point]) -> bool:
-        again = at[0] is not began and at[0].parent is loop and loop is not None
-        return depth_of(at) <= depth and not (again and at[0].role in (TEST, BODY))
-
-    return arrived

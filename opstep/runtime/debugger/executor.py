@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -61,12 +61,18 @@ class Arena:
 
 
 class Executor:
-    """Of one run. `budget`: bytes that results may hold together before old ones are dropped."""
+    """Of one run. `budget`: bytes that results may hold together before old ones are dropped.
+    `all_ranks`: the executors of those whose values this one may need.
+    """
 
-    def __init__(self, device: Device, policy: Policy, budget: int):
+    def __init__(
+        self, device: Device, policy: Policy, budget: int,
+        all_ranks: Callable[[], Iterable[Executor]] = tuple,
+    ):  # fmt: skip
         self.device = device
         self.policy = policy
         self.budget = budget
+        self.all_ranks = all_ranks
         self.bytes_held = 0
         self.computed = 0  # ops that were run, recomputed ones too
         self.streams: list[Stream] = [device.stream()]
@@ -234,8 +240,8 @@ class Executor:
 
     def _met(self, producer: MetProducer, nodes: Sequence[Node], slots) -> None:
         """What a collective gives this rank."""
+        self.settle()  # what was queued may compute operands, or read the memory of the result
         array = producer.meeting.result(producer.index)
-        self.settle()  # what was queued may read the memory that the result gets
         self._assign_memory(nodes, slots)
         (node,) = nodes
         self.device.write(node.memory, node.offset, node.type, array)
@@ -336,7 +342,8 @@ class Executor:
         """Computes what was dropped, and what that needs."""
         if node.memory is not None:
             return
-        self.settle()
+        for executor in (self, *self.all_ranks()):
+            executor.settle()
         pending = [node]
         while pending:
             last = pending[-1]

@@ -71,7 +71,8 @@ class Machine(Generic[H]):
 
     def restart(self) -> None:
         """To the start of the first step, as if nothing had been run or set."""
-        self.executor = Executor(self.host.device, self.policy, self.budget)
+        all_ranks = self.door.executors if self.door is not None else tuple
+        self.executor = Executor(self.host.device, self.policy, self.budget, all_ranks)
         self.history = History(self.executor, TensorVersions(self.host, self.executor))
         self.edits = Edits(self.history, self.executor, self._on_lost)
         self.operations = Operations(

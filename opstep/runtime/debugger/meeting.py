@@ -4,7 +4,7 @@ to one is computed for them at once, by the op's meaning (`Collective.together`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -102,6 +102,10 @@ class Door(Protocol):
 
     def meet(self, plan: Plan, step: Step, operands: tuple[Node | None, ...]) -> MetProducer:
         """The producer of a collective's result. Raises `Waiting`."""
+        ...
+
+    def executors(self) -> Iterable[Any]:
+        """Those of all ranks."""
         ...
 
     def cut(self, position: int) -> None:

@@ -58,6 +58,7 @@ class Lockstep:
         """Moves ranks in turn, each by a point, until all have stopped, or one for a reason that
         stops all.
         """
+        current._mailbox.pausing.clear()
         taking = [current] if alone or self.alone else self.members
         running = {m.rank: moves(m) for m in taking}
         stops: dict[int, Stop] = {}
@@ -231,7 +232,6 @@ class RankDebugger(Debugger):
         return self.group.drive(member, moves, alone)
 
     def _driven(self, moves: Callable[[Debugger], Moves], alone: bool = False) -> Stop:
-        self._mailbox.pausing.clear()
         return self.group.drive(self, moves, alone)
 
     def restart(self) -> Stop:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.meeting import Meeting, MetProducer, Waiting
@@ -53,12 +54,13 @@ class World:
         if not step.op.collective:  # the number of the rank
             meeting = Meeting(step, {rank: 0}, (), ())
             return MetProducer(plan, step, operands, meeting, step.attrs["over"].index(rank))
-        met, position = self._met[rank], self.machines[rank].history.frontier
-        if met and met[-1].positions[rank] == position:  # others have gone on from here
-            meeting = met[-1]
-        else:
-            meeting = self._formed(rank, plan, step)
+        meeting = self._open(rank) or self._formed(rank, plan, step)
         return MetProducer(plan, step, operands, meeting, list(meeting.positions).index(rank))
+
+    def _open(self, rank: int) -> Meeting | None:
+        """The meeting that a rank is at, from which others may have gone on."""
+        met, position = self._met[rank], self.machines[rank].history.frontier
+        return met[-1] if met and met[-1].positions[rank] == position else None
 
     def _formed(self, rank: int, plan: Plan, step: Step) -> Meeting:
         """The collective that a rank is at, if all are there. Raises `Waiting`."""
@@ -101,6 +103,8 @@ class World:
 
     def _is_with(self, rank: int, talk: Talk, other: int) -> bool:
         its = self.talk_at(other)
+        if self._open(other) is not None:  # it is at one that this rank has behind it
+            return False
         if its is None or not talk.is_pair:
             return its == talk
         same = its.is_pair and its.group == talk.group and its.what == talk.what
@@ -169,7 +173,7 @@ class World:
         """Ranks that nobody can free any more; `preferred` is told first, if it is among them."""
         waits = {}
         for rank in range(self.mesh.ranks):
-            talk = self.talk_at(rank)
+            talk = self.talk_at(rank) if self._open(rank) is None else None
             missing = self._missing(rank, talk) if talk is not None else []
             if talk is not None and missing:
                 waits[rank] = talk, missing
@@ -246,6 +250,9 @@ class RankDoor:
 
     def meet(self, plan: Plan, step: Step, operands: tuple[Node | None, ...]) -> MetProducer:
         return self.world.meet(self.rank, plan, step, operands)
+
+    def executors(self) -> Iterator[Executor]:
+        return (machine.executor for machine in self.world.machines)
 
     def cut(self, position: int) -> None:
         self.world.cut(self.rank, position)
