@@ -176,7 +176,21 @@ def test_a_nan_names_its_rank(ranked, tmp_path):
     stop = ranked.go("continue", "exception", threadId=1)
     assert stop["text"].startswith("rank 0: total, the result of all_reduce: 1 NaN")
     report = ranked.request("opstep/nanReport", name="total", frameId=ranked.stack(1)[0]["id"])
-    assert report["found"]
+    ways = [(link["name"], link["kind"]) for link in report["links"]]
+    assert ways == [("total", "propagated"), ("mine (rank 1)", "propagated"),
+                    ("own (rank 1)", "propagated"), ("x (rank 1)", "given")]  # fmt: skip
+    frame = ranked.stack(3)[0]["id"]
+    assert (
+        "x (rank 1) came in with 1 NaN"
+        in ranked.request("opstep/nanReport", name="total", frameId=frame)["text"]
+    )
+    ranked.request("opstep/goToOp", memoryReference=report["links"][2]["memoryReference"])
+    stop = ranked.expect_stop("exception")
+    assert (
+        stop["threadId"] == 2
+        and ranked.stack(2)[0]["line"] == markers_of(ranked.path)["adding"] - 1
+    )
+    assert ranked.stack(1)[0]["line"] == markers_of(ranked.path)["meeting"]
 
 
 def test_a_deadlock(client, program, tmp_path):

@@ -308,6 +308,15 @@ class RankDebugger(Debugger):
                 stops[member.rank] = Debugger.goto(member, number)
         return self.group.stopped(self.rank, stops)
 
+    def stand_behind(self, node: Node, problem: Callable[[int], Problem]) -> Stop:
+        """On the rank that has computed it; the others stay."""
+        activation = node.home[0] if node.home else None
+        owner = next(
+            (m for m in self.group.members if activation and m.host is activation.host), self
+        )
+        stop = Debugger.stand_behind(owner, node, problem)
+        return self.group.stopped(owner.rank, {owner.rank: stop})
+
     def restart_frame(self, frame: Frame) -> Stop:
         """Of all ranks that are in the same call."""
         stops = {}
