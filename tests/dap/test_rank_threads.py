@@ -247,3 +247,20 @@ def test_without_debugging_ranks_are_not_run(client, program):
     client.request("configurationDone")
     client.expect_end(1)
     assert "opstep run --ranks" in client.output("stderr")
+
+
+def test_a_pause_stops_all_ranks_at_one_point(client, program):
+    text = (
+        "graph main(x: f32[4]) -> f32[4] {\n  y = while(x, test=always, body=mixed, "
+        "limit=1000000000)\n  return y\n}\ngraph mixed(x: f32[4]) -> f32[4] {\n  y = all_reduce(x, "
+        'reduction="mean")\n  return y\n}\ngraph always(x: f32[4]) -> bool[] {\n  m = max(x)\n'
+        "  same = equal(m, m)\n  return same\n}\n"
+    )
+    client.start(program(text), inputs="ones", ranks=3)
+    client.request("pause", threadId=2)
+    stop = client.expect_stop("pause")
+    assert stop["allThreadsStopped"] and len(set(lines(client))) == 1
+    names = {client.stack(thread)[0]["name"] for thread in (1, 2, 3)}
+    assert len(names) == 1
+    client.request("terminate")
+    client.expect_end(130)

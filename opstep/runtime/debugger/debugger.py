@@ -87,8 +87,9 @@ class Debugger:
             self.breakpoints, self._mailbox = beside.breakpoints, beside._mailbox
         self._checks = Checks(self.machine, self.breakpoints, self.stop_point, self._output)
         self._runner = Runner(
-            self.machine, self.stop_point, self.breakpoints, self._checks, self._mailbox
-        )
+            self.machine, self.stop_point, self.breakpoints, self._checks,
+            self._mailbox if door is None else Mailbox(),  # of ranks whoever moves them looks
+        )  # fmt: skip
         self._full_speed = FullSpeed(self._runner, stop_at_end)
         self._goto = Goto(self.machine, self.breakpoints)
 

@@ -58,7 +58,8 @@ class Lockstep:
         """Moves ranks in turn, each by a point, until all have stopped, or one for a reason that
         stops all.
         """
-        current._mailbox.pausing.clear()
+        mailbox, reason = current._mailbox, "step"
+        mailbox.pausing.clear()
         taking = [current] if alone or self.alone else self.members
         running = {m.rank: moves(m) for m in taking}
         stops: dict[int, Stop] = {}
@@ -66,6 +67,9 @@ class Lockstep:
         while running and not any(map(_stops_all, stops.values())):
             moved = False
             waiting = {}
+            if (mailbox.calls or mailbox.pausing.is_set()) and mailbox.serve():
+                reason = "pause"
+                break
             for rank, one in list(running.items()):
                 try:
                     found = next(one)
@@ -81,8 +85,9 @@ class Lockstep:
                 break
         for rank, one in running.items():
             one.close()
-            reason = ("waiting", waiting[rank]) if rank in waiting else ("step", "")
-            stops[rank] = Stop(*reason, self.members[rank].stop_point.stream())
+            stream = self.members[rank].stop_point.stream()
+            told = ("waiting", waiting[rank]) if rank in waiting else (reason, "")
+            stops[rank] = Stop(*told, stream)
         if waiting and not any(map(_stops_all, stops.values())):
             self._look_for_deadlock(current.rank, stops)
         return self.stopped(current.rank, stops)
