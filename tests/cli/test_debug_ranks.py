@@ -249,3 +249,16 @@ def test_the_file_changes(ranks, tmp_path):
     assert after.count("main at step.opg:6") == 4
     assert "ranks(total) = [14.0, 14.0, 14.0, 14.0]" in after and "own@1 = 1.0" in after
     assert after.count("\ntotal = 14.0") == 2
+
+
+def test_a_watchpoint_compares_ranks_that_have_all_done_the_op(ranks):
+    spoilt = STEP.replace("  w <- late", "  odd = equal(r, 2)\n  few = cast(odd, dtype=f32)\n"
+                          "  worse = add(late, few)\n  w <- worse")  # fmt: skip
+    for text, stops in ((STEP, False), (spoilt, True)):
+        out = ranks("watch not replicated(w)", "r", "compare w", text=text,
+                    options=("--steps", "2"))  # fmt: skip
+        assert ("Watchpoint 1 on ranks 0-3" in out) == stops
+        assert (
+            "w differs on rank 2 from element [0, 0]: 13.0, on ranks 0, 1, 3 12.0" in out
+        ) == stops
+        assert ("The run has ended" in out) != stops

@@ -20,9 +20,10 @@ from opstep.runtime.ir.errors import DeviceError
 Arrived = Callable[[tuple[Activation, Point]], bool]
 """Whether a point is one that a command runs to."""
 
-Moves = Generator[Waiting | None, None, Stop]
-"""What a command does: yields behind each point, or where it waits for another rank, which may go
-on in between; gives why it stopped.
+UNSEEN = True
+Moves = Generator[Waiting | bool | None, None, Stop]
+"""What a command does: yields behind each point, `UNSEEN` before it is looked at whether that stops
+it, or where it waits for another rank, which may go on in between; gives why it stopped.
 """
 
 
@@ -66,6 +67,8 @@ class Runner:
                 continue
             except OpstepError as error:
                 return self.failed(error)
+            if machine.door is not None:
+                yield UNSEEN  # others pass theirs: what is looked for may compare ranks
             if breakpoints.filters or breakpoints.data:
                 stop = self.stop_after_op()
                 if stop:
@@ -84,18 +87,15 @@ class Runner:
     def backwards(self, arrived: Arrived) -> Moves:
         """Goes back likewise; nothing is run."""
         history, breakpoints, mailbox = self.machine.history, self.breakpoints, self.mailbox
-        began = history.cursor
         self.stop_point.leave()
         while True:
             if (mailbox.calls or mailbox.pausing.is_set()) and mailbox.serve():
                 return self.stopped("pause")
-            if (breakpoints.filters or breakpoints.data) and history.cursor < began:
-                stop = self.stop_after_op()
-                if stop:
-                    return stop
             if not history.back():
                 what = "what is kept" if history.base else "the run"
                 return self.stopped("entry", f"the beginning of {what}")
+            if self.machine.door is not None:
+                yield UNSEEN
             stop = self.checks.at_point(forwards=False)
             if stop:
                 return stop
@@ -103,6 +103,10 @@ class Runner:
             assert here is not None
             if arrived(here) and not hidden(here):
                 return self.stopped("step")
+            if breakpoints.filters or breakpoints.data:
+                stop = self.stop_after_op()
+                if stop:
+                    return stop
             yield
 
     def launch(self) -> Moves:

@@ -11,10 +11,12 @@ import numpy as np
 from opstep.runtime.debugger.checks import Stop
 from opstep.runtime.debugger.debugger import Debugger
 from opstep.runtime.debugger.frames import Frame
+from opstep.runtime.debugger.meeting import Waiting
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.problems import Problem
 from opstep.runtime.debugger.ranks.world import RankDoor, World
 from opstep.runtime.debugger.reloading import Reloaded, replace_program, replayed
+from opstep.runtime.debugger.runner import UNSEEN
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.mesh import Mesh
 
@@ -64,6 +66,7 @@ class Lockstep:
         running = {m.rank: moves(m) for m in taking}
         stops: dict[int, Stop] = {}
         waiting: dict[int, str] = {}
+        unseen: set[int] = set()
         while running and not any(map(_stops_all, stops.values())):
             moved = False
             waiting = {}
@@ -77,13 +80,21 @@ class Lockstep:
                     stops[rank] = end.value
                     del running[rank]
                 else:
-                    if found is not None:
+                    unseen.discard(rank)
+                    if found is UNSEEN:
+                        unseen.add(rank)
+                    elif isinstance(found, Waiting):
                         waiting[rank] = found.diagnostics[0].message
                         continue
                 moved = True
             if not moved:
                 break
         for rank, one in running.items():
+            try:
+                next(one) if rank in unseen else one.close()
+            except StopIteration as end:
+                stops[rank] = end.value
+                continue
             one.close()
             stream = self.members[rank].stop_point.stream()
             told = ("waiting", waiting[rank]) if rank in waiting else (reason, "")
