@@ -95,10 +95,9 @@ class MetProducer(Producer):
 
 
 class Door(Protocol):
-    """One rank's door to the others. `rank`: its number, of `ranks`."""
+    """One rank's door to the others. `rank`: its number."""
 
     rank: int
-    ranks: int
 
     def meet(self, plan: Plan, step: Step, operands: tuple[Node | None, ...]) -> MetProducer:
         """The producer of a collective's result. Raises `Waiting`."""

@@ -246,7 +246,6 @@ class RankDoor:
     def __init__(self, world: World, rank: int):
         self.world = world
         self.rank = rank
-        self.ranks = world.mesh.ranks
 
     def meet(self, plan: Plan, step: Step, operands: tuple[Node | None, ...]) -> MetProducer:
         return self.world.meet(self.rank, plan, step, operands)
