@@ -14,6 +14,7 @@ from harness import Measured, at_most, bench, times_peer
 
 import opstep
 from opstep.api.debugging import Debugger
+from opstep.api.rank_debugging import debug_ranks
 from opstep.runtime.debugger.breakpoints import Wanted
 
 SIZE = 1024
@@ -168,3 +169,40 @@ def large():
         into.append(timed(lambda debugger=debugger: several(debugger, "over")))
     scale = 1e6 / STEPS
     return Measured(statistics.median(taken) * scale, statistics.median(peer) * scale, "µs")
+
+
+def ranked(length: int, extent: int) -> str:
+    """Layers that end with an all_reduce, as shards of a matrix product have it."""
+    text, x = f"graph main(x: f32[{extent}, {extent}]) -> f32[{extent}, {extent}] {{\n", "x"
+    for k in range(length):
+        text += f"  p{k} = matmul({x}, {x})\n  t{k} = tanh(p{k})\n  y{k} = all_reduce(t{k})\n"
+        x = f"y{k}"
+    return f"{text}  return {x}\n}}\n"
+
+
+@bench(
+    "debugger: a step of 8 ranks in lockstep, {}", peer="of one rank", bars=[at_most(10, "ms")],
+    over=["f32[32, 32]", "f32[256, 256]"],
+)  # fmt: skip
+def ranks(which: str):
+    extent = 32 if "32, 32" in which else 256
+    text, inputs = ranked(ROUNDS * STEPS, extent), {"x": np.ones((extent, extent), np.float32)}
+    options: dict[str, Any] = {"stop_on_entry": True, "threads": 1}
+    many = debug_ranks(opstep.loads(text, ranks=8), "main", inputs, **options)
+    one = Debugger(opstep.loads(text), "main", inputs, **options)
+    taken: dict[Any, list[float]] = {many: [], one: []}
+    for debugger in taken:
+        debugger.start()
+        several(debugger, "over", 3)  # kernels are compiled
+
+    def step_all() -> None:
+        for _ in range(STEPS):
+            assert many.go("over").reason == "step"
+            for thread, _ in many.threads():
+                many.stack(thread)
+
+    for _ in range(ROUNDS):
+        taken[many].append(timed(step_all))
+        taken[one].append(timed(lambda: several(one, "over")))
+    ours, peer = (statistics.median(t) * 1e3 / STEPS for t in taken.values())
+    return Measured(ours, peer, "ms")

@@ -89,16 +89,18 @@ class ProgramHost:
             raise InputError("the program was not read from a file")
         if not Path(source.path).is_file():
             raise InputError(f"{source.path} is not there, or no file")
-        program = load(source.path, fallback=self.program.fallback)
-        program.seed = self.program.seed
+        old, mesh = self.program, self.program.mesh
+        extents = dict(mesh.axes) if mesh.declared and mesh.ranks > 1 else None
+        program = load(source.path, fallback=old.fallback, ranks=mesh.ranks, mesh=extents)
+        program.seed = old.seed
         for name, declared in program.module.tensors.items():
             old = self.tensors.get(name)
-            if old is not None and old.type == declared.type and not _redrawn(old, declared):
+            if old is not None and old.type == declared.type and not redrawn(old, declared):
                 program.params[name] = self.program.params[name]
         host = ProgramHost(program, self._graph, self._inputs, self.settings)
         same = (n for n in self._before if n in host.tensors)
         same = (n for n in same if host.tensors[n].type == self.tensors[n].type)
-        same = (n for n in same if not _redrawn(self.tensors[n], host.tensors[n]))
+        same = (n for n in same if not redrawn(self.tensors[n], host.tensors[n]))
         host._before = {n: self._before[n] for n in same}
         return host
 
@@ -149,7 +151,7 @@ def _updated(texts: list[Texts]) -> set[str]:
     return {s.target.text for s in statements if isinstance(s, Update)}
 
 
-def _redrawn(old: Any, new: Any) -> bool:
+def redrawn(old: Any, new: Any) -> bool:
     """Whether a declaration begins otherwise than it did."""
     return (old.init, old.attrs, old.value) != (new.init, new.attrs, new.value)
 

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from opstep.runtime.debugger.problems import Problem
 
 # What the debugger calls a reason, and what the protocol does.
-REASONS = {"function": "function breakpoint", "data": "data breakpoint", "end": "pause"}
+REASONS = {
+    "function": "function breakpoint", "data": "data breakpoint", "end": "pause",
+    "waiting": "pause",
+}  # fmt: skip
 FIRST_THREAD = 1  # the protocol's number of stream 0: some clients take 0 for none
 OK, FAILED, ENDED_BY_USER = 0, 1, 130  # exit codes, as of the command line
 FEW = 16  # elements of a result that are written out
@@ -128,7 +131,10 @@ class Debuggee:
         if len(session.inbox):  # came in between: nobody else would look
             self.later(session.drain)
         try:
-            self._stopped(action())
+            stop = action()
+            if self.debugger is not None:
+                self.debugger = self.debugger.at(stop.thread)
+            self._stopped(stop)
         except OpstepError as error:
             self._failed(error)
         except BaseException:  # a bug: told by who called, and the client is not left waiting
@@ -178,7 +184,7 @@ class Debuggee:
         debugger = self.debugger
         assert debugger is not None
         found = []
-        for name, array in debugger.result().items():
+        for name, array in debugger.results().items():
             if array.dtype.kind in "iub":
                 continue
             counts = {"NaN": np.isnan(array).sum(), "infinite": np.isinf(array).sum()}
@@ -188,7 +194,8 @@ class Debuggee:
 
     def _stopped_body(self, stop: Stop) -> dict[str, Any]:
         """The body of a ``stopped`` event."""
-        text = stop.exception.message if stop.exception else stop.text
+        label = self.debugger.label if self.debugger else ""
+        text = f"{label}{stop.exception.message}" if stop.exception else stop.text
         reason = REASONS.get(stop.reason, stop.reason)
         if stop.reason == "end" and stop.exception:
             reason = "exception"
@@ -236,7 +243,7 @@ class Debuggee:
         debugger = self.debugger
         assert debugger is not None
         if self.exits:  # else the Python program gets them
-            for name, array in debugger.result().items():
+            for name, array in debugger.results().items():
                 self.session.output(f"{name} = {result_text(array)}", "stdout")
         self.end(OK)
 

@@ -19,13 +19,13 @@ from opstep.runtime.ir.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from opstep.api.debugging import Debugger
     from opstep.api.program import Program
     from opstep.dap.session import Session
+    from opstep.runtime.debugger import debugger as core
     from opstep.runtime.ir.graph import Graph
     from opstep.runtime.ir.types import DType
 
-    Loaded = tuple[Program, str, dict[str, np.ndarray]]
+    Loaded = tuple[Program, str, Any]  # with the inputs of all ranks, or a list of each one's own
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class LaunchArguments(RunSettings):
     inputs: dict[str, Any] | list[str] | str | None = None
     symbols: dict[str, int | str] | list[str] = field(default_factory=dict)
     params: str | None = None
+    ranks: int | None = None
+    mesh: dict[str, int] | None = None  # ranks along axes, in place of those that the text declares
     fallback: Literal["torch"] | None = None
     stop_on_entry: bool = False
     stop_at_end: bool | None = None  # None: where a result has a NaN or an infinity
@@ -112,7 +114,8 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
     if arguments.run is None:
         given = loaded(arguments)
         program, graph, inputs = given
-        report_generated(session, arguments, program, program.module.graphs[graph], inputs)
+        told = inputs[0] if isinstance(inputs, list) else inputs
+        report_generated(session, arguments, program, program.module.graphs[graph], told)
     else:
         given, steps = recorded_run(arguments)
         settings = replace(settings, steps=steps, seed=None)
@@ -120,7 +123,9 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
     if arguments.workspace and Path(arguments.at(arguments.workspace)).exists():
         from opstep.trace.workspace.scope import recorded_runs
 
-        debugger.stop_point.runs = recorded_runs(arguments.at(arguments.workspace))
+        runs = recorded_runs(arguments.at(arguments.workspace))
+        for number, _ in debugger.threads():
+            debugger.at(number).stop_point.runs = runs
     debuggee = Debuggee(
         session,
         arguments.folder,
@@ -134,7 +139,7 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
 
 def prepared(
     session: Session, arguments: LaunchArguments, given: Loaded, settings: RunSettings
-) -> Debugger:
+) -> core.Debugger:
     """A debugger that begins at the begin, or where a hunt leads."""
     from opstep.api.debugging import Debugger, debugged
 
@@ -144,6 +149,16 @@ def prepared(
         "memory_budget": arguments.memory_budget,
         "files": arguments.folder,
     }
+    if given[0].mesh.ranks > 1:
+        if arguments.hunt is not False:
+            raise InputError("hunt is for one rank", hint='leave out "hunt": catch NaNs')
+        from opstep.api.rank_debugging import debug_ranks, mismatches
+
+        debugger = debug_ranks(*given, **options, **debugged(settings))
+        for fault in mismatches(debugger):
+            warning = OpstepError([replace(fault, severity="warning")])
+            session.output(session.worded(warning), "important")
+        return debugger
     if arguments.hunt is False:
         return Debugger(*given, **options, **debugged(settings))
     from opstep.dap.hunted import hunting_debugger
@@ -156,6 +171,8 @@ def recorded_run(arguments: LaunchArguments) -> tuple[Loaded, int]:
     """What the run that is named was given, and how many of its steps can be repeated."""
     from opstep.dap.hunted import recorded
 
+    if arguments.ranks not in (None, 1) or arguments.mesh:
+        raise InputError("a recorded run is of one rank", hint='leave out "ranks" and "mesh"')
     if arguments.workspace is None:
         raise InputError("run: a recorded run is in a workspace", hint='add "workspace"')
     return recorded(Path(arguments.at(arguments.workspace)), arguments.run or "last")
@@ -183,22 +200,51 @@ def check_folder(arguments: LaunchArguments) -> None:
         raise InputError(f"cwd: there is no folder {arguments.folder}")
 
 
-def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarray]]:
+def loaded(arguments: LaunchArguments) -> Loaded:
     """The program with its params, the name of its graph, and the inputs."""
     from opstep.api import sources
     from opstep.api.program import load
+    from opstep.api.rank_debugging import check_number
 
     path = arguments.at(arguments.program)
     if is_special(path):  # to open a pipe waits for who writes to it, which may be nobody
         raise InputError(f"{path} is not a regular file")
-    program = load(path, fallback=arguments.fallback)
+    check_mesh(arguments)
+    program = load(
+        path, fallback=arguments.fallback, ranks=arguments.ranks, mesh=arguments.mesh or None
+    )
+    ranks = program.mesh.ranks
+    check_number(ranks)
     program.seed = arguments.seed
     graph = sources.choose_graph(program.module, arguments.graph, arguments.program)
     sources.check_symbols(graph, arguments.sizes)
-    inputs = arrays_of(arguments, program, graph)
+    if ranks > 1 and "{rank}" in str(arguments.inputs):
+        own = (of_rank(arguments.inputs, str(r)) for r in range(ranks))
+        inputs: Any = [arrays_of(replace(arguments, inputs=i), program, graph) for i in own]
+    else:
+        inputs = arrays_of(arguments, program, graph)
     if arguments.params:
         sources.load_params(program, arguments.at(arguments.params))
     return program, graph.name.text, inputs
+
+
+def check_mesh(arguments: LaunchArguments) -> None:
+    """Raises `InputError` for numbers of ranks that cannot be."""
+    given = {"ranks": arguments.ranks} if arguments.ranks is not None else {}
+    for name, ranks in {**given, **(arguments.mesh or {})}.items():
+        if ranks < 1:
+            raise InputError(f"{name}: {ranks} ranks cannot be debugged", hint="1 is the least")
+        if not name.isidentifier():
+            raise InputError(f"mesh: {name!r} is not the name of an axis")
+
+
+def of_rank(inputs: Any, rank: str) -> Any:
+    """Inputs with the number of a rank for ``{rank}``."""
+    if isinstance(inputs, str):
+        return inputs.replace("{rank}", rank)
+    if isinstance(inputs, Mapping):
+        return {name: of_rank(value, rank) for name, value in inputs.items()}
+    return [of_rank(one, rank) for one in inputs] if isinstance(inputs, list) else inputs
 
 
 def is_special(path: str) -> bool:
@@ -283,6 +329,9 @@ def run_plainly(session: Session, arguments: LaunchArguments) -> int:
         settings = arguments.settings
         check_folder(arguments)
         program, graph, inputs = loaded(arguments)
+        if program.mesh.ranks > 1:
+            hint = "opstep run --ranks starts them"
+            raise InputError("without debugging, one rank is run", hint=hint)
         report_generated(session, arguments, program, program.module.graphs[graph], inputs)
         recording = recording_of(arguments)
         result = program.run(

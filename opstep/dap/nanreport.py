@@ -30,7 +30,8 @@ def _link(session: Session, frame_handle: FrameHandle, link: Link, node: Node) -
     from opstep.runtime.nan.backtrace import describe
 
     producer, verdict = node.producer, link.verdict
-    record: dict[str, Any] = {"kind": link.kind, **_tensor(session, frame_handle, node)}
+    tensor = _tensor(session, frame_handle, node)
+    record: dict[str, Any] = {"kind": link.kind, **tensor, "name": link.value}
     record["text"] = describe(link)
     if producer is None:
         return record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,20 @@ from opstep.cli.common import (
     watch_compiler,
 )
 from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import KERNELS, POLICY, graph_option, setting_options, symbol_option
+from opstep.cli.options import (
+    KERNELS,
+    POLICY,
+    graph_option,
+    ranks_options,
+    setting_options,
+    symbol_option,
+)
 from opstep.cli.scripts import ScriptCommand, script_arguments, script_options
+from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
-    from opstep.api.debugging import Debugger
     from opstep.cli.debug.session import Session
+    from opstep.runtime.debugger import debugger as core
 
 
 @command(
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
         ("opstep debug model.opg -i random -ex 'catch nan' -ex run", "run to the first NaN"),
         ("opstep debug model.opg -i random --streams 4 --alloc reuse", "with four streams"),
         ("opstep debug model.opg -i random -x commands.txt --batch", "commands from a file"),
+        ("opstep debug step.opg -i x=part-{rank}.npy --ranks 4", "four ranks, as one"),
         ("opstep debug --listen 5678 --wait train.py", "a training script, from an editor"),
         ("echo 'b relu\nrun\np x' | opstep debug model.opg -i random", "or from a pipe"),
     ],
@@ -95,6 +105,7 @@ if TYPE_CHECKING:
 @fallback_option
 @import_option
 @script_options
+@ranks_options
 def debug(file: str, **options: Any) -> int:
     """Step through a graph in the terminal, forwards and backwards.
 
@@ -103,18 +114,25 @@ def debug(file: str, **options: Any) -> int:
 
     FILE can be a Python script: it stops in the nn.Modules and the functions of jax.jit that it
     calls. What is behind its name is for the script. docs/pytorch.md and docs/jax.md describe it.
+
+    --ranks debugs so many ranks as one, in this process. docs/distributed.md describes it.
     """
     if script_arguments() is not None:
+        if options["ranks"] or options["mesh"]:
+            raise InputError("--ranks and --mesh are for programs, not for scripts")
         from opstep.cli.debug.script import debug_script
 
         return debug_script(file, options)
     from opstep.cli.debug.opening import asked, begun, given_commands
+    from opstep.cli.debug.rank_session import RankSession
     from opstep.cli.debug.session import Session
+    from opstep.runtime.debugger.ranks.lockstep import RankDebugger
 
     first = given_commands(options)
     with watch_compiler():
         debugger = opened(file, options)
-    session = begun(Session, debugger, options["batch"])
+    kind: Any = RankSession if isinstance(debugger, RankDebugger) else Session
+    session = begun(kind, debugger, options["batch"])
     greet(session, file, options)
     for reader in first:
         session.loop(reader)
@@ -123,13 +141,14 @@ def debug(file: str, **options: Any) -> int:
     return PROGRAM if options["batch"] and session.failed else OK
 
 
-def opened(file: str, options: dict[str, Any]) -> Debugger:
+def opened(file: str, options: dict[str, Any]) -> core.Debugger:
     """The debugger of a program. Raises `OpstepError`."""
     from opstep.api import sources
     from opstep.api.debugging import Debugger, debugged
+    from opstep.api.rank_debugging import check_number, debug_ranks
     from opstep.cli import inputs as inputs_given
     from opstep.cli.run import check_kernels
-    from opstep.runtime.ir.errors import InputError
+    from opstep.runtime.debugger.ranks.lockstep import RankDebugger
 
     if options["autotune"]:
         raise InputError("--autotune is for opstep run", hint="times are kept for all commands")
@@ -139,27 +158,49 @@ def opened(file: str, options: dict[str, Any]) -> Debugger:
     graph = sources.choose_graph(program.module, options["graph"], file)
     symbols = sources.parse_symbols(options["symbols"])
     sources.check_symbols(graph, symbols)
-    values = inputs_given.gather(program, graph, options["inputs"], symbols, options["seed"])
+
+    def gathered(rank: int) -> dict[str, Any]:
+        words = [word.replace("{rank}", str(rank)) for word in options["inputs"]]
+        return inputs_given.gather(program, graph, words, symbols, options["seed"])
+
+    ranks = program.mesh.ranks
+    check_number(ranks)
+    apart = ranks > 1 and any("{rank}" in word for word in options["inputs"])
+    values = [gathered(r) for r in range(ranks)] if apart else gathered(0)
     if options["params"]:
         sources.load_params(program, options["params"])
-    debugger = Debugger(
+    begin: Any = Debugger if ranks == 1 else debug_ranks
+    debugger = begin(
         program, graph.name.text, values, memory_budget=int(options["memory"] * 2**30),
         files=Path.cwd(), **debugged(RunSettings.of(options)),
     )  # fmt: skip
-    if options["workspace"]:
-        from opstep.trace.workspace.scope import recorded_runs
+    members = debugger.group.members if isinstance(debugger, RankDebugger) else [debugger]
+    for member in members:
+        if options["workspace"]:
+            from opstep.trace.workspace.scope import recorded_runs
 
-        debugger.stop_point.runs = recorded_runs(options["workspace"])
-    debugger.view = "auto"
+            member.stop_point.runs = recorded_runs(options["workspace"])
+        member.view = "auto"
     return debugger
 
 
 def greet(session: Session, file: str, options: dict[str, Any]) -> None:
-    """What is about to run, and how."""
+    """What is about to run, and how; what ranks say to each other that does not match."""
+    from opstep.api.rank_debugging import mismatches
+    from opstep.cli.debug.rank_session import RankSession
+    from opstep.runtime.ir.diagnostics import render
+
     policy = session.debugger.machine.policy
     graph = session.debugger.machine.graph
+    ranks: Sequence[str] = []
+    if isinstance(session, RankSession):
+        mesh = session.group.world.mesh
+        ranks = [f"{mesh.ranks} ranks ({mesh})" if mesh.declared else f"{mesh.ranks} ranks"]
     how = f"streams={policy.streams} alloc={policy.alloc} fill={policy.fill} sync={policy.sync}"
     steps: Sequence[str] = [f"{options['steps']:,} steps"] if options["steps"] > 1 else []
-    session.say(", ".join([f"{file}: graph {graph}", options["device"], how, *steps]))
+    session.say(", ".join([f"{file}: graph {graph}", options["device"], *ranks, how, *steps]))
+    if isinstance(session, RankSession):
+        for fault in mismatches(session.debugger):
+            session.say(render(replace(fault, severity="warning"), session.paint.on))
     if session.interactive:
         session.say("run, start or break first; help lists the commands.")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from opstep.cli.common import colors
 
 if TYPE_CHECKING:
-    from opstep.api.debugging import Debugger
     from opstep.cli.debug.reading import Reader
     from opstep.cli.debug.session import Session
 
@@ -24,7 +23,7 @@ def given_commands(options: dict[str, Any]) -> list[Reader]:
     return first + ([ScriptReader("-ex", options["given"])] if options["given"] else [])
 
 
-def begun(kind: type[S], debugger: Debugger, batch: bool = False) -> S:
+def begun(kind: type[S], debugger: Any, batch: bool = False) -> S:
     """A session at this terminal, or of a pipe."""
     from opstep.cli.debug import registry
     from opstep.cli.debug.showing import Paint

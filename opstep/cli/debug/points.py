@@ -99,7 +99,7 @@ class Entry:
         self.passed += passed
         self.ignore = max(0, self.ignore - passed)
         if self.core is not None:
-            self.core.count = 0
+            self.core.counts.clear()
 
 
 class BreakpointTable:

@@ -106,5 +106,6 @@ def load() -> None:
     """Imports all commands."""
     from importlib import import_module
 
-    for module in ("breaking", "data", "information", "other", "running", "stack"):
+    modules = "breaking", "data", "information", "other", "ranks", "running", "stack", "threads"
+    for module in modules:
         import_module(f"opstep.cli.debug.commands.{module}")

@@ -20,9 +20,8 @@ from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import OpstepError, render, render_all, visible
 
 if TYPE_CHECKING:
-    from opstep.api.debugging import Debugger
     from opstep.cli.debug.reading import Reader
-    from opstep.runtime.debugger.debugger import Stop
+    from opstep.runtime.debugger.debugger import Debugger, Stop
     from opstep.runtime.debugger.frames import Frame
 
 PROMPT = "(opstep) "
@@ -57,6 +56,10 @@ class Session:
     def on_output(self, text: str, frame: Frame | None) -> None:
         self.say(visible(text))
 
+    @property
+    def prompt(self) -> str:
+        return PROMPT
+
     # --- output ---
 
     def say(self, text: str = "") -> None:
@@ -81,7 +84,7 @@ class Session:
         try:
             while self.reads():
                 try:
-                    line = reader.read(PROMPT)
+                    line = reader.read(self.prompt)
                 except KeyboardInterrupt:
                     self.say("Quit")
                     continue
@@ -174,7 +177,19 @@ class Session:
         self._selected, self.listed = number, None
         return self.frame()
 
+    @property
+    def whose(self) -> str:
+        """The thread that steps follow."""
+        return "all streams" if self.thread is None else f"stream {self.thread}"
+
+    def choose(self, thread: int | None) -> None:
+        """Steps follow this thread from now on; None: the order in which ops are issued."""
+        self.thread = thread
+
     # --- running ---
+
+    def moved(self) -> None:
+        """The run stands again."""
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
@@ -205,6 +220,7 @@ class Session:
             for _ in range(times):
                 before = self._position()
                 stop = move()
+                self.moved()
                 if stop.reason not in ("step", "goto") or self.interrupted.is_set():
                     break
         if stop is not None:
@@ -254,16 +270,21 @@ class Session:
         for entry in hits:
             title = KINDS[entry.kind].capitalize()
             about = f": {entry.what}" if entry.kind in ("watch", "catch") else ""
-            reasons.append(self.paint(f"{title} {entry.number}{about}", "bold yellow"))
+            title = f"{title} {entry.number}{self._whose_hits(entry)}{about}"
+            reasons.append(self.paint(title, "bold yellow"))
         if stop.exception is not None:
             reasons.append(self._trouble(stop))
         elif stop.reason == "pause":
             reasons.append(self.paint("Paused.", "bold yellow"))
         elif stop.reason == "entry" and self.debugger.position > 0:
             reasons.append("No more history to go back to.")
-        elif stop.text and stop.reason in ("entry", "restart", "goto", "step"):
+        elif stop.text and stop.reason in ("entry", "restart", "goto", "step", "waiting"):
             reasons.append(visible(stop.text[:1].upper() + stop.text[1:] + "."))
         return reasons
+
+    def _whose_hits(self, entry: Entry) -> str:
+        """Of ranks, those that stopped there."""
+        return ""
 
     def _trouble(self, stop: Stop) -> str:
         problem = stop.exception

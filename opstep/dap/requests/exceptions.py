@@ -46,8 +46,7 @@ def exception_info(session: Session, arguments: ExceptionInfoArguments) -> dict[
     was born, and by which rule. ``innerException`` has the elements and operands, as
     ``opstep/nanReport`` has, in words.
     """
-    stream_of(session, arguments.thread_id)
-    debugger = session.debugger
+    debugger = session.debugger.at(stream_of(session, arguments.thread_id))
     problem = debugger.stop.exception if debugger.stop else None
     if problem is None:
         raise DapError("the run is not stopped at an exception", NO_EXCEPTION)

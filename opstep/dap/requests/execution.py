@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ThreadArguments:
     thread_id: int
+    single_thread: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class StepInArguments(StepArguments):
 
 @request("threads", states=INITIALIZED)
 def threads(session: Session) -> dict[str, Any]:
-    """Streams are threads. There is always one, as the protocol wants it."""
+    """Streams are threads, and so are ranks. There is always one, as the protocol wants it."""
     debuggee = session.debuggee
     if debuggee is None or debuggee.debugger is None:
         return {"threads": [{"id": FIRST_THREAD, "name": "no graph is running"}]}
@@ -55,16 +56,17 @@ def resume(session: Session, action: Callable[[], Stop]) -> None:
 
 def step(session: Session, command: str, arguments: StepArguments) -> None:
     debugger, stream = session.debugger, stream_of(session, arguments.thread_id)
-    resume(session, lambda: debugger.go(command, stream, arguments.granularity))
+    alone = arguments.single_thread
+    resume(session, lambda: debugger.go(command, stream, arguments.granularity, alone))
 
 
-@request("continue")
+@request("continue", capability="supportsSingleThreadExecutionRequests")
 def continue_(session: Session, arguments: ThreadArguments) -> dict[str, Any]:
-    """To the next stop. Streams go on together."""
-    debugger = session.debugger
-    stream_of(session, arguments.thread_id)
-    resume(session, lambda: debugger.go("continue"))
-    return {"allThreadsContinued": True}
+    """To the next stop. Streams go on together, and so do ranks, unless one alone is asked for."""
+    debugger, stream = session.debugger, stream_of(session, arguments.thread_id)
+    alone = arguments.single_thread
+    resume(session, lambda: debugger.go("continue", stream, alone=alone))
+    return {"allThreadsContinued": not alone or len(debugger.threads()) == 1}
 
 
 @request("next", capability="supportsSteppingGranularity")
@@ -98,9 +100,9 @@ def step_back(session: Session, arguments: StepArguments) -> None:
 @request("reverseContinue")
 def reverse_continue(session: Session, arguments: ThreadArguments) -> None:
     """Back to the stop before, or to the begin."""
-    debugger = session.debugger
-    stream_of(session, arguments.thread_id)
-    resume(session, lambda: debugger.go("reverse_continue"))
+    debugger, stream = session.debugger, stream_of(session, arguments.thread_id)
+    alone = arguments.single_thread
+    resume(session, lambda: debugger.go("reverse_continue", stream, alone=alone))
 
 
 @request("pause", states=LAUNCHED)
@@ -157,7 +159,7 @@ def called_graph(session: Session, frame: Frame) -> list[StepInTarget]:
     """The graphs that the frame's statement calls, where it is the innermost one."""
     from opstep.dap.graphs import graphs_called
 
-    debugger = session.debugger
+    debugger = session.debugger.of(frame)
     names = [] if frame.call else graphs_called(debugger)
     if not names:
         return []
@@ -195,8 +197,8 @@ class GotoArguments:
 @request("goto")
 def goto(session: Session, arguments: GotoArguments) -> None:
     """Goes there, and stops."""
-    stream_of(session, arguments.thread_id)
-    debuggee, stop = session.debuggee, session.debugger.goto(arguments.target_id)
+    stream = stream_of(session, arguments.thread_id)
+    debuggee, stop = session.debuggee, session.debugger.at(stream).goto(arguments.target_id)
     assert debuggee is not None
     session.after(lambda: debuggee.go(lambda: stop))
 
@@ -208,6 +210,7 @@ def restart_frame(session: Session, arguments: FrameArguments) -> None:
     """
     debuggee, debugger = session.debuggee, session.debugger
     frame = frame_of(session, arguments.frame_id)
+    debugger = debugger.of(frame)
     assert debuggee is not None
     if not debuggee.edited:
         stop = debugger.restart_frame(frame)

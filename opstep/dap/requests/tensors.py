@@ -23,7 +23,6 @@ from opstep.runtime.ir.lexer import bare_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
-    from opstep.runtime.debugger.debugger import Debugger
     from opstep.runtime.debugger.node import Node
 
 NO_TENSOR = 2250
@@ -142,17 +141,16 @@ def statistics_history(session: Session, arguments: HistoryArguments) -> dict[st
         raise DapError(f"{name[:80]} has no value here", NO_TENSOR)
     most = max(1, min(arguments.count, MOST_POINTS))
     entries = []
-    for label, node in _versions(session.debugger, frame_handle, name)[-most:]:
+    for label, node in _versions(frame_handle, name)[-most:]:
         session.check_cancelled()
         s = session.debugger.machine.executor.statistics(node)
         entries.append(label | {"type": str(node.type), "statistics": statistics_json(s)})
     return {"entries": entries}
 
 
-def _versions(
-    debugger: Debugger, frame_handle: FrameHandle, name: str
-) -> list[tuple[dict[str, Any], Node]]:
-    frame, history = frame_handle.frame, debugger.machine.history
+def _versions(frame_handle: FrameHandle, name: str) -> list[tuple[dict[str, Any], Node]]:
+    frame = frame_handle.frame
+    history = frame.machine.history
     value = frame.value(name)
     if value is None:
         versions = history.named.of(name)
@@ -182,7 +180,7 @@ class PlanArguments:
 def plan(session: Session, arguments: PlanArguments) -> dict[str, Any]:
     """The plan of a frame, in its text form, and the step that is next."""
     frame = handle_of(session, arguments.frame_id).frame
-    upcoming = session.debugger.machine.history.next_point()
+    upcoming = frame.machine.history.next_point()
     in_frame = upcoming is not None and upcoming[0] is frame.activation
     return {
         "graph": frame.activation.plan.graph,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -63,7 +64,12 @@ class Breakpoint:
     python_line: int = 0  # of a file that the program was imported from
     levels: dict[int, int] = field(default_factory=dict)  # of origins there, by ids of statements
     text: str | None = None  # of the file when it was set, whose lines it speaks of
-    count: int = 0
+    counts: Counter[int] = field(default_factory=Counter)  # how often each rank was here
+
+    @property
+    def count(self) -> int:
+        """How often it was reached, by the rank that was here most often."""
+        return max(self.counts.values(), default=0)
 
     @property
     def line(self) -> int:

@@ -150,8 +150,10 @@ class Checks:
             what = f"condition {one.request.condition}"
             if not self._true(one.condition, what, frame):
                 return False
-        one.count += 1
-        if one.hit_test is not None and not one.hit_test(one.count):
+        door = self.machine.door
+        rank = door.rank if door else 0
+        one.counts[rank] += 1
+        if one.hit_test is not None and not one.hit_test(one.counts[rank]):
             return False
         if one.parts is not None:
             self.on_output(self._log_text(one.parts, frame), frame.frame)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import time
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.arriving import anywhere, past_turn
 from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints
 from opstep.runtime.debugger.checks import Checks, Stop, hidden
 from opstep.runtime.debugger.frames import Frame, depth_of
@@ -18,6 +20,7 @@ from opstep.runtime.debugger.goto import Goto, Target, entry_of
 from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.mailbox import Mailbox
+from opstep.runtime.debugger.meeting import Door
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import Point
 from opstep.runtime.debugger.problems import Problem
@@ -27,13 +30,13 @@ from opstep.runtime.debugger.reloading import (
     NO_LONGER,
     Reloaded,
     replace_program,
+    replayed,
     restart_program,
 )
-from opstep.runtime.debugger.runner import Arrived, Runner
+from opstep.runtime.debugger.runner import Arrived, Moves, Runner, finished
 from opstep.runtime.debugger.scope import FrameScope
 from opstep.runtime.debugger.stop_point import StopPoint
 from opstep.runtime.expressions import parse
-from opstep.runtime.ir.control import BODY, TEST
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Policy
@@ -49,6 +52,7 @@ class Debugger:
     `inputs`: arrays of exactly these `types`. `files`: the folder below which expressions may load
     arrays. `locate`: where a file is that a program in a folder was imported from. `stop_at_end`:
     the last step never runs at full speed, so that one can look at its end and go back from there.
+    `door`: of one of several ranks; `beside`: another one, whose breakpoints stop this one, too.
     Raises `OpstepError` where no plan can be made.
     """
 
@@ -57,22 +61,35 @@ class Debugger:
         names: Sequence[str], *, policy: Policy, memory_budget: int, steps: int = 1,
         stop_on_entry: bool = False, files: Path | None = None, stop_at_end: bool = False,
         locate: Callable[[str, str], str | None] = lambda file, folder: None,
+        door: Door | None = None, beside: Debugger | None = None,
     ):  # fmt: skip
         self.stop_on_entry = stop_on_entry
         self.on_output: Callable[[str, Frame | None], Any] = lambda text, frame: None
         self.stop: Stop | None = None
         self.machine = Machine(
-            host, graph, inputs, types, names, policy, steps, memory_budget, self._output_dropped
+            host,
+            graph,
+            inputs,
+            types,
+            names,
+            policy,
+            steps,
+            memory_budget,
+            self._output_dropped,
+            door,
         )
         self._locate, self._view = locate, "graph"
         lines = self._lines()
         self.breakpoints = Breakpoints(host.texts(), list(host.tensors), lines)
         self.stop_point = StopPoint(self.machine, files, lines)
         self._mailbox = Mailbox()
+        if beside is not None:
+            self.breakpoints, self._mailbox = beside.breakpoints, beside._mailbox
         self._checks = Checks(self.machine, self.breakpoints, self.stop_point, self._output)
         self._runner = Runner(
-            self.machine, self.stop_point, self.breakpoints, self._checks, self._mailbox
-        )
+            self.machine, self.stop_point, self.breakpoints, self._checks,
+            self._mailbox if door is None else Mailbox(),  # of ranks whoever moves them looks
+        )  # fmt: skip
         self._full_speed = FullSpeed(self._runner, stop_at_end)
         self._goto = Goto(self.machine, self.breakpoints)
 
@@ -81,6 +98,8 @@ class Debugger:
 
     def _output_dropped(self, names: list[str]) -> None:
         self._output(f"{NO_LONGER}: {', '.join(names)}.", None)
+
+    label = ""  # of several ranks, whose it is: ``rank 2: ``
 
     # --- from other threads ---
 
@@ -121,6 +140,18 @@ class Debugger:
         arrays = [self.machine.executor.array(n) for n in self.machine.outputs()]
         return dict(zip(names, arrays, strict=True))
 
+    def results(self) -> dict[str, np.ndarray]:
+        """The same; of several ranks, what each has that another has not."""
+        return self.result()
+
+    def at(self, thread: int) -> Debugger:
+        """That of the rank of a thread, where there are several."""
+        return self
+
+    def of(self, frame: Frame) -> Debugger:
+        """That of the rank of a frame, where there are several."""
+        return self
+
     def threads(self) -> list[tuple[int, str]]:
         """The streams of the plan that is run."""
         return [(k, f"stream {k}") for k in range(self.stop_point.streams())]
@@ -142,6 +173,10 @@ class Debugger:
 
     @view.setter
     def view(self, view: str) -> None:
+        self.show(view)
+
+    def show(self, view: str) -> None:
+        """Of this run; see `view`."""
         changed = "python" in (view, self._view) and view != self._view
         self._view, self.stop_point.shows_python = view, view != "graph"
         if changed:
@@ -174,53 +209,68 @@ class Debugger:
 
     def start(self) -> Stop:
         """Runs to the first stop."""
-        if self.stop_on_entry:
+        at_entry = self.stop_on_entry
+        return self._driven(lambda one: one._first_moves(at_entry))
+
+    def _first_moves(self, at_entry: bool) -> Moves:
+        if at_entry:
             here = self.stop_point.point()
             self.stop_point.level = 0 if here and self.stop_point.shows_python else None
-            return self._stopped(self._runner.stopped("entry"))
-        hits = self._checks.at_point()
-        if hits:
-            return self._stopped(hits)
-        return self.go("continue")
+            return self._runner.stopped("entry")
+        return self._checks.at_point() or (yield from self.moves("continue", None, "statement"))
 
-    def go(self, command: str, thread: int | None = None, granularity: str = "statement") -> Stop:
+    def go(
+        self, command: str, thread: int | None = None, granularity: str = "statement",
+        alone: bool = False,
+    ) -> Stop:  # fmt: skip
         """Runs until a stop: see `COMMANDS`. `thread`: the stream that is to make the step.
         `granularity` "instruction": forward steps run one launch of a kernel, or, where Python is
-        shown, one op; else steps run a line of what is shown.
+        shown, one op; else steps run a line of what is shown. `alone`: of several ranks this one.
         """
-        self._mailbox.pausing.clear()
+        return self._driven(lambda one: one.moves(command, thread, granularity), alone)
+
+    def moves(self, command: str, thread: int | None, granularity: str) -> Moves:
+        """What `go` does, a point at a time."""
         runner, stop_point = self._runner, self.stop_point
         if self._stands_in_python():
             if command in ("continue", "reverse_continue") or granularity != "instruction":
-                return self._stopped(self._line_step(command, thread))
+                return (yield from self._line_step(command, thread))
         elif granularity == "instruction" and command in ("in", "over"):
-            return self._stopped(runner.launch())
+            return (yield from runner.launch())
         if command == "continue":
-            return self._stopped(self._continue())
+            return (yield from self._continue())
         if command == "reverse_continue":
-            return self._stopped(self._problem_here() or runner.backwards(lambda here: False))
+            here = self._problem_here()
+            return here or (yield from runner.backwards(lambda here: False))
         if stop_point.after_op and command in ("in", "over"):
             stop_point.after_op = False  # the statement that is next was not shown yet
             here = stop_point.point()
             if here is not None and not hidden(here):
-                return self._stopped(self._checks.at_point() or runner.stopped("step"))
+                return self._checks.at_point() or runner.stopped("step")
         arrived = self._arrival(command, thread)
         if command in BACKWARDS:
-            return self._stopped(runner.backwards(arrived))
-        return self._stopped(runner.forwards(arrived))
+            return (yield from runner.backwards(arrived))
+        return (yield from runner.forwards(arrived))
 
     def run_to(self, path: str, line: int) -> Stop:
         """Continues to a line, or to where something else stops it. Raises `InputError`."""
         found = self.breakpoints.at_line(path, line)
         if not found:
             raise InputError(f"there is no statement at {path}:{line}")
-        self._mailbox.pausing.clear()
         levels = {id(start.statement): start.level for start in found}
-        stop = self._runner.forwards(lambda at: id(at[1].statement) in levels)
+        return self._driven(lambda one: one._moves_to(levels))
+
+    def _moves_to(self, levels: dict[int, int | None]) -> Moves:
+        stop = yield from self._runner.forwards(lambda at: id(at[1].statement) in levels)
         here = self.stop_point.point()
         if stop.reason == "step" and here is not None:
             self.stop_point.level = levels[id(here[1].statement)]
-        return self._stopped(stop)
+        return stop
+
+    def _driven(self, moves: Callable[[Debugger], Moves], alone: bool = False) -> Stop:
+        """Makes moves until a stop."""
+        self._mailbox.pausing.clear()
+        return self._stopped(finished(moves(self)))
 
     def stop_for(self, problem: Problem, after_op: bool) -> Stop:
         """Stops where it stands, for a problem that was found elsewhere; `after_op`: behind the op
@@ -245,12 +295,15 @@ class Debugger:
         """Begins anew, as the program's text is now, with the named tensors that it had when it
         began. What was set by hand is forgotten.
         """
+        self._begin_anew()
+        return self.start()
+
+    def _begin_anew(self) -> None:
         self.machine.executor.settle()
         self.host.begin_anew()
         self.machine.restart()
         self._full_speed.outputs = None
         self.stop_point.leave()
-        return self._stopped(self.start())
 
     # --- going elsewhere ---
 
@@ -259,6 +312,10 @@ class Debugger:
         frame, the point ahead.
         """
         return self._goto.targets(path, line)
+
+    def can_go(self, number: int) -> bool:
+        """Whether `goto` has a target of that number."""
+        return self._goto.has(number)
 
     def goto(self, number: int) -> Stop:
         """Goes to a target. Raises `InputError`, where an operand there has no value too."""
@@ -317,7 +374,7 @@ class Debugger:
         op and operands are the same are kept. Raises `OpstepError`; then nothing has changed.
         """
         machine, operations = self.machine, self.machine.operations
-        frames = self.stop_point.stack()
+        frames, length = self.stop_point.stack(), machine.history.cursor
         host = self.host.reload()
         host.plan_for(machine.graph, machine.types, machine.policy)  # else one stays where one is
         if not frames:  # nothing is kept of a run at full speed
@@ -327,7 +384,8 @@ class Debugger:
             self._stopped(self._runner.stopped("restart", "nothing was kept"))
             return Reloaded(0, 0, moved, [])
         self.stop_point.after_op = False
-        dropped = replace_program(machine, host, frames)
+        dropped = replace_program(machine, host)
+        deque(replayed(machine, length, frames), 0)
         moved = self._read_lines()
         hits, lookups = operations.memo_hits, operations.memo_lookups
         self._stopped(self._runner.stopped("restart", f"kept {hits} of {lookups} values"))
@@ -341,7 +399,7 @@ class Debugger:
         self._mailbox.pausing.clear()
         return stop
 
-    def _continue(self) -> Stop:
+    def _continue(self) -> Moves:
         if self.stop_point.after_op:  # what is next was not shown yet
             self.stop_point.leave()
             stop = self._checks.at_point()
@@ -351,7 +409,7 @@ class Debugger:
             stop = self._full_speed.run()
             if stop:
                 return stop
-            stop = self._runner.forwards(self._full_speed.possible_at)
+            stop = yield from self._runner.forwards(self._full_speed.possible_at)
             if stop.reason != "step":
                 return stop
 
@@ -370,7 +428,7 @@ class Debugger:
         graph = here[0].plan.frames[here[1].frame].graph
         return self.stop_point.lines.shown(graph, here[1].statement) is not None
 
-    def _line_step(self, command: str, thread: int | None) -> Stop:
+    def _line_step(self, command: str, thread: int | None) -> Moves:
         """A step of one line of Python; also where a function is entered without an op."""
         runner, stop_point, lines = self._runner, self.stop_point, self.stop_point.lines
         here, level, after_op = stop_point.point(), stop_point.level, stop_point.after_op
@@ -378,20 +436,22 @@ class Debugger:
         if stop is not None:
             return stop
         if command == "continue":
-            return self._continue()
+            return (yield from self._continue())
         if command == "reverse_continue":
-            return self._problem_here() or runner.backwards(lambda here: False)
+            problem = self._problem_here()
+            return problem or (yield from runner.backwards(lambda here: False))
         step = LineStep(lines, here, level)
         arrived = self._of_stream(step.arrival(command), thread)
         if command in BACKWARDS:
-            stop = runner.backwards(arrived)
+            stop = yield from runner.backwards(arrived)
         elif after_op:
             stop_point.leave()  # the statement that is next was not shown yet
             following = stop_point.point()
             stop = self._checks.at_point()
             if stop is None and following and not hidden(following) and arrived(following):
                 stop = runner.stopped("step")
-        stop = stop or runner.forwards(arrived)
+        if stop is None:
+            stop = yield from runner.forwards(arrived)
         if stop.reason == "step":
             stop_point.level = step.level
         return stop
@@ -425,31 +485,16 @@ class Debugger:
         """Which points a step leads to from here."""
         here = self.stop_point.point()
         if here is None:
-            return _anywhere  # from the end: back by one point
+            return anywhere  # from the end: back by one point
         depth = depth_of(here)
         if command in ("in", "back_in"):
-            arrived = _anywhere
+            arrived = anywhere
         elif command in ("over", "back"):
             arrived = lambda at: depth_of(at) <= depth  # noqa: E731
         elif command in ("out", "back_out"):
             arrived = lambda at: depth_of(at) < depth  # noqa: E731
         elif command == "until":
-            arrived = _past_turn(here[0], depth)
+            arrived = past_turn(here[0], depth)
         else:
             raise KeyError(command)
         return self._of_stream(arrived, thread)
-
-
-def _anywhere(at: tuple[Activation, Point]) -> bool:
-    return True
-
-
-def _past_turn(began: Activation, depth: int) -> Arrived:
-    """Over the next op; at the end of a loop's turn, out of the loop."""
-    loop = began.parent if began.role in (TEST, BODY) else None
-
-    def arrived(at: tuple[Activation, Point]) -> bool:
-        again = at[0] is not began and at[0].parent is loop and loop is not None
-        return depth_of(at) <= depth and not (again and at[0].role in (TEST, BODY))
-
-    return arrived

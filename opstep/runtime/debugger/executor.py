@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from opstep.runtime.debugger.meeting import MetProducer
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.device.cpu.host_statistics import Rent, statistics_words
 from opstep.runtime.device.errors import error_in, error_of_op
@@ -60,12 +61,18 @@ class Arena:
 
 
 class Executor:
-    """Of one run. `budget`: bytes that results may hold together before old ones are dropped."""
+    """Of one run. `budget`: bytes that results may hold together before old ones are dropped.
+    `all_ranks`: the executors of those whose values this one may need.
+    """
 
-    def __init__(self, device: Device, policy: Policy, budget: int):
+    def __init__(
+        self, device: Device, policy: Policy, budget: int,
+        all_ranks: Callable[[], Iterable[Executor]] = tuple,
+    ):  # fmt: skip
         self.device = device
         self.policy = policy
         self.budget = budget
+        self.all_ranks = all_ranks
         self.bytes_held = 0
         self.computed = 0  # ops that were run, recomputed ones too
         self.streams: list[Stream] = [device.stream()]
@@ -209,12 +216,15 @@ class Executor:
             Node(t, n, None, 0, producer, k)
             for k, (t, n) in enumerate(zip(types, names, strict=True))
         )
-        for operand in producer.operands:
+        for operand in producer.sources:
             if operand is not None and operand.memory is None:
                 self.ensure(operand)
         return producer.results
 
     def _execute(self, producer: Producer, nodes, stream: int = 0, slots=None) -> None:
+        if isinstance(producer, MetProducer):
+            self._met(producer, nodes, slots)
+            return
         self._assign_memory(nodes, slots)
         scratch = self._workspace(producer, slots)
         bound = self.bound(producer, nodes, scratch)
@@ -227,6 +237,17 @@ class Executor:
         self.wait(producer, stream)
         if self.policy.sync != "op":
             self._busy.append((bound, scratch, producer))
+
+    def _met(self, producer: MetProducer, nodes: Sequence[Node], slots) -> None:
+        """What a collective gives this rank."""
+        self.settle()  # what was queued may compute operands, or read the memory of the result
+        array = producer.meeting.result(producer.index)
+        self._assign_memory(nodes, slots)
+        (node,) = nodes
+        self.device.write(node.memory, node.offset, node.type, array)
+        self.computed += 1
+        if slots is not None:
+            self._claim(producer, nodes, slots)
 
     def _assign_memory(self, nodes: Sequence[Node], slots) -> None:
         """Gives results their memory."""
@@ -321,7 +342,8 @@ class Executor:
         """Computes what was dropped, and what that needs."""
         if node.memory is not None:
             return
-        self.settle()
+        for executor in (self, *self.all_ranks()):
+            executor.settle()
         pending = [node]
         while pending:
             last = pending[-1]
@@ -330,7 +352,7 @@ class Executor:
                 continue
             producer = last.producer
             assert producer is not None, "what came from outside is never dropped"
-            missing = [o for o in producer.operands if o is not None and o.memory is None]
+            missing = [o for o in producer.sources if o is not None and o.memory is None]
             if missing:
                 pending += missing
                 continue

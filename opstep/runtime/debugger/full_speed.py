@@ -9,7 +9,7 @@ import numpy as np
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.checks import Stop
 from opstep.runtime.debugger.points import Point
-from opstep.runtime.debugger.runner import Runner, commit
+from opstep.runtime.debugger.runner import Runner, commit, finished
 from opstep.runtime.ir.diagnostics import OpstepError
 
 
@@ -28,6 +28,8 @@ class FullSpeed:
         in it a step may take long: then it can be paused in the midst.
         """
         activation = at[0]
+        if self.runner.machine.door is not None:  # ranks go on together
+            return False
         begins = activation.parent is None
         begins = begins and self.runner.machine.history.cursor == activation.start
         return begins and not self.runner.breakpoints.armed and not activation.points.calls
@@ -50,7 +52,7 @@ class FullSpeed:
         except OpstepError as another:
             return runner.failed(error or another)
         if error is not None:  # what happened is looked at point by point
-            return runner.forwards(lambda at: False)
+            return finished(runner.forwards(lambda at: False))
         if outputs is not None and not self.spares_last:
             self.outputs = outputs
             return Stop("end")

@@ -75,6 +75,9 @@ class Goto:
                 return Target(1, -1, k, line, label, level)
         return None
 
+    def has(self, number: int) -> bool:
+        return number in self._targets
+
     def go(self, number: int) -> Target:
         """Goes to a target. Raises `InputError`, where an operand there has no value too."""
         target = self._targets.get(number)

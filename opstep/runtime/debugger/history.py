@@ -7,7 +7,7 @@ moves freely. To change something in the past cuts the log there; what was cut o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from opstep.runtime.debugger.activation import Activation
@@ -34,6 +34,7 @@ class History:
         self.memo: dict[tuple, tuple[Node, ...]] = {}  # what was cut off: op, operands -> results
         self.at: Activation | None = None
         self.pc = 0
+        self.on_cut: Callable[[int], object] = lambda position: None  # told before it is forgotten
         self._delivered: dict[int, list[tuple[Activation, int]]] = {}
 
     # --- where it stands ---
@@ -99,6 +100,7 @@ class History:
     def cut(self, position: int | None = None) -> None:
         """Forgets what came behind a position; it may be taken from again."""
         when = self.cursor if position is None else position
+        self.on_cut(when)
         if when >= self.frontier:
             self.cursor = when
             return
@@ -167,7 +169,7 @@ class History:
             dropped = activation.drop(v)
             producer = dropped.producer if dropped else None
             if producer is not None and producer.step is step:
-                self.memo[activation.points.key(step), producer.operands] = producer.results
+                self.memo[activation.points.key(step), producer.sources] = producer.results
 
     def _restore(self, activation: Activation, when: int) -> None:
         """Undoes what was set behind a position."""

@@ -7,6 +7,7 @@ next point.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -18,6 +19,7 @@ from opstep.runtime.debugger.changes import Location, location_of
 from opstep.runtime.debugger.edits import Edits
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.history import History
+from opstep.runtime.debugger.meeting import Door, Waiting
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.operations import Operations, Skipped
 from opstep.runtime.debugger.points import OP, Point, Points
@@ -46,13 +48,13 @@ class Machine(Generic[H]):
 
     `history`: what was run, and where one stands in it; `executor`: computes and keeps results;
     `operations`: runs ops; `edits`: what was set by hand. `on_lost` is told the names of values
-    that were set, and hold no longer.
+    that were set, and hold no longer. `door`: to other ranks, if there are any.
     """
 
     def __init__(
         self, host: H, graph: str, inputs: Sequence[np.ndarray], types: Sequence[TensorType],
         names: Sequence[str], policy: Policy, steps: int, budget: int,
-        on_lost: Callable[[list[str]], object] = lambda names: None,
+        on_lost: Callable[[list[str]], object] = lambda names: None, door: Door | None = None,
     ):  # fmt: skip
         self.host = host
         self.graph = graph
@@ -60,6 +62,7 @@ class Machine(Generic[H]):
         self.policy = policy
         self.steps = steps
         self.budget = budget
+        self.door = door
         self.most = min(MOST, max(LEAST, budget // POINT))  # points that are remembered
         self._arrays = list(zip(types, inputs, names, strict=True))
         self._on_lost = on_lost
@@ -68,10 +71,15 @@ class Machine(Generic[H]):
 
     def restart(self) -> None:
         """To the start of the first step, as if nothing had been run or set."""
-        self.executor = Executor(self.host.device, self.policy, self.budget)
+        all_ranks = self.door.executors if self.door is not None else tuple
+        self.executor = Executor(self.host.device, self.policy, self.budget, all_ranks)
         self.history = History(self.executor, TensorVersions(self.host, self.executor))
         self.edits = Edits(self.history, self.executor, self._on_lost)
-        self.operations = Operations(self.history, self.edits, self.executor, self.policy)
+        self.operations = Operations(
+            self.history, self.edits, self.executor, self.policy, self.door
+        )
+        if self.door is not None:
+            self.history.on_cut = self.door.cut
         self.inputs = tuple(self.executor.new_node(t, a, n) for t, a, n in self._arrays)
         self._names_dropped = False  # whether another text lacks named tensors that there were
         self._begin_step(0)
@@ -90,7 +98,7 @@ class Machine(Generic[H]):
     # --- moving ---
 
     def forward(self) -> bool:
-        """Passes one point; False at the end."""
+        """Passes one point; False at the end. Raises `Waiting`, where it stands at a collective."""
         history = self.history
         if history.cursor < history.frontier:
             history.cursor += 1
@@ -105,11 +113,12 @@ class Machine(Generic[H]):
 
     def run_to(self, location: Location, position: int) -> None:
         """Passes points until a location is reached, or passed, which had this position; not for
-        ever, as what was set may have made a loop endless.
+        ever, as what was set may have made a loop endless; and until it waits for another rank.
         """
         left = max(position - self.history.cursor, 0) + FURTHER
-        while left and self.history.location() < location and self.forward():
-            left -= 1
+        with suppress(Waiting):
+            while left and self.history.location() < location and self.forward():
+                left -= 1
 
     def forward_launch(self) -> tuple[int, int] | None:
         """Runs one launch of the op that is next: how many of how many are done, or None where it

@@ -79,3 +79,8 @@ class Producer:
     @property
     def op(self):
         return self.step.op
+
+    @property
+    def sources(self) -> tuple[Node | None, ...]:
+        """What its results are computed of: of a collective also what other ranks have."""
+        return self.operands

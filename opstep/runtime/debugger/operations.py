@@ -8,9 +8,11 @@ from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.edits import Edits
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.history import History
+from opstep.runtime.debugger.meeting import Door
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import Point
 from opstep.runtime.debugger.versions import RUN_STATUS
+from opstep.runtime.device.ranks import is_joined
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.plan import internal
 from opstep.runtime.plan.internal import STATUS
@@ -37,14 +39,18 @@ class _Begun(NamedTuple):
 
 class Operations:
     """At the frontier of one history. `memo_hits` of `memo_lookups` ops had their results in its
-    memo.
+    memo. `door`: to other ranks, if there are any.
     """
 
-    def __init__(self, history: History, edits: Edits, executor: Executor, policy: Policy):
+    def __init__(
+        self, history: History, edits: Edits, executor: Executor, policy: Policy,
+        door: Door | None = None,
+    ):  # fmt: skip
         self.history = history
         self.edits = edits
         self.executor = executor
         self.policy = policy
+        self.door = door
         self.memo_hits = 0
         self.memo_lookups = 0
         self._begun: _Begun | None = None
@@ -86,6 +92,9 @@ class Operations:
         """The op of point `k`, which is next."""
         plan, step, named = activation.plan, activation.plan.steps[point.step], self.history.named
         operands = self.operands(activation, step)
+        met = None
+        if self.door is not None and is_joined(step):
+            met = self.door.meet(plan, step, operands)
         stream = self.executor.on(point.stream)
         # An op waits and records also where it computes nothing: others rely on what it waited for.
         for event in point.waits:
@@ -95,23 +104,30 @@ class Operations:
         if step.op.family == "internal":
             results = (self._internal(activation, point, operands),)
         else:
-            results = self._computed(activation, point, operands)
+            results = self._computed(activation, point, operands, met)
         for event in point.records:
             recorded = activation.events[event] = self.executor.device.event()
             stream.record(recorded)
             self.executor.keep_alive(recorded)
         since = self.history.frontier + 1
+        for v in step.changed if met is not None else ():  # the status: collectives have an order
+            name = plan.buffers[plan.values[v].buffer].name
+            activation.env[v] = (since, named.at(name, since))
         for v, node in zip(step.results, results, strict=True):
             self.edits.give(activation, v, since, node, k)
             if step.op is internal.update or step.op is internal.assert_:
                 named.add(plan.buffers[plan.values[v].buffer].name, since, node)
 
-    def _computed(self, activation: Activation, point: Point, operands: Operands):
+    def _computed(
+        self, activation: Activation, point: Point, operands: Operands, met: Producer | None
+    ) -> tuple[Node, ...]:
+        """The results of an op; of one that ranks have `met` for, by that producer."""
         plan, step = activation.plan, activation.plan.steps[point.step]
         memo = self.history.memo
         if memo:
             self.memo_lookups += 1
-            found = memo.get((activation.points.key(step), operands))
+            sources = operands if met is None else met.sources
+            found = memo.get((activation.points.key(step), sources))
             if found is not None:
                 self.memo_hits += 1
                 return found
@@ -121,7 +137,7 @@ class Operations:
                 self.executor.launch(producer, one)
             self._begun = None
         else:
-            producer = Producer(plan, step, operands)
+            producer = met or Producer(plan, step, operands)
             names = [plan.values[v].name for v in step.results]
             slots = self._slots(activation, step) if self.policy.alloc == "reuse" else None
             self.executor.run(producer, names, point.stream, slots)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.runtime.debugger.executor import Executor
+from opstep.runtime.debugger.meeting import MetProducer
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.rerun import run_over
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -44,7 +45,7 @@ def unwritten(executor: Executor, producer: Producer) -> list[Unwritten]:
     over memory that holds other bits: what differs then, nobody wrote.
     """
     step, results = producer.step, producer.results
-    if not step.launches or step.op.reinterprets:
+    if not step.launches or step.op.reinterprets or isinstance(producer, MetProducer):
         return []
     values = producer.plan.values
     read = {values[v].buffer for v in step.operands if v is not None}
@@ -75,7 +76,7 @@ def _suspect(executor: Executor, node: Node) -> bool:
 def is_origin(executor: Executor, producer: Producer, kind: str) -> bool:
     """Whether no operand of an op has what its result has: NaNs, or infs."""
     which = ("nan", "inf").index(kind)
-    return not any(executor.nonfinite(o)[which] for o in producer.operands if o is not None)
+    return not any(executor.nonfinite(o)[which] for o in producer.sources if o is not None)
 
 
 def amount_of(executor: Executor, node: Node, kind: str) -> int:

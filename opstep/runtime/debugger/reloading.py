@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import NamedTuple
 
 from opstep.runtime.debugger.breakpoints import Breakpoint
 from opstep.runtime.debugger.frames import Frame, stack
 from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.debugger.meeting import Waiting
 from opstep.runtime.ir.diagnostics import OpstepError
 
 NO_LONGER = "No longer as they were set by hand"
@@ -36,39 +38,42 @@ def restart_program(machine: Machine[Host], host: Host) -> None:
     machine.begin_anew(0)
 
 
-def replace_program(machine: Machine[Host], host: Host, frames: list[Frame]) -> list[str]:
-    """Goes on with another program at the start of the innermost of these frames. Values whose op
-    and operands are the same are kept. Gives the names of what is no longer as it was set.
+def replace_program(machine: Machine[Host], host: Host) -> list[str]:
+    """Goes on with another program at the start of the step. Gives the names of what is no longer
+    as it was set.
     """
-    length, operations = machine.history.cursor, machine.operations
+    operations = machine.operations
     operations.memo_hits = operations.memo_lookups = 0
     machine.replace_program(host)
-    dropped = machine.restart_step()
-    machine.history.cursor = _replay(machine, length, [f.name for f in frames])
-    return dropped
+    return machine.restart_step()
 
 
-def _replay(machine: Machine, length: int, names: list[str]) -> int:
-    """Runs a step that was begun anew as far as it had come; where the innermost frame that it
-    stood in is entered.
+def replayed(machine: Machine, length: int, frames: list[Frame]) -> Generator[bool, None, None]:
+    """Runs a step that was begun anew as far as it had come; then it stands at the start of the
+    innermost of these frames. Values whose op and operands are the same are kept. Yields behind
+    each point, and False where it waits for another rank.
     """
-    history = machine.history
+    history, names = machine.history, [f.name for f in frames]
     entered = history.cursor
-    while True:
-        here = history.next_point()
-        if here is None:
-            break
-        if history.index() in here[0].points.entered:
-            frames = [f.name for f in stack(machine, here, history.cursor)]
-            if frames == names:
-                entered = history.cursor
-        if history.cursor >= length or not _forward_quietly(machine):
-            break
-    return entered
-
-
-def _forward_quietly(machine: Machine) -> bool:
     try:
-        return machine.forward()
-    except OpstepError:
-        return False
+        while True:
+            here = history.next_point()
+            if here is None:
+                break
+            if history.index() in here[0].points.entered:
+                now = [f.name for f in stack(machine, here, history.cursor)]
+                if now == names:
+                    entered = history.cursor
+            if history.cursor >= length:
+                break
+            try:
+                if not machine.forward():
+                    break
+            except Waiting:
+                yield False
+            except OpstepError:
+                break
+            else:
+                yield True
+    finally:
+        history.cursor = entered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.breakpoints import Breakpoints
@@ -10,6 +10,7 @@ from opstep.runtime.debugger.checks import Checks, Stop, hidden
 from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.mailbox import Mailbox
+from opstep.runtime.debugger.meeting import Waiting
 from opstep.runtime.debugger.points import Point
 from opstep.runtime.debugger.problems import Problem
 from opstep.runtime.debugger.stop_point import StopPoint
@@ -18,6 +19,21 @@ from opstep.runtime.ir.errors import DeviceError
 
 Arrived = Callable[[tuple[Activation, Point]], bool]
 """Whether a point is one that a command runs to."""
+
+UNSEEN = True
+Moves = Generator[Waiting | bool | None, None, Stop]
+"""What a command does: yields behind each point, `UNSEEN` before it is looked at whether that stops
+it, or where it waits for another rank, which may go on in between; gives why it stopped.
+"""
+
+
+def finished(moves: Moves) -> Stop:
+    """All moves, of a run that waits for nobody."""
+    try:
+        while True:
+            next(moves)
+    except StopIteration as end:
+        return end.value
 
 
 class Runner:
@@ -35,7 +51,7 @@ class Runner:
 
     # --- moving ---
 
-    def forwards(self, arrived: Arrived) -> Stop:
+    def forwards(self, arrived: Arrived) -> Moves:
         """Runs on until a point has arrived, or something else stops it."""
         machine, breakpoints, mailbox = self.machine, self.breakpoints, self.mailbox
         history = machine.history
@@ -46,8 +62,13 @@ class Runner:
             try:
                 if not machine.forward():
                     return self.end()
+            except Waiting as waiting:
+                yield waiting
+                continue
             except OpstepError as error:
                 return self.failed(error)
+            if machine.door is not None:
+                yield UNSEEN  # others pass theirs: what is looked for may compare ranks
             if breakpoints.filters or breakpoints.data:
                 stop = self.stop_after_op()
                 if stop:
@@ -61,22 +82,20 @@ class Runner:
                     return stop
             if arrived(here) and not hidden(here):
                 return self.stopped("step")
+            yield
 
-    def backwards(self, arrived: Arrived) -> Stop:
+    def backwards(self, arrived: Arrived) -> Moves:
         """Goes back likewise; nothing is run."""
         history, breakpoints, mailbox = self.machine.history, self.breakpoints, self.mailbox
-        began = history.cursor
         self.stop_point.leave()
         while True:
             if (mailbox.calls or mailbox.pausing.is_set()) and mailbox.serve():
                 return self.stopped("pause")
-            if (breakpoints.filters or breakpoints.data) and history.cursor < began:
-                stop = self.stop_after_op()
-                if stop:
-                    return stop
             if not history.back():
                 what = "what is kept" if history.base else "the run"
                 return self.stopped("entry", f"the beginning of {what}")
+            if self.machine.door is not None:
+                yield UNSEEN
             stop = self.checks.at_point(forwards=False)
             if stop:
                 return stop
@@ -84,18 +103,27 @@ class Runner:
             assert here is not None
             if arrived(here) and not hidden(here):
                 return self.stopped("step")
+            if breakpoints.filters or breakpoints.data:
+                stop = self.stop_after_op()
+                if stop:
+                    return stop
+            yield
 
-    def launch(self) -> Stop:
+    def launch(self) -> Moves:
         """Runs one launch of a kernel."""
         machine = self.machine
         self.stop_point.leave()
         here = machine.history.next_point()
         if here is None:
             return self.end()
-        try:
-            done = machine.forward_launch()
-        except OpstepError as error:
-            return self.failed(error)
+        while True:
+            try:
+                done = machine.forward_launch()
+                break
+            except Waiting as waiting:
+                yield waiting
+            except OpstepError as error:
+                return self.failed(error)
         if done is not None:
             name = here[0].plan.steps[here[1].step].op.name
             return self.stopped("step", f"launch {done[0]} of {done[1]} of {name}")

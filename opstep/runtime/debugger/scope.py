@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,15 @@ from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.python.frame import PythonFrame
+from opstep.runtime.expressions.protocols import OfOneRank
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import TensorType, i32
 from opstep.runtime.statistics import Statistics
 
 MOST_LOADED = 1 << 29  # bytes of an array that an expression reads from a file
+
+
+RANK = TensorType(i32, ())  # of the number of a rank, which expressions call `rank`
 
 
 class Handle:
@@ -78,7 +82,7 @@ def _shifted(places: range, low: int, high: int) -> slice:
     return slice(places.start - low, None if stop < 0 else stop, places.step)
 
 
-class FrameScope:
+class FrameScope(OfOneRank):
     """The names of a frame, at its position. `files`: the folder that ``load`` may read below."""
 
     def __init__(
@@ -94,6 +98,7 @@ class FrameScope:
         self.files = files
         self.runs = runs
         self.back = back  # versions
+        self.elsewhere = False  # a rank that is in another graph: of that no values are meant
         self.variables: dict[str, str | None] = {}  # of Python: what they are called here
 
     def value_name(self, name: str) -> str | None:
@@ -116,7 +121,33 @@ class FrameScope:
         inputs = {b.name.text for b in self.frame.graph.inputs}
         return given if given in inputs and given not in arguments else None
 
+    def ranks(self, axes: Sequence[str]) -> Sequence[int]:
+        """The ranks of this one's group along axes of the mesh. Raises `ExpressionError`."""
+        door = self.frame.machine.door
+        return super().ranks(axes) if door is None else door.members(axes)
+
+    def on_rank(self, rank: int) -> FrameScope:
+        """The same names where another rank stands; if that is in another graph, those of named
+        tensors. Raises `ExpressionError`.
+        """
+        door = self.frame.machine.door
+        if door is None:
+            return super().on_rank(rank)
+        frame = door.frame_of(rank, self.frame)
+        found = FrameScope(frame, None, self.files, self.runs, self.back)
+        found.elsewhere = frame.graph is not self.frame.graph
+        return found
+
     def lookup(self, name: str) -> Handle | None:
+        machine = self.frame.machine
+        if self.elsewhere and name not in machine.host.tensors:
+            return None
+        found = self._lookup(name)
+        if found is None and name == "rank" and machine.door is not None:
+            return Handle(machine.executor, machine.executor.constant(RANK, machine.door.rank))
+        return found
+
+    def _lookup(self, name: str) -> Handle | None:
         node, known = None if self.back else self.extra.get(name), self.value_name(name)
         if node is None and known is not None:
             name = known
@@ -125,6 +156,8 @@ class FrameScope:
 
     def hint(self, name: str) -> str:
         """Why a name means nothing."""
+        if self.elsewhere:
+            return f"that rank is in graph {self.frame.graph.name.text}"
         is_known = name in self.variables and self.variables[name] is None
         return "a variable of Python of which the graph does not have the value" if is_known else ""
 

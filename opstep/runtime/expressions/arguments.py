@@ -11,6 +11,7 @@ import numpy as np
 from opstep.runtime.expressions.errors import ExpressionError, located
 from opstep.runtime.expressions.registry import FUNCTIONS, Function
 from opstep.runtime.expressions.tree import (
+    AtRank,
     AtStep,
     Binary,
     Call,
@@ -83,7 +84,7 @@ def as_mask(tree: Tree) -> Tree:
     """Predicates as what says the same of each element: ``where(nan(x) and not inf(y))``."""
     if isinstance(tree, Unary) and tree.sign == "not":
         return tree._replace(operand=as_mask(tree.operand))
-    if isinstance(tree, AtStep):
+    if isinstance(tree, AtStep | AtRank):
         return tree._replace(operand=as_mask(tree.operand))
     if isinstance(tree, Binary) and tree.sign in ("and", "or"):
         return tree._replace(left=as_mask(tree.left), right=as_mask(tree.right))

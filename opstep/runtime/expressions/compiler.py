@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions import operators
+from opstep.runtime.expressions.across_ranks import evaluated_on
 from opstep.runtime.expressions.arguments import bind
 from opstep.runtime.expressions.errors import RAISED, ExpressionError, NoTensor, located
 from opstep.runtime.expressions.indexing import compile_index
 from opstep.runtime.expressions.registry import FUNCTIONS
 from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.tree import (
+    AtRank,
     AtStep,
     Binary,
     Call,
@@ -258,6 +260,18 @@ def _at_step(tree: AtStep) -> Code:
     return run
 
 
+def _at_rank(tree: AtRank) -> Code:
+    operand, rank, at = compile_tree(tree.operand), tree.rank, tree.at
+
+    def run(env: Evaluation) -> Any:
+        try:
+            return evaluated_on(env, rank, operand)
+        except ExpressionError as error:
+            raise located(error, at) from None
+
+    return run
+
+
 _COMPILERS: dict[type, Callable[[Any], Code]] = {
     Number: _number,
     Text: _text,
@@ -270,4 +284,5 @@ _COMPILERS: dict[type, Callable[[Any], Code]] = {
     Index: lambda tree: compile_index(tree, compile_tree),
     Field: _field,
     AtStep: _at_step,
+    AtRank: _at_rank,
 }

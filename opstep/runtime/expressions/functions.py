@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opstep.runtime.expressions import elementwise, inspection, reductions, shaping
+from opstep.runtime.expressions import across_ranks, elementwise, inspection, reductions, shaping
 from opstep.runtime.expressions.registry import FUNCTIONS, Function
 
 FAMILIES = (
@@ -10,6 +10,7 @@ FAMILIES = (
     reductions.PREDICATES,
     inspection.INSPECTION,
     inspection.TIME,
+    across_ranks.RANKS,
     shaping.ORDER,
     shaping.SHAPES,
     elementwise.ELEMENTWISE,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from opstep.runtime.expressions.errors import HEIGHT_MOST, TEXT_MOST, ExpressionError
 from opstep.runtime.expressions.tree import (
+    AtRank,
     AtStep,
     Binary,
     Call,
@@ -307,7 +308,7 @@ class Parser:
             return True
         return first.kind in ("-", "+") and second.kind == "int"
 
-    def _at_step(self, tree: Tree) -> Tree:
+    def _at_step(self, tree: Tree) -> AtStep | AtRank:
         at = self.advance().start
         if self.token.kind == "string":
             token = self.advance()
@@ -325,9 +326,8 @@ class Parser:
         token = self.expect("int", "a number of steps")
         number = _number(token)
         assert isinstance(number, int)
-        if not sign and number:
-            hint = f"write @-{number} for {number} steps ago"
-            raise ExpressionError("steps are counted from here", token.start, hint)
+        if not sign:
+            return AtRank(tree, number, at)
         return AtStep(tree, -number if sign == "-" else number, None, None, at)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from opstep.runtime.expressions.errors import ExpressionError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.statistics import Statistics
 
@@ -56,8 +58,31 @@ class Scope(Protocol):
         """An array from a file. Raises `OpstepError`."""
         ...
 
+    def ranks(self, axes: Sequence[str]) -> Sequence[int]:
+        """The ranks of this one's group along axes of the mesh; along all without any."""
+        ...
 
-class Nowhere:
+    def on_rank(self, rank: int) -> Scope:
+        """The same names where another rank stands. Raises `ExpressionError`."""
+        ...
+
+
+class OfOneRank:
+    """What scopes of a run have that is one process."""
+
+    def ranks(self, axes: Sequence[str]) -> Sequence[int]:
+        if axes:
+            raise ExpressionError("one rank is debugged, which has no groups")
+        return (0,)
+
+    def on_rank(self, rank: int) -> Any:
+        if rank:
+            hint = f"write @-{rank} for {rank} steps ago"
+            raise ExpressionError("there is one rank; steps are counted from here", hint=hint)
+        return self
+
+
+class Nowhere(OfOneRank):
     """A scope without names: literals can be evaluated in it."""
 
     def lookup(self, name: str) -> Any:

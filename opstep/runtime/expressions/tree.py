@@ -94,15 +94,23 @@ class AtStep(NamedTuple):
     at: int
 
 
+class AtRank(NamedTuple):
+    """``x@2``, on another rank."""
+
+    operand: Tree
+    rank: int
+    at: int
+
+
 Tree = (
-    Number | Text | Name | Items | Unary | Binary | Compare | Call | Index | Field | AtStep
+    Number | Text | Name | Items | Unary | Binary | Compare | Call | Index | Field | AtStep | AtRank
 )  # fmt: skip
 
 
 def parts(tree: Tree) -> list[Tree]:
     """The trees directly below one."""
     match tree:
-        case Unary() | Field() | AtStep():
+        case Unary() | Field() | AtStep() | AtRank():
             return [tree.operand]
         case Binary():
             return [tree.left, tree.right]

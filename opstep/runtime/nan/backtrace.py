@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opstep.runtime.debugger.executor import Executor
+from opstep.runtime.debugger.meeting import MetProducer
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.rerun import on_device
 from opstep.runtime.expressions.text import tensor_text
@@ -48,29 +49,42 @@ class Backtrace:
 
 
 def trace_back(executor: Executor, node: Node) -> Backtrace:
-    """Follows what is wrong with a tensor. Copies the bad tensors on the way, and their op's
-    operands; no others.
+    """Follows what is wrong with a tensor, through collectives to the ranks that it came from.
+    Copies the bad tensors on the way, and their op's operands; no others.
     """
-    links, nodes, seen, todo = [], [], {id(node)}, deque([node])
+    links, nodes, seen, todo = [], [], {id(node)}, deque([(node, "")])
     while todo and len(links) < MOST:
-        node = todo.popleft()
-        link = _link(executor, node)
+        node, whose = todo.popleft()
+        met = _met(executor, node)
+        link = _link(executor, node, carried=bool(met))
         nodes.append(node)
-        links.append(link)
-        for source in _sources(node, link.verdict):
+        links.append(replace(link, value=f"{link.value}{whose}"))
+        for source, rank in met or [(s, whose) for s in _sources(node, link.verdict)]:
             if id(source) not in seen:
                 seen.add(id(source))
-                todo.append(source)
+                todo.append((source, rank))
     return Backtrace(tuple(links), tuple(nodes), not todo)
 
 
-def _link(executor: Executor, node: Node) -> Link:
+def _met(executor: Executor, node: Node) -> list[tuple[Node, str]]:
+    """Of what a collective gave the bad operands, each with whose it is."""
     producer = node.producer
-    if producer is None:
+    if not isinstance(producer, MetProducer):
+        return []
+    pairs = zip(producer.meeting.operands, producer.meeting.positions, strict=False)
+    return [(o, f" (rank {rank})") for o, rank in pairs if any(executor.nonfinite(o))]
+
+
+def _link(executor: Executor, node: Node, carried: bool = False) -> Link:
+    """`carried`: by a collective, of what ranks had."""
+    producer = node.producer
+    if producer is None or carried:
         s = executor.statistics(node)
         bad = s.nan + s.posinf + s.neginf
         kind = "nan" if s.nan else "inf"
         seen = Verdict(kind, bad, s.count, 0, nan=s.nan) if bad else None
+        if producer is not None:
+            return Link(node.name, producer.op.name, where(producer, node), PROPAGATED, seen)
         return Link(node.name, "", None, GIVEN, seen)
     operands = [None if o is None else executor.array(o) for o in producer.operands]
     results = [executor.array(r) for r in producer.results]

@@ -195,14 +195,8 @@ class _Walk:
         return self._axes(*given)
 
     def _say(self, plan: Plan, step: Step) -> None:
-        attrs = dict(step.attrs)
-        over = attrs.pop("over")
-        if over.size == 1:
-            return
-        peer = attrs.pop("to", attrs.pop("source", -1))
-        shown = [f"{k}={print_value(v)}" for k, v in attrs.items() if not _is_default(step, k, v)]
-        what = ", ".join([str(step.operand_types[0]), *shown])
-        self.said.append(Talk(step.op.name, over, what, place_of(plan, step), peer))
+        if step.attrs["over"].size > 1:
+            self.said.append(talk_of(plan, step))
 
     # --- control flow -----------------------------------------------------------------------------
 
@@ -278,6 +272,16 @@ class _Walk:
 
 def _is_default(step: Step, name: str, value: Any) -> bool:
     return any(spec.name == name and spec.default == value for spec in step.op.attrs)
+
+
+def talk_of(plan: Plan, step: Step) -> Talk:
+    """What a step says, which is a collective of several ranks."""
+    attrs = dict(step.attrs)
+    over = attrs.pop("over")
+    peer = attrs.pop("to", attrs.pop("source", -1))
+    shown = [f"{k}={print_value(v)}" for k, v in attrs.items() if not _is_default(step, k, v)]
+    what = ", ".join([str(step.operand_types[0]), *shown])
+    return Talk(step.op.name, over, what, place_of(plan, step), peer)
 
 
 def place_of(plan: Plan, step: Step) -> Place:

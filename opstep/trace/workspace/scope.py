@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.runtime.expressions.protocols import OfOneRank
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DTYPES, TensorType
 
@@ -39,7 +40,7 @@ def recorded_runs(path: str | Path) -> Callable[[str, int | None], RunScope | No
     return find
 
 
-class RunScope:
+class RunScope(OfOneRank):
     """The tensors of one step of a run."""
 
     def __init__(self, workspace: Workspace, run: RecordedRun, step: int | None):

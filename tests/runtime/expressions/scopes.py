@@ -7,6 +7,7 @@ import pytest
 
 from opstep.runtime.device.cpu.device import statistics_of
 from opstep.runtime.expressions import ExpressionError, parse
+from opstep.runtime.expressions.protocols import OfOneRank
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType, dtype_of
 
@@ -29,7 +30,7 @@ class Handle:
         return statistics_of(np.ascontiguousarray(self._array), self.filled)
 
 
-class Scope:
+class Scope(OfOneRank):
     """Tensors by name, in steps: the last one is here."""
 
     def __init__(self, *steps, runs=None, files=None):

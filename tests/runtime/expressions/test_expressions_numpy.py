@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from opstep.runtime.device.cpu.device import statistics_of
 from opstep.runtime.expressions import FUNCTIONS, ExpressionError, parse
+from opstep.runtime.expressions.protocols import OfOneRank
 from opstep.runtime.expressions.text import value_text
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType, dtype_of
@@ -43,7 +44,7 @@ class Handle:
         return statistics_of(self._array)
 
 
-class Scope:
+class Scope(OfOneRank):
     def __init__(self, **arrays):
         self.handles = {name: Handle(np.asarray(a)) for name, a in arrays.items()}
 
@@ -389,7 +390,7 @@ def test_calls_at_random():
     values += ["stats(x)", "shape(x)", "x > 1", "axis=0", "axis=[0, 1]", "k=3", "[]", "x[:0]"]
     answered = set()
     for name in sorted(FUNCTIONS):
-        for _ in range(120):
+        for _ in range(200):
             given = ", ".join(chance.choices(values, k=chance.randint(0, 4)))
             text = f"{name}({given})"
             try:

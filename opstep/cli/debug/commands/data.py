@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from opstep.cli.debug.commands.breaking import remove_displays
+from opstep.cli.debug.commands.threads import lock
 from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
 from opstep.cli.debug.values import FORMATS, format_of, named_line, type_of
@@ -61,8 +62,12 @@ def set_(session: Session, text: str) -> None:
     """Change a tensor, a slice or an element; what depends on it is recomputed.
 
     set loss = 0, set x[0, :3] = [1, 2, nan], set conv1.w = load("w.npy"), set h = clip(h, -1, 1).
-    A param keeps the new value from here on.
+    A param keeps the new value from here on. set scheduler-locking on: of several ranks, commands
+    move the selected one alone; off: all of them.
     """
+    if text.split()[:1] == ["scheduler-locking"]:
+        lock(session, text.removeprefix("scheduler-locking").strip())
+        return
     from opstep.runtime.expressions.assignment import assign
 
     text = re.sub(r"^var(iable)?\s+", "", text)

@@ -9,6 +9,7 @@ from opstep.cli.common import amount, size
 from opstep.cli.debug import showing
 from opstep.cli.debug.commands.stack import backtrace
 from opstep.cli.debug.points import KINDS
+from opstep.cli.debug.rank_session import RankSession
 from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
 from opstep.cli.debug.values import named_line
@@ -26,8 +27,8 @@ def info(session: Session, text: str) -> None:
 
     args: the graph's inputs. locals: values computed so far. params: named tensors, as they are
     now. op: the next op, its operands and kernels. memory: bytes and addresses. streams:
-    what each is doing. plan: how the graph runs. Also stack, frame, source, graphs, breakpoints,
-    display and history.
+    what each is doing. ranks: likewise. plan: how the graph runs. Also stack, frame, source,
+    graphs, breakpoints, display and history.
     args, locals and params accept names: info params conv1.*
     """
     word, _, rest = text.partition(" ")
@@ -178,6 +179,9 @@ def memory(session: Session, text: str) -> None:
 
 @topic("streams")
 def streams(session: Session, text: str) -> None:
+    if isinstance(session, RankSession):
+        TOPICS["ranks"](session, text)
+        return
     debugger = session.debugger
     current = debugger.stack()
     for number, name in debugger.threads():

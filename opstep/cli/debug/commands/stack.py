@@ -64,29 +64,6 @@ def down(session: Session, text: str) -> None:
     selected(session, max(number - count(text), 0))
 
 
-@command("thread", "t", usage="thread [N|off]", section="stack", repeats=False)
-def thread(session: Session, text: str) -> None:
-    """Select stream N and show its next op, or its last one. Steps then follow its ops.
-
-    off: the order in which ops are issued, as at the beginning.
-    """
-    word = text.strip()
-    streams = dict(session.debugger.threads())
-    if word == "off":
-        session.thread = None
-    elif word:
-        number = count(word)
-        if number not in streams:
-            few = len(streams) == 1
-            hint = "there is only stream 0" if few else f"there are 0 to {len(streams) - 1}"
-            raise Refused(f"there is no stream {number}", hint)
-        session.thread = number
-    frame = session.select(0)
-    of = "all streams" if session.thread is None else f"stream {session.thread}"
-    session.say(f"[{of}]")
-    session.show_frame(frame)
-
-
 @command("view", usage="view [python|graph|auto]", section="stack", repeats=False)
 def view(session: Session, text: str) -> None:
     """Show Python's lines or the graph's text in frames, and step by them; alone: the other one.

@@ -10,6 +10,7 @@ import numpy as np
 
 from opstep.editors.views import HostTensor, Viewed
 from opstep.runtime.expressions import ExpressionError, parse
+from opstep.runtime.expressions.protocols import OfOneRank
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DTYPES, TensorType
 from opstep.runtime.statistics import Statistics
@@ -62,7 +63,7 @@ class SavedTensor:
         return HostTensor(self.array()).statistics()
 
 
-class SavedScope:
+class SavedScope(OfOneRank):
     """What names mean around a kept tensor: the tensors that were kept with it; ``w@-29`` is `w` as
     many steps before, if it was kept there, and ``w@"3f2a"`` that of another run. `shown` is the
     tensor itself.

@@ -1,0 +1,70 @@
+"""Functions of what several ranks have: stacked, put together, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.expressions.errors import ExpressionError
+from opstep.runtime.expressions.registry import Deferred, Integer, String, function
+from opstep.runtime.expressions.values import Evaluation, elements, type_of
+
+RANKS = "ranks"
+
+
+def evaluated_on(env: Evaluation, rank: int, code: Any) -> Any:
+    """What an expression is where another rank stands."""
+    here = env.scope
+    env.charge(0)
+    env.scope = here.on_rank(rank)
+    try:
+        return code(env)
+    finally:
+        env.scope = here
+
+
+def _each(env: Evaluation, x: Any, over: str | None) -> Iterator[np.ndarray]:
+    members: Sequence[int] = env.scope.ranks(over.replace(",", " ").split() if over else ())
+    first = None
+    for rank in members:
+        found = evaluated_on(env, rank, x)
+        t = type_of(found)
+        first = first or t
+        if t.dtype is not first.dtype or t.rank != first.rank:
+            raise ExpressionError(f"it is {first} on rank {members[0]}, and {t} on rank {rank}")
+        nbytes: Any = t.nbytes
+        env.charge(nbytes)
+        yield np.asarray(elements(env, found))
+
+
+@function(RANKS)
+def ranks(env: Evaluation, x: Deferred, over: String | None = None) -> Any:
+    """x of all ranks, along a new first axis: max(ranks(loss)). ranks(x, over="data"): of this
+    rank's group along an axis of the mesh. x@2 is that of rank 2.
+    """
+    found = list(_each(env, x, over))
+    if len({a.shape for a in found}) > 1:
+        raise ExpressionError("ranks have different shapes", hint="joined(x) puts shards together")
+    return np.stack(found)
+
+
+@function(RANKS)
+def joined(env: Evaluation, x: Deferred, axis: Integer = 0, over: String | None = None) -> Any:
+    """The shards that ranks have of x, put together along an axis in the order of the ranks, of
+    this rank's group along `over`: joined(w, axis=1, over="model").
+    """
+    found = list(_each(env, x, over))
+    if not -found[0].ndim <= axis < found[0].ndim:
+        raise ExpressionError(f"x has no axis {axis}", hint="ranks(x) stacks what ranks have")
+    return np.concatenate(found, axis)
+
+
+@function(RANKS)
+def replicated(env: Evaluation, x: Deferred, over: String | None = None) -> Any:
+    """Whether all ranks have the same bits of x; with `over`, those of this rank's group."""
+    parts = _each(env, x, over)
+    first = next(parts)
+    kept = first.shape, first.tobytes()
+    return all((part.shape, part.tobytes()) == kept for part in parts)
