@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from opstep.distributed.gloo import GlooTransport
     from opstep.distributed.place import Place
 
-_OWN = ("outputs", "save_params", "workspace", "trace")  # what one rank does for all
+_OWN = (
+    "outputs", "save_params", "workspace", "trace", "save", "emit", "tensorboard",
+)  # fmt: skip  # what one rank does for all
 
 
 def place_of(options: dict[str, Any]) -> Place | None:
@@ -82,9 +84,10 @@ def as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTransp
     options["ranks"] = place.ranks
     if options["threads"] is None:
         options["threads"] = max(1, len(os.sched_getaffinity(0)) // place.local_ranks)
-    options["inputs"] = [word.replace("{rank}", str(place.rank)) for word in options["inputs"]]
+    if "inputs" in options:
+        options["inputs"] = [w.replace("{rank}", str(place.rank)) for w in options["inputs"]]
     if place.rank:
-        options.update({name: () if name == "outputs" else None for name in _OWN})
+        options.update({n: () if n == "outputs" else None for n in _OWN if n in options})
     with joined(place) as transport:
         yield transport
 

@@ -45,9 +45,12 @@ class Ranks(Protocol):
 
 
 class Transport(Protocol):
-    """What connects this process with the others. `rank`: its own number."""
+    """What connects this process with the others. `rank`: its own number; `world`: all of them."""
 
     rank: int
+
+    @property
+    def world(self) -> Ranks: ...
 
     def ranks(self, group: Group) -> Ranks: ...
 
