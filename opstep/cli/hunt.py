@@ -31,6 +31,7 @@ from opstep.cli.options import (
     POLICY,
     gpu_options,
     graph_option,
+    rank_timeout_option,
     ranks_options,
     recording_options,
     setting_options,
@@ -125,6 +126,7 @@ if TYPE_CHECKING:
 @recording_options
 @script_options
 @ranks_options
+@rank_timeout_option
 @click.option(
     "--keep-going", is_flag=True, help="Of a script: go on behind a finding, to further ones."
 )

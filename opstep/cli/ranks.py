@@ -88,7 +88,7 @@ def as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTransp
         options["inputs"] = [w.replace("{rank}", str(place.rank)) for w in options["inputs"]]
     if place.rank:
         options.update({n: () if n == "outputs" else None for n in _OWN if n in options})
-    with joined(place) as transport:
+    with joined(place, options["rank_timeout"]) as transport:
         yield transport
 
 

@@ -41,6 +41,7 @@ from opstep.cli.options import (
     POLICY,
     gpu_options,
     graph_option,
+    rank_timeout_option,
     ranks_options,
     recording_options,
     setting_options,
@@ -126,6 +127,7 @@ FINDINGS = "OPSTEP_FINDINGS"  # in the environment: the file that an editor read
 @recording_options
 @script_options
 @ranks_options
+@rank_timeout_option
 @json_option
 @ended_in_order()
 def run(file: str, **options: Any) -> int:

@@ -18,7 +18,7 @@ from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.flagging import Looking, PlanFlags
 from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
-from opstep.runtime.device.ranks import is_joined
+from opstep.runtime.device.ranks import is_joined, stand
 from opstep.runtime.device.store import Store
 from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import DeviceError
@@ -193,6 +193,8 @@ class Binding:
         bound = self.device.bind(launches, [*operands, *results], workspace)
         for call in bound if step.op.foreign or is_joined(step) else ():
             call.located = partial(error_in, self.plan, step)
+            if is_joined(step):
+                call.entered = partial(stand, self.plan, step)
         return bound
 
     def pointers(self, buffers: Collection[int]) -> dict[int, list[Callable[[int], Any]]]:

@@ -15,8 +15,9 @@ from opstep.runtime.device.routine import Enqueue, PreparedCall
 from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.mesh import Group
+from opstep.runtime.ir.places import place_of
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.plan.plan import Step
+from opstep.runtime.plan.plan import Plan, Step
 
 
 class Ranks(Protocol):
@@ -56,6 +57,7 @@ class Transport(Protocol):
 
 
 _connected: Transport | None = None
+_standing: tuple[Plan, Step] | None = None
 
 
 def connect(transport: Transport | None) -> None:
@@ -69,6 +71,22 @@ def connected() -> Transport:
         message = "this process is no rank of a group: nothing connects it with others"
         raise DeviceError(message, hint="opstep run --ranks 2, torchrun and mpirun start ranks")
     return _connected
+
+
+def stand(plan: Plan, step: Step) -> None:
+    """This rank comes to an op that others take part in."""
+    global _standing
+    _standing = plan, step
+
+
+def standing() -> str:
+    """The op that this rank came to last: ``step.opg:13 (all_reduce)``; "" before the first."""
+    if _standing is None:
+        return ""
+    plan, step = _standing
+    source = plan.sources.get(plan.frames[step.frame].graph.name.text)
+    path, line, _ = place_of(step.statement, source)
+    return f"{path.rpartition('/')[2]}:{line} ({step.op.name})" if line else step.op.name
 
 
 class JoinedCall(NamedTuple):
