@@ -196,7 +196,7 @@ def run_here(file: str, options: dict[str, Any], transport: GlooTransport | None
     if transport is not None:
         outputs = by_rank(transport, outputs)
         if transport.rank:
-            return OK
+            return UNRECORDED if any(w.problem for w in reports) else OK
     if options["as_json"]:
         done = record(file, graph.name.text, result, outputs, options)
         emit_json(done | recorded_as(recording, reports))

@@ -17,7 +17,7 @@ import numpy as np
 
 from opstep.distributed.lookout import Lookout, Meeting
 from opstep.distributed.place import Place
-from opstep.runtime.device.ranks import connect
+from opstep.runtime.device.ranks import connect, standing
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.mesh import WORLD, Group, Mesh
 
@@ -101,6 +101,8 @@ class GlooTransport:
                 raise DeviceError(message) from None
             reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0]
             message = f"rank {self.rank} waits for rank {other}, which is gone ({reason})"
+            if (at := standing()).startswith("behind"):  # else the error points at it
+                message += f"; it stands {at}"
             raise DeviceError(message) from None
         finally:
             self._lookout.wait_for(())

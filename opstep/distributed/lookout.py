@@ -99,7 +99,7 @@ class Lookout:
         """``rank 1 is not here: it stands behind step.opg:9 (all_reduce)``, of those that are
         elsewhere.
         """
-        own, found = self._at(), {}
+        own, found = standing(), {}
         for rank in sorted(self._others):
             its = (
                 "" if not self._store.check([str(rank)]) else json.loads(self._store.get(str(rank)))
@@ -114,26 +114,19 @@ class Lookout:
         ]
         return "; ".join(where)
 
-    def _at(self) -> str:
-        """``at step.opg:9 (all_reduce)``, or behind it."""
-        place = standing()
-        if not place:
-            return ""
-        return f"{'at' if self._others else 'behind'} {place}"
-
     def _look(self) -> None:
         before, told, said = -1, "", -1
         while not self._ended.wait(_TICK_S):
             with suppress(RuntimeError):  # the store is gone with a rank: whoever waits is told
                 if self._count != before:
                     before = self._count
-                elif (at := self._at()) != told:
+                elif (at := standing()) != told:
                     told = at
                     self._store.set(str(self._rank), json.dumps(at))
                 waits = time.monotonic() - self._since
                 if self._others and waits > STUCK_S and said != self._count:
                     said = self._count
-                    since = f"rank {self._rank} waits {self._at()} since {waits:.0f} s"
+                    since = f"rank {self._rank} waits {standing()} since {waits:.0f} s"
                     say(f"{since}: {self.missing()}")
 
 

@@ -17,7 +17,7 @@ from opstep.distributed.place import STORE
 
 MOST = 256  # processes, each of which imports PyTorch
 MISSED = 3  # the exit code of a rank that waited for one which is gone
-TOLD_S = 6.0  # for the others to tell what they were at, once a rank has ended with an error
+TOLD_S = 5.0  # for the others to tell what they were at, once a rank has ended with an error
 _ENDED_S = 2.0  # between SIGTERM and SIGKILL
 _LOOK_S = 0.05
 

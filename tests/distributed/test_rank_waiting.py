@@ -33,13 +33,13 @@ graph other(x: f32[4]) -> f32[4] {
   return z
 }
 """
-lookout.STUCK_S = 2.0
+lookout.STUCK_S = 1.5
 place = place_in(os.environ)
-with joined(place, 6.0) as transport:
+with joined(place, 4.0) as transport:
     program = opstep.loads(TEXT, "step.opg", ranks=3)
     program.run("main", {"x": [1.0] * 4})
     if place.rank == 1:
-        time.sleep(60)
+        time.sleep(8)
     try:
         program.run("other", {"x": [1.0] * 4})
     except OpstepError as error:
@@ -57,9 +57,9 @@ def test_a_rank_that_does_not_come_is_named_with_its_line(tmp_path, monkeypatch)
     ended = caught.value
     assert ended.code == MISSED
     elsewhere = "rank 1 is not here: it stands behind step.opg:2 (all_reduce)"
-    first = min(ended.told, key=lambda r: "after 6 s" not in ended.told[r])
+    first = min(ended.told, key=lambda r: "after 4 s" not in ended.told[r])
     assert f"rank {first} waits at step.opg:6 (all_gather) since" in ended.told[first]
-    assert "step.opg:6:7: error: after 6 s" in ended.told[first]
+    assert "step.opg:6:7: error: after 4 s" in ended.told[first]
     assert ended.told[first].count(elsewhere) == 2
 
 

@@ -58,6 +58,7 @@ class Transport(Protocol):
 
 _connected: Transport | None = None
 _standing: tuple[Plan, Step] | None = None
+_inside = False  # whether that op is under way
 
 
 def connect(transport: Transport | None) -> None:
@@ -75,18 +76,21 @@ def connected() -> Transport:
 
 def stand(plan: Plan, step: Step) -> None:
     """This rank comes to an op that others take part in."""
-    global _standing
-    _standing = plan, step
+    global _standing, _inside
+    _standing, _inside = (plan, step), True
 
 
 def standing() -> str:
-    """The op that this rank came to last: ``step.opg:13 (all_reduce)``; "" before the first."""
+    """Where this rank is: ``at step.opg:13 (all_reduce)``, or behind it; "" before the first such
+    op.
+    """
     if _standing is None:
         return ""
     plan, step = _standing
     source = plan.sources.get(plan.frames[step.frame].graph.name.text)
     path, line, _ = place_of(step.statement, source)
-    return f"{path.rpartition('/')[2]}:{line} ({step.op.name})" if line else step.op.name
+    name = f"{path.rpartition('/')[2]}:{line} ({step.op.name})" if line else step.op.name
+    return f"{'at' if _inside else 'behind'} {name}"
 
 
 class JoinedCall(NamedTuple):
@@ -109,7 +113,9 @@ class JoinedCall(NamedTuple):
         op, attrs = self.op, self.attrs
 
         def run(stream: int) -> None:
+            global _inside
             op.joined(connected().ranks(attrs["over"]), *arrays, **attrs)
+            _inside = False
 
         return run
 
