@@ -10,12 +10,13 @@ import numpy as np
 
 from opstep.api.devices import check_computes, kind_of
 from opstep.api.results import Result
+from opstep.runtime.device.fence import Fence
 from opstep.runtime.interrupts import NEVER, ONCE, Held
 from opstep.runtime.ir.diagnostics import names_listed
 from opstep.runtime.ir.effects import effects_of
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.graph import Graph, Return
-from opstep.runtime.plan.internal import ELSEWHERE
+from opstep.runtime.plan.internal import ELSEWHERE, STATUS
 from opstep.runtime.recording import Outputs
 
 if TYPE_CHECKING:
@@ -87,17 +88,18 @@ class Job:
         return self._outputs
 
     def agree(self, signals: Held) -> None:
-        """Before what a step updates is kept: whether an assert of any rank failed. What others are
-        told is not taken back by a Ctrl-C.
+        """Before what a step updates is kept, once it is computed: ranks that have parts in it keep
+        it only if no assert of any failed. What others are told is not taken back by a Ctrl-C.
         """
-        from opstep.runtime.interpreter import drive
-
-        def computed() -> None:
-            signals.let_go()
-            signals.when = NEVER
-
-        if self.shared:
-            drive(self.context.agree(self._ask_all), computed)
+        if not self.shared:
+            return
+        context = self.context
+        Fence(context.streams, context.streams, context.device).wait()
+        signals.let_go()
+        signals.when = NEVER
+        if self._ask_all(context.failed_assert()) and not context.failed:
+            context.failed = ELSEWHERE
+            context.device.write(*context.status, STATUS, ELSEWHERE)
 
     def _ask_all(self, code: int) -> bool:
         from opstep.runtime.device.ranks import connected

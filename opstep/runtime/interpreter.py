@@ -26,7 +26,7 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.control import control_of, passed_types
-from opstep.runtime.plan.internal import ELSEWHERE, STATUS
+from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Call, Plan, Policy, Step
 from opstep.runtime.recording import spending
 
@@ -190,16 +190,6 @@ class Context:
         self._committing = False
         if self.recorder:
             self.device.recorded_step(self.recorder)
-
-    def agree(self, tell: Callable[[int], bool]) -> Generator[Fence, None, None]:
-        """Between `compute` and `commit` of a run that other ranks have parts in: `tell` is given
-        the code of an assert that failed here, or 0, and says whether one failed anywhere. Then no
-        rank keeps updates.
-        """
-        yield self._fence(range(len(self.streams)))
-        if tell(self.failed_assert()) and not self.failed:
-            self.failed = ELSEWHERE
-            self.device.write(*self.status, STATUS, ELSEWHERE)
 
     def abandon(self) -> None:
         """After an error or an interrupt: what was not committed is as if it had never begun, and
