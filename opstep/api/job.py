@@ -10,7 +10,6 @@ import numpy as np
 
 from opstep.api.devices import check_computes, kind_of
 from opstep.api.results import Result
-from opstep.runtime.device.fence import Fence
 from opstep.runtime.interrupts import NEVER, ONCE, Held
 from opstep.runtime.ir.diagnostics import names_listed
 from opstep.runtime.ir.effects import effects_of
@@ -91,6 +90,8 @@ class Job:
         """Before what a step updates is kept, once it is computed: ranks that have parts in it keep
         it only if no assert of any failed. What others are told is not taken back by a Ctrl-C.
         """
+        from opstep.runtime.device.fence import Fence
+
         if not self.shared:
             return
         context = self.context
