@@ -358,8 +358,8 @@ class _Held:
         self.places.follow(binding)
         executable, program = self.executable, self.executable.program
         self.job = Job(
-            program.params, program._asserts, executable.graph, executable.settings.device,
-            self.context, binding, self.check, self.context.recorder,
+            program, executable.graph, executable.settings.device, self.context, binding,
+            self.check, self.context.recorder,
         )  # fmt: skip
         return binding
 
@@ -367,6 +367,7 @@ class _Held:
 def _step(job: Job, places: Places, signals: Held) -> None:
     """A step that may update named tensors, as `Program.run` has it, and copies of its results."""
     drive(job.context.compute(job.binding), signals.let_go)
+    job.agree(signals)
     signals.when = NEVER  # what is committed is told
     drive(job.context.commit(job.binding))
     job.step_done()

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from opstep.api.devices import check_computes, kind_of
 from opstep.api.results import Result
-from opstep.runtime.interrupts import ONCE, Held
+from opstep.runtime.interrupts import NEVER, ONCE, Held
+from opstep.runtime.ir.diagnostics import names_listed
+from opstep.runtime.ir.effects import effects_of
+from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.graph import Graph, Return
+from opstep.runtime.plan.internal import ELSEWHERE, STATUS
 from opstep.runtime.recording import Outputs
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from opstep.api.program import Program
     from opstep.api.settings import RunSettings
-    from opstep.api.tensors import Tensors
     from opstep.runtime.device.binding import Binding
     from opstep.runtime.device.protocols import Recorder
     from opstep.runtime.interpreter import Context
-    from opstep.runtime.plan.internal import Asserts
     from opstep.runtime.plan.plan import Policy
 
 
@@ -44,15 +46,23 @@ def recorder_of(
     )  # fmt: skip
 
 
+def is_shared(program: Program, graph: Graph) -> bool:
+    """Whether ranks agree, in each run of a graph, that no assert of any failed."""
+    found = effects_of([graph.name.text], program.verified)
+    return found.collectives and bool(found.updates or found.asserts)
+
+
 class Job:
     """A call of `Program.run`: its context, the graph bound there, what is told of each step."""
 
     def __init__(
-        self, params: Tensors, asserts: Asserts, graph: Graph, device: str, context: Context,
-        binding: Binding, check, recorder,
+        self, program: Program, graph: Graph, device: str, context: Context, binding: Binding,
+        check, recorder,
     ):  # fmt: skip
-        self.params = params
-        self.asserts = asserts
+        self.params = program.params
+        self.asserts = program._asserts
+        self.shared = is_shared(program, graph)
+        self.failing: Sequence[int] = ()  # ranks of which an assert failed in the last step
         self.device = device
         self.context = context
         self.binding = binding
@@ -76,6 +86,29 @@ class Job:
             self._outputs = Outputs(self.names, shapes, lambda k: array(plan.outputs[k]))
         return self._outputs
 
+    def agree(self, signals: Held) -> None:
+        """Before what a step updates is kept, once it is computed: ranks that have parts in it keep
+        it only if no assert of any failed. What others are told is not taken back by a Ctrl-C.
+        """
+        from opstep.runtime.device.fence import Fence
+
+        if not self.shared:
+            return
+        context = self.context
+        Fence(context.streams, context.streams, context.device).wait()
+        signals.let_go()
+        signals.when = NEVER
+        if self._ask_all(context.failed_assert()) and not context.failed:
+            context.failed = ELSEWHERE
+            context.device.write(*context.status, STATUS, ELSEWHERE)
+
+    def _ask_all(self, code: int) -> bool:
+        from opstep.runtime.device.ranks import connected
+
+        codes = connected().world.gather(np.array([code], np.int64))
+        self.failing = [rank for rank, (failed,) in enumerate(codes) if failed]
+        return bool(self.failing)
+
     def step_done(self) -> None:
         """After each step: raises where an assert failed, and takes the outputs out of device
         memory.
@@ -86,6 +119,9 @@ class Job:
         if self.context.failed:
             if self.recorder:  # all of its ops ran: they are what one wants to look at
                 self.recorder.end_step(self._named(), failed=True)
+            if self.context.failed == ELSEWHERE:
+                ranks = names_listed([f"rank {rank}" for rank in self.failing])
+                raise DeviceError(f"{ranks} failed an assert, so no rank keeps what this step did")
             raise self.asserts.error(self.context.failed)
         self.seconds = perf_counter() - self.began
         if self.recorder:

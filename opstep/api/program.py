@@ -333,6 +333,7 @@ class Program:
             context, binding = job.context, job.binding
             for _ in range(steps):
                 drive(context.compute(binding), signals.let_go)
+                job.agree(signals)
                 signals.when = NEVER  # what is committed is told
                 drive(context.commit(binding))
                 job.step_done()
@@ -354,6 +355,8 @@ class Program:
         with self._running(graph, inputs, settings, listeners, recording) as job:
             for _ in range(settings.steps):
                 await drive_async(job.context.compute(job.binding))
+                with Held() as signals:
+                    job.agree(signals)
                 stopped = await drive_through(job.context.commit(job.binding))
                 with Held() as signals:  # what is committed is told
                     job.step_done()
@@ -409,7 +412,7 @@ class Program:
                     binding.set(value, array)
             for plan in context.plans:
                 self._ready(plan, device)
-            yield Job(self.params, self._asserts, found, device, context, binding, check, recorder)
+            yield Job(self, found, device, context, binding, check, recorder)
         except BaseException as caught:
             error = caught
             with Held():

@@ -10,7 +10,7 @@ from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan
 from opstep.runtime.plan.rank_matching import mismatches
-from opstep.runtime.plan.rank_traces import Trace, traces
+from opstep.runtime.plan.rank_traces import Plans, Trace, parting, traces
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
@@ -27,16 +27,37 @@ class Part(NamedTuple):
 
 def rank_traces(part: Part, ranks: Sequence[int]) -> dict[Trace, list[int]]:
     """What these ranks say to others when they run a part: each trace with those that have it."""
-    program, policy = part.program, MODES["debug"]
-
-    def plan_of(graph: str, types: tuple[TensorType, ...]) -> Plan:
-        return program.plan(graph, types, policy, "null")
-
+    program = part.program
+    plan_of = _plans(program)
     found = program.graph(part.graph)
     types = part.types
     if types is None:
         types = program.input_types(found, part.symbols or {})
     return traces(plan_of(found.name.text, tuple(types)), plan_of, program.mesh, ranks)
+
+
+def check_alike(part: Part, axes: Sequence[str]) -> None:
+    """Raises `OpstepError` where ranks along these axes would update a tensor differently."""
+    program = part.program
+    plan_of = _plans(program)
+    plan = plan_of(program.graph(part.graph).name.text, tuple(part.types or ()))
+    ranks = range(program.mesh.ranks)
+    for axis in axes:
+        for name, place in parting(plan, plan_of, program.mesh, ranks, axis).items():
+            raise OpstepError(
+                f"each rank would have a {name} of its own: it is updated by what one rank has",
+                span=place.span, source=place.source,
+                hint="all_reduce its gradient, or what else it is made of, with reduction=\"mean\"",
+            )  # fmt: skip
+
+
+def _plans(program: Program) -> Plans:
+    policy = MODES["debug"]
+
+    def plan_of(graph: str, types: tuple[TensorType, ...]) -> Plan:
+        return program.plan(graph, types, policy, "null")
+
+    return plan_of
 
 
 def rank_mismatches(parts: Mapping[Sequence[int], Part] | Part) -> list[Diagnostic]:

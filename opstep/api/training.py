@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.api.budget import within
 from opstep.api.gradients import with_gradient
 from opstep.optim.optimizers import Optimizer, optimizer
+from opstep.optim.parallel import parallel_of, together
 from opstep.optim.recipes import OPTIONS, recipe, trained_params
 from opstep.optim.scaling import scaled_loss
 from opstep.optim.step import declare_states, write_step
@@ -69,6 +70,9 @@ def _with_step(
     """
     graph = program.graph(loss)
     module, options = program.module, dict(options)
+    parallel = parallel_of(
+        program.mesh, options.pop("data_parallel", None), options.pop("bucket", None)
+    )
     own = {k: options.pop(k) for k in list(options) if k not in OPTIONS}
     chosen = optimizer(kind, own, OPTIONS)
     trained = trained_params(program.verified, graph, wrt, options.pop("freeze", ()))
@@ -84,6 +88,11 @@ def _with_step(
     gradient = fresh(f"{loss}_grad", {*reserved, *writer.graphs, name})
     names = [d.name.text for d in trained]
     module = with_gradient(declared, declared.graph(loss), names, gradient)
+    if parallel is not None:
+        alone = module.graphs[gradient]
+        shared = together(alone, graph, trained, dict(module.tensors), parallel)
+        items = tuple(shared if item is alone else item for item in module.items)
+        module = Module(items, module.closing, module.source)
     writer = Writer(module, reserved)
     write_step(writer, made_of, graph, module.graphs[gradient], trained)
     return writer.finished(), gradient

@@ -24,16 +24,20 @@ from opstep.cli.common import (
     say,
     watch_compiler,
 )
+from opstep.cli.hunt_ranks import show_of_all, together
 from opstep.cli.loading import import_option, load_program
 from opstep.cli.options import (
     KERNELS,
     POLICY,
     gpu_options,
     graph_option,
+    rank_timeout_option,
+    ranks_options,
     recording_options,
     setting_options,
     symbol_option,
 )
+from opstep.cli.ranks import as_rank, is_to_start, place_of, start_ranks
 from opstep.cli.scripts import ScriptCommand, hunt_script, script_arguments, script_options
 from opstep.cli.wording import in_switches
 
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from opstep.api.program import Program
+    from opstep.distributed.gloo import GlooTransport
     from opstep.hunting.report import Hunt
 
 
@@ -59,6 +64,10 @@ if TYPE_CHECKING:
         ("opstep hunt train.opg -i x=x.npy -w runs.db", "record the findings in a workspace"),
         ("opstep hunt train.opg --data x=batches.npy", "with a new x in each step"),
         ('opstep hunt train.opg -i x=x.npy --hunt "nan,index,absmax > 1e4"', "with other kinds"),
+        (
+            "opstep hunt step.opg -i x=part-{rank}.npy --ranks 4",
+            "in four ranks",
+        ),
         ("opstep hunt train.py", "in a training script of PyTorch's or JAX's"),
     ],
     codes={
@@ -116,6 +125,8 @@ if TYPE_CHECKING:
 )
 @recording_options
 @script_options
+@ranks_options
+@rank_timeout_option
 @click.option(
     "--keep-going", is_flag=True, help="Of a script: go on behind a finding, to further ones."
 )
@@ -132,11 +143,10 @@ def hunt(file: str, **options: Any) -> int:
     that it calls, or in a function of jax.jit, ends it, and is reported with its Python line. What
     is behind its name is for the script. With --json, its own output goes to standard error.
     docs/pytorch.md and docs/jax.md describe it.
+
+    --ranks starts so many processes, which run and replay the program together; the report names
+    the rank where it was born, and says over which collective it came to others.
     """
-    from opstep.api import sources
-    from opstep.cli import inputs as given
-    from opstep.cli.recording import show_recording
-    from opstep.cli.run import check_kernels, progress, recorded
     from opstep.runtime.ir.errors import InputError
 
     if options["breaks"] and options["as_json"]:
@@ -148,6 +158,25 @@ def hunt(file: str, **options: Any) -> int:
             f"--nan-only and --hunt {options['kinds']} do not go together: choose one",
             hint=f"for both write --hunt nan,{options['kinds']}",
         )
+    place = place_of(options)
+    several = place is not None or (options["ranks"] or 1) > 1
+    if options["breaks"] and several:
+        raise InputError("--break is for one process", hint="opstep debug --ranks opens them all")
+    if is_to_start(options, place):
+        program = load_program(file, options)
+        if program.mesh.ranks > 1:
+            return start_ranks(program)
+    with as_rank(place, options) as transport:
+        return hunt_here(file, options, transport)
+
+
+def hunt_here(file: str, options: dict[str, Any], transport: GlooTransport | None) -> int:
+    """The hunt of this process, which may be one of several ranks."""
+    from opstep.api import sources
+    from opstep.cli import inputs as given
+    from opstep.cli.recording import show_recording
+    from opstep.cli.run import check_kernels, progress, recorded
+
     program = load_program(file, options)
     graph = sources.choose_graph(program.module, options["graph"], file).name.text
     symbols = sources.parse_symbols(options["symbols"])
@@ -162,10 +191,13 @@ def hunt(file: str, **options: Any) -> int:
     options["steps"] = options["steps"] or steps
     if options["params"]:
         sources.load_params(program, options["params"])
+    any_of_us = None if transport is None else together(transport, program, graph, values)
     recording = recorded(program, graph, values, options)
     try:
         with watch_compiler(), progress(options["steps"]) as on_step:
-            found = hunted(program, graph, steps_of(values, batches), options, recording, on_step)
+            found = hunted(
+                program, graph, steps_of(values, batches), options, recording, on_step, any_of_us
+            )
     finally:
         if recording:
             show_recording(recording)
@@ -174,6 +206,8 @@ def hunt(file: str, **options: Any) -> int:
         from opstep.trace.workspace.hunted import add_findings
 
         add_findings(Path(options["workspace"]), recording.runs[0].key, found)
+    if transport is not None:
+        return show_of_all(file, found, transport, options["as_json"])
     show(file, found, options)
     if options["breaks"] and found.findings:
         from opstep.cli.hunt_break import debug_finding
@@ -186,7 +220,7 @@ def hunt(file: str, **options: Any) -> int:
 
 def hunted(
     program: Program, graph: str, values: Iterable[dict], options: dict[str, Any],
-    recording: Any, on_step: Any,
+    recording: Any, on_step: Any, any_of_us: Any = None,
 ) -> Hunt:  # fmt: skip
     """The hunt; on the CPU from the step on that a GPU could not do, if that is asked for."""
     from opstep.cli.run import be_patient
@@ -204,7 +238,7 @@ def hunted(
 
     be_patient(program, settings, options["timeout"])
     more = {k: options[k] for k in ("nan_only", "kinds", "wanted", "masked")}
-    more |= {"recording": recording, "on_step": count}
+    more |= {"recording": recording, "on_step": count, "any_of_us": any_of_us}
     try:
         return go(program, graph, values, **vars(settings), **more)
     except DeviceError as error:

@@ -54,6 +54,19 @@ class _Extent(click.ParamType):
         return name, int(text)
 
 
+def rank_timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--rank-timeout``: of commands that start ranks."""
+    return click.option(
+        "--rank-timeout",
+        type=FloatRange(0.1),
+        default=1800.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long a rank waits for others in a collective, before it ends and says where "
+        "each stands.",
+    )(function)
+
+
 def ranks_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """``--ranks`` and ``--mesh``: of how many processes a program is for."""
     options = [

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from opstep.distributed.gloo import GlooTransport
     from opstep.distributed.place import Place
 
-_OWN = ("outputs", "save_params", "workspace", "trace")  # what one rank does for all
+_OWN = (
+    "outputs", "save_params", "workspace", "trace", "save", "emit", "tensorboard",
+)  # fmt: skip  # what one rank does for all
 
 
 def place_of(options: dict[str, Any]) -> Place | None:
@@ -79,13 +81,27 @@ def as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTransp
         return
     from opstep.distributed.gloo import joined
 
+    own: tuple[str, ...] = ()  # files that each rank writes
     options["ranks"] = place.ranks
     if options["threads"] is None:
         options["threads"] = max(1, len(os.sched_getaffinity(0)) // place.local_ranks)
-    options["inputs"] = [word.replace("{rank}", str(place.rank)) for word in options["inputs"]]
+    if "inputs" in options:
+        options["inputs"] = [w.replace("{rank}", str(place.rank)) for w in options["inputs"]]
+    if options.get("chaos") is not None:  # each is delayed in its own way
+        options["chaos"] = options["chaos"] * place.ranks + place.rank
+    for name in ("workspace", "trace"):
+        if options.get(name) and "{rank}" in options[name]:
+            options[name] = options[name].replace("{rank}", str(place.rank))
+            own = (*own, name)
+    if "stats" in options:  # the ops of all ranks are recorded, and each has a run of its own
+        own = (*own, "workspace")
+        if options["workspace"]:
+            options["tags"] = (*options["tags"], ("rank", place.rank))
     if place.rank:
-        options.update({name: () if name == "outputs" else None for name in _OWN})
-    with joined(place) as transport:
+        options.update(
+            {n: () if n == "outputs" else None for n in _OWN if n in options and n not in own}
+        )
+    with joined(place, options["rank_timeout"]) as transport:
         yield transport
 
 

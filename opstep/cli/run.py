@@ -41,6 +41,7 @@ from opstep.cli.options import (
     POLICY,
     gpu_options,
     graph_option,
+    rank_timeout_option,
     ranks_options,
     recording_options,
     setting_options,
@@ -126,6 +127,7 @@ FINDINGS = "OPSTEP_FINDINGS"  # in the environment: the file that an editor read
 @recording_options
 @script_options
 @ranks_options
+@rank_timeout_option
 @json_option
 @ended_in_order()
 def run(file: str, **options: Any) -> int:
@@ -194,7 +196,7 @@ def run_here(file: str, options: dict[str, Any], transport: GlooTransport | None
     if transport is not None:
         outputs = by_rank(transport, outputs)
         if transport.rank:
-            return OK
+            return UNRECORDED if any(w.problem for w in reports) else OK
     if options["as_json"]:
         done = record(file, graph.name.text, result, outputs, options)
         emit_json(done | recorded_as(recording, reports))

@@ -27,12 +27,14 @@ from opstep.cli.common import (
 )
 from opstep.cli.diverged import show_diverged, stop_options
 from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import Tag, setting_options
+from opstep.cli.options import Tag, rank_timeout_option, ranks_options, setting_options
+from opstep.cli.ranks import as_rank, is_to_start, place_of, start_ranks
 from opstep.cli.resuming import board, checkpoint_options, go_on, parent_of, show_missed
 from opstep.cli.training_options import data_options, optimizer_arguments, optimizer_options
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
+    from opstep.distributed.gloo import GlooTransport
     from opstep.training.journal import Checkpoint
     from opstep.training.loop import Observer, Outcome, Trainer
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
             "why it diverges",
         ),
         ("opstep train net.opg -d digits.npz -w runs.db --resume last", "go on with the last run"),
+        ("opstep train net.opg -d digits.npz --ranks 4", "four ranks, each with a part of a batch"),
         ("opstep train net.opg -d digits.npz --epochs 0 --emit step.opg", "see the text of a step"),
     ],
     codes={
@@ -114,6 +117,8 @@ if TYPE_CHECKING:
     metavar="NAME=VALUE",
     help="Label to find the run by, such as lr=0.1. Can be given several times.",
 )
+@ranks_options
+@rank_timeout_option
 @stop_options
 @json_option
 @fallback_option
@@ -125,27 +130,50 @@ def train(file: str, **options: Any) -> int:
     FILE has a graph that computes a loss; a step of training is written for it. Ctrl-C ends
     training after the step under way, and what was learned is saved; twice, it ends at once.
     docs/training.md describes it all.
+
+    --ranks starts so many processes on this machine, which have equal parts of every batch and the
+    mean of their gradients; so do torchrun, mpirun and srun (docs/distributed.md).
     """
+    check_given(options)
+    check_targets(file, options)
+    place, parent = place_of(options), parent_of(options)
+    if parent is not None:
+        options["seed"] = parent.seed
+    if is_to_start(options, place):
+        program = load_program(file, options)
+        if program.mesh.ranks > 1:
+            return start_ranks(program)
+    with as_rank(place, options) as transport:
+        return train_here(file, options, parent, transport)
+
+
+def train_here(
+    file: str, options: dict[str, Any], parent: Checkpoint | None, transport: GlooTransport | None
+) -> int:
+    """The run of this process, which may be one of several ranks."""
+    from opstep.cli.training_ranks import join
+    from opstep.distributed.agreement import agree_on_values
     from opstep.hunting.stepwise import Diverged
     from opstep.runtime.ir.errors import NotFinite
     from opstep.training.train import hand_over
     from opstep.training.watching import Tripped, stop_when_wrong
 
-    check_given(options)
-    check_targets(file, options)
-    program, parent = load_program(file, options), parent_of(options)
-    if parent is not None:
-        options["seed"] = parent.seed
-    trainer = prepared(program, options)
+    program = load_program(file, options)
+    trainer = prepared(program, options, transport)
     if options["emit"]:
         emit(trainer, options["emit"])
     if parent is not None:
         go_on(trainer, parent)
-    trainer.observers += observers(options, parent, parent is not None and trainer.is_done)
+    if transport is not None:
+        join(trainer, transport, options["data_parallel"])
+    if transport is None or transport.rank == 0:
+        trainer.observers += observers(options, parent, parent is not None and trainer.is_done)
     stop_when_wrong(trainer, options["hunt"], options["watch"])
     try:
         with watch_compiler():
             outcome = trainer.run()
+        if transport is not None:
+            agree_on_values(transport.world, trainer.program, "ends")
         hand_over(trainer, program, warn)
     except (Diverged, Tripped) as error:
         told = record(file, trainer, cast("Outcome", trainer.outcome))
@@ -161,7 +189,9 @@ def train(file: str, **options: Any) -> int:
         unwritten = show_recorded(trainer, options) | show_missed(trainer)
     if options["save"] and outcome.steps:
         save(trainer, program, options["save"])
-    if options["as_json"]:
+    if transport is not None and transport.rank:
+        pass
+    elif options["as_json"]:
         emit_json(record(file, trainer, outcome))
     else:
         show(outcome, parent.step if parent else 0)
@@ -195,8 +225,11 @@ def observers(
         yield board(options, record.key if record else None)
 
 
-def prepared(program: Program, options: dict[str, Any]) -> Trainer:
-    """The trainer that the options ask for."""
+def prepared(
+    program: Program, options: dict[str, Any], transport: GlooTransport | None = None
+) -> Trainer:
+    """The trainer that the options ask for; of one rank, where there are several."""
+    from opstep.cli.training_ranks import part_of
     from opstep.runtime.ir.diagnostics import names_listed, visible
     from opstep.runtime.ir.errors import InputError
     from opstep.training.fitting import oddities
@@ -218,7 +251,7 @@ def prepared(program: Program, options: dict[str, Any]) -> Trainer:
         optimizer=options["optimizer"], options=optimizer_arguments(options),
         validate=shares[0] if shares else options["validate"] or None,
         metrics=options["metrics"], best=options["best"], step_graph=options["step_graph"],
-        rounded=options["round"],
+        rounded=options["round"], part=part_of(program, transport, options["data_parallel"]),
     )  # fmt: skip
     if trainer.program is program:
         say(f"{trainer.graph} is a step of training already: it is run as it is")
@@ -249,6 +282,12 @@ def check_given(options: dict[str, Any]) -> None:
             raise InputError(f"--{name.replace('_', '-')} is empty", hint="give it a value")
     if is_explicit("validate_every") and not options["validate"]:
         raise InputError("--validate-every: there is no validation", hint="add --validate 0.1")
+    for name in ("hunt", "watch"):
+        if options[name] and (options["ranks"] or 1) > 1:
+            raise InputError(
+                f"--{name} is not there for several ranks",
+                hint="opstep hunt --ranks looks at a step",
+            )
     for name, places in (("name", ("workspace", "tensorboard")), ("tags", ("workspace",))):
         if options[name] and not any(options[place] for place in places):
             raise InputError(

@@ -180,6 +180,18 @@ def optimizer_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "computed again.",
         ),
         click.option(
+            "--data-parallel",
+            metavar="AXIS",
+            help="With --ranks: the axis of the mesh along which ranks have parts of each batch. "
+            "Default: data or dp, or the only one.",
+        ),
+        click.option(
+            "--bucket",
+            type=Size(),
+            metavar="SIZE",
+            help="Gradients that go to other ranks together, at least. Default: 25MiB.",
+        ),
+        click.option(
             "--loss-scale",
             type=click.Choice(["dynamic"]),
             help="Scale the loss, so that gradients in f16 do not become 0.",
@@ -207,6 +219,8 @@ def optimizer_arguments(options: dict[str, Any]) -> dict[str, Any]:
             "ema",
             "memory",
             "loss_scale",
+            "data_parallel",
+            "bucket",
         )
         if options[name] is not None
     }

@@ -12,7 +12,7 @@ import numpy as np
 from opstep.api.program import Program
 from opstep.api.ranks import Part, rank_mismatches, rank_traces
 from opstep.distributed.gloo import GlooRanks
-from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.diagnostics import OpstepError, names_listed
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Source, Span
 from opstep.runtime.ir.mesh import Group, Mesh
@@ -30,11 +30,29 @@ def told(world: GlooRanks, own: Any) -> list[Any]:
     return [json.loads(part.tobytes()) for part in world.gather(data, sizes)]
 
 
-def agree(world: GlooRanks, program: Program, graph: str, types: Sequence[TensorType]) -> None:
-    """Raises `OpstepError` where ranks run different programs, or do not match. Each may have
-    inputs of its own sizes.
+def agree_on_values(world: GlooRanks, program: Program, when: str = "begins") -> None:
+    """Raises `InputError` where ranks have other params or states than rank 0; `when`: what each
+    does with these.
     """
-    text = f"{__version__}\n{program.mesh}\n{graph}\n{print_module(program.module)}"
+    values = program.params
+    own = {n: sha256(np.ascontiguousarray(values[n]).tobytes()).hexdigest() for n in values}
+    first, *others = told(world, own)
+    for rank, its in enumerate(others, 1):
+        names = [name for name, digest in its.items() if digest != first[name]]
+        if names:
+            raise InputError(
+                f"rank {rank} {when} with another {names_listed(names)} than rank 0",
+                hint="give all ranks the same params and seed" if when == "begins" else "",
+            )
+
+
+def agree(
+    world: GlooRanks, program: Program, graph: str, types: Sequence[TensorType], how: str = ""
+) -> None:
+    """Raises `OpstepError` where ranks run different programs or values, or do not match. Each may
+    have inputs of its own sizes. `how`: what else is to be the same.
+    """
+    text = f"{__version__}\n{how}\n{program.mesh}\n{graph}\n{print_module(program.module)}"
     own = [sha256(text.encode()).hexdigest(), [str(t) for t in types]]
     every = told(world, own)
     for rank, (digest, _) in enumerate(every):
@@ -43,6 +61,7 @@ def agree(world: GlooRanks, program: Program, graph: str, types: Sequence[Tensor
                 f"rank {rank} runs another program than rank 0, or another version of opstep",
                 hint="give all ranks the same file and options",
             )
+    agree_on_values(world, program)
     part = Part(program, graph, types)
     if all(theirs == own[1] for _, theirs in every):
         faults = rank_mismatches(part)

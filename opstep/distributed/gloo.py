@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,19 +15,22 @@ from typing import Any
 
 import numpy as np
 
+from opstep.distributed.lookout import Lookout, Meeting
 from opstep.distributed.place import Place
-from opstep.runtime.device.ranks import connect
+from opstep.runtime.device.ranks import connect, standing
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.mesh import WORLD, Group, Mesh
 
 _MEET_S = 300.0  # to find each other
-_WAIT_S = 24 * 3600.0  # for a rank that lives: it may compute for long
+WAIT_S = 1800.0  # for a rank that lives, as PyTorch has it
 
 
 @contextmanager
-def joined(place: Place) -> Iterator[GlooTransport]:
-    """This process as one of the ranks, with collectives over Gloo. Raises `DeviceError`."""
-    transport = GlooTransport(place)
+def joined(place: Place, wait_s: float = WAIT_S) -> Iterator[GlooTransport]:
+    """This process as one of the ranks, with collectives over Gloo, in which it waits so long for
+    others. Raises `DeviceError`.
+    """
+    transport = GlooTransport(place, wait_s)
     connect(transport)
     try:
         yield transport
@@ -36,7 +40,7 @@ def joined(place: Place) -> Iterator[GlooTransport]:
 
 
 class GlooTransport:
-    def __init__(self, place: Place):
+    def __init__(self, place: Place, wait_s: float = WAIT_S):
         try:
             torch: Any = importlib.import_module("torch")
             self._dist: Any = importlib.import_module("torch.distributed")
@@ -48,29 +52,39 @@ class GlooTransport:
         torch.set_num_threads(1)
         self._torch = torch
         self.rank = place.rank
-        self.ranks_here = place.local_ranks
+        self.wait_s = wait_s
         if place.local_ranks == place.ranks:  # one machine: nobody else is let in
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        limit = timedelta(seconds=_MEET_S)
         try:
-            self._dist.init_process_group(
-                "gloo", init_method=place.meeting, rank=place.rank, world_size=place.ranks,
-                timeout=timedelta(seconds=_MEET_S),
-            )  # fmt: skip
+            with Meeting(place, _MEET_S) as meeting:
+                store, *_ = next(
+                    self._dist.rendezvous(place.meeting, place.rank, place.ranks, timeout=limit)
+                )
+                meeting.meet(store)
+                self._dist.init_process_group(
+                    "gloo", store=self._dist.PrefixStore("gloo", store), rank=place.rank,
+                    world_size=place.ranks, timeout=limit,
+                )  # fmt: skip
         except (RuntimeError, ValueError) as error:
             first = str(error).splitlines()[0]
             message = f"rank {place.rank} did not find the others at {place.meeting}: {first}"
             raise DeviceError(message) from None
         self.world = GlooRanks(self, Group(Mesh(((WORLD, place.ranks),)), (WORLD,)))
+        self._lookout = Lookout(self._dist.PrefixStore("at", store), place.rank)
 
     def ranks(self, group: Group) -> GlooRanks:
         return GlooRanks(self, group)
 
     def close(self) -> None:
+        self._lookout.close()
         self._dist.destroy_process_group()
 
     def swap(self, out: dict[int, np.ndarray], into: dict[int, np.ndarray]) -> None:
         """Sends and receives contiguous arrays, by rank, all at once. Raises `DeviceError`."""
         dist, work, kept = self._dist, [], []
+        self._lookout.wait_for({*out, *into})
+        began = time.monotonic()
         try:
             for other, array in into.items():
                 if array.nbytes:
@@ -80,11 +94,18 @@ class GlooTransport:
                     kept.append(self._bytes(array))
                     work.append((other, dist.isend(kept[-1], other)))
             for other, one in work:  # noqa: B007 - told below
-                one.wait(timedelta(seconds=_WAIT_S))
+                one.wait(timedelta(seconds=self.wait_s))
         except RuntimeError as error:
+            if time.monotonic() - began >= self.wait_s:
+                message = f"after {self.wait_s:g} s {self._lookout.missing()}"
+                raise DeviceError(message) from None
             reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0]
             message = f"rank {self.rank} waits for rank {other}, which is gone ({reason})"
+            if (at := standing()).startswith("behind"):  # else the error points at it
+                message += f"; it stands {at}"
             raise DeviceError(message) from None
+        finally:
+            self._lookout.wait_for(())
 
     def _bytes(self, array: np.ndarray) -> Any:
         return self._torch.from_numpy(array.reshape(-1).view(np.uint8))

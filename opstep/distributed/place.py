@@ -5,7 +5,7 @@ environment.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opstep.runtime.ir.errors import InputError
 
@@ -26,13 +26,16 @@ _LAUNCHERS = (
 
 @dataclass(frozen=True)
 class Place:
-    """A rank among `ranks`, and on its machine. `meeting`: the URL where they find each other."""
+    """A rank among `ranks`, and on its machine. `meeting`: the URL where they find each other;
+    `said`: the variables of the environment that say the first two.
+    """
 
     rank: int
     ranks: int
     local_rank: int
     local_ranks: int
     meeting: str
+    said: tuple[str, ...] = field(default=(), compare=False)
 
 
 def place_in(environment: Mapping[str, str]) -> Place | None:
@@ -54,7 +57,8 @@ def place_in(environment: Mapping[str, str]) -> Place | None:
                     f"{rank}={at} of {ranks}={count} cannot be {local}={local_rank} of "
                     f"{many}={here}"
                 )
-            return Place(at, count, local_rank, here, _meeting(environment, here == count))
+            meeting = _meeting(environment, here == count)
+            return Place(at, count, local_rank, here, meeting, (rank, ranks))
     return None
 
 

@@ -11,12 +11,13 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from math import inf
 
 from opstep.distributed.place import STORE
 
 MOST = 256  # processes, each of which imports PyTorch
 MISSED = 3  # the exit code of a rank that waited for one which is gone
-TOLD_S = 3.0  # for the others to tell what they were at, once a rank has ended with an error
+TOLD_S = 5.0  # for the others to tell what they were at, once a rank has ended with an error
 _ENDED_S = 2.0  # between SIGTERM and SIGKILL
 _LOOK_S = 0.05
 
@@ -59,7 +60,14 @@ def start(command: Sequence[str], ranks: int) -> None:
                 reader.start()
                 readers.append(reader)
             failed = None
-            if not _all_end_well(processes):
+            try:
+                ended_well = _all_end_well(processes)
+            except KeyboardInterrupt:  # once: they end in their own order; twice: at once
+                for process in processes:
+                    process.send_signal(signal.SIGINT)
+                _wait(processes)
+                raise
+            if not ended_well:
                 _wait(processes, TOLD_S)
                 failed = _to_blame(processes)
         finally:
@@ -76,6 +84,7 @@ def _process(command: Sequence[str], rank: int, ranks: int, store: str) -> subpr
     environment = {**os.environ, **{k: str(v) for k, v in own.items()}, STORE: store}
     return subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        process_group=0,  # a Ctrl-C reaches this process, which tells each once
         stdout=None if rank == 0 else subprocess.DEVNULL, errors="replace",
     )  # fmt: skip
 
@@ -109,11 +118,11 @@ def _to_blame(processes: Sequence[subprocess.Popen[str]]) -> int:
     return min(codes, key=lambda r: (codes[r] > 0, codes[r] == MISSED, r))
 
 
-def _wait(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None:
+def _wait(processes: Sequence[subprocess.Popen[str]], seconds: float = inf) -> None:
     end = time.monotonic() + seconds
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, end - time.monotonic()))
+            process.wait(None if end == inf else max(0.0, end - time.monotonic()))
 
 
 def _end(processes: Sequence[subprocess.Popen[str]]) -> None:

@@ -174,6 +174,8 @@ def headline(finding: Finding, example: bool = True) -> str:
     verdict = finding.verdict
     assert verdict is not None
     bad = WORDS.get(finding.bad, finding.bad)
+    if finding.over_ranks:
+        return f"{bad} came from {finding.given} over {finding.op} {finding.value}{at}"
     if finding.given:
         what = "NaN" if finding.bad == "nan" else "infinite"
         if finding.given.startswith("literal"):

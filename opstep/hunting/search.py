@@ -63,6 +63,7 @@ def hunt(
     masked: bool = False,
     recording: Recording | None = None,
     on_step: Callable[[], Any] | None = None,
+    any_of_us: Callable[[bool], bool] | None = None,
 ) -> Hunt:
     """Runs a graph `steps` times, as `Program.run` does, until a NaN or an infinity comes out of an
     op. Then the step is replayed op by op from the state that it began with.
@@ -75,7 +76,8 @@ def hunt(
     The first step is replayed in any case, before it is run: elements that an op never wrote show
     only there; so is a step in which control flow calls a graph for the first time. With other
     kinds than nan and inf all steps are. Named tensors are left as the run leaves them; where
-    something was found, as they were before that step. Raises `OpstepError` as `run` does.
+    something was found, as they were before that step. `any_of_us`: of several ranks, which all
+    hunt, whether something holds on any. Raises `OpstepError` as `run` does.
     """
     check_computes(device, "hunted")
     if nan_only and kinds is not None:
@@ -92,6 +94,7 @@ def hunt(
     criteria = Criteria.parse(kinds, wanted)
     _check_names(program, criteria.wanted)
     hunter = Hunter(program, found, settings, criteria, masked, plan)
+    hunter.any_of_us = any_of_us or bool
     inputs = inputs_for(program, program.graph(found), inputs)
     return hunter.hunt(_batches(inputs, steps), recording, on_step)
 
@@ -134,6 +137,7 @@ class Hunter:
         self.criteria = criteria
         self.masked = masked
         self.plan = plan
+        self.any_of_us: Callable[[bool], bool] = bool
         self.names = [b.name.text for b in program.graph(graph).inputs]
         self.arrays: list[np.ndarray] = []
         self.types: tuple[TensorType, ...] = ()
@@ -241,7 +245,7 @@ class Hunter:
         self.unwritten = len(job.check.found) if job.check else 0
         fresh = not first and len(job.context.plans) > self.plans
         self.plans = len(job.context.plans)
-        if not (raised or unwritten or fresh):
+        if not self.any_of_us(bool(raised or unwritten or fresh)):
             return False
         job.context.flags.clear()
         return self._examine(number, raised, state)
@@ -262,7 +266,8 @@ class Hunter:
         after = state.swap()
         if self.replayed(number):
             return True
-        if raised and not (self.result.masked or self.result.intended):
+        told = bool(raised) and not (self.result.masked or self.result.intended)
+        if self.any_of_us(told):
             self.result.step = number
             self.result.unrepeated = [flag_text(r) for r in raised]
             self.result.hazards = self._hazards()
@@ -281,7 +286,7 @@ class Hunter:
         self.result.masked = [f for f in found if f.kind == MASKED]
         self.result.intended = [f for f in found if f.kind == INTENDED]
         self.result.findings = [f for f in found if f.kind not in shown]
-        if not self.result.findings:
+        if not self.any_of_us(bool(self.result.findings)):
             if trace.error is not None:
                 raise trace.error
             return False

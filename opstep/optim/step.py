@@ -120,7 +120,11 @@ def _gradient(
 ) -> tuple[list[str], list[_Param]]:
     """The call of the gradient: names of the loss's results, and the params."""
     (returned,) = (s for s in gradient.body if isinstance(s, Return))
-    values = [scope.name(v.text) for v in returned.values]
+    (of_loss,) = (s for s in loss.body if isinstance(s, Return))
+    names = [v.text for v in returned.values]
+    first, end = len(names) - len(trained) - len(loss.results), len(names) - len(trained)
+    names[first:end] = [v.text for v in of_loss.values]  # whatever the gradient calls them
+    values = [scope.name(name) for name in names]
     arguments = ", ".join(b.name.text for b in gradient.inputs)
     scope.line(f"{', '.join(values)} = {gradient.name.text}({arguments})")
     results, derivatives = values[: -len(trained)], values[-len(trained) :]

@@ -5,13 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.wording import Argument, Wording
 
 Rows = Mapping[str, np.ndarray]
+
+
+class Part(NamedTuple):
+    """What one rank has of each batch: the part of that number, of so many."""
+
+    index: int = 0
+    count: int = 1
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        """The own part of the rows of a batch, which has been checked to be shared evenly."""
+        size = len(rows) // self.count
+        return rows[self.index * size : (self.index + 1) * size]
+
+
 _SPLIT = 0x5EED  # begins the seed of a split, whatever the epochs' are
 
 
@@ -75,11 +90,12 @@ class Position:
 class Batches:
     """A data set in batches of `size` rows. The order of the rows depends on `seed` and the epoch
     alone; without a seed it is that of the data. The last batch of an epoch has what is left, or,
-    with `drop_last`, is left out if it is smaller.
+    with `drop_last`, is left out if it is smaller. Of each batch one rank has a `part`.
     """
 
     def __init__(
-        self, dataset: Dataset, size: int, seed: int | None = 0, drop_last: bool = False
+        self, dataset: Dataset, size: int, seed: int | None = 0, drop_last: bool = False,
+        part: Part = Part(),
     ):  # fmt: skip
         if not len(dataset):
             raise InputError(f"{dataset.source} has no rows")
@@ -92,6 +108,22 @@ class Batches:
         self.size = size
         self.seed = seed
         self.drop_last = drop_last
+        self.part = part
+        self._check_shares()
+
+    def _check_shares(self) -> None:
+        ranks, last = self.part.count, 0 if self.drop_last else len(self.dataset) % self.size
+        if self.size % ranks:
+            raise InputError(
+                f"{ranks} ranks cannot share batches of {self.size:,} rows evenly",
+                hint=Wording("give them ", Argument("batch", -(-self.size // ranks) * ranks)),
+            )
+        if last % ranks:
+            raise InputError(
+                f"{ranks} ranks cannot share the last batch of an epoch evenly: of the "
+                f"{len(self.dataset):,} rows of {self.dataset.source}, {last:,} are left for it",
+                hint=Wording(Argument("drop_last", True), " leaves it out"),
+            )
 
     @property
     def per_epoch(self) -> int | None:
@@ -106,9 +138,10 @@ class Batches:
         return np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset))
 
     def rows(self, position: Position) -> np.ndarray:
-        """Numbers of the rows of one batch, as the data has them."""
+        """Numbers of the rows of one batch, or of the part of it, as the data has them."""
         first = position.batch * self.size
-        chosen, rows = self.dataset.chosen, self.order(position.epoch)[first : first + self.size]
+        chosen = self.dataset.chosen
+        rows = self.part.of(self.order(position.epoch)[first : first + self.size])
         return rows if chosen is None else chosen[rows]
 
     def rest(self, position: Position) -> Iterator[tuple[Position, Rows]]:
@@ -118,7 +151,8 @@ class Batches:
         for k in range(position.batch, count):
             last = k + 1 == count
             after = Position(position.epoch + 1) if last else Position(position.epoch, k + 1)
-            yield after, self.dataset.rows(order[k * self.size : (k + 1) * self.size])
+            rows = order[k * self.size : (k + 1) * self.size]
+            yield after, self.dataset.rows(self.part.of(rows))
 
 
 class Stream(Batches):
@@ -131,6 +165,7 @@ class Stream(Batches):
         self.size = 0
         self.seed = None
         self.drop_last = False
+        self.part = Part()
         self._batches = batches
 
     @property

@@ -149,6 +149,7 @@ class Trainer:
         self._ahead = is_worth_it(batches, self._device.in_host_memory)
         self._next = self.position
         self._stopped: KeyboardInterrupt | None = None
+        self.ask_others: Callable[[bool], bool] | None = None  # whether any of the ranks is to stop
         self._executables: dict[Any, _Prepared] = {}
         self._tensors: Sequence[ExternalTensor] | None = (
             None  # the batch, where it was placed ahead
@@ -210,11 +211,19 @@ class Trainer:
             if self.settings.finite and not math.isfinite(self.metrics["loss"]):
                 self._complain()
             self._let_go(signals)
-            if self._stopped:
+            if self._is_stopped():
                 return
         if self.settings.validates(epoch + 1):
             self._validate()
             self._let_go(signals)
+            self._is_stopped()
+
+    def _is_stopped(self) -> bool:
+        """Whether a Ctrl-C came; ranks end behind the same step, whichever it came to."""
+        came = self._stopped is not None
+        if self.ask_others is not None and self.ask_others(came) and not came:
+            self._stopped = KeyboardInterrupt("another rank was interrupted")
+        return self._stopped is not None
 
     def _execute(self, batch: Rows) -> Mapping[str, np.ndarray]:
         tensors = self._tensors if batch is self.batch else None

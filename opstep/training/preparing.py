@@ -17,7 +17,7 @@ from opstep.runtime.ir.calls import unify
 from opstep.runtime.ir.errors import InputError, SettingError
 from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.types import TensorType
-from opstep.training.data import Batches, Stream
+from opstep.training.data import Batches, Part, Stream
 from opstep.training.fitting import Origin, fitted, origin_of
 from opstep.training.indices import check_indices
 from opstep.training.loop import Settings
@@ -70,17 +70,21 @@ def input_types(program: Program, graphs: Sequence[str]) -> dict[str, TensorType
 
 def data_of(
     program: Program, data: Any, settings: Settings, measured: Sequence[str], validate: Any,
-    rounded: bool,
+    rounded: bool, part: Part = Part(),
 ) -> tuple[Batches, Batches | None]:  # fmt: skip
     """Batches to train on, and those to validate on. `measured`: the graphs that run on the latter,
-    of which the first is the loss. Raises `InputError` where data does not fit.
+    of which the first is the loss; `part`: what this rank has of each batch. Raises `InputError`
+    where data does not fit.
     """
     share = validate if isinstance(validate, (int, float)) else None
     strange = validate is not None and share is None and not isinstance(validate, (Path, Iterable))
     if strange or (share is not None and not 0 < share < 1):
         raise SettingError("validate", validate, "data, or a share of it, between 0 and 1")
     types = input_types(program, measured)
+    own = settings.batch // part.count
     if _is_stream(data):
+        if part.count > 1:
+            raise InputError("batches of an iterable are not shared by ranks: give arrays or files")
         if share is not None:
             raise InputError("batches of an iterable have no share to validate on")
         origin, batches, rest = None, Stream(data), None
@@ -90,15 +94,15 @@ def data_of(
         dataset = fitted(origin, wanted, TRAINED, rounded)
         if share is not None:
             dataset, rest = dataset.split(share, settings.seed)
-        batches = Batches(dataset, settings.batch, settings.seed, settings.drop_last)
-        check_indices(program, measured[0], dataset, settings.batch)
+        batches = Batches(dataset, settings.batch, settings.seed, settings.drop_last, part)
+        check_indices(program, measured[0], dataset, own)
     if validate is not None and share is None:
         held = origin_of(validate) if origin is None else _held_out(origin, validate)
         rest = fitted(held, types, VALIDATED, rounded)
     if rest is None:
         return batches, None
     fixed = any(t.rank and isinstance(t.shape[0], int) for t in types.values())
-    size = settings.batch if fixed else min(settings.batch, len(rest))
+    size = own if fixed else min(settings.batch, len(rest))
     held_batches = Batches(rest, size, None, drop_last=fixed)
     check_indices(program, measured[0], rest, size)
     return batches, held_batches
@@ -129,17 +133,19 @@ def _held_out(origin: Origin, validate: Any) -> Origin:
     return held._replace(numbers={**origin.numbers, **held.numbers})
 
 
-def sized(settings: Settings, loss: Graph) -> Settings:
-    """Batches of the size that a loss takes alone, if it does."""
+def sized(settings: Settings, loss: Graph, ranks: int = 1) -> Settings:
+    """Batches of the size that a loss takes alone, if it does, in each of so many ranks."""
     sizes = {b.type.shape[0] for b in loss.inputs if b.type is not None and b.type.rank}
     fixed = [d for d in sizes if isinstance(d, int)]
     if len(fixed) != 1 or len(sizes) != 1:
         return settings
-    if settings.batch not in (fixed[0], Settings.batch):
+    whole = fixed[0] * ranks
+    if settings.batch not in (whole, Settings.batch):
+        on = f" on {ranks} ranks" if ranks > 1 else ""
         raise InputError(
-            f"graph {loss.name.text} takes batches of {fixed[0]} rows, not of {settings.batch}"
+            f"graph {loss.name.text} takes batches of {whole} rows{on}, not of {settings.batch}"
         )
-    return replace(settings, batch=fixed[0], drop_last=True)
+    return replace(settings, batch=whole, drop_last=True)
 
 
 def with_step(
@@ -160,7 +166,7 @@ def sizes_of(loss: Graph, batches: Batches) -> dict[str, Any]:
             "memory: batches of an iterable have sizes that nobody knows before they are made",
             hint='give them, too: symbols={"N": 64}',
         )
-    first = batches.dataset.rows(np.arange(batches.size))
+    first = batches.dataset.rows(np.arange(batches.size // batches.part.count))
     variables = default_types(loss)
     types = []
     for binding in loss.inputs:

@@ -16,6 +16,7 @@ from opstep.runtime.ir.effects import effects_of
 from opstep.runtime.ir.errors import InputError, SettingError
 from opstep.runtime.ir.wording import Argument, Wording
 from opstep.training.best import Best
+from opstep.training.data import Part
 from opstep.training.journal import Journal, best_values, changes, checkpoint
 from opstep.training.journal import resume as go_on
 from opstep.training.loop import Observer, Settings, Trainer
@@ -134,18 +135,26 @@ def prepare(
     optimizer: Any = "adamw", options: Mapping[str, Any] | None = None,
     observers: Sequence[Observer] = (), validate: Any = None, metrics: Sequence[str] = (),
     best: str | None = None, step_graph: str | None = None, rounded: bool = False,
+    part: Part = Part(),
 ) -> Trainer:  # fmt: skip
     """A trainer of `program` by the loss `graph`, not yet run. All that can be wrong with the data
-    is complained of here. Arguments: see `train`; `options`: of `Program.with_optimizer`.
+    is complained of here. Arguments: see `train`; `options`: of `Program.with_optimizer`; `part`:
+    what this rank has of each batch.
     """
     check_computes(settings.device, "trained on")
     program.reseed_with(settings.seed)
     loss, step = loss_of(program, graph, step_graph)
     measured = {"loss": loss, **{name: program.graph(name).name.text for name in metrics}}
-    settings = sized(replace(settings, best_by=best or settings.best_by), program.graph(loss))
+    settings = sized(
+        replace(settings, best_by=best or settings.best_by), program.graph(loss), part.count
+    )
     arguments = dict(options or {})
-    batches, held = data_of(program, data, settings, list(measured.values()), validate, rounded)
+    batches, held = data_of(
+        program, data, settings, list(measured.values()), validate, rounded, part
+    )
     if step is None:
+        if part.count > 1:
+            arguments.setdefault("data_parallel", True)
         steps = None if batches.per_epoch is None else batches.per_epoch * settings.epochs
         if arguments.get("memory") is not None and not arguments.get("symbols"):
             arguments["symbols"] = sizes_of(program.graph(loss), batches)

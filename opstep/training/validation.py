@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +12,7 @@ from opstep.api.program import Program
 from opstep.api.settings import RunSettings
 from opstep.runtime.ir.effects import effects_of
 from opstep.runtime.ir.errors import InputError, UnknownName
-from opstep.training.data import Batches, Position
+from opstep.training.data import Batches, Part, Position
 
 
 class Validation:
@@ -22,6 +24,14 @@ class Validation:
     def __init__(self, graphs: Mapping[str, str], batches: Batches):
         self.graphs = dict(graphs)
         self.batches = batches
+        self._part = Part()
+        self._shared: Callable[[list[Any]], list[list[Any]]] = lambda own: [own]
+
+    def share(self, part: Part, shared: Callable[[list[Any]], list[list[Any]]]) -> None:
+        """From now on ranks take turns at batches, where graphs do not have them work together.
+        `shared` gives what all ranks have.
+        """
+        self._part, self._shared = part, shared
 
     def check(self, program: Program, best_by: str) -> None:
         """Complains of graphs that give no figure, and where none is called `best_by`."""
@@ -36,20 +46,30 @@ class Validation:
 
     def run(self, program: Program, settings: RunSettings) -> dict[str, float]:
         """The figures with the present params."""
-        updated = effects_of(list(self.graphs.values()), program.verified).updates
-        before = {name: program.params[name] for name in updated}
-        sums, rows = dict.fromkeys(self.graphs, 0.0), 0
+        effects = effects_of(list(self.graphs.values()), program.verified)
+        before = {name: program.params[name] for name in effects.updates}
+        in_turn = not effects.collectives and not effects.updates
+        part = self._part if in_turn else Part()
+        own: list[tuple[int, list[float]]] = []  # of each batch its rows and figures
         inputs = {g: [b.name.text for b in program.graph(g).inputs] for g in self.graphs.values()}
-        for _, batch in self.batches.rest(Position()):
-            count = _rows(list(batch.values()))
-            for name, graph in self.graphs.items():
+        for k, (_, batch) in enumerate(self.batches.rest(Position())):
+            if k % part.count != part.index:
+                continue
+            figures = []
+            for graph in self.graphs.values():
                 given = {n: batch[n] for n in inputs[graph]}
                 (value, *_) = program.run(graph, given, **vars(settings)).outputs
-                sums[name] += float(value) * count
-            rows += count
+                figures.append(float(value))
+            own.append((_rows(list(batch.values())), figures))
         for name, value in before.items():
             program.params[name] = value
-        return {name: total / rows for name, total in sums.items()}
+        turns = zip_longest(*(self._shared(own) if in_turn else [own]))
+        batches = [batch for turn in turns for batch in turn if batch is not None]
+        sums, rows = [0.0] * len(self.graphs), 0
+        for count, figures in batches:  # in their order, whoever computed them
+            sums = [s + f * count for s, f in zip(sums, figures, strict=True)]
+            rows += count
+        return {name: total / rows for name, total in zip(self.graphs, sums, strict=True)}
 
 
 def _rows(arrays: Sequence[np.ndarray]) -> int:

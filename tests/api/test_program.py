@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -119,6 +120,29 @@ graph g(x: f32[]) -> f32[] {
   return d
 }
 """
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_a_failed_assert_takes_back_what_a_called_graph_updated(mix):
+    program = opstep.loads("""state early: i32[] = 0
+state late: i32[] = 0
+graph main(bad: bool[]) -> i32[] {
+  count()
+  more = add(late, 1)
+  late <- more
+  fine = logical_not(bad)
+  assert fine, "no"
+  return more
+}
+graph count() {
+  more = add(early, 1)
+  early <- more
+}
+""")
+    for bad in (False, True, False):
+        with pytest.raises(opstep.OpstepError) if bad else nullcontext():
+            program.run("main", {"bad": bad}, **mix)
+    assert (int(program.params["early"]), int(program.params["late"])) == (2, 2)
 
 
 @pytest.mark.parametrize("mix", MIXES)

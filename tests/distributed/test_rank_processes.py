@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -76,8 +78,15 @@ def test_what_ranks_compute_together(write, tmp_path):
     for r, x in enumerate(xs):
         np.save(tmp_path / f"x{r}.npy", x)
     given = f"x={tmp_path}/x{{rank}}.npy"
-    code, out, err = ended(run(write("all.opg", ALL), "-i", given, "--ranks", 2, "--json"))
-    assert (code, err) == (0, "")
+    file, db = write("all.opg", ALL), tmp_path / "runs.db"
+    more = ("--json", "-w", db, "--trace", tmp_path / "{rank}.pftrace", "--chaos", 3)
+    code, out, err = ended(run(file, "-i", given, "--ranks", 2, *more))
+    assert code == 0, err
+    with closing(sqlite3.connect(db)) as connection:
+        query = "select s.value, r.status from settings s join runs r on r.id = s.run"
+        rows = connection.execute(f"{query} where s.name = 'rank' order by 1").fetchall()
+    assert rows == [(0, "done"), (1, "done")]  # one file has the runs of both
+    assert all((tmp_path / f"{r}.pftrace").stat().st_size for r in range(2))
     found = {(one["name"], one.get("rank", 0)): one["values"] for one in json.loads(out)["outputs"]}
     alike = {"total": xs[0] + xs[1], "wide": np.concatenate(xs), "here": xs[1]}
     high = np.maximum(*xs)

@@ -18,10 +18,12 @@ from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.flagging import Looking, PlanFlags
 from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
-from opstep.runtime.device.ranks import is_joined
+from opstep.runtime.device.ranks import is_joined, stand
 from opstep.runtime.device.store import Store
+from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType, u8
+from opstep.runtime.plan.internal import assert_
 from opstep.runtime.plan.plan import (
     Alloc,
     Call,
@@ -200,6 +202,8 @@ class Binding:
         bound = self.device.bind(launches, [*operands, *results], workspace)
         for call in bound if step.op.foreign or is_joined(step) else ():
             call.located = partial(error_in, self.plan, step)
+            if is_joined(step):
+                call.entered = partial(stand, self.plan, step)
         return bound
 
     def pointers(self, buffers: Collection[int]) -> dict[int, list[Callable[[int], Any]]]:
@@ -323,8 +327,8 @@ class _Coder:
             segments = self._stretched(segments)
         if self.commits:
             self.commit = segments.pop().code
-        if not segments:  # all of it is issued at once
-            self.early = ()
+        if not segments and not any(s.op is assert_ for s in self.plan.steps):
+            self.early = ()  # all of it is issued at once, and nothing takes it back
         return segments
 
     def _early(self) -> tuple[str, ...]:
@@ -338,9 +342,10 @@ class _Coder:
 
     def _part(self) -> None:
         """What comes now is not issued before all that came is done; unless that is one piece of
-        work, which nobody can give up once it has begun.
+        work, which nobody can give up once it has begun. Ranks agree in between.
         """
-        if not (self.done or self.code or len(self.pending) > 1):
+        shared = any(is_shared(s.op, s.attrs) for s in self.plan.steps)
+        if not (self.done or self.code or len(self.pending) > 1 or shared):
             self.parted = False
             return
         self._finish_op()

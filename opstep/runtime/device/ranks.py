@@ -15,8 +15,9 @@ from opstep.runtime.device.routine import Enqueue, PreparedCall
 from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.mesh import Group
+from opstep.runtime.ir.places import place_of
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.plan.plan import Step
+from opstep.runtime.plan.plan import Plan, Step
 
 
 class Ranks(Protocol):
@@ -45,14 +46,19 @@ class Ranks(Protocol):
 
 
 class Transport(Protocol):
-    """What connects this process with the others. `rank`: its own number."""
+    """What connects this process with the others. `rank`: its own number; `world`: all of them."""
 
     rank: int
+
+    @property
+    def world(self) -> Ranks: ...
 
     def ranks(self, group: Group) -> Ranks: ...
 
 
 _connected: Transport | None = None
+_standing: tuple[Plan, Step] | None = None
+_inside = False  # whether that op is under way
 
 
 def connect(transport: Transport | None) -> None:
@@ -66,6 +72,25 @@ def connected() -> Transport:
         message = "this process is no rank of a group: nothing connects it with others"
         raise DeviceError(message, hint="opstep run --ranks 2, torchrun and mpirun start ranks")
     return _connected
+
+
+def stand(plan: Plan, step: Step) -> None:
+    """This rank comes to an op that others take part in."""
+    global _standing, _inside
+    _standing, _inside = (plan, step), True
+
+
+def standing() -> str:
+    """Where this rank is: ``at step.opg:13 (all_reduce)``, or behind it; "" before the first such
+    op.
+    """
+    if _standing is None:
+        return ""
+    plan, step = _standing
+    source = plan.sources.get(plan.frames[step.frame].graph.name.text)
+    path, line, _ = place_of(step.statement, source)
+    name = f"{path.rpartition('/')[2]}:{line} ({step.op.name})" if line else step.op.name
+    return f"{'at' if _inside else 'behind'} {name}"
 
 
 class JoinedCall(NamedTuple):
@@ -88,7 +113,9 @@ class JoinedCall(NamedTuple):
         op, attrs = self.op, self.attrs
 
         def run(stream: int) -> None:
+            global _inside
             op.joined(connected().ranks(attrs["over"]), *arrays, **attrs)
+            _inside = False
 
         return run
 

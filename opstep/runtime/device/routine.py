@@ -40,21 +40,24 @@ class PreparedCall(NamedTuple):
 
 class BoundCall:
     """A routine with addresses, to be called with a stream; it is bound again after they change.
-    `located` says of an error which statement it belongs to.
+    `located` says of an error which statement it belongs to; `entered` is told of each call.
     """
 
-    __slots__ = ("_addresses", "_enqueue", "_prepared", "_workspace", "located")
+    __slots__ = ("_addresses", "_enqueue", "_prepared", "_workspace", "entered", "located")
 
     def __init__(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int):
         self._prepared = prepared
         self._addresses = [addresses[s] for s in prepared.slots]
         self._workspace = workspace + prepared.workspace
         self.located: Callable[[OpstepError], OpstepError] | None = None
+        self.entered: Callable[[], None] | None = None
         self._enqueue: Enqueue | None = self._bind()
 
     def __call__(self, stream: int) -> None:
         if self._enqueue is None:
             self._enqueue = self._bind()
+        if self.entered is not None:
+            self.entered()
         try:
             self._enqueue(stream)
         except OpstepError as error:

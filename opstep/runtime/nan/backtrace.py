@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.meeting import MetProducer
 from opstep.runtime.debugger.node import Node
-from opstep.runtime.debugger.rerun import on_device
 from opstep.runtime.expressions.text import tensor_text
 from opstep.runtime.nan.findings import GIVEN, ORIGIN, PROPAGATED, Link, Operand, where
+from opstep.runtime.nan.over_ranks import again_of
 from opstep.runtime.nan.verdict import Verdict, judge
 
 MOST = 64  # ops that are followed back
@@ -88,7 +88,7 @@ def _link(executor: Executor, node: Node, carried: bool = False) -> Link:
         return Link(node.name, "", None, GIVEN, seen)
     operands = [None if o is None else executor.array(o) for o in producer.operands]
     results = [executor.array(r) for r in producer.results]
-    verdict = judge(producer.step, operands, results, node.index, on_device(executor, producer))
+    verdict = judge(producer.step, operands, results, node.index, again_of(executor, producer))
     kind = ORIGIN if verdict is not None and verdict.is_origin else PROPAGATED
     figures = tuple(
         None if o is None else Operand(o.name, o.type, executor.statistics(o))

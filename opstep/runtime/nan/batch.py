@@ -15,8 +15,9 @@ import numpy as np
 
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.debugger.rerun import is_float, on_device
+from opstep.runtime.debugger.rerun import is_float
 from opstep.runtime.ir.faults import Site, all_elements
+from opstep.runtime.nan.over_ranks import again_of
 from opstep.runtime.nan.reasons import broken
 from opstep.runtime.nan.sources import harmless, moved
 from opstep.runtime.plan.plan import Step
@@ -226,7 +227,7 @@ class _Search:
         return self._aligned[key]
 
     def _tried(self, producer: Producer, site: Site, j: int) -> bool:
-        again = on_device(self.executor, producer)
+        again = again_of(self.executor, producer)
         plain, finite = harmless(again, list(site.operands), site.result)
         if not finite:
             return False

@@ -111,9 +111,14 @@ class Finding(Link):
     rows: BatchRows | None = None
 
     @property
+    def over_ranks(self) -> bool:
+        """Whether it came from another rank, `given`, over the collective `op`."""
+        return bool(self.given and self.op)
+
+    @property
     def phase(self) -> str:
         """Of a step of training: data, state, forward, backward or update."""
-        if self.given:
+        if self.given and not self.over_ranks:
             return "data" if self.given.startswith("input") else "state"
         return (self.where.phase if self.where else "") or "update"
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.debugger.rerun import SUBSTITUTES, is_float, on_device, replaced
+from opstep.runtime.debugger.rerun import SUBSTITUTES, is_float, replaced
 from opstep.runtime.nan.births import bad, odd_elements
+from opstep.runtime.nan.over_ranks import again_of
 from opstep.runtime.nan.sources import CAUSED, ITSELF, Masks, Sources
 
 INSTEAD = (
@@ -72,7 +73,7 @@ class Reach:
                 return
         own = self.births.get(id(node))
         own = np.zeros(wanted.shape, bool) if own is None else own
-        again = on_device(self.executor, producer)
+        again = again_of(self.executor, producer)
         step = producer.step
         found = self.sources.of(step, again, operands, array(node), k, own, wanted)
         self._arrive(producer, node, found)
@@ -172,7 +173,7 @@ def _passed_on(
     remaining = {
         j: masks[id(o)] for j, o in enumerate(producer.operands) if o is not None and id(o) in masks
     }
-    again, passed = on_device(executor, producer), []
+    again, passed = again_of(executor, producer), []
     dropped = {j: m & ~remaining[j] if j in remaining else m for j, m in odd.items()}
     others = {j: replaced(operands[j], m, SUBSTITUTES[0]) for j, m in dropped.items()}
     clean = again(others)

@@ -22,6 +22,7 @@ from opstep.runtime.debugger.rerun import (
     is_float,
     replaced,
 )
+from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.nan.births import Test, bad, odd_elements
 from opstep.runtime.plan.plan import Step
 
@@ -56,7 +57,7 @@ class Sources:
         if step.op.reinterprets:
             assert operands[0] is not None
             return {0: wanted.reshape(operands[0].shape)}
-        if step.op.moves:
+        if step.op.moves and not is_shared(step.op, step.attrs):
             found = moved(step, operands, k, wanted)
             if found is not None:
                 return found

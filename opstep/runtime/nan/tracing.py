@@ -18,7 +18,6 @@ from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP, Point
 from opstep.runtime.debugger.problems import Unwritten, unwritten
-from opstep.runtime.debugger.rerun import on_device
 from opstep.runtime.ir.control import TEST
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Apply, Name
@@ -39,15 +38,16 @@ from opstep.runtime.nan.findings import (
     where,
 )
 from opstep.runtime.nan.kinds import KINDS, SILENT, Criteria
+from opstep.runtime.nan.over_ranks import again_of, came_over, is_of_ranks
 from opstep.runtime.nan.reach import Reach, fate
 from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import ITSELF
-from opstep.runtime.nan.verdict import Element, Verdict, judge, loss_verdict
+from opstep.runtime.nan.verdict import Verdict, given_verdict, judge, loss_verdict
 from opstep.runtime.plan.control import control_of
 from opstep.runtime.plan.internal import assert_
 
 INF = float("inf")
-MOST_ELEMENTS = 8  # elements of a value from outside
+MOST_LINKS = 8  # of those that took in what does not come out
 FATES = 16  # roots that do not come out whose fate is told
 SEARCHES = 16  # findings that something is looked for behind
 WALKS = 6  # findings whose rows of the batch are looked for
@@ -72,6 +72,8 @@ class _Root(NamedTuple):
         producer = self.node.producer
         if producer is None:
             return self.origin, id(self.own)
+        if self.origin:  # of another rank
+            return self.origin, id(producer.step.statement)
         kind = ""
         if self.loss:  # an expression's text has figures, others each time
             kind = self.loss.text if self.loss.kind in SILENT else self.loss.kind
@@ -135,7 +137,10 @@ class Trace:
         bad_operands = [o for o in producer.operands if any(self._operand_flags(o))]
         for operand in {id(o): o for o in bad_operands if o is not None}.values():
             self.consumers.setdefault(id(operand), []).append(producer)
-        left = {id(u.node): u for u in unwritten(executor, producer)}
+        over_ranks = came_over(executor, producer) if is_of_ranks(producer) else []
+        left = (
+            {} if is_of_ranks(producer) else {id(u.node): u for u in unwritten(executor, producer)}
+        )
         found = [self._flags(node) for node in producer.results]
         if any(map(any, found)):
             self.producers.append(producer)
@@ -152,13 +157,22 @@ class Trace:
             if operands is None:
                 operands = [None if o is None else executor.array(o) for o in producer.operands]
             result = executor.array(node)
-            own = np.asarray(born(on_device(executor, producer), operands, result, k))
+            own = np.asarray(born(again_of(executor, producer), operands, result, k))
             own = own & np.isnan(result) if self.skip else own
             own = own if self.criteria.nans else own & ~np.isnan(result)
-            for mask in (*losses, *([missing.mask] if missing else [])):
+            came = [m if self.criteria.nans else m & ~np.isnan(result) for _, m in over_ranks]
+            came = [m & np.isnan(result) if self.skip else m for m in came]
+            for (rank, _), mask in zip(over_ranks, came, strict=True):
+                if mask.any():
+                    self._root(_Root(node, mask, None, f"rank {rank}", False, self._now))
+            for mask in (*losses, *came, *([missing.mask] if missing else [])):
                 own = own & ~mask
             if own.any():
                 self._born(node, own, result)
+
+    @property
+    def _now(self) -> int:
+        return self.machine.history.frontier
 
     def _born(self, node: Node, own: np.ndarray, result: np.ndarray) -> None:
         producer = node.producer
@@ -234,6 +248,10 @@ class Trace:
         """
         names, masks = self._ends()
         reach = Reach(self.machine.executor, self.producers, self.births, masks)
+        if sent := self._sent(reach):
+            names |= {i: f"other ranks, by {op}" for i, (op, _) in sent.items()}
+            masks |= {i: mask for i, (_, mask) in sent.items()}
+            reach = Reach(self.machine.executor, self.producers, self.births, masks)
         groups: dict[tuple, list[tuple[_Root, np.ndarray | None]]] = {}
         for root in self.roots:
             kind, arriving = self._kind(root, reach)
@@ -258,6 +276,18 @@ class Trace:
             if len(group) > 1 and last.producer is not None:
                 finding = replace(finding, times=len(group), last=where(last.producer, last).graph)
             found.append(finding)
+        return found
+
+    def _sent(self, reach: Reach) -> dict[int, tuple[str, np.ndarray]]:
+        """By id of a node what of it goes to other ranks, and comes out there, if anywhere."""
+        found = {}
+        for node, taken in ((self._nodes[i], c) for i, c in self.consumers.items()):
+            by = next((p.op.name for p in taken if is_of_ranks(p)), None)
+            if by is not None and id(node) not in reach.arriving:
+                array = self.machine.executor.array(node)
+                mask = np.isnan(array) if self.skip else bad(array)
+                if mask.any():
+                    found[id(node)] = by, mask
         return found
 
     def _kind(self, root: _Root, reach: Reach) -> tuple[str, np.ndarray | None]:
@@ -370,7 +400,7 @@ class Trace:
             output=names.get(id(path[-1]), "") if path else "",
             position=root.position,
             intended=root.intended and kind == ORIGIN,
-            before=self._prior_loss(producer, verdict),
+            before=None if root.origin else self._prior_loss(producer, verdict),
             rows=self._rows(root, kind),
         )
 
@@ -383,7 +413,8 @@ class Trace:
 
     def _rows(self, root: _Root, kind: str) -> BatchRows | None:
         """The rows of the batch that a root comes from, in a step of training."""
-        if kind != ORIGIN or not self.walks or not self.trains:
+        of_others = bool(root.origin and root.node.producer)
+        if kind != ORIGIN or of_others or not self.walks or not self.trains:
             return None
         self.walks -= 1
         return rows_of(self.machine.executor, self.machine.inputs, root.node, root.own)
@@ -410,9 +441,9 @@ class Trace:
         producer, array = root.node.producer, self.machine.executor.array
         if root.loss and producer is not None:
             return loss_verdict(*self._arrays(producer), root.node.index, root.loss)
-        if producer is None:
-            return _external_verdict(array(root.node), root.own, arriving)
-        return judge(*self._arrays(producer), root.node.index, on_device(self.machine.executor,
+        if producer is None or root.origin:
+            return given_verdict(array(root.node), root.own, arriving)
+        return judge(*self._arrays(producer), root.node.index, again_of(self.machine.executor,
                      producer), root.own, arriving)  # fmt: skip
 
     def _arrays(self, producer: Producer):
@@ -426,8 +457,8 @@ class Trace:
         masked = [n for n in (*met.masked_by, *met.decided) if not any(n is d for d in decided)]
         return replace(
             finding,
-            masked_by=tuple(map(link_of, masked[:MOST_ELEMENTS])),
-            decided=tuple(map(link_of, decided[:MOST_ELEMENTS])),
+            masked_by=tuple(map(link_of, masked[:MOST_LINKS])),
+            decided=tuple(map(link_of, decided[:MOST_LINKS])),
         )
 
     def _operand(self, node: Node | None, name: str) -> Operand | None:
@@ -447,7 +478,7 @@ class Trace:
                     continue
                 seen.add(site)
                 none = np.zeros(self.machine.executor.array(node).shape, bool)
-                again = on_device(self.machine.executor, producer)
+                again = again_of(self.machine.executor, producer)
                 verdict = judge(*self._arrays(producer), k, again, none)
                 if verdict is not None:
                     yield replace(link_of(node), verdict=verdict)
@@ -459,17 +490,6 @@ def _operand_names(producer: Producer) -> list[str]:
     operands = statement.operands if isinstance(statement, Apply) else ()
     names = [o.text if isinstance(o, Name) else "" for o in operands]
     return names + [""] * (len(producer.operands) - len(names))
-
-
-def _external_verdict(array: np.ndarray, own: np.ndarray, arriving: np.ndarray | None) -> Verdict:
-    """On a value from outside: its bad elements."""
-    mask = own if arriving is None else own & arriving
-    places = [tuple(map(int, p)) for p in np.argwhere(mask)[:MOST_ELEMENTS]]
-    elements = tuple(Element(p, float(array[p]), "given", None, ()) for p in places)
-    count = int(own.sum())
-    kind = "nan" if np.isnan(array[own]).any() else "inf"
-    arrived = None if arriving is None else int(mask.sum())
-    return Verdict(kind, count, array.size, count, (("given", count),), elements, arrived=arrived)
 
 
 def _writes_infinities(producer: Producer) -> bool:

@@ -260,3 +260,14 @@ def _outside(region, at, shape) -> tuple[int, ...]:
         start, _, step = part.indices(n)
         place.append(int(start + offset * step))
     return tuple(place)
+
+
+def given_verdict(array: np.ndarray, own: np.ndarray, arriving: np.ndarray | None) -> Verdict:
+    """On a value from outside: its bad elements."""
+    mask = own if arriving is None else own & arriving
+    places = [tuple(map(int, p)) for p in np.argwhere(mask)[:MOST_ELEMENTS]]
+    elements = tuple(Element(p, float(array[p]), "given", None, ()) for p in places)
+    count = int(own.sum())
+    kind = "nan" if np.isnan(array[own]).any() else "inf"
+    arrived = None if arriving is None else int(mask.sum())
+    return Verdict(kind, count, array.size, count, (("given", count),), elements, arrived=arrived)

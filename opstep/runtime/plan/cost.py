@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import TensorType
 
 LAUNCH_NS = 1_000  # to take a launch from the queue and call its kernel
 FLOPS_PER_NS = 10  # 10 GFLOP/s
 BYTES_PER_NS = 10  # 10 GB/s, read or written
+TALK_NS = 200_000  # to the other ranks and back
+TALK_BYTES_PER_NS = 1  # that go to them, and come
 CALL_NS = 50_000  # control flow goes through the host, for each call of a graph
 SYNC_NS = 15_000  # from a record on one stream to the op that waits for it on another
 EVENT_NS = (
@@ -41,6 +44,9 @@ def estimate(
         return CALL_NS
     operands, results = tuple(operands), tuple(results)
     moved = [*operands, *results]
+    if is_shared(op, attrs):
+        sent: Any = sum(t.nbytes for t in moved if t is not None)
+        return TALK_NS + sent // TALK_BYTES_PER_NS
     if op.picks:
         moved[:1] = results
     elif op.overwrites:  # it stands in the operand's buffer, as a rule

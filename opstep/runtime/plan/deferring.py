@@ -100,7 +100,8 @@ def _written(step: Step) -> tuple[int, ...]:
 
 
 def _elementwise(step: Step) -> bool:
-    return bool(step.op.inplace) and not step.op.host and step.op not in (update, snapshot)
+    op = step.op
+    return bool(op.inplace) and not (op.host or op.collective or op in (update, snapshot))
 
 
 def _holds_more(flat: Flat, step: Step, made: set[int]) -> bool:

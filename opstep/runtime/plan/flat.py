@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import repeat
 
+from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.graph import Graph, Source, Statement
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Frame, Step, Value
@@ -42,6 +43,11 @@ class Flat:
     def values(self) -> list[Value]:
         """The columns as rows."""
         return rows(Value, self.names, self.types, self.homes, self.frame_of)
+
+    @property
+    def talks(self) -> frozenset[int]:
+        """The steps that other ranks take part in."""
+        return frozenset(k for k, s in enumerate(self.steps) if is_shared(s.op, s.attrs))
 
     def add_buffer(self, kind: str, nbytes: int) -> int:
         """A new buffer's id."""

@@ -14,6 +14,7 @@ from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
 from opstep.runtime.ir.types import TensorType, i64
 
 STATUS = TensorType(i64, ())  # the run's status: 0, or the code of the assert that failed first
+ELSEWHERE = -1  # a status: an assert of another rank failed
 FLAGS = TensorType(i64, (2,))  # not 0 where a tensor has a NaN, and where it has an infinity
 
 

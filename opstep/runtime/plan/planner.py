@@ -167,8 +167,9 @@ class _Planner:
         if policy.alloc == "reuse" and policy.streams > 1:
             self.schedule, self.times = frugal_schedule(flat, self.preds, policy.streams)
         else:
-            placed = schedule(flat.costs, self.preds, policy.streams, flat.commits)
-            self.schedule, self.times = placed
+            self.schedule, self.times = schedule(
+                flat.costs, self.preds, policy.streams, flat.commits, talks=flat.talks
+            )
         self.offsets: dict[int, int] = {}
         self.allocated: list[int] = []
         self.deaths: dict[int, list[int]] = {}

@@ -90,10 +90,26 @@ def traces(plan: Plan, plans: Plans, mesh: Mesh, ranks: Sequence[int]) -> dict[T
     """What these ranks say when they run a plan: each trace with those that have it. `plans` gives
     those of graphs that control flow calls.
     """
-    differing: set[str] = set()
+    return _followed(plan, plans, mesh, ranks)[0]
+
+
+def parting(
+    plan: Plan, plans: Plans, mesh: Mesh, ranks: Sequence[int], axis: str
+) -> dict[str, Place]:
+    """Tensors of which ranks along an axis may get different values, with the first update that
+    does it.
+    """
+    differing = _followed(plan, plans, mesh, ranks)[1]
+    return {name: place for name, (axes, place) in differing.items() if axis not in axes}
+
+
+def _followed(
+    plan: Plan, plans: Plans, mesh: Mesh, ranks: Sequence[int]
+) -> tuple[dict[Trace, list[int]], _Differing]:
+    differing: _Differing = {}
     while True:  # a tensor that ranks update differently differs from the start of the next run
         found: dict[Trace, list[int]] = {}
-        before = set(differing)
+        before = dict(differing)
         todo = [np.array(ranks)]
         while todo:
             some = todo.pop()
@@ -104,7 +120,11 @@ def traces(plan: Plan, plans: Plans, mesh: Mesh, ranks: Sequence[int]) -> dict[T
             else:
                 found.setdefault(trace, []).extend(some.tolist())
         if differing == before:
-            return found
+            return found, differing
+
+
+# Tensors that ranks update differently: the axes along which they are alike, and the update.
+_Differing = dict[str, tuple[frozenset[str], Place]]
 
 
 class _Parted(Exception):
@@ -121,7 +141,7 @@ Fact = np.ndarray | frozenset
 
 
 class _Walk:
-    def __init__(self, mesh: Mesh, ranks: np.ndarray, plans: Plans, differing: set[str]):
+    def __init__(self, mesh: Mesh, ranks: np.ndarray, plans: Plans, differing: _Differing):
         self.ranks = ranks
         self.plans = plans
         self.differing = differing
@@ -142,8 +162,10 @@ class _Walk:
                 results = self._control(plan, step, given)
             elif step.op is update:
                 name = plan.buffers[plan.values[step.results[0]].buffer].name
-                if self._axes(given[0]) != self.all:
-                    self.differing.add(name)
+                axes = self._axes(given[0])
+                if axes != self.all:
+                    known, place = self.differing.get(name, (axes, place_of(plan, step)))
+                    self.differing[name] = axes & known, place
                 continue
             else:
                 results = [self._result(plan, step, given)] * len(step.results)
@@ -161,7 +183,7 @@ class _Walk:
             return facts[v]
         buffer = plan.values[v].buffer
         name = plan.buffers[buffer].name if buffer >= 0 else ""
-        return frozenset() if name in self.differing else self.all
+        return self.differing[name][0] if name in self.differing else self.all
 
     def _axes(self, *facts: Fact) -> frozenset[str]:
         """Along which ranks have the same of all these."""

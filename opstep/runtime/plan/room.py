@@ -21,8 +21,8 @@ _LIMITS = (1.0, 1.1, 1.25)  # of what one stream takes
 
 def frugal_schedule(flat: Flat, preds: Preds, streams: int) -> tuple[Schedule, Clocks | None]:
     """The best one on at most so many streams; clocks as `schedule` gives them."""
-    room = Room(flat)
-    best = schedule(flat.costs, preds, streams, flat.commits, room)
+    room, talks = Room(flat), flat.talks
+    best = schedule(flat.costs, preds, streams, flat.commits, room, talks)
     least = room.peak
     if best[1] is None or least <= LITTLE:
         return best
@@ -33,7 +33,7 @@ def frugal_schedule(flat: Flat, preds: Preds, streams: int) -> tuple[Schedule, C
         if limit >= least:
             break
         room = Room(flat, limit)
-        found = schedule(flat.costs, preds, streams, flat.commits, room)
+        found = schedule(flat.costs, preds, streams, flat.commits, room, talks)
         if found[1] is not None and _cost(found, room.peak) < _cost(best, taken):
             best, taken = found, room.peak
     return (one, None) if sum(flat.costs) * arena < max(best[0].end) * taken else best

@@ -2,11 +2,11 @@
 
 Steps are placed in program order, each where it is estimated to begin first (list scheduling in the
 manner of HEFT; Topcuoglu, Hariri, Wu, "Performance-effective and low-complexity task scheduling for
-heterogeneous computing", 2002), with three rules against plans that synchronise more than they
-gain:
+heterogeneous computing", 2002), with rules against plans that synchronise more than they gain:
 
 - a step leaves the streams of those it depends on only if the work that follows from it alone (its
   *tail*) is worth it, `cost.WORTH_NS`;
+- what ranks say to each other has a stream of its own: computing goes on while it waits for others;
 - a stream counts as taken for as long as the tail of its last step, unless that step is continued;
 - where all of it, issuing events included, gains less than `cost.LEAST_GAIN` over one stream, one
   stream it is.
@@ -14,7 +14,7 @@ gain:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from opstep.runtime.plan.cost import EVENT_NS, LEAST_GAIN, SYNC_NS, WORTH_NS
@@ -80,16 +80,18 @@ class Room(Protocol):
 
 
 def schedule(
-    costs: Sequence[int], preds: Preds, limit: int, commits: int = 0, room: Room | None = None
-) -> tuple[Schedule, Clocks | None]:
+    costs: Sequence[int], preds: Preds, limit: int, commits: int = 0, room: Room | None = None,
+    talks: Collection[int] = (),
+) -> tuple[Schedule, Clocks | None]:  # fmt: skip
     """Places steps on at most `limit` streams; uses fewer where more would not help. The last
-    `commits` steps are issued when all others are. Steps begin when there is `room` for them.
+    `commits` steps are issued when all others are. Steps begin when there is `room` for them. In
+    `talks` other ranks take part.
 
     With the clocks of the steps, where there are several streams.
     """
     worth = (1 - LEAST_GAIN) * sum(costs)
     if limit > 1 and costs:
-        placed = _spread(costs, preds, limit, commits, room)
+        placed = _spread(_Placement(costs, preds, limit, commits, room, talks))
         if placed.streams > 1 and max(placed.end) <= worth:
             times = clocks(placed, preds)
             if max(placed.end) + EVENT_NS * sum(map(len, times.waits.values())) <= worth:
@@ -97,12 +99,9 @@ def schedule(
     return in_one_stream(len(costs)), None
 
 
-def _spread(
-    costs: Sequence[int], preds: Preds, limit: int, commits: int, room: Room | None
-) -> Schedule:
-    placed = _Placement(costs, preds, limit, commits, room)
+def _spread(placed: _Placement) -> Schedule:
     placed.run()
-    order = sorted(range(len(costs)), key=placed.start.__getitem__)
+    order = sorted(range(len(placed.costs)), key=placed.start.__getitem__)
     return Schedule(max(placed.stream) + 1, placed.stream, order, placed.start, placed.end)
 
 
@@ -117,10 +116,13 @@ def tails(costs: Sequence[int], preds: Preds) -> list[int]:
 
 class _Placement:
     def __init__(
-        self, costs: Sequence[int], preds: Preds, limit: int, commits: int, room: Room | None
+        self, costs: Sequence[int], preds: Preds, limit: int, commits: int, room: Room | None,
+        talks: Collection[int],
     ):  # fmt: skip
         self.costs = costs
         self.room = room
+        self.talks = frozenset(talks)
+        self.apart = 1 if talks else -1  # the stream of these
         self.others = len(costs) - commits
         self.preds = preds
         self.tail = tails(costs, preds)
@@ -138,12 +140,11 @@ class _Placement:
         for i, (cost, preds) in enumerate(zip(self.costs, self.preds, strict=True)):
             if i == self.others:
                 done = max(end, default=0)
-            if large >= 0 and cost >= WORTH_NS:
-                s = large
+            if i in self.talks or (large >= 0 and cost >= WORTH_NS):
+                s = self.apart if i in self.talks else large
                 begin = max([self.free[s], *(end[p] + SYNC_NS * (stream[p] != s) for p in preds)])
-            elif len(preds) == 1 and last[stream[preds[0]]] == preds[0]:
-                s = stream[preds[0]]  # a chain goes on where it is
-                begin = self.free[s]
+            elif len(preds) == 1 and last[s := stream[preds[0]]] == preds[0] and s != self.apart:
+                begin = self.free[s]  # a chain goes on where it is
             else:
                 s, begin = self._choose(i, preds)
             begin = max(begin, done)
@@ -157,8 +158,8 @@ class _Placement:
             last[s] = i
             if i >= self.others and cost >= WORTH_NS:
                 large = s
-            if s + 1 == self.opened < len(self.free):
-                self.opened += 1
+            if s + 1 == self.opened and s != self.apart:
+                self.opened = min(self.opened + 1 + (self.opened == self.apart), len(self.free))
 
     def _choose(self, i: int, preds: tuple[int, ...]) -> tuple[int, int]:
         """The stream where step i begins first, and when.
@@ -174,12 +175,14 @@ class _Placement:
                 home, ready = s, e
             if e > latest.get(s, -1):
                 latest[s] = e
-        if len(latest) <= 1 and tail[i] < WORTH_NS:
+        if home == self.apart:
+            home = 0
+        elif len(latest) <= 1 and tail[i] < WORTH_NS:
             return home, max(free[home], ready)
         elsewhere = tail[i] >= WORTH_NS
         best, best_score, best_begin = home, -1, 0
         for s in (home, *range(self.opened)):
-            if not elsewhere and s not in latest:
+            if s == self.apart or not (elsewhere or s in latest or s == home):
                 continue
             begin = max(free[s], latest.get(s, 0))
             for t, e in latest.items():

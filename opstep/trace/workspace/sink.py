@@ -20,6 +20,7 @@ import numpy as np
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Module
+from opstep.runtime.ir.op import OPS
 from opstep.runtime.recording import HostRecord, Overhead, StreamRecord
 from opstep.runtime.statistics import BINS
 from opstep.trace.details import KINDS
@@ -454,7 +455,11 @@ def _findings(connection: sqlite3.Connection, state: RunState, end: RunEnd):
         if step < 0:
             message = f"{name} {value} before the first step: {what}"
         else:
-            clean = "; its operands were finite" if verdict == "origin" else ""
+            clean = ""
+            if verdict == "origin":
+                of_ranks = name in OPS and OPS[name].collective
+                clean = "what this rank brought was" if of_ranks else "its operands were"
+                clean = f"; {clean} finite"
             message = f"{name} gives {value}: {what}{clean}"
         yield state.id, step, op, kind, value, file, line, message
     for u in end.unwritten:
