@@ -60,7 +60,7 @@ def test_a_rank_that_does_not_come_is_named_with_its_line(tmp_path, monkeypatch)
     first = min(ended.told, key=lambda r: "after 4 s" not in ended.told[r])
     assert f"rank {first} waits at step.opg:6 (all_gather) since" in ended.told[first]
     assert "step.opg:6:7: error: after 4 s" in ended.told[first]
-    assert ended.told[first].count(elsewhere) == 2
+    assert elsewhere in ended.told[first]
 
 
 def test_variables_that_make_a_process_a_rank_are_told(tmp_path, monkeypatch, capfd):

@@ -110,7 +110,7 @@ IMPORTERS = {
 COMPILERS = {f"opstep.runtime.device.{name}" for name in ("compiling", "shared_intrinsics")}
 COMPILERS |= {
     f"opstep.runtime.device.cpu.{name}"
-    for name in ("emitting", "intrinsics", "quads", "tiles", "vectors", "windows")
+    for name in ("emitting", "intrinsics", "quads", "runs", "tiles", "vectors", "windows")
 }
 COMPILERS |= {
     f"opstep.runtime.device.cuda.compiling.{name}"

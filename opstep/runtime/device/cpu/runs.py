@@ -1,0 +1,85 @@
+"""Runs of elements that are moved a vector at a time. Imported only where something is compiled."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from opstep.runtime.device.cpu.vectors import INDEX, WORD, Vectors, loop
+
+
+def copy_run():
+    """(to, source, count): to[j] = source[j]. Short runs are what it is for."""
+    return _run(lambda v, left, p, at: v.load_under(left and v.mask(left), v.at(p, at)))
+
+
+def clear_run():
+    """(to, source, count): to[j] = 0; `source` is not looked at."""
+    return _run(lambda v, left, source, at: v.zero)
+
+
+def thin_run():
+    """(to, source, count): to[j] = source[2 * j]."""
+
+    def value(v, left, source, at):
+        seen = left and v.builder.shl(left, WORD(1))
+        masks = [seen and v.mask(v.builder.sub(seen, WORD(k + 1))) for k in v.begins(2)]
+        return v.load_every(2, masks, v.at(source, v.builder.shl(at, WORD(1))))
+
+    return _run(value)
+
+
+def _run(value):
+    """Stores `value(vectors, elements left, source, index)`; None are left of a whole vector."""
+
+    @intrinsic
+    def run(_, pointer, source, count):
+        def generate(context, builder, signature, args):
+            v = Vectors(context, builder, pointer.dtype)
+            to, source, count = args
+            length = WORD(v.length)
+
+            def step(k, _):
+                at = builder.mul(k, length)
+                v.store(value(v, None, source, at), v.at(to, at))
+                return []
+
+            whole = builder.udiv(count, length)
+            loop(builder, WORD(0), whole, [], step)
+            done = builder.mul(whole, length)
+            with builder.if_then(builder.icmp_signed("<", done, count)):
+                left = builder.sub(count, done)
+                v.store_under(v.mask(left), value(v, left, source, done), v.at(to, done))
+            return context.get_dummy_value()
+
+        return types.void(pointer, pointer, types.int64), generate
+
+    return run
+
+
+def prefetch_run():
+    """(pointer, count): asks for the memory of so many elements; no address is wrong."""
+
+    @intrinsic
+    def ask(_, pointer, count):
+        def generate(context, builder, signature, args):
+            v = Vectors(context, builder, pointer.dtype)
+            byte = ir.IntType(8).as_pointer()
+            kind = ir.FunctionType(ir.VoidType(), [byte, INDEX, INDEX, INDEX])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+            line = WORD(64 // v.size)
+
+            def step(k, _):
+                where = builder.bitcast(v.at(args[0], builder.mul(k, line)), byte)
+                builder.call(function, [where, INDEX(0), INDEX(3), INDEX(1)])
+                return []
+
+            lines = builder.udiv(builder.add(args[1], builder.sub(line, WORD(1))), line)
+            loop(builder, WORD(0), lines, [], step)
+            return context.get_dummy_value()
+
+        return types.void(pointer, types.int64), generate
+
+    return ask
