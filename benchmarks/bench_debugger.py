@@ -121,10 +121,12 @@ def predicate():
     bars=[times_peer(1.1)], over=["lenet", "unet"],
 )  # fmt: skip
 def bare(name: str):
+    from opstep.api import sources
+
     program = opstep.load(EXAMPLES / f"{name}.opg")
     found = program.graph("main")
     symbols = {"N": 64 if name == "lenet" else 4}
-    inputs = inputs_of(found, symbols)
+    inputs = sources.gather(program, found, ["random"], symbols, 0)
     steps = 20 if name == "lenet" else 1
     debugger = Debugger(program, "main", inputs, mode="async", steps=steps, stop_on_entry=True)
     debugger.start()
@@ -145,12 +147,6 @@ def bare(name: str):
             into.append(timed(action))
     ours, bare = (statistics.median(t) / steps * 1e3 for t in taken)
     return Measured(ours, bare, "ms")
-
-
-def inputs_of(graph: Any, symbols: dict[str, int]) -> dict[str, np.ndarray]:
-    from opstep.api import sources
-
-    return sources.gather(graph, ["random"], symbols, 0)
 
 
 @bench(
