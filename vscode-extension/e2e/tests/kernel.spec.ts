@@ -3,9 +3,8 @@ import { expect, test } from "../lib/test";
 
 test("from a stop into the kernel: Python frames in a session of its own", async ({
   workbench,
-  page,
 }) => {
-  const { debug } = workbench;
+  const { debug, page } = workbench;
   test.slow();
   await debug.enter(SMALL, 4);
   await debug.next();

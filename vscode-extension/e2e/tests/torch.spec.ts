@@ -8,9 +8,8 @@ const RESULT = 24;
 
 test("F5 on a training script stops in its model, and where a NaN is born", async ({
   workbench,
-  page,
 }) => {
-  const { debug } = workbench;
+  const { debug, page } = workbench;
   test.slow(); // PyTorch is imported, and compiles
   await workbench.openFile("net.py");
   await debug.setBreakpoint(STATES);

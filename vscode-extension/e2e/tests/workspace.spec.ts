@@ -23,14 +23,19 @@ function goingOn(folder: Folder): ChildProcess {
   return spawn(python(), args, { cwd: folder.path, stdio: "ignore" });
 }
 
+async function end(run: ChildProcess): Promise<void> {
+  const ended = once(run, "exit");
+  run.kill("SIGINT");
+  await ended;
+}
+
 function rows(page: Page) {
   return page.locator(".tree-explorer-viewlet-tree-view .monaco-list-row");
 }
 
-async function opened(workbench: Workbench, url: string, page: Page): Promise<void> {
-  await workbench.open(url);
+async function opened(workbench: Workbench): Promise<void> {
   await workbench.openFile("entropy.opg");
-  await showRuns(page);
+  await showRuns(workbench.page);
 }
 
 /** Shows the view of runs, whichever view a debug session has left in the sidebar. */
@@ -44,14 +49,10 @@ async function showRuns(page: Page): Promise<void> {
   }).toPass();
 }
 
-test("rows are sorted and paged, a line is gone to, a mistake is marked", async ({
-  closed: workbench,
-  server,
-  folder,
-  page,
-}) => {
+test("rows are sorted and paged, a line is gone to, a mistake is marked", async ({ workbench }) => {
+  const { folder, page } = workbench;
   record(folder, "--steps", "100");
-  await opened(workbench, server.url, page);
+  await opened(workbench);
   await expect(rows(page).filter({ hasText: "runs.db" })).toBeVisible();
   await workbench.command("opstep: Open Workspace Query");
   const query = await workbench.ask(
@@ -105,13 +106,9 @@ test("rows are sorted and paged, a line is gone to, a mistake is marked", async 
   await expect(query.locator(".grid-row .cell")).toHaveText("42");
 });
 
-test("a run that is under way grows in the tree and in its plot", async ({
-  closed: workbench,
-  server,
-  folder,
-  page,
-}) => {
-  await opened(workbench, server.url, page);
+test("a run that is under way grows in the tree and in its plot", async ({ workbench }) => {
+  const { folder, page } = workbench;
+  await opened(workbench);
   await expect(page.getByText("No workspace found in this folder.")).toBeVisible();
   const run = goingOn(folder);
   try {
@@ -148,7 +145,7 @@ test("a run that is under way grows in the tree and in its plot", async ({
     const before = await points();
     await expect.poll(points).toBeGreaterThan(before);
   } finally {
-    run.kill("SIGINT");
+    await end(run);
   }
   await expect(rows(page).filter({ hasText: "entropy.opg" })).toHaveAttribute(
     "aria-label",
@@ -156,14 +153,10 @@ test("a run that is under way grows in the tree and in its plot", async ({
   );
 });
 
-test("beside a run that is under way, others are not drawn anew", async ({
-  closed: workbench,
-  server,
-  folder,
-  page,
-}) => {
+test("beside a run that is under way, others are not drawn anew", async ({ workbench }) => {
+  const { folder, page } = workbench;
   record(folder);
-  await opened(workbench, server.url, page);
+  await opened(workbench);
   const run = goingOn(folder);
   try {
     const live = rows(page).filter({ hasText: /entropy.*running/ });
@@ -177,19 +170,17 @@ test("beside a run that is under way, others are not drawn anew", async ({
     }
     await expect(button).toHaveClass(/as-before/);
   } finally {
-    run.kill("SIGINT");
+    await end(run);
   }
 });
 
 test("a finding opens its report, a kept tensor is a picture, a run is removed after a question", async ({
-  closed: workbench,
-  server,
-  folder,
-  page,
+  workbench,
 }) => {
+  const { folder, page } = workbench;
   record(folder, "--seed", "1");
   record(folder, "--seed", "2");
-  await opened(workbench, server.url, page);
+  await opened(workbench);
   const runs = rows(page).filter({ hasText: "entropy.opg" });
   await expect(runs).toHaveCount(2);
   await runs.first().click();
@@ -232,16 +223,15 @@ sys.stdin.read()
 
 test("a workspace that another process holds, and files that are none, are told apart", async ({
   closed: workbench,
-  server,
-  folder,
-  page,
 }) => {
+  const { folder, page } = workbench;
   record(folder);
   await folder.write("notes.db", "not SQLite at all");
   const holder = spawn(python(), ["-c", HOLD], { cwd: folder.path });
   try {
     await once(holder.stdout, "data");
-    await opened(workbench, server.url, page);
+    await workbench.open();
+    await opened(workbench);
     const row = rows(page).filter({ hasText: "runs.db" });
     await expect(row).toContainText("locked");
     await row.click();
