@@ -48,6 +48,8 @@ export const SETTINGS: Record<string, unknown> = {
   "workbench.welcomePage.walkthroughs.openOnInstall": false,
 };
 
+/** The key that hides the sidebar, so that it is seen when RESET is through. */
+export const HIDE = "Control+Alt+Shift+F11";
 /** The key that has a window begin anew: what was done in it is ended, closed and forgotten. */
 export const RESET = "Control+Alt+Shift+F12";
 const RESETTING = [
@@ -65,7 +67,7 @@ const RESETTING = [
   "workbench.debug.panel.action.clearReplAction",
   "notifications.clearAll",
   "workbench.action.closePanel",
-  "workbench.view.explorer",
+  "workbench.view.explorer", // at last: the explorer says that all is done
 ];
 
 export class Server {
@@ -84,9 +86,12 @@ export class Server {
     await mkdir(join(root, "home"));
     const chosen = { ...SETTINGS, "opstep.python": python(), ...settings };
     await writeFile(user, JSON.stringify(chosen, null, 2));
-    const key = RESET.replace("Control", "ctrl").toLowerCase();
-    const reset = { key, command: "runCommands", args: { commands: RESETTING } };
-    await writeFile(join(dirname(user), "keybindings.json"), JSON.stringify([reset]));
+    const key = (name: string) => name.replace("Control", "ctrl").toLowerCase();
+    const keys = [
+      { key: key(HIDE), command: "workbench.action.closeSidebar" },
+      { key: key(RESET), command: "runCommands", args: { commands: RESETTING } },
+    ];
+    await writeFile(join(dirname(user), "keybindings.json"), JSON.stringify(keys));
     // What belongs to a machine (opstep.python) is not read from the user's settings in a server.
     const machine = join(root, "data/Machine/settings.json");
     await mkdir(dirname(machine), { recursive: true });

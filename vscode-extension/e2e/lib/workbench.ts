@@ -6,7 +6,7 @@ import { expect, type FrameLocator, type Locator, type Page } from "@playwright/
 
 import { Debugging } from "./debugging";
 import type { Folder } from "./folder";
-import { RESET } from "./server";
+import { HIDE, RESET } from "./server";
 
 export class Workbench {
   readonly debug: Debugging;
@@ -59,13 +59,17 @@ export class Workbench {
     const left = this.page.locator(
       ".tabs-container .tab, .debug-toolbar, .part.panel, .terminal-tabs-entry",
     );
+    const explorer = this.page.locator(".explorer-folders-view");
     await expect(async () => {
       // Keys of a page in the page are not the workbench's.
       await this.page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
+      await this.press(HIDE);
+      await expect(this.page.locator(".part.sidebar")).toBeHidden({ timeout: 5_000 });
       await this.press(RESET);
+      // Pressed again before it is through, it would go on in the midst of the next test.
+      await expect(explorer).toBeVisible();
       await expect(left.filter({ visible: true })).toHaveCount(0, { timeout: 5_000 });
-      await expect(this.page.locator(".explorer-folders-view")).toBeVisible({ timeout: 1_000 });
-    }).toPass();
+    }).toPass({ timeout: 150_000 });
     await this.page.mouse.move(0, 0);
     await this.folder.restore();
   }

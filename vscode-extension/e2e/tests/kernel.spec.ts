@@ -16,7 +16,7 @@ test("from a stop into the kernel: Python frames in a session of its own", async
   await expect(first).toBeVisible();
   await workbench.press("Enter");
   await debug.view();
-  await expect(debug.frames().filter({ hasText: ".py" }).first()).toBeVisible({ timeout: 240_000 });
+  await expect(debug.frames().filter({ hasText: ".py" }).first()).toBeVisible({ timeout: 120_000 });
 
   // Keys act on what is in front: the kernel, and the graph again when that has ended.
   const python = page.locator(

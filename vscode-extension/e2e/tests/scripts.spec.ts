@@ -30,12 +30,12 @@ class Program {
   }
 
   async expect(text: RegExp): Promise<RegExpExecArray> {
-    await expect.poll(() => this.text, { timeout: 240_000 }).toMatch(text);
+    await expect.poll(() => this.text, { timeout: 120_000 }).toMatch(text);
     return text.exec(this.text) as RegExpExecArray;
   }
 
   async expectEnd(): Promise<void> {
-    await expect.poll(() => this.child.exitCode, { timeout: 240_000 }).toBe(0);
+    await expect.poll(() => this.child.exitCode, { timeout: 120_000 }).toBe(0);
   }
 }
 
@@ -54,7 +54,7 @@ test("a script in the integrated terminal reads what is typed, in colours, and i
   await workbench.openFile("net.py");
   await debug.setBreakpoint(STATES);
   await debug.pressF5();
-  await expect(debug.terminal()).toContainText("Which seed?", { timeout: 240_000 });
+  await expect(debug.terminal()).toContainText("Which seed?", { timeout: 120_000 });
   await debug.typeIntoTerminal("7");
   await debug.expectStoppedAt(STATES);
   await expect(debug.terminal().locator(".xterm-fg-2")).toHaveText("seed 7");
@@ -72,7 +72,7 @@ test("what is under the mouse, and at the ends of lines, has a shape and figures
   await debug.setBreakpoint(RESULT);
   await workbench.openFile("train.py");
   await debug.pressF5();
-  await expect(workbench.tab("net.py")).toHaveClass(/active/, { timeout: 240_000 });
+  await expect(workbench.tab("net.py")).toHaveClass(/active/, { timeout: 120_000 });
   await debug.expectStoppedAt(RESULT);
   await expect.poll(() => workbench.text()).toMatch(/words\):\s*words = i64\[8, 12\]\s+mean/);
   await expect.poll(() => workbench.text()).toMatch(/float\(\)\s*mask = f32\[8, 12\]\s+all 1/);

@@ -19,7 +19,7 @@ test("a slice that is selected in Perfetto shows its line, also when the text ha
   await workbench.command("opstep: Open Timeline");
   await workbench.quickRows().filter({ hasText: "run.pftrace" }).click();
   const view = await workbench.webview("iframe");
-  await expect(view.getByRole("status")).toBeHidden({ timeout: 240_000 });
+  await expect(view.getByRole("status")).toBeHidden({ timeout: 120_000 });
   const perfetto = view.frameLocator("iframe");
 
   // Perfetto's own search selects what it finds.

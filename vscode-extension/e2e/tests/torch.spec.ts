@@ -15,7 +15,7 @@ test("F5 on a training script stops in its model, and where a NaN is born", asyn
   await debug.setBreakpoint(STATES);
   await workbench.openFile("train.py");
   await debug.pressF5();
-  await expect(workbench.tab("net.py")).toHaveClass(/active/, { timeout: 240_000 });
+  await expect(workbench.tab("net.py")).toHaveClass(/active/, { timeout: 120_000 });
   await debug.expectStoppedAt(STATES);
   await debug.view();
   await expect(debug.frames()).toHaveText([/^Classifier\.forward/, /^<module>/]);
