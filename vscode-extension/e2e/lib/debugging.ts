@@ -9,6 +9,7 @@ const STOPPED = ".debug-top-stack-frame-line";
 export class Debugging {
   private readonly page: Page;
   private configured = 0;
+  private chosenName: string | undefined;
   /** Exception filters as they were before a test changed them. */
   private readonly before = new Map<string | RegExp, boolean>();
 
@@ -26,8 +27,18 @@ export class Debugging {
   async configure(...configurations: Record<string, unknown>[]): Promise<void> {
     const named = configurations.map((c) => ({ name: `graph ${++this.configured}`, ...c }));
     await this.workbench.folder.launch(...named);
-    const chosen = this.page.locator('.statusbar-item[id="status.debug"]');
-    await expect(chosen).toContainText(`${named[0].name} (`);
+    await expect(this.chosen()).toContainText(`${named[0].name} (`);
+    this.chosenName = named[0].name;
+  }
+
+  /** Its launch.json is gone: waits until F5 would not start it any more. */
+  async expectForgotten(): Promise<void> {
+    if (this.chosenName) await expect(this.chosen()).not.toContainText(`${this.chosenName} (`);
+    this.chosenName = undefined;
+  }
+
+  private chosen(): Locator {
+    return this.page.locator('.statusbar-item[id="status.debug"]');
   }
 
   /** The only configuration is this one; F5 in its program's editor stops at the entry, this line. */

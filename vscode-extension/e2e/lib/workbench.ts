@@ -72,6 +72,7 @@ export class Workbench {
     }).toPass({ timeout: 150_000 });
     await this.page.mouse.move(0, 0);
     await this.folder.restore();
+    await this.debug.expectForgotten();
   }
 
   // -- keys and commands

@@ -118,7 +118,8 @@ test("a NaN stops where it is born; its report says why, and leads to the elemen
   );
   await expect(report.locator(".here")).toBeVisible();
   await report.getByRole("button", { name: "z[0, 1]" }).click();
-  const view = await workbench.webview(".panes");
+  // A table where that is what z was shown as last.
+  const view = await workbench.webview('[aria-label="Expression"]');
   await expect(view.locator(".hover")).toHaveText("[0, 1] = -1.0");
 
   // A value that is set makes the report anew.
