@@ -48,11 +48,12 @@ export const SETTINGS: Record<string, unknown> = {
   "workbench.welcomePage.walkthroughs.openOnInstall": false,
 };
 
-/** The key that hides the sidebar, so that it is seen when RESET is through. */
+/** The key that hides the sidebar, so that it is seen when RESET begins and when it is through. */
 export const HIDE = "Control+Alt+Shift+F11";
 /** The key that has a window begin anew: what was done in it is ended, closed and forgotten. */
 export const RESET = "Control+Alt+Shift+F12";
 const RESETTING = [
+  "workbench.view.scm", // first: the sidebar says that the key has arrived
   "workbench.action.closeQuickOpen",
   "closeFindWidget", // the next editor would have it
   "workbench.action.debug.stop",

@@ -59,15 +59,19 @@ export class Workbench {
     const left = this.page.locator(
       ".tabs-container .tab, .debug-toolbar, .part.panel, .terminal-tabs-entry",
     );
-    const explorer = this.page.locator(".explorer-folders-view");
-    await expect(async () => {
-      // Keys of a page in the page are not the workbench's.
+    const sidebar = this.page.locator(".part.sidebar");
+    // Keys of a page in the page are not the workbench's, and it takes the focus back now and then.
+    const press = async (key: string) => {
       await this.page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
-      await this.press(HIDE);
-      await expect(this.page.locator(".part.sidebar")).toBeHidden({ timeout: 5_000 });
-      await this.press(RESET);
+      await this.press(key);
+    };
+    await expect(async () => {
+      await press(HIDE);
+      await expect(sidebar).toBeHidden({ timeout: 5_000 });
+      await press(RESET);
+      await expect(sidebar).toBeVisible({ timeout: 5_000 });
       // Pressed again before it is through, it would go on in the midst of the next test.
-      await expect(explorer).toBeVisible();
+      await expect(this.page.locator(".explorer-folders-view")).toBeVisible();
       await expect(left.filter({ visible: true })).toHaveCount(0, { timeout: 5_000 });
     }).toPass({ timeout: 150_000 });
     await this.page.mouse.move(0, 0);
