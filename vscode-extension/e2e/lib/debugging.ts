@@ -122,7 +122,9 @@ export class Debugging {
     await expect(async () => {
       await this.page.mouse.move(0, 0); // a pointer that does not move is not looked at
       const { x, y } = await this.workbench.place(line, name);
+      await expect(shown).toBeHidden({ timeout: 5_000 }); // it keeps what it showed before
       await this.page.mouse.move(x, y, { steps: 3 });
+      await expect(shown).toBeVisible({ timeout: 5_000 });
       await expect(shown.locator(".value, .title").first()).toContainText(/\S/, { timeout: 5_000 });
     }).toPass();
     return shown;
@@ -166,7 +168,8 @@ export class Debugging {
 
   async expand(row: Locator): Promise<void> {
     const twistie = row.locator(".monaco-tl-twistie");
-    if ((await row.getAttribute("aria-expanded")) === "false") await twistie.click();
+    if ((await row.getAttribute("aria-expanded", { timeout: 3_000 })) === "false")
+      await twistie.click({ timeout: 3_000 });
     await expect(row).toHaveAttribute("aria-expanded", "true", { timeout: 3_000 });
   }
 
