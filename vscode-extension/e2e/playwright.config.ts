@@ -16,12 +16,15 @@ export default defineConfig({
   workers: Number(process.env.OPSTEP_E2E_WORKERS ?? 2),
   retries: process.env.CI ? 1 : 0, // what passes the second time only is told as flaky
   fullyParallel: true, // the two workers end together
-  // What is waited for comes at last, also on a machine that is busy: nobody waits longer than that.
+  // What is waited for comes at last, also on a machine that is busy: nobody waits longer than that. Each wait has
+  // an end of its own, else one that is in vain would last as long as the test may.
   timeout: 300_000,
-  expect: { timeout: 60_000, toPass: { intervals: [100, 250] } },
+  expect: { timeout: 60_000, toPass: { timeout: 90_000, intervals: [100, 250] } },
   reporter: [["list"]],
   use: {
     browserName: "chromium",
+    actionTimeout: 60_000,
+    navigationTimeout: 60_000,
     viewport: { width: 1280, height: 800 },
     launchOptions: {
       executablePath: chromium(),

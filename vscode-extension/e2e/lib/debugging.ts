@@ -8,6 +8,10 @@ const STOPPED = ".debug-top-stack-frame-line";
 
 export class Debugging {
   private readonly page: Page;
+  private configured = 0;
+  private chosenName: string | undefined;
+  /** Exception filters as they were before a test changed them. */
+  private readonly before = new Map<string | RegExp, boolean>();
 
   constructor(private readonly workbench: Workbench) {
     this.page = workbench.page;
@@ -19,12 +23,30 @@ export class Debugging {
     await this.workbench.press("F5");
   }
 
+  /** Writes the launch.json, and waits until F5 would start the first. */
+  async configure(...configurations: Record<string, unknown>[]): Promise<void> {
+    const named = configurations.map((c) => ({ name: `graph ${++this.configured}`, ...c }));
+    await this.workbench.folder.launch(...named);
+    await expect(this.chosen()).toContainText(`${named[0].name} (`);
+    this.chosenName = named[0].name;
+  }
+
+  /** Its launch.json is gone: waits until F5 would not start it any more. */
+  async expectForgotten(): Promise<void> {
+    if (this.chosenName) await expect(this.chosen()).not.toContainText(`${this.chosenName} (`);
+    this.chosenName = undefined;
+  }
+
+  private chosen(): Locator {
+    return this.page.locator('.statusbar-item[id="status.debug"]');
+  }
+
   /** The only configuration is this one; F5 in its program's editor stops at the entry, this line. */
   async enter(
     configuration: { program: string; [more: string]: unknown },
     line: number,
   ): Promise<void> {
-    await this.workbench.folder.launch({ ...configuration, stopOnEntry: true });
+    await this.configure({ ...configuration, stopOnEntry: true });
     await this.workbench.openFile(configuration.program.split("/").at(-1) as string);
     await this.pressF5();
     await this.expectStoppedAt(line);
@@ -100,7 +122,9 @@ export class Debugging {
     await expect(async () => {
       await this.page.mouse.move(0, 0); // a pointer that does not move is not looked at
       const { x, y } = await this.workbench.place(line, name);
+      await expect(shown).toBeHidden({ timeout: 5_000 }); // it keeps what it showed before
       await this.page.mouse.move(x, y, { steps: 3 });
+      await expect(shown).toBeVisible({ timeout: 5_000 });
       await expect(shown.locator(".value, .title").first()).toContainText(/\S/, { timeout: 5_000 });
     }).toPass();
     return shown;
@@ -144,7 +168,8 @@ export class Debugging {
 
   async expand(row: Locator): Promise<void> {
     const twistie = row.locator(".monaco-tl-twistie");
-    if ((await row.getAttribute("aria-expanded")) === "false") await twistie.click();
+    if ((await row.getAttribute("aria-expanded", { timeout: 3_000 })) === "false")
+      await twistie.click({ timeout: 3_000 });
     await expect(row).toHaveAttribute("aria-expanded", "true", { timeout: 3_000 });
   }
 
@@ -192,10 +217,24 @@ export class Debugging {
   /** Turns an exception filter on or off, by its label. */
   async filter(label: string | RegExp, on: boolean): Promise<void> {
     const box = this.breakpoint(label).locator("input[type=checkbox], .monaco-checkbox").first();
+    if (!this.before.has(label)) this.before.set(label, await box.isChecked());
     await expect(async () => {
       if ((await box.isChecked({ timeout: 5_000 })) !== on) await box.click({ timeout: 5_000 });
       await expect(box).toBeChecked({ checked: on, timeout: 5_000 });
     }).toPass();
+  }
+
+  /** The workbench keeps them beyond a session. */
+  async resetFilters(): Promise<void> {
+    if (this.before.size === 0) return;
+    // Without a session and a launch.json there are no variables in the view.
+    const shown = this.page.locator(".debug-breakpoints");
+    await expect(async () => {
+      if (!(await shown.isVisible())) await this.workbench.press("Control+Shift+D");
+      await expect(shown).toBeVisible({ timeout: 5_000 });
+    }).toPass();
+    for (const [label, on] of this.before) await this.filter(label, on);
+    this.before.clear();
   }
 
   /** NaNs and infinities do not stop it, as they do by default: once a session has begun. */

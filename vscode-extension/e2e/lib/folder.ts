@@ -1,12 +1,16 @@
-/** A folder of a test's own, with what `fixtures/` has. */
+/** A folder of a window's own, with what `fixtures/` has. */
 
-import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 
 import { HERE } from "./paths";
 
+const FIXTURES = join(HERE, "fixtures");
+
 export class Folder {
+  private named = 0;
+
   private constructor(
     private readonly root: string,
     readonly path: string,
@@ -15,8 +19,20 @@ export class Folder {
   static async make(): Promise<Folder> {
     const root = await mkdtemp(join(tmpdir(), "opstep-"));
     const folder = new Folder(root, join(root, "graphs"));
-    await cp(join(HERE, "fixtures"), folder.path, { recursive: true });
+    await cp(FIXTURES, folder.path, { recursive: true });
     return folder;
+  }
+
+  /** Makes it again as it was made; files that still are remain. */
+  async restore(): Promise<void> {
+    for (const name of await readdir(this.path)) {
+      const [now, made] = [this.at(name), join(FIXTURES, name)].map((path) =>
+        readFile(path).catch(() => undefined),
+      );
+      if (!(await now)?.equals((await made) ?? Buffer.of()))
+        await rm(this.at(name), { recursive: true, force: true, maxRetries: 5 });
+    }
+    await cp(FIXTURES, this.path, { recursive: true, force: false });
   }
 
   at(name: string): string {
@@ -26,6 +42,11 @@ export class Folder {
   async write(name: string, text: string): Promise<void> {
     await mkdir(dirname(this.at(name)), { recursive: true });
     await writeFile(this.at(name), text);
+  }
+
+  /** A name that no window remembers sizes for: a window remembers them by file and graph. */
+  unused(name: string): string {
+    return name.replace(".", `-${++this.named}.`);
   }
 
   read(name: string): Promise<string> {

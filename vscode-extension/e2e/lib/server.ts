@@ -18,6 +18,7 @@ export const SETTINGS: Record<string, unknown> = {
   "chat.disableAIFeatures": true,
   "chat.commandCenter.enabled": false,
   "debug.onTaskErrors": "debugAnyway",
+  "debug.showInStatusBar": "always", // where a launch.json that has been read is seen
   // Where the selector of the toolbar finds it; and a stop must not take the focus to the editor's
   // window while a test types elsewhere.
   "debug.toolBarLocation": "floating",
@@ -37,6 +38,7 @@ export const SETTINGS: Record<string, unknown> = {
   "window.commandCenter": false,
   "window.confirmBeforeClose": "never",
   "window.title": "${rootName}",
+  "workbench.editor.restoreViewState": false,
   "workbench.enableExperiments": false,
   "workbench.layoutControl.enabled": false,
   "workbench.reduceMotion": "on",
@@ -45,6 +47,29 @@ export const SETTINGS: Record<string, unknown> = {
   "workbench.tips.enabled": false,
   "workbench.welcomePage.walkthroughs.openOnInstall": false,
 };
+
+/** The key that hides the sidebar, so that it is seen when RESET begins and when it is through. */
+export const HIDE = "Control+Alt+Shift+F11";
+/** The key that has a window begin anew: what was done in it is ended, closed and forgotten. */
+export const RESET = "Control+Alt+Shift+F12";
+const RESETTING = [
+  "workbench.view.scm", // first: the sidebar says that the key has arrived
+  "workbench.action.closeQuickOpen",
+  "closeFindWidget", // the next editor would have it
+  "workbench.action.debug.stop",
+  "workbench.action.files.revert",
+  "workbench.action.files.saveAll", // of the other editors; else it is asked what to do with them
+  "workbench.action.closeAllEditors",
+  "workbench.action.editorLayoutSingle",
+  "workbench.action.unlockEditorGroup", // the group that is left may be the one of views
+  "workbench.action.terminal.killAll",
+  "workbench.debug.viewlet.action.removeAllBreakpoints",
+  "workbench.debug.viewlet.action.removeAllWatchExpressions",
+  "workbench.debug.panel.action.clearReplAction",
+  "notifications.clearAll",
+  "workbench.action.closePanel",
+  "workbench.view.explorer", // at last: the explorer says that all is done
+];
 
 export class Server {
   private constructor(
@@ -62,6 +87,12 @@ export class Server {
     await mkdir(join(root, "home"));
     const chosen = { ...SETTINGS, "opstep.python": python(), ...settings };
     await writeFile(user, JSON.stringify(chosen, null, 2));
+    const key = (name: string) => name.replace("Control", "ctrl").toLowerCase();
+    const keys = [
+      { key: key(HIDE), command: "workbench.action.closeSidebar" },
+      { key: key(RESET), command: "runCommands", args: { commands: RESETTING } },
+    ];
+    await writeFile(join(dirname(user), "keybindings.json"), JSON.stringify(keys));
     // What belongs to a machine (opstep.python) is not read from the user's settings in a server.
     const machine = join(root, "data/Machine/settings.json");
     await mkdir(dirname(machine), { recursive: true });
@@ -140,6 +171,12 @@ export class Server {
       }
     }
     return found;
+  }
+
+  /** From now on gives those that have been started since: other windows have theirs. */
+  watch(): () => { pid: number; command: string }[] {
+    const before = new Set(this.processes().map(({ pid }) => pid));
+    return () => this.processes().filter(({ pid }) => !before.has(pid));
   }
 
   /** Ends the server and everything that it started. */

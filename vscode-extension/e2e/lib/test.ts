@@ -1,9 +1,9 @@
-/** What a test of this suite gets: a server for its worker, a folder and a workbench for itself. */
+/** What a test of this suite gets: a window of the workbench, and the server of its worker. */
 
 import { appendFile, mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
-import { test as base } from "@playwright/test";
+import { type Browser, test as base, type TestInfo } from "@playwright/test";
 
 import { Folder } from "./folder";
 import { BUILD, packed, vsix } from "./paths";
@@ -16,11 +16,9 @@ export { expect } from "@playwright/test";
 const MESSAGE = /opstep dap (\{.*\})(?: color:|$)/s;
 
 interface OfTest {
-  folder: Folder;
-  /** Everything that the page and the extension wrote to the console. */
-  console: string[];
-  /** A workbench on the folder; `closed` has not opened anything yet. */
+  /** The worker's window, as if it had just been opened: for all tests that do not ask how one begins. */
   workbench: Workbench;
+  /** A window of the test's own, which has not opened anything yet. */
   closed: Workbench;
 }
 
@@ -29,6 +27,8 @@ interface OfWorker {
   /** Extensions beside ours, as folders of their sources. */
   extensions: string[];
   server: Server;
+  /** The windows of `workbench`, by their size. */
+  windows: Map<string, Workbench>;
 }
 
 export const test = base.extend<OfTest, OfWorker>({
@@ -47,43 +47,64 @@ export const test = base.extend<OfTest, OfWorker>({
     { scope: "worker", timeout: 300_000 },
   ],
 
-  // biome-ignore lint/correctness/noEmptyPattern: Playwright reads the pattern
-  folder: async ({}, use) => {
-    const folder = await Folder.make();
-    await use(folder);
-    await folder.remove();
+  windows: [
+    // biome-ignore lint/correctness/noEmptyPattern: Playwright reads the pattern
+    async ({}, use) => {
+      const windows = new Map<string, Workbench>();
+      await use(windows);
+      for (const workbench of windows.values()) await close(workbench);
+    },
+    { scope: "worker" },
+  ],
+
+  closed: async ({ browser, server }, use, info) => {
+    const workbench = await make(browser, server);
+    await use(workbench);
+    await keep(workbench, info);
+    await close(workbench);
   },
 
-  console: async ({ page }, use, info) => {
-    const lines: string[] = [];
-    page.on("console", (message) => lines.push(message.text()));
-    await use(lines);
-    const messages = lines.flatMap((line) => MESSAGE.exec(line)?.[1] ?? []);
-    if (messages.length) {
-      await mkdir(join(BUILD, "messages"), { recursive: true });
-      const file = join(
-        BUILD,
-        "messages",
-        `${info.titlePath.join(" ").replace(/[^\w.]+/g, "-")}.jsonl`,
-      );
-      await appendFile(file, `${messages.join("\n")}\n`);
+  workbench: async ({ browser, server, windows, viewport }, use, info) => {
+    const size = JSON.stringify(viewport);
+    let workbench = windows.get(size);
+    if (workbench) {
+      await workbench.reset();
+    } else {
+      workbench = await make(browser, server);
+      windows.set(size, workbench);
+      await workbench.open();
+      await workbench.expectWatched();
     }
-    if (info.status !== info.expectedStatus) {
-      await writeFile(info.outputPath("console.txt"), lines.join("\n"));
-    }
-  },
-
-  closed: async ({ page, folder, console: _ }, use) => {
-    if (process.env.OPSTEP_E2E_SLOWER) {
-      const rate = Number(process.env.OPSTEP_E2E_SLOWER);
-      const devtools = await page.context().newCDPSession(page);
-      await devtools.send("Emulation.setCPUThrottlingRate", { rate });
-    }
-    await use(new Workbench(page, folder));
-  },
-
-  workbench: async ({ closed, server }, use) => {
-    await closed.open(server.url);
-    await use(closed);
+    await use(workbench);
+    await keep(workbench, info);
   },
 });
+
+async function make(browser: Browser, server: Server): Promise<Workbench> {
+  const page = await browser.newPage();
+  if (process.env.OPSTEP_E2E_SLOWER) {
+    const rate = Number(process.env.OPSTEP_E2E_SLOWER);
+    const devtools = await page.context().newCDPSession(page);
+    await devtools.send("Emulation.setCPUThrottlingRate", { rate });
+  }
+  return new Workbench(page, await Folder.make(), server.url);
+}
+
+async function close({ page, folder }: Workbench): Promise<void> {
+  await page.close();
+  await folder.remove();
+}
+
+/** Keeps the messages of a test, and of one that has failed everything that was written to the console. */
+async function keep(workbench: Workbench, info: TestInfo): Promise<void> {
+  const lines = workbench.console.splice(0);
+  const messages = lines.flatMap((line) => MESSAGE.exec(line)?.[1] ?? []);
+  if (messages.length) {
+    await mkdir(join(BUILD, "messages"), { recursive: true });
+    const name = info.titlePath.join(" ").replace(/[^\w.]+/g, "-");
+    await appendFile(join(BUILD, "messages", `${name}.jsonl`), `${messages.join("\n")}\n`);
+  }
+  if (info.status !== info.expectedStatus) {
+    await writeFile(info.outputPath("console.txt"), lines.join("\n"));
+  }
+}

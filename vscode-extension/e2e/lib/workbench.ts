@@ -6,34 +6,77 @@ import { expect, type FrameLocator, type Locator, type Page } from "@playwright/
 
 import { Debugging } from "./debugging";
 import type { Folder } from "./folder";
+import { HIDE, RESET } from "./server";
 
 export class Workbench {
   readonly debug: Debugging;
+  /** Everything that the page and the extension wrote to the console. */
+  readonly console: string[] = [];
 
   constructor(
     readonly page: Page,
     readonly folder: Folder,
+    private readonly url: string,
   ) {
     this.debug = new Debugging(this);
+    page.on("console", (message) => this.console.push(message.text()));
   }
 
-  /** Opens the folder, or a window without one. */
-  async open(url: string, folder: string | null = this.folder.path): Promise<void> {
-    await this.page.goto(
-      folder === null ? `${url}/?ew=true` : `${url}/?folder=${encodeURIComponent(folder)}`,
-    );
+  /** Opens the folder. */
+  async open(folder = this.folder.path): Promise<void> {
+    await this.page.goto(`${this.url}/?folder=${encodeURIComponent(folder)}`);
     await this.page.locator(".monaco-workbench .statusbar").waitFor();
     await this.page.locator(".part.sidebar, .part.activitybar").first().waitFor();
     // The extension host answers where the remote indicator says which host it is.
     await this.page.locator('.statusbar-item[id="status.host"]').waitFor();
   }
 
+  /** What is written from now on is seen: a window watches its folder some time after it is there. */
+  async expectWatched(): Promise<void> {
+    const row = this.file("watched");
+    await expect(async () => {
+      await this.folder.write("watched", "");
+      try {
+        await expect(row).toBeVisible({ timeout: 2_000 });
+      } finally {
+        await this.folder.delete("watched");
+      }
+      await expect(row).toHaveCount(0, { timeout: 2_000 });
+    }).toPass();
+  }
+
   /** Opens a file in a window without a folder. */
-  async openAlone(url: string, file: string): Promise<void> {
-    const address = new URL(url).host;
+  async openAlone(file: string): Promise<void> {
+    const address = new URL(this.url).host;
     const payload = JSON.stringify([["openFile", `vscode-remote://${address}${file}`]]);
-    await this.page.goto(`${url}/?ew=true&payload=${encodeURIComponent(payload)}`);
+    await this.page.goto(`${this.url}/?ew=true&payload=${encodeURIComponent(payload)}`);
     await this.editor().locator(".view-line").first().waitFor();
+  }
+
+  /** Makes window and folder as they were when they had been opened. */
+  async reset(): Promise<void> {
+    await this.debug.resetFilters();
+    const left = this.page.locator(
+      ".tabs-container .tab, .debug-toolbar, .part.panel, .terminal-tabs-entry",
+    );
+    const sidebar = this.page.locator(".part.sidebar");
+    // Keys of a page in the page are not the workbench's, and it takes the focus back now and then.
+    const press = async (key: string) => {
+      await this.page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
+      await this.press(key);
+    };
+    await expect(async () => {
+      await press(HIDE);
+      await expect(sidebar).toBeHidden({ timeout: 5_000 });
+      await press(RESET);
+      await expect(sidebar).toBeVisible({ timeout: 5_000 });
+      // Pressed again before it is through, it would go on in the midst of the next test.
+      await expect(this.page.locator(".explorer-folders-view")).toBeVisible();
+      await expect(left.filter({ visible: true })).toHaveCount(0, { timeout: 5_000 });
+    }).toPass({ timeout: 150_000 });
+    await this.page.mouse.move(0, 0);
+    await this.folder.restore();
+    await this.debug.expectForgotten();
   }
 
   // -- keys and commands
@@ -113,9 +156,7 @@ export class Workbench {
 
   /** Opens a file that an editor of its own shows. */
   async openOther(name: string): Promise<void> {
-    const row = this.page
-      .locator(".explorer-folders-view .monaco-list-row .monaco-icon-label-container .label-name")
-      .filter({ hasText: exactly(name) });
+    const row = this.file(name);
     const tab = this.page.locator(`.tab.active[data-resource-name="${name}"]`);
     const explorer = this.page.locator(".explorer-folders-view");
     await expect(async () => {
@@ -123,6 +164,13 @@ export class Workbench {
       if (!(await tab.isVisible())) await row.dblclick({ timeout: 20_000 });
       await expect(tab).toBeVisible({ timeout: 5_000 });
     }).toPass();
+  }
+
+  /** The name of a file in the explorer. */
+  private file(name: string): Locator {
+    return this.page
+      .locator(".explorer-folders-view .monaco-list-row .monaco-icon-label-container .label-name")
+      .filter({ hasText: exactly(name) });
   }
 
   /** The extension runs: it says on which device and in which mode. */

@@ -72,12 +72,10 @@ async function armed(page: Page, name = ""): Promise<() => Promise<Seen>> {
 
 test("steps, and F5 to the entry, by turns with a debugger that does nothing", async ({
   workbench,
-  folder,
-  page,
 }) => {
-  const { debug } = workbench;
+  const { debug, page } = workbench;
   const peer = { type: "peer", name: "peer", program: "${workspaceFolder}/entropy.opg" };
-  await folder.launch({ ...ENTROPY, stopOnEntry: true }, peer);
+  await debug.configure({ ...ENTROPY, name: "graph", stopOnEntry: true }, peer);
   await workbench.openFile("entropy.opg");
   const taken = () => ({ settled: [], quick: [], line: [], value: [] }) as Record<string, number[]>;
   const sides = [
@@ -127,11 +125,8 @@ test("steps, and F5 to the entry, by turns with a debugger that does nothing", a
 
 test("no kernel is compiled yet: F5 to values in sight, and to the cause of a NaN", async ({
   closed: workbench,
-  server,
-  folder,
-  page,
 }) => {
-  const { debug } = workbench;
+  const { debug, folder, page } = workbench;
   /** From now on compiled kernels are looked for in a folder that has none. */
   const forget = async (name: string) => {
     const cache = folder.at(`kernels-${name}`);
@@ -140,7 +135,7 @@ test("no kernel is compiled yet: F5 to values in sight, and to the cause of a Na
   };
   await forget("first");
   await folder.settings({ "opstep.python": folder.at("python") });
-  await workbench.open(server.url);
+  await workbench.open();
   await workbench.openFile("entropy.opg");
   const cold: number[] = [];
   const causes: number[] = [];
@@ -158,7 +153,7 @@ test("no kernel is compiled yet: F5 to values in sight, and to the cause of a Na
     causes.push(Date.now() - began);
     await workbench.tab("NaN Report").locator(".action-label").first().click();
   }
-  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  await debug.configure({ ...ENTROPY, stopOnEntry: true });
   for (let round = 0; round < 3; round++) {
     await forget(`debug-${round}`);
     await workbench.focusEditor();
@@ -195,13 +190,13 @@ async function lastPainted(page: Page): Promise<number> {
   return Math.max(0, ...(await Promise.all(painted)));
 }
 
-test("the first picture of f32[64, 256, 56, 56]", async ({ workbench, folder, page }) => {
-  const { debug } = workbench;
+test("the first picture of f32[64, 256, 56, 56]", async ({ workbench }) => {
+  const { debug, folder, page } = workbench;
   await folder.write(
     "large.opg",
     "graph main(x: f32[64, 256, 56, 56]) -> f32[64, 256, 56, 56] {\n  y = relu(x)\n  return y\n}\n",
   );
-  await folder.launch({
+  await debug.configure({
     program: "${workspaceFolder}/large.opg",
     inputs: "random",
     stopOnEntry: true,

@@ -4,11 +4,10 @@ import { expect, test } from "../lib/test";
 test.use({ viewport: { width: 1600, height: 1000 } }); // a narrower walkthrough has no pictures
 
 test("commands act on the graph in sight, runs share a terminal and a file, and what worked is ticked", async ({
-  workbench,
-  page,
-  folder,
+  closed: workbench,
 }) => {
-  const { debug } = workbench;
+  const { debug, folder, page } = workbench;
+  await workbench.open();
   await workbench.openFile("small.opg");
 
   const row = workbench.quickRows().filter({ hasText: "Get started with opstep" });

@@ -23,8 +23,8 @@ graph layer(x: f32[2, 4], w: f32[4, 4], b: f32[4]) -> f32[2, 4] {
 
 test("the Graph view goes into calls, opens them in place, and follows the text", async ({
   workbench,
-  page,
 }) => {
+  const { page } = workbench;
   await workbench.openFile("entropy.opg");
   await workbench.goTo(3);
   await workbench.command("opstep: Open Graph View");
@@ -61,10 +61,9 @@ test("the Graph view goes into calls, opens them in place, and follows the text"
 
 test("it shows what runs next, breakpoints are set on nodes, and a click goes to a line", async ({
   workbench,
-  folder,
 }) => {
   const { debug } = workbench;
-  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  await debug.configure({ ...ENTROPY, stopOnEntry: true });
   await workbench.openFile("entropy.opg");
   await workbench.goTo(3);
   await workbench.command("opstep: Open Graph View");
@@ -103,10 +102,8 @@ test("it shows what runs next, breakpoints are set on nodes, and a click goes to
   await expect(workbench.status(/Ln 12/)).toBeVisible();
 });
 
-test("keys walk along the edges, search finds, a picture is saved", async ({
-  workbench,
-  folder,
-}) => {
+test("keys walk along the edges, search finds, a picture is saved", async ({ workbench }) => {
+  const { folder } = workbench;
   await workbench.openFile("entropy.opg");
   await workbench.goTo(3);
   await workbench.command("opstep: Open Graph View");
@@ -148,12 +145,11 @@ test.describe("in a small window", () => {
   test.use({ viewport: { width: 1024, height: 700 } });
 
   test("views share one group, which no text is opened in, below the code", async ({
-    workbench,
-    folder,
-    page,
+    closed: workbench,
   }) => {
-    const { debug } = workbench;
+    const { debug, folder, page } = workbench;
     await folder.launch(ENTROPY);
+    await workbench.open();
     await workbench.openFile("entropy.opg");
     await workbench.command("opstep: Open Graph View");
     await workbench.webview("svg .nodes");
@@ -188,13 +184,9 @@ test.describe("in a small window", () => {
   });
 });
 
-test("weights are written in the ops that read them", async ({
-  closed: workbench,
-  server,
-  folder,
-}) => {
+test("weights are written in the ops that read them", async ({ workbench }) => {
+  const { folder } = workbench;
   await folder.write("weighted.opg", WEIGHTED);
-  await workbench.open(server.url);
   await workbench.openFile("weighted.opg");
   await workbench.goTo(9);
   await workbench.command("opstep: Open Graph View");

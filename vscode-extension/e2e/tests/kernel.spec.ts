@@ -3,9 +3,8 @@ import { expect, test } from "../lib/test";
 
 test("from a stop into the kernel: Python frames in a session of its own", async ({
   workbench,
-  page,
 }) => {
-  const { debug } = workbench;
+  const { debug, page } = workbench;
   test.slow();
   await debug.enter(SMALL, 4);
   await debug.next();
@@ -17,7 +16,7 @@ test("from a stop into the kernel: Python frames in a session of its own", async
   await expect(first).toBeVisible();
   await workbench.press("Enter");
   await debug.view();
-  await expect(debug.frames().filter({ hasText: ".py" }).first()).toBeVisible({ timeout: 240_000 });
+  await expect(debug.frames().filter({ hasText: ".py" }).first()).toBeVisible({ timeout: 120_000 });
 
   // Keys act on what is in front: the kernel, and the graph again when that has ended.
   const python = page.locator(

@@ -2,8 +2,8 @@ import { expect, test } from "../lib/test";
 
 test("hover explains; a mistake is marked as it is typed, and mended by a quick fix", async ({
   workbench,
-  page,
 }) => {
+  const { page } = workbench;
   await workbench.openFile("small.opg");
   const classes = await workbench
     .editor()
@@ -57,9 +57,11 @@ test("hover explains; a mistake is marked as it is typed, and mended by a quick 
 
 test("types, definitions, the outline, formatting, lenses, renaming and completion", async ({
   workbench,
-  page,
 }) => {
-  await workbench.openFile("entropy.opg");
+  const { folder, page } = workbench;
+  const name = folder.unused("entropy.opg");
+  await folder.write(name, await folder.read("entropy.opg"));
+  await workbench.openFile(name);
   await expect.poll(() => workbench.text()).toMatch(/each\s*:\s*f32\[N\]\s*= information/);
 
   await workbench.goTo(5, "  each = infor".length + 1);

@@ -5,10 +5,10 @@ import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 
 test("F5 without a launch.json asks for open sizes once, and stops at the entry", async ({
-  workbench,
-  page,
+  closed: workbench,
 }) => {
-  const { debug } = workbench;
+  const { debug, page } = workbench;
+  await workbench.open();
   await workbench.openFile("entropy.opg");
   await debug.pressF5();
   await workbench.answer("N=4, K=5");
@@ -25,12 +25,12 @@ test("F5 without a launch.json asks for open sizes once, and stops at the entry"
 });
 
 test("a debugger waits for F5, one at a time, and goes with the last graph", async ({
-  workbench,
+  closed: workbench,
   server,
-  folder,
 }) => {
-  const { debug } = workbench;
-  const waiting = () => server.processes().filter((p) => p.command.includes("dap --ahead"));
+  const { debug, folder } = workbench;
+  const started = server.watch();
+  const waiting = () => started().filter((p) => p.command.includes("dap --ahead"));
   /** Waits for the only one to be another, and gives its number. */
   const another = async (...before: number[]): Promise<number> => {
     await expect
@@ -39,6 +39,7 @@ test("a debugger waits for F5, one at a time, and goes with the last graph", asy
     return waiting()[0].pid;
   };
   await folder.launch({ ...SMALL, stopOnEntry: true });
+  await workbench.open();
   await workbench.openFile("small.opg");
   const first = await another();
   await debug.pressF5();
@@ -61,12 +62,9 @@ test("a debugger waits for F5, one at a time, and goes with the last graph", asy
   await expect.poll(waiting).toEqual([]);
 });
 
-test("a file in a window without a folder is debugged all the same", async ({
-  closed,
-  server,
-  folder,
-}) => {
-  await closed.openAlone(server.url, folder.at("small.opg"));
+test("a file in a window without a folder is debugged all the same", async ({ closed }) => {
+  const { folder } = closed;
+  await closed.openAlone(folder.at("small.opg"));
   await closed.expectReady();
   await closed.focusEditor();
   await closed.debug.pressF5();
@@ -76,10 +74,9 @@ test("a file in a window without a folder is debugged all the same", async ({
 
 test("an edit while it stands is gone on with: what does not depend on it is kept", async ({
   workbench,
-  folder,
 }) => {
   const { debug } = workbench;
-  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  await debug.configure({ ...ENTROPY, stopOnEntry: true });
   await workbench.openFile("entropy.opg");
   await debug.setBreakpoint(6);
   await debug.pressF5();
@@ -110,49 +107,41 @@ const SIZED = `graph main(x: f32[N]) -> f32[] {
 `;
 
 test("sizes that a program does not take are told with their line, and asked for again", async ({
-  closed,
-  server,
-  folder,
+  workbench,
 }) => {
-  await folder.write("sized.opg", SIZED);
-  await closed.open(server.url);
-  await closed.openFile("sized.opg");
-  await closed.debug.pressF5();
-  await closed.answer("N=4");
-  const said = closed.notification(/sized\.opg:2: /);
+  const { debug, folder } = workbench;
+  const name = folder.unused("sized.opg");
+  await folder.write(name, SIZED);
+  await workbench.openFile(name);
+  await debug.pressF5();
+  await workbench.answer("N=4");
+  const said = workbench.notification(`${name}:2: `);
   await expect(said).toBeVisible();
   await said.getByRole("button", { name: "Change Sizes…" }).click();
-  await closed.answer("N=6");
-  await closed.debug.expectStoppedAt(2);
-  await closed.debug.stop();
+  await workbench.answer("N=6");
+  await debug.expectStoppedAt(2);
+  await debug.stop();
 });
 
-test("what is wrong with a text is told before sizes are asked for", async ({
-  closed,
-  server,
-  folder,
-  page,
-}) => {
+test("what is wrong with a text is told before sizes are asked for", async ({ workbench }) => {
+  const { debug, folder, page } = workbench;
   await folder.write("broken.opg", SIZED.replace("sum(y)", "summ(y)"));
-  await closed.open(server.url);
-  await closed.openFile("broken.opg");
+  await workbench.openFile("broken.opg");
   await expect(page.locator(".squiggly-error").first()).toBeVisible();
-  await closed.focusEditor();
-  await closed.debug.pressF5();
-  const said = closed.notification(/broken\.opg:3: there is no op or graph summ/);
+  await workbench.focusEditor();
+  await debug.pressF5();
+  const said = workbench.notification(/broken\.opg:3: there is no op or graph summ/);
   await expect(said).toBeVisible();
   await expect(page.locator(".quick-input-widget")).toBeHidden();
   await said.getByRole("button", { name: "Go to Line" }).click();
-  await expect(closed.status(/Ln 3/)).toBeVisible();
+  await expect(workbench.status(/Ln 3/)).toBeVisible();
 });
 
 test("a NaN brings the debug view to the front, and a new run leaves the last report behind", async ({
   workbench,
-  folder,
-  page,
 }) => {
-  const { debug } = workbench;
-  await folder.launch({ ...ENTROPY });
+  const { debug, page } = workbench;
+  await debug.configure({ ...ENTROPY });
   await workbench.openFile("entropy.opg");
   await expect(page.locator(".explorer-folders-view")).toBeVisible();
   await debug.pressF5();
@@ -165,7 +154,7 @@ test("a NaN brings the debug view to the front, and a new run leaves the last re
   await expect(report.locator(".old")).toBeHidden();
   await debug.stop();
 
-  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  await debug.configure({ ...ENTROPY, stopOnEntry: true });
   await workbench.focusEditor();
   await debug.pressF5();
   await debug.expectStoppedAt(3);

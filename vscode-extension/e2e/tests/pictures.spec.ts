@@ -7,7 +7,6 @@ import { join } from "node:path";
 import { ENTROPY } from "../lib/configurations";
 import { opstep } from "../lib/opstep";
 import { PICTURES, REPOSITORY } from "../lib/paths";
-import type { Server } from "../lib/server";
 import { expect, test } from "../lib/test";
 import type { Workbench } from "../lib/workbench";
 
@@ -39,13 +38,13 @@ async function example(workbench: Workbench, name: string): Promise<void> {
 }
 
 /** A training script whose gradients turn NaN, stopped where its model returns. */
-async function training(workbench: Workbench, server: Server): Promise<void> {
+async function training(workbench: Workbench): Promise<void> {
   const { debug, folder } = workbench;
   const line = 26;
   const data = "opstep/data/digits.npz"; // which the script looks for two folders up
   await cp(join(REPOSITORY, "examples/pytorch"), folder.at("pytorch"), { recursive: true });
   await cp(join(REPOSITORY, data), folder.at(join("..", data)));
-  await workbench.open(server.url, folder.at("pytorch"));
+  await workbench.open(folder.at("pytorch"));
   await workbench.openFile("model.py");
   await debug.setBreakpoint(line);
   await workbench.openFile("train.py");
@@ -55,14 +54,14 @@ async function training(workbench: Workbench, server: Server): Promise<void> {
   await debug.view();
 }
 
-test.beforeEach(async ({ folder }) => {
+test.beforeEach(async ({ closed: { folder } }) => {
   for (const name of await readdir(folder.path)) {
     if (name !== "entropy.opg") await folder.delete(name);
   }
 });
 
-test("types", async ({ closed: workbench, server }) => {
-  await workbench.open(server.url);
+test("types", async ({ closed: workbench }) => {
+  await workbench.open();
   await workbench.openFile("entropy.opg");
   await expect.poll(() => workbench.text()).toMatch(/each\s*:\s*f32\[N\]\s*= information/);
   await workbench.goTo(4, "  p = soft".length + 1);
@@ -70,10 +69,10 @@ test("types", async ({ closed: workbench, server }) => {
   await take(workbench, "types");
 });
 
-test("debug", async ({ closed: workbench, server, folder }) => {
-  const { debug } = workbench;
+test("debug", async ({ closed: workbench }) => {
+  const { debug, folder } = workbench;
   await folder.launch({ ...ENTROPY, stopOnEntry: true });
-  await workbench.open(server.url);
+  await workbench.open();
   await workbench.openFile("entropy.opg");
   await debug.setBreakpoint(13);
   await debug.pressF5();
@@ -89,9 +88,9 @@ test("debug", async ({ closed: workbench, server, folder }) => {
   await take(workbench, "debug");
 });
 
-test("nan", async ({ closed: workbench, server }) => {
+test("nan", async ({ closed: workbench }) => {
   const { debug } = workbench;
-  await workbench.open(server.url);
+  await workbench.open();
   await debug.enter(ENTROPY, 3);
   await debug.view();
   await debug.filter("Infinity, only where it is born", false);
@@ -103,8 +102,8 @@ test("nan", async ({ closed: workbench, server }) => {
   await take(workbench, "nan");
 });
 
-test("tensor", async ({ closed: workbench, server, folder }) => {
-  const { debug } = workbench;
+test("tensor", async ({ closed: workbench }) => {
+  const { debug, folder } = workbench;
   await example(workbench, "lenet.opg");
   const digits = `images=${REPOSITORY}/opstep/data/digits.npz:test_images`;
   const weights = `${REPOSITORY}/opstep/data/lenet.safetensors`;
@@ -116,7 +115,7 @@ test("tensor", async ({ closed: workbench, server, folder }) => {
     params: weights,
     stopOnEntry: true,
   });
-  await workbench.open(server.url);
+  await workbench.open();
   await workbench.openFile("lenet.opg");
   await debug.setBreakpoint(20);
   await debug.pressF5();
@@ -133,9 +132,9 @@ test("tensor", async ({ closed: workbench, server, folder }) => {
   await take(workbench, "tensor");
 });
 
-test("python", async ({ closed: workbench, server }) => {
+test("python", async ({ closed: workbench }) => {
   const { debug } = workbench;
-  await training(workbench, server);
+  await training(workbench);
   await workbench.command("opstep: Open Tensor…");
   await workbench.answer("features_1");
   const view = await workbench.webview("canvas");
@@ -145,9 +144,9 @@ test("python", async ({ closed: workbench, server }) => {
   await take(workbench, "python");
 });
 
-test("python-nan", async ({ closed: workbench, server }) => {
+test("python-nan", async ({ closed: workbench }) => {
   const { debug } = workbench;
-  await training(workbench, server);
+  await training(workbench);
   await debug.filter("model.py", false);
   await debug.filter("Infinity, only where it is born", false);
   await debug.pressF5();
@@ -158,9 +157,9 @@ test("python-nan", async ({ closed: workbench, server }) => {
   await take(workbench, "python-nan");
 });
 
-test("graph", async ({ closed: workbench, server }) => {
+test("graph", async ({ closed: workbench }) => {
   const { debug } = workbench;
-  await workbench.open(server.url);
+  await workbench.open();
   await debug.enter(ENTROPY, 3);
   await debug.next();
   await debug.expectStoppedAt(4);
@@ -170,13 +169,14 @@ test("graph", async ({ closed: workbench, server }) => {
   await take(workbench, "graph");
 });
 
-test("timeline", async ({ closed: workbench, server, folder }) => {
+test("timeline", async ({ closed: workbench }) => {
+  const { folder } = workbench;
   await example(workbench, "branches.opg");
   const inputs = ["--input", "random", "--symbol", "N=65536", "--streams", "2"];
   const run = ["run", folder.at("branches.opg"), ...inputs];
   opstep(...run); // compiles the kernels, which would be all that the timeline shows
   opstep(...run, "--steps", "3", "--trace", folder.at("run.pftrace"));
-  await workbench.open(server.url);
+  await workbench.open();
   await workbench.openFile("branches.opg");
   await workbench.openOther("run.pftrace");
   const view = await workbench.webview("iframe");
@@ -184,12 +184,13 @@ test("timeline", async ({ closed: workbench, server, folder }) => {
   await take(workbench, "timeline");
 });
 
-test("workspace", async ({ closed: workbench, server, folder, page }) => {
+test("workspace", async ({ closed: workbench }) => {
+  const { folder, page } = workbench;
   const run = ["run", folder.at("entropy.opg"), "--input", "random", ...SIZES];
   for (const seed of ["0", "1"]) {
     opstep(...run, "--seed", seed, "--steps", "20", "--workspace", folder.at("runs.db"));
   }
-  await workbench.open(server.url);
+  await workbench.open();
   await workbench.openFile("entropy.opg");
   await page.getByRole("tab", { name: "opstep", exact: true }).click();
   await expect(page.locator(".monaco-list-row", { hasText: "runs.db" }).first()).toBeVisible();

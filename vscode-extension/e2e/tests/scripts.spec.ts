@@ -30,12 +30,12 @@ class Program {
   }
 
   async expect(text: RegExp): Promise<RegExpExecArray> {
-    await expect.poll(() => this.text, { timeout: 240_000 }).toMatch(text);
+    await expect.poll(() => this.text, { timeout: 120_000 }).toMatch(text);
     return text.exec(this.text) as RegExpExecArray;
   }
 
   async expectEnd(): Promise<void> {
-    await expect.poll(() => this.child.exitCode, { timeout: 240_000 }).toBe(0);
+    await expect.poll(() => this.child.exitCode, { timeout: 120_000 }).toBe(0);
   }
 }
 
@@ -48,14 +48,13 @@ test.afterEach(() => {
 
 test("a script in the integrated terminal reads what is typed, in colours, and is debugged", async ({
   workbench,
-  folder,
 }) => {
   const { debug } = workbench;
-  await folder.launch({ program: "${workspaceFolder}/ask.py", console: "integratedTerminal" });
+  await debug.configure({ program: "${workspaceFolder}/ask.py", console: "integratedTerminal" });
   await workbench.openFile("net.py");
   await debug.setBreakpoint(STATES);
   await debug.pressF5();
-  await expect(debug.terminal()).toContainText("Which seed?", { timeout: 240_000 });
+  await expect(debug.terminal()).toContainText("Which seed?", { timeout: 120_000 });
   await debug.typeIntoTerminal("7");
   await debug.expectStoppedAt(STATES);
   await expect(debug.terminal().locator(".xterm-fg-2")).toHaveText("seed 7");
@@ -73,7 +72,7 @@ test("what is under the mouse, and at the ends of lines, has a shape and figures
   await debug.setBreakpoint(RESULT);
   await workbench.openFile("train.py");
   await debug.pressF5();
-  await expect(workbench.tab("net.py")).toHaveClass(/active/, { timeout: 240_000 });
+  await expect(workbench.tab("net.py")).toHaveClass(/active/, { timeout: 120_000 });
   await debug.expectStoppedAt(RESULT);
   await expect.poll(() => workbench.text()).toMatch(/words\):\s*words = i64\[8, 12\]\s+mean/);
   await expect.poll(() => workbench.text()).toMatch(/float\(\)\s*mask = f32\[8, 12\]\s+all 1/);
@@ -89,14 +88,11 @@ test("what is under the mouse, and at the ends of lines, has a shape and figures
   await debug.stop();
 });
 
-test("a script that waits is attached to, stepped, left, and goes on", async ({
-  workbench,
-  folder,
-}) => {
-  const { debug } = workbench;
+test("a script that waits is attached to, stepped, left, and goes on", async ({ workbench }) => {
+  const { debug, folder } = workbench;
   program = new Program(folder.path, ..."-m opstep debug --listen 0 --wait train.py".split(" "));
   const [, port] = await program.expect(/listening on \S+:(\d+)/);
-  await folder.launch({ request: "attach", port: Number(port) });
+  await debug.configure({ request: "attach", port: Number(port) });
   await workbench.openFile("net.py");
   await debug.setBreakpoint(STATES);
   await debug.pressF5();
@@ -115,15 +111,12 @@ test("a script that waits is attached to, stepped, left, and goes on", async ({
   expect(program.text).toContain("step 2: loss");
 });
 
-test("a model that listens is attached to while it runs, and again", async ({
-  workbench,
-  folder,
-}) => {
-  const { debug } = workbench;
+test("a model that listens is attached to while it runs, and again", async ({ workbench }) => {
+  const { debug, folder } = workbench;
   const port = await freePort();
   program = new Program(folder.path, "scaled.py", String(port));
   await program.expect(/turn 2\n/);
-  await folder.launch({ request: "attach", port });
+  await debug.configure({ request: "attach", port });
   await workbench.openFile("scaled.py");
   await debug.setBreakpoint(SUM);
   for (const round of [1, 2]) {

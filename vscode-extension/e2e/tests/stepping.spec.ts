@@ -36,9 +36,9 @@ test("F5 stops at the entry; steps go over, into, out of and back; a breakpoint 
   await debug.expectEnded();
 });
 
-test("the run goes backwards to a breakpoint, and to its begin", async ({ workbench, folder }) => {
+test("the run goes backwards to a breakpoint, and to its begin", async ({ workbench }) => {
   const { debug } = workbench;
-  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  await debug.configure({ ...ENTROPY, stopOnEntry: true });
   await workbench.openFile("entropy.opg");
   await debug.setBreakpoint(4);
   await debug.setBreakpoint(13);
@@ -58,10 +58,9 @@ test("the run goes backwards to a breakpoint, and to its begin", async ({ workbe
 
 test("a breakpoint with a condition over a tensor stops; a log point writes, and does not", async ({
   workbench,
-  folder,
 }) => {
   const { debug } = workbench;
-  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  await debug.configure({ ...ENTROPY, stopOnEntry: true });
   await workbench.openFile("entropy.opg");
   await debug.setCondition(4, "Conditional Breakpoint", "max(sharp) > 1e9");
   await debug.setCondition(12, "Logpoint", "the least is {min(lg)}");

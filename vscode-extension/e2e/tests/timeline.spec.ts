@@ -5,10 +5,9 @@ import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 
 test("a slice that is selected in Perfetto shows its line, also when the text has moved", async ({
-  closed: workbench,
-  server,
-  folder,
+  workbench,
 }) => {
+  const { folder } = workbench;
   test.slow(); // Perfetto's engine is compiled by the browser first
   const sizes = ["--input", "random", "--symbol", "N=4", "--symbol", "K=5", "--steps", "3"];
   const trace = ["--trace", "run.pftrace"];
@@ -16,12 +15,11 @@ test("a slice that is selected in Perfetto shows its line, also when the text ha
     cwd: folder.path, // the trace names the file as it was given: relative
   });
   await folder.write("entropy.opg", `# A line more.\n${await folder.read("entropy.opg")}`);
-  await workbench.open(server.url);
   await workbench.openFile("entropy.opg");
   await workbench.command("opstep: Open Timeline");
   await workbench.quickRows().filter({ hasText: "run.pftrace" }).click();
   const view = await workbench.webview("iframe");
-  await expect(view.getByRole("status")).toBeHidden({ timeout: 240_000 });
+  await expect(view.getByRole("status")).toBeHidden({ timeout: 120_000 });
   const perfetto = view.frameLocator("iframe");
 
   // Perfetto's own search selects what it finds.
@@ -44,9 +42,9 @@ test("a slice that is selected in Perfetto shows its line, also when the text ha
   await expect(row).toContainText("2 of 3 · step 1");
 });
 
-test("a file that is no timeline says so", async ({ closed: workbench, server, folder }) => {
+test("a file that is no timeline says so", async ({ workbench }) => {
+  const { folder } = workbench;
   await folder.write("bad.pftrace", "this is not a trace");
-  await workbench.open(server.url);
   await workbench.openFile("entropy.opg");
   await workbench.openOther("bad.pftrace");
   const view = await workbench.webview("header button");
@@ -54,8 +52,9 @@ test("a file that is no timeline says so", async ({ closed: workbench, server, f
   await expect(view.getByRole("button", { name: /Reload/ })).toBeVisible();
 });
 
-test("a run that writes a timeline offers it when it has ended", async ({ workbench, folder }) => {
-  await folder.launch({ ...ENTROPY, trace: "run.pftrace" });
+test("a run that writes a timeline offers it when it has ended", async ({ workbench }) => {
+  const { debug } = workbench;
+  await debug.configure({ ...ENTROPY, trace: "run.pftrace" });
   await workbench.openFile("entropy.opg");
   await workbench.press("Control+F5");
   const said = workbench.notification("Wrote run.pftrace").first();

@@ -8,15 +8,14 @@ const RESULT = 24;
 
 test("F5 on a training script stops in its model, and where a NaN is born", async ({
   workbench,
-  page,
 }) => {
-  const { debug } = workbench;
+  const { debug, page } = workbench;
   test.slow(); // PyTorch is imported, and compiles
   await workbench.openFile("net.py");
   await debug.setBreakpoint(STATES);
   await workbench.openFile("train.py");
   await debug.pressF5();
-  await expect(workbench.tab("net.py")).toHaveClass(/active/, { timeout: 240_000 });
+  await expect(workbench.tab("net.py")).toHaveClass(/active/, { timeout: 120_000 });
   await debug.expectStoppedAt(STATES);
   await debug.view();
   await expect(debug.frames()).toHaveText([/^Classifier\.forward/, /^<module>/]);

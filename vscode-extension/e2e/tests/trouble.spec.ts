@@ -4,14 +4,10 @@ import { SMALL } from "../lib/configurations";
 import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 
-test("a Python that is not there: what to do is said once, until it is", async ({
-  folder,
-  closed,
-  server,
-  page,
-}) => {
+test("a Python that is not there: what to do is said once, until it is", async ({ closed }) => {
+  const { folder, page } = closed;
   await folder.settings({ "opstep.python": "/nowhere/python" });
-  await closed.open(server.url);
+  await closed.open();
   await closed.openFile("small.opg", false);
   await expect(
     closed.notification("/nowhere/python (setting opstep.python) does not exist."),
@@ -23,21 +19,23 @@ test("a Python that is not there: what to do is said once, until it is", async (
   await expect(page.locator(".codelens-decoration a").first()).toBeVisible();
 });
 
-test("a Python without opstep: what to install", async ({ folder, closed, server }) => {
+test("a Python without opstep: what to install", async ({ closed }) => {
+  const { folder } = closed;
   await folder.settings({ "opstep.python": "/usr/bin/python3" });
-  await closed.open(server.url);
+  await closed.open();
   await closed.openFile("small.opg", false);
   await expect(closed.notification(/opstep (is not installed in|needs Python)/)).toHaveCount(1);
 });
 
 test("a language server that is killed is started again, and it goes on", async ({
-  workbench,
+  closed: workbench,
   server,
-  page,
 }) => {
+  const { page } = workbench;
+  const started = server.watch();
+  const find = () => started().filter((p) => / lsp\b/.test(p.command) && /python/.test(p.command));
+  await workbench.open();
   await workbench.openFile("small.opg");
-  const find = () =>
-    server.processes().filter((p) => / lsp\b/.test(p.command) && /python/.test(p.command));
   await expect.poll(() => find().length).toBeGreaterThan(0);
   const [before] = find();
   process.kill(before.pid, "SIGKILL");
@@ -50,10 +48,9 @@ test("a language server that is killed is started again, and it goes on", async 
 });
 
 test("a language server that ends as often as it is started is given up, and that is said once", async ({
-  folder,
   closed,
-  server,
 }) => {
+  const { folder } = closed;
   // Answers what Python it is, counts the starts of a server, and ends.
   await folder.write(
     "python",
@@ -65,7 +62,7 @@ exec ${python()} "$@"
   await chmod(folder.at("python"), 0o755);
   await folder.launch({ ...SMALL, stopOnEntry: true });
   await folder.settings({ "opstep.python": folder.at("python") });
-  await closed.open(server.url);
+  await closed.open();
   await closed.openFile("small.opg", false);
   const said = closed.notification("crashed several times and will not be restarted");
   await expect(said).toHaveCount(1);
@@ -80,8 +77,8 @@ exec ${python()} "$@"
   expect(await folder.read("starts")).toBe(starts);
 });
 
-test("a file that is deleted while it is debugged", async ({ workbench, folder }) => {
-  const { debug } = workbench;
+test("a file that is deleted while it is debugged", async ({ workbench }) => {
+  const { debug, folder } = workbench;
   await debug.enter(SMALL, 4);
   await folder.delete("small.opg");
   await debug.next();

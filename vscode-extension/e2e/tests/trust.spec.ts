@@ -7,15 +7,11 @@ test.use({
   },
 });
 
-test("in a folder that is not trusted nothing runs", async ({
-  closed,
-  server,
-  folder,
-  console: lines,
-}) => {
+test("in a folder that is not trusted nothing runs", async ({ closed, server }) => {
+  const { folder } = closed;
   await folder.settings({ "opstep.python": "./evil" });
   await folder.write("evil", '#!/bin/sh\ntouch "$(dirname "$0")/ran"\n');
-  await closed.open(server.url);
+  await closed.open();
   await closed.openFile("small.opg", false);
   await expect(closed.status("Restricted Mode")).toBeVisible();
   await closed.debug.pressF5();
@@ -23,5 +19,5 @@ test("in a folder that is not trusted nothing runs", async ({
     server.processes().filter((p) => /opstep/.test(p.command) && / (lsp|dap)\b/.test(p.command)),
   ).toEqual([]);
   await expect(folder.read("ran")).rejects.toThrow();
-  expect(lines.join("\n")).not.toContain("opstep dap");
+  expect(closed.console.join("\n")).not.toContain("opstep dap");
 });

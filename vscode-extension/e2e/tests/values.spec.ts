@@ -51,9 +51,8 @@ test("watches and the console take expressions; a data breakpoint stops behind a
 
 test("what is not finite is seen first: in the lines, in Variables and in the table of values", async ({
   workbench,
-  page,
 }) => {
-  const { debug } = workbench;
+  const { debug, page } = workbench;
   await debug.enter(ENTROPY, 3);
   await expect.poll(() => endOf(workbench, "sharp")).toContain("scores = mean");
   await debug.pressF5();

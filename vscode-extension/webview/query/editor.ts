@@ -8,6 +8,7 @@ import {
   type CompletionResult,
   closeBrackets,
   closeBracketsKeymap,
+  closeCompletion,
   completionKeymap,
 } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, toggleComment } from "@codemirror/commands";
@@ -111,6 +112,11 @@ export class Editor {
 
   focus(): void {
     this.view.focus();
+  }
+
+  /** Nothing is offered any more, nor what is still on its way: it would cover the answer. */
+  endCompletion(): void {
+    closeCompletion(this.view);
   }
 
   /** Underlines what is wrong. `shift`: where the text that was run begins in the box. */

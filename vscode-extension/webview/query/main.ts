@@ -220,6 +220,7 @@ class Panel {
   }
 
   private async run(): Promise<void> {
+    this.editor.endCompletion();
     const selected = this.mode === "sql" ? this.editor.selected : "";
     const text = (selected.trim() ? selected : this.editor.text).trimEnd();
     if (!text.trim()) {
