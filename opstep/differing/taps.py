@@ -69,9 +69,7 @@ class Taps:
         self._used = 0
 
     def before(self, execution: Execution) -> None:
-        """Ops are looked at when they are done."""
-
-    issued = before
+        """Ops are looked at behind them."""
 
     def after(self, execution: Execution) -> None:
         step = execution.step

@@ -96,9 +96,6 @@ def test_where_python_drops_what_a_handler_raises(tmp_path, trajectories, name, 
                 if run.told == 3:
                     where(number)
 
-            def issued(self, execution):
-                """Looks on."""
-
             def after(self, execution):
                 """Looks on."""
 
@@ -144,8 +141,6 @@ def test_a_listener_that_raises_between_updates(trajectories, name, plan):
 
         def before(self, execution):
             """Looks on."""
-
-        issued = before
 
         def after(self, execution):
             self.updates += execution.step.op.name == "update"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -97,18 +97,18 @@ class Execution(NamedTuple):
 
 
 class Listener(Protocol):
-    """Told of every op; see `Execution`."""
+    """Told around every op; see `Execution`."""
 
-    def before(self, execution: Execution) -> None:
-        """Its kernels are launched next."""
-        ...
+    def before(self, execution: Execution) -> None: ...
+    def after(self, execution: Execution) -> None: ...
+
+
+@runtime_checkable
+class Seeker(Listener, Protocol):
+    """One that has something to launch behind an op, before anybody waits for it."""
 
     def issued(self, execution: Execution) -> None:
-        """Its kernels were launched; of control flow, which launches none, nobody is told."""
-        ...
-
-    def after(self, execution: Execution) -> None:
-        """It is done, where the plan waits for it."""
+        """Its kernels were launched; control flow launches none."""
         ...
 
 
@@ -458,7 +458,8 @@ class _Coder:
         self.code += [partial(listener.before, execution) for listener in listeners]
         if bound:
             self._submit(stream, bound)
-        self.code += [partial(listener.issued, execution) for listener in listeners]
+        seekers = [listener for listener in listeners if isinstance(listener, Seeker)]
+        self.code += [partial(seeker.issued, execution) for seeker in seekers]
         if listeners:
             after = [partial(listener.after, execution) for listener in listeners]
             self.unfinished = lambda: self.code.extend(after)
