@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ from opstep.cli.options import (
     setting_options,
     symbol_option,
 )
-from opstep.cli.ranks import as_rank, is_to_start, place_of, start_ranks
+from opstep.cli.ranks import on_ranks, place_of
 from opstep.cli.scripts import ScriptCommand, hunt_script, script_arguments, script_options
 from opstep.cli.wording import in_switches
 
@@ -162,12 +163,7 @@ def hunt(file: str, **options: Any) -> int:
     several = place is not None or (options["ranks"] or 1) > 1
     if options["breaks"] and several:
         raise InputError("--break is for one process", hint="opstep debug --ranks opens them all")
-    if is_to_start(options, place):
-        program = load_program(file, options)
-        if program.mesh.ranks > 1:
-            return start_ranks(program)
-    with as_rank(place, options) as transport:
-        return hunt_here(file, options, transport)
+    return on_ranks(file, options, place, partial(hunt_here, file, options))
 
 
 def hunt_here(file: str, options: dict[str, Any], transport: GlooTransport | None) -> int:

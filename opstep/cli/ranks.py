@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from opstep.cli.common import MACHINE, OK, say
+from opstep.cli.loading import load_program
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,12 +34,24 @@ def place_of(options: dict[str, Any]) -> Place | None:
     return place
 
 
-def is_to_start(options: dict[str, Any], place: Place | None) -> bool:
-    """Whether this process is to start ranks, and is none."""
-    return place is None and ((options["ranks"] or 1) > 1 or bool(options["mesh"]))
+def on_ranks(
+    file: str,
+    options: dict[str, Any],
+    place: Place | None,
+    work: Callable[[GlooTransport | None], int],
+) -> int:
+    """Does a command's work here, as the rank that this process is, if it is one; or starts the
+    ranks that its options ask for, which do it. The exit code.
+    """
+    if place is None and ((options["ranks"] or 1) > 1 or options["mesh"]):
+        program = load_program(file, options)
+        if program.mesh.ranks > 1:
+            return _start(program)
+    with _as_rank(place, options) as transport:
+        return work(transport)
 
 
-def start_ranks(program: Program) -> int:
+def _start(program: Program) -> int:
     """Runs this command line once for each rank of the mesh; the exit code. Raises `InputError`
     where these are too many.
     """
@@ -74,7 +87,7 @@ def _told(ended: Any) -> int:
 
 
 @contextmanager
-def as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTransport | None]:
+def _as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTransport | None]:
     """This process as the rank that it is, if it is one; on its share of the machine's threads."""
     if place is None:
         yield None

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ from opstep.cli.options import (
     setting_options,
     symbol_option,
 )
-from opstep.cli.ranks import as_rank, by_rank, is_to_start, place_of, start_ranks
+from opstep.cli.ranks import by_rank, on_ranks, place_of
 from opstep.cli.recording import opened_recording, recorded_as, show_recording
 from opstep.cli.scripts import ScriptCommand, run_script, script_arguments, script_options
 from opstep.cli.wording import in_switches
@@ -147,13 +148,7 @@ def run(file: str, **options: Any) -> int:
         if options["ranks"] or options["mesh"]:
             raise InputError("--ranks and --mesh are for programs, not for scripts")
         return run_script(file, options)
-    place = place_of(options)
-    if is_to_start(options, place):
-        program = load_program(file, options)
-        if program.mesh.ranks > 1:
-            return start_ranks(program)
-    with as_rank(place, options) as transport:
-        return run_here(file, options, transport)
+    return on_ranks(file, options, place_of(options), partial(run_here, file, options))
 
 
 def run_here(file: str, options: dict[str, Any], transport: GlooTransport | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +29,7 @@ from opstep.cli.common import (
 from opstep.cli.diverged import show_diverged, stop_options
 from opstep.cli.loading import fallback_option, import_option, load_program
 from opstep.cli.options import Tag, rank_timeout_option, ranks_options, setting_options
-from opstep.cli.ranks import as_rank, is_to_start, place_of, start_ranks
+from opstep.cli.ranks import on_ranks, place_of
 from opstep.cli.resuming import board, checkpoint_options, go_on, parent_of, show_missed
 from opstep.cli.training_options import data_options, optimizer_arguments, optimizer_options
 
@@ -139,12 +140,7 @@ def train(file: str, **options: Any) -> int:
     place, parent = place_of(options), parent_of(options)
     if parent is not None:
         options["seed"] = parent.seed
-    if is_to_start(options, place):
-        program = load_program(file, options)
-        if program.mesh.ranks > 1:
-            return start_ranks(program)
-    with as_rank(place, options) as transport:
-        return train_here(file, options, parent, transport)
+    return on_ranks(file, options, place, partial(train_here, file, options, parent))
 
 
 def train_here(
@@ -166,7 +162,8 @@ def train_here(
         go_on(trainer, parent)
     if transport is not None:
         join(trainer, transport, options["data_parallel"])
-    if transport is None or transport.rank == 0:
+    leads = transport is None or transport.rank == 0
+    if leads:
         trainer.observers += observers(options, parent, parent is not None and trainer.is_done)
     stop_when_wrong(trainer, options["hunt"], options["watch"])
     try:
@@ -189,11 +186,9 @@ def train_here(
         unwritten = show_recorded(trainer, options) | show_missed(trainer)
     if options["save"] and outcome.steps:
         save(trainer, program, options["save"])
-    if transport is not None and transport.rank:
-        pass
-    elif options["as_json"]:
+    if leads and options["as_json"]:
         emit_json(record(file, trainer, outcome))
-    else:
+    elif leads:
         show(outcome, parent.step if parent else 0)
     if outcome.error is not None:
         raise outcome.error
