@@ -8,17 +8,20 @@ al. 2020, arXiv:2006.15704).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
+from opstep.optim.checks import flag
+from opstep.optim.sharding import Part, buckets, over, scattered
 from opstep.optim.writing import fresh, local_names, rebuilt
 from opstep.runtime.ir.amounts import parse_size
 from opstep.runtime.ir.errors import InputError, SettingError
 from opstep.runtime.ir.graph import Apply, Declaration, Graph, Name, Return, Statement, Update
 from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.runtime.ir.parser import parse
+from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import DType, TensorType
 
 BUCKET = 25 << 20  # bytes of gradients that go together; as in PyTorch
@@ -28,10 +31,13 @@ _USUAL = ("data", "dp")  # what axes for it are called
 
 @dataclass(frozen=True)
 class Parallel:
-    """The group whose ranks have parts of a batch; the bytes of a bucket."""
+    """The group whose ranks have parts of a batch; the bytes of a bucket; whether ranks share out
+    the states of the optimizer, too.
+    """
 
     over: Group
     bucket: int = BUCKET
+    shares_states: bool = False
 
 
 def data_axis(mesh: Mesh, axis: str | bool = True) -> Group:
@@ -53,14 +59,19 @@ def data_axis(mesh: Mesh, axis: str | bool = True) -> Group:
     return Group(mesh, (found[0],))
 
 
-def parallel_of(mesh: Mesh, axis: str | bool | None, bucket: str | int | None) -> Parallel | None:
+def parallel_of(
+    mesh: Mesh, axis: str | bool | None, bucket: str | int | None, shares_states: bool = False
+) -> Parallel | None:
     """What was asked for; None where nothing was. Raises `InputError`."""
     if axis is None or axis is False:
-        return None
+        if not flag("shard_optimizer", shares_states) or mesh.ranks == 1:
+            return None
+        axis = True
     size = BUCKET if bucket is None else parse_size(bucket) if isinstance(bucket, str) else bucket
     if not isinstance(size, int) or size < 1:
         raise SettingError("bucket", bucket, "bytes, such as '25MiB'")
-    return Parallel(data_axis(mesh, axis), size)
+    over = data_axis(mesh, axis)
+    return Parallel(over, size, flag("shard_optimizer", shares_states) and over.size > 1)
 
 
 class _Value(NamedTuple):
@@ -78,12 +89,24 @@ class _Value(NamedTuple):
 
 def together(
     gradient: Graph, loss: Graph, trained: Sequence[Declaration], tensors: dict[str, Declaration],
-    parallel: Parallel,
+    parallel: Parallel, parts: Mapping[str, Shard], shards: Mapping[str, Shard],
 ) -> Graph:  # fmt: skip
     """`gradient` with what all ranks find in place of what one does: derivatives by `trained`,
-    which are its last results; before these, of those of `loss`, scalars; and states.
+    which are its last results; before these, of those of `loss`, scalars; and states. `parts`: of
+    derivatives by these params ranks get a part; `shards`: these are declared as such.
     """
-    return _Writing(gradient, tensors, parallel).written(loss, trained)
+    return _Writing(gradient, tensors, parallel).written(loss, trained, parts, shards)
+
+
+class _Later:
+    """Lines that are put into a graph when all are there."""
+
+    def __init__(self, name: Callable[[str], str], lines: list[str]):
+        self.name = name
+        self.lines = lines
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
 
 
 class _Writing:
@@ -91,16 +114,20 @@ class _Writing:
         self.graph = graph
         self.tensors = tensors
         self.bucket = parallel.bucket
-        name = parallel.over.name
-        self.over = "" if name == "none" else f", over={name}"
+        self.group = parallel.over
+        self.over = over(parallel.over)
         self.taken = local_names(graph) | set(tensors)
         results = [s.results for s in graph.body if isinstance(s, Apply)]
         self.at = {b.name.text: k for k, bindings in enumerate(results) for b in bindings}
         self.behind: dict[int, list[Statement]] = {}  # by number of a statement: what follows it
         self.unpacking: list[str] = []
         self.new: dict[str, str] = {}  # by name of a value: of what it is on all ranks
+        self.derived: list[str] = []  # what the last results are
 
-    def written(self, loss: Graph, trained: Sequence[Declaration]) -> Graph:
+    def written(
+        self, loss: Graph, trained: Sequence[Declaration], parts: Mapping[str, Shard],
+        shards: Mapping[str, Shard],
+    ) -> Graph:  # fmt: skip
         body = self.graph.body
         (returned,) = (s for s in body if isinstance(s, Return))
         count = len(loss.results) + len(trained)
@@ -111,11 +138,46 @@ class _Writing:
         told = "What the whole batch gives."
         self._reduce([v for v in scalars if v.type.dtype.is_float], "mean", told)
         self._reduce([v for v in scalars if v.type.dtype.is_integer], "sum", told)
-        derivatives = self._values(zip(names[-len(trained) :], types[-len(trained) :], strict=True))
+        params = [d.name.text for d in trained]
+        derivatives = list(zip(names[-len(trained) :], types[-len(trained) :], strict=True))
+        own = {n for n in shards if set(self.group.axes) <= set(shards[n].group.axes)}
+        kept = [v for v, n in zip(derivatives, params, strict=True) if n not in {*parts, *own}]
         told = "The mean of these gradients over the ranks."
-        self._reduce(derivatives, "mean", told)
+        self._reduce(self._values(kept), "mean", told)
+        taken = {n: v for v, n in zip(derivatives, params, strict=True) if n in parts}
+        found = self._scatter({v[0]: parts[n] for n, v in taken.items()})
+        divided = {v: self._divided(v) for (v, _), n in zip(derivatives, params, strict=True)
+                   if n in own}  # fmt: skip
+        for (name, _), param in zip(derivatives, params, strict=True):
+            of = found if param in parts else divided if param in own else self.new
+            self.derived.append(of[name])
         self._states([s for s in body if isinstance(s, Update)])
-        return replace(self.graph, body=tuple(self._body(count)))
+        before = self.graph.results[: -len(trained)]
+        results = [parts[d.name.text].type if d.name.text in parts else d.type for d in trained]
+        written = tuple(self._body(count))
+        return replace(self.graph, body=written, results=(*before, *results))
+
+    def _divided(self, name: str) -> str:
+        """The gradient by the part of a param that this rank has alone: all ranks have added to it
+        by the time it is here.
+        """
+        new = self._name(f"mean_{name}")
+        told = "# Of the shard that a rank has: the sum over the ranks, as a mean."
+        self._insert(self.at.get(name, -1), [told, f"{new} = div({name}, {self.group.size}.0)"])
+        return new
+
+    def _scatter(self, shards: Mapping[str, Shard]) -> dict[str, str]:
+        """Of the means of these values over the ranks this one's parts, by name."""
+        how, told = f'{self.over}, reduction="mean"', "This rank's part of the mean of gradients."
+        ordered = sorted(shards, key=lambda n: self.at.get(n, -1))
+        found: dict[str, str] = {}
+        for bucket in buckets([Part(n, n, shards[n]) for n in ordered], self.bucket, _FIRST):
+            lines = [f"# {told}"]
+            later = _Later(self._name, self.unpacking)
+            names = scattered(_Later(self._name, lines), later, bucket, how)
+            self._insert(max(self.at.get(p.value, -1) for p in bucket), lines)
+            found |= {p.value: name for p, name in zip(bucket, names, strict=True)}
+        return found
 
     def _body(self, count: int) -> Iterator[Statement]:
         """All statements; the last `count` results are those of all ranks."""
@@ -131,7 +193,9 @@ class _Writing:
             if isinstance(statement, Return):
                 values = statement.values
                 kept, last = values[: len(values) - count], values[len(values) - count :]
-                yield replace(statement, values=(*kept, *map(self._renamed, last)))
+                of_loss = map(self._renamed, last[: count - len(self.derived)])
+                derived = map(Name, self.derived)
+                yield replace(statement, values=(*kept, *of_loss, *derived))
             elif isinstance(statement, Update) and isinstance(statement.value, Name):
                 yield replace(statement, value=self._renamed(statement.value))
             else:
