@@ -36,7 +36,8 @@ class _Param:
     @property
     def computed(self) -> TensorType:
         """The type that it is updated in, or a part of it; states have its element type."""
-        return self.type.with_dtype(f32) if self.type.dtype.is_half else self.type
+        t = self.shard.type if self.is_gathered and self.shard is not None else self.type
+        return t.with_dtype(f32) if t.dtype.is_half else t
 
 
 class _Scope:
