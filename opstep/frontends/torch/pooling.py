@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 aten = torch.ops.aten
-_ALONE = {
+_ALONE: dict[Any, Any] = {
     aten.max_pool2d_with_indices.default: aten.max_pool2d.default,
     aten.max_pool3d_with_indices.default: aten.max_pool3d.default,
 }
