@@ -30,6 +30,7 @@ TRAINED = {  # by batch
     "GPT-2 124M": 8,
 }
 HUNTED = ("ResNet-50", "GPT-2 124M")
+NOT_CAPTURED = {("GPT-2 124M", "bf16")}  # beside inductor's graphs PyTorch 2.11's own launch fails
 AUTO = {"kernels": "auto"}
 NUMBA = {"kernels": "numba"}
 STEPS = 3  # whose losses are compared
@@ -74,11 +75,10 @@ def forward(name: str, batch: int, dtype: str) -> Iterator[Row]:
     x = x.to(DEVICE, DTYPES[dtype]) if x.is_floating_point() else x.to(DEVICE)
     ours = {"auto": AUTO, "numba": NUMBA}
     with torch.no_grad():
-        calls: Calls = {
-            "eager": waited(model, x),
-            "its CUDA graph": waited(captured(model, x)),
-            inductor_mode: waited(torch.compile(model, mode=inductor_mode), x),
-        }
+        calls: Calls = {"eager": waited(model, x)}
+        if (name, dtype) not in NOT_CAPTURED:
+            calls["its CUDA graph"] = waited(captured(model, x))
+        calls[inductor_mode] = waited(torch.compile(model, mode=inductor_mode), x)
         peers = list(calls)
         for kernels, options in ours.items():
             calls[kernels] = waited(torch.compile(model, backend="opstep", options=options), x)
