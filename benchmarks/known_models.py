@@ -32,16 +32,15 @@ def define_ops() -> Any:
         return ops
 
 
-def resnet50(batch: int) -> tuple[Any, Any]:
-    import torchvision
+def vision(name: str) -> Callable[[int], tuple[Any, Any]]:
+    """A model of torchvision for images of 224 x 224."""
 
-    return as_trained(torchvision.models.resnet50(weights=None)), images(batch)
+    def make(batch: int) -> tuple[Any, Any]:
+        import torchvision
 
+        return as_trained(getattr(torchvision.models, name)(weights=None)), images(batch)
 
-def mobilenet_v2(batch: int) -> tuple[Any, Any]:
-    import torchvision
-
-    return as_trained(torchvision.models.mobilenet_v2(weights=None)), images(batch)
+    return make
 
 
 def as_trained(model: Any) -> Any:
@@ -106,11 +105,16 @@ def first_of(model: Any) -> Any:
 
 
 MODELS: dict[str, Callable[[int], tuple[Any, Any]]] = {
-    "ResNet-50": resnet50,
-    "MobileNet v2": mobilenet_v2,
+    "ResNet-50": vision("resnet50"),
+    "MobileNet v2": vision("mobilenet_v2"),
     "ViT-B/16": vit_b_16,
     "GPT-2 124M": gpt2,
     "BERT-base": bert_base,
+}
+MORE = {  # for a GPU, which has the time
+    "ResNet-18": vision("resnet18"),
+    "VGG-16": vision("vgg16"),
+    "ConvNeXt-T": vision("convnext_tiny"),
 }
 
 
@@ -121,7 +125,7 @@ def made(name: str, batch: int) -> tuple[Any, Any]:
     warnings.filterwarnings("ignore")
     _kept.append(define_ops())
     torch.manual_seed(0)
-    model, x = MODELS[name](batch)
+    model, x = {**MODELS, **MORE}[name](batch)
     return model.eval(), x
 
 

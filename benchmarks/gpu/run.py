@@ -32,6 +32,7 @@ from opstep.runtime.ir.errors import DeviceError  # noqa: E402
 MODULES = (
     "launches",
     "kernels",
+    "indexing",
     "convolutions",
     "attention",
     "networks",

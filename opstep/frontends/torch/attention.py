@@ -4,6 +4,8 @@ the ops that it consists of.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,13 +22,29 @@ from opstep.runtime.ir.types import f32
 Tensor = torch.Tensor
 
 
+_attention_of_torch = functional.scaled_dot_product_attention
+
+
 class SingleAttention(TorchFunctionMode):
     """While it is entered, attention is traced as `opstep::attention`."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is functional.scaled_dot_product_attention:
+        if func is _attention_of_torch:
             return _traced(*args, **(kwargs or {}))
+        if func is functional.multi_head_attention_forward:  # no mode sees what it calls
+            with _replaced():
+                return func(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _replaced() -> Iterator[None]:
+    """PyTorch's functions call the traced one. Other threads get the same results from it."""
+    functional.scaled_dot_product_attention = _traced  # pyright: ignore
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = _attention_of_torch
 
 
 def _traced(
@@ -36,7 +54,7 @@ def _traced(
 ) -> Tensor:  # fmt: skip
     kind = query.device.type
     if dropout_p:  # random numbers are PyTorch's: it masks the weights with them
-        return functional.scaled_dot_product_attention(
+        return _attention_of_torch(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     if is_autocast_available(kind) and torch.is_autocast_enabled(kind):
@@ -56,9 +74,7 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None,
     gqa: bool,
 ) -> Tensor:  # fmt: skip
-    return functional.scaled_dot_product_attention(
-        q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=gqa
-    ).clone()
+    return _attention_of_torch(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=gqa).clone()
 
 
 @attention.register_fake
@@ -82,7 +98,7 @@ def attention_backward(
     with torch._C._SetExcludeDispatchKeyGuard(autograd, False), torch.enable_grad():
         wanted = [t.detach().requires_grad_() for t in operands if t is not None]
         q, k, v, *own = wanted
-        y = functional.scaled_dot_product_attention(
+        y = _attention_of_torch(
             q, k, v, own[0] if own else mask, is_causal=causal, scale=scale, enable_gqa=gqa
         )
     return [t.clone() for t in torch.autograd.grad(y, wanted, grad)]

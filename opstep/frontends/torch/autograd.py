@@ -18,6 +18,7 @@ from opstep.frontends.torch.compositions import COMPOSITIONS
 from opstep.frontends.torch.definitions import once
 from opstep.frontends.torch.drawing import is_drawn, is_random
 from opstep.frontends.torch.norms import single_gradients
+from opstep.frontends.torch.pooling import find_indices_again
 from opstep.frontends.torch.recurrent import SingleLayers
 from opstep.frontends.torch.rules.registry import RULES, key_of
 
@@ -67,6 +68,7 @@ def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
     nothing else is computed again, but for views of it.
     """
     single_gradients(joint.graph)
+    find_indices_again(joint.graph)
     _find_lines(joint.graph)
     _view_again(joint.graph)
     with functorch.patch(STATES):

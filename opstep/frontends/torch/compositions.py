@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+import opstep.frontends.torch.attention  # noqa: F401 - registers the op
+
 aten = torch.ops.aten
 COMPOSITIONS: dict[Any, Callable[..., Any]] = {}
 
@@ -33,10 +35,20 @@ def multi_head_attention(
     need_weights=True, average_weights=True, mask_type=None,
 ):  # fmt: skip
     """With the weights, or an empty tensor."""
-    parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
-    q, k, v = (
-        functional.linear(x, w, b).unflatten(-1, (heads, -1)).transpose(1, 2) for x, w, b in parts
-    )
+    if query is key and key is value:
+        qkv = functional.linear(query, qkv_weight, qkv_bias).unflatten(-1, (3, heads, -1))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind()
+    else:
+        parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
+        q, k, v = (
+            functional.linear(x, w, b).unflatten(-1, (heads, -1)).transpose(1, 2)
+            for x, w, b in parts
+        )
+    if mask is None and not need_weights:
+        y = torch.ops.opstep.attention(q, k, v, None, False, None, False)
+        return functional.linear(y.transpose(1, 2).flatten(2), proj_weight, proj_bias), (
+            query.new_empty(0)
+        )
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     if mask is not None:
         if mask_type == 1:  # which keys are padding

@@ -23,6 +23,7 @@ from opstep.frontends.torch.fused_attention import single_attention
 from opstep.frontends.torch.inlining import drop_tokens
 from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
+from opstep.frontends.torch.pooling import drop_indices
 from opstep.frontends.torch.products import fold_transposes
 from opstep.frontends.torch.translator import Leaves, Translator
 from opstep.frontends.torch.writing import Writer
@@ -76,6 +77,7 @@ class AtenGraph:
         set_root(self.graph.nodes)
         self.drawn = take_out(self.graph)
         single_attention(self.graph)
+        drop_indices(self.graph)
         fold_transposes(self.graph)
         self.placeholders = self.graph.find_nodes(op="placeholder")
         for node in self.placeholders:

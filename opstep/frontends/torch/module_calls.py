@@ -52,6 +52,9 @@ def _backend(module: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> C
 
 
 _backend.__name__ = "opstep"  # in messages of PyTorch
+_is_fx_tracing: Callable[[], bool] = getattr(  # the second is all that older ones have
+    _symbolic_trace, "is_fx_symbolic_tracing", _symbolic_trace.is_fx_tracing
+)
 
 
 class ModuleCalls:
@@ -111,7 +114,7 @@ class ModuleCalls:
             or peek_interpreter_stack() is not None  # vmap, grad
             or torch._C._current_graph_task_id() != -1  # a checkpoint's, again in the backward
             or torch._C._get_tracing_state() is not None
-            or _symbolic_trace._is_fx_tracing_flag
+            or _is_fx_tracing()
             or isinstance(module, torch.jit.ScriptModule | torch._dynamo.OptimizedModule)
             or os.getpid() != self._process
         )

@@ -24,7 +24,7 @@ from opstep.runtime.device.builtin import (
     thin_run,
     vector_length,
 )
-from opstep.runtime.device.launch import Arg, Held, Launch, Scratch, lanes
+from opstep.runtime.device.launch import Arg, Held, Launch, Scratch, Tiles, lanes
 
 _WIDEST = {8: 3, 4: 6, 2: 8, 1: 8}  # vectors in a tile of so many filters
 _OVERREAD = 8 * 64  # bytes that a tile may read past its pixels
@@ -125,6 +125,9 @@ def correlate(
     cuts = zip((filters, *g.out), (blocks.filters, blocks.rows, blocks.columns), strict=True)
     units = images * groups * prod(-(-whole // piece) for whole, piece in cuts)
     work = 2 * prod(g.out) * images * groups * filters * channels * taps
+    tiles = None
+    if not g.scattered and g.depth.out == 1 and blocks.columns == g.out[1]:
+        tiles = Tiles(y, filters, prod(g.out), blocks.filters, blocks.rows * g.out[1], along=True)
     return Launch(
         *(_kernel(blocks.tile, kind), x, w, bias or x, y),
         *(buffer, lane, laid_out),
@@ -136,6 +139,7 @@ def correlate(
         *(blocks.rows, blocks.columns, blocks.filters, blocks.channels),
         units=units,
         grain=max(1, units * _GRAIN // max(work, 1)),
+        tiles=tiles,
     )
 
 

@@ -22,7 +22,7 @@ from opstep.runtime.device.builtin import (
     window_columns_3,
     window_columns_3_by_2,
 )
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Launch, Scratch, Tiles
 
 _OVERREAD = 8 * 64  # bytes that a tile may read past its pixels
 _MOST = 256 * 1024  # bytes of a channel that is laid out: what second-level caches hold easily
@@ -59,6 +59,7 @@ def slide_alone(x: Arg, w: Arg, bias: Arg | None, y: Arg, views: Sequence[Window
         *(*parts, rows.stride, columns.stride, rows.before, columns.before),
         units=x.shape[0] * w.shape[0],
         grain=max(1, _GRAIN // (out_h * out_w * len(table))),
+        tiles=_planes(y),
     )
 
 
@@ -73,7 +74,14 @@ def _slide_windows(
         *((v.before, out, size) for v, out, size in axes),
         units=x.shape[0] * w.shape[0],
         grain=max(1, _GRAIN // (9 * prod(y.shape[2:]))),
+        tiles=_planes(y),
     )
+
+
+def _planes(y: Arg) -> Tiles:
+    """A unit writes a plane."""
+    area = prod(y.shape[2:])
+    return Tiles(y, y.size // area, area, 1, area)
 
 
 def _slider(columns_of):

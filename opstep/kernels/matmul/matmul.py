@@ -22,7 +22,7 @@ from opstep.kernels.matmul.vendor import products
 from opstep.kernels.pointwise.broadcast import broadcast_shape, broadcast_strides
 from opstep.kernels.rules.pitfalls import LINEAR, MATRIX_PRODUCT
 from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT
-from opstep.runtime.device.launch import Arg, Held, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Held, Launch, Scratch, Tiles
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 
@@ -32,6 +32,7 @@ _COLUMNS = 384  # bytes of the right one's rows in it
 _STEPS = 128  # terms of the sums at a time: their part of a panel stays in the first-level cache
 _LAID_OUT = 32 << 20  # bytes of a right operand that may be laid out as a whole
 _PARTS = 16  # of the sum that a large matrix is shared by
+_WHOLE_ROWS = 512 << 10  # bytes of the result's rows up to which blocks along them come first
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
 
 
@@ -182,6 +183,7 @@ def _blocks(
     held = m_block * n_block if turned else 0
     lane = -(-(laid_out + left + held) // 64) * 64
     biased = bias is not None
+    along = not turned and n * m_block * size <= _WHOLE_ROWS
     launches.append(
         Launch(
             *(
@@ -196,9 +198,12 @@ def _blocks(
             *(shape, a.batch, b.batch, len(shape)),
             *(m, n, k, a.row, a.column, b.row, b.column, *((1, m) if turned else (n, 1))),
             *(biased and of_rows, biased and not of_rows),
-            *(m_block, n_block, steps, panel, ready),
+            *(m_block, n_block, steps, panel, ready, along),
             units=units(),
             grain=_grain(units(), 2 * c.size * k),
+            tiles=Tiles(c, n, m, n_block, m_block, along=True)
+            if turned
+            else Tiles(c, m, n, m_block, n_block, along),
         )
     )
     return launches

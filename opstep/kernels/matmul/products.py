@@ -116,9 +116,11 @@ def multiply(kind: int):
     def multiply_blocks(
         a, b, bias, c, buffers, lane_size, left_at, held_at, table, batch_shape, a_strides,
         b_strides, rank, m, n, steps, a_row, a_step, b_row, b_column, c_row, c_column,
-        bias_row, bias_column, m_block, n_block, step_block, panel, ready, lo, hi, lane,
+        bias_row, bias_column, m_block, n_block, step_block, panel, ready, along, lo, hi, lane,
     ):  # fmt: skip
-        """c[i, j] = sum of a[i, k] * b[k, j], and a bias for each row or each column if set."""
+        """c[i, j] = sum of a[i, k] * b[k, j], and a bias for each row or each column if set.
+        Blocks `along` a row follow each other, else those along a column.
+        """
         buffer = offset(buffers, lane * lane_size)
         m_blocks = (m + m_block - 1) // m_block
         n_blocks = (n + n_block - 1) // n_block
@@ -126,9 +128,11 @@ def multiply(kind: int):
         tall = column_rows(a)
         for unit in range(lo, hi):
             i0 = unit % m_blocks * m_block
-            rest = unit // m_blocks
-            j0 = rest % n_blocks * n_block
-            batch = rest // n_blocks
+            j0 = unit // m_blocks % n_blocks * n_block
+            if along:
+                i0 = unit // n_blocks % m_blocks * m_block
+                j0 = unit % n_blocks * n_block
+            batch = unit // (m_blocks * n_blocks)
             left = offset(a, batch_offset(batch, rank, batch_shape, a_strides) + i0 * a_row)
             right = offset(b, batch_offset(batch, rank, batch_shape, b_strides) + j0 * b_column)
             rows = min(m_block, m - i0)

@@ -45,7 +45,7 @@ class Unary(Op):
     def cpu(cls, x, y, **attrs):
         f, numbers = cls.function(x, **attrs)
         kernel = unary_loop(f, cls.name, len(numbers))
-        return Launch(kernel, x, y, *numbers, units=y.size)
+        return Launch(kernel, x, y, *numbers, units=y.size, each=True)
 
     @classmethod
     def cuda(cls, x, y, **attrs):
@@ -113,7 +113,8 @@ def same(x):
 def launch_binary(kernel: Callable, a, b, y) -> Launch:
     """A kernel of `binary_loop` over operands that broadcast to y."""
     layout = collapse(y.shape, (a.shape, b.shape))
-    return Launch(kernel, a, b, y, layout.shape, *layout.strides, len(layout.shape), units=y.size)
+    where = (layout.shape, *layout.strides, len(layout.shape))
+    return Launch(kernel, a, b, y, *where, units=y.size, each=True)
 
 
 @cache

@@ -397,4 +397,4 @@ def launch(args: Sequence[Arg], body: Body, on_gpu: bool) -> Launch:
     strides = [s for s, way in zip(layout.strides, ways, strict=True) if way in (RUN, FIXED)]
     where = (layout.shape, len(layout.shape), *strides) if strides else ()
     grain = max(1024, GRAIN // len(body.members)) if body.members else GRAIN
-    return Launch(kernel, *args, 0, *where, units=results[0].size, grain=grain)
+    return Launch(kernel, *args, 0, *where, units=results[0].size, grain=grain, each=True)

@@ -73,7 +73,8 @@ class where(Op):
     def cpu(cond, a, b, y):
         layout = collapse(y.shape, (cond.shape, a.shape, b.shape))
         rank = len(layout.shape)
-        return Launch(choose, cond, a, b, y, layout.shape, *layout.strides, rank, units=y.size)
+        where = (layout.shape, *layout.strides, rank)
+        return Launch(choose, cond, a, b, y, *where, units=y.size, each=True)
 
     def cuda(cond, a, b, y):
         values = as_bits(a, b, y)
@@ -214,7 +215,7 @@ class identity(Op):
         return x.copy()
 
     def cpu(x, y):
-        return Launch(plain, x, y, units=y.size)
+        return Launch(plain, x, y, units=y.size, each=True)
 
     def cuda(x, y):
         x, y = as_bits(x, y)

@@ -276,7 +276,7 @@ class _Wave(Unary):
     @classmethod
     def cpu(cls, x, y):
         kernel = guarded_loop(cls.near, cls.scalar, fastmath.REACH, cls.name)
-        return Launch(kernel, x, y, units=y.size)
+        return Launch(kernel, x, y, units=y.size, each=True)
 
 
 class sin(_Wave):

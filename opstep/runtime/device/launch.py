@@ -63,7 +63,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from opstep.runtime.ir.types import DType, TensorType, i8, i16, i32, i64
 
@@ -135,13 +135,31 @@ class Held(Scratch):
         return len(self.shape)
 
 
+class Tiles(NamedTuple):
+    """Which elements of the result `of` each unit of a launch writes.
+
+    The result is matrices of so many rows and columns, cut into blocks: a unit is one. Blocks
+    `along` a row follow each other, or those along a column do.
+    """
+
+    of: Arg | Held
+    rows: int
+    columns: int
+    row_block: int
+    column_block: int
+    along: bool = False
+
+
 class Launch:
     """One kernel over one range. `grain`: units under which it is not worth waking another lane.
 
-    `cuda`, where it is given, makes the `Grid` that does the same on CUDA, or None.
+    `tiles`, if given, say what each unit writes. `each`: unit i writes element i of the results,
+    and reads that of operands which have as many elements. So a device may run the second on what a
+    unit of the first wrote while that is in a cache. `cuda`, where it is given, makes the `Grid`
+    that does the same on CUDA, or None.
     """
 
-    __slots__ = ("args", "cuda", "grain", "kernel", "units")
+    __slots__ = ("args", "cuda", "each", "grain", "kernel", "tiles", "units")
 
     def __init__(
         self,
@@ -149,12 +167,16 @@ class Launch:
         *args,
         units: int,
         grain: int = 32768,
+        tiles: Tiles | None = None,
+        each: bool = False,
         cuda: Callable[[], Grid | None] | None = None,
     ):
         self.kernel = kernel
         self.args = args
         self.units = units
         self.grain = grain
+        self.tiles = tiles
+        self.each = each
         self.cuda = cuda
 
 

@@ -82,6 +82,36 @@ def test_it_is_one_op_forward_and_backward_at_its_line(compiled, programs):
         assert found.at.line == line
 
 
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.MultiheadAttention(32, 4, batch_first=True)
+
+    def forward(self, x, y):
+        return self.heads(x, y, y, need_weights=False)[0]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_layer_of_heads_calls_it(compiled, programs, training, alone):
+    layer = Layer().train(training)
+    x, y = torch.randn(2, 5, 32), torch.randn(2, 7, 32)
+    with torch.set_grad_enabled(training):
+        given = (x, x) if alone else (x, y)
+        torch.testing.assert_close(compiled(layer)(*given), layer(*given), rtol=1e-5, atol=1e-6)
+    (program,) = programs.values() if not training else [programs["forward"]]
+    ops = [op for graph in program.graphs.values() for op in called(graph)]
+    assert ops.count("scaled_dot_product_attention") == 1 and "softmax" not in ops
+
+
+def test_an_encoder_in_eval_mode_calls_it(compiled, programs):
+    layer, x = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval(), torch.randn(2, 9, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(layer)(x), layer(x), rtol=1e-5, atol=1e-5)
+    ops = called(programs["inference"].graphs["inference"])
+    assert "scaled_dot_product_attention" in ops and "softmax" not in ops
+
+
 def test_of_keys_that_several_batches_share(compiled, programs):
     q, k = torch.randn(3, 2, 5, 8), torch.randn(1, 2, 7, 8)
     tensors = [t.requires_grad_() for t in (q, k, k.clone().detach())]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import warnings
 
+import pytest
 import torch
 import torch.nn.functional as F
+from agreement import called
 from test_backend import assert_all_close, trained
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
@@ -35,6 +37,30 @@ def test_checkpoints(compiled):
     model, x = Checkpointed(), torch.randn(5, 6)
     eager = copy.deepcopy(model)
     assert_all_close(trained(compiled(model), x), trained(eager, x))
+
+
+def pooled(x):
+    return F.max_pool2d(torch.tanh(x), 3, 2, 1)
+
+
+def test_indices_of_maxima_are_neither_saved_nor_computed(compiled, programs):
+    x = torch.randn(2, 3, 9, 8, requires_grad=True)
+    (found,) = torch.autograd.grad(compiled(pooled)(x).sum(), x)
+    (expected,) = torch.autograd.grad(pooled(x).sum(), x)
+    torch.testing.assert_close(found, expected)
+    assert called(programs["forward"].graphs["forward"]) == ["tanh", "max_pool2d"]
+    assert "max_pool2d_with_indices" not in called(programs["backward"].graphs["backward"])
+
+
+def test_maxima_in_a_graph_that_pytorch_runs_itself(compiled):
+    def f(x):
+        return torch.fft.fft(pooled(x)).abs()
+
+    x = torch.randn(2, 3, 9, 8, requires_grad=True)
+    with pytest.warns(UserWarning, match="itself"):
+        (found,) = torch.autograd.grad(compiled(f, fallback=True)(x).sum(), x)
+    (expected,) = torch.autograd.grad(f(x).sum(), x)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 class Bags(nn.Module):

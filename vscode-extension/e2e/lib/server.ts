@@ -52,6 +52,8 @@ export const SETTINGS: Record<string, unknown> = {
 export const HIDE = "Control+Alt+Shift+F11";
 /** The key that has a window begin anew: what was done in it is ended, closed and forgotten. */
 export const RESET = "Control+Alt+Shift+F12";
+/** The key that closes all terminals: beside RESET, for its command never returns where a task has ended in one. */
+export const CLOSE_TERMINALS = "Control+Alt+Shift+F10";
 const RESETTING = [
   "workbench.view.scm", // first: the sidebar says that the key has arrived
   "workbench.action.closeQuickOpen",
@@ -62,7 +64,6 @@ const RESETTING = [
   "workbench.action.closeAllEditors",
   "workbench.action.editorLayoutSingle",
   "workbench.action.unlockEditorGroup", // the group that is left may be the one of views
-  "workbench.action.terminal.killAll",
   "workbench.debug.viewlet.action.removeAllBreakpoints",
   "workbench.debug.viewlet.action.removeAllWatchExpressions",
   "workbench.debug.panel.action.clearReplAction",
@@ -90,6 +91,7 @@ export class Server {
     const key = (name: string) => name.replace("Control", "ctrl").toLowerCase();
     const keys = [
       { key: key(HIDE), command: "workbench.action.closeSidebar" },
+      { key: key(CLOSE_TERMINALS), command: "workbench.action.terminal.killAll" },
       { key: key(RESET), command: "runCommands", args: { commands: RESETTING } },
     ];
     await writeFile(join(dirname(user), "keybindings.json"), JSON.stringify(keys));

@@ -6,7 +6,7 @@ import { expect, type FrameLocator, type Locator, type Page } from "@playwright/
 
 import { Debugging } from "./debugging";
 import type { Folder } from "./folder";
-import { HIDE, RESET } from "./server";
+import { CLOSE_TERMINALS, HIDE, RESET } from "./server";
 
 export class Workbench {
   readonly debug: Debugging;
@@ -72,6 +72,7 @@ export class Workbench {
       await expect(sidebar).toBeVisible({ timeout: 5_000 });
       // Pressed again before it is through, it would go on in the midst of the next test.
       await expect(this.page.locator(".explorer-folders-view")).toBeVisible();
+      await press(CLOSE_TERMINALS);
       await expect(left.filter({ visible: true })).toHaveCount(0, { timeout: 5_000 });
     }).toPass({ timeout: 150_000 });
     await this.page.mouse.move(0, 0);

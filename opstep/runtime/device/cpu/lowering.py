@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 from opstep.runtime.device import foreign, ranks
 from opstep.runtime.device.convert import conversion
 from opstep.runtime.device.cpu import internal, jit, native
-from opstep.runtime.device.launch import Arg, Launch, Scratch, shared_by
+from opstep.runtime.device.cpu.following import Span
+from opstep.runtime.device.launch import Arg, Launch, Scratch, Tiles, shared_by
 from opstep.runtime.device.routine import PreparedCall
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import DType, TensorType, f32, i64
@@ -26,7 +27,10 @@ class Prepared:
     pointer. It is compiled when `entry` is asked for.
     """
 
-    __slots__ = ("_arrays", "_entry", "grain", "kernel", "slots", "units", "words", "workspace")
+    __slots__ = (
+        *("_arrays", "_entry", "each", "extents", "grain", "kernel", "slots", "tiles", "units"),
+        *("words", "workspace", "written"),
+    )
 
     def __init__(self, kernel: jit.Kernel, words, slots, workspace, arrays, units, grain):
         self.kernel = kernel
@@ -37,6 +41,10 @@ class Prepared:
         self._arrays = arrays  # those whose addresses stand in the words
         self.units = units
         self.grain = grain
+        self.tiles: Tiles | None = None  # as in `Launch`; with `each`, and what says if that holds:
+        self.each = False
+        self.extents: list[tuple[int, int, int]] = []  # [(word, bytes there, of an element)]
+        self.written: list[int] = []  # words of results
 
     @property
     def entry(self) -> int:
@@ -50,7 +58,7 @@ class Prepared:
 class Bound:
     """A launch with addresses: a row of a table."""
 
-    __slots__ = ("_prepared", "_words", "row")
+    __slots__ = ("_words", "prepared", "row")
 
     def __init__(self, prepared: Prepared, addresses: list[int], workspace: int):
         words = prepared.words.copy()
@@ -59,11 +67,17 @@ class Bound:
         for word, offset in prepared.workspace:
             words[word] = workspace + offset
         self._words = words
-        self._prepared = prepared
+        self.prepared = prepared
         self.row = (prepared.entry, words.ctypes.data, prepared.units, prepared.grain)
 
+    def spans(self) -> Iterator[tuple[int, Span]]:
+        """The memory of each operand, result and scratch, with its word."""
+        for word, nbytes, size in self.prepared.extents:
+            first = int(self._words[word])
+            yield word, Span(first, first + nbytes, size)
+
     def pointers(self, slot: int) -> list[Callable[[int], None]]:
-        return setters(self._words, self._prepared.slots, slot)
+        return setters(self._words, self.prepared.slots, slot)
 
 
 def setters(
@@ -151,9 +165,12 @@ class Lowering:
         if id(scratch) not in self.places:
             self.places[id(scratch)] = self.size
             self.keep.append(scratch)
-            nbytes = scratch.size * scratch.dtype.itemsize * self.used.get(id(scratch), 1)
+            nbytes = self._nbytes(scratch)
             self.size += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return self.places[id(scratch)]
+
+    def _nbytes(self, scratch: Scratch) -> int:
+        return scratch.size * scratch.dtype.itemsize * self.used.get(id(scratch), 1)
 
     def _lower(self, launch: Launch) -> Prepared:
         signature: list[str] = []
@@ -161,15 +178,18 @@ class Lowering:
         slots: list[tuple[int, int]] = []
         workspace: list[tuple[int, int]] = []
         arrays: list[np.ndarray] = []
+        extents: list[tuple[int, int, int]] = []
         for k, a in enumerate(launch.args):
             value = 0
             if isinstance(a, Staged):
                 a = a.scratch
             if isinstance(a, Arg):
                 slots.append((k, a.slot))
+                extents.append((k, a.size * a.dtype.itemsize, a.dtype.itemsize))
                 signature.append(f"*{a.dtype.name}")
             elif isinstance(a, Scratch):
                 workspace.append((k, self._offset_of(a)))
+                extents.append((k, self._nbytes(a), a.dtype.itemsize))
                 signature.append(f"*{a.dtype.name}")
             elif isinstance(a, tuple):
                 arrays.append(_words(a))
@@ -184,7 +204,10 @@ class Lowering:
             words.append(value)
         dtype = _kernel_dtype(launch)
         kernel = jit.Kernel(launch.kernel, tuple(signature), dtype, distinct=True)
-        return Prepared(kernel, _words(words), slots, workspace, arrays, launch.units, launch.grain)
+        made = Prepared(kernel, _words(words), slots, workspace, arrays, launch.units, launch.grain)
+        made.tiles, made.each, made.extents = launch.tiles, launch.each, extents
+        made.written = [word for word, slot in slots if slot >= len(self.step.operand_types)]
+        return made
 
 
 class Staged(Arg):

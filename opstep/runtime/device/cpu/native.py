@@ -1,9 +1,11 @@
 """Running bound kernels without Python: tables of launches, and lanes that share one launch's
 range.
 
-A *table* holds four words a launch: entry point, address of its argument words, units, grain.
-`run_table` walks it. A launch of more units than its grain is cut into chunks, which the calling
-thread and the helper threads (*lanes*) take from a shared counter. Chunk limits never change the
+A *table* holds some words a launch: entry point, address of its argument words, units, grain, and
+how many launches behind it follow tile by tile (`following`). `run_table` walks it. A launch of
+more units than its grain is cut into chunks. Of these the calling thread and the helper threads
+(*lanes*) have a share each, the same part of every launch, so that what one wrote is in its own
+cache when it is read; who is done with theirs takes from others'. Chunk limits never change the
 result (see `launch`), so lanes come and go without a trace in the bits.
 
 Helpers that have nothing to do look out for the next launch for a while, letting other threads go
@@ -28,17 +30,19 @@ from opstep.runtime.device.builtin import (
     atomic_add,
     atomic_swap,
     call_c,
-    call_kernel,
     compare_and_swap,
     monotonic_ns,
+    offset,
 )
 from opstep.runtime.device.cpu import jit
+from opstep.runtime.device.cpu.following import FOLLOWERS, GRAIN, ROW, UNITS, run_part
 from opstep.runtime.ir.types import i64
 
 # words of a team
-_LANES, _BUSY, _ENTRY, _ARGS, _UNITS, _CHUNK, _NEXT, _POST, _WAIT, _YIELD, _CLOCK = range(11)
-_HELPER = 16  # then words of each lane: state, start semaphore, done semaphore
-_STRIDE = 8  # a line of cache
+_LANES, _BUSY, _ROW, _CHUNK, _CHUNKS, _SHARES, _POST, _WAIT, _YIELD, _CLOCK = range(10)
+_HELPER = 16  # then words of each lane: state, start semaphore, done semaphore; its next chunk
+_NEXT = 8  # a line of cache behind
+_STRIDE = 16
 _NONE, _ASKED, _TAKEN, _AWAITED, _ASLEEP = range(5)  # states
 _PATIENCE = 300_000  # ns for which a thread looks at a state before it sleeps
 _GREED = 100  # looks between which it gives no other thread a chance
@@ -55,42 +59,50 @@ ENTRY = ctypes.CFUNCTYPE(
 )
 
 
-def run_table(table, team, lo, hi):
-    """Runs the launches lo..hi of a table, in order."""
-    for row in range(lo, hi):
-        k = row * 4
-        units = table[k + 2]
-        if units <= table[k + 3] or team[_LANES] == 1 or atomic_swap(team, _BUSY, 1) != 0:
-            call_kernel(table[k], table[k + 1], 0, units, 0)
+def run_table(table, team, away, lo, hi):
+    """Runs the launches lo..hi of a table, in order; it begins so many words `away` from a team."""
+    k = lo
+    while k < hi:
+        row = offset(table, k * ROW)
+        units = row[UNITS]
+        if units <= row[GRAIN] or team[_LANES] == 1 or atomic_swap(team, _BUSY, 1) != 0:
+            run_part(row, 0, units, 0)
         else:
-            _share(team, table[k], table[k + 1], units, table[k + 3])
+            _share(team, away + k * ROW, units, row[GRAIN])
             atomic_swap(team, _BUSY, 0)
+        k += 1 + row[FOLLOWERS]
 
 
 def lanes_of(units: int, grain: int, lanes: int) -> int:
     """How many lanes, from 0 on, may take part in a launch: as `run_table` and `_share` have it."""
     if units <= grain:
         return 1
-    chunk = max(grain, -(-units // (lanes * 4)))
-    return min(lanes, -(-units // chunk))
+    return min(lanes, -(-units // chunk_of(units, grain, lanes)))
 
 
-def _share(team, entry, args, units, grain):
+def chunk_of(units, grain, lanes):
+    """Units that are taken at a time: of few, one, or shares would differ by several."""
+    return max(grain, units // (lanes * 4), 1)
+
+
+def _share(team, row, units, grain):
     """Runs one launch on all lanes that come in time."""
     lanes = team[_LANES]
-    team[_ENTRY] = entry
-    team[_ARGS] = args
-    team[_UNITS] = units
-    chunk = max(grain, (units + lanes * 4 - 1) // (lanes * 4))
+    chunk = chunk_of(units, grain, lanes)
+    chunks = (units + chunk - 1) // chunk
+    shares = min(lanes, chunks)
+    team[_ROW] = row
     team[_CHUNK] = chunk
-    atomic_swap(team, _NEXT, 0)
-    wanted = min(lanes, (units + chunk - 1) // chunk)
-    for lane in range(1, wanted):
+    team[_CHUNKS] = chunks
+    team[_SHARES] = shares
+    for lane in range(shares):
+        atomic_swap(team, _HELPER + _STRIDE * lane + _NEXT, lane * chunks // shares)
+    for lane in range(1, shares):
         state = _HELPER + _STRIDE * lane
         if atomic_swap(team, state, _ASKED) == _ASLEEP:
             call_c(team[_POST], team[state + 1])
     _take_chunks(team, 0)
-    for lane in range(1, wanted):
+    for lane in range(1, shares):
         state = _HELPER + _STRIDE * lane
         # a helper that has not begun is told to forget it; one that has is waited for
         begun = compare_and_swap(team, state, _ASKED, _NONE) != _ASKED
@@ -119,13 +131,17 @@ def _seen(team, state, wanted):
 
 
 def _take_chunks(team, lane):
-    units = team[_UNITS]
-    chunk = team[_CHUNK]
-    while True:
-        first = atomic_add(team, _NEXT, 1) * chunk
-        if first >= units:
-            break
-        call_kernel(team[_ENTRY], team[_ARGS], first, min(first + chunk, units), lane)
+    """First the lane's own share, then what others have not begun."""
+    row = offset(team, team[_ROW])
+    chunk, chunks, shares = team[_CHUNK], team[_CHUNKS], team[_SHARES]
+    for k in range(shares):
+        whose = (lane + k) % shares
+        end = (whose + 1) * chunks // shares
+        while True:
+            c = atomic_add(team, _HELPER + _STRIDE * whose + _NEXT, 1)
+            if c >= end:
+                break
+            run_part(row, c * chunk, min((c + 1) * chunk, row[UNITS]), lane)
 
 
 def help_forever(team, lo, hi, lane):
@@ -220,19 +236,20 @@ def team(lanes: int) -> Team:
         return _teams[key]
 
 
-RUN_TABLE = jit.Kernel(run_table, ("*i64", "*i64"), i64)
+RUN_TABLE = jit.Kernel(run_table, ("*i64", "*i64", "i"), i64)
 
 
 class LaunchTable:
     """Launches bound to addresses, ready to run as one native call."""
 
-    def __init__(self, rows: list[tuple[int, int, int, int]], lanes: int, keep: Any = None):
+    def __init__(self, rows: list[list[int]], lanes: int, keep: Any = None):
         self._keep = keep  # what the addresses in the rows belong to
-        self._rows = np.array(rows, np.int64).reshape(len(rows), 4)
+        self._rows = np.array(rows, np.int64).reshape(len(rows), ROW)
         # What nobody can share needs no helpers, whose kernel would have to be compiled.
-        shared = any(units > grain for _, _, units, grain in rows)
+        shared = bool((self._rows[:, UNITS] > self._rows[:, GRAIN]).any())
         self._team = team(lanes if shared else 1)
-        self._args = np.array([self._rows.ctypes.data, self._team.address], np.int64)
+        table, other = self._rows.ctypes.data, self._team.address
+        self._args = np.array([table, other, (table - other) // 8], np.int64)
         self._words = self._args.ctypes.data
         self._count = len(rows)
         self._call = _entry(RUN_TABLE.address())

@@ -107,11 +107,16 @@ def work_of(bound: Sequence[Any]) -> Callable[[int], None]:
         parts.append(b)
     if rows:
         parts.append(Launches(rows))
-    if len(parts) == 1:
-        return parts[0]
+    return parts[0] if len(parts) == 1 else Parts(bound, parts)
 
-    def work(stream: int) -> None:
-        for part in parts:
+
+class Parts:
+    """Work for a stream: launches of ours and of other libraries."""
+
+    def __init__(self, bound: Sequence[Any], parts: Sequence[Callable[[int], None]]):
+        self.bound = bound
+        self._parts = parts
+
+    def __call__(self, stream: int) -> None:
+        for part in self._parts:
             part(stream)
-
-    return work

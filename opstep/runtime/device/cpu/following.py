@@ -1,0 +1,146 @@
+"""Launches that follow another one tile by tile: what it wrote is still in a cache.
+
+A launch that says which elements its units write (`Tiles`) may have followers: launches behind it
+in a table whose unit i needs of these elements only element i. Whoever has run some units of the
+first then runs the followers on what these wrote. So an activation behind a convolution costs
+neither a pass over memory nor another meeting of the lanes. Each unit of each launch runs once, as
+it would without, so no bit changes.
+
+What decides is where the bytes lie: a follower must not write what another unit of those before it
+still reads, nor read what another unit writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from opstep.runtime.device.builtin import call_kernel, offset
+
+ROW = 12  # words of a launch in a table
+(
+    ENTRY, ARGS, UNITS, GRAIN, FOLLOWERS, TOGETHER, ROWS, COLUMNS, ROW_BLOCK, COLUMN_BLOCK, ALONG,
+) = range(11)  # fmt: skip
+_AT_ONCE = 512 << 10  # bytes that are written before followers read them: they stay in a cache
+
+
+# --- while it runs --------------------------------------------------------------------------------
+
+
+def run_part(row, lo, hi, lane):
+    """Runs units of a table's launch, and what follows them."""
+    followers = row[FOLLOWERS]
+    if followers == 0:
+        call_kernel(row[ENTRY], row[ARGS], lo, hi, lane)
+        return
+    for first in range(lo, hi, row[TOGETHER]):
+        end = min(first + row[TOGETHER], hi)
+        call_kernel(row[ENTRY], row[ARGS], first, end, lane)
+        for k in range(followers):
+            follow(row, offset(row, (k + 1) * ROW), first, end, lane)
+
+
+def follow(row, follower, first, end, lane):
+    """Runs a follower on what the units first..end wrote, in runs of elements."""
+    rows, columns = row[ROWS], row[COLUMNS]
+    row_block, column_block = row[ROW_BLOCK], row[COLUMN_BLOCK]
+    high = (rows + row_block - 1) // row_block
+    wide = (columns + column_block - 1) // column_block
+    unit = first
+    while unit < end:
+        i = unit % high
+        j = unit // high % wide
+        matrix = unit // (high * wide)
+        down = 1  # blocks beside each other that are taken together
+        across = 1
+        if row[ALONG]:
+            j = unit % wide
+            i = unit // wide % high
+            across = min(end - unit, wide - j)
+            unit += across
+        else:
+            down = min(end - unit, high - i)
+            unit += down
+        top = matrix * rows + i * row_block
+        bottom = matrix * rows + min((i + down) * row_block, rows)
+        left = j * column_block
+        right = min((j + across) * column_block, columns)
+        if left == 0 and right == columns:
+            call_kernel(follower[ENTRY], follower[ARGS], top * columns, bottom * columns, lane)
+        else:
+            for r in range(top, bottom):
+                at = r * columns
+                call_kernel(follower[ENTRY], follower[ARGS], at + left, at + right, lane)
+
+
+# --- while a table is made ------------------------------------------------------------------------
+
+
+class Span(NamedTuple):
+    """Bytes of memory that a launch uses; `size` is that of an element."""
+
+    first: int
+    end: int
+    size: int
+
+    def meets(self, other: Span) -> bool:
+        return self.first < other.end and other.first < self.end
+
+
+def rows_of(launches: Sequence[Any]) -> list[list[int]]:
+    """The words of each launch, bound to addresses (`lowering.Bound`), in a table."""
+    found: list[list[int]] = []
+    while len(found) < len(launches):
+        first = launches[len(found)]
+        following: list[Any] = []
+        if first.prepared.tiles:
+            following += takewhile(_Chain(first).takes, launches[len(found) + 1 :])
+        found.append(_row(first, len(following)))
+        found += [_row(b, 0) for b in following]
+    return found
+
+
+def _row(bound: Any, followers: int) -> list[int]:
+    tiles, where = bound.prepared.tiles, [1, 0, 0, 0, 0, 0]
+    if followers:
+        size = tiles.of.dtype.itemsize
+        row_block = min(tiles.row_block, tiles.rows)
+        column_block = min(tiles.column_block, tiles.columns)
+        together = max(1, _AT_ONCE // (row_block * column_block * size))
+        along = column_block < tiles.columns and (tiles.along or row_block == tiles.rows)
+        if along:  # whole rows, if there is room
+            wide = -(-tiles.columns // column_block)
+            together -= together % wide if together > wide else 0
+        where = [together, tiles.rows, tiles.columns, row_block, column_block, along]
+    return [*bound.row, followers, *where, 0]
+
+
+class _Chain:
+    """What a launch and those that follow it read and write."""
+
+    def __init__(self, first: Any):
+        self.units = first.prepared.tiles.of.size
+        self.own: list[Span] = []  # of which each unit needs or writes its elements alone
+        self.read: list[Span] = []  # of which each may need any
+        written = first.prepared.written
+        self.open = len(written) == 1
+        for word, span in first.spans():
+            (self.own if word in written else self.read).append(span)
+
+    def takes(self, follower: Any) -> bool:
+        """Whether a launch can follow; then it is of the chain."""
+        prepared, spans = follower.prepared, dict(follower.spans())
+        if not self.open or not prepared.each or prepared.units != self.units:
+            return False
+        if prepared.workspace:  # its elements are converted by other launches
+            return False
+        if any(s != o and s.meets(o) for s in spans.values() for o in self.own):
+            return False
+        own = [s for s in spans.values() if s.end - s.first == self.units * s.size]
+        read = [*self.read, *(s for s in spans.values() if s not in own)]
+        if any(spans[word].meets(r) for word in prepared.written for r in read):
+            return False
+        self.own += own
+        self.read = read
+        return True
