@@ -272,7 +272,9 @@ def _update(scope: _Scope, updates: Updates, params: list[_Param]) -> None:
             given.append(keeps[p.name])
         if p.is_gathered and p.shard is not None and not rank:
             at = how_over(p.shard.group).removeprefix(", ")
-            rank = scope.value("place", f"rank({at})", "Each rank updates its part of these params.")
+            rank = scope.value(
+                "place", f"rank({at})", "Each rank updates its part of these params."
+            )
         new = _update_param(scope, updates, p, given, shares.get(p.computed.dtype), rank)
         if p.is_gathered and p.shard is not None:
             parts.append((p.name, Part(new, p.stem, p.shard)))

@@ -98,7 +98,8 @@ class Moments:
 
 
 class Journal(Moments):
-    """Writes checkpoints of a run, beside what `record` writes of it. Of these stay the first, the best, and the last `Settings.keep`; None keeps all.
+    """Writes checkpoints of a run, beside what `record` writes of it.
+    Of these stay the first, the best, and the last `Settings.keep`; None keeps all.
 
     `parent`: the checkpoint that the run goes on from. `say` is told once if a checkpoint cannot be
     written; `missed` counts these. The next one is tried all the same.

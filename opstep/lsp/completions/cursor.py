@@ -78,7 +78,8 @@ class Cursor:
     """Where the cursor stands.
 
     `context` is one of: item, statement, callee, argument, value, operand, condition, returned,
-    type, dim, family, results, sharding, mesh axis, initialiser, and "" where nothing can be proposed. `word` is what
+    type, dim, family, results, sharding, mesh axis, initialiser, and "" where nothing can be
+    proposed. `word` is what
     has been typed of the word at the cursor, `start` and `end` are where the whole word stands,
     `statement` is where the statement begins.
     """

@@ -25,8 +25,8 @@ _KEYWORDS = {
              "Declares how the ranks that run the program together are arranged: the axes, and how "
              "many there are along each."),
     "over": ("param NAME: TYPE over model axis 1",
-             "Each rank has a part of the tensor, in the order of the ranks along these axes of the "
-             "mesh; graphs see the type of the part."),
+             "Each rank has a part of the tensor, in the order of the ranks along these axes of "
+             "the mesh; graphs see the type of the part."),
     "axis": ("param NAME: TYPE over model axis 1",
              "Which axis of the tensor is split, from 0; without it the first one."),
     "graph": ("graph NAME(input: TYPE, …) -> TYPE, … { … }",
