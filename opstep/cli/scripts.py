@@ -211,13 +211,13 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     if found or losses:
         return FOUND
     parts = [one for one in started.frameworks.entered if one.compiled]
-    if code == OK and not parts:
+    if code == OK and not started.frameworks.called:
         say(
             f"{file}: nothing was checked: no model was called that opstep runs. "
             "Give the script that calls it"
         )
         return COMMAND
-    if code == OK:
+    if code == OK and parts:
         calls = [f"{amount(p.count, 'call')} of {amount(p.compiled, p.part)}" for p in parts]
         say(f"{file}: {' and '.join(calls)}, no NaN or infinity came out")
     return code
