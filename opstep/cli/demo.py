@@ -171,8 +171,8 @@ def next_commands() -> list[tuple[str, str]]:
         ),
         (
             f"{run} -i images={folder / 'digits.npz'}:test_images --workspace demo.db "
-            "--trace run.pftrace",
-            "recorded: then `opstep ws demo.db` and `opstep trace run.pftrace`",
+            "--trace demo.pftrace",
+            "recorded: then `opstep ws demo.db` and `opstep trace demo.pftrace`",
         ),
         (f"opstep check {program}", "all errors of a file; break a line and see"),
         (
