@@ -170,9 +170,9 @@ def next_commands() -> list[tuple[str, str]]:
             "the same from the command line; add --mode debug, or --output digits=digits.npy",
         ),
         (
-            f"{run} -i images={folder / 'digits.npz'}:test_images --workspace runs.db "
-            "--trace run.pftrace",
-            "recorded: then `opstep ws runs.db` and `opstep trace run.pftrace`",
+            f"{run} -i images={folder / 'digits.npz'}:test_images --workspace demo.db "
+            "--trace demo.pftrace",
+            "recorded: then `opstep ws demo.db` and `opstep trace demo.pftrace`",
         ),
         (f"opstep check {program}", "all errors of a file; break a line and see"),
         (

@@ -18,6 +18,7 @@ import click
 from opstep.api.devices import HOST
 from opstep.api.settings import RunSettings
 from opstep.cli.common import (
+    COMMAND,
     FOUND,
     OK,
     UNRECORDED,
@@ -210,6 +211,12 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     if found or losses:
         return FOUND
     parts = [one for one in started.frameworks.entered if one.compiled]
+    if code == OK and not started.frameworks.called:
+        say(
+            f"{file}: nothing was checked: no model was called that opstep runs. "
+            "Give the script that calls it"
+        )
+        return COMMAND
     if code == OK and parts:
         calls = [f"{amount(p.count, 'call')} of {amount(p.compiled, p.part)}" for p in parts]
         say(f"{file}: {' and '.join(calls)}, no NaN or infinity came out")

@@ -238,6 +238,22 @@ def test_a_hunt_ends_the_script(cli, script):
     assert outcome.out.endswith("the end\n") and outcome.out.count("is bad") == 1
 
 
+def test_a_hunt_in_a_script_that_calls_no_model(cli, script):
+    outcome = cli("hunt", script("import torch; model = torch.nn.Linear(2, 3)"))
+    assert outcome.code == 2 and "train.py: nothing was checked" in outcome.err
+
+
+def test_a_torch_that_lacks_a_private_name_is_not_the_models_fault(cli, script, monkeypatch):
+    import torch
+
+    monkeypatch.delattr(torch._C, "_get_tracing_state")
+    text = "import torch; torch.nn.Linear(2, 3)(torch.ones(1, 2))"
+    outcome = cli("hunt", script(text))
+    assert outcome.code == 2
+    assert f"opstep does not work with PyTorch {torch.__version__}" in outcome.err
+    assert "'Linear' object has no attribute" not in outcome.err
+
+
 def test_a_hunt_can_go_on(cli, script):
     outcome = cli("hunt", "--keep-going", "--nan-only", script(LOGARITHM))
     assert outcome.code == 5

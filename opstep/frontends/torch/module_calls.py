@@ -34,6 +34,7 @@ from opstep.frontends.scripts.script import Leave
 from opstep.frontends.torch.backend import opstep
 from opstep.frontends.torch.errors import FALLBACK
 from opstep.frontends.torch.sources import is_pytorch
+from opstep.runtime.ir.errors import InputError
 
 # Loggers that tell whoever calls torch.compile how to do it better; a script does not call it.
 ADVICE = (
@@ -100,6 +101,15 @@ class ModuleCalls:
 
     def __get__(self, module: nn.Module | None, owner: Any = None) -> Callable[..., Any] | None:
         """What is to be called in place of a module; None: itself."""
+        try:
+            return self._instead_of(module)
+        except AttributeError as error:
+            # A module's __getattr__ would be asked next, and say that the module has no such call.
+            raise InputError(
+                f"opstep does not work with PyTorch {torch.__version__}: {error}"
+            ) from error
+
+    def _instead_of(self, module: nn.Module | None) -> Callable[..., Any] | None:
         if torch.compiler.is_dynamo_compiling() or module is None:
             return None
         if getattr(self.within, "now", None) is not None or self._is_left_alone(module):

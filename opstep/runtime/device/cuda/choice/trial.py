@@ -33,7 +33,8 @@ SAMPLE_US = 1000.0  # how long a sample is to take
 MOST_REPEATS = 50
 SAMPLES = 7
 BLOCK = 1 << 20  # made-up numbers
-PATIENCE_S = 1.0  # for all ops of a process that are timed at first sight
+PATIENCE_S = 1.0  # for ops that are timed at first sight, one after the other
+RENEWED = 0.05  # of the time that passes: the next program of a process is tried, too
 OP_S = 0.1  # for one of them
 NEARLY = 1.03  # times the fastest: ours is as fast
 QUICK_US = 200.0  # how long a sample is to take at first sight
@@ -43,11 +44,14 @@ SLACK_US = 50.0  # of one run from the host, which are not the kernel's
 
 
 class DeviceTrials:
-    """Times candidates on a GPU; at first sight for at most `PATIENCE_S` a process."""
+    """Times candidates on a GPU; at first sight for `PATIENCE_S` at a time, and for `RENEWED` of a
+    process's time.
+    """
 
     def __init__(self, device: CudaDevice):
         self._device = device
-        self._spent = 0.0  # seconds, at first sight
+        self._left = PATIENCE_S
+        self._looked = perf_counter()
 
     def times(self, step: Step, types: Types, candidates: list[Candidate]) -> Times:
         """Microseconds of each candidate that works; nothing where memory is short."""
@@ -60,7 +64,10 @@ class DeviceTrials:
             return {}
 
     def quickest(self, step: Step, types: Types, candidates: list[Candidate]) -> str | None:
-        if self._spent >= PATIENCE_S:
+        now = perf_counter()
+        self._left = min(PATIENCE_S, self._left + RENEWED * (now - self._looked))
+        self._looked = now
+        if self._left <= 0:
             return None
         ours = candidates[0]
         if (made := ours.make()) is None:
@@ -68,13 +75,13 @@ class DeviceTrials:
         for launch in made[0]:
             self._device.load(launch)  # compiled here, where that is not counted
         start = perf_counter()
-        until = start + min(PATIENCE_S - self._spent, OP_S)
+        until = start + min(self._left, OP_S)
         try:
             found = _Trial(self._device, step, types).quickly(candidates, until)
         except OutOfMemory:
             return None
         finally:
-            self._spent += perf_counter() - start
+            self._left -= perf_counter() - start
         best = min(found, key=lambda name: found[name], default=None)
         near = best and found.get(ours.name, float("inf")) <= NEARLY * found[best]
         return ours.name if near else best
