@@ -72,13 +72,14 @@ def _with_step(
     """
     graph = program.graph(loss)
     module, options = program.module, dict(options)
-    parallel = parallel_of(
-        program.mesh, options.pop("data_parallel", None), options.pop("bucket", None),
-        options.pop("shard_optimizer", False),
-    )  # fmt: skip
+    asked = {k: options.pop(k, None) for k in ("data_parallel", "bucket", "shard_optimizer")}
     own = {k: options.pop(k) for k in list(options) if k not in OPTIONS}
     chosen = optimizer(kind, own, OPTIONS)
     trained = trained_params(program.verified, graph, wrt, options.pop("freeze", ()))
+    parallel = parallel_of(
+        program.mesh, asked["data_parallel"], asked["bucket"], asked["shard_optimizer"] or False,
+        [d.name.text for d in trained if d.name.text in program.verified.shards],
+    )  # fmt: skip
     made_of = recipe(program.verified, graph, name, chosen, trained, **options)
     made_of = replace(made_of, **_sharing(program, chosen, trained, parallel))
     graphs = {n for m in (*program.library, module) for n in m.graphs}

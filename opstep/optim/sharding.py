@@ -131,20 +131,26 @@ def _turned(body: Body, p: Part, x: str, *dims: int) -> str:
     return _put(body, f"turned_{p.stem}", f"transpose({split}, perm=[1, 0, 2])")
 
 
-def scattered(body: Body, later: Body, wholes: Sequence[Part], how: str) -> list[str]:
+def scattered(
+    body: Body, later: Body, wholes: Sequence[Part], how: str, others: str = ""
+) -> list[str]:
     """This rank's parts of the means of what ranks have, all at once; `later`: where the parts are
-    taken from each other.
+    taken from each other. `others`: how those of the same part find the mean of theirs.
     """
+
+    def mean(part: str) -> str:
+        return _put(body, "mean", f"all_reduce({part}{others})") if others else part
+
     if len(wholes) == 1:
         (p,) = wholes
         scatter = f"reduce_scatter({p.value}, axis={p.shard.axis}{how})"
-        return [_put(body, f"own_{p.stem}", scatter)]
+        return [mean(_put(body, f"own_{p.stem}", scatter))]
     rows = []
     for p in wholes:
         before, ranks, rest = p.blocks
         x = _turned(body, p, p.value, before, ranks, rest) if before > 1 else p.value
         rows.append(_reshaped(body, f"flat_{p.stem}", x, ranks, p.size))
-    bucket = _put(body, "own_bucket", f"reduce_scatter({_joined(body, rows)}, axis=0{how})")
+    bucket = mean(_put(body, "own_bucket", f"reduce_scatter({_joined(body, rows)}, axis=0{how})"))
     found = zip(wholes, _parts(later, bucket, wholes), strict=True)
     return [_reshaped(later, f"own_{p.stem}", x, *_dims(p.shard.type)) for p, x in found]
 

@@ -85,5 +85,5 @@ def test_shards_are_checked_as_they_are_typed(client):
     at = client.current.offset(client.place("axis")[1])
     start = client.current.text.rfind("mod", 0, at)
     client.change(start, start + len("model"), "data")
-    messages = [d["message"] for d in client.diagnostics() if d["severity"] == 1]
-    assert any("4 ranks along data cannot share axis 1 of f32[8, 6] evenly" in m for m in messages)
+    (message,) = [d["message"] for d in client.diagnostics() if d["severity"] == 1]
+    assert "4 ranks along data cannot share axis 1 of f32[8, 6] evenly" in message

@@ -63,11 +63,11 @@ def joined(
     declared as shards is the whole.
     """
     shard = env.scope.shard(x.name) if axis is None and over is None else None
-    axis = shard.axis if shard else axis or 0
+    along: int = shard.axis if shard else axis or 0  # pyright: ignore[reportAssignmentType]
     found = list(_each(env, x, shard.group.axes if shard else _axes(over)))
-    if not -found[0].ndim <= axis < found[0].ndim:
-        raise ExpressionError(f"x has no axis {axis}", hint="ranks(x) stacks what ranks have")
-    return np.concatenate(found, axis)
+    if not -found[0].ndim <= along < found[0].ndim:
+        raise ExpressionError(f"x has no axis {along}", hint="ranks(x) stacks what ranks have")
+    return np.concatenate(found, along)
 
 
 @function(RANKS)

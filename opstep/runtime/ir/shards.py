@@ -57,7 +57,7 @@ def shard_of(d: Declaration, mesh: Mesh) -> Shard | None:
                 raise Unsharded(message, name.span, f"declare one: mesh {name.text}: 4")
             raise Unsharded(f"the mesh has no axis {name.text}", name.span, hint)
         if name.text in [n.text for n in d.sharding.over[:k]]:
-            raise Unsharded(f"axis {name.text} is named twice", name.span)
+            raise Unsharded(f"axis {name.text} is named twice", name.span, "name it once")
     axis, rank = d.sharding.axis, d.type.rank
     over = Span(d.sharding.over[0].span.start, d.sharding.over[-1].span.end)
     at = d.sharding.axis_span if axis else over
@@ -78,21 +78,29 @@ def shard_of(d: Declaration, mesh: Mesh) -> Shard | None:
 def on_mesh(
     declared: Iterable[tuple[str, Declaration]], mesh: Mesh
 ) -> tuple[dict[str, Declaration], dict[str, Shard]]:
-    """Declarations as ranks know them, with the types of their parts; and how those are shared out
-    that several ranks have parts of.
+    """Declarations as ranks know them, with the types of their parts, of which they say no more;
+    and how those are shared out that several ranks have parts of. What is declared wrongly stays.
     """
     tensors: dict[str, Declaration] = {}
     shards: dict[str, Shard] = {}
     for name, d in declared:
         tensors[name] = d
-        try:
-            shard = shard_of(d, mesh)
-        except Unsharded:  # reported where the declaration is checked
+        if not can_be_shared(d, mesh):  # reported where the declaration is checked
             continue
+        shard = shard_of(d, mesh)
         if shard is not None and shard.group.size > 1 and d.type.is_concrete:
-            tensors[name] = replace(d, type=shard.type)
+            tensors[name] = replace(d, type=shard.type, sharding=None)
             shards[name] = shard
     return tensors, shards
+
+
+def can_be_shared(d: Declaration, mesh: Mesh) -> bool:
+    """Whether what a declaration says about shards is right; so is one that says nothing."""
+    try:
+        shard_of(d, mesh)
+    except Unsharded:
+        return False
+    return True
 
 
 def replicas(shards: Mapping[str, Shard], name: str, axes: Iterable[str]) -> tuple[str, ...]:
