@@ -163,7 +163,7 @@ class _Within:
         )
         told = f"Within {size(self.limit)}{self.sizes and f' where {self.sizes}'}: "
         told += f"computes {names_listed(again)} again."
-        graph = with_repeats(self.graph, order, module.tensors, told)
+        graph = with_repeats(self.graph, order, self.program.verified.tensors, told)
         items = tuple(graph if item is self.graph else item for item in module.items)
         return Module(items, module.closing, module.source)
 

@@ -23,6 +23,7 @@ from opstep.runtime.debugger.breakpoints import Texts
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Update
+from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan, Policy
 
@@ -46,7 +47,11 @@ class ProgramHost:
 
     @property
     def tensors(self) -> Mapping[str, Any]:
-        return self.program.module.tensors
+        return self.program.verified.tensors
+
+    @property
+    def shards(self) -> Mapping[str, Shard]:
+        return self.program.verified.shards
 
     def plan_for(self, graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
         return self.program.plan_to_run(self.name, self.settings.setup, graph, types, policy)
@@ -93,7 +98,7 @@ class ProgramHost:
         extents = dict(mesh.axes) if mesh.declared and mesh.ranks > 1 else None
         program = load(source.path, fallback=old.fallback, ranks=mesh.ranks, mesh=extents)
         program.seed = old.seed
-        for name, declared in program.module.tensors.items():
+        for name, declared in program.verified.tensors.items():
             old = self.tensors.get(name)
             if old is not None and old.type == declared.type and not redrawn(old, declared):
                 program.params[name] = self.program.params[name]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from opstep.api.program import Program
+    from opstep.api.tensors import Tensors
 
 # Modules with a function `load_file` for files that hold a program in another form, by suffix. They
 # are imported when such a file is met: nothing here depends on them.
@@ -48,12 +49,14 @@ class Files:
             return frozenset()
         return frozenset(arrays.list_safetensors(self.weights))
 
-    def tensors(self, names: Collection[str]) -> dict[str, np.ndarray]:
-        """The values of those that are there. The file is mapped: nothing else of it is read."""
+    def tensors(self, names: Collection[str], params: Tensors) -> dict[str, np.ndarray]:
+        """The values of those that are there, as `params` take them. The file is mapped: nothing
+        else of it is read.
+        """
         held = self.names.intersection(names) if names else frozenset()
         if not held or self.weights is None:
             return {}
-        return arrays.read_safetensors(self.weights, held)
+        return params.read(self.weights, held)
 
     @cached_property
     def inputs(self) -> Mapping[str, Any]:
@@ -109,6 +112,14 @@ def check_fallback(fallback: str | None) -> None:
         raise SettingError("fallback", fallback, f"None or {' or '.join(map(repr, LIBRARIES))}")
 
 
+def kept(program: Program) -> dict[str, np.ndarray]:
+    """The values that are saved with a program: those that no initialiser gives. Of shards all
+    ranks call this, and rank 0 gets the whole.
+    """
+    params = program.params
+    return params.whole([n for n in params.known() if not params.drawable(n)])
+
+
 def save(program: Program, path: str | os.PathLike) -> list[Path]:
     """Writes a program's text, the values that no initialiser gives, and the example inputs; gives
     the paths of the files.
@@ -123,9 +134,7 @@ def save(program: Program, path: str | os.PathLike) -> list[Path]:
         raise InputError(f"{target}: there is no folder {target.parent}")
     files = Files(target)
     assert files.weights is not None and files.example is not None
-    values = {
-        n: program.params[n] for n in program.params.known() if not program.params.drawable(n)
-    }
+    values = kept(program)
     module = _without_initialisers(program.module, values)
     module = relocated(module, _folder_of(program), target.absolute().parent)
     example = program.example

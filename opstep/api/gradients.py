@@ -73,7 +73,7 @@ def _chosen(
     program: Program, graph: Graph, wrt: Sequence[str], freeze: Sequence[str]
 ) -> tuple[list[str], set[str]]:
     """What derivatives are by, each once, and what of it a pattern matched."""
-    tensors = program.module.tensors
+    tensors = program.verified.tensors
     types = {n: d.type for n, d in tensors.items()}
     types |= {b.name.text: b.type for b in graph.inputs if b.type is not None}
     params = [n for n, d in tensors.items() if d.kind == "param" and d.type.dtype.is_float]

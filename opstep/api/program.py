@@ -475,7 +475,7 @@ class Program:
         from opstep.runtime.device.store import Store
 
         if device not in self._stores:
-            types = {name: d.type for name, d in self.module.tensors.items()}
+            types = {name: d.type for name, d in self.verified.tensors.items()}
             self._stores[device] = Store(self._device(device, PLAIN), types)
         return self._stores[device]
 

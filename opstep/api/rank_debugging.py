@@ -35,19 +35,20 @@ class RankHost(ProgramHost):
 
     def __init__(
         self, program: Program, graph: str, inputs: Mapping[str, Any], settings: RunSettings,
-        first: RankHost | None = None,
+        rank: int, first: RankHost | None = None,
     ):  # fmt: skip
         """`first`: that of rank 0, which reads the file again for all."""
         super().__init__(program, graph, inputs, settings)
+        self._rank = rank
         self._first = first
         self._next: RankHost | None = None  # what `reload` gave
         self._own: dict[str, Any] = {}  # memory, by name
 
     def tensor(self, name: str) -> tuple[TensorType, Any]:
-        t = self.program.module.tensors[name].type
+        t = self.program.verified.tensors[name].type
         if name not in self._own:
             memory = self._own[name] = self.device.alloc(t.nbytes, f"{name} of a rank")
-            self.device.write(memory, 0, t, self.program.params[name])
+            self.device.write(memory, 0, t, self.program.params.on_rank(name, self._rank))
         return t, self._own[name]
 
     def commit(self, tensors: Mapping[str, Node]) -> None:
@@ -63,9 +64,9 @@ class RankHost(ProgramHost):
     def reload(self) -> RankHost:
         first = self._first._next if self._first is not None else None
         program = super().reload().program if first is None else first.program
-        found = RankHost(program, self._graph, self._inputs, self.settings, first)
+        found = RankHost(program, self._graph, self._inputs, self.settings, self._rank, first)
         for name, memory in self._own.items():
-            declared, old = program.module.tensors.get(name), self.tensors[name]
+            declared, old = program.verified.tensors.get(name), self.tensors[name]
             if declared and declared.type == old.type and not redrawn(old, declared):
                 found._own[name] = memory
         self._next = found
@@ -110,7 +111,7 @@ def debug_ranks(
         by_name = dict(zip(names, arrays, strict=True))
         first: Any = group.members[0].host if group.members else None
         plain = replace(settings, seed=None)
-        host = RankHost(program, found.name.text, by_name, plain, first)
+        host = RankHost(program, found.name.text, by_name, plain, rank, first)
         RankDebugger(
             group, rank, host, found.name.text, arrays, types, names, policy=settings.policy,
             steps=settings.steps, stop_on_entry=stop_on_entry, stop_at_end=stop_at_end,

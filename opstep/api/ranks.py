@@ -33,7 +33,8 @@ def rank_traces(part: Part, ranks: Sequence[int]) -> dict[Trace, list[int]]:
     types = part.types
     if types is None:
         types = program.input_types(found, part.symbols or {})
-    return traces(plan_of(found.name.text, tuple(types)), plan_of, program.mesh, ranks)
+    return traces(plan_of(found.name.text, tuple(types)), plan_of, program.mesh, ranks,
+                  program.verified.shards)  # fmt: skip
 
 
 def check_alike(part: Part, axes: Sequence[str]) -> None:
@@ -43,7 +44,9 @@ def check_alike(part: Part, axes: Sequence[str]) -> None:
     plan = plan_of(program.graph(part.graph).name.text, tuple(part.types or ()))
     ranks = range(program.mesh.ranks)
     for axis in axes:
-        for name, place in parting(plan, plan_of, program.mesh, ranks, axis).items():
+        for name, place in parting(
+            plan, plan_of, program.mesh, ranks, axis, program.verified.shards
+        ).items():
             raise OpstepError(
                 f"each rank would have a {name} of its own: it is updated by what one rank has",
                 span=place.span, source=place.source,

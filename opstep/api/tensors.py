@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.api.devices import HOST
-from opstep.api.inputs import conform_one
+from opstep.api.inputs import as_array, conform_one
+from opstep.api.shards import gathered
+from opstep.runtime.arrays import read_safetensors
+from opstep.runtime.device.ranks import rank_here
 from opstep.runtime.ir.diagnostics import names_listed
 from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import Declaration
+from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import bf16
 from opstep.runtime.ir.wording import ARRAY, Argument, Wording
 
@@ -36,11 +41,16 @@ class Loaded(NamedTuple):
 class Tensors(MutableMapping):
     """The params and states of a program by name, as arrays. Reading gives a copy; writing sets the
     value.
+
+    A tensor that is declared as shards is this rank's part; it can be set by that, or by the whole.
+    A process that is connected with no others keeps the whole, and stands for rank 0.
     """
 
     def __init__(self, program: Program):
         self._program = program
-        self._declared: dict[str, Declaration] = program.module.tensors
+        self._declared: dict[str, Declaration] = program.verified.tensors
+        self.shards = program.verified.shards
+        self._wholes: dict[str, np.ndarray] = {}  # of shards, where there are no other ranks
         if any(d.type.dtype is bf16 for d in self._declared.values()):
             _ = bf16.numpy  # makes it known to NumPy, which reads files for us
         self._set: dict[str, str] = {}  # name -> "drawn" by its initialiser, or "given"
@@ -57,10 +67,60 @@ class Tensors(MutableMapping):
 
     def __setitem__(self, name: str, value: Any) -> None:
         declared = self._declaration(name)
-        array = conform_one(f"{declared.kind} {name}", declared.type, value)
+        array = self._own(name, self._conformed(f"{declared.kind} {name}", name, value))
         self._program._store(HOST).write(name, array)
         self._holders[name] = {HOST}
         self._set[name] = "given"
+
+    def _conformed(self, what: str, name: str, value: Any) -> np.ndarray:
+        """An array of the tensor's type: of this rank's part or of the whole, where that is another
+        one. Raises `InputError`.
+        """
+        t, shard = self._declared[name].type, self.shards.get(name)
+        if shard is None:
+            return conform_one(what, t, value)
+        array = as_array(what, value, t.dtype)
+        return array if array.shape == t.shape else conform_one(what, shard.whole, array)
+
+    def _own(self, name: str, array: np.ndarray) -> np.ndarray:
+        """This rank's part of what is a tensor's value from now on."""
+        shard, rank = self.shards.get(name), rank_here()
+        if shard is None:
+            return array
+        own, is_whole = shard.part(rank or 0), array.shape == shard.whole.shape
+        if rank is None and is_whole:
+            self._wholes[name] = array.copy()
+        elif rank is None:
+            self.prepare([name])
+            self._wholes[name][own] = array
+        return array[own].copy() if is_whole else array
+
+    def read(self, path: str | Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
+        """The values that a safetensors file has, ready to be set: of shards, which the file has
+        whole, this rank's part, and nothing else of these is read. Raises `InputError`.
+        """
+        rank, parts = rank_here(), {}
+        for name, shard in self.shards.items():
+            shape: Any = shard.whole.shape
+            parts[name] = shape, () if rank is None else shard.part(rank)
+        return read_safetensors(path, only, parts=parts)
+
+    def on_rank(self, name: str, rank: int) -> np.ndarray:
+        """What a rank has of a tensor at first; this process stands for all."""
+        own = self[name]
+        return self._wholes[name][self.shards[name].part(rank)] if name in self.shards else own
+
+    def held(self, name: str) -> np.ndarray:
+        """All that this process has of a tensor."""
+        own = self[name]
+        return self._wholes[name] if name in self.shards and name in self._wholes else own
+
+    def whole(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """The values of these, put together on rank 0 from what all ranks have, which call this at
+        the same time; other ranks get what they have themselves.
+        """
+        return {n: gathered(self.shards[n], self[n]) if n in self.shards and rank_here() is not None
+                else self.held(n) for n in names}  # fmt: skip
 
     def load(self, values: Mapping[str, Any], strict: bool = True) -> Loaded:
         """Sets the tensors that `values` has the names of. With `strict`, names and types have to
@@ -69,10 +129,9 @@ class Tensors(MutableMapping):
         arrays: dict[str, np.ndarray] = {}
         mismatched = []
         for name in (n for n in values if n in self):
-            declared = self._declared[name]
             try:
-                what = f"{declared.kind} {name}"
-                arrays[name] = conform_one(what, declared.type, values[name])
+                what = f"{self._declared[name].kind} {name}"
+                arrays[name] = self._conformed(what, name, values[name])
             except InputError:
                 if strict:
                     raise
@@ -152,14 +211,16 @@ class Tensors(MutableMapping):
         """
         missing = [name for name in names if name not in self._set]
         files = self._program.files
-        saved = files.tensors([n for n in missing if self._is_saved(n)]) if missing else {}
+        names = [n for n in missing if self._is_saved(n)]
+        saved = files.tensors(names, self) if names else {}
         for name in missing:
             declared = self._declared[name]
             if name in saved:
                 what = f"{files.weights}: {declared.kind} {name}"
-                array = conform_one(what, declared.type, saved[name])
+                array = self._conformed(what, name, saved[name])
             else:
-                array = _initial(declared, self._program)
+                array = _initial(declared, self._program, self.shards.get(name))
+            array = self._own(name, array)
             self._program._store(HOST).write(name, array)
             self._holders[name] = {HOST}
             self._set[name] = "given" if name in saved else "drawn"
@@ -251,13 +312,17 @@ class Tensors(MutableMapping):
         self._set = {name: how for name, how in self._set.items() if how == "given"}
 
 
-def _initial(declared: Declaration, program: Program) -> np.ndarray:
-    """What a declaration says its tensor begins as."""
+def _initial(declared: Declaration, program: Program, shard: Shard | None) -> np.ndarray:
+    """What a declaration says its tensor begins as: of a shard the whole, unless all elements are
+    the same.
+    """
     import numpy as np
 
     from opstep.runtime.device.cpu.device import execute
 
     name, t = declared.name.text, declared.type
+    if shard is not None and rank_here() is None:
+        t = shard.whole
     if declared.value is not None:
         return np.full(t.shape, declared.value.value, t.dtype.numpy)  # pyright: ignore
     if declared.init is None:
@@ -277,6 +342,8 @@ def _initial(declared: Declaration, program: Program) -> np.ndarray:
     if "seed" in attrs and not any(a.name.text == "seed" for a in declared.attrs):
         attrs["seed"] = _seed(name, program.seed)
     assert found.op is not None  # the verifier lets only ops initialise
+    if found.op.alike:
+        attrs["shape"] = t.shape
     return execute(found.op, [], attrs)[0]
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.budget import within
 from opstep.api.gradients import with_gradient
 from opstep.optim.optimizers import Optimizer, optimizer
-from opstep.optim.parallel import parallel_of, together
+from opstep.optim.parallel import Parallel, parallel_of, together
 from opstep.optim.recipes import OPTIONS, recipe, trained_params
 from opstep.optim.scaling import scaled_loss
+from opstep.optim.sharding import check_elementwise, shared_out
 from opstep.optim.step import declare_states, write_step
 from opstep.optim.writing import Writer, fresh
 from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError, SettingError
-from opstep.runtime.ir.graph import Module
+from opstep.runtime.ir.graph import Declaration, Module
 from opstep.runtime.ir.lexer import identifier
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.parser import parse
@@ -42,7 +44,7 @@ def grown(
     new.seed = program.seed
     new.files = program.files
     for key in program.params.known():
-        new.params[key] = program.params[key]
+        new.params[key] = program.params.held(key)
     return new
 
 
@@ -70,18 +72,21 @@ def _with_step(
     """
     graph = program.graph(loss)
     module, options = program.module, dict(options)
-    parallel = parallel_of(
-        program.mesh, options.pop("data_parallel", None), options.pop("bucket", None)
-    )
+    asked = {k: options.pop(k, None) for k in ("data_parallel", "bucket", "shard_optimizer")}
     own = {k: options.pop(k) for k in list(options) if k not in OPTIONS}
     chosen = optimizer(kind, own, OPTIONS)
     trained = trained_params(program.verified, graph, wrt, options.pop("freeze", ()))
+    parallel = parallel_of(
+        program.mesh, asked["data_parallel"], asked["bucket"], asked["shard_optimizer"] or False,
+        [d.name.text for d in trained if d.name.text in program.verified.shards],
+    )  # fmt: skip
     made_of = recipe(program.verified, graph, name, chosen, trained, **options)
+    made_of = replace(made_of, **_sharing(program, chosen, trained, parallel))
     graphs = {n for m in (*program.library, module) for n in m.graphs}
     reserved = {*OPS, *CONTROL, *graphs} - module.graphs.keys()
     _check_name(name, {*reserved, *graphs})
     writer = Writer(module, reserved)
-    declare_states(writer, made_of, trained)
+    declare_states(writer, made_of, [module.tensors[d.name.text] for d in trained])
     if made_of.loss_scale is not None:
         loss = scaled_loss(writer, graph, made_of.scale)
     declared = type(program)(writer.finished(), program.fallback, program.mesh)
@@ -90,12 +95,31 @@ def _with_step(
     module = with_gradient(declared, declared.graph(loss), names, gradient)
     if parallel is not None:
         alone = module.graphs[gradient]
-        shared = together(alone, graph, trained, dict(module.tensors), parallel)
+        shared = together(
+            alone, graph, trained, dict(declared.verified.tensors), parallel,
+            made_of.parts, made_of.shards,
+        )  # fmt: skip
         items = tuple(shared if item is alone else item for item in module.items)
         module = Module(items, module.closing, module.source)
     writer = Writer(module, reserved)
     write_step(writer, made_of, graph, module.graphs[gradient], trained)
     return writer.finished(), gradient
+
+
+def _sharing(
+    program: Program, chosen: Optimizer, trained: Sequence[Declaration], parallel: Parallel | None
+) -> dict[str, Any]:
+    """Of a recipe: which params ranks have parts of, and of which they update parts."""
+    names = [d.name.text for d in trained]
+    shards = {n: s for n, s in program.verified.shards.items() if n in names}
+    if shards:
+        first = program.module.tensors[next(iter(shards))]
+        check_elementwise(chosen, f"{first.kind} {first.name.text} is declared as shards")
+    if parallel is None or not parallel.shares_states:
+        return {"shards": shards}
+    check_elementwise(chosen, "shard_optimizer")
+    parts = shared_out(trained, shards, parallel.over)
+    return {"shards": shards, "parts": parts, "bucket": parallel.bucket}
 
 
 def _check_name(name: str, taken: Collection[str]) -> None:

@@ -47,6 +47,7 @@ def on_ranks(
         program = load_program(file, options)
         if program.mesh.ranks > 1:
             return _start(program)
+    options["of_rank_0"] = {name: options[name] for name in _OWN if name in options}
     with _as_rank(place, options) as transport:
         return work(transport)
 

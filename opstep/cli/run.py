@@ -182,7 +182,9 @@ def run_here(file: str, options: dict[str, Any], transport: GlooTransport | None
         with watch_compiler(), progress(options["steps"]) as on_step:
             result = executed(program, graph.name.text, values, options, recording, on_step)
         reports = recording.close() if recording else []
-        given.save(targets, result, (saved, dict(program.params)) if saved else None)
+        saves = options["of_rank_0"]["save_params"]  # puts shards together, on all ranks
+        params = program.params.whole(program.params) if saves else {}
+        given.save(targets, result, (saved, params) if saved else None)
     except BaseException:
         if recording:  # what is recorded of a failed run is what one wants to look at
             show_recording(recording)

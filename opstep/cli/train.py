@@ -163,9 +163,11 @@ def train_here(
     if transport is not None:
         join(trainer, transport, options["data_parallel"])
     leads = transport is None or transport.rank == 0
-    if leads:
-        trainer.observers += observers(options, parent, parent is not None and trainer.is_done)
+    done_before = parent is not None and trainer.is_done
+    chosen = observers if leads else followers
+    trainer.observers += chosen(options, parent, done_before)
     stop_when_wrong(trainer, options["hunt"], options["watch"])
+    target = options["of_rank_0"]["save"]
     try:
         with watch_compiler():
             outcome = trainer.run()
@@ -179,13 +181,13 @@ def train_here(
     except NotFinite:  # so are the params
         raise
     except Exception:
-        if options["save"] and trainer.step > (parent.step if parent else 0):
-            rescue(trainer, program, options["save"])
+        if target and trainer.step > (parent.step if parent else 0):
+            rescue(trainer, program, target, leads)
         raise
     finally:
         unwritten = show_recorded(trainer, options) | show_missed(trainer)
-    if options["save"] and outcome.steps:
-        save(trainer, program, options["save"])
+    if target and outcome.steps:
+        save(trainer, program, target, leads)
     if leads and options["as_json"]:
         emit_json(record(file, trainer, outcome))
     elif leads:
@@ -218,6 +220,20 @@ def observers(
         yield Journal(record, parent, say)
     if options["tensorboard"]:
         yield board(options, record.key if record else None)
+
+
+def followers(
+    options: dict[str, Any], parent: Checkpoint | None, is_done: bool
+) -> Iterator[Observer]:
+    """What ranks do that record nothing, while rank 0 does: they give it their shards."""
+    from opstep.training.best import Best
+    from opstep.training.journal import Moments, best_values
+
+    workspace = options["of_rank_0"]["workspace"]
+    if options["best"]:
+        yield Best(best_values(workspace, parent, options["best"]))
+    if workspace and not is_done:
+        yield Moments()
 
 
 def prepared(
@@ -327,10 +343,9 @@ def sources(options: dict[str, Any]) -> Iterator[Path]:
 
 def load_params(program: Program, file: str) -> None:
     """What a file has of the program's params and states."""
-    from opstep.runtime.arrays import read_safetensors
     from opstep.runtime.ir.errors import InputError
 
-    values = read_safetensors(file)
+    values = program.params.read(file)
     loaded = program.params.load(values, strict=False)
     fit = len(values) - len(loaded.unexpected) - len(loaded.mismatched)
     if not fit:
@@ -351,29 +366,39 @@ def emit(trainer: Trainer, file: str) -> None:
     tell_weights(trainer.program, file)
 
 
-def save(trainer: Trainer, program: Program, file: str) -> None:
-    """The program with what it has learned, or all values."""
+def save(trainer: Trainer, program: Program, file: str, leads: bool = True) -> None:
+    """The program with what it has learned, or all values. A rank that does not lead gives its
+    shards to the one that writes.
+    """
+    from opstep.api.files import kept
     from opstep.runtime.arrays import write_safetensors
 
-    if file.endswith(".opg"):
+    is_program, params = file.endswith(".opg"), trainer.program.params
+    if not leads:
+        _ = kept(program) if is_program else params.whole(params)
+        return
+    if is_program:
         written = [str(path) for path in program.save(file)]
     else:
-        write_safetensors(file, dict(trainer.program.params))
+        write_safetensors(file, params.whole(params))
         written = [file]
     say(f"saved {', '.join(written)}")
 
 
-def rescue(trainer: Trainer, program: Program, file: str) -> None:
+def rescue(trainer: Trainer, program: Program, file: str, leads: bool) -> None:
     """Saves what a run that failed had learned."""
     from opstep.runtime.ir.diagnostics import OpstepError
     from opstep.training.train import hand_over
 
-    say(f"an error ends training after step {trainer.step:,}: what was learned until then is saved")
+    if leads:
+        told = f"an error ends training after step {trainer.step:,}"
+        say(f"{told}: what was learned until then is saved")
     try:
         hand_over(trainer, program, warn)
-        save(trainer, program, file)
+        save(trainer, program, file, leads)
     except OpstepError as error:  # not in place of why training ended
-        say(f"error: it cannot be saved: {error.diagnostics[0].message}")
+        if leads:
+            say(f"error: it cannot be saved: {error.diagnostics[0].message}")
 
 
 def show_recorded(trainer: Trainer, options: dict[str, Any]) -> bool:

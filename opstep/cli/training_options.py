@@ -192,6 +192,12 @@ def optimizer_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Gradients that go to other ranks together, at least. Default: 25MiB.",
         ),
         click.option(
+            "--shard-optimizer",
+            is_flag=True,
+            help="With --ranks: each rank keeps a part of the optimizer's states, and updates that "
+            "of the params (ZeRO, stage 1).",
+        ),
+        click.option(
             "--loss-scale",
             type=click.Choice(["dynamic"]),
             help="Scale the loss, so that gradients in f16 do not become 0.",
@@ -224,8 +230,9 @@ def optimizer_arguments(options: dict[str, Any]) -> dict[str, Any]:
         )
         if options[name] is not None
     }
-    if options["grad_norm"]:
-        found["grad_norm"] = True
+    for name in ("grad_norm", "shard_optimizer"):
+        if options[name]:
+            found[name] = True
     for name in ("wrt", "freeze"):
         if options[name]:
             found[name] = names(options[name])

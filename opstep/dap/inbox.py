@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 MOST_WAITING = 1000  # jobs; a client that sends more without listening is told so
+SIGNALS_S = 1.0  # a signal that another thread took wakes nobody: how often it is looked for
 
 Job = Callable[[], None]
 
@@ -42,7 +43,7 @@ class Inbox:
         me = threading.get_ident()
         with self._changed:
             while not self._closed and not (self._jobs and self._owners[-1] == me):
-                self._changed.wait()
+                self._changed.wait(SIGNALS_S)
             return None if self._closed else self._jobs.popleft()
 
     def poll(self) -> Job | None:

@@ -56,7 +56,7 @@ class Side:
 
     def types(self) -> dict[str, TensorType]:
         """Of named tensors and inputs."""
-        named = {n: d.type for n, d in self.program.module.tensors.items()}
+        named = {n: d.type for n, d in self.program.verified.tensors.items()}
         return named | {b.name.text: b.type for b in self.graph.inputs if b.type is not None}
 
     def plans(self) -> list[Plan]:

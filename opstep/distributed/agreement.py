@@ -17,6 +17,7 @@ from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Source, Span
 from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.runtime.ir.printer import print_module
+from opstep.runtime.ir.shards import replicas
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.rank_matching import mismatches
 from opstep.runtime.plan.rank_traces import Fork, Place, Talk, Trace
@@ -31,17 +32,21 @@ def told(world: GlooRanks, own: Any) -> list[Any]:
 
 
 def agree_on_values(world: GlooRanks, program: Program, when: str = "begins") -> None:
-    """Raises `InputError` where ranks have other params or states than rank 0; `when`: what each
-    does with these.
+    """Raises `InputError` where ranks have other params or states than rank 0, or another part of
+    a shard than the first rank that has that part; `when`: what each does with these.
     """
-    values = program.params
+    values, shards, mesh = program.params, program.verified.shards, program.mesh
     own = {n: sha256(np.ascontiguousarray(values[n]).tobytes()).hexdigest() for n in values}
-    first, *others = told(world, own)
-    for rank, its in enumerate(others, 1):
-        names = [name for name, digest in its.items() if digest != first[name]]
+    every = told(world, own)
+    same = {n: Group(mesh, replicas(shards, n, mesh.names)) for n in shards}
+    for rank, its in enumerate(every):
+        first = {n: same[n].members(rank)[0] if n in shards else 0 for n in its}
+        names = [name for name, digest in its.items() if digest != every[first[name]][name]]
         if names:
+            names = [name for name in names if first[name] == first[names[0]]]
             raise InputError(
-                f"rank {rank} {when} with another {names_listed(names)} than rank 0",
+                f"rank {rank} {when} with another {names_listed(names)} than rank "
+                f"{first[names[0]]}",
                 hint="give all ranks the same params and seed" if when == "begins" else "",
             )
 

@@ -98,7 +98,7 @@ class StepwiseHunt:
         return Diverged(found)
 
     def _magnitudes(self) -> dict[str, float]:
-        tensors, params = self.program.module.tensors, self.program.params
+        tensors, params = self.program.verified.tensors, self.program.params
         names = (n for n, d in tensors.items() if d.kind == "param" and d.type.dtype.is_float)
         return {n: float(np.abs(params[n]).max(initial=0)) for n in names}
 

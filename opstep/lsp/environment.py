@@ -14,6 +14,7 @@ from opstep.runtime.ir.graph import Declaration, Graph, Source
 from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.reporting import Reporter
+from opstep.runtime.ir.shards import on_mesh
 from opstep.runtime.ir.verified import Application
 
 if TYPE_CHECKING:
@@ -99,10 +100,9 @@ class Environment:
         """The named tensors as they are now."""
         self.tensors.clear()
         self._sources.clear()
-        for name, item in self._items.items():
-            if isinstance(item.node, Declaration):
-                self.tensors[name] = item.node
-                self._sources[name] = item.source
+        declared = {n: i.node for n, i in self._items.items() if isinstance(i.node, Declaration)}
+        self.tensors.update(on_mesh(declared.items(), self.applier.mesh)[0])
+        self._sources.update((n, self._items[n].source) for n in declared)
 
     def initialiser(
         self, declaration: Declaration, source: Source, reporter: Reporter

@@ -181,7 +181,7 @@ def _interfaces(items: list[Item]) -> dict[_Key, _Interface]:
                 inputs = [(b.name.text, b.type) for b in node.inputs]
                 found.setdefault(key, (node.name.span, inputs, node.results))
             elif isinstance(node, Declaration):
-                found.setdefault(key, (node.name.span, node.kind, node.type))
+                found.setdefault(key, (node.name.span, node.kind, (node.type, node.sharding)))
             else:  # its head is broken: that there is such a name is known to messages
                 found.setdefault(key, (None, None, None))
     return found

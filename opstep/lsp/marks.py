@@ -189,6 +189,12 @@ class _Marks:
     def _declaration(self, d: Declaration) -> None:
         self._name(d.kind, d.name, DEFINES)
         self._words(d.type_span, _TYPE)
+        if d.sharding is not None:
+            names = d.sharding.over
+            self._words(Span(d.type_span.end, names[0].span.start), "mesh")
+            for axis in names:
+                self._name("axis", axis)
+            self._words(Span(names[-1].span.end, max(d.sharding.axis_span)), "mesh")
         if d.init is not None:
             self._name(_callee(d.init), d.init)
             self._attrs(d.init.text, d.attrs)

@@ -8,30 +8,37 @@ al. 2020, arXiv:2006.15704).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
+from opstep.optim.checks import flag
+from opstep.optim.sharding import Part, buckets, over, scattered
 from opstep.optim.writing import fresh, local_names, rebuilt
 from opstep.runtime.ir.amounts import parse_size
 from opstep.runtime.ir.errors import InputError, SettingError
 from opstep.runtime.ir.graph import Apply, Declaration, Graph, Name, Return, Statement, Update
 from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.runtime.ir.parser import parse
+from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import DType, TensorType
 
 BUCKET = 25 << 20  # bytes of gradients that go together; as in PyTorch
 _FIRST = 1 << 20  # of the first: so it is soon under way
+MEAN = ', reduction="mean"'
 _USUAL = ("data", "dp")  # what axes for it are called
 
 
 @dataclass(frozen=True)
 class Parallel:
-    """The group whose ranks have parts of a batch; the bytes of a bucket."""
+    """The group whose ranks have parts of a batch; the bytes of a bucket; whether ranks share out
+    the states of the optimizer, too.
+    """
 
     over: Group
     bucket: int = BUCKET
+    shares_states: bool = False
 
 
 def data_axis(mesh: Mesh, axis: str | bool = True) -> Group:
@@ -53,14 +60,25 @@ def data_axis(mesh: Mesh, axis: str | bool = True) -> Group:
     return Group(mesh, (found[0],))
 
 
-def parallel_of(mesh: Mesh, axis: str | bool | None, bucket: str | int | None) -> Parallel | None:
-    """What was asked for; None where nothing was. Raises `InputError`."""
+def parallel_of(
+    mesh: Mesh,
+    axis: str | bool | None,
+    bucket: str | int | None,
+    shares_states: bool = False,
+    shards: Collection[str] = (),
+) -> Parallel | None:
+    """What was asked for; None where nothing was, and ranks have all of each param that is trained:
+    `shards` are the others. Raises `InputError`.
+    """
     if axis is None or axis is False:
-        return None
+        if not (flag("shard_optimizer", shares_states) or shards) or mesh.ranks == 1:
+            return None
+        axis = True
     size = BUCKET if bucket is None else parse_size(bucket) if isinstance(bucket, str) else bucket
     if not isinstance(size, int) or size < 1:
         raise SettingError("bucket", bucket, "bytes, such as '25MiB'")
-    return Parallel(data_axis(mesh, axis), size)
+    over = data_axis(mesh, axis)
+    return Parallel(over, size, flag("shard_optimizer", shares_states) and over.size > 1)
 
 
 class _Value(NamedTuple):
@@ -78,12 +96,27 @@ class _Value(NamedTuple):
 
 def together(
     gradient: Graph, loss: Graph, trained: Sequence[Declaration], tensors: dict[str, Declaration],
-    parallel: Parallel,
+    parallel: Parallel, parts: Mapping[str, Shard], shards: Mapping[str, Shard],
 ) -> Graph:  # fmt: skip
     """`gradient` with what all ranks find in place of what one does: derivatives by `trained`,
-    which are its last results; before these, of those of `loss`, scalars; and states.
+    which are its last results; before these, of those of `loss`, scalars; and states. `parts`: of
+    derivatives by these params ranks get a part; `shards`: these are declared as such.
     """
-    return _Writing(gradient, tensors, parallel).written(loss, trained)
+    return _Writing(gradient, tensors, parallel).written(loss, trained, parts, shards)
+
+
+class _Later:
+    """Lines that are put into a graph when all are there."""
+
+    def __init__(self, name: Callable[[str], str], lines: list[str]):
+        self._fresh = name
+        self.lines = lines
+
+    def name(self, stem: str) -> str:
+        return self._fresh(stem)
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
 
 
 class _Writing:
@@ -91,16 +124,19 @@ class _Writing:
         self.graph = graph
         self.tensors = tensors
         self.bucket = parallel.bucket
-        name = parallel.over.name
-        self.over = "" if name == "none" else f", over={name}"
+        self.group = parallel.over
         self.taken = local_names(graph) | set(tensors)
         results = [s.results for s in graph.body if isinstance(s, Apply)]
         self.at = {b.name.text: k for k, bindings in enumerate(results) for b in bindings}
         self.behind: dict[int, list[Statement]] = {}  # by number of a statement: what follows it
         self.unpacking: list[str] = []
         self.new: dict[str, str] = {}  # by name of a value: of what it is on all ranks
+        self.derived: list[str] = []  # what the last results are
 
-    def written(self, loss: Graph, trained: Sequence[Declaration]) -> Graph:
+    def written(
+        self, loss: Graph, trained: Sequence[Declaration], parts: Mapping[str, Shard],
+        shards: Mapping[str, Shard],
+    ) -> Graph:  # fmt: skip
         body = self.graph.body
         (returned,) = (s for s in body if isinstance(s, Return))
         count = len(loss.results) + len(trained)
@@ -111,11 +147,73 @@ class _Writing:
         told = "What the whole batch gives."
         self._reduce([v for v in scalars if v.type.dtype.is_float], "mean", told)
         self._reduce([v for v in scalars if v.type.dtype.is_integer], "sum", told)
-        derivatives = self._values(zip(names[-len(trained) :], types[-len(trained) :], strict=True))
-        told = "The mean of these gradients over the ranks."
-        self._reduce(derivatives, "mean", told)
+        derivatives = dict(zip((d.name.text for d in trained), names[-len(trained) :], strict=True))
+        self.derived = self._derivatives(derivatives, dict(zip(names, types, strict=True)), parts,
+                                         shards)  # fmt: skip
         self._states([s for s in body if isinstance(s, Update)])
-        return replace(self.graph, body=tuple(self._body(count)))
+        before = self.graph.results[: -len(trained)]
+        results = [parts[d.name.text].type if d.name.text in parts else d.type for d in trained]
+        written = tuple(self._body(count))
+        return replace(self.graph, body=written, results=(*before, *results))
+
+    def _derivatives(
+        self, names: Mapping[str, str], types: Mapping[str, TensorType], parts: Mapping[str, Shard],
+        shards: Mapping[str, Shard],
+    ) -> list[str]:  # fmt: skip
+        """The derivatives of the mean of all ranks' losses, given those of their sum by what this
+        rank has of each param.
+
+        Those ranks that have the same of a param have a mean of theirs. By a shard it is the sum's
+        then, over the ranks that have other shards: that is divided by their number.
+        """
+        told, by_group = "The mean of these gradients over the ranks.", {}
+        for param, name in names.items():
+            if param not in parts:
+                group = self._others(shards[param].group.axes if param in shards else ())
+                by_group.setdefault(group, {})[name] = types[name]
+        means = {
+            group: self._reduce(self._places(some), "mean", told, group)
+            for group, some in by_group.items()
+        }
+        found = self._scatter({names[n]: shard for n, shard in parts.items()})
+        derived = []
+        for param, name in names.items():
+            if param in parts:
+                derived.append(found[name])
+                continue
+            shard = shards.get(param)
+            mean = means[self._others(shard.group.axes if shard else ())].get(name, name)
+            derived.append(self._divided(mean, name, shard.group) if shard else mean)
+        return derived
+
+    def _others(self, axes: Collection[str]) -> Group:
+        """Along the axes of the mesh that are not among these."""
+        mesh = self.group.mesh
+        long = [n for n, extent in mesh.axes if extent > 1 or n in self.group.axes]
+        return Group(mesh, tuple(n for n in long if n not in axes))
+
+    def _divided(self, mean: str, name: str, group: Group) -> str:
+        if group.size == 1:
+            return mean
+        new = self._name(f"own_{name}")
+        self.unpacking.append("# Of the shard that a rank has: the sum over the ranks, as a mean.")
+        self.unpacking.append(f"{new} = div({mean}, {group.size}.0)")
+        return new
+
+    def _scatter(self, shards: Mapping[str, Shard]) -> dict[str, str]:
+        """Of the means of these values over the ranks this one's parts, by name."""
+        how, told = f"{over(self.group)}{MEAN}", "This rank's part of the mean of gradients."
+        others = self._others(self.group.axes)
+        rest = f"{over(others)}{MEAN}" if others.axes else ""
+        ordered = sorted(shards, key=lambda n: self.at.get(n, -1))
+        found: dict[str, str] = {}
+        for bucket in buckets([Part(n, n, shards[n]) for n in ordered], self.bucket, _FIRST):
+            lines = [f"# {told}"]
+            later = _Later(self._name, self.unpacking)
+            names = scattered(_Later(self._name, lines), later, bucket, how, rest)
+            self._insert(max(self.at.get(p.value, -1) for p in bucket), lines)
+            found |= {p.value: name for p, name in zip(bucket, names, strict=True)}
+        return found
 
     def _body(self, count: int) -> Iterator[Statement]:
         """All statements; the last `count` results are those of all ranks."""
@@ -131,7 +229,9 @@ class _Writing:
             if isinstance(statement, Return):
                 values = statement.values
                 kept, last = values[: len(values) - count], values[len(values) - count :]
-                yield replace(statement, values=(*kept, *map(self._renamed, last)))
+                of_loss = map(self._renamed, last[: count - len(self.derived)])
+                derived = map(Name, self.derived)
+                yield replace(statement, values=(*kept, *of_loss, *derived))
             elif isinstance(statement, Update) and isinstance(statement.value, Name):
                 yield replace(statement, value=self._renamed(statement.value))
             else:
@@ -146,8 +246,10 @@ class _Writing:
 
     def _values(self, found: Iterable[tuple[str, TensorType]]) -> list[_Value]:
         """Those that ranks may have own values of, each once."""
-        known = dict(found)
-        return [_Value(n, t, self.at.get(n, -1)) for n, t in known.items() if n not in self.new]
+        return self._places({n: t for n, t in found if n not in self.new})
+
+    def _places(self, types: Mapping[str, TensorType]) -> list[_Value]:
+        return [_Value(n, t, self.at.get(n, -1)) for n, t in types.items()]
 
     def _states(self, updates: Sequence[Update]) -> None:
         """What the program itself keeps of batches: means of floats, of others that of rank 0."""
@@ -158,18 +260,28 @@ class _Writing:
         for v in values:
             if not v.type.dtype.is_float:
                 name = self._name(f"same_{v.name}")
-                line = f"{name} = broadcast_from({v.name}, root=0{self.over})"
+                line = f"{name} = broadcast_from({v.name}, root=0{over(self.group)})"
                 self._insert(v.place, [line])
                 self.new[v.name] = name
 
-    def _reduce(self, values: Collection[_Value], reduction: str, told: str) -> None:
-        """Values of all ranks in place of these, in buckets."""
+    def _reduce(
+        self, values: Collection[_Value], reduction: str, told: str, group: Group | None = None
+    ) -> dict[str, str]:
+        """Values of all ranks of a group in place of these, in buckets; of those of a batch, unless
+        it is given, in place of these in all that follows.
+        """
+        new = self.new if group is None else {}
+        group = group or self.group
+        if not group.axes:
+            return new
+        how = f'{over(group)}, reduction="{reduction}"'
         dtypes: dict[DType, list[_Value]] = {}
         for value in sorted(values, key=lambda v: v.place):
             dtypes.setdefault(value.type.dtype, []).append(value)
         for some in dtypes.values():
             for bucket in self._buckets(some):
-                self._reduce_bucket(bucket, reduction, told)
+                new |= self._reduced(bucket, how, told)
+        return new
 
     def _buckets(self, values: Sequence[_Value]) -> Iterator[list[_Value]]:
         bucket: list[_Value] = []
@@ -183,14 +295,13 @@ class _Writing:
         if bucket:
             yield bucket
 
-    def _reduce_bucket(self, bucket: Sequence[_Value], reduction: str, told: str) -> None:
+    def _reduced(self, bucket: Sequence[_Value], how: str, told: str) -> dict[str, str]:
         place = max(v.place for v in bucket)
-        how = f'{self.over}, reduction="{reduction}"'
         if len(bucket) == 1:
             (v,) = bucket
-            name = self.new[v.name] = self._name(f"all_{v.name}")
+            name = self._name(f"all_{v.name}")
             self._insert(place, [f"# {told}", f"{name} = all_reduce({v.name}{how})"])
-            return
+            return {v.name: name}
         lines, flat = [f"# {told}"], []
         for v in bucket:
             flat.append(self._name(f"flat_{v.name}"))
@@ -202,10 +313,11 @@ class _Writing:
         parts = [self._name(f"part_{v.name}") for v in bucket]
         sizes = ", ".join(str(v.size) for v in bucket)
         self.unpacking.append(f"{', '.join(parts)} = split({reduced}, sizes=[{sizes}])")
+        new = {v.name: self._name(f"all_{v.name}") for v in bucket}
         for v, part in zip(bucket, parts, strict=True):
-            name = self.new[v.name] = self._name(f"all_{v.name}")
             shape = ", ".join(map(str, v.type.shape))
-            self.unpacking.append(f"{name} = reshape({part}, shape=[{shape}])")
+            self.unpacking.append(f"{new[v.name]} = reshape({part}, shape=[{shape}])")
+        return new
 
     def _name(self, stem: str) -> str:
         name = fresh(stem, self.taken)

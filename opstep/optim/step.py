@@ -7,30 +7,37 @@ from dataclasses import dataclass
 
 from opstep.optim.scaling import LOWEST
 from opstep.optim.schedules import Schedule
+from opstep.optim.sharding import Part, buckets, declared_as, gathered, own_part
+from opstep.optim.sharding import over as how_over
 from opstep.optim.updates import Recipe, Updates
 from opstep.optim.writing import Writer, fresh
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Declaration, Graph, Return
 from opstep.runtime.ir.lexer import identifier, quote_name
-from opstep.runtime.ir.printer import print_type_parameters
+from opstep.runtime.ir.printer import print_sharding, print_type_parameters
+from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import DType, TensorType, f32, f64
 
 
 @dataclass
 class _Param:
     """A param on its way through a step: `stem` begins the names of its values, `gradient` is the
-    value that holds its gradient so far.
+    value that holds its gradient so far. `shard`: ranks have parts of it, or of its update alone,
+    where that `is_gathered`.
     """
 
     name: str
     type: TensorType
     stem: str
     gradient: str
+    shard: Shard | None = None
+    is_gathered: bool = False
 
     @property
     def computed(self) -> TensorType:
-        """The type that it is updated in; states have its element type."""
-        return self.type.with_dtype(f32) if self.type.dtype.is_half else self.type
+        """The type that it is updated in, or a part of it; states have its element type."""
+        t = self.shard.type if self.is_gathered and self.shard is not None else self.type
+        return t.with_dtype(f32) if t.dtype.is_half else t
 
 
 class _Scope:
@@ -87,7 +94,9 @@ def write_step(
 
 
 def declare_states(writer: Writer, recipe: Recipe, trained: Sequence[Declaration]) -> None:
-    """Declares what is kept between steps; what is there already, and of that type, is used."""
+    """Declares what is kept between steps; what is there already, and of that type, is used.
+    `trained`: the params as they are declared.
+    """
     new = [(recipe.counter, "i64[]", "0")]
     if recipe.loss_scale is not None:
         new.append((recipe.scale, "f32[]", repr(recipe.loss_scale.initial)))
@@ -98,18 +107,28 @@ def declare_states(writer: Writer, recipe: Recipe, trained: Sequence[Declaration
         kept = {"master": wide} if t.dtype.is_half and recipe.master_weights else {}
         kept |= recipe.optimizer.states(wide)
         kept |= {"ema": wide} if recipe.ema is not None else {}
-        new += [(f"{name}.{slot}", str(kept[slot]), "zeros()") for slot in kept]
+        sharding = declared.sharding
+        if name in recipe.parts:
+            sharding = declared_as(recipe.parts[name])
+        for slot, own in kept.items():
+            over = print_sharding(sharding) if own.shape == t.shape else ""
+            new.append((f"{name}.{slot}", f"{own}{over}", "zeros()"))
     text = ""
     for name, t, init in new:
         there = writer.tensors.get(name)
         if there is None:
             text += f"state {quote_name(name)}: {t} = {init}\n"
-        elif name != recipe.counter and (there.kind != "state" or str(there.type) != t):
+        elif name != recipe.counter and (there.kind, _declared(there)) != ("state", t):
             message = f"{recipe.optimizer.name} keeps a state {name}: {t}"
-            hint = f"the program has a {there.kind} {name}: {there.type}; rename it"
+            hint = f"the program has a {there.kind} {name}: {_declared(there)}; rename it"
             raise InputError(message, hint=hint)
     if text:
         writer.declare(f"# What training keeps between steps, by the names of params.\n{text}")
+
+
+def _declared(d: Declaration) -> str:
+    """Its type, and how that is shared out."""
+    return f"{d.type}{print_sharding(d.sharding)}"
 
 
 # --- gradients ------------------------------------------------------------------------------------
@@ -131,7 +150,11 @@ def _gradient(
     params = []
     for declared, derivative in zip(trained, derivatives, strict=True):
         name = declared.name.text
-        params.append(_Param(name, declared.type, identifier(name), derivative))
+        part = recipe.parts.get(name)
+        params.append(
+            _Param(name, declared.type, identifier(name), derivative,
+                   part or recipe.shards.get(name), part is not None)
+        )  # fmt: skip
     return results[len(results) - len(loss.results) :], params
 
 
@@ -171,11 +194,18 @@ def _change(
 def _norm(scope: _Scope, params: list[_Param]) -> str:
     """The norm of all gradients; infinite or NaN where an element is."""
     comment = "The norm of all gradients together."
-    norms = []
+    norms: dict[str, list[str]] = {}  # by the ranks that have parts
     for p in params:
-        norms.append(scope.value(f"norm_{p.stem}", f"norm({p.gradient})", comment))
+        over = how_over(p.shard.group) or ", " if p.shard else ""
+        norm = scope.value(f"norm_{p.stem}", f"norm({p.gradient})", comment)
+        norms.setdefault(over, []).append(norm)
         comment = ""
-    together = scope.value("norms", f"stack({', '.join(norms)})")
+    found = []
+    for over, some in norms.items():
+        found.append(scope.value("norms", f"stack({', '.join(some)})"))
+        if over:
+            found[-1] = scope.value("all_norms", f"all_gather({found[-1]}{over.rstrip(', ')})")
+    together = found[0] if len(found) == 1 else scope.value("norms", f"concat({', '.join(found)})")
     return scope.value("grad_norm", f"norm({together})")
 
 
@@ -235,11 +265,20 @@ def _update(scope: _Scope, updates: Updates, params: list[_Param]) -> None:
     if recipe.ema is not None:
         for dtype in scalars:
             shares[dtype] = scope.value("share", f"{updates.ema_share(dtype)}()")
+    rank, parts = "", []
     for p in params:
         given = [*scalars[p.computed.dtype]]
         if recipe.decays:
             given.append(keeps[p.name])
-        _update_param(scope, updates, p, given, shares.get(p.computed.dtype))
+        if p.is_gathered and p.shard is not None and not rank:
+            at = how_over(p.shard.group).removeprefix(", ")
+            rank = scope.value(
+                "place", f"rank({at})", "Each rank updates its part of these params."
+            )
+        new = _update_param(scope, updates, p, given, shares.get(p.computed.dtype), rank)
+        if p.is_gathered and p.shard is not None:
+            parts.append((p.name, Part(new, p.stem, p.shard)))
+    _gather(scope, recipe, parts)
     counter = quote_name(recipe.counter)
     scope.line("")
     following = scope.value(f"next_{recipe.counter}", f"add({counter}, 1)")
@@ -287,17 +326,33 @@ def _keeps(scope: _Scope, updates: Updates, lr: str, params: list[_Param]) -> di
     return {p.name: shared[p.computed.dtype, decay[p.name]] for p in params}
 
 
+def _gather(scope: _Scope, recipe: Recipe, parts: Sequence[tuple[str, Part]]) -> None:
+    """The updates of params of which each rank has updated a part."""
+    names = {part.value: name for name, part in parts}
+    comment = "All parts of these params, of all ranks."
+    for bucket in buckets([part for _, part in parts], recipe.bucket, recipe.bucket):
+        scope.body += ["", *[f"# {comment}"] * bool(comment)]
+        comment = ""
+        for part, whole in zip(bucket, gathered(scope, bucket), strict=True):
+            scope.line(f"{quote_name(names[part.value])} <- {whole}")
+
+
 def _update_param(
-    scope: _Scope, updates: Updates, p: _Param, scalars: list[str], share: str | None
-) -> None:
-    """The line that computes a param and its states, and the updates of those."""
+    scope: _Scope, updates: Updates, p: _Param, scalars: list[str], share: str | None, rank: str
+) -> str:
+    """The line that computes a param and its states, and the updates of those; gives the name of
+    the new param, or of this rank's part.
+    """
     recipe, half = updates.recipe, p.type.dtype.is_half
     slots = ["master"] if half and recipe.master_weights else []
     slots += updates.optimizer.states(p.computed)
     states = [quote_name(f"{p.name}.{slot}") for slot in slots]
     new = [scope.name(p.stem), *(scope.name(f"{p.stem}_{slot}") for slot in slots)]
-    given = ", ".join([quote_name(p.name), p.gradient, *states, *scalars])
     scope.line("")
+    before = quote_name(p.name)
+    if p.is_gathered and p.shard is not None:
+        before = own_part(scope, Part(before, p.stem, p.shard), rank)
+    given = ", ".join([before, p.gradient, *states, *scalars])
     scope.line(f"{', '.join(new)} = {updates.update(p.type)}({given})")
     changed = list(zip([quote_name(p.name), *states], new, strict=True))
     if share is not None:
@@ -307,5 +362,6 @@ def _update_param(
         ema = quote_name(f"{p.name}.ema")
         call = f"{updates.ema(p.computed)}({ema}, {value}, {share})"
         changed.append((ema, scope.value(f"{p.stem}_ema", call)))
-    for state, value in changed:
+    for state, value in changed[p.is_gathered :]:
         scope.line(f"{state} <- {value}")
+    return new[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from opstep.optim.scaling import LossScale
 from opstep.optim.schedules import Schedule
 from opstep.optim.writing import Writer, generic, type_of
 from opstep.runtime.ir.lexer import identifier, quote_name
+from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import DType, TensorType, f32
 
 F64 = "f64[]"
@@ -21,7 +23,8 @@ F64 = "f64[]"
 class Recipe:
     """What a step is made of, checked. `decay`: by name of a param. `counter` and `scale`: the
     states that count steps and scale the loss. `grad_norm`: the norm of all gradients is its last
-    result.
+    result. `parts`: of these params, by name, each rank updates a part, and keeps no more of their
+    states; `bucket`: bytes of them that are gathered at once. `shards`: params declared as shards.
     """
 
     name: str
@@ -35,6 +38,9 @@ class Recipe:
     master_weights: bool = True
     loss_scale: LossScale | None = None
     scale: str = "loss.scale"
+    parts: Mapping[str, Shard] = field(default_factory=dict)
+    bucket: int = 0
+    shards: Mapping[str, Shard] = field(default_factory=dict)
 
     @property
     def decays(self) -> bool:

@@ -13,7 +13,7 @@ import threading
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import inf, prod
 from pathlib import Path
@@ -237,9 +237,12 @@ def list_safetensors(path: str | Path) -> list[str]:
 
 
 def read_safetensors(
-    path: str | Path, only: str | Collection[str] | None = None, most: float = inf
-) -> dict[str, np.ndarray]:
-    """The tensors of a safetensors file by name, bf16 included, or those named `only`."""
+    path: str | Path, only: str | Collection[str] | None = None, most: float = inf,
+    parts: Mapping[str, tuple[Sequence[int], tuple[slice, ...]]] = {},
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """The tensors of a safetensors file by name, bf16 included, or those named `only`. `parts`: of
+    tensors, which must have these shapes, nothing but these elements is read.
+    """
     path = Path(path)
     with _safe(path) as file:
         names = sorted(file.keys())
@@ -257,7 +260,11 @@ def read_safetensors(
                 )
             _check_size(prod(part.get_shape()) * _SAFE[kind].itemsize, f"{path}:{name}", most)
             _ = _SAFE[kind].numpy  # bf16: makes the type known to NumPy
-            arrays[name] = _tidy(file.get_tensor(name), _SAFE[kind])
+            shape, chosen = parts.get(name, (part.get_shape(), ()))
+            if [*shape] != part.get_shape():
+                has = f"{_shape(part.get_shape())}, and the whole tensor {_shape(shape)}"
+                raise InputError(f"{path}:{name}: has the shape {has}")
+            arrays[name] = _tidy(part[chosen] if chosen else file.get_tensor(name), _SAFE[kind])
         return arrays
 
 

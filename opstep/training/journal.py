@@ -16,9 +16,9 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.snapshot import Snapshot
+from opstep.api.snapshot import Snapshot, others_take
 from opstep.runtime.ir.diagnostics import names_listed
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.trace.guard import words
 from opstep.trace.workspace import checkpoints
 from opstep.trace.workspace.blobs import text_digest
@@ -64,10 +64,42 @@ class Checkpoint:
         return f"{self.key}@{self.step}"
 
 
-class Journal:
-    """Writes checkpoints of a run, beside what `record` writes of it: before the first step, after
-    every `Settings.checkpoint_every`th and the last, and where a validation is the best so
-    far. Of these stay the first, the best, and the last `Settings.keep`; None keeps all.
+class Moments:
+    """When there are checkpoints: before the first step, after every `Settings.checkpoint_every`th
+    and the last, and where a validation is the best so far. Ranks that write none take part in
+    those of rank 0: they give their shards.
+    """
+
+    _latest = -1  # the step of the last checkpoint
+
+    def began(self, trainer: Trainer) -> None:
+        self._submit(trainer)
+
+    def stepped(self, trainer: Trainer, metrics: Metrics) -> None:
+        every = trainer.settings.checkpoint_every
+        if every and trainer.step % every == 0:
+            self._submit(trainer)
+
+    def validated(self, trainer: Trainer, metrics: Metrics) -> None:
+        if trainer.is_best:
+            self._submit(trainer)
+
+    def ended(self, trainer: Trainer, outcome: Outcome) -> None:
+        self._submit(trainer)
+
+    def _submit(self, trainer: Trainer) -> None:
+        """The state between two steps, once."""
+        if trainer.step != self._latest:
+            self._latest = trainer.step
+            self._take(trainer)
+
+    def _take(self, trainer: Trainer) -> None:
+        others_take(trainer.program)
+
+
+class Journal(Moments):
+    """Writes checkpoints of a run, beside what `record` writes of it.
+    Of these stay the first, the best, and the last `Settings.keep`; None keeps all.
 
     `parent`: the checkpoint that the run goes on from. `say` is told once if a checkpoint cannot be
     written; `missed` counts these. The next one is tried all the same.
@@ -83,7 +115,6 @@ class Journal:
         self._parent = parent
         self._say = say
         self._said = False
-        self._latest = -1  # the step of the last checkpoint
         self._spare: list[Snapshot] = []  # whose memory can be used again
         self._writer: Writer | None = None
         self._connection: sqlite3.Connection | None = None
@@ -97,33 +128,30 @@ class Journal:
         self._writer = Writer(self._write, lambda: None, limit=2 * nbytes)
         if self._parent:
             self._put(checkpoints.put_parent, self._parent.run, self._parent.step)
-        self._submit(trainer)
+        super().began(trainer)
 
     def stepped(self, trainer: Trainer, metrics: Metrics) -> None:
-        every = trainer.settings.checkpoint_every
-        if every and trainer.step % every == 0:
-            self._submit(trainer)
+        super().stepped(trainer, metrics)
         self._tell()
 
     def validated(self, trainer: Trainer, metrics: Metrics) -> None:
+        super().validated(trainer, metrics)
         if trainer.is_best:
-            self._submit(trainer)
             by = trainer.settings.best_by
             self._put(checkpoints.put_score, trainer.step, by, metrics[by])
 
     def ended(self, trainer: Trainer, outcome: Outcome) -> None:
         if self._writer is None:
             return
-        self._submit(trainer)
+        try:
+            super().ended(trainer, outcome)
+        except DeviceError as error:  # the rank that has a part is gone
+            self._failed(words(error))
         self._writer.close()
         self._close()
         self._tell()
 
-    def _submit(self, trainer: Trainer) -> None:
-        """The state between two steps, once."""
-        if trainer.step == self._latest:
-            return
-        self._latest = trainer.step
+    def _take(self, trainer: Trainer) -> None:
         snapshot = self._spare.pop() if self._spare else Snapshot(trainer.program)
         nbytes = snapshot.take()
         next_ = trainer.position

@@ -89,8 +89,9 @@ class RunRecord:
 
     def _described(self, trainer: Trainer) -> Run:
         program, settings = trainer.original, trainer.settings.run
+        shards = program.params.shards  # these are in checkpoints, put together
         device = program.on(settings.device, settings.setup)
-        given = {n: program.params[n] for n in program.params.known()}
+        given = {n: program.params[n] for n in program.params.known() if n not in shards}
         info = RunInfo(
             program, trainer.graph, {}, settings.policy, settings.device, settings.threads,
             program.seed, trainer.steps or 1, device.title,
@@ -128,7 +129,7 @@ class RunRecord:
         if self._writer is None or self._run is None:  # it could not even begin
             return
         params = trainer.program.params
-        updated = {n: params[n] for n in params.updated()}
+        updated = {n: params[n] for n in params.updated() if n not in params.shards}
         end = RunEnd(time.monotonic_ns(), trainer.step, outcome.error, [], trainer.results, updated)
         self.put("end_run", end)
         self._writer.close()

@@ -124,7 +124,7 @@ class Watch:
         """
         program = trainer.program
         values = step_values(program, trainer.graph)
-        tensors = {n: d.type for n, d in program.module.tensors.items()}
+        tensors = {n: d.type for n, d in program.verified.tensors.items()}
         wanted: dict[Wanted, list[tuple[_Watched, str]]] = {}
         self._watched = []
         for condition in self.conditions:

@@ -70,3 +70,29 @@ def test_the_rank_and_the_collective_are_named(tmp_path, monkeypatch):
     assert ("recv", "rank 0", 27) in found[1]
     assert ("broadcast_from", "rank 1", 12) in found[0]
     assert not {op for op, *_ in found[1]} & {"log", "sqrt"}
+
+
+COUNTED = """state count: f32[] = 0.0
+
+graph main(x: f32[4]) -> f32[4] {
+  total = all_reduce(x)
+  more = add(count, 1.0)
+  count <- more
+  y = log(total)
+  return y
+}
+"""
+
+
+def test_a_program_that_keeps_something_between_steps(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    Path("step.opg").write_text(COUNTED)
+    for value, code in ((1.0, 0), (-1.0, 5)):
+        np.save("x.npy", np.full(4, value, np.float32))
+        ran = subprocess.run(
+            [sys.executable, "-m", "opstep", "hunt", "step.opg", "-i", "x=x.npy", "--ranks", "2"],
+            capture_output=True, text=True, timeout=400,
+        )  # fmt: skip
+        assert ran.returncode == code, ran.stderr
+        assert ("log of a negative number" in ran.stdout) == (code == 5)

@@ -61,6 +61,7 @@ def shaped(shape, dtype, at: str = "shape") -> TensorType:
 class full(Creation):
     """Every element is `value`."""
 
+    alike = True
     signature = "full(*, shape: dims, value: number, dtype: dtype = f32)"
     formula = "value"
     source = "torch.full, torch.full_like, ONNX ConstantOfShape"
@@ -79,6 +80,7 @@ class full(Creation):
 class zeros(Creation):
     """Every element is 0 (false)."""
 
+    alike = True
     signature = "zeros(*, shape: dims, dtype: dtype = f32)"
     formula = "0"
     source = "torch.zeros, torch.zeros_like"
@@ -93,6 +95,7 @@ class zeros(Creation):
 class ones(Creation):
     """Every element is 1 (true)."""
 
+    alike = True
     signature = "ones(*, shape: dims, dtype: dtype = f32)"
     formula = "1"
     source = "torch.ones, torch.ones_like"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from opstep.lsp.completions import snippets
 from opstep.lsp.completions.cursor import Call
+from opstep.lsp.completions.declarations import propose_mesh_axis
 from opstep.lsp.completions.matching import (
     FITS,
     MAY,
@@ -126,9 +127,7 @@ def propose_value(out: Proposals) -> None:
         if not many or out.cursor.in_list:
             _propose_graphs(out, site, spec, many)
     elif spec.type == "axes":
-        mesh = scope.file.mesh
-        for axis, extent in mesh.axes if mesh else ():
-            out.add(axis, Kind.EnumMember, f"{extent} ranks", rank=1)
+        propose_mesh_axis(out)
     elif not out.cursor.quoted or spec.type == "str":
         _propose_words(out, entry, spec)
 

@@ -78,7 +78,8 @@ class Cursor:
     """Where the cursor stands.
 
     `context` is one of: item, statement, callee, argument, value, operand, condition, returned,
-    type, dim, family, results, initialiser, and "" where nothing can be proposed. `word` is what
+    type, dim, family, results, sharding, mesh axis, initialiser, and "" where nothing can be
+    proposed. `word` is what
     has been typed of the word at the cursor, `start` and `end` are where the whole word stands,
     `statement` is where the statement begins.
     """
@@ -293,7 +294,14 @@ def _declaration(cursor: Cursor, tokens: list[Token]) -> None:
     equals = _outside(tokens, "=")
     cursor.target = bare_name(tokens[1].value)
     if equals is None:
-        _typed(cursor, tokens[1:])
+        over = next((k for k, t in enumerate(tokens) if k > 2 and t.value == "over"), None)
+        if over is not None:
+            last = tokens[-1]
+            cursor.context = "mesh axis" if last.value in ("over", "[", ",") else ""
+        elif _depth(tokens) == 0 and tokens[-1].kind == "]":
+            cursor.context = "sharding"
+        else:
+            _typed(cursor, tokens[1:])
         return
     rest = tokens[equals + 1 :]
     if not rest:

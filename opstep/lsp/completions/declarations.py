@@ -70,6 +70,18 @@ def propose_results(out: Proposals) -> None:
     propose_type(out)
 
 
+def propose_sharding(out: Proposals) -> None:
+    """Behind the type of a param or state."""
+    out.add("over", Kind.Keyword, "ranks have parts of it", "over ", rank=1)
+
+
+def propose_mesh_axis(out: Proposals) -> None:
+    """The axes of the mesh."""
+    mesh = out.scope.file.mesh
+    for axis, extent in mesh.axes if mesh else ():
+        out.add(axis, Kind.EnumMember, f"{extent} ranks", rank=1)
+
+
 def propose_initialiser(out: Proposals) -> None:
     """Numbers, and ops that make the declared type."""
     declared = _declared(out.cursor.tokens)
@@ -95,7 +107,8 @@ def propose_initialiser(out: Proposals) -> None:
 def _declared(tokens: list[Token]) -> TensorType | None:
     """The type in ``param w: f32[8] =``, of which these are the tokens."""
     colon = next((k for k, t in enumerate(tokens) if t.kind == ":"), len(tokens))
-    return read_tokens(tokens[colon + 1 :], parse_type)
+    over = next((k for k, t in enumerate(tokens) if k > colon and t.value == "over"), len(tokens))
+    return read_tokens(tokens[colon + 1 : over], parse_type)
 
 
 def _makes(op: type[Op], declared: TensorType | None) -> bool:

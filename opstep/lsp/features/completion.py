@@ -30,6 +30,8 @@ _AT: dict[str, Callable[[Proposals], None]] = {
     "family": declarations.propose_family,
     "results": declarations.propose_results,
     "initialiser": declarations.propose_initialiser,
+    "sharding": declarations.propose_sharding,
+    "mesh axis": declarations.propose_mesh_axis,
     "dim": lambda out: arguments.propose_symbols(out, (",", "]")),
 }
 # A sign brings the list up only where something must follow it: a blank in the indentation, or the
@@ -37,10 +39,10 @@ _AT: dict[str, Callable[[Proposals], None]] = {
 _TRIGGERS = {
     "(": ("argument",),
     "=": ("value",),
-    "[": ("value", "dim"),
+    "[": ("value", "dim", "mesh axis"),
     '"': ("value",),
     " ": ("callee", "argument", "value", "operand", "condition", "returned", "type", "results",
-          "initialiser", "dim", "family"),
+          "initialiser", "dim", "family", "mesh axis"),
 }  # fmt: skip
 
 

@@ -16,7 +16,9 @@ from opstep.lsp.occurrences import DEFINES, Occurrence, Thing, definition, occur
 from opstep.lsp.recorded import Recorded, RecordedValue, records_of, workspaces_near
 from opstep.runtime.ir.graph import Apply, Declaration, Graph, Name, Return
 from opstep.runtime.ir.lexer import bare_name
+from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.printer import print_value
+from opstep.runtime.ir.shards import Unsharded, shard_of
 
 if TYPE_CHECKING:
     from opstep.lsp.file import File
@@ -91,12 +93,24 @@ def of_tensor(project: Project, found: Occurrence) -> str:
             block(item.text[start:end]),
             comment_of(item),
             f"{d.kind.capitalize()}, {link(found.file, item.start + start)}. {_beginning(d)}",
+            _part(found.file, d),
             _uses(found),
             _updates(found.file, found.name),
             live.text(project, found.file, None, found.name),
             _figures(project, found.file, [RecordedValue(None, found.name)]),
         ]
     )
+
+
+def _part(file: File, d: Declaration) -> str:
+    """What a rank has of a tensor that is declared as shards."""
+    try:
+        shard = shard_of(d, file.mesh or Mesh())
+    except Unsharded:  # a message says so
+        return ""
+    if shard is None:
+        return ""
+    return f"Each of {shard.group} has {code(str(shard.type))}, a part along axis {shard.axis}."
 
 
 def _beginning(d: Declaration) -> str:

@@ -24,6 +24,11 @@ _KEYWORDS = {
     "mesh": ("mesh data: 4, model: 2",
              "Declares how the ranks that run the program together are arranged: the axes, and how "
              "many there are along each."),
+    "over": ("param NAME: TYPE over model axis 1",
+             "Each rank has a part of the tensor, in the order of the ranks along these axes of "
+             "the mesh; graphs see the type of the part."),
+    "axis": ("param NAME: TYPE over model axis 1",
+             "Which axis of the tensor is split, from 0; without it the first one."),
     "graph": ("graph NAME(input: TYPE, …) -> TYPE, … { … }",
               "Declares a graph: statements, one per line, each of which names its results."),
     "return": ("return a, b",

@@ -110,7 +110,8 @@ class Operations:
             stream.record(recorded)
             self.executor.keep_alive(recorded)
         since = self.history.frontier + 1
-        for v in step.changed if met is not None else ():  # the status: collectives have an order
+        # Collectives have an order, which is that of the run's statuses.
+        for v in step.changed if is_joined(step) else ():
             name = plan.buffers[plan.values[v].buffer].name
             activation.env[v] = (since, named.at(name, since))
         for v, node in zip(step.results, results, strict=True):

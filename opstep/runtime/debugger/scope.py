@@ -15,6 +15,7 @@ from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.python.frame import PythonFrame
 from opstep.runtime.expressions.protocols import OfOneRank
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import TensorType, i32
 from opstep.runtime.statistics import Statistics
 
@@ -137,6 +138,9 @@ class FrameScope(OfOneRank):
         found = FrameScope(frame, None, self.files, self.runs, self.back)
         found.elsewhere = frame.graph is not self.frame.graph
         return found
+
+    def shard(self, name: str) -> Shard | None:
+        return self.frame.machine.host.shards.get(name)
 
     def lookup(self, name: str) -> Handle | None:
         machine = self.frame.machine

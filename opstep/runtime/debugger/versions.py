@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.device.protocols import Memory
+from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.internal import STATUS
 
@@ -22,6 +23,11 @@ class TensorSource(Protocol):
     @property
     def tensors(self) -> Mapping[str, Any]:
         """The program's, by name: each with its `type`."""
+        ...
+
+    @property
+    def shards(self) -> Mapping[str, Shard]:
+        """How those are shared out that ranks have parts of."""
         ...
 
     def tensor(self, name: str) -> tuple[TensorType, Memory]:

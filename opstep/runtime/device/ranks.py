@@ -74,6 +74,11 @@ def connected() -> Transport:
     return _connected
 
 
+def rank_here() -> int | None:
+    """The number of this process among ranks; None where it is connected with none."""
+    return None if _connected is None else _connected.rank
+
+
 def stand(plan: Plan, step: Step) -> None:
     """This rank comes to an op that others take part in."""
     global _standing, _inside

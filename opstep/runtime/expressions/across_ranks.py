@@ -25,8 +25,8 @@ def evaluated_on(env: Evaluation, rank: int, code: Any) -> Any:
         env.scope = here
 
 
-def _each(env: Evaluation, x: Any, over: str | None) -> Iterator[np.ndarray]:
-    members: Sequence[int] = env.scope.ranks(over.replace(",", " ").split() if over else ())
+def _each(env: Evaluation, x: Any, axes: Sequence[str]) -> Iterator[np.ndarray]:
+    members: Sequence[int] = env.scope.ranks(axes)
     first = None
     for rank in members:
         found = evaluated_on(env, rank, x)
@@ -39,32 +39,49 @@ def _each(env: Evaluation, x: Any, over: str | None) -> Iterator[np.ndarray]:
         yield np.asarray(elements(env, found))
 
 
+def _axes(over: str | None) -> Sequence[str]:
+    return over.replace(",", " ").split() if over else ()
+
+
 @function(RANKS)
 def ranks(env: Evaluation, x: Deferred, over: String | None = None) -> Any:
     """x of all ranks, along a new first axis: max(ranks(loss)). ranks(x, over="data"): of this
     rank's group along an axis of the mesh. x@2 is that of rank 2.
     """
-    found = list(_each(env, x, over))
+    found = list(_each(env, x, _axes(over)))
     if len({a.shape for a in found}) > 1:
         raise ExpressionError("ranks have different shapes", hint="joined(x) puts shards together")
     return np.stack(found)
 
 
 @function(RANKS)
-def joined(env: Evaluation, x: Deferred, axis: Integer = 0, over: String | None = None) -> Any:
+def joined(
+    env: Evaluation, x: Deferred, axis: Integer | None = None, over: String | None = None
+) -> Any:
     """The shards that ranks have of x, put together along an axis in the order of the ranks, of
-    this rank's group along `over`: joined(w, axis=1, over="model").
+    this rank's group along `over`: joined(h, axis=1, over="model"). joined(w) of a param that is
+    declared as shards is the whole.
     """
-    found = list(_each(env, x, over))
-    if not -found[0].ndim <= axis < found[0].ndim:
-        raise ExpressionError(f"x has no axis {axis}", hint="ranks(x) stacks what ranks have")
-    return np.concatenate(found, axis)
+    shard = env.scope.shard(x.name) if axis is None and over is None else None
+    along: int = shard.axis if shard else axis or 0  # pyright: ignore[reportAssignmentType]
+    found = list(_each(env, x, shard.group.axes if shard else _axes(over)))
+    if not -found[0].ndim <= along < found[0].ndim:
+        raise ExpressionError(f"x has no axis {along}", hint="ranks(x) stacks what ranks have")
+    return np.concatenate(found, along)
 
 
 @function(RANKS)
 def replicated(env: Evaluation, x: Deferred, over: String | None = None) -> Any:
-    """Whether all ranks have the same bits of x; with `over`, those of this rank's group."""
-    parts = _each(env, x, over)
+    """Whether all ranks have the same bits of x; with `over`, those of this rank's group. Of a
+    param that is declared as shards those are asked that have the same part.
+    """
+    axes, shard = _axes(over), env.scope.shard(x.name)
+    if shard is not None:
+        axes = [a for a in axes or shard.group.mesh.names if a not in shard.group.axes]
+        if not axes:
+            hint = f"joined({x.name}) is the whole"
+            raise ExpressionError(f"each rank has a part of its own of {x.name}", hint=hint)
+    parts = _each(env, x, axes)
     first = next(parts)
     kept = first.shape, first.tobytes()
     return all((part.shape, part.tobytes()) == kept for part in parts)

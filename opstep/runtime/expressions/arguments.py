@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError, located
-from opstep.runtime.expressions.registry import FUNCTIONS, Function
+from opstep.runtime.expressions.registry import FUNCTIONS, Deferred, Function
 from opstep.runtime.expressions.tree import (
     AtRank,
     AtStep,
@@ -68,7 +68,8 @@ def argument(found: Function, p: inspect.Parameter, tree: Tree, compiled) -> Cod
     if kind in ("Lazy", "Mask"):
         return code
     if kind == "Deferred":
-        return lambda env: code
+        deferred = Deferred(code, tree.text if isinstance(tree, Name) else "")
+        return lambda env: deferred
     convert = _CONVERTERS[kind]
 
     def run(env: Evaluation) -> Any:

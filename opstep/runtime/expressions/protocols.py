@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError
+from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.statistics import Statistics
 
@@ -66,6 +67,10 @@ class Scope(Protocol):
         """The same names where another rank stands. Raises `ExpressionError`."""
         ...
 
+    def shard(self, name: str) -> Shard | None:
+        """How a named tensor is shared out that ranks have parts of."""
+        ...
+
 
 class OfOneRank:
     """What scopes of a run have that is one process."""
@@ -80,6 +85,9 @@ class OfOneRank:
             hint = f"write @-{rank} for {rank} steps ago"
             raise ExpressionError("there is one rank; steps are counted from here", hint=hint)
         return self
+
+    def shard(self, name: str) -> Shard | None:
+        return None
 
 
 class Nowhere(OfOneRank):

@@ -19,7 +19,19 @@ Number = float
 Axes = int | tuple[int, ...] | None
 String = str  # a text
 Dtype = str  # an element type: f32, or "f32"
-Deferred = Callable[..., Any]  # not evaluated: the function gets what evaluates it
+
+
+class Deferred(NamedTuple):
+    """Not evaluated: the function gets what evaluates it, called with an `Evaluation`. `name`: of
+    the tensor, where it is nothing else.
+    """
+
+    code: Callable[..., Any]
+    name: str = ""
+
+    def __call__(self, env: Any) -> Any:
+        return self.code(env)
+
 
 KINDS = ("Elements", "Lazy", "Mask", "Integer", "Number", "Axes", "String", "Dtype", "Deferred")
 

@@ -23,7 +23,9 @@ from opstep.runtime.ir.graph import (
     Update,
 )
 from opstep.runtime.ir.lexer import quote_name
+from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.reporting import Reporter
+from opstep.runtime.ir.shards import can_be_shared
 from opstep.runtime.ir.types import TensorType, boolean
 from opstep.runtime.ir.verified import Application, VerifiedGraph
 
@@ -33,11 +35,13 @@ _CONDITION = TensorType(boolean, ())
 class _Types(dict):
     """Name -> type of the values so far; falls back on the named tensors. None where unknown."""
 
-    def __init__(self, tensors: Mapping[str, Declaration]):
+    def __init__(self, tensors: Mapping[str, Declaration], mesh: Mesh):
         self.tensors = tensors
+        self.mesh = mesh
 
-    def __missing__(self, name: str) -> TensorType:
-        t = self[name] = self.tensors[name].type
+    def __missing__(self, name: str) -> TensorType | None:
+        d = self.tensors[name]
+        t = self[name] = d.type if can_be_shared(d, self.mesh) else None
         return t
 
 
@@ -57,7 +61,7 @@ class BodyChecker:
         self.tensors = tensors
         self.applier = applier
         self.reporter = reporter
-        self.types: Any = _Types(tensors)
+        self.types: Any = _Types(tensors, applier.mesh)
         self.bound = bound_symbols(graph)
         self.unbound: set[str] = set()  # symbols that no input binds, each reported once
         self.updates: dict[str, Update] = {}  # the first of each named tensor
@@ -255,7 +259,9 @@ class BodyChecker:
             message = f"{target} is updated twice in graph {self.graph.name.text}"
             self.error(s.target.span, message, "updates take effect when the graph ends", (first,))
         updates.setdefault(target, s)
-        t = declared.type
+        t = self.types[target]
+        if t is None:
+            return
         if isinstance(value, Literal):
             if t.rank:
                 hint = f"a tensor of one number is full(value={value.value}, …)"

@@ -9,6 +9,7 @@ from opstep.runtime.ir.calls import literal_fault
 from opstep.runtime.ir.graph import Declaration, Name, Source
 from opstep.runtime.ir.op import Mismatch, Op, complete, resolve
 from opstep.runtime.ir.reporting import Reporter
+from opstep.runtime.ir.shards import Unsharded, shard_of
 from opstep.runtime.ir.types import boolean
 from opstep.runtime.ir.verified import Application
 
@@ -17,6 +18,10 @@ def check_declaration(
     d: Declaration, source: Source | None, applier: Applier, reporter: Reporter
 ) -> Application | None:
     """Reports what is wrong with a declaration; gives its initialising op, where it has one."""
+    try:
+        shard_of(d, applier.mesh)
+    except Unsharded as fault:
+        reporter.error(source, fault.span, fault.message, fault.hint)
     if not d.type.is_concrete:
         message = f"the dims of a {d.kind} are numbers: {d.type} has symbols"
         reporter.error(source, d.type_span, message)

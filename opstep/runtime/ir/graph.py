@@ -217,8 +217,21 @@ def names_read(statement: Statement) -> list[str]:
 
 
 @_node
+class Sharding:
+    """``over model axis 1``: of a named tensor each rank has a part along a dim, the first unless
+    it is named, in the order of the ranks along these axes of the mesh.
+    """
+
+    over: tuple[Name, ...]
+    axis: int = 0
+    axis_span: Span = field(default=NOWHERE, compare=False)
+
+
+@_node
 class Declaration:
-    """``param w: f32[6] = zeros()``, ``state step: i32[] = 0``: a named tensor and its start."""
+    """``param w: f32[6] over model = zeros()``, ``state step: i32[] = 0``: a named tensor, whole,
+    and its start.
+    """
 
     kind: str  # "param" or "state"
     name: Name
@@ -231,6 +244,7 @@ class Declaration:
     comments: Comments = NO_COMMENTS
     span: Span = field(default=NOWHERE, compare=False)
     type_span: Span = field(default=NOWHERE, compare=False)
+    sharding: Sharding | None = None
 
 
 @_node

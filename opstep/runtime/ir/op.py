@@ -117,6 +117,7 @@ class Op:
     picks: ClassVar[bool] = False  # it reads of operand 0 only what it gives
     # Its first launch copies operand 0 to the result: not needed where that took over the buffer.
     overwrites: ClassVar[bool] = False
+    alike: ClassVar[bool] = False  # all elements of its result are the same, whatever its shape
     constant: ClassVar[bool] = False  # its results count as constants, whatever they are made of
     host: ClassVar[bool] = False  # control flow: the interpreter runs it, no kernel does
     collective: ClassVar[bool] = False  # a group of ranks computes it together, in one order

@@ -25,6 +25,7 @@ from opstep.runtime.ir.graph import (
     Name,
     Provenance,
     Return,
+    Sharding,
     SourceLine,
     Statement,
 )
@@ -162,12 +163,21 @@ def _mesh(m: MeshDeclaration) -> list[str]:
 
 
 def _declaration(d: Declaration) -> list[str]:
-    head = f"{d.kind} {quote_name(d.name.text)}: {d.type}"
+    head = f"{d.kind} {quote_name(d.name.text)}: {d.type}{print_sharding(d.sharding)}"
     if d.value is not None:
         return [f"{head} = {print_value(d.value.value)}"]
     if d.init is not None:
         return _Line(f"{head} = {d.init.text}", [_attr(a) for a in d.attrs]).lines("")
     return [head]
+
+
+def print_sharding(s: Sharding | None) -> str:
+    """`` over model axis 1``; "" where there is none."""
+    if s is None:
+        return ""
+    names = ", ".join(name.text for name in s.over)
+    axis = f" axis {s.axis}" if s.axis else ""
+    return f" over {names if len(s.over) == 1 else f'[{names}]'}{axis}"
 
 
 def _statement(s: Statement) -> _Line:

@@ -28,6 +28,7 @@ from opstep.runtime.ir.graph import (
     MeshAxis,
     MeshDeclaration,
     Name,
+    Sharding,
     Source,
     Span,
     Statement,
@@ -231,6 +232,7 @@ class Reader:
         type_start = lex.start
         t = parse_type(lex)
         type_span = Span(type_start, lex.previous_end)
+        sharding = self._sharding() if lex.kind == "name" and lex.value == "over" else None
         init, attrs, value = None, (), None
         if lex.kind == "=":
             lex.advance()
@@ -245,10 +247,33 @@ class Reader:
                 init, attrs = self._initialiser()
         end = lex.previous_end
         comments, position = end_of_line(lex, above)
+        span = Span(start, end)
         return (
-            Declaration(kind, name, t, init, attrs, value, comments, Span(start, end), type_span),
+            Declaration(kind, name, t, init, attrs, value, comments, span, type_span, sharding),
             position,
         )
+
+    def _sharding(self) -> Sharding:
+        lex, what, example = self.lex, "an axis of the mesh", "param w: f32[8, 6] over model axis 1"
+        lex.advance()
+        names: list[Name] = []
+        if lex.kind == "[":
+            opened = open_list(lex, "[")
+            names.append(new_name(lex, what, hint=example))
+            while lex.kind == ",":
+                lex.advance()
+                names.append(new_name(lex, what))
+            close_list(lex, "]", opened, ",")
+        else:
+            names.append(new_name(lex, what, hint=example))
+        if lex.kind != "name" or lex.value != "axis":
+            return Sharding(tuple(names))
+        lex.advance()
+        if lex.kind != "int":
+            raise lex.fault("the number of the axis that is split, from 0", example)
+        axis, span = integer(lex.value, lex.span), lex.span
+        lex.advance()
+        return Sharding(tuple(names), axis, span)
 
     def _mesh(self, above: tuple[str, ...]) -> tuple[MeshDeclaration, int]:
         lex = self.lex

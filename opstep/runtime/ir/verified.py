@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.graph import Declaration, Graph, Module, Source
 from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.op import Op, Resolved
+from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import DType, TensorType
 
 _NONE: Mapping[str, Any] = {}
@@ -54,6 +55,7 @@ class Verified:
 
     `graphs` are its own and those of the library that it reaches, by name. `inits` has the
     initialising op of each named tensor that has one. `mesh`: what its collectives are for.
+    `tensors` are as a rank knows them: of those in `shards` it has a part.
     """
 
     module: Module
@@ -61,3 +63,4 @@ class Verified:
     graphs: dict[str, VerifiedGraph]
     inits: dict[str, Application]
     mesh: Mesh
+    shards: dict[str, Shard] = field(default_factory=dict)

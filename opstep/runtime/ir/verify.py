@@ -24,6 +24,7 @@ from opstep.runtime.ir.graph import Declaration, Graph, Item, MeshDeclaration, M
 from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.op import OPS, Op
 from opstep.runtime.ir.reporting import Reporter, TooMany
+from opstep.runtime.ir.shards import on_mesh
 from opstep.runtime.ir.verified import Verified, VerifiedGraph
 
 __all__ = ["bind_symbols", "verify", "verify_with_diagnostics"]
@@ -125,7 +126,8 @@ class _Verifier:
     ):
         self.module = module
         self.reporter = Reporter()
-        self.verified = Verified(module, module.tensors, {}, {}, mesh)
+        tensors, shards = on_mesh(module.tensors.items(), mesh)
+        self.verified = Verified(module, tensors, {}, {}, mesh, shards)
         graphs: dict[str, Graph] = {}
         sources: dict[str, Source | None] = {}
         for m in (*library, module):

@@ -8,7 +8,7 @@ a branch by such a value stays open, and may only talk along these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from opstep.runtime.ir.graph import Apply, Source, Span
 from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.runtime.ir.op import OPS, Mismatch
 from opstep.runtime.ir.printer import print_value
+from opstep.runtime.ir.shards import Shard, replicas
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.control import control_of, passed_types
 from opstep.runtime.plan.internal import update
@@ -86,26 +87,34 @@ def talks_in(trace: Trace) -> Iterable[Talk]:
                 yield from talks_in(way)
 
 
-def traces(plan: Plan, plans: Plans, mesh: Mesh, ranks: Sequence[int]) -> dict[Trace, list[int]]:
+def traces(
+    plan: Plan, plans: Plans, mesh: Mesh, ranks: Sequence[int], shards: Mapping[str, Shard]
+) -> dict[Trace, list[int]]:
     """What these ranks say when they run a plan: each trace with those that have it. `plans` gives
     those of graphs that control flow calls.
     """
-    return _followed(plan, plans, mesh, ranks)[0]
+    return _followed(plan, plans, mesh, ranks, shards)[0]
 
 
 def parting(
-    plan: Plan, plans: Plans, mesh: Mesh, ranks: Sequence[int], axis: str
-) -> dict[str, Place]:
+    plan: Plan, plans: Plans, mesh: Mesh, ranks: Sequence[int], axis: str,
+    shards: Mapping[str, Shard],
+) -> dict[str, Place]:  # fmt: skip
     """Tensors of which ranks along an axis may get different values, with the first update that
-    does it.
+    does it; but for those that they have different parts of.
     """
-    differing = _followed(plan, plans, mesh, ranks)[1]
-    return {name: place for name, (axes, place) in differing.items() if axis not in axes}
+    differing = _followed(plan, plans, mesh, ranks, shards)[1]
+    return {
+        name: place
+        for name, (axes, place) in differing.items()
+        if axis not in axes and replicas(shards, name, (axis,))
+    }
 
 
 def _followed(
-    plan: Plan, plans: Plans, mesh: Mesh, ranks: Sequence[int]
+    plan: Plan, plans: Plans, mesh: Mesh, ranks: Sequence[int], shards: Mapping[str, Shard]
 ) -> tuple[dict[Trace, list[int]], _Differing]:
+    alike = {n: frozenset(replicas(shards, n, mesh.names)) for n in shards}
     differing: _Differing = {}
     while True:  # a tensor that ranks update differently differs from the start of the next run
         found: dict[Trace, list[int]] = {}
@@ -114,7 +123,7 @@ def _followed(
         while todo:
             some = todo.pop()
             try:
-                trace = _Walk(mesh, some, plans, differing).trace(plan)
+                trace = _Walk(mesh, some, plans, differing, alike).trace(plan)
             except _Parted as parted:
                 todo += [some[parted.way == w] for w in np.unique(parted.way)[::-1]]
             else:
@@ -141,10 +150,15 @@ Fact = np.ndarray | frozenset
 
 
 class _Walk:
-    def __init__(self, mesh: Mesh, ranks: np.ndarray, plans: Plans, differing: _Differing):
+    def __init__(
+        self, mesh: Mesh, ranks: np.ndarray, plans: Plans, differing: _Differing,
+        alike: Mapping[str, frozenset[str]],
+    ):  # fmt: skip
+        """`alike`: of tensors that ranks have parts of, the axes along which they have the same."""
         self.ranks = ranks
         self.plans = plans
         self.differing = differing
+        self.alike = alike
         self.all: frozenset[str] = frozenset(mesh.names)
         self.said: list[Talk | Fork] = []
         self.open: list[tuple] = []  # graphs on the way here that were called in open ways
@@ -163,7 +177,7 @@ class _Walk:
             elif step.op is update:
                 name = plan.buffers[plan.values[step.results[0]].buffer].name
                 axes = self._axes(given[0])
-                if axes != self.all:
+                if not axes >= self.alike.get(name, self.all):
                     known, place = self.differing.get(name, (axes, place_of(plan, step)))
                     self.differing[name] = axes & known, place
                 continue
@@ -183,7 +197,8 @@ class _Walk:
             return facts[v]
         buffer = plan.values[v].buffer
         name = plan.buffers[buffer].name if buffer >= 0 else ""
-        return self.differing[name][0] if name in self.differing else self.all
+        alike = self.alike.get(name, self.all)
+        return self.differing[name][0] & alike if name in self.differing else alike
 
     def _axes(self, *facts: Fact) -> frozenset[str]:
         """Along which ranks have the same of all these."""

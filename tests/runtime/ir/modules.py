@@ -21,6 +21,7 @@ from opstep.runtime.ir.graph import (
     Name,
     Provenance,
     Return,
+    Sharding,
     SourceLine,
     TypeParameter,
     Update,
@@ -142,7 +143,11 @@ def declarations(draw, apart: bool):
         value = draw(literals | st.booleans().map(Literal))
     kind = draw(st.sampled_from(["param", "state"]))
     text = draw(comments(first=apart))
-    return Declaration(kind, draw(used_names), draw(types), init, given, value, text)
+    over = st.lists(new_names, min_size=1, max_size=3).map(tuple)
+    sharding = draw(st.none() | st.builds(Sharding, over, st.integers(0, 2**63 - 1)))
+    return Declaration(
+        kind, draw(used_names), draw(types), init, given, value, text, sharding=sharding
+    )
 
 
 @st.composite

@@ -14,6 +14,8 @@ from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
 from opstep.runtime.debugger.ranks.comparing import compared, listed
 from opstep.runtime.ir.diagnostics import visible
+from opstep.runtime.ir.mesh import Group
+from opstep.runtime.ir.shards import replicas
 
 MOST = 40  # lines of a comparison
 
@@ -38,9 +40,15 @@ def compare(session: Session, text: str) -> None:
         raise Refused(f"there is no {visible(missing[0][:60])} here", "info locals, info params")
     if not names:
         raise Refused("the program has no params", "compare NAME")
+    shards = frame.machine.host.shards
     for name in names:
-        for members in group.groups():
-            lines += _compared(session, name, members, whole=group.is_whole)
+        apart = name in shards and replicas(shards, name, group.axes) != group.axes
+        alike = Group(group.mesh, replicas(shards, name, group.axes)) if apart else group
+        if patterns and not alike.axes:
+            over = " and ".join(shards[name].group.axes)
+            lines.append(f"{visible(name)}: each rank along {over} has a part of its own")
+        for members in alike.groups() if alike.axes else ():
+            lines += _compared(session, name, members, whole=alike.is_whole)
     differing = [line for line in lines if " differs " in line or " has no " in line]
     shown = lines if patterns else differing
     for line in shown[:MOST]:
