@@ -164,7 +164,11 @@ def stragglers(engine: Engine, step: int | None = None) -> list[RankTime]:
     at = {
         rank: (name, file or "", line or 0) for rank, name, file, line, most in where_most if most
     }
-    return [RankTime(*map(int, row), *at.get(row[0], ())) for row in rows]
+    found = []
+    for row in rows:
+        rank, met, last, held_up, waited = map(int, row)
+        found.append(RankTime(rank, met, last, held_up, waited, *at.get(rank, ("", "", 0))))
+    return found
 
 
 def prepare(engine: Engine) -> None:
