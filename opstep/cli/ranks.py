@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.cli.common import MACHINE, OK, say
@@ -107,6 +108,10 @@ def _as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTrans
         if options.get(name) and "{rank}" in options[name]:
             options[name] = options[name].replace("{rank}", str(place.rank))
             own = (*own, name)
+    joins = bool(options.get("trace")) and "trace" not in own
+    if joins:
+        options["trace"] = own_file(options["trace"], place.rank)
+        own = (*own, "trace")
     if "stats" in options:  # the ops of all ranks are recorded, and each has a run of its own
         own = (*own, "workspace")
         if options["workspace"]:
@@ -116,7 +121,17 @@ def _as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTrans
             {n: () if n == "outputs" else None for n in _OWN if n in options and n not in own}
         )
     with joined(place, options["rank_timeout"]) as transport:
+        if joins:
+            from opstep.cli.rank_timelines import RankTimelines
+
+            options["timelines"] = RankTimelines(transport, place.local_ranks == place.ranks)
         yield transport
+
+
+def own_file(path: str, rank: int) -> str:
+    """Where a rank writes its timeline: beside that of rank 0, which becomes that of all."""
+    target = Path(path)
+    return str(target.with_name(f"{target.stem}.rank{rank}{target.suffix}")) if rank else path
 
 
 def by_rank(transport: GlooTransport, outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -192,6 +192,8 @@ def run_here(file: str, options: dict[str, Any], transport: GlooTransport | None
     outputs = described(result, digests=transport is not None)
     if transport is not None:
         outputs = by_rank(transport, outputs)
+        if recording and (timelines := options.get("timelines")):
+            timelines.join(recording.files["trace"], reports, program.mesh)
         if transport.rank:
             return UNRECORDED if any(w.problem for w in reports) else OK
     if options["as_json"]:

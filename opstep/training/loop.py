@@ -183,6 +183,8 @@ class Trainer:
                     self._validate()
                 while self.position.epoch < self.settings.epochs and self._stopped is None:
                     self._epoch(signals)
+                if self._stopped is not None:  # by another rank, and meanwhile by one's own Ctrl-C
+                    self._let_go(signals)
             except Exception as error:
                 self._end("failed", began, error)
                 raise

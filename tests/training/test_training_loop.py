@@ -106,6 +106,20 @@ def test_ctrl_c_ends_at_a_step():
     assert stopped.program.params["step"] == 4
 
 
+def test_ctrl_c_while_another_rank_was_interrupted():
+    """All ranks are, one after another, and it may come while they tell each other."""
+
+    def ask(came: bool) -> bool:
+        signal.raise_signal(signal.SIGINT)
+        return True
+
+    stopped = trainer()
+    stopped.ask_others = ask
+    outcome = stopped.run()
+    assert (outcome.kind, outcome.steps) == ("interrupted", 1)
+    assert isinstance(outcome.error, KeyboardInterrupt)
+
+
 def test_an_observer_that_raises_fails_the_run():
     def fail(trainer):
         raise OSError("no room")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from opstep.cli.ws.shown import table
 
 if TYPE_CHECKING:
     from opstep.trace.viewer.critical import Path as CriticalPath
-    from opstep.trace.viewer.summary import RunSummary
+    from opstep.trace.viewer.summary import RankTime, RunSummary
 
 ON_PATH = 12  # ops of the path that are listed
 
@@ -54,18 +55,22 @@ def summary(
     of the step waited for, back to its start; with several steps, that of the step of median
     length. Ops off the path do not make the step longer.
     """
-    from opstep.trace.viewer.summary import summarize
+    from opstep.trace.viewer.summary import stragglers, summarize
 
     with opened(file, timeout) as engine:
         runs = summarize(engine, run, step, top)
+        ranks = stragglers(engine, step) if run is None else []
         if as_json:
-            emit_json({"path": file, "left_out": engine.left_out, "runs": [*map(record, runs)]})
+            told = {"path": file, "left_out": engine.left_out, "runs": [*map(record, runs)]}
+            emit_json(told | ({"ranks": [*map(asdict, ranks)]} if ranks else {}))
             return OK
     out = console()
     for k, found in enumerate(runs):
         if k:
             out.print()
         show_run(out, found, file)
+    if ranks:
+        show_ranks(out, ranks)
     return OK
 
 
@@ -126,6 +131,18 @@ def show_streams(out: Any, run: RunSummary) -> None:
             f" {busy / run.busy_ns:.2f} busy on average",
             style="dim",
         )
+
+
+def show_ranks(out: Any, ranks: Sequence[RankTime]) -> None:
+    """Who waited for whom."""
+    numbers = ("rank", "together", "last", "held up others", "waited")
+    rows = table(*numbers, "most at", right=numbers)
+    for r in ranks:
+        at = f"{r.op} {line(r.file, r.line)}".rstrip()
+        rows.add_row(str(r.rank), f"{r.met:,}", f"{r.last:,}", time(r.held_up_ns),
+                     time(r.waited_ns), at)  # fmt: skip
+    heading(out, "Ranks, at what they do together")
+    out.print(rows)
 
 
 def show_path(out: Any, run: RunSummary, path: CriticalPath) -> None:

@@ -56,7 +56,12 @@ HEADERS = {
 ABOUT, TRACE, PROGRAMS = "/vizviewer_info", "/localtrace", "/file_info"
 SHORT = "/open"  # leads to the address with all that the UI is told
 # What the UI does when it has loaded the trace: tracks of runs are folded at first.
-UNFOLD = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": ["^(opstep run .*|host|CPU|GPU.*)$"]}]
+UNFOLD = [
+    {
+        "id": "dev.perfetto.ExpandTracksByRegex",
+        "args": ["^((rank \\d+: )?opstep run .*|host|CPU|GPU.*)$"],
+    }
+]
 
 
 class Server(ThreadingHTTPServer):

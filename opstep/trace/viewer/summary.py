@@ -72,6 +72,23 @@ class HostTime:
 
 
 @dataclass(slots=True)
+class RankTime:
+    """What one rank did with others. `last`: how often it was the last to come, and `held_up_ns`:
+    how long all others together waited for it then, most of it at the op. `waited_ns`: how long it
+    waited for others.
+    """
+
+    rank: int
+    met: int
+    last: int
+    held_up_ns: int
+    waited_ns: int
+    op: str = ""
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(slots=True)
 class RunSummary:
     """One run, or one step of it. `window_ns`: all that its steps took. `busy_by_streams[k]`: for
     how long exactly k streams were busy, from 1.
@@ -123,6 +140,34 @@ def summarize(
     if not found:
         last = engine.query(f"select max(step) from op where run in ({_listed(keys)})").rows[0][0]
         raise InputError(f"there is no step {step}", hint=f"steps are numbered from 0 to {last}")
+    return found
+
+
+def stragglers(engine: Engine, step: int | None = None) -> list[RankTime]:
+    """In a timeline of several ranks: who came late to what they do together, by rank."""
+    where = "" if step is None else f" and {argument('step')} = {step}"
+    met = f"""
+        met as (select {argument("rank")} as rank, {argument("meeting")} as meeting, ts, name,
+            {argument("file")} as file, {argument("line")} as line
+            from slice where {argument("meeting")} is not null{where}),
+        late as (select *, max(ts) over (partition by meeting) - ts as waited,
+            row_number() over (partition by meeting order by ts desc, rank) = 1 as last,
+            count(*) over (partition by meeting) as others from met),
+        held as (select *, sum(waited) over (partition by meeting) * last as held_up
+            from late where others > 1)"""
+    rows = engine.query(f"""with {met}
+        select rank, count(*), sum(last), sum(held_up), sum(waited) from held
+        group by rank order by rank""").rows
+    where_most = engine.query(f"""with {met}
+        select rank, name, file, line, sum(held_up) as most from held
+        group by rank, name, file, line order by most""").rows
+    at = {
+        rank: (name, file or "", line or 0) for rank, name, file, line, most in where_most if most
+    }
+    found = []
+    for row in rows:
+        rank, met, last, held_up, waited = map(int, row)
+        found.append(RankTime(rank, met, last, held_up, waited, *at.get(rank, ("", "", 0))))
     return found
 
 
