@@ -58,13 +58,15 @@ class Attached:
                 raise DapError("another client is attached to this program", show=True)
             self._session, self._arguments = session, arguments
         folder = Path(arguments.cwd).absolute() if arguments.cwd else Path.cwd()
-        return Debuggee(
+        found = Debuggee(
             session,
             folder,
             exits=False,
             stops_at_end=arguments.stop_at_end,
             goes_on=arguments.on_disconnect == "continue",
         )
+        found.pauses_next = arguments.stop_on_entry
+        return found
 
     def configured(self) -> None:
         """The client has set its breakpoints."""
@@ -107,7 +109,7 @@ class Attached:
         debuggee = session.debuggee
         assert debuggee is not None
         debugger = Debugger(
-            program, graph, inputs, stop_on_entry=arguments.stop_on_entry or debuggee.pauses_next,
+            program, graph, inputs, stop_on_entry=debuggee.pauses_next,
             stop_at_end=arguments.stop_at_end, **debugged(settings),
         )  # fmt: skip
         debugger.view = session.per_session(SourceView).view
