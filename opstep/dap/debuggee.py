@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from opstep.api.results import odd_results
 from opstep.dap.client_breakpoints import ClientBreakpoints
 from opstep.dap.registry import State
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -183,17 +182,10 @@ class Debuggee:
         return self.stops_at_end
 
     def _odd_results(self) -> list[str]:
-        """``loss has 1 NaN`` for each result with NaNs or infinities."""
+        """Of each result with NaNs or infinities, how many."""
         debugger = self.debugger
         assert debugger is not None
-        found = []
-        for name, array in debugger.results().items():
-            if array.dtype.kind in "iub":
-                continue
-            counts = {"NaN": np.isnan(array).sum(), "infinite": np.isinf(array).sum()}
-            told = " and ".join(f"{n:,} {kind}" for kind, n in counts.items() if n)
-            found += [f"{name} has {told} of {array.size:,} elements"] if told else []
-        return found
+        return [odd.text for odd in odd_results(debugger.results())]
 
     def _stopped_body(self, stop: Stop) -> dict[str, Any]:
         """The body of a ``stopped`` event."""
