@@ -30,6 +30,7 @@ from opstep.cli.common import (
 )
 from opstep.cli.recording import opened_recording, show_recording
 from opstep.cli.wording import in_switches
+from opstep.runtime.ir.diagnostics import did_you_mean, names_listed
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -152,13 +153,18 @@ class Started:
             say(f"note: {self.file} called no nn.Module, and no function with @opstep.jax.debug")
             return
         names = sorted(n for n in self.frameworks.names if n)
-        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        for pattern in self.frameworks.patterns:
-            if not any(fnmatchcase(name, pattern) for name in self.frameworks.names):
-                say(
-                    f"note: no module that was called matches --module {pattern}; "
-                    f"there are {listed}"
-                )
+        for pattern in self.unmatched():
+            near = did_you_mean(pattern, names)
+            there = f"there are {names_listed(names)}" if names else "its model has no modules"
+            say(
+                f"note: no module that was called matches --module {pattern}; {there}"
+                f"{f'; {near}' if near else ''}"
+            )
+
+    def unmatched(self) -> list[str]:
+        """The patterns of ``--module`` that nothing matched."""
+        names, patterns = self.frameworks.names, self.frameworks.patterns
+        return [p for p in patterns if not any(fnmatchcase(name, p) for name in names)]
 
 
 # --- run ------------------------------------------------------------------------------------------
@@ -216,6 +222,9 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
             f"{file}: nothing was checked: no model was called that opstep runs. "
             "Give the script that calls it"
         )
+        return COMMAND
+    if code == OK and (unmatched := started.unmatched()) and not parts:
+        say(f"{file}: nothing was checked: nothing matched --module {', '.join(unmatched)}")
         return COMMAND
     if code == OK and parts:
         calls = [f"{amount(p.count, 'call')} of {amount(p.compiled, p.part)}" for p in parts]
