@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from opstep.api.devices import HOST
 from opstep.api.settings import RunSettings
+from opstep.cli import launched
 from opstep.cli.common import (
     COMMAND,
     FOUND,
@@ -26,6 +28,7 @@ from opstep.cli.common import (
     amount,
     emit_json,
     is_explicit,
+    is_watched,
     say,
 )
 from opstep.cli.recording import opened_recording, show_recording
@@ -140,12 +143,40 @@ class Started:
 
     def run(self) -> int:
         """The script's exit code. Raises as `Script.run` does."""
-        with self.frameworks:
+        with self._told(), self.frameworks:
             code = self.script.run(self.frameworks, in_switches)
             self.frameworks.settle()
         if code == OK:
             self._say_what_was_missed()
         return code
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """While the block lasts, what takes long before the first run is told: to the editor that
+        launched the script, or on standard error.
+        """
+        from opstep.frontends.scripts.waiting import told
+        from opstep.runtime.device.cache import Compiler
+
+        if launched.adapter is not None:
+            from opstep.dap import attach
+
+            with told(attach.tell):
+                yield
+            return
+        if not is_watched():
+            yield
+            return
+        before, Compiler.on_compile = Compiler.on_compile, _Kernels(self._tell).compiling
+        try:
+            with told(self._tell):
+                yield
+        finally:
+            Compiler.on_compile = before
+
+    def _tell(self, what: str) -> Callable[[], None]:
+        say(f"{self.file}: {what} …")
+        return lambda: None
 
     def _say_what_was_missed(self) -> None:
         """Where nothing was seen, or not what was asked for."""
@@ -165,6 +196,25 @@ class Started:
         """The patterns of ``--module`` that nothing matched."""
         names, patterns = self.frameworks.names, self.frameworks.patterns
         return [p for p in patterns if not any(fnmatchcase(name, p) for name in names)]
+
+
+class _Kernels:
+    """Tells once of kernels that are compiled, where that lasts."""
+
+    def __init__(self, tell: Callable[[str], Any]):
+        self._tell = tell
+        self._began = 0.0
+        self._is_told = False
+
+    def compiling(self, kernel: str) -> None:
+        """Before each."""
+        from opstep.frontends.scripts.waiting import PATIENCE_S
+        from opstep.runtime.device.cache import Compiler
+
+        self._began = self._began or monotonic()
+        if not self._is_told and monotonic() - self._began >= PATIENCE_S:
+            self._is_told = True
+            self._tell(f"compiling kernel {Compiler.count()} (once: they are kept)")
 
 
 # --- run ------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ or ``on_step``, and those of other threads meanwhile, go on as always.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -48,6 +49,11 @@ class Attached:
         self._lock = threading.Lock()
         self._configured = threading.Event()
         self._running = threading.Lock()
+
+    @property
+    def session(self) -> Session | None:
+        """Of the client that is attached."""
+        return self._session
 
     # --- what a session tells ---
 
@@ -171,6 +177,17 @@ def listen_to(wire: Wire) -> None:
     threading.Thread(target=talk, name="opstep debug", daemon=True).start()
     programs.interposed = _attached.run
     _attached.wait(None)
+
+
+def tell(what: str) -> Callable[[], None]:
+    """Shows the client what the program does before it runs a graph; gives what ends that."""
+    session = _attached.session
+    if session is None:
+        return lambda: None
+    bar = session.progress(f"opstep: {what}", after=0.0)
+    bar.__enter__()
+    bar.update()
+    return bar.__exit__
 
 
 def wait_for_client(timeout: float | None = None) -> bool:
