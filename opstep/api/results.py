@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan
@@ -44,3 +44,30 @@ class Result(Mapping):
             for n, a in zip(self.names, self.outputs, strict=True)
         )
         return f"<Result {', '.join(shown)}>"
+
+
+class Odd(NamedTuple):
+    """A result with NaNs or infinities."""
+
+    name: str
+    size: int
+    nan: int
+    infinite: int
+
+    @property
+    def text(self) -> str:
+        """``loss has 1 NaN of 1 elements``"""
+        counts = {"NaN": self.nan, "infinite": self.infinite}
+        told = " and ".join(f"{n:,} {kind}" for kind, n in counts.items() if n)
+        return f"{self.name} has {told} of {self.size:,} elements"
+
+
+def odd_results(results: Mapping[str, np.ndarray]) -> list[Odd]:
+    """Those with NaNs or infinities."""
+    import numpy as np
+
+    floats = {n: a for n, a in results.items() if a.dtype.kind not in "iub"}
+    found = [
+        Odd(n, a.size, int(np.isnan(a).sum()), int(np.isinf(a).sum())) for n, a in floats.items()
+    ]
+    return [odd for odd in found if odd.nan or odd.infinite]

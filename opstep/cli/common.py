@@ -227,6 +227,11 @@ def ended_in_order() -> Iterator[None]:
         yield
 
 
+def is_watched() -> bool:
+    """Whether somebody reads on standard error what takes long."""
+    return sys.stderr.isatty() or bool(os.environ.get(PROGRESS))
+
+
 @contextmanager
 def watch_compiler() -> Iterator[None]:
     """Shows on a terminal which kernel is being compiled, and for which op they are being tried. An
@@ -234,6 +239,7 @@ def watch_compiler() -> Iterator[None]:
     """
     from opstep.runtime.device.cache import Compiler
 
+    before = Compiler.on_compile, Compiler.on_tune
     if not sys.stderr.isatty():
         if os.environ.get(PROGRESS):
             Compiler.on_compile = lambda kernel: say(
@@ -242,7 +248,7 @@ def watch_compiler() -> Iterator[None]:
         try:
             yield
         finally:
-            Compiler.on_compile = None
+            Compiler.on_compile = before[0]
         return
     from rich.status import Status
 
@@ -263,5 +269,5 @@ def watch_compiler() -> Iterator[None]:
     try:
         yield
     finally:
-        Compiler.on_compile = Compiler.on_tune = None
+        Compiler.on_compile, Compiler.on_tune = before
         status.stop()

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
         OK: "no NaN or infinity came out of the graph",
         PROGRAM: "errors in the program, a failed assert, a loop past its limit",
         COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit; "
-        "a script that calls no model, so that nothing was checked",
+        "a script that calls no model, or none that --module matches, so that nothing was checked",
         MACHINE: "out of memory, no such device",
         UNRECORDED: "nothing was found, but the workspace or the trace is incomplete (disk full)",
         FOUND: "a NaN or an infinity came out, or an op did not write an element",

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from opstep.api.devices import HOST
 from opstep.api.settings import RunSettings
+from opstep.cli import launched
 from opstep.cli.common import (
     COMMAND,
     FOUND,
@@ -26,10 +28,12 @@ from opstep.cli.common import (
     amount,
     emit_json,
     is_explicit,
+    is_watched,
     say,
 )
 from opstep.cli.recording import opened_recording, show_recording
 from opstep.cli.wording import in_switches
+from opstep.runtime.ir.diagnostics import did_you_mean, names_listed
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -139,12 +143,40 @@ class Started:
 
     def run(self) -> int:
         """The script's exit code. Raises as `Script.run` does."""
-        with self.frameworks:
+        with self._told(), self.frameworks:
             code = self.script.run(self.frameworks, in_switches)
             self.frameworks.settle()
         if code == OK:
             self._say_what_was_missed()
         return code
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """While the block lasts, what takes long before the first run is told: to the editor that
+        launched the script, or on standard error.
+        """
+        from opstep.frontends.scripts.waiting import told
+        from opstep.runtime.device.cache import Compiler
+
+        if launched.adapter is not None:
+            from opstep.dap import attach
+
+            with told(attach.tell):
+                yield
+            return
+        if not is_watched():
+            yield
+            return
+        before, Compiler.on_compile = Compiler.on_compile, _Kernels(self._tell).compiling
+        try:
+            with told(self._tell):
+                yield
+        finally:
+            Compiler.on_compile = before
+
+    def _tell(self, what: str) -> Callable[[], None]:
+        say(f"{self.file}: {what} …")
+        return lambda: None
 
     def _say_what_was_missed(self) -> None:
         """Where nothing was seen, or not what was asked for."""
@@ -152,13 +184,37 @@ class Started:
             say(f"note: {self.file} called no nn.Module, and no function with @opstep.jax.debug")
             return
         names = sorted(n for n in self.frameworks.names if n)
-        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        for pattern in self.frameworks.patterns:
-            if not any(fnmatchcase(name, pattern) for name in self.frameworks.names):
-                say(
-                    f"note: no module that was called matches --module {pattern}; "
-                    f"there are {listed}"
-                )
+        for pattern in self.unmatched():
+            near = did_you_mean(pattern, names)
+            there = f"there are {names_listed(names)}" if names else "its model has no modules"
+            say(
+                f"note: no module that was called matches --module {pattern}; {there}"
+                f"{f'; {near}' if near else ''}"
+            )
+
+    def unmatched(self) -> list[str]:
+        """The patterns of ``--module`` that nothing matched."""
+        names, patterns = self.frameworks.names, self.frameworks.patterns
+        return [p for p in patterns if not any(fnmatchcase(name, p) for name in names)]
+
+
+class _Kernels:
+    """Tells once of kernels that are compiled, where that lasts."""
+
+    def __init__(self, tell: Callable[[str], Any]):
+        self._tell = tell
+        self._began = 0.0
+        self._is_told = False
+
+    def compiling(self, kernel: str) -> None:
+        """Before each."""
+        from opstep.frontends.scripts.waiting import PATIENCE_S
+        from opstep.runtime.device.cache import Compiler
+
+        self._began = self._began or monotonic()
+        if not self._is_told and monotonic() - self._began >= PATIENCE_S:
+            self._is_told = True
+            self._tell(f"compiling kernel {Compiler.count()} (once: they are kept)")
 
 
 # --- run ------------------------------------------------------------------------------------------
@@ -216,6 +272,9 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
             f"{file}: nothing was checked: no model was called that opstep runs. "
             "Give the script that calls it"
         )
+        return COMMAND
+    if code == OK and (unmatched := started.unmatched()) and not parts:
+        say(f"{file}: nothing was checked: nothing matched --module {', '.join(unmatched)}")
         return COMMAND
     if code == OK and parts:
         calls = [f"{amount(p.count, 'call')} of {amount(p.compiled, p.part)}" for p in parts]

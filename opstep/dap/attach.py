@@ -14,6 +14,7 @@ or ``on_step``, and those of other threads meanwhile, go on as always.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -49,6 +50,11 @@ class Attached:
         self._configured = threading.Event()
         self._running = threading.Lock()
 
+    @property
+    def session(self) -> Session | None:
+        """Of the client that is attached."""
+        return self._session
+
     # --- what a session tells ---
 
     def debuggee(self, session: Session, arguments: AttachArguments) -> Debuggee:
@@ -58,13 +64,15 @@ class Attached:
                 raise DapError("another client is attached to this program", show=True)
             self._session, self._arguments = session, arguments
         folder = Path(arguments.cwd).absolute() if arguments.cwd else Path.cwd()
-        return Debuggee(
+        found = Debuggee(
             session,
             folder,
             exits=False,
             stops_at_end=arguments.stop_at_end,
             goes_on=arguments.on_disconnect == "continue",
         )
+        found.pauses_next = arguments.stop_on_entry
+        return found
 
     def configured(self) -> None:
         """The client has set its breakpoints."""
@@ -107,7 +115,7 @@ class Attached:
         debuggee = session.debuggee
         assert debuggee is not None
         debugger = Debugger(
-            program, graph, inputs, stop_on_entry=arguments.stop_on_entry or debuggee.pauses_next,
+            program, graph, inputs, stop_on_entry=debuggee.pauses_next,
             stop_at_end=arguments.stop_at_end, **debugged(settings),
         )  # fmt: skip
         debugger.view = session.per_session(SourceView).view
@@ -169,6 +177,17 @@ def listen_to(wire: Wire) -> None:
     threading.Thread(target=talk, name="opstep debug", daemon=True).start()
     programs.interposed = _attached.run
     _attached.wait(None)
+
+
+def tell(what: str) -> Callable[[], None]:
+    """Shows the client what the program does before it runs a graph; gives what ends that."""
+    session = _attached.session
+    if session is None:
+        return lambda: None
+    bar = session.progress(f"opstep: {what}", after=0.0)
+    bar.__enter__()
+    bar.update()
+    return bar.__exit__
 
 
 def wait_for_client(timeout: float | None = None) -> bool:

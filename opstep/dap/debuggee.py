@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from opstep.api.results import odd_results
 from opstep.dap.client_breakpoints import ClientBreakpoints
 from opstep.dap.registry import State
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -62,6 +61,7 @@ class Debuggee:
         self._fatal: Problem | None = None  # an error that the run cannot get past
         self._at_end = False  # whether it stands there, and that was told
         self._keeps_focus = False  # at the next stop
+        self._steps = False  # and at the end of the run in the next one
         self._stamp: tuple[int, int] | None = None
         self._reported_stamp: tuple[int, int] | None = None
 
@@ -119,12 +119,14 @@ class Debuggee:
         assert self.debugger is not None
         return self.debugger.start()
 
-    def go(self, action: Callable[[], Stop], keeps_focus: bool = False) -> None:
+    def go(
+        self, action: Callable[[], Stop], keeps_focus: bool = False, steps: bool = False
+    ) -> None:
         """Lets it run until it stops, and tells of that; `keeps_focus`: the client is to look at
-        something else all the same.
+        something else all the same; `steps`: behind its end comes the begin of the next run.
         """
         session = self.session
-        self._keeps_focus = keeps_focus
+        self._keeps_focus, self._steps = keeps_focus, steps
         self._report_edit()
         session.invalidate()
         session.state = State.RUNNING
@@ -180,17 +182,10 @@ class Debuggee:
         return self.stops_at_end
 
     def _odd_results(self) -> list[str]:
-        """``loss has 1 NaN`` for each result with NaNs or infinities."""
+        """Of each result with NaNs or infinities, how many."""
         debugger = self.debugger
         assert debugger is not None
-        found = []
-        for name, array in debugger.results().items():
-            if array.dtype.kind in "iub":
-                continue
-            counts = {"NaN": np.isnan(array).sum(), "infinite": np.isinf(array).sum()}
-            told = " and ".join(f"{n:,} {kind}" for kind, n in counts.items() if n)
-            found += [f"{name} has {told} of {array.size:,} elements"] if told else []
-        return found
+        return [odd.text for odd in odd_results(debugger.results())]
 
     def _stopped_body(self, stop: Stop) -> dict[str, Any]:
         """The body of a ``stopped`` event."""
@@ -242,6 +237,7 @@ class Debuggee:
     def _finished(self) -> None:
         debugger = self.debugger
         assert debugger is not None
+        self.pauses_next = self._steps
         if self.exits:  # else the Python program gets them
             for name, array in debugger.results().items():
                 self.session.output(f"{name} = {result_text(array)}", "stdout")

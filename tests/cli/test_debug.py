@@ -297,3 +297,12 @@ def test_histograms_count_what_has_no_exponent(debug):
     assert "1 of 3 are 0, 2 NaN" in out
     shown = out.rpartition("p/h x")[2].splitlines()
     assert [line.split()[0] for line in shown[2:6]] == ["2^0", "2^1", "…", "2^6"]
+
+
+def test_the_end_of_a_run_with_a_nan_hints_at_catch(debug):
+    hint = "hint: z has 1 NaN and 1 infinite of 3 elements: catch nan before the run stops where"
+    out = debug("start", "continue", "run", graph="count", x="bad.npy")
+    assert out.count("The run has ended.") == 2 and out.count(hint) == 1
+    out = debug("catch nan", "run", "continue", graph="count", x="bad.npy")
+    assert "The run has ended." in out and "hint:" not in out
+    assert "hint:" not in debug("run", graph="count")

@@ -127,7 +127,7 @@ def test_functions_of_jit_are_seen_without_a_word_of_ours(cli, script):
     assert outcome.code == 0 and "step 2" in outcome.out
     assert outcome.err == "train.py: 3 calls of 1 function, no NaN or infinity came out\n"
     outcome = cli("hunt", "--module", "other", script(plain))
-    assert outcome.code == 0 and "step 2 nan" in outcome.out
+    assert outcome.code == 2 and "step 2 nan" in outcome.out
     assert "no module that was called matches --module other; there are step" in outcome.err
 
 

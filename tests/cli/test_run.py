@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -211,13 +212,18 @@ def test_an_editor_is_told_which_kernels_are_compiled(write, tmp_path):
     import subprocess
     import sys
 
-    path = write("log.opg", "graph main(x: f32[3]) -> f32[3] {\n  y = log(x)\n  return y\n}\n")
+    lines = "  l = log(x)\n  a = neg(l)\n  y = softmax(a)\n  return y\n"
+    path = write("log.opg", f"graph main(x: f32[N, 64]) -> f32[N, 64] {{\n{lines}}}\n")
     env = {**os.environ, "OPSTEP_PROGRESS": "1", "OPSTEP_CACHE": str(tmp_path / "kernels")}
     command = [sys.executable, "-m", "opstep", "run", str(path), "-i", "x=2"]
+    command += ["-s", "N=20000", "--threads", "2", "--mode", "debug"]
     ended = subprocess.run(
         command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=240
     )
     assert ended.returncode == 0
-    assert next(line for line in ended.stderr.splitlines() if "log" in line).startswith(
-        "compiling kernel "
-    )
+    told = re.findall(r"^compiling kernel (\d+) of (\d+): (.+)$", ended.stderr, re.MULTILINE)
+    total = len(ended.stderr.splitlines())
+    assert [(int(n), int(of)) for n, of, _ in told] == [(k + 1, total) for k in range(total)]
+    names = {name for *_, name in told}
+    assert {"log", "launches of ops", "threads that share an op"} <= names
+    assert not any("table" in name or "forever" in name for name in names)

@@ -138,7 +138,8 @@ def test_modules_by_name(cli, script):
     outcome = cli("run", "--module", "decoder", name)
     assert outcome.err == (
         "note: no module that was called matches --module decoder; "
-        "there are encoder, encoder.0, encoder.1, out\n"
+        "there are encoder, encoder.0, encoder.1, out; "
+        "did you mean encoder, encoder.1 or encoder.0?\n"
     )
 
 
@@ -241,6 +242,17 @@ def test_a_hunt_ends_the_script(cli, script):
 def test_a_hunt_in_a_script_that_calls_no_model(cli, script):
     outcome = cli("hunt", script("import torch; model = torch.nn.Linear(2, 3)"))
     assert outcome.code == 2 and "train.py: nothing was checked" in outcome.err
+
+
+def test_a_hunt_of_modules_that_there_are_not(cli, script):
+    name = script(NET + "net(torch.ones(2, 4))\n")
+    outcome = cli("hunt", "--module", "encodr", name)
+    assert outcome.code == 2 and "did you mean encoder" in outcome.err
+    assert "there are encoder, encoder.0, encoder.1, out" in outcome.err
+    assert "train.py: nothing was checked: nothing matched --module encodr\n" in outcome.err
+    torch._dynamo.reset()
+    outcome = cli("hunt", "--module", "encodr", "--module", "out", name)
+    assert outcome.code == 0 and "1 call of 1 module" in outcome.err
 
 
 def test_a_torch_that_lacks_a_private_name_is_not_the_models_fault(cli, script, monkeypatch):

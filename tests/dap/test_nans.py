@@ -173,3 +173,17 @@ def test_after_a_set_the_report_is_of_the_new_value(client, path):
     client.request("setExpression", expression="x[1]", value="1", frameId=frame)
     assert report(client) == {"found": False, "text": "l is finite", "links": []}
     assert client.request("exceptionInfo", threadId=1)["description"] == "l is finite"
+
+
+@pytest.mark.parametrize(
+    "size, told",
+    [
+        (3, "3 of 3 elements born here"),
+        (500, "64 of 64 elements looked at, 500 born here"),
+    ],
+)
+def test_a_rule_says_of_how_many_elements_it_tells(client, program, size, told):
+    path = program("graph main(x: f32[N]) -> f32[N] {\n  y = log(x)\n  return y\n}\n")
+    client.start(path, inputs={"x": [-1.0] * size}, filters=["nan-origin"])
+    client.expect_stop("exception")
+    assert f"log of a negative number: {told}" in report(client)["text"]

@@ -255,6 +255,7 @@ def test_a_terminal_shows_which_kernel_of_how_many_is_compiled(monkeypatch):
             if trainer.step == 1:
                 monkeypatch.setattr(Compiler, "compiled", 4)
                 monkeypatch.setattr(Compiler, "expected", 12)
+                monkeypatch.setattr(Compiler, "before", 0)
                 assert Compiler.on_compile is not None
                 Compiler.on_compile("mul")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opstep.api.results import odd_results
 from opstep.cli.common import watch_compiler
 from opstep.cli.debug import showing
 from opstep.cli.debug.points import KINDS, BreakpointTable, Entry
@@ -46,6 +47,7 @@ class Session:
         self.failed = False  # whether a command of -x or -ex could not be done
         self.interrupted = threading.Event()
         self.command = ""  # the name of the latest
+        self._has_hinted = False
         self._selected = 0
         self._previous = ""
         self._cut: tuple[Any, list[str]] | None = None  # a text and its lines
@@ -255,6 +257,7 @@ class Session:
         self.ended = stop.reason == "end"
         if self.ended:
             self.show_results()
+            self._hint_at_catching()
             return
         frames = self.frames()
         if not frames:
@@ -264,6 +267,20 @@ class Session:
         entered = first is None or first[0] != key(frames[0])
         self.show_frame(frames[0], bool(hits) or entered or stop.reason != "step", lead)
         self.show_displays()
+
+    def _hint_at_catching(self) -> None:
+        """Says once how to stop where the NaNs and infinities of results are born."""
+        stop = self.debugger.stop
+        if self._has_hinted or stop is None or stop.exception is not None:
+            return
+        caught = {e.name for e in self.points.entries.values() if e.kind == "catch"}
+        for odd in odd_results(self.debugger.results()):
+            kind = "nan" if odd.nan else "inf"
+            if kind not in caught:
+                where = f"catch {kind} before the run stops where they are born"
+                self.say(f"{self.paint('hint:', 'cyan')} {visible(odd.text)}: {where}")
+                self._has_hinted = True
+                return
 
     def _reasons(self, stop: Stop, hits: list[Entry]) -> list[str]:
         reasons = []

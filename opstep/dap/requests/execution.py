@@ -47,17 +47,17 @@ def threads(session: Session) -> dict[str, Any]:
     return {"threads": [{"id": k + FIRST_THREAD, "name": name} for k, name in found]}
 
 
-def resume(session: Session, action: Callable[[], Stop]) -> None:
+def resume(session: Session, action: Callable[[], Stop], steps: bool = False) -> None:
     """Lets the run go on behind the response."""
     debuggee = session.debuggee
     assert debuggee is not None
-    session.after(lambda: debuggee.go(action))
+    session.after(lambda: debuggee.go(action, steps=steps))
 
 
 def step(session: Session, command: str, arguments: StepArguments) -> None:
     debugger, stream = session.debugger, stream_of(session, arguments.thread_id)
     alone = arguments.single_thread
-    resume(session, lambda: debugger.go(command, stream, arguments.granularity, alone))
+    resume(session, lambda: debugger.go(command, stream, arguments.granularity, alone), steps=True)
 
 
 @request("continue", capability="supportsSingleThreadExecutionRequests")

@@ -140,6 +140,7 @@ def attach(session: Session, arguments: AttachArguments) -> Any:
     # Clients detach in place of a restart, and attach again.
     session.event("capabilities", {"capabilities": {"supportsRestartRequest": False}})
     session.per_session(SourceView).view = arguments.source_view
+    session.per_session(Compiling)
     adopt(session, session.attached.debuggee(session, arguments))
     session.after(lambda: initialized(session))
     return None

@@ -18,6 +18,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
+from opstep.frontends.scripts.waiting import Waiting
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
@@ -29,6 +30,7 @@ _PLACES = {
     "jax": ("opstep.frontends.jax.framework", "Jax"),
     "torch": ("opstep.frontends.torch.framework", "PyTorch"),
 }
+_NAMES = {"jax": "JAX", "torch": "PyTorch"}
 
 
 class Framework(ABC):
@@ -148,8 +150,12 @@ class _Arrivals(MetaPathFinder):
             load = loader.exec_module
 
             def exec_module(module: Any) -> None:
-                load(module)
-                self._tell(name)
+                waiting = Waiting(f"importing {_NAMES[name]}")
+                try:
+                    load(module)
+                    self._tell(name)
+                finally:
+                    waiting.done()
 
             loader.exec_module = exec_module
         return spec

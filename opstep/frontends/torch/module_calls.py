@@ -31,6 +31,7 @@ from torch._dynamo.exc import InternalTorchDynamoError, TorchRuntimeError
 from torch.fx import _symbolic_trace
 
 from opstep.frontends.scripts.script import Leave
+from opstep.frontends.scripts.waiting import Waiting
 from opstep.frontends.torch.backend import opstep
 from opstep.frontends.torch.errors import FALLBACK
 from opstep.frontends.torch.sources import is_pytorch
@@ -47,9 +48,22 @@ MOST_SITES = 4  # lines that call a module, for each of which it is compiled
 MOST_RECOMPILATIONS = 64  # PyTorch gives up after 8; then nothing would be seen of a module
 
 
+class _Translated(threading.local):
+    """What this thread waits for."""
+
+    waiting: Waiting | None = None
+
+
+_translated = _Translated()
+
+
 def _backend(module: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """As the backend is for scripts, whose users give options to a command."""
-    return opstep(module, inputs, hint=FALLBACK, **options)
+    try:
+        return opstep(module, inputs, hint=FALLBACK, **options)
+    finally:
+        if (waiting := _translated.waiting) is not None:
+            waiting.done()
 
 
 _backend.__name__ = "opstep"  # in messages of PyTorch
@@ -176,6 +190,7 @@ class _Known:
         site = self._site()
         key = (len(args), *kwargs, site)
         entry = self._entries.get(key)
+        is_new = entry is None
         if entry is None:
             self.calls.compiled += not self._entries
             entry = self._entries[key] = self._compiled(len(args), list(kwargs), site)
@@ -184,8 +199,10 @@ class _Known:
         within = self.calls.within
         within.now = self
         self.calls.count += 1
+        module = self.module()
+        waiting = Waiting(f"translating {type(module).__name__}") if is_new else None
         try:
-            module = self.module()
+            _translated.waiting = waiting
             try:
                 with self._recurrent():
                     return entry(module, *args, **kwargs)
@@ -194,7 +211,9 @@ class _Known:
             nn.Module._call_impl(module, *args, **kwargs)  # pyright: ignore - raises the model's own
             raise failed
         finally:
-            within.now = None
+            within.now = _translated.waiting = None
+            if waiting is not None:
+                waiting.done()
 
     def _recurrent(self) -> AbstractContextManager[Any]:
         """Without it Dynamo leaves all of a module out that has a recurrent layer."""

@@ -18,28 +18,43 @@ from opstep.runtime.recording import spending
 
 T = TypeVar("T")
 
+# What kernels that are no op's are for, by their names.
+OWN = {
+    "run_table": "launches of ops",
+    "launch_rows": "launches of ops",
+    "help_forever": "threads that share an op",
+    "read_clock": "the clock",
+    "write_histograms": "histograms",
+    "write_figures": "the timeline",
+}
+
 
 class Compiler:
     """What is set for every target."""
 
     folder: Path | None = None  # None: OPSTEP_CACHE, else the user's cache folder
-    on_compile: Callable[[str], None] | None = None  # gets the kernel's name before it is compiled
+    on_compile: Callable[[str], None] | None = None  # gets what is compiled, before that
     on_tune: Callable[[str], None] | None = None  # gets the op whose kernels are about to be tried
     on_compiled: Callable[[str], None] | None = None  # and after that, whatever came of it
     compiled: int = 0  # kernels compiled by this process
     expected: int = 0  # how many that will be when all that is bound has its kernels
+    before: int = 0  # how many it was before the first of these
 
     @classmethod
     def expect(cls, uncompiled: Callable[[], int]) -> None:
         """So many kernels are compiled next; asked for where somebody is told of them."""
         if cls.on_compile is not None:
-            cls.expected = cls.compiled + uncompiled()
+            if cls.expected <= cls.compiled:
+                cls.before = cls.compiled
+            cls.expected = max(cls.expected, cls.compiled + uncompiled())
 
     @classmethod
     def count(cls) -> str:
-        """Of the kernel that is about to be compiled: ``3 of 24``, or its number alone."""
-        number = cls.compiled + 1
-        return f"{number} of {cls.expected}" if cls.expected > number else str(number)
+        """Of the kernel that is about to be compiled: ``3 of 24``, or its number alone where nobody
+        knew of it.
+        """
+        number, total = cls.compiled + 1 - cls.before, cls.expected - cls.before
+        return f"{number} of {total}" if number <= total else str(number)
 
     @classmethod
     def cache_folder(cls) -> Path:
@@ -74,14 +89,15 @@ def _cached(key: str, suffix: str, name: str, make: Any, load: Any) -> Any:
     found = _read(path)
     if found is not None and (loaded := load(*found)):
         return loaded
+    shown = OWN.get(name, name)
     if Compiler.on_compile:
-        Compiler.on_compile(name)
+        Compiler.on_compile(shown)
     try:
         with spending("compile", name):
             found = make()
     finally:
         if Compiler.on_compiled:
-            Compiler.on_compiled(name)
+            Compiler.on_compiled(shown)
     Compiler.compiled += 1
     _write(path, *found)
     loaded = load(*found)

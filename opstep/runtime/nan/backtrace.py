@@ -116,7 +116,7 @@ def describe(link: Link) -> str:
     head = f"{link.kind}: {link.value}, the result of {link.op}"
     lines = [f"{head}: {amount}", f"  {link.where.text}"]
     for rule, count in verdict.rules:
-        lines.append(f"  {rule}: {count:,} of the examined elements")
+        lines.append(f"  {rule}: {_explained(count, verdict)}")
     for element in verdict.elements[:ELEMENTS]:
         blamed = ", ".join(
             f"{operand_name(link, b.operand)}{list(b.place)} = {b.value:g}" for b in element.blamed
@@ -128,6 +128,13 @@ def describe(link: Link) -> str:
             text = tensor_text(operand.type, operand.statistics)
             lines.append(f"  {operand.name or 'literal'}: {text}")
     return "\n".join(lines)
+
+
+def _explained(count: int, verdict: Verdict) -> str:
+    """How many elements broke a rule, of those that were born here or of a sample of them."""
+    if 0 < verdict.explained < verdict.own:
+        return f"{count:,} of {verdict.explained:,} elements looked at, {verdict.own:,} born here"
+    return f"{count:,} of {verdict.own:,} elements born here"
 
 
 def _amount(verdict: Verdict) -> str:

@@ -85,6 +85,60 @@ def test_a_script_stops_in_its_modules_and_ends_with_its_code(client, script):
     assert client.output("stderr") == "the result is nan\n"
 
 
+LONGER = """\
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def forward(self, x):
+            y = x * 2  # break: twice
+            return y.log()  # break: log
+
+    model = Net()
+    for value in (1.0, 2.0, 3.0, -1.0, 4.0):
+        print("value", value, flush=True)
+        model(torch.full((4,), value))
+"""
+
+
+@pytest.mark.parametrize("filters", [["nan-origin"], []])
+def test_without_breakpoints_it_stops_once_and_then_where_a_nan_is_born(client, script, filters):
+    path = script(LONGER)
+    client.launch(path, stopOnEntry=True, cwd=str(path.parent))
+    client.request("setExceptionBreakpoints", filters=filters)
+    client.request("configurationDone")
+    client.expect_stop("entry")
+    if filters:
+        client.go("continue", "exception")
+        assert client.where() == ("Net.forward", markers_of(path)["log"])
+        assert client.output("stdout").splitlines()[-1] == "value -1.0"
+    client.request("continue", threadId=1)
+    client.expect_end(0)
+    assert client.output("stdout").splitlines()[-1] == "value 4.0"
+
+
+def test_steps_go_from_pass_to_pass_and_breakpoints_stop_in_later_ones(client, script):
+    path = script(LONGER)
+    lines = markers_of(path)
+    client.launch(path, stopOnEntry=True, cwd=str(path.parent))
+    client.request("configurationDone")
+    client.expect_stop("entry")
+    client.go("stepIn", "step")
+    assert client.where() == ("Net.forward", lines["twice"])
+    client.go("next", "step")
+    assert client.where() == ("Net.forward", lines["log"])
+    while client.go("next")["reason"] == "step":
+        pass
+    assert client.output("stdout").splitlines()[-1] == "value 2.0"
+    client.set_breakpoints(path, ["log"])
+    client.go("continue", "breakpoint")
+    client.go("continue", "breakpoint")
+    assert client.output("stdout").splitlines()[-1] == "value 3.0"
+    client.set_breakpoints(path, [])
+    client.request("continue", threadId=1)
+    client.expect_end(0)
+
+
 SCALED = """\
     import torch
     from torch import nn

@@ -156,8 +156,13 @@ class CpuDevice(Device):
         ahead.compile_ahead([native.RUN_TABLE, *kernels] if kernels else [])
 
     def uncompiled(self, launches: Iterable[Any]) -> int:
-        kernels = {p.kernel for p in launches if isinstance(p, Prepared)}
-        return sum(not k.is_compiled() for k in kernels | {native.RUN_TABLE})
+        prepared = [p for p in launches if isinstance(p, Prepared)]
+        kernels = {p.kernel for p in prepared}
+        if prepared:
+            kernels.add(native.RUN_TABLE)
+        if self.lanes > 1 and any(p.units > p.grain for p in prepared):
+            kernels.add(native.HELP)
+        return sum(not k.is_compiled() for k in kernels)
 
     def bind(self, launches: list[Any], addresses: list[int], workspace: int) -> list[Any]:
         return [p.bound(addresses, workspace) for p in launches]

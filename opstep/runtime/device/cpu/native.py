@@ -208,7 +208,7 @@ class Team:
 
     def _help(self, lane: int) -> None:
         args = np.array([self.address], np.int64)
-        call(jit.address(help_forever, ("*i64",), i64), args.ctypes.data, lane, lane + 1)
+        call(HELP.address(), args.ctypes.data, lane, lane + 1)
 
 
 @cache
@@ -237,6 +237,7 @@ def team(lanes: int) -> Team:
 
 
 RUN_TABLE = jit.Kernel(run_table, ("*i64", "*i64", "i"), i64)
+HELP = jit.Kernel(help_forever, ("*i64",), i64)
 
 
 class LaunchTable:

@@ -1,0 +1,50 @@
+"""What is said while a script waits: for imports, translations and kernels."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from dap.client import Client
+from scripts import NET
+
+pytest.importorskip("torch")
+
+AT_ONCE = "import opstep.frontends.scripts.waiting as waiting\nwaiting.PATIENCE_S = 0.0\n"
+
+
+@pytest.fixture
+def net(script):
+    return script(NET + "print(net(torch.ones(2, 4)).shape)\n")
+
+
+def test_what_lasts_is_told_once_on_standard_error(net, tmp_path, monkeypatch):
+    text = f"{AT_ONCE}import sys; from opstep.cli.main import main; sys.exit(main({['run', net]}))"
+    monkeypatch.setenv("OPSTEP_CACHE", str(tmp_path / "kernels"))
+    for progress in ("1", ""):
+        monkeypatch.setenv("OPSTEP_PROGRESS", progress)
+        ended = subprocess.run(
+            [sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+        assert (ended.returncode, ended.stdout) == (0, "torch.Size([2, 2])\n")
+        said = [line.partition(" kernel ")[0] for line in ended.stderr.splitlines()]
+        phases = ["importing PyTorch …", "translating Net …", "compiling"]
+        assert said == [f"{net}: {phase}" for phase in phases if progress]
+
+
+def test_an_editor_shows_what_lasts(net, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(AT_ONCE)
+    with Client.over_socket() as client:
+        client.initialize()
+        client.launch(tmp_path / net, cwd=str(tmp_path), env={"PYTHONPATH": path_of(tmp_path)})
+        client.request("configurationDone")
+        client.expect_end(0)
+    told = [e["body"] for e in client.events if e["event"].startswith("progress")]
+    titles = [body["title"] for body in told if "title" in body]
+    assert titles[:2] == ["opstep: importing PyTorch", "opstep: translating Net"]
+    assert len(told) >= 2 * len(titles)  # each has an end
+
+
+def path_of(folder) -> str:
+    return ":".join([str(folder), *(p for p in sys.path if p)])
