@@ -123,6 +123,29 @@ test("sizes that a program does not take are told with their line, and asked for
   await debug.stop();
 });
 
+test("sizes that no memory holds are told with their input, not kept, and asked for again", async ({
+  workbench,
+}) => {
+  const { debug, folder } = workbench;
+  const name = folder.unused("large.opg");
+  await folder.write(name, SIZED.replace("f32[N]", "f32[N, N]"));
+  await workbench.openFile(name);
+  const said = workbench.notification(/TiB are wanted for input x, f32\[1000002, 1000002\]/);
+  await debug.pressF5();
+  await workbench.answer("N=1000002");
+  await said.getByRole("button", { name: "Change Sizes…" }).click();
+  await workbench.answer("N=6");
+  await debug.expectStoppedAt(2);
+  await debug.stop();
+
+  await workbench.command("opstep: Change Sizes…");
+  await workbench.answer("N=1000002");
+  await workbench.command("opstep: Hunt NaN");
+  await said.getByRole("button", { name: "Change Sizes…" }).click();
+  await workbench.answer("N=6");
+  await expect(workbench.notification(/no NaN and no infinity/)).toBeVisible();
+});
+
 test("what is wrong with a text is told before sizes are asked for", async ({ workbench }) => {
   const { debug, folder, page } = workbench;
   await folder.write("broken.opg", SIZED.replace("sum(y)", "summ(y)"));

@@ -26,7 +26,7 @@ export interface GraphTarget {
 
 export function registerDebugger(services: Services, python: Python): vscode.Disposable {
   const sizes = new Sizes(services.context.workspaceState);
-  const problems = new LaunchProblems(sizes);
+  const problems = new LaunchProblems(sizes, services.log);
   const configurations = new Configurations(python, sizes, services.log);
   const command = <A extends unknown[]>(
     name: string,
