@@ -10,6 +10,7 @@ import { followWalkthrough } from "../walkthrough";
 import { registerAdapters } from "./adapters";
 import { showDebugView } from "./debugView";
 import { registerEditing } from "./editing";
+import { showFailures } from "./failures";
 import { enterKernel, followKernels, runToLine } from "./kernels";
 import { LaunchProblems } from "./problems";
 import { chooseGraph, findArguments, followCursor, programOf, Sizes } from "./prompts";
@@ -48,6 +49,7 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
     followWalkthrough(),
     followKernels(),
     showDebugView(),
+    showFailures(),
     problems,
     vscode.debug.registerDebugAdapterTrackerFactory("opstep", problems),
     vscode.debug.registerDebugConfigurationProvider("opstep", configurations),
