@@ -29,6 +29,7 @@ GENERATED = ("random", "zeros", "ones")
 EXAMPLE = "example"  # the inputs that were saved with the program
 FILES = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY"
 _DIGITS = 32  # of a size
+_ASKED = 64 << 20  # bytes; only above this it matters whether there is room for them
 SOURCES = f"{FILES}, random, LOW..HIGH, zeros, ones, example or a number"
 
 
@@ -299,6 +300,11 @@ def generate(name: str, t: TensorType, source: str | Draw, seed: int) -> np.ndar
     Each input has its own generator, so that giving one more leaves the others as they were.
     """
     shape: Any = t.shape
+    nbytes: Any = t.nbytes
+    if nbytes > _ASKED:
+        from opstep.runtime.device.cpu.device import want_memory
+
+        want_memory(nbytes, f"input {name}, {t}")
     try:
         if isinstance(source, str):
             value = {"zeros": 0, "ones": 1}.get(source)

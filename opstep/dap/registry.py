@@ -48,6 +48,7 @@ STOPPED = frozenset({State.STOPPED})
 
 # Ids of errors (`Message.id`): clients may tell them apart.
 BAD_ARGUMENTS, WRONG_STATE, UNKNOWN_REQUEST, FAILED, INTERNAL, PROGRAM_ERROR = range(1001, 1007)
+MACHINE = 1007  # it cannot do it: out of memory, no such device
 
 
 NO_ANSWER = object()  # returned by a handler whose request somebody else answers

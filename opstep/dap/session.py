@@ -23,8 +23,8 @@ from opstep.dap.progress import SHOW_AFTER_S, Progress
 from opstep.dap.references import References
 from opstep.dap.registry import (
     BAD_ARGUMENTS,
-    FAILED,
     INTERNAL,
+    MACHINE,
     NO_ANSWER,
     PROGRAM_ERROR,
     UNKNOWN_REQUEST,
@@ -39,6 +39,7 @@ from opstep.dap.wire import Wire
 from opstep.dap.wording import in_launch
 from opstep.editors.wire import BadMessage, BrokenStream, Gone
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
+from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.wording import Words, in_python, worded
 from opstep.trace.describe import call_name
 
@@ -363,7 +364,7 @@ class Session:
         if isinstance(error, OpstepError):
             return self._program_error(error)
         if isinstance(error, MemoryError):
-            return DapError("out of memory", FAILED)
+            return DapError(f"out of memory: {error}" if str(error) else "out of memory", MACHINE)
         self._log(traceback.format_exc())
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         text = f"internal error: {what}: this is a bug in opstep, please report it"
@@ -376,7 +377,8 @@ class Session:
         text = f"{message} ({hint})" if hint else message
         if len(error.diagnostics) > 1 or first.span is not None:
             text = self.worded(error)
-        return DapError(text, PROGRAM_ERROR, short=message)
+        at_fault = MACHINE if isinstance(error, DeviceError) else PROGRAM_ERROR
+        return DapError(text, at_fault, short=message)
 
     # --- cancelling ---
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
 from dap.client import Client, Refused, markers_of
 from waiting import wait_until
 
-from opstep.dap.registry import capabilities
+from opstep.dap.registry import MACHINE, capabilities
 
 INPUT = {"x": [1.0, 2.0, 3.0, 4.0]}
 
@@ -314,6 +315,19 @@ def test_a_generic_graph_is_debugged_in_the_type_that_is_asked_for(client, progr
     client.request("continue", threadId=1)
     client.expect_end()
     assert "t = f16[2]  [2.5, 2.25]" in client.output("stdout")
+
+
+def test_sizes_that_no_memory_holds_are_told_with_their_input(client, program):
+    path = program("graph main(x: f32[N, K]) -> f32[] {\n  y = sum(x)\n  return y\n}\n")
+    client.initialize(clientID="vscode")
+    sizes = {"N": 10**6, "K": 10**6}
+    with pytest.raises(Refused) as refused:
+        client.launch(path, inputs="random", symbols=sizes)
+    assert refused.value.id == MACHINE and refused.value.problems == []
+    assert re.search(
+        r"out of memory: 3\.6 TiB are wanted for input x, f32\[1000000, 1000000\], .* are free",
+        refused.value.text,
+    )
 
 
 def test_an_extension_gets_the_places_of_a_launch_error(client, program):

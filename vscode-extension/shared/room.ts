@@ -24,6 +24,24 @@ export function columnFor(groups: readonly Group[], code: number | undefined): n
   return groups.length === text ? groups.length - 1 : groups.length;
 }
 
+/**
+ * What is to be done when groups were others `before`: the group of views is locked, so that files
+ * open beside it. It is unlocked where it is the last one and empty, else files would not open in it;
+ * code that opens behind the views, which stood alone, gets its side back.
+ */
+export function restored(
+  before: readonly Group[],
+  now: readonly Group[],
+): "unlock" | "swap" | undefined {
+  const room = (group: Group | undefined) => group?.views && !group.texts;
+  if (now.length === 1 && now[0]?.empty) {
+    return before.some((group) => group.views) ? "unlock" : undefined;
+  }
+  const alone = before.length === 1 && room(before[0]);
+  const behind = now.length === 2 && room(now[0]) && now[1]?.texts && !now[1].views;
+  return alone && behind ? "swap" : undefined;
+}
+
 /** As `vscode.getEditorLayout` gives it; 0 is side by side, 1 one above the other. */
 export interface Layout {
   orientation: 0 | 1;

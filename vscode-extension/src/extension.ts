@@ -9,6 +9,7 @@ import * as graph from "./graph/view";
 import * as nan from "./nan/view";
 import { placeholders } from "./placeholders";
 import { Python } from "./python";
+import { keepSides } from "./room";
 import type { Services } from "./services";
 import { runInTerminal, runOpstep } from "./shell";
 import { registerStatus } from "./status";
@@ -75,6 +76,7 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
   const modules: Record<string, (services: Services) => vscode.Disposable> = {
     commands: (s) => registerCommands(s, python),
     debugger: (s) => registerDebugger(s, python),
+    sides: () => keepSides(),
     status: (s) => registerStatus(s, python),
     live: (s) => new Live(s),
     values: values.register,

@@ -1,7 +1,15 @@
 /** The room of our views: one group of editors beside the code, whose tabs they are. */
 
 import * as vscode from "vscode";
-import { columnFor, divided, type Layout, type Shares, sharesOf } from "../shared/room";
+import {
+  columnFor,
+  divided,
+  type Group,
+  type Layout,
+  restored,
+  type Shares,
+  sharesOf,
+} from "../shared/room";
 
 const SPLIT = "opstep.split"; // how a person has divided the window between code and views
 
@@ -15,13 +23,47 @@ export function isView({ input }: vscode.Tab): boolean {
 
 let fresh = false; // a group was made for a view whose page has not told its size yet
 
-/** The column for a view that is opened now. */
-export function roomColumn(): vscode.ViewColumn {
-  const groups = vscode.window.tabGroups.all.map(({ tabs }) => ({
+function groupsNow(): Group[] {
+  return vscode.window.tabGroups.all.map(({ tabs }) => ({
     views: tabs.some(isView),
     texts: tabs.some(({ input }) => input instanceof vscode.TabInputText),
     empty: tabs.length === 0,
   }));
+}
+
+/** Keeps code and views on their sides when either is closed. */
+export function keepSides(): vscode.Disposable {
+  let before = groupsNow();
+  const changed = async () => {
+    const now = groupsNow();
+    const act = restored(before, now);
+    const { viewColumn } = vscode.window.tabGroups.activeTabGroup;
+    if ((now.length === 2 && now[1]?.empty) || (act === "swap" && viewColumn !== 2)) {
+      return; // a group is made before what it is made for, and gets the focus at last
+    }
+    before = now;
+    if (act === "unlock") {
+      await vscode.commands.executeCommand("workbench.action.unlockEditorGroup");
+    } else if (act === "swap") {
+      await swap();
+    }
+  };
+  return vscode.Disposable.from(
+    vscode.window.tabGroups.onDidChangeTabGroups(changed),
+    vscode.window.tabGroups.onDidChangeTabs(changed),
+  );
+}
+
+/** Moves the second of two groups, which has the focus, in front of the first. */
+async function swap(): Promise<void> {
+  const { orientation } = await vscode.commands.executeCommand<Layout>("vscode.getEditorLayout");
+  const side = orientation === 0 ? "Left" : "Up";
+  await vscode.commands.executeCommand(`workbench.action.moveActiveEditorGroup${side}`);
+}
+
+/** The column for a view that is opened now. */
+export function roomColumn(): vscode.ViewColumn {
+  const groups = groupsNow();
   const column = columnFor(groups, vscode.window.activeTextEditor?.viewColumn);
   fresh ||= column > groups.length;
   return column;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { columnFor, divided, type Layout, sharesOf } from "../shared/room";
+import { columnFor, divided, type Layout, restored, sharesOf } from "../shared/room";
 
 const CODE = { views: false, texts: true, empty: false };
 const VIEWS = { views: true, texts: false, empty: false };
@@ -20,6 +20,20 @@ describe("columnFor", () => {
     ["three groups stay three", [CODE, CODE, OTHER], 1, 3],
   ])("%s", (_, groups, code, column) => {
     expect(columnFor(groups, code)).toBe(column);
+  });
+});
+
+describe("restored", () => {
+  it.each([
+    ["the last group of views is unlocked when it is empty", [VIEWS], [EMPTY], "unlock"],
+    ["also where code and views are closed at once", [CODE, VIEWS], [EMPTY], "unlock"],
+    ["a group that a person has locked stays so", [CODE], [EMPTY], undefined],
+    ["code that is opened behind views goes before them", [VIEWS], [VIEWS, CODE], "swap"],
+    ["views that a person has moved stay there", [CODE, VIEWS], [VIEWS, CODE], undefined],
+    ["a view that is opened beside code is where it belongs", [CODE], [CODE, VIEWS], undefined],
+    ["a terminal is not code", [VIEWS], [VIEWS, OTHER], undefined],
+  ])("%s", (_, before, now, act) => {
+    expect(restored(before, now)).toBe(act);
   });
 });
 

@@ -123,6 +123,73 @@ test("sizes that a program does not take are told with their line, and asked for
   await debug.stop();
 });
 
+test("sizes that no memory holds are told with their input, not kept, and asked for again", async ({
+  workbench,
+}) => {
+  const { debug, folder } = workbench;
+  const name = folder.unused("large.opg");
+  await folder.write(name, SIZED.replace("f32[N]", "f32[N, N]"));
+  await workbench.openFile(name);
+  const said = workbench.notification(/TiB are wanted for input x, f32\[1000002, 1000002\]/);
+  await debug.pressF5();
+  await workbench.answer("N=1000002");
+  await said.getByRole("button", { name: "Change Sizes…" }).click();
+  await workbench.answer("N=6");
+  await debug.expectStoppedAt(2);
+  await debug.stop();
+
+  await workbench.command("opstep: Change Sizes…");
+  await workbench.answer("N=1000002");
+  await workbench.command("opstep: Hunt NaN");
+  await said.getByRole("button", { name: "Change Sizes…" }).click();
+  await workbench.answer("N=6");
+  await expect(workbench.notification(/no NaN and no infinity/)).toBeVisible();
+});
+
+test("a script that fails shows why, though the panel was closed", async ({ workbench }) => {
+  const { debug, folder, page } = workbench;
+  await folder.write("fails.py", 'raise ValueError("there is no data")\n');
+  await debug.configure({ program: "${workspaceFolder}/fails.py" });
+  await workbench.openFile("small.opg");
+  for (const _ of ["the first session opens it by itself", "the second does not"]) {
+    await debug.pressF5();
+    await expect(page.locator(".repl")).toBeVisible();
+    await expect(page.locator(".repl")).toContainText("ValueError: there is no data");
+    await debug.expectEnded();
+    await workbench.command("View: Hide Panel");
+    await expect(page.locator(".part.panel")).toBeHidden();
+    await workbench.focusEditor();
+  }
+});
+
+test("code and views keep their sides when either is closed", async ({ workbench }) => {
+  const { debug, page } = workbench;
+  const name = "small.opg";
+  await debug.enter(SMALL, 4);
+  const expectSides = async () => {
+    await expect(page.locator(".editor-group-container")).toHaveCount(2);
+    const left = (title: string) =>
+      workbench.tab(title).evaluate((tab) => tab.getBoundingClientRect().left);
+    await expect.poll(async () => (await left(name)) < (await left("Values"))).toBe(true);
+  };
+  await workbench.command("opstep: Show Table of Values");
+  await expectSides();
+
+  await workbench.command("View: Close All Editors");
+  await expect(page.locator(".tabs-container .tab")).toHaveCount(0);
+  await workbench.openFile(name);
+  await expect(page.locator(".editor-group-container")).toHaveCount(1);
+  await workbench.command("opstep: Show Table of Values");
+  await expectSides();
+
+  await workbench.tab(name).click();
+  await workbench.command("View: Close Editor");
+  await expect(workbench.tab(name)).toHaveCount(0);
+  await workbench.openFile(name);
+  await expectSides();
+  await debug.stop();
+});
+
 test("what is wrong with a text is told before sizes are asked for", async ({ workbench }) => {
   const { debug, folder, page } = workbench;
   await folder.write("broken.opg", SIZED.replace("sum(y)", "summ(y)"));

@@ -74,6 +74,16 @@ test("what is drawn is what the values say, and follows each step", async ({ wor
     .poll(async () => (await pixels(view)).map((p) => p[0]))
     .toEqual(Array.from({ length: 60 }, (_, k) => grey(2 * k, 0, 118)));
 
+  // An element that is pointed at, and pinned, moves nothing.
+  const room = await view.locator("main").boundingBox();
+  const canvas = view.locator(".panes canvas").first();
+  await canvas.click({ position: { x: 60, y: 30 } });
+  await expect(view.locator(".pins")).toContainText(/1: \[0, \d+\] = \d/);
+  await expect(view.locator(".hover")).toContainText(/^\[0, \d+\] = \d/);
+  expect(await view.locator("main").boundingBox()).toEqual(room);
+  await view.getByLabel("Unpin 1").click();
+  expect(await view.locator("main").boundingBox()).toEqual(room);
+
   const another = view.getByLabel("Expression", { exact: true });
   await another.fill("z");
   await another.press("Enter");

@@ -84,6 +84,11 @@ test("what is not finite is seen first: in the lines, in Variables and in the ta
   const table = await workbench.webview(".grid");
   const rows = table.locator(".body .row");
   await expect(rows).toHaveCount(3);
+  // Beside the code there is room for what is looked at.
+  for (const name of ["name", "type", "NaN", "min", "max", "mean"])
+    await expect(table.getByRole("columnheader", { name, exact: true })).toBeInViewport({
+      ratio: 1,
+    });
   await expect(rows.nth(2)).toContainText(/h\s*f32\[4, 5\]7-0\.09619\s*0\s*-0\.01128\s*80 B12/);
   await table.getByRole("button", { name: "NaN", exact: true }).click();
   await expect(rows.first()).toContainText("h");
@@ -100,6 +105,9 @@ test("what is not finite is seen first: in the lines, in Variables and in the ta
   await table.locator(".filter").fill("");
   await rows.filter({ hasText: "lg" }).click();
   await expect(page.locator(".line-numbers.active-line-number")).toHaveText("11");
+  await rows.filter({ hasText: /^h/ }).dblclick();
+  await expect(workbench.tab(/^h$/)).toBeVisible();
+  await workbench.tab("Values").click();
 
   // It follows the run, and so do the lines.
   await workbench.tab("entropy.opg").click();

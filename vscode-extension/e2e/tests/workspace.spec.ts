@@ -121,7 +121,7 @@ test("a run that is under way grows in the tree and in its plot", async ({ workb
       // A live row is drawn anew with each step that is told, and its buttons with it.
       await row.hover({ timeout: 5_000 });
       await row.getByRole("button", { name: "Plot" }).click({ timeout: 5_000 });
-      await expect(workbench.tab("runs.db: query")).toBeVisible({ timeout: 10_000 });
+      await expect(workbench.tab("runs.db: mean")).toBeVisible({ timeout: 10_000 });
     }).toPass();
     const query = await workbench.webview(".cm-content");
     await expect(query.locator(".cm-content")).toHaveText(/^metrics\.mean where run=\w+$/);
@@ -135,6 +135,7 @@ test("a run that is under way grows in the tree and in its plot", async ({ workb
     await expect(query.locator(".legend-name")).toHaveText(["lg"]);
     await workbench.ask("metrics.seconds");
     await expect(picked("Statistic")).toHaveValue("metrics.seconds");
+    await expect(workbench.tab("runs.db: seconds")).toBeVisible();
     await expect(picked("Op")).toBeHidden();
     const points = async () =>
       Number(

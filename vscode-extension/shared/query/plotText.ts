@@ -57,3 +57,11 @@ export function firstPlot(metrics: readonly string[]): string {
   const metric = metrics.find((name) => name === "loss") ?? metrics.find((m) => m !== "seconds");
   return metric === undefined ? "stats.absmax" : `metrics.${metric}`;
 }
+
+/** What a panel is called by what was asked: `loss`, `absmax of conv2d`; "" where that has no name. */
+export function plotName(text: string): string {
+  const { figure, where } = parsePlot(text);
+  const name = figure.replace(/^\w+\./, "");
+  const of = where.get("value") ?? where.get("op");
+  return name && of && of !== "*" ? `${name} of ${of}` : name;
+}

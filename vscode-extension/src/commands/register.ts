@@ -27,9 +27,10 @@ const STEPS: Record<string, Step> = { runTraced: "timeline", runRecorded: "works
 
 type Target = GraphTarget | vscode.Uri | undefined;
 
-/** Exit codes: of a run that went well, and of a program with errors. */
+/** Exit codes: of a run that went well, of a program with errors, and of one that is too large for the machine. */
 const OK = 0;
 const PROGRAM = 1;
+const MACHINE = 3;
 
 export function registerCommands(services: Services, python: Python): vscode.Disposable {
   const sizes = new Sizes(services.context.workspaceState);
@@ -73,7 +74,7 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
         if (given && checkProgram(given.file)) {
           const args = ["run", ...given.options];
           const code = await showRun(services, args, given.again, title(args));
-          if (code === PROGRAM) {
+          if (code === PROGRAM || code === MACHINE) {
             await given.forgetSizes();
           }
         }

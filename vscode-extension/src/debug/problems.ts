@@ -19,15 +19,23 @@ interface Failure {
   command?: string;
   success?: boolean;
   body?: {
-    error?: { format: string; showUser?: boolean; variables?: Record<string, string> };
+    error?: {
+      id: number;
+      format: string;
+      showUser?: boolean;
+      variables?: Record<string, string>;
+    };
   };
 }
 
 /** Of the language server's errors, which hold for all sizes; and of those of one launch. */
 const SOURCE = "opstep";
 const LAUNCH = "opstep launch";
+/** The debugger's word for what the machine cannot do, such as to hold tensors of these sizes. */
+const MACHINE = 1007;
 const GO = "Go to Line";
 const SIZES = "Change Sizes…";
+const LOG = "Show Log";
 /** Of the last launch. */
 const found = vscode.languages.createDiagnosticCollection("opstep-launch");
 
@@ -36,7 +44,10 @@ export class LaunchProblems implements vscode.DebugAdapterTrackerFactory, vscode
     found.delete(event.document.uri),
   );
 
-  constructor(private readonly sizes: Sizes) {}
+  constructor(
+    private readonly sizes: Sizes,
+    private readonly log: vscode.LogOutputChannel,
+  ) {}
 
   dispose(): void {
     found.clear();
@@ -55,24 +66,30 @@ export class LaunchProblems implements vscode.DebugAdapterTrackerFactory, vscode
           !message.success &&
           error?.showUser === false
         ) {
-          void this.failed(session, error.format, JSON.parse(error.variables?.problems ?? "[]"));
+          const problems = JSON.parse(error.variables?.problems ?? "[]");
+          void this.failed(session, error.format, problems, error.id === MACHINE);
         }
       },
     };
   }
 
-  private async failed(session: vscode.DebugSession, text: string, problems: Problem[]) {
-    const [first] = problems;
-    if (!first) {
-      void vscode.window.showErrorMessage(text);
-      return;
+  /** `tooLarge`: the text is right, but not for this machine. */
+  private async failed(
+    session: vscode.DebugSession,
+    text: string,
+    problems: Problem[],
+    tooLarge: boolean,
+  ) {
+    if (problems.length === 0) {
+      this.log.error(text);
     }
     const { program, graph, cwd } = session.configuration;
     const file = path.resolve(cwd ?? "", String(program));
     const known = errorsOf(vscode.Uri.file(file)).length > 0;
     // Where the text is right the sizes are at fault: those that were typed are not kept.
-    const typed = !known && (await this.sizes.forget(file, String(graph)));
-    if (await tellProblems(problems, typed)) {
+    const atFault = problems.length > 0 ? !known : tooLarge;
+    const typed = atFault && (await this.sizes.forget(file, String(graph)));
+    if (await tellProblems(problems, typed, text)) {
       const { symbols: _, ...config } = session.configuration;
       await vscode.debug.startDebugging(
         session.workspaceFolder,
@@ -93,11 +110,24 @@ export function checkProgram(file: string): boolean {
   return !error;
 }
 
-/** Shows errors with their places; gives whether the `sizes` that were typed are to be given anew. */
-export async function tellProblems(problems: Problem[], sizes: boolean): Promise<boolean> {
+/**
+ * Shows errors with their places, or a `text` that has none; gives whether the `sizes` that were
+ * typed are to be given anew.
+ */
+export async function tellProblems(
+  problems: Problem[],
+  sizes: boolean,
+  text: string,
+): Promise<boolean> {
   const [first] = problems;
   if (!first) {
-    return false;
+    // A message without a button is cut off behind its first line.
+    const other = sizes ? SIZES : LOG;
+    const picked = await vscode.window.showErrorMessage(text, other);
+    if (picked === LOG) {
+      await vscode.commands.executeCommand("opstep.showLog");
+    }
+    return picked === SIZES;
   }
   show(problems);
   const uri = vscode.Uri.file(first.path);

@@ -10,6 +10,7 @@ import { followWalkthrough } from "../walkthrough";
 import { registerAdapters } from "./adapters";
 import { showDebugView } from "./debugView";
 import { registerEditing } from "./editing";
+import { showFailures } from "./failures";
 import { enterKernel, followKernels, runToLine } from "./kernels";
 import { LaunchProblems } from "./problems";
 import { chooseGraph, findArguments, followCursor, programOf, Sizes } from "./prompts";
@@ -26,7 +27,7 @@ export interface GraphTarget {
 
 export function registerDebugger(services: Services, python: Python): vscode.Disposable {
   const sizes = new Sizes(services.context.workspaceState);
-  const problems = new LaunchProblems(sizes);
+  const problems = new LaunchProblems(sizes, services.log);
   const configurations = new Configurations(python, sizes, services.log);
   const command = <A extends unknown[]>(
     name: string,
@@ -48,6 +49,7 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
     followWalkthrough(),
     followKernels(),
     showDebugView(),
+    showFailures(),
     problems,
     vscode.debug.registerDebugAdapterTrackerFactory("opstep", problems),
     vscode.debug.registerDebugConfigurationProvider("opstep", configurations),

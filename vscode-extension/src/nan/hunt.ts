@@ -46,7 +46,8 @@ async function hunt(services: Services, target: GraphTarget | vscode.Uri | undef
     return;
   }
   const { options, again, file } = given;
-  const title = `Hunting a NaN in ${path.basename(file)}: ${again.config.graph ?? ""}`;
+  // A notification has room for one line, and what the hunt is at stands behind it.
+  const title = `Hunt NaN: ${again.config.graph ?? path.basename(file)}`;
   const result = await vscode.window.withProgress(
     { location: vscode.ProgressLocation.Notification, title, cancellable: true },
     async (progress, token) => {
@@ -93,8 +94,10 @@ async function failed(
   const typed = await forgetSizes();
   if (problems.length === 0) {
     services.log.error(text);
-    void vscode.window.showErrorMessage(text.trim().split("\n")[0] || "The hunt could not be run.");
-  } else if (await tellProblems(problems, typed)) {
+  }
+  const [line = ""] = text.trim().split("\n");
+  const why = line.replace(/^error: /, "") || "The hunt could not be run.";
+  if (await tellProblems(problems, typed, why)) {
     await vscode.commands.executeCommand("opstep.hunt", {
       uri: vscode.Uri.file(String(config.program)),
       graph: config.graph,

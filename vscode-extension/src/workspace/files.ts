@@ -96,15 +96,10 @@ export class Files implements vscode.Disposable {
     }
   }
 
-  /** A file was written to, or may have been. */
+  /** A file was written to, or may have been: looked at soon after the first write, however many follow. */
   touch(file: string): void {
     this.touched.add(file);
-    clearTimeout(this.settleTimer);
-    this.settleTimer = setTimeout(() => {
-      const files = [...this.touched];
-      this.touched.clear();
-      void this.refresh(files);
-    }, SETTLED_MS);
+    this.settleTimer ??= setTimeout(() => void this.look(), SETTLED_MS);
   }
 
   private get opened(): string[] {
@@ -152,6 +147,16 @@ export class Files implements vscode.Disposable {
     const before = this.statuses.get(status.path);
     this.statuses.set(status.path, status);
     this.changed.fire(before ? [status.path] : undefined);
+  }
+
+  /** One look at a time: what is written meanwhile waits for the next one. */
+  private async look(): Promise<void> {
+    const files = [...this.touched];
+    this.touched.clear();
+    await this.refresh(files);
+    this.settleTimer = this.touched.size
+      ? setTimeout(() => void this.look(), SETTLED_MS)
+      : undefined;
   }
 
   private async refresh(files: string[]): Promise<void> {

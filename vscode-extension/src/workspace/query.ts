@@ -11,6 +11,7 @@ import type {
   PageState,
   WorkspaceEntry,
 } from "../../shared/query/messages";
+import { plotName } from "../../shared/query/plotText";
 import { askSavePath, browse, type Filters, saveFile, WORKSPACES } from "../dialogs";
 import type { Services } from "../services";
 import { onRestore, Panel } from "../webview";
@@ -50,6 +51,8 @@ export class Queries implements vscode.Disposable {
   readonly onDidChange = this.changed.event;
   private panel: Panel<PageMessage, HostMessage> | undefined;
   private path = "";
+  /** What is shown, in a word or two, for the tab. */
+  private subject = "query";
   private pending: QueryRequest | undefined;
   private ready = false;
   private readonly disposables: vscode.Disposable[];
@@ -118,6 +121,7 @@ export class Queries implements vscode.Disposable {
 
   private restore(panel: vscode.WebviewPanel, state: PageState | undefined): void {
     this.path = state?.path ?? "";
+    this.subject = state ? subjectOf(state.mode, state.plot) : "query";
     this.show(panel);
   }
 
@@ -131,6 +135,7 @@ export class Queries implements vscode.Disposable {
     this.panel.onMessage((message) => void this.receive(message));
     this.panel.onDidDispose(() => {
       this.panel = undefined;
+      this.subject = "query";
       this.changed.fire();
     });
     this.changed.fire();
@@ -151,10 +156,15 @@ export class Queries implements vscode.Disposable {
     return this.services.context.workspaceState.get<HistoryEntry[]>(HISTORY, []);
   }
 
-  private openMessage({ mode, text }: QueryRequest): HostMessage {
+  private named(subject: string): void {
+    this.subject = subject;
     if (this.panel) {
-      this.panel.title = this.path ? `${path.basename(this.path)}: query` : "Workspace Query";
+      this.panel.title = this.path ? `${path.basename(this.path)}: ${subject}` : "Workspace Query";
     }
+  }
+
+  private openMessage({ mode, text }: QueryRequest): HostMessage {
+    this.named(mode && text !== undefined ? subjectOf(mode, text) : this.subject);
     return {
       type: "open",
       path: this.path,
@@ -204,6 +214,7 @@ export class Queries implements vscode.Disposable {
         break;
       case "remember": {
         const entry = { mode: message.mode, text: message.text };
+        this.named(subjectOf(entry.mode, entry.text));
         const others = this.history.filter((h) => h.text !== entry.text);
         await this.services.context.workspaceState.update(
           HISTORY,
@@ -299,6 +310,10 @@ export class Queries implements vscode.Disposable {
       await vscode.commands.executeCommand("vscode.open", uri);
     }
   }
+}
+
+function subjectOf(mode: Mode, text: string): string {
+  return (mode === "plot" && plotName(text)) || "query";
 }
 
 function filtersOf(name: string): Filters {

@@ -4,6 +4,7 @@ import {
   formatPlot,
   keysOf,
   parsePlot,
+  plotName,
   withFigure,
   withValue,
 } from "../../shared/query/plotText";
@@ -22,6 +23,17 @@ describe("a plot's text", () => {
   it("names a metric without its table", () => {
     expect(parsePlot("loss where run=*").figure).toBe("metrics.loss");
     expect(parsePlot("validation.loss").figure).toBe("metrics.validation.loss");
+  });
+
+  it.each([
+    ["metrics.loss where run=*", "loss"],
+    ["validation.loss", "validation.loss"],
+    ["stats.absmax where op=conv2d, run=last", "absmax of conv2d"],
+    ["stats.mean where op=relu, value=y", "mean of y"],
+    ["executions.seconds where op=*", "seconds"],
+    ["", ""],
+  ])("%s is called %s", (text, name) => {
+    expect(plotName(text)).toBe(name);
   });
 
   it("that is not finished is read as far as it goes", () => {

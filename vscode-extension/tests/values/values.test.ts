@@ -2,6 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { aligned, widthBehind } from "../../shared/format";
+import { FITTED, fitted } from "../../shared/values/columns";
 import type { FrameValues, Value } from "../../shared/values/messages";
 import { cellText, filtered, isCheap, sorted } from "../../shared/values/rows";
 import { asTyped } from "../../shared/values/typed";
@@ -76,6 +77,25 @@ describe("rows", () => {
     expect(column.map((text, k) => aligned(text, behind).length - (points[k] ?? 0))).toEqual([
       6, 6, 6,
     ]);
+  });
+});
+
+describe("columns", () => {
+  /** name, type, NaN, inf, min, max, mean, memory, line */
+  const WIDTHS = [22, 14, 4, 3, 9, 9, 9, 8, 4];
+  const shown = (widths: number[]) => widths.slice(0, FITTED).reduce((sum, w) => sum + w, 0);
+
+  it("stay as wide as what they hold where there is room", () => {
+    expect(fitted(WIDTHS, 70)).toEqual(WIDTHS);
+  });
+
+  it("show figures up to the mean in a narrow view: names and types are cut", () => {
+    const narrow = fitted(WIDTHS, 56);
+    expect(shown(narrow)).toBeCloseTo(56);
+    expect(narrow.slice(2)).toEqual(WIDTHS.slice(2));
+    const least = fitted(WIDTHS, 20);
+    expect(least.slice(0, 2)).toEqual([10, 8]); // the rest is scrolled to
+    expect(fitted([3, 6, ...WIDTHS.slice(2)], 20).slice(0, 2)).toEqual([3, 6]);
   });
 });
 

@@ -100,7 +100,7 @@ class Page {
       this.message,
       this.main,
       this.pins.node,
-      h("footer", {}, this.hover, h("span", { class: "space" }), this.nonFinite.node),
+      h("footer", {}, this.hover, this.nonFinite.node),
       h("div", { class: "bottom" }, this.statistics, this.history.node),
       this.live,
     );
@@ -268,6 +268,7 @@ class Page {
       fill(this.main, node);
     }
     this.controls.update();
+    this.pins.show();
     const empty = this.model.type && this.model.shape.includes(0);
     this.main.classList.toggle("empty", Boolean(empty));
     if (mode === "picture") {

@@ -8,7 +8,7 @@ import type { Model } from "./model";
 const MOST = 9;
 
 export class Pins {
-  readonly node = h("ul", { class: "pins", "aria-label": "Pinned elements", hidden: true });
+  readonly node = h("ul", { class: "pins", "aria-label": "Pinned elements" });
 
   constructor(
     private readonly model: Model,
@@ -52,7 +52,8 @@ export class Pins {
     this.show();
   }
 
-  private show(): void {
+  /** Draws what is known of them. */
+  show(): void {
     const items = this.model.pins.map((pin, k) =>
       h(
         "li",
@@ -62,7 +63,7 @@ export class Pins {
           { class: "link", title: "Show it", onclick: () => this.goTo(pin.place) },
           `${k + 1}: [${pin.place.join(", ")}] = ${pin.text}`,
         ),
-        pin.was !== undefined && h("span", { class: "was" }, ` was ${pin.was}`),
+        pin.was !== undefined && h("span", { class: "was" }, `was ${pin.was}`),
         h(
           "button",
           { class: "flat", "aria-label": `Unpin ${k + 1}`, onclick: () => this.toggle(pin.place) },
@@ -70,7 +71,9 @@ export class Pins {
         ),
       ),
     );
-    fill(this.node, ...items);
-    this.node.hidden = !items.length;
+    // The line is there before it is needed: the picture would shrink under the mouse.
+    const hint = h("li", { class: "hint" }, "Click an element to keep its value here.");
+    fill(this.node, ...(items.length ? items : [hint]));
+    this.node.hidden = !items.length && this.model.view.mode !== "picture";
   }
 }

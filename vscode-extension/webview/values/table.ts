@@ -1,6 +1,7 @@
 /** Rows and columns; of ten thousand rows only those in sight exist. */
 
 import { aligned, widthBehind } from "../../shared/format";
+import { FITTED, fitted } from "../../shared/values/columns";
 import type { Value } from "../../shared/values/messages";
 import {
   COLUMNS,
@@ -27,7 +28,10 @@ interface TableEvents {
 
 const ROW = 22;
 const WIDEST = 32; // characters of a column
-const LEAST: Partial<Record<Column, number>> = { NaN: 5, memory: 8 };
+const GAP = 8; // pixels between columns
+const MARGIN = 8; // and beside the first
+const LEAST: Partial<Record<Column, number>> = { NaN: 4, memory: 8 };
+const ARROW = 2; // characters of the heading that is sorted by
 /** Where the first click sorts downwards: what is largest, or wrong, is looked for. */
 const DOWNWARDS: ReadonlySet<Column> = new Set(["NaN", "inf", "memory"]);
 const KIND = { input: "input", value: "", param: "param", state: "state" };
@@ -37,9 +41,12 @@ export class ValueTable {
   private readonly header = h("div", { class: "head row", role: "row", "aria-rowindex": 1 });
   private readonly body = h("div", { class: "body", role: "rowgroup" });
   private readonly space = h("div", { class: "space", role: "presentation" }, this.body);
+  private readonly ruler = h("div", { class: "ruler", role: "presentation" });
   private values: Value[] = [];
   private rows: Value[] = [];
   private order: Order | undefined;
+  /** Characters of each column, were there room for all. */
+  private widths: number[] = [];
   private behind = new Map<Column, number>();
   private chosen: string | undefined;
   private frame = 0;
@@ -50,12 +57,18 @@ export class ValueTable {
       { class: "grid", role: "grid", tabindex: 0, "aria-label": "Values", "aria-readonly": "true" },
       h("div", { role: "rowgroup", class: "top" }, this.header),
       this.space,
+      this.ruler,
     );
+    this.element.style.setProperty("--gap", `${GAP}px`);
+    this.element.style.setProperty("--margin", `${MARGIN}px`);
     this.element.addEventListener("scroll", () => this.drawSoon());
     this.element.addEventListener("keydown", (event) => this.key(event));
     this.body.addEventListener("click", (event) => this.clicked(event));
     this.body.addEventListener("dblclick", (event) => this.twice(event));
-    new ResizeObserver(() => this.drawSoon()).observe(this.element);
+    new ResizeObserver(() => {
+      this.arrange();
+      this.drawSoon();
+    }).observe(this.element);
     this.drawHeader();
   }
 
@@ -75,19 +88,33 @@ export class ValueTable {
   /** Columns as wide as what they hold, or at least as in the first thousand rows. */
   private measure(): void {
     const sample = this.values.slice(0, 1000);
-    const widths = COLUMNS.map((column) => {
+    const tag = sample.some((value) => value.kind !== "value") ? 6 : 0;
+    this.widths = COLUMNS.map((column) => {
       const texts = sample.map((value) => cellText(value, column));
       const behind = Math.max(0, ...texts.map(widthBehind));
       this.behind.set(column, behind);
       const longest = (text: string) => text.length - widthBehind(text);
       const number = Math.max(0, ...texts.map(longest)) + behind;
       const text = Math.max(0, ...texts.map((t) => t.length));
-      return Math.max(NUMBERS.has(column) ? number : text, LEAST[column] ?? column.length + 2);
+      const least = LEAST[column] ?? column.length;
+      const heading = least + (this.order?.column === column ? ARROW : 0);
+      const width = Math.max(NUMBERS.has(column) ? number : text, heading);
+      return Math.min(width, WIDEST) + (column === "name" ? tag : 0);
     });
-    const [name = 0, ...others] = widths.map((width) => Math.min(width, WIDEST));
-    const tag = sample.some((value) => value.kind !== "value") ? 6 : 0;
-    const columns = [`minmax(${name + tag}ch, 1fr)`, ...others.map((width) => `${width}ch`)];
+    this.arrange();
+  }
+
+  /** Columns as the view has room for them. */
+  private arrange(): void {
+    const character = this.ruler.offsetWidth / 100;
+    const room = this.element.clientWidth - 2 * MARGIN - (FITTED - 1) * GAP;
+    const widths = character ? fitted(this.widths, room / character) : this.widths;
+    const [name = 0, ...others] = widths;
+    const columns = [`minmax(${name}ch, 1fr)`, ...others.map((width) => `${width}ch`)];
     this.element.style.setProperty("--columns", columns.join(" "));
+    const characters = widths.reduce((sum, width) => sum + width, 0);
+    const between = 2 * MARGIN + (COLUMNS.length - 1) * GAP;
+    this.element.style.setProperty("--least", `calc(${characters}ch + ${between}px)`);
   }
 
   private drawHeader(): void {
@@ -145,30 +172,33 @@ export class ValueTable {
     this.body.style.transform = `translateY(${window.offset}px)`;
     const shown = this.rows.slice(window.first, window.first + window.count);
     this.body.replaceChildren(...shown.map((value, k) => this.row(value, window.first + k)));
-    const active = this.body.querySelector(".chosen");
-    if (active) {
-      this.element.setAttribute("aria-activedescendant", active.id);
-    } else {
-      this.element.removeAttribute("aria-activedescendant");
-    }
+    this.mark();
     this.events.want(shown);
   }
 
+  /** Shows which row is chosen. Rows stay the same: a double click is one on the same element. */
+  private mark(): void {
+    this.element.removeAttribute("aria-activedescendant");
+    for (const row of this.body.querySelectorAll<HTMLElement>(".row")) {
+      const chosen = row.dataset.name === this.chosen;
+      row.classList.toggle("chosen", chosen);
+      row.setAttribute("aria-selected", String(chosen));
+      if (chosen) {
+        this.element.setAttribute("aria-activedescendant", row.id);
+      }
+    }
+  }
+
   private row(value: Value, index: number): HTMLElement {
-    const states = [
-      value.name === this.chosen && "chosen",
-      notFinite(value) > 0 && "troubled",
-    ].filter(Boolean);
     return h(
       "div",
       {
-        class: ["row", ...states].join(" "),
+        class: notFinite(value) > 0 ? "row troubled" : "row",
         role: "row",
         id: `row-${index}`,
         "data-name": value.name,
         "aria-rowindex": index + 2,
-        "aria-selected": String(value.name === this.chosen),
-        title: value.text ? `${value.name} = ${value.text}` : undefined,
+        title: `${value.name}: ${value.type}${value.text ? ` = ${value.text}` : ""}`,
       },
       ...COLUMNS.map((column) => this.cell(value, column)),
     );
@@ -230,9 +260,9 @@ export class ValueTable {
     this.chosen = name;
     const index = this.rows.findIndex((v) => v.name === name);
     if (index >= 0) {
-      this.element.scrollTop = scrollTo(index, this.scroll());
+      this.element.scrollTop = scrollTo(index, this.scroll()); // which draws where it moves
     }
-    this.draw();
+    this.mark();
   }
 
   private key(event: KeyboardEvent): void {

@@ -20,6 +20,7 @@ from opstep.runtime.device.cpu.streams import CpuEvent, CpuStream
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.protocols import Bytes, Device, Recorder, Types
 from opstep.runtime.device.routine import BoundCall, PreparedCall
+from opstep.runtime.ir.amounts import size
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import DType, TensorType, i64
 from opstep.runtime.ir.wording import Argument, Wording
@@ -50,18 +51,21 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def out_of_memory(nbytes: int) -> DeviceError:
+def out_of_memory(nbytes: int, what: str = "") -> DeviceError:
+    """`what`: the tensor that they are for, where that is known."""
     return DeviceError(
-        f"out of memory: {nbytes / 2**30:.3g} GiB are wanted, "
-        f"{_available() / 2**30:.3g} GiB are free",
-        hint=Wording.any_of(("use a smaller batch",), (Argument("alloc", "reuse"),)),
+        f"out of memory: {size(nbytes)} are wanted{what and f' for {what}'}, "
+        f"{size(_available())} are free",
+        hint="choose smaller sizes"
+        if what
+        else Wording.any_of(("use a smaller batch",), (Argument("alloc", "reuse"),)),
     )
 
 
-def want_memory(nbytes: int) -> None:
+def want_memory(nbytes: int, what: str = "") -> None:
     """Raises DeviceError where there is not so much of it."""
     if nbytes > _LARGE and nbytes > _available():
-        raise out_of_memory(nbytes)
+        raise out_of_memory(nbytes, what)
 
 
 class CpuMemory:
