@@ -36,6 +36,8 @@ def _link(session: Session, frame_handle: FrameHandle, link: Link, node: Node) -
     if producer is None:
         return record
     record |= {"op": link.op, **_source(session, producer)}
+    through = link.where.through if link.where else ()
+    record["through"] = [{"path": p, "line": session.client.line(line)} for p, line in through]
     operands = [(j, node) for j, node in enumerate(producer.operands) if node is not None]
     record["operands"] = [{"operand": j} | _tensor(session, frame_handle, n) for j, n in operands]
     if verdict is None:

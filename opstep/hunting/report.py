@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.ir.wording import Argument, Words, in_python
 from opstep.runtime.nan.batch import TOLD, BatchRows
-from opstep.runtime.nan.findings import Finding, Link, Operand, PriorLoss
+from opstep.runtime.nan.findings import Finding, Link, Operand, PriorLoss, Where
 from opstep.runtime.nan.verdict import Element, Verdict
 
 if TYPE_CHECKING:
@@ -446,6 +446,7 @@ def _where(finding: Finding) -> dict[str, Any]:
             "statement": None,
             "imported": None,
             "calls": None,
+            "through": [],
             "backward": None,
         }
     return {
@@ -455,11 +456,18 @@ def _where(finding: Finding) -> dict[str, Any]:
         "statement": where.text,
         "imported": where.imported or None,
         "calls": where.calls or None,
+        "through": _through(where),
         "backward": where.backward or None,
     }
 
 
 def _link(link: Link) -> dict[str, Any]:
     where = link.where
-    record = {"value": link.value, "op": link.op or None}
-    return record | {"file": where.path if where else None, "line": where.line if where else None}
+    record: dict[str, Any] = {"value": link.value, "op": link.op or None}
+    record |= {"file": where.path if where else None, "line": where.line if where else None}
+    return record | {"through": _through(where) if where else []}
+
+
+def _through(where: Where) -> list[dict[str, Any]]:
+    """The calls that lead there, inner ones first."""
+    return [{"file": path, "line": line} for path, line in where.through]

@@ -46,7 +46,9 @@ def test_a_launch_that_hunts_stops_behind_the_op(client, path, hunt, line, word)
     stop = client.expect_stop("exception")
     assert word in stop["text"]
     assert (top(client)["name"], top(client)["line"]) == ("y = inner", line)
-    assert report(client)["links"][0]["kind"] == "origin"
+    link = report(client)["links"][0]
+    assert link["kind"] == "origin"
+    assert link["through"] == [{"path": str(path), "line": 2}]
     client.go("stepBack", "step")
     assert top(client)["line"] == line
 

@@ -274,6 +274,7 @@ graph normed(x: f32[4]) -> f32[4] {
         ("sqrt", 500, "normed"), ("log", 500, "turn [i=499]"), ("acos", 500, "turn [i=499]"),
     ]  # fmt: skip
     assert found.first.where.calls == "main → turn [i=0] at b.opg:2 → normed at b.opg:10"
+    assert [line for _, line in found.first.where.through] == [10, 2]
     assert len(str(found).splitlines()) <= 40
 
 

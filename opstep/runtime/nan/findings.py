@@ -27,7 +27,8 @@ MOST_CALLS = 8  # told of a way of calls
 @dataclass(frozen=True)
 class Where:
     """The place of an op: the graph with the turn of its loop; file and line of its statement, and
-    of the source that it was imported from. `calls`: the way there, ``main → normed at a.opg:31``.
+    of the source that it was imported from. `calls`: the way there, ``main → normed at a.opg:31``;
+    `through`: file and line of each of these calls, inner ones first.
     `backward`: the statement, at that line, whose derivative the op belongs to. `phase`: the part
     of a gradient, forward or backward, that it stands in or is called from, "" where it is in none;
     `target`: outside of gradients, the named tensor that the graphs around it give a new value.
@@ -42,6 +43,7 @@ class Where:
     backward: str = ""
     phase: str = ""
     target: str = ""
+    through: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,19 +137,20 @@ def where(producer: Producer, node: Node | None = None) -> Where:
     """The place of an execution."""
     plan, step = producer.plan, producer.step
     graph = plan.frames[step.frame].graph.name.text
-    shown, calls, phase, target = graph, "", "", ""
+    shown, calls, phase, target, through = graph, "", "", "", ()
     statement = step.statement
     if node is not None and node.home is not None and node.home[0].plan is plan:
         shown = named(node.home[0], step.frame)
         calls = _calls(node.home[0], step.frame)
         phase, target = part_of(node.home[0], step.frame, statement)
+        through = tuple(_through(node.home[0], step.frame))
     path, line, backward = place_of(statement, plan.sources.get(graph))
     at = None if isinstance(statement, Assert) else getattr(statement, "at", None)
     if at is None and calls and node is not None and node.home is not None:
         at = _imported(node.home[0], step.frame)
     imported = f"{at.file}:{at.line}" if at and (at.file, at.line) != (path, line) else ""
     text = print_statement(statement).strip()
-    return Where(shown, path, line, text, imported, calls, backward, phase, target)
+    return Where(shown, path, line, text, imported, calls, backward, phase, target, through)
 
 
 def part_of(activation: Activation, frame: int, statement: Statement | None) -> tuple[str, str]:
@@ -192,6 +195,19 @@ def _calls(activation: Activation, frame: int) -> str:
     return " → ".join(way[::-1]) if len(way) > 1 else ""
 
 
-def _call(name: str, plan, statement, frame: int) -> str:
+def _through(activation: Activation, frame: int) -> Iterator[tuple[str, int]]:
+    """Where the calls around a frame are written."""
+    for at, outer, statement in _around(activation, frame):
+        path, line = _place(at.plan, statement, outer)
+        if line:
+            yield path, line
+
+
+def _place(plan, statement, frame: int) -> tuple[str, int]:
     path, line, _ = place_of(statement, plan.sources.get(plan.frames[frame].graph.name.text))
+    return path, line
+
+
+def _call(name: str, plan, statement, frame: int) -> str:
+    path, line = _place(plan, statement, frame)
     return f"{name} at {path.rpartition('/')[2]}:{line}" if line else name

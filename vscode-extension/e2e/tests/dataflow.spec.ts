@@ -102,6 +102,26 @@ test("it shows what runs next, breakpoints are set on nodes, and a click goes to
   await expect(workbench.status(/Ln 12/)).toBeVisible();
 });
 
+test("a call in which a NaN was born is red, also when the run is over", async ({ workbench }) => {
+  const { debug } = workbench;
+  await debug.enter(ENTROPY, 3);
+  await workbench.command("opstep: Open Graph View");
+  const view = await workbench.webview("svg .nodes");
+  await workbench.focusEditor();
+  for (const line of [11, 12]) {
+    await debug.pressF5();
+    await debug.expectStoppedAt(line);
+  }
+  await expect(view.locator("g.node.tainted")).toContainText(["lg = log", "h = mul"]);
+  await debug.pressF5();
+  const call = view.locator("g.node.call", { hasText: "each = information" });
+  await expect(call).toHaveClass(/tainted/);
+  await expect(view.locator("g.node", { hasText: "p = softmax" })).not.toHaveClass(/tainted/);
+  await debug.pressF5();
+  await debug.expectEnded();
+  await expect(call).toHaveClass(/tainted/);
+});
+
 test("keys walk along the edges, search finds, a picture is saved", async ({ workbench }) => {
   const { folder } = workbench;
   await workbench.openFile("entropy.opg");

@@ -29,6 +29,13 @@ export interface Place {
   op?: string;
   path?: string;
   line?: number;
+  through?: Call[];
+}
+
+/** Where a graph is called, whose ops are told of. */
+export interface Call {
+  path: string;
+  line: number;
 }
 
 export interface Link extends Tensor {
@@ -39,6 +46,8 @@ export interface Link extends Tensor {
   statement?: string;
   source?: { name?: string; path?: string; sourceReference?: number };
   line?: number;
+  /** The calls that lead to its graph, inner ones first. */
+  through?: Call[];
   operands?: (Tensor & { operand: number })[];
   bad?: string;
   count?: number;

@@ -310,11 +310,11 @@ class GraphView implements vscode.Disposable {
       this.post({ kind: "tainted", tainted: null });
       return;
     }
-    const { path, lines } = found;
-    const reasons = lines.map((line, k) => [
-      line - 1,
-      k === 0 ? "NaN starts here" : "NaN propagates here",
-    ]);
+    const { path, lines, calls } = found;
+    const reasons = [
+      ...calls.map((line) => [line - 1, "NaN in the called graph"]),
+      ...lines.map((line, k) => [line - 1, k === 0 ? "NaN starts here" : "NaN propagates here"]),
+    ];
     const uri = vscode.Uri.file(path).toString();
     this.post({ kind: "tainted", tainted: { uri, lines: Object.fromEntries(reasons) } });
   }

@@ -2,10 +2,14 @@
 
 import type { NanReport } from "../../shared/nan/messages";
 
-/** `path`: the file; `lines` from 1 and `values` by name, from the origin to what was asked about. */
+/**
+ * `path`: the file; `lines` from 1 and `values` by name, from the origin to what was asked about;
+ * `calls`: lines that call graphs in which some of it happened.
+ */
 export interface NanPath {
   path: string;
   lines: number[];
+  calls: number[];
   values: string[];
 }
 
@@ -17,8 +21,10 @@ export function pathOf(report: NanReport, fallback: string): NanPath | undefined
   }
   const path = links.find((link) => link.source?.path)?.source?.path ?? fallback;
   const there = links.filter((link) => !link.source?.path || link.source.path === path);
+  const calls = links.flatMap(({ through = [] }) => through.filter((call) => call.path === path));
   return {
     path,
+    calls: [...new Set(calls.map(({ line }) => line))],
     lines: there.flatMap((link) => (link.line ? [link.line] : [])),
     values: there.map((link) => link.name),
   };

@@ -7,6 +7,12 @@ interface HuntedPlace {
   op: string | null;
   file: string | null;
   line: number | null;
+  through?: HuntedCall[];
+}
+
+interface HuntedCall {
+  file: string;
+  line: number;
 }
 
 interface HuntedFinding {
@@ -23,6 +29,7 @@ interface HuntedFinding {
   statement: string | null;
   output: string | null;
   chain: HuntedPlace[];
+  through?: HuntedCall[];
   before: (HuntedPlace & { place: number[]; number: number | string; rule: string }) | null;
   operands?: ({ name: string; type: string } | null)[];
   count?: number;
@@ -45,11 +52,16 @@ export interface Hunted {
 export function reportOfHunt(hunted: Hunted, absolute: (path: string) => string): NanReport {
   const shown = hunted.findings.filter((f) => f.kind !== "masked");
   const findings = shown.length > 0 ? shown : hunted.findings;
+  const calls = ({ through }: { through?: HuntedCall[] }) =>
+    through?.length && {
+      through: through.map(({ file, line }) => ({ path: absolute(file), line })),
+    };
   const place = (p: HuntedPlace): Place => ({
     name: p.value,
     ...(p.op && { op: p.op }),
     ...(p.file && { path: absolute(p.file) }),
     ...(p.line && { line: p.line }),
+    ...calls(p),
   });
   const links = findings.map((f): Link => {
     const path = f.file ? absolute(f.file) : undefined;
@@ -64,6 +76,7 @@ export function reportOfHunt(hunted: Hunted, absolute: (path: string) => string)
       ...(f.statement && { statement: f.statement }),
       ...(path && { source: { path, name: path.replace(/^.*[\\/]/, "") } }),
       ...(f.line && { line: f.line }),
+      ...calls(f),
       bad: f.bad,
       ...(count && { count, born: count, nan: f.bad === "inf" ? 0 : count }),
       ...(f.rules && { rules: f.rules }),

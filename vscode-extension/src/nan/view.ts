@@ -228,7 +228,7 @@ class NanView implements vscode.Disposable {
 
   private async stopped(stop: Stop | undefined): Promise<void> {
     const { shown } = this;
-    if (shown?.stop && stop?.session !== shown.stop.session) {
+    if (stop && shown?.stop && stop.session !== shown.stop.session) {
       setNanPath(undefined);
     }
     const result = stop && oddResult(stop);
@@ -405,13 +405,14 @@ class NanView implements vscode.Disposable {
 function wayOf(report: NanReport): NanReport {
   const [first] = report.links;
   const way = (first?.way ?? []).map(
-    ({ name, line, path: file }): Link => ({
+    ({ name, line, path: file, through }): Link => ({
       kind: "propagated",
       name,
       type: "",
       text: "",
       ...(file && { source: { path: file } }),
       ...(line && { line }),
+      ...(through && { through }),
     }),
   );
   return { ...report, links: [...way.reverse(), ...(first ? [first] : [])] };

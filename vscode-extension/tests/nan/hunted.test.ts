@@ -15,6 +15,7 @@ const LOG = {
   graph: "information",
   file: "m.opg",
   line: 11,
+  through: [{ file: "m.opg", line: 5 }],
   statement: "lg = log(p)",
   output: "mean",
   chain: [
@@ -63,6 +64,7 @@ describe("the report of a hunt", () => {
       { name: "h", op: "mul", path: "/a/m.opg", line: 12 },
       { name: "mean", op: "mean", path: "/a/m.opg", line: 6 },
     ]);
+    expect(report.links[0]?.through).toEqual([{ path: "/a/m.opg", line: 5 }]);
     expect(report.links[0]?.before?.text).toBe("p[1, 3] = 0: underflow of f32 to 0");
     expect(summarize(report)).toBe(
       "7 infinities of lg were born in log, line 11: log of 0; and 1 more place.",

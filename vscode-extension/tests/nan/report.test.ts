@@ -57,7 +57,12 @@ test("the way begins where it began, and stays in one file", () => {
   expect(pathOf(report(there, elsewhere, log), "/a/m.opg")).toEqual({
     path: "/a/m.opg",
     lines: [5, 9],
+    calls: [],
     values: ["l", "y"],
   });
+  // Calls of graphs in which it happened are part of it: each once, in this file.
+  const call = { path: "/a/m.opg", line: 20 };
+  const inside = link({ ...log, through: [call, { path: "/a/other.opg", line: 3 }] });
+  expect(pathOf(report(there, inside, { ...inside, line: 6 }), "/a/m.opg")?.calls).toEqual([20]);
   expect(pathOf({ found: false, text: "", links: [] }, "/a/m.opg")).toBeUndefined();
 });

@@ -5,7 +5,7 @@ import type { Link } from "../../shared/nan/messages";
 const EXPLANATIONS: readonly [RegExp, string][] = [
   [
     /^log of 0/,
-    "The logarithm of 0 is −infinity. Add a small number below the log, or use an op that includes one (softmax_cross_entropy, log_softmax).",
+    "The logarithm of 0 is −infinity. Add a small number, such as 1e-6, to the operand of the logarithm. If the operand is a softmax, use log_softmax or softmax_cross_entropy instead of both: they do not round to 0.",
   ],
   [/^log of a negative/, "A logarithm has no value below 0: the operand must not be negative."],
   [
