@@ -57,6 +57,7 @@ export const CLOSE_TERMINALS = "Control+Alt+Shift+F10";
 const RESETTING = [
   "workbench.view.scm", // first: the sidebar says that the key has arrived
   "workbench.action.closeQuickOpen",
+  "workbench.action.focusFirstEditorGroup", // else a view may have the focus, and not the code
   "closeFindWidget", // the next editor would have it
   "workbench.action.debug.stop",
   "workbench.action.files.revert",
