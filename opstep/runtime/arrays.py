@@ -368,7 +368,7 @@ def _member(members: Mapping[str, Any], key: str, path: str) -> Any:
     return members[key]
 
 
-def _shape(shape: tuple[int, ...]) -> str:
+def _shape(shape: Sequence[int]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 

@@ -255,6 +255,15 @@ class Client:
         bodies = [e["body"] for e in self.events if e["event"] == "output"]
         return "".join(b["output"] for b in bodies if category in (None, b.get("category")))
 
+    def expect_output(self, text: str, category: str | None = None) -> None:
+        """Waits until all that was written ends with that: a script's pipe is read beside it."""
+        until = time.monotonic() + PATIENCE_S
+        while not self.output(category).endswith(text):
+            try:
+                self._next(until)
+            except queue.Empty:
+                raise AssertionError(f"{self.output(category)!r} does not end with that") from None
+
     # --- what most tests begin with ---
 
     def initialize(self, **more: Any) -> dict[str, Any]:

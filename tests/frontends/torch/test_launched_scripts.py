@@ -111,10 +111,10 @@ def test_without_breakpoints_it_stops_once_and_then_where_a_nan_is_born(client, 
     if filters:
         client.go("continue", "exception")
         assert client.where() == ("Net.forward", markers_of(path)["log"])
-        assert client.output("stdout").splitlines()[-1] == "value -1.0"
+        client.expect_output("value -1.0\n", "stdout")
     client.request("continue", threadId=1)
     client.expect_end(0)
-    assert client.output("stdout").splitlines()[-1] == "value 4.0"
+    client.expect_output("value 4.0\n", "stdout")
 
 
 def test_steps_go_from_pass_to_pass_and_breakpoints_stop_in_later_ones(client, script):
@@ -129,11 +129,11 @@ def test_steps_go_from_pass_to_pass_and_breakpoints_stop_in_later_ones(client, s
     assert client.where() == ("Net.forward", lines["log"])
     while client.go("next")["reason"] == "step":
         pass
-    assert client.output("stdout").splitlines()[-1] == "value 2.0"
+    client.expect_output("value 2.0\n", "stdout")
     client.set_breakpoints(path, ["log"])
     client.go("continue", "breakpoint")
     client.go("continue", "breakpoint")
-    assert client.output("stdout").splitlines()[-1] == "value 3.0"
+    client.expect_output("value 3.0\n", "stdout")
     client.set_breakpoints(path, [])
     client.request("continue", threadId=1)
     client.expect_end(0)
