@@ -30,6 +30,7 @@ EXAMPLE = "example"  # the inputs that were saved with the program
 FILES = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY"
 _DIGITS = 32  # of a size
 _ASKED = 64 << 20  # bytes; only above this it matters whether there is room for them
+_MOST = 1 << 63  # bytes; no machine has an address for them
 SOURCES = f"{FILES}, random, LOW..HIGH, zeros, ones, example or a number"
 
 
@@ -301,7 +302,7 @@ def generate(name: str, t: TensorType, source: str | Draw, seed: int) -> np.ndar
     """
     shape: Any = t.shape
     nbytes: Any = t.nbytes
-    if nbytes > _ASKED:
+    if _ASKED < nbytes < _MOST:
         from opstep.runtime.device.cpu.device import want_memory
 
         want_memory(nbytes, f"input {name}, {t}")

@@ -23,6 +23,8 @@ from opstep.runtime.ir.types import DType, TensorType, bf16, boolean, f16
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
+    from opstep.api.tensors import Tensors
+
 GRAPH = 5  # AttributeProto.GRAPH
 EXTERNAL = 1  # TensorProto.EXTERNAL
 MOST_BYTES = 2**31 - 1  # of a protobuf
@@ -250,7 +252,7 @@ class Weights(Files):
     def names(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return frozenset(self._found)
 
-    def tensors(self, names: Collection[str]) -> dict[str, np.ndarray]:
+    def tensors(self, names: Collection[str], params: Tensors) -> dict[str, np.ndarray]:
         return dict(self._values(names))
 
     def _values(self, names: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
