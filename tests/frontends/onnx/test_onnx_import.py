@@ -101,7 +101,7 @@ def test_weights_in_other_files_are_mapped(model, tmp_path, agrees):
         net, tmp_path / "net.onnx", save_as_external_data=True, size_threshold=0, location="w.bin"
     )
     program = opstep.from_onnx(tmp_path / "net.onnx")
-    held = program.files.tensors(["w"])["w"]
+    held = program.files.tensors(["w"], program.params)["w"]
     base = held
     while base is not None and not isinstance(base, np.memmap):
         base = base.base
