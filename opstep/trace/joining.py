@@ -8,6 +8,7 @@ arrows go from rank to rank in the order in which they came, and the arguments `
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,9 +66,11 @@ class _Rank:
 
     def moved(self, file: Path) -> Iterator[bytes]:
         """What a file holds, bundle by bundle."""
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+
         for packet in packets(file):
             if packet.HasField("compressed_packets"):
-                inner = _parsed(zlib.decompress(packet.compressed_packets))
+                inner = pb.Trace.FromString(zlib.decompress(packet.compressed_packets)).packet
                 yield perfetto.bundle(perfetto.encode([*self._moved(inner)]))
             else:
                 yield perfetto.encode([*self._moved([packet])])
@@ -165,34 +168,12 @@ def _groups(mesh: Mesh) -> Iterator[tuple[str, Group]]:
 
 def packets(file: Path) -> Iterator[Any]:
     """What stands in a timeline, as far as it is whole."""
-    from google.protobuf.message import DecodeError
-
-    data = memoryview(file.read_bytes())
-    at = 0
-    while at < len(data):
-        size, begin = _size(data, at + 1)
-        if begin < 0 or begin + size > len(data):
-            return
-        try:
-            yield from _parsed(data[at : begin + size])
-        except DecodeError:
-            return
-        at = begin + size
-
-
-def _size(data: memoryview, at: int) -> tuple[int, int]:
-    """A varint, and where it ends; -1 where it is cut off."""
-    value = shift = 0
-    while at < len(data) and shift < 64:
-        value |= (data[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-        if not data[at - 1] & 0x80:
-            return value, at
-    return 0, -1
-
-
-def _parsed(data: bytes | memoryview) -> Sequence[Any]:
-    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
-
-    return pb.Trace.FromString(bytes(data)).packet
+    if not file.stat().st_size:
+        return
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        at = 0
+        while at < (end := perfetto.packet_end(data, at)) <= len(data):
+            if (packet := perfetto.parsed(data[at:end])) is None:
+                return
+            yield packet
+            at = end

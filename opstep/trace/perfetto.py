@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from opstep.trace.template import NUMBER, TIME, Double, Number, double, flow, varint
+from opstep.trace.template import NUMBER, TIME, Double, Number, double, flow
 
+TAG = b"\n"  # repeated TracePacket packet = 1 (trace.proto)
 SEQUENCE = 1  # all packets are of one sequence, and share its interned strings
 # Values of `TracePacket.sequence_flags` and of `BuiltinClock`.
 CLEARED, NEEDED = 1, 2
@@ -216,16 +218,19 @@ def is_ours(packet: bytes) -> bool:
 
 def is_trace(head: bytes) -> bool:
     """Whether a file that begins like this is one of Perfetto's."""
-    from google.protobuf.message import DecodeError
-    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+    found = parsed(head[: packet_end(head, 0)])
+    return found is not None and bool(found.ListFields())
 
-    if len(head) < 2 or head[:1] != varint(pb.Trace.DESCRIPTOR.fields[0].number << 3 | 2):
-        return False
-    size, at = head[1] & 0x7F, 2
-    while head[at - 1] & 0x80 and at < min(len(head), 5):
-        size |= (head[at] & 0x7F) << 7 * (at - 1)
-        at += 1
-    try:
-        return bool(pb.TracePacket.FromString(head[at : at + size]).ListFields())
-    except DecodeError:
-        return False
+
+def packet_end(data: bytes | mmap.mmap, at: int) -> int:
+    """Where the packet that begins at a place of a file ends; 0 where none begins there."""
+    size = shift = 0
+    head = data[at : at + 11]
+    if head[:1] != TAG:
+        return 0
+    for k, byte in enumerate(head[1:], 2):
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return at + k + size
+    return 0

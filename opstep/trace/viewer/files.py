@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.perfetto import is_ours, is_trace, parsed, preamble
+from opstep.trace.perfetto import TAG, is_ours, is_trace, packet_end, parsed, preamble
 
 _INSTALL = "pip install 'opstep[viewer]'"
 
@@ -103,7 +103,7 @@ def readable_parts(path: Path) -> ReadableParts:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 found = _walk(data, nbytes)
                 first = found.parts[0] if found.parts else (0, 0)
-                if not is_trace(data[first[0] : _packet_end(data, first[0])]):
+                if not is_trace(data[first[0] : packet_end(data, first[0])]):
                     hint = "opstep run … --trace FILE.pftrace writes one"
                     raise InputError(f"{path} is not a Perfetto trace", hint=hint)
                 return found
@@ -117,7 +117,7 @@ def _walk(data: mmap.mmap, nbytes: int) -> ReadableParts:
     damaged: list[tuple[int, int]] = []
     at = count = 0
     while at < nbytes:
-        end = _packet_end(data, at)
+        end = packet_end(data, at)
         count += 1
         # others than ours have millions of small ones
         checked = count <= _SAMPLED or _COMPRESSED in data[at : at + 13]
@@ -140,31 +140,16 @@ def _walk(data: mmap.mmap, nbytes: int) -> ReadableParts:
 
 def _next_packet(data: mmap.mmap, at: int, nbytes: int) -> int:
     """Where behind a place packets of ours go on; -1 where none do."""
-    while (at := data.find(bytes([_TAG]), at)) >= 0:
-        end = _packet_end(data, at)
+    while (at := data.find(TAG, at)) >= 0:
+        end = packet_end(data, at)
         if at + 8 < end <= nbytes and is_ours(data[at:end]) and _is_valid(data[at:end]):
             return at
         at += 1
     return -1
 
 
-_TAG = 0x0A  # repeated TracePacket packet = 1 (trace.proto)
 _COMPRESSED = b"\x92\x03"  # bytes compressed_packets = 50 (trace_packet.proto)
 _SAMPLED = 1000  # packets without it
-
-
-def _packet_end(data: mmap.mmap, at: int) -> int:
-    """Where the packet that begins at a place ends; 0 where none begins there."""
-    size = shift = 0
-    head = data[at : at + 11]
-    if head[:1] != bytes([_TAG]):
-        return 0
-    for k, byte in enumerate(head[1:], 2):
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return at + k + size
-    return 0
 
 
 def _is_valid(packet: bytes) -> bool:
@@ -178,4 +163,4 @@ def _is_valid(packet: bytes) -> bool:
         inner = zlib.decompress(found.compressed_packets)
     except zlib.error:
         return False
-    return not inner or inner[0] == _TAG
+    return not inner or inner[:1] == TAG
