@@ -161,11 +161,9 @@ def test_sizes_that_nothing_holds(model):
 
 @pytest.mark.parametrize("most", [np.int64([]), np.int64([1, 2])])
 def test_loops_of_no_one_number_of_turns(model, most):
-    values = [("i", T.INT64, []), ("go", T.BOOL, []), ("v", T.FLOAT, [2, 3])]
-    i, go, v, went, out = (
-        h.make_tensor_value_info(*t)
-        for t in [*values, ("went", T.BOOL, []), ("out", T.FLOAT, [2, 3])]
-    )
+    value = h.make_tensor_value_info
+    i, go, went = value("i", T.INT64, []), value("go", T.BOOL, []), value("went", T.BOOL, [])
+    v, out = value("v", T.FLOAT, [2, 3]), value("out", T.FLOAT, [2, 3])
     nodes = [h.make_node("Identity", ["go"], ["went"]), h.make_node("Relu", ["v"], ["out"])]
     body = h.make_graph(nodes, "body", [i, go, v], [went, out])
     loop = h.make_node("Loop", ["n", "", "x"], ["y"], body=body)
