@@ -155,11 +155,11 @@ def test_sizes_that_lie(model):
 def test_sizes_that_nothing_holds(model):
     """An axis is not resized to whatever a file says, if a table is needed for it."""
     nodes = [h.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest")]
-    scales = {"scales": np.float32([1, 2**29])}
+    scales = {"scales": np.array([1, 2**29], np.float32)}
     refused(model(nodes, X, {"y": (T.FLOAT, [2, 3 * 2**29])}, scales), "so many elements")
 
 
-@pytest.mark.parametrize("most", [np.int64([]), np.int64([1, 2])])
+@pytest.mark.parametrize("most", [np.zeros(0, np.int64), np.arange(2)])
 def test_loops_of_no_one_number_of_turns(model, most):
     value = h.make_tensor_value_info
     i, go, went = value("i", T.INT64, []), value("go", T.BOOL, []), value("went", T.BOOL, [])
