@@ -255,8 +255,7 @@ class Program:
                     library=self.library,
                     asserts=self._asserts,
                     carried=carried,
-                    fuse=fuse,
-                    pace=on.pace,
+                    fuse=fuse, pace=on.pace, fills=on.fills,
                 )  # fmt: skip
         return self._plans[key]
 

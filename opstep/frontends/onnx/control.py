@@ -210,6 +210,8 @@ def loop(scope: Scope, node: NodeProto, inputs: list[Any], attrs: Mapping[str, A
     number, condition, *names = [i.name for i in graph.input]
     count: Any = most
     if isinstance(most, Known):
+        if most.size != 1:
+            raise Untranslatable(f"its number of turns is {most.size} numbers")
         (count,) = most.elements.reshape(-1).tolist()
     if isinstance(go, Known) and not bool(go.elements.all()):
         count = 0

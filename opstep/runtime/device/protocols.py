@@ -156,6 +156,10 @@ class Device(Protocol):
     patience: float | None = None
     """Seconds after which `wait_for_op` gives up, where a kernel can hang; None: never."""
 
+    def fills(self, launches: list[Any]) -> bool:
+        """Whether an op's launches, as prepared, leave nothing of the device to another stream."""
+        return False
+
     def enter(self) -> None:
         """The calling thread, which may have used another device, is about to use this one."""
 

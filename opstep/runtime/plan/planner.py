@@ -14,6 +14,7 @@ from opstep.runtime.ir.reporting import mismatch_span
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Verified
 from opstep.runtime.plan import memory
+from opstep.runtime.plan.cost import LEAST_GAIN
 from opstep.runtime.plan.deferring import deferred
 from opstep.runtime.plan.flat import Flat, rows
 from opstep.runtime.plan.fusing import with_fused
@@ -64,13 +65,14 @@ def make_plan(
     carried: bool = False,
     fuse: bool = False,
     pace: int = 1,
+    fills: Callable[[Any], bool] | None = None,
 ) -> Plan:
     """The plan of a graph for inputs of these concrete types (see `lower`), under a policy.
 
     `prepare` is the device's; without it steps have no launches. `carried`: the graph is the body
     of a loop, which carries values in the places of its inputs: an output may take over those of
     its own input. `fuse`: nobody looks at single ops, so that elementwise ones may be joined.
-    `pace`: that of the device.
+    `pace` and `fills`: those of the device.
     """
     with collector_paused():
         flat = lower(verified, graph, input_types, library, asserts)
@@ -83,11 +85,13 @@ def make_plan(
         if prepare is not None:
             _prepare(joined, prepare)
         joined.costs = _paced(joined, pace)
-        plan = _planner(joined, policy, carried, again).plan()
+        filled = fuse and fills is not None and _filled(joined, fills)
+        plan = _planner(joined, policy, carried, again, filled).plan()
     if again and joined is not flat:  # memory comes first
         one_by_one = make_plan(
-            verified, graph, input_types, policy, prepare, library, asserts, carried, pace=pace
-        )
+            verified, graph, input_types, policy, prepare, library, asserts, carried, pace=pace,
+            fills=fills,
+        )  # fmt: skip
         return plan if plan.arena <= one_by_one.arena else one_by_one
     return plan
 
@@ -98,15 +102,30 @@ def _paced(flat: Flat, pace: int) -> list[int]:
     return [t if step.op.host else max(1, t // pace) for step, t in times]
 
 
+def _filled(flat: Flat, fills: Callable[[Any], bool]) -> bool:
+    """Whether steps that leave the device nothing to run beside them take nearly all of the time:
+    on more streams they would only share what they have alone.
+    """
+    pairs = zip(flat.steps, flat.costs, strict=True)
+    others = sum(t for step, t in pairs if step.launches is None or not fills(step.launches))
+    return others <= LEAST_GAIN * sum(flat.costs)
+
+
 def memory_computed_once(flat: Flat, policy: Policy) -> int:
     """Bytes of the arena if lines that compute something again were left out."""
     return _Planner(sunk(deferred(computed_once(flat))), policy).arena
 
 
-def _planner(flat: Flat, policy: Policy, carried: bool, again: int) -> _Planner:
-    """With one stream where that takes less memory and the text is written for little: it computes
-    `again` so many bytes.
+def _planner(
+    flat: Flat, policy: Policy, carried: bool, again: int, filled: bool = False
+) -> _Planner:
+    """With one stream where the device is `filled` anyway, and where that takes less memory and the
+    text is written for little: it computes `again` so many bytes.
     """
+    if filled and policy.streams > 1:
+        one = _Planner(flat, replace(policy, streams=1), carried)
+        one.policy = policy
+        return one
     planner = _Planner(flat, policy, carried)
     if again and planner.times is not None:
         one = _Planner(flat, replace(policy, streams=1), carried)

@@ -152,6 +152,24 @@ def test_sizes_that_lie(model):
         opstep.from_onnx(net).run("main", {"x": np.zeros((2, 3), np.float32)})
 
 
+def test_sizes_that_nothing_holds(model):
+    """An axis is not resized to whatever a file says, if a table is needed for it."""
+    nodes = [h.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest")]
+    scales = {"scales": np.array([1, 2**29], np.float32)}
+    refused(model(nodes, X, {"y": (T.FLOAT, [2, 3 * 2**29])}, scales), "so many elements")
+
+
+@pytest.mark.parametrize("most", [np.zeros(0, np.int64), np.arange(2)])
+def test_loops_of_no_one_number_of_turns(model, most):
+    value = h.make_tensor_value_info
+    i, go, went = value("i", T.INT64, []), value("go", T.BOOL, []), value("went", T.BOOL, [])
+    v, out = value("v", T.FLOAT, [2, 3]), value("out", T.FLOAT, [2, 3])
+    nodes = [h.make_node("Identity", ["go"], ["went"]), h.make_node("Relu", ["v"], ["out"])]
+    body = h.make_graph(nodes, "body", [i, go, v], [went, out])
+    loop = h.make_node("Loop", ["n", "", "x"], ["y"], body=body)
+    refused(model([loop], X, Y, {"n": most}), "number of turns")
+
+
 def test_files_that_are_none(tmp_path, capsys):
     path = tmp_path / "net.onnx"
     for content in (b"", b"graph main() {}", bytes(100), b"\xff" * 50):

@@ -7,9 +7,15 @@ from itertools import pairwise
 import pytest
 from plan_programs import SIZE, planned, random_choices
 
+import opstep.kernels  # noqa: F401 - its ops
+from opstep.runtime.device.cpu.device import CpuDevice
+from opstep.runtime.ir.parser import parse
+from opstep.runtime.ir.types import TensorType, f32
+from opstep.runtime.ir.verify import verify
 from opstep.runtime.plan.cost import SYNC_NS
 from opstep.runtime.plan.hazards import check
 from opstep.runtime.plan.plan import Call, Fill, Plan, Policy, Record, Run, Sync, Wait
+from opstep.runtime.plan.planner import make_plan
 from opstep.runtime.plan.schedule import clocks, schedule, tails
 
 N = f"f32[{SIZE}]"
@@ -240,3 +246,21 @@ def test_times_respect_dependencies_and_streams():
         for p in before:
             apart = plan.stream[p] != plan.stream[i]
             assert plan.start[i] >= plan.end[p] + (SYNC_NS if apart else 0)
+
+
+@pytest.mark.parametrize("lanes, streams", [(1, 2), (2, 1)])
+def test_ops_that_keep_all_threads_busy_follow_each_other(lanes, streams):
+    device = CpuDevice(lanes)
+    a = TensorType(f32, (512, 512))
+    text = """
+    graph main(a: f32[512, 512]) -> f32[512, 512], f32[512, 512] {
+      b = matmul(a, a)
+      c = matmul(a, a, transpose_b=true)
+      return b, c
+    }"""
+    plan = make_plan(
+        verify(parse(text)), "main", (a,), Policy(4), device.prepare, fuse=True, pace=device.pace,
+        fills=device.fills,
+    )  # fmt: skip
+    assert plan.streams == streams
+    assert not check(plan)

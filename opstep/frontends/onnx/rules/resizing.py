@@ -16,6 +16,7 @@ from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.types import f32, i64
 
 MOST = 2**24  # weights of one axis
+MOST_PLACES = 2**20  # new elements of one axis, if a place is kept for each
 OPS = {
     ("nearest", "asymmetric", "floor"): ("nearest", False),
     ("linear", "half_pixel", ""): ("linear", False),
@@ -145,6 +146,8 @@ class _Axis:
 
     def positions(self) -> np.ndarray:
         """Where new elements lie in the old axis."""
+        if self.wanted > MOST_PLACES:  # a file of some bytes may say any number
+            raise Untranslatable("an axis is resized to so many elements in this way")
         k, size, wanted, scale = np.arange(self.wanted), self.size, self.wanted, self.scale
         start, end = self.ends
         match self.transform:

@@ -155,6 +155,12 @@ class CpuDevice(Device):
             found = self._prepared[key] = Lowering(step, types, self.lanes).prepared()
         return found
 
+    def fills(self, launches: list[Any]) -> bool:
+        if self.lanes == 1:
+            return False
+        prepared = [p for p in launches if isinstance(p, Prepared)]
+        return any(native.lanes_of(p.units, p.grain, self.lanes) == self.lanes for p in prepared)
+
     def compile_ahead(self, launches: Iterable[Any]) -> None:
         kernels = [p.kernel for p in launches if isinstance(p, Prepared)]
         ahead.compile_ahead([native.RUN_TABLE, *kernels] if kernels else [])
