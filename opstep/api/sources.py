@@ -303,9 +303,9 @@ def generate(name: str, t: TensorType, source: str | Draw, seed: int) -> np.ndar
     shape: Any = t.shape
     nbytes: Any = t.nbytes
     if _ASKED < nbytes < _MOST:
-        from opstep.runtime.device.cpu.device import want_memory
+        from opstep.runtime.device.cpu.memory import want_memory
 
-        want_memory(nbytes, f"input {name}, {t}")
+        want_memory(nbytes, lambda: f"input {name}, {t}")
     try:
         if isinstance(source, str):
             value = {"zeros": 0, "ones": 1}.get(source)

@@ -169,6 +169,11 @@ class Device(Protocol):
         """Memory with any content. `what` says for whom, in messages. Raises `DeviceError`."""
         ...
 
+    def want(self, nbytes: Bytes, what: Callable[[], str]) -> None:
+        """So many bytes are about to be allocated, piece by piece. Raises `DeviceError` where it is
+        known that there are fewer.
+        """
+
     def read(self, memory: Own, offset: int, t: TensorType) -> np.ndarray:
         """The tensor at `offset` bytes: an array of its shape and ``t.dtype.numpy``, a view or a
         copy. All work that writes there is done.

@@ -109,9 +109,9 @@ def test_a_run_takes_what_was_planned(monkeypatch):
     asked = []
     make = CpuMemory.__init__
 
-    def counted(self, nbytes):
+    def counted(self, nbytes, what=""):
         asked.append(nbytes)
-        make(self, nbytes)
+        make(self, nbytes, what)
 
     plain = opstep.loads(DEEP)
     limit = taken(plain.with_grad("loss", ["*"]), "loss_grad", SIZES) // 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -15,15 +14,13 @@ import numpy as np
 from opstep.runtime.device.builtin import monotonic_ns
 from opstep.runtime.device.cpu import ahead, host_statistics, jit, native
 from opstep.runtime.device.cpu.following import rows_of
-from opstep.runtime.device.cpu.lowering import ALIGNMENT, Bound, Lowering, Prepared
+from opstep.runtime.device.cpu.lowering import Bound, Lowering, Prepared
+from opstep.runtime.device.cpu.memory import CpuMemory, want_memory
 from opstep.runtime.device.cpu.streams import CpuEvent, CpuStream
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.protocols import Bytes, Device, Recorder, Types
 from opstep.runtime.device.routine import BoundCall, PreparedCall
-from opstep.runtime.ir.amounts import size
-from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import DType, TensorType, i64
-from opstep.runtime.ir.wording import Argument, Wording
 from opstep.runtime.plan.plan import Step
 from opstep.runtime.statistics import WORDS, Statistics, decode, step_for
 
@@ -31,62 +28,12 @@ if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
     from opstep.runtime.device.cpu.tape import CpuTape
 
-_LARGE = 64 << 20  # bytes; only above this is the system asked first
-
-
-def _available() -> int:
-    """Bytes that can be had without swapping. Linux grants more, and kills who uses it."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines = [line for line in file if line.startswith("MemAvailable")]
-        return int(lines[0].split()[1]) * 1024
-    except (OSError, IndexError, ValueError):
-        return sys.maxsize
-
 
 def usable_cores() -> int:
     """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def out_of_memory(nbytes: int, what: str = "") -> DeviceError:
-    """`what`: the tensor that they are for, where that is known."""
-    return DeviceError(
-        f"out of memory: {size(nbytes)} are wanted{what and f' for {what}'}, "
-        f"{size(_available())} are free",
-        hint="choose smaller sizes"
-        if what
-        else Wording.any_of(("use a smaller batch",), (Argument("alloc", "reuse"),)),
-    )
-
-
-def want_memory(nbytes: int, what: str = "") -> None:
-    """Raises DeviceError where there is not so much of it."""
-    if nbytes > _LARGE and nbytes > _available():
-        raise out_of_memory(nbytes, what)
-
-
-class CpuMemory:
-    """Aligned bytes of this process."""
-
-    __slots__ = ("_array", "address", "nbytes")
-
-    def __init__(self, nbytes: int):
-        want_memory(nbytes)
-        try:
-            self._array = np.empty(nbytes + ALIGNMENT, np.uint8)
-        except (MemoryError, ValueError):
-            raise out_of_memory(nbytes) from None
-        start = -self._array.ctypes.data % ALIGNMENT
-        self.address = self._array.ctypes.data + start
-        self._array = self._array[start : start + nbytes]
-        self.nbytes = nbytes
-
-    @property
-    def bytes(self) -> np.ndarray:
-        return self._array
 
 
 class CpuDevice(Device):
@@ -106,7 +53,10 @@ class CpuDevice(Device):
     # --- memory ---
 
     def alloc(self, nbytes: Bytes, what: str = "") -> CpuMemory:
-        return CpuMemory(nbytes)
+        return CpuMemory(nbytes, what)
+
+    def want(self, nbytes: Bytes, what: Callable[[], str]) -> None:
+        want_memory(nbytes, what)
 
     def view(self, memory: CpuMemory, offset: int, t: TensorType) -> np.ndarray:
         """The bytes at `offset` as an array of that type; no copy."""
