@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.frontends import constants
+from opstep.frontends.onnx.errors import Untranslatable
 from opstep.frontends.onnx.reading import array_of, type_of
 from opstep.frontends.onnx.rules.registry import Same
 from opstep.runtime.ir.dims import Expr
@@ -117,7 +118,10 @@ def known(array: Any, dtype: DType | None = None, name: str = "") -> Known:
     if array.dtype != object:
         array = array.astype(dtype.numpy, copy=False)
     elif all(not isinstance(e, Expr) for e in array.flat):
-        array = array.astype(dtype.numpy)
+        try:
+            array = array.astype(dtype.numpy)
+        except OverflowError:
+            raise Untranslatable(f"a size is beyond {dtype}") from None
     return Known(TensorType(dtype, array.shape), name, array)
 
 

@@ -159,6 +159,12 @@ def test_sizes_that_nothing_holds(model):
     refused(model(nodes, X, {"y": (T.FLOAT, [2, 3 * 2**29])}, scales), "so many elements")
 
 
+def test_numbers_of_elements_that_no_integer_holds(model):
+    inputs = {"x": (T.FLOAT, [2**40, 2**40])}
+    size = h.make_node("Size", ["x"], ["y"])
+    refused(model([size], inputs, {"y": (T.INT64, [])}), "y: Size cannot be imported: .*i64")
+
+
 @pytest.mark.parametrize("most", [np.zeros(0, np.int64), np.arange(2)])
 def test_loops_of_no_one_number_of_turns(model, most):
     value = h.make_tensor_value_info
