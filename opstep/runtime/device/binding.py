@@ -286,7 +286,8 @@ class Binding:
 
 def _in_words(plan: Plan) -> str:
     """Whose memory it is, and what most of it may be for."""
-    largest: Any = max(plan.values, key=lambda v: v.type.nbytes, default=None)
+    values: Any = plan.values  # of concrete types
+    largest = max(values, key=lambda v: v.type.nbytes, default=None)
     of = "" if largest is None else f", whose largest tensor is {largest.name}, {largest.type}"
     return f"graph {plan.graph}{of}"
 
