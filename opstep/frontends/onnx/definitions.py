@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
+from opstep.frontends.onnx.errors import Untranslatable
 from opstep.frontends.onnx.types import NUMBERS
 
 if TYPE_CHECKING:
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 def definition_of(
     node: NodeProto, inputs: list[Any], version: int, domain: str
 ) -> FunctionProto | None:
-    """The function that a node is, with inputs of these types; None where it is none."""
+    """The function that a node is, with inputs of these types; None where it is none. Raises
+    `Untranslatable`.
+    """
     if not onnx.defs.has(node.op_type, domain):
         return None
     try:
@@ -29,9 +32,12 @@ def definition_of(
         types = [_type(v).SerializeToString() for v in inputs]
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
         if versions:
-            text = schema.get_context_dependent_function_with_opset_version(
-                max(versions), plain.SerializeToString(), types
-            )
+            try:
+                text = schema.get_context_dependent_function_with_opset_version(
+                    max(versions), plain.SerializeToString(), types
+                )
+            except onnx.shape_inference.InferenceError as error:
+                raise Untranslatable(str(error)) from None
     elif schema.has_function:
         versions = [v for v in schema.function_opset_versions if v <= version]
         if versions:
