@@ -196,6 +196,7 @@ def colors(stream: Any) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+ADD_BREAK = "add --break to open the debugger at that op"
 PROGRESS = "OPSTEP_PROGRESS"  # in the environment of an editor that reads standard error
 
 

@@ -12,6 +12,7 @@ import click
 from opstep.api.devices import HOST
 from opstep.api.settings import RunSettings
 from opstep.cli.common import (
+    ADD_BREAK,
     COMMAND,
     FOUND,
     MACHINE,
@@ -270,4 +271,4 @@ def show(file: str, found: Hunt, options: dict[str, Any]) -> None:
     if len(found.findings) > FINDINGS:
         say("add --json to get all of them")
     if found.findings and not options["breaks"]:
-        say("add --break to open the debugger at that op")
+        say(ADD_BREAK)

@@ -20,6 +20,7 @@ from opstep.api.devices import HOST
 from opstep.api.settings import RunSettings
 from opstep.cli import launched
 from opstep.cli.common import (
+    ADD_BREAK,
     COMMAND,
     FOUND,
     OK,
@@ -307,6 +308,8 @@ def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt)
     findings.append(found)
     if not options["as_json"]:
         _show(found, started.frameworks)
+        if found.findings and not options["breaks"]:
+            say(ADD_BREAK)
     if options["breaks"] and found.findings:
         from opstep.cli.hunt_break import debug_finding
 

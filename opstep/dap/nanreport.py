@@ -36,6 +36,8 @@ def _link(session: Session, frame_handle: FrameHandle, link: Link, node: Node) -
     if producer is None:
         return record
     record |= {"op": link.op, **_source(session, producer)}
+    if link.where and link.where.backward:
+        record["backward"] = link.where.backward
     through = link.where.through if link.where else ()
     record["through"] = [{"path": p, "line": session.client.line(line)} for p, line in through]
     operands = [(j, node) for j, node in enumerate(producer.operands) if node is not None]
@@ -62,6 +64,7 @@ def _before(session: Session, producer: Producer, verdict: Verdict) -> dict[str,
 
 
 def _verdict(link: Link, verdict: Verdict) -> dict[str, Any]:
+    from opstep.runtime.nan.advice import advice
     from opstep.runtime.nan.backtrace import operand_name
 
     elements = [
@@ -81,7 +84,10 @@ def _verdict(link: Link, verdict: Verdict) -> dict[str, Any]:
         }
         for e in verdict.elements
     ]
-    rules = [{"rule": rule, "elements": n} for rule, n in verdict.rules]
+    backward = link.where.backward if link.where else ""
+    rules = [
+        {"rule": rule, "elements": n, "advice": advice(rule, backward)} for rule, n in verdict.rules
+    ]
     figures = {"bad": verdict.kind, "count": verdict.count, "born": verdict.own}
     figures["nan"] = verdict.nan
     return figures | {"rules": rules, "elements": elements}

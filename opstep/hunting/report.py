@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.ir.wording import Argument, Words, in_python
+from opstep.runtime.nan.advice import advice
 from opstep.runtime.nan.batch import TOLD, BatchRows
 from opstep.runtime.nan.findings import Finding, Link, Operand, PriorLoss, Where
 from opstep.runtime.nan.verdict import Element, Verdict
@@ -110,10 +112,14 @@ def report(hunt: Hunt, words: Words = in_python) -> str:
     """All of it, the first finding first; arguments in the words of a door."""
     lines = [_heading(hunt)]
     first = next((f for f in hunt.findings if f.operands), None)
+    helped: set[str] = set()
     for finding in hunt.findings[:FINDINGS]:
         lines += ["", *_finding_lines(finding, finding is first, words)]
         if finding.rows is not None:
             lines += [f"  {text}" for text in _rows(finding.rows, hunt.data_rows)]
+        if (text := _advice(finding)) and text not in helped:
+            helped.add(text)
+            lines.append(f"  help: {text}")
     if len(hunt.findings) > FINDINGS:
         lines += ["", f"and {len(hunt.findings) - FINDINGS:,} more, in other lines"]
     if hunt.grown:
@@ -198,11 +204,19 @@ def location(finding: Finding) -> str:
         parts.append(f"in the backward of `{where.backward}`")
     if where.target:
         parts.append(f"in the update of {where.target}")
-    if where.path:
-        parts.append(f"{where.path}:{where.line}")
-    if where.imported:
-        parts.append(f"from {where.imported}")
+    if _is_unseen(where):
+        parts.append(where.imported)
+    else:
+        if where.path:
+            parts.append(f"{where.path}:{where.line}")
+        if where.imported:
+            parts.append(f"from {where.imported}")
     return ", ".join(parts)
+
+
+def _is_unseen(where: Where) -> bool:
+    """Whether its text was made in memory from lines that are known, as PyTorch's graphs are."""
+    return bool(where.imported) and not os.path.exists(where.path)
 
 
 def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> list[str]:
@@ -235,6 +249,13 @@ def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> l
         argument = Argument("wanted", [finding.output])
         lines.append(f"  if that is as it should be: {words(argument)}")
     return lines
+
+
+def _advice(finding: Finding) -> str:
+    """What helps against the rule that most elements broke."""
+    if finding.verdict is None or not finding.verdict.rules or finding.given:
+        return ""
+    return advice(finding.verdict.rules[0][0], finding.where.backward if finding.where else "")
 
 
 def _rows(rows: BatchRows, data_rows: Sequence[int] | None) -> Iterator[str]:
@@ -330,6 +351,8 @@ def _line(link: Link) -> str:
     where = link.where
     if where is None:
         return "given"
+    if _is_unseen(where):
+        return _file(where.imported)
     return f"{_file(where.path)}:{where.line}" if where.path else where.graph
 
 

@@ -88,13 +88,16 @@ class Progress:
         """The line as it is now."""
         self._shown = perf_counter()
         rate = self._rows / (self._shown - self._began)
-        shown = {"loss": self._smooth} | {k: v for k, v in metrics.items() if k != "loss"}
-        figures = words(shown)
         epoch = min(trainer.position.epoch + 1, trainer.settings.epochs)
-        text = f"epoch {epoch}/{trainer.settings.epochs}  step {trainer.step:,}  {figures}"
-        if measured := {k: v for k, v in trainer.validated.items() if k != "step"}:
+        # A narrow terminal cuts off the end: what was asked for stands before it.
+        text = f"epoch {epoch}/{trainer.settings.epochs}  loss {self._smooth:.4g}"
+        measured = {k: v for k, v in trainer.validated.items() if k not in ("step", "loss")}
+        if "loss" in trainer.validated:
+            measured["loss"] = trainer.validated["loss"]
+        if measured:
             text += f"  validation: {words(measured)}"
-        text += f"  {rate:,.0f} rows/s"  # last: a narrow terminal cuts it off first
+        others = {k: v for k, v in metrics.items() if k != "loss"}
+        text += f"  step {trainer.step:,}  {words(others)}  {rate:,.0f} rows/s"
         assert self._bar is not None
         self._bar.update(self._task, completed=trainer.step, description=text, refresh=True)
 

@@ -428,3 +428,15 @@ def test_a_value_read_between_two_steps_of_another_device_is_not_kept():
         program.params.outdate(plan, "elsewhere")
         read.append(int(program.params["n"]))
     assert read == [1, 2, 3]
+
+
+def test_a_size_beyond_what_a_table_has_is_told_with_the_largest():
+    program = opstep.loads(
+        "param places: f32[256, 4] = zeros()\n\n"
+        "graph main(x: f32[B, L, 4]) -> f32[B, L, 4] {\n"
+        "  place = slice(places, starts=[0], ends=[L])\n  y = add(x, place)\n  return y\n}\n"
+    )
+    wanted = r"slice gives f32\[256, 4\] where L = 300, not f32\[300, 4\]"
+    with pytest.raises(opstep.OpstepError, match=wanted) as raised:
+        program.run("main", {"x": np.zeros((2, 300, 4), np.float32)})
+    assert "L may be at most 256" in str(raised.value)

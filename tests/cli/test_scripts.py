@@ -15,6 +15,7 @@ import pytest
 from scripts import LOGARITHM, NET, TRAINING, commands
 
 import opstep
+from opstep.cli.common import ADD_BREAK
 
 torch = pytest.importorskip("torch")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pytorch"
@@ -235,7 +236,7 @@ def test_a_hunt_ends_the_script(cli, script):
     outcome = cli("hunt", script(LOGARITHM))
     assert outcome.code == 5
     assert "step 0\ntrain.py:12: log(torch.ones(3) - step).sum()\n" in outcome.out
-    assert "from train.py:7: log of 0" in outcome.out
+    assert "at inference, train.py:7: log of 0" in outcome.out
     assert outcome.out.endswith("the end\n") and outcome.out.count("is bad") == 1
 
 
@@ -319,8 +320,8 @@ def test_a_thread_ends_the_script(cli, script):
         """
     )
     outcome = cli("hunt", name)
-    assert (outcome.code, outcome.err) == (5, "")
-    assert "from train.py:5: log of a negative number" in outcome.out
+    assert (outcome.code, outcome.err) == (5, f"{ADD_BREAK}\n")
+    assert "at inference, train.py:5: log of a negative number" in outcome.out
     assert outcome.out.endswith("joined\n")
 
 
@@ -436,7 +437,7 @@ def test_the_example(cli, monkeypatch):
     line = text.index("    return squares.sqrt()") + 1
     try:
         outcome = cli("hunt", "train.py")
-        assert outcome.code == 5 and f"from model.py:{line}: division by 0" in outcome.out
+        assert outcome.code == 5 and f", model.py:{line}: division by 0" in outcome.out
         torch._dynamo.reset()
         sys.modules.pop("model")
         wanted = commands(f"break model.py:{line} if min(squares) == 0", "run", "up",

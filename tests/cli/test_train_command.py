@@ -290,6 +290,16 @@ def test_the_line_on_a_terminal(cli, net, data, monkeypatch):
     assert 0 < last.index("validation: loss") < last.index("rows/s")
 
 
+def test_the_line_on_a_narrow_terminal_has_what_was_asked_for(cli, net, data, monkeypatch):
+    monkeypatch.setattr("opstep.training.progress.TICK_S", 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    asked = ("--validate", "test", "--metric", "accuracy")
+    said = cli("train", net, "-d", data, *COMMON, "--epochs", 2, *asked)
+    assert said.code == OK
+    assert re.search(r"epoch 2/2  loss [0-9.]+  validation: accuracy [0-9.]+ ", said.err)
+
+
 def test_a_first_run_says_how_many_kernels_it_compiles(net, data, tmp_path):
     """Not on a terminal, and without a word where they are kept."""
     environment = {

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.frames import named
+from opstep.runtime.debugger.line_mapping import text_on_disk
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.problems import Unwritten
+from opstep.runtime.debugger.python.stack import is_backward_graph
 from opstep.runtime.ir.graph import Apply, Assert, Provenance, Statement, Update
 from opstep.runtime.ir.places import phase_of, place_of
 from opstep.runtime.ir.printer import print_statement
@@ -29,9 +31,10 @@ class Where:
     """The place of an op: the graph with the turn of its loop; file and line of its statement, and
     of the source that it was imported from. `calls`: the way there, ``main → normed at a.opg:31``;
     `through`: file and line of each of these calls, inner ones first.
-    `backward`: the statement, at that line, whose derivative the op belongs to. `phase`: the part
-    of a gradient, forward or backward, that it stands in or is called from, "" where it is in none;
-    `target`: outside of gradients, the named tensor that the graphs around it give a new value.
+    `backward`: the statement, or the line of Python, whose derivative the op belongs to. `phase`:
+    the part of a gradient, forward or backward, that it stands in or is called from, "" where it is
+    in none; `target`: outside of gradients, the named tensor that the graphs around it give a new
+    value.
     """
 
     graph: str
@@ -149,8 +152,16 @@ def where(producer: Producer, node: Node | None = None) -> Where:
     if at is None and calls and node is not None and node.home is not None:
         at = _imported(node.home[0], step.frame)
     imported = f"{at.file}:{at.line}" if at and (at.file, at.line) != (path, line) else ""
+    if at and not backward and (at.is_backward or is_backward_graph(plan.frames[step.frame].graph)):
+        backward = _line_of(at)
     text = print_statement(statement).strip()
     return Where(shown, path, line, text, imported, calls, backward, phase, target, through)
+
+
+def _line_of(at: Provenance) -> str:
+    """A line of Python, as far as the file is there and has it."""
+    lines = (text_on_disk(at.file) or "").split("\n")
+    return lines[at.line - 1].strip() if at.line <= len(lines) else ""
 
 
 def part_of(activation: Activation, frame: int, statement: Statement | None) -> tuple[str, str]:

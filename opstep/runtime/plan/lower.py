@@ -5,8 +5,10 @@ Most of it happens in `_Lowering.apply`, once for each statement of each call: t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import repeat
+from typing import Any
 
 from opstep.runtime.ir.calls import bind_symbols, substitute, types_of, unify
 from opstep.runtime.ir.collector import collector_paused
@@ -195,11 +197,7 @@ class _Lowering:
         for declared, (t, _) in zip(application.resolved.results, rule.results, strict=True):
             promised = substitute(declared, at.symbols)
             if t != promised:
-                sizes = ", ".join(f"{s} = {n}" for s, n in at.symbols.items())
-                raise Mismatch(
-                    f"{rule.op.name} gives {t} where {sizes}, not {promised}",
-                    hint=f"for any sizes its result was taken to be {declared}",
-                )
+                raise _broken_promise(rule.op.name, declared, t, promised, at.symbols)
         return rule
 
     def _type_of(self, at: _Activation, operand: Name | Literal) -> TensorType | int | float:
@@ -298,3 +296,21 @@ class _Lowering:
         return OpstepError(
             error.message, span=span, source=at.graph.source, hint=error.hint, notes=notes[::-1]
         )
+
+
+def _broken_promise(
+    op: str,
+    declared: TensorType,
+    found: TensorType,
+    promised: TensorType,
+    symbols: dict[str, int],
+) -> Mismatch:
+    """Of an op whose result has another size than all sizes were thought to have."""
+    dims: Any = zip(map(str, declared.shape), found.shape, promised.shape, strict=False)
+    most = [f"{d} may be at most {n}" for d, n, p in dims if d in symbols and n < p]
+    named = [s for s in symbols if re.search(rf"\b{re.escape(s)}\b", str(declared))]
+    sizes = ", ".join(f"{s} = {symbols[s]}" for s in named or symbols)
+    return Mismatch(
+        f"{op} gives {found}{sizes and f' where {sizes}'}, not {promised}",
+        hint=", ".join(most) or f"for any sizes its result was taken to be {declared}",
+    )

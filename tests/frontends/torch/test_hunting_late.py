@@ -101,6 +101,10 @@ def test_of_the_backward(compiled, device):
         trained(compiled, Root(), [GOOD, torch.zeros(4)])
     (hunt,) = findings
     assert (hunt.graph, hunt.step, hunt.first.where.imported) == ("backward", 1, line_of("sqrt"))
+    line = "in the backward of `return torch.sqrt(self.scale * x)  # sqrt`, "
+    assert f"{line}{line_of('sqrt')}: division by 0\n" in hunt.report()
+    assert "help: The slope of sqrt at 0 is infinite" in hunt.report()
+    assert ".opg" not in hunt.report()  # texts that nobody sees
 
 
 def forwards(compiled, model: nn.Module, batches):
