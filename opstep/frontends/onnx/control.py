@@ -272,6 +272,8 @@ def scan(scope: Scope, node: NodeProto, inputs: list[Any], attrs: Mapping[str, A
 
 def _scanned(scope: Scope, inputs: list[Any], attrs: Mapping[str, Any]) -> list[Value]:
     graph, width = attrs["body"], attrs["num_scan_inputs"]
+    if not 0 < width <= len(inputs):
+        raise Untranslatable(f"Scan of {width} of its {len(inputs)} inputs")
     carried, given = inputs[: len(inputs) - width], inputs[len(inputs) - width :]
     names = [i.name for i in graph.input]
     axes = attrs.get("scan_input_axes") or [0] * width

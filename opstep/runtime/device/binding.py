@@ -260,12 +260,7 @@ class Binding:
             for value, address in zip(plan.inputs, inputs, strict=True):
                 given[plan.values[value].buffer] = address
         what = f"graph {plan.graph}"
-        pieces = (
-            buffer.nbytes
-            for k, buffer in enumerate(plan.buffers)
-            if buffer.offset < 0 and k not in given and buffer.kind not in ("param", "status")
-        )
-        device.want(plan.arena + sum(pieces), lambda: _in_words(plan))
+        device.want(plan.needs(given), lambda: plan.in_words)
         arena = device.alloc(plan.arena, what)  # of 0 bytes, too: no elements have a place
         places: list[Address] = []
         for k, buffer in enumerate(plan.buffers):
@@ -282,14 +277,6 @@ class Binding:
                 if buffer.kind == "const":
                     device.write(*places[-1], self._types[k], buffer.literal)
         return places
-
-
-def _in_words(plan: Plan) -> str:
-    """Whose memory it is, and what most of it may be for."""
-    values: Any = plan.values  # of concrete types
-    largest = max(values, key=lambda v: v.type.nbytes, default=None)
-    of = "" if largest is None else f", whose largest tensor is {largest.name}, {largest.type}"
-    return f"graph {plan.graph}{of}"
 
 
 def _buffer_types(plan: Plan) -> dict[int, TensorType]:

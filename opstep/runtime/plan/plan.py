@@ -7,6 +7,7 @@ the interpreter binds it. Reading order: `Value` (what the graph computes) lives
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -196,6 +197,23 @@ class Plan:
     def signature(self) -> tuple[str, tuple[TensorType, ...]]:
         """What it is a plan of: the graph, and the types of its inputs."""
         return self.graph, tuple(self.values[v].type for v in self.inputs)
+
+    @property
+    def in_words(self) -> str:
+        """Whose memory its buffers are, and what most of it may be for."""
+        values: Any = self.values  # of concrete types
+        largest = max(values, key=lambda v: v.type.nbytes, default=None)
+        of = "" if largest is None else f", whose largest tensor is {largest.name}, {largest.type}"
+        return f"graph {self.graph}{of}"
+
+    def needs(self, given: Container[int] = ()) -> int:
+        """Bytes of all its buffers but params and those that are `given`, by their numbers."""
+        apart = (
+            buffer.nbytes
+            for k, buffer in enumerate(self.buffers)
+            if buffer.offset < 0 and k not in given and buffer.kind not in ("param", "status")
+        )
+        return self.arena + sum(apart)
 
     def __str__(self) -> str:
         """The text form (`docs/plan.md`)."""
