@@ -42,7 +42,8 @@ def show_diverged(
     """The report on standard output, and among the findings of the run in a workspace. `told`: the
     run as JSON.
     """
-    from opstep.hunting.report import record, report
+    from opstep.hunting.records import record
+    from opstep.hunting.report import report
     from opstep.hunting.stepwise import Diverged
     from opstep.runtime.ir.diagnostics import visible
 

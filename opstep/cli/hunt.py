@@ -259,7 +259,7 @@ def steps_of(values: dict[str, Any], batches: dict[str, Any]) -> Iterable[dict[s
 def show(file: str, found: Hunt, options: dict[str, Any]) -> None:
     """The report on standard output."""
     if options["as_json"]:
-        from opstep.hunting.report import record
+        from opstep.hunting.records import record
 
         emit_json({"file": file} | record(found))
         return

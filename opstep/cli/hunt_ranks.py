@@ -33,7 +33,8 @@ def together(
 def show_of_all(file: str, found: Hunt, transport: GlooTransport, as_json: bool) -> int:
     """Rank 0 shows what all have found, those first where it was born; the exit code."""
     from opstep.distributed.agreement import told
-    from opstep.hunting.report import headline, record, report
+    from opstep.hunting.records import record
+    from opstep.hunting.report import headline, report
     from opstep.runtime.ir.diagnostics import visible
 
     of_others = [f for f in found.findings if f.over_ranks]

@@ -222,7 +222,7 @@ def write_findings(
     if not any(statistics(a)["nan"] or statistics(a)["inf"] for a in result.outputs):
         return
     from opstep.cli import inputs as given
-    from opstep.hunting.report import record as findings_record
+    from opstep.hunting.records import record as findings_record
     from opstep.hunting.search import hunt
 
     say("a result is not finite: looking for where that was born")

@@ -262,7 +262,7 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     with _output_to_stderr() if options["as_json"] else nullcontext():
         code = _recorded(recording, run)
     if options["as_json"]:
-        from opstep.hunting.report import record
+        from opstep.hunting.records import record
 
         emit_json({"file": file, "findings": [record(one) for one in found], "losses": losses})
     if found or losses:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.api.debugging import Debugger, debugged
 from opstep.hunting.debugging import FindingDebugger, chosen
-from opstep.hunting.report import record
+from opstep.hunting.records import record
 from opstep.hunting.search import hunt
 from opstep.runtime.ir.errors import InputError
 

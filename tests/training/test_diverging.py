@@ -9,7 +9,7 @@ import pytest
 import seeded_runs
 
 import opstep
-from opstep.hunting.report import record
+from opstep.hunting.records import record
 from opstep.hunting.stepwise import Diverged
 from opstep.runtime.ir.printer import print_module
 from opstep.training.data import Batches, Dataset
