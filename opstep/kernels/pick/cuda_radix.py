@@ -38,6 +38,7 @@ from opstep.runtime.ir.types import i32
 ITEMS = 16  # of a tile for each thread, where a pair has up to 8 bytes
 RESIDENT = 3  # blocks of a multiprocessor that bring tiles in order
 AHEAD = 8  # counts that are read together
+FEW = 8  # tiles of a row whose counts a thread adds up alone
 COPIES = 4  # of the counts of a block, so that warps seldom meet
 BINS = COPIES * DIGITS
 
@@ -76,7 +77,10 @@ def _pass(
     threads = LANES
     while threads < min(THREADS, tiles // AHEAD):
         threads *= 2
-    add = Grid(add_up, counts, totals, tiles, grid=rows.count * DIGITS, block=threads)
+    sums = (counts, totals, tiles)
+    add = Grid(add_up, *sums, grid=rows.count * DIGITS, block=threads)
+    if tiles <= FEW:
+        add = Grid(add_few, *sums, grid=rows.count, block=THREADS)
     move = Grid(
         move_tiles(rows.key, value, to.put, kind, held_kind, items),
         *(*arguments(rows, to), counts, totals, *ends),
@@ -120,8 +124,19 @@ def count_digits(key: Callable, kind: Any, items: int) -> Callable:
     return count_digits
 
 
+def add_few(counts, totals, tiles):
+    """A block a row, a thread a digit: what is before each tile, and in all."""
+    mine = np.int64(cuda.blockIdx.x) * DIGITS + cuda.threadIdx.x
+    before = np.int64(0)
+    for t in range(mine * tiles, (mine + 1) * tiles):
+        count = counts[t]
+        counts[t] = before
+        before += count
+    totals[mine] = before
+
+
 def add_up(counts, totals, tiles):
-    """A block a digit of a row: what is before each tile, and in all."""
+    """The same, by a block a digit of a row."""
     ends = pointer_to(cuda.shared.array(WARPS, np.int32))
     found = cuda.local.array(AHEAD, np.int32)
     each = (tiles + cuda.blockDim.x - 1) // cuda.blockDim.x

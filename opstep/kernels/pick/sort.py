@@ -1,7 +1,7 @@
 """Sorting along an axis: sort, argsort, top_k.
 
-Sorts are stable merge sorts. NaN counts as the largest value, as in PyTorch; equal elements keep
-their order. Indices are i64.
+Sorts are stable: merge sorts, on a GPU by digits. NaN counts as the largest value, as in PyTorch;
+equal elements keep their order. Indices are i64.
 """
 
 from __future__ import annotations

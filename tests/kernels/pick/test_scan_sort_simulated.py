@@ -90,8 +90,9 @@ def test_rows_in_one_block(dtype, n):
 
 
 @pytest.mark.usefixtures("short_tiles")
-@pytest.mark.parametrize("dtype, n", [("bf16", 300), ("u8", 513), ("i8", 512)])
-def test_rows_of_several_tiles(dtype, n):
+@pytest.mark.parametrize("dtype, n, few", [("bf16", 300, 8), ("u8", 513, 2), ("i8", 512, 2)])
+def test_rows_of_several_tiles(dtype, n, few, monkeypatch):
+    monkeypatch.setattr(cuda_radix, "FEW", few)
     check_sorts(with_ties(dtype, n, 2), axis=0)
     check("argsort", with_ties(dtype, 1, n))
     check("top_k", with_ties(dtype, 1, n), k=n // 2)
