@@ -40,7 +40,9 @@ from opstep.kernels.pick.cuda_ranking import (
 from opstep.runtime.device.cuda.compiling.names import cuda, pointer_to
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 
-SHORT = 128  # elements of a row up to which the network is as fast
+SHORT = {1: 512, 2: 512, 4: 512, 8: 128}  # elements that the network sorts, by the bytes of a key
+WORDS = 2 * THREADS  # of the rows that a block sorts at once: pairs of which a word has room
+WINDOW = 2 * LANES  # words that a warp orders alone
 CHUNK = {1: 4096, 2: 4096, 4: 4096, 8: 2048}  # by the bytes of a key
 _MOST = 0x7FFFFFFFFFFFFFFF
 
@@ -71,10 +73,13 @@ def sorted_pairs(rows: Rows) -> tuple[list[Grid], Scratch, Scratch]:
 def sort_rows(rows: Rows, into: Into) -> list[Grid]:
     n, value = rows.n, place if rows.held is None else element
     args = arguments(rows, into)
-    if n <= SHORT:
-        room = max(64, 1 << (n - 1).bit_length())
-        kernel = sort_short(rows.key, value, into.put, room)
-        return [Grid(kernel, *args, grid=rows.count, block=min(room // 2, THREADS))]
+    if n <= SHORT[rows.carrier.itemsize]:
+        room = max(32, 1 << (n - 1).bit_length())
+        if rows.carrier.itemsize == 8:
+            kernel = sort_short(rows.key, value, into.put, room)
+            return [Grid(kernel, *args, grid=rows.count, block=min(room // 2, THREADS))]
+        kernel, grid = sort_words(rows.key, value, into.put, room), -(-rows.count * room // WORDS)
+        return [Grid(kernel, *args, rows.count, grid=grid, block=THREADS)]
     if n <= CHUNK[rows.carrier.itemsize]:
         items = -(-n // THREADS)
         items = max(1, 1 << (items - 1).bit_length())
@@ -84,7 +89,7 @@ def sort_rows(rows: Rows, into: Into) -> list[Grid]:
     return sort_long(rows, into)
 
 
-# --- kernels: a block a row -----------------------------------------------------------------------
+# --- kernels --------------------------------------------------------------------------------------
 
 
 @cache
@@ -114,6 +119,8 @@ def network(room: int):
 
 @cache
 def sort_short(key: Callable, value: Callable, put: Callable, room: int) -> Callable:
+    """A block a row."""
+
     order_pairs = network(room)
 
     def sort_short(source, held, x, a, b, n, inner, kept, apart, x_n):
@@ -135,7 +142,52 @@ def sort_short(key: Callable, value: Callable, put: Callable, room: int) -> Call
 
 
 @cache
+def sort_words(key: Callable, value: Callable, put: Callable, room: int) -> Callable:
+    """A block some rows: a key and its place are one word, and a thread orders two a step."""
+
+    def order_words(words):
+        t = cuda.threadIdx.x
+        size = 2
+        while size <= room:
+            stride = size // 2
+            while stride > 0:
+                if stride >= LANES and size > WINDOW:
+                    cuda.syncthreads()
+                else:
+                    cuda.syncwarp()
+                i = 2 * t - (t & (stride - 1))
+                a, b = words[i], words[i + stride]
+                if (a > b) == ((i & (room - 1) & size) == 0):
+                    words[i], words[i + stride] = b, a
+                stride //= 2
+            size *= 2
+
+    def sort_words(source, held, x, a, b, n, inner, kept, apart, x_n, count):
+        words = pointer_to(cuda.shared.array(WORDS, np.int64))
+        first = np.int64(cuda.blockIdx.x) * (WORDS // room)
+        for i in range(cuda.threadIdx.x, WORDS, THREADS):
+            row, at = first + i // room, i % room
+            words[i] = np.int64(_MOST)
+            if row < count and at < n:
+                own = np.int64(key(source[first_of(row, n, inner) + at * inner]))
+                words[i] = (own << 32) | at
+        cuda.syncthreads()
+        order_words(words)
+        cuda.syncthreads()
+        for i in range(cuda.threadIdx.x, WORDS, THREADS):
+            row, at = first + i // room, i % room
+            if row < count and at < kept:
+                target, origin = first_of(row, kept, apart), first_of(row, x_n, apart)
+                p = words[i] & 0xFFFFFFFF
+                own = value(held, row * n + p, p)
+                put(x, a, b, origin, target, at, words[i] >> 32, own, apart)
+
+    return sort_words
+
+
+@cache
 def sort_whole(key: Callable, value: Callable, put: Callable, kind: Any, items: int) -> Callable:
+    """A block a row, by digits."""
     read, rank_tile = reader(key, kind, items, LANES), ranker(items)
     size = THREADS * items
 

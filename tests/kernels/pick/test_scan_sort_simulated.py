@@ -60,7 +60,8 @@ def check_sorts(x: np.ndarray, **attrs) -> None:
 @pytest.fixture
 def by_digits(monkeypatch):
     """Rows of more than 16 elements are sorted by digits."""
-    monkeypatch.setattr(cuda_sort, "SHORT", 16)
+    for itemsize in cuda_sort.SHORT:
+        monkeypatch.setitem(cuda_sort.SHORT, itemsize, 16)
 
 
 @pytest.fixture
@@ -80,6 +81,13 @@ def test_order(dtype):
     for descending in (False, True):
         check("argsort", x, descending=descending, axis=0)
         check("top_k", x, k=3, largest=descending)
+
+
+@pytest.mark.parametrize("rows, n", [(1, 1), (19, 32), (3, 33), (5, 128), (2, 300)])
+def test_several_short_rows_in_a_block(rows, n):
+    check_sorts(with_ties("bf16", rows, n))
+    check("sort", with_ties("f32", n, rows), axis=0, descending=True)
+    check("top_k", with_ties("i8", rows, n), k=1)
 
 
 @pytest.mark.usefixtures("by_digits")
