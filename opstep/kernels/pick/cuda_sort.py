@@ -1,8 +1,8 @@
 """Stable sorts along an axis on CUDA.
 
-A block sorts a row of up to `CHUNK` elements in shared memory: short ones by Batcher's bitonic
-network (1968) of pairs, the key and the place, of which no two are equal, so any network sorts them
-stably; others by digits. `cuda_radix` sorts longer rows.
+Rows of up to `CHUNK` elements are sorted in shared memory: short ones by Batcher's bitonic network
+(1968) of pairs, the key and the place, of which no two are equal, so any network sorts them stably;
+others by digits, a block a row. `cuda_radix` sorts longer rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from opstep.kernels.pick.cuda_ranking import (
 from opstep.runtime.device.cuda.compiling.names import cuda, pointer_to
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 
-SHORT = {1: 512, 2: 512, 4: 512, 8: 128}  # elements that the network sorts, by the bytes of a key
+SHORT = {1: 256, 2: 256, 4: 256, 8: 128}  # elements that the network sorts, by the bytes of a key
 WORDS = 2 * THREADS  # of the rows that a block sorts at once: pairs of which a word has room
 WINDOW = 2 * LANES  # words that a warp orders alone
 CHUNK = {1: 4096, 2: 4096, 4: 4096, 8: 2048}  # by the bytes of a key
