@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -13,6 +14,7 @@ from opstep.runtime.device.launch import CARRIERS, Arg, Grid
 
 THREADS = 256  # of a block
 TURN = 4  # words that a thread of a long row copies
+EACH = 4  # elements that a thread of `gather_elements` picks
 COLUMNS = 4  # that a thread of `add_rows` sums up
 
 
@@ -109,25 +111,39 @@ def gather_elements(
     word = CARRIERS[x.stored.itemsize]
     table = (*(d[0] for d in dims), *(d[1] for d in dims))
     args = (reinterpreted(x, word), index, reinterpreted(y, word), repeated(nothing, word.itemsize))
-    grid = -(-y.size // THREADS)
-    return Grid(
-        elements_kernel, *args, y.size, n, along, len(dims), table, grid=grid, block=THREADS
-    )
+    grid = -(-y.size // (THREADS * EACH))
+    kernel = elements_kernel(len(dims))
+    return Grid(kernel, *args, y.size, n, along, table, grid=grid, block=THREADS)
 
 
-def elements_kernel(x, index, y, nothing, size, n, along, rank, table):
-    i = cuda.grid(1)
-    if i < size:
-        p = 0
-        rest = i
-        for back in range(rank):
-            axis = rank - 1 - back
-            above = div32(rest, table[axis])
-            p += (rest - above * table[axis]) * table[rank + axis]
-            rest = above
-        k = np.int64(index[i])
-        k = k + n if k < 0 else k
-        y[i] = x[p + k * along] if k >= 0 and k < n else nothing
+@cache
+def elements_kernel(rank: int) -> Callable:
+    """A thread has `EACH` elements, a block apart: their indices are read together, then they."""
+
+    def gather_elements(x, index, y, nothing, size, n, along, table):
+        first = np.int64(cuda.blockIdx.x) * (THREADS * EACH) + cuda.threadIdx.x
+        places = cuda.local.array(EACH, np.int64)
+        found = cuda.local.array(EACH, np.int64)
+        for j in range(EACH):
+            i = first + j * THREADS
+            k = np.int64(index[i]) if i < size else np.int64(-1) - n
+            places[j] = k + n if k < 0 else k
+        for j in range(EACH):
+            rest = first + j * THREADS
+            k = places[j]
+            p = k * along
+            for back in range(rank):
+                axis = rank - 1 - back
+                above = div32(rest, table[axis]) if axis > 0 else np.int64(0)
+                p += (rest - above * table[axis]) * table[rank + axis]
+                rest = above
+            found[j] = x[p] if k >= 0 and k < n else nothing
+        for j in range(EACH):
+            i = first + j * THREADS
+            if i < size:
+                y[i] = found[j]
+
+    return gather_elements
 
 
 def mark_indices(index: Arg, y: Arg, n: int, after: int, on, off) -> Grid | None:

@@ -1,5 +1,6 @@
 """Elements that go to places named by an index, in order: what goes to one place is brought
-together by a stable sort, and one thread takes it up, one element after the other.
+together by a stable sort, and one thread takes it up, one element after the other. Elements travel
+with their keys, so they are read in order; of whole rows, their numbers do.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.pick.cuda_sort import CHUNK, network, sorted_pairs
+from opstep.kernels.pick.cuda_keys import itself
+from opstep.kernels.pick.cuda_ranking import Rows
+from opstep.kernels.pick.cuda_sort import sorted_pairs
 from opstep.kernels.pointwise.cuda_offsets import spot
 from opstep.runtime.device.cuda.compiling.names import cuda
 from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.ir.types import i32
 
 THREADS = 256
 LONG = 256  # indices along an axis from which on sorting is worth it
 MANY = 4096  # rows to add from which on it is
-LIMIT = 1 << 31  # of places and of elements
-_NOWHERE = 0x7FFFFFFFFFFFFFFF
+LIMIT = (1 << 31) - 1  # of places, the last of which is nowhere, and of elements
 
 
 def scatter(
@@ -38,11 +41,8 @@ def scatter(
     if index.shape[axis] < LONG or max(index.size, y.size) >= LIMIT:
         return None
     along, rest = steps[axis], tuple(0 if k == axis else s for k, s in enumerate(steps))
-    args = (index, index.shape, rest, index.rank, y.shape[axis], along)
-    launches, keys, places = sorted_pairs(element_keys, args, 1, index.size, 1)
-    args = (source, into or y, keys, places, index.size)
-    grid = -(-index.size // THREADS)
-    return [*launches, Grid(combine_runs(combine), *args, grid=grid, block=THREADS)]
+    walk = (index.shape, rest, index.rank, y.shape[axis], along)
+    return _combined(combine, source, index, walk, y.size, into or y)
 
 
 def put(combine: Callable, source: Arg | Scratch, positions: Scratch, y: Arg) -> list[Grid] | None:
@@ -52,92 +52,80 @@ def put(combine: Callable, source: Arg | Scratch, positions: Scratch, y: Arg) ->
     n = positions.size
     if n < LONG or max(n, y.size) >= LIMIT:
         return None
-    launches, keys, places = sorted_pairs(
-        element_keys, (positions, (n,), (0,), 1, y.size, 1), 1, n, 1
-    )
-    args = (source, y, keys, places, n)
-    return [*launches, Grid(combine_runs(combine), *args, grid=-(-n // THREADS), block=THREADS)]
+    return _combined(combine, source, positions, ((n,), (0,), 1, y.size, 1), y.size, y)
+
+
+def _combined(
+    combine: Callable, source: Arg | Scratch, index: Arg | Scratch, walk: tuple, places: int,
+    into: Arg | Scratch,
+) -> list[Grid]:  # fmt: skip
+    n, targets = index.size, Scratch(i32, index.size)
+    grid = -(-n // THREADS)
+    locate = Grid(element_keys, index, *walk, targets, n, places, grid=grid, block=THREADS)
+    launches, keys, held = sorted_pairs(_by_place(targets, places, source))
+    take = combine_runs(combine)
+    return [locate, *launches, Grid(take, into, keys, held, n, places, grid=grid, block=THREADS)]
+
+
+def _by_place(targets: Scratch, places: int, held: Arg | Scratch | None = None) -> Rows:
+    """Elements in the order of where they go: to one of the places, or to `places`, nowhere."""
+    bits = places.bit_length()
+    return Rows(targets, itself, i32, bits, 1, targets.size, signed=False, held=held)
 
 
 def add_rows(gy: Arg, index: Arg, gx: Arg, skipped: int) -> list[Grid] | None:
     """gx [n, inner]: the rows of gy that index sends there, added in their order."""
-    n = gx.shape[0]
+    n, count = gx.shape[0], index.size
     inner = gx.size // n
-    if index.size < MANY or max(index.size, n) >= LIMIT:
+    if count < MANY or max(count, n) >= LIMIT:
         return None
-    launches, keys, places = sorted_pairs(row_keys, (index, n, skipped), 1, index.size, 1)
+    targets = Scratch(i32, count)
+    args = (index, targets, count, n, skipped)
+    locate = Grid(row_keys, *args, grid=-(-count // THREADS), block=THREADS)
+    launches, keys, places = sorted_pairs(_by_place(targets, n))
     threads = 32
     while threads < min(inner, THREADS):
         threads *= 2
-    args = (gy, gx, keys, places, index.size, inner)
-    return [*launches, Grid(add_segments, *args, grid=n, block=threads)]
+    add = Grid(add_segments, gy, gx, keys, places, count, inner, grid=n, block=threads)
+    return [locate, *launches, add]
 
 
 # --- kernels --------------------------------------------------------------------------------------
 
 
-def write_chunk(keys, places, into_keys, into_places, n):
-    """Sorts a chunk and writes what there is of it."""
-    order_chunk(keys, places)
-    chunk = np.int64(cuda.blockIdx.x) * CHUNK
-    for i in range(cuda.threadIdx.x, min(CHUNK, n - chunk), THREADS):
-        into_keys[chunk + i] = keys[i]
-        into_places[chunk + i] = places[i]
-
-
-order_chunk = network(CHUNK)
-
-
-def element_keys(
-    index, sizes, strides, rank, extent, along, into_keys, into_places, n, inner, tiles
-):  # fmt: skip
+def element_keys(index, sizes, strides, rank, extent, along, targets, n, nowhere):
     """Where in y each element goes."""
-    keys = cuda.shared.array(CHUNK, np.int64)
-    places = cuda.shared.array(CHUNK, np.int32)
-    chunk = np.int64(cuda.blockIdx.x) * CHUNK
-    for i in range(cuda.threadIdx.x, CHUNK, THREADS):
-        key = np.int64(_NOWHERE)
-        if chunk + i < n:
-            k = np.int64(index[chunk + i])
-            k = k + extent if k < 0 else k
-            if k >= 0 and k < extent:
-                key = spot(chunk + i, sizes, strides, rank) + k * along
-        keys[i] = key
-        places[i] = chunk + i
-    write_chunk(keys, places, into_keys, into_places, n)
+    i = cuda.grid(1)
+    if i < n:
+        k = np.int64(index[i])
+        k = k + extent if k < 0 else k
+        there = k >= 0 and k < extent
+        targets[i] = spot(i, sizes, strides, rank) + k * along if there else nowhere
 
 
-def row_keys(index, extent, skipped, into_keys, into_places, n, inner, tiles):
+def row_keys(index, targets, n, extent, skipped):
     """Which row of gx each row goes to."""
-    keys = cuda.shared.array(CHUNK, np.int64)
-    places = cuda.shared.array(CHUNK, np.int32)
-    chunk = np.int64(cuda.blockIdx.x) * CHUNK
-    for i in range(cuda.threadIdx.x, CHUNK, THREADS):
-        key = np.int64(_NOWHERE)
-        if chunk + i < n:
-            k = np.int64(index[chunk + i])
-            k = k + extent if k < 0 else k
-            if k >= 0 and k < extent and k != skipped:
-                key = k
-        keys[i] = key
-        places[i] = chunk + i
-    write_chunk(keys, places, into_keys, into_places, n)
+    i = cuda.grid(1)
+    if i < n:
+        k = np.int64(index[i])
+        k = k + extent if k < 0 else k
+        targets[i] = k if k >= 0 and k < extent and k != skipped else extent
 
 
 @cache
 def combine_runs(combine: Callable) -> Callable:
     """The thread of the first element that goes to a place takes all of them."""
 
-    def take(source, y, keys, places, n):
+    def take(y, keys, held, n, nowhere):
         i = cuda.grid(1)
         if i >= n:
             return
-        key = keys[i]
-        if key == _NOWHERE or (i > 0 and keys[i - 1] == key):
+        key = np.int64(keys[i])
+        if key == nowhere or (i > 0 and keys[i - 1] == key):
             return
         value = y[key]
         while i < n and keys[i] == key:
-            value = combine(value, source[np.int64(places[i])])
+            value = combine(value, held[i])
             i += 1
         y[key] = value
 

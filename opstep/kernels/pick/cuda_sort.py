@@ -1,26 +1,49 @@
 """Stable sorts along an axis on CUDA.
 
-What is sorted are pairs: a key, an integer of the wanted order, and the place of the element, which
-decides between equal keys. So no two pairs are equal, and any network sorts them stably. A block
-sorts up to `CHUNK` pairs in shared memory (Batcher's bitonic network, 1968); longer rows are sorted
-in chunks, and these merged, two runs at a time, by blocks that find where their piece of the result
-begins in either run (Green, McColl and Bader's merge path, 2012).
+Rows of up to `CHUNK` elements are sorted in shared memory: short ones by Batcher's bitonic network
+(1968) of pairs, the key and the place, of which no two are equal, so any network sorts them stably;
+others by digits, a block a row. `cuda_radix` sorts longer rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-from opstep.runtime.device.builtin import float_to_bits
-from opstep.runtime.device.cuda.compiling.names import cuda
+from opstep.kernels.pick.cuda_keys import (
+    carried,
+    element,
+    first_of,
+    into_pairs,
+    into_results,
+    keys_of,
+    place,
+)
+from opstep.kernels.pick.cuda_radix import sort_long
+from opstep.kernels.pick.cuda_ranking import (
+    COUNTS,
+    DIGITS,
+    LANES,
+    THREADS,
+    TOP,
+    WARPS,
+    Into,
+    Rows,
+    arguments,
+    first_item,
+    ranker,
+    reader,
+)
+from opstep.runtime.device.cuda.compiling.names import cuda, pointer_to
 from opstep.runtime.device.launch import Arg, Grid, Scratch
-from opstep.runtime.ir.types import DType, i32, i64
 
-CHUNK = 2048
-THREADS = 256
+SHORT = {1: 256, 2: 256, 4: 256, 8: 128}  # elements that the network sorts, by the bytes of a key
+WORDS = 2 * THREADS  # of the rows that a block sorts at once: pairs of which a word has room
+WINDOW = 2 * LANES  # words that a warp orders alone
+CHUNK = {1: 4096, 2: 4096, 4: 4096, 8: 2048}  # by the bytes of a key
 _MOST = 0x7FFFFFFFFFFFFFFF
 
 
@@ -32,69 +55,41 @@ def sort(
     behind it.
     """
     before, n, inner = shape
-    rows, key = before * inner, key_of(x.dtype, descending)
-    into = (values or x, values is not None, indices)
-    if n <= CHUNK:
-        room = max(64, 1 << (n - 1).bit_length())
-        kernel = sort_whole(key, room)
-        args = (x, *into, n, kept, inner)
-        return [Grid(kernel, *args, grid=rows, block=min(room // 2, THREADS))]
-    launches, _, places = sorted_pairs(sort_chunks(key), (x,), rows, n, inner)
-    count = rows * kept
-    args = (x, *into, places, n, kept, inner, count)
-    return [*launches, Grid(pick_sorted, *args, grid=-(-count // THREADS), block=THREADS)]
+    keys = keys_of(x.stored, descending)
+    source = carried(x)
+    rows = Rows(source, keys.of, keys.carrier, x.stored.bits, before * inner, n, inner)
+    target = carried(values) if values else source
+    put = into_results(keys, values is not None)
+    return sort_rows(rows, Into(put, target, indices, kept, inner, source, n))
 
 
-def sorted_pairs(
-    chunks: Callable, operands: tuple, rows: int, n: int, inner: int
-) -> tuple[list[Grid], Scratch, Scratch]:
-    """(launches, keys, places): pairs of rows of n in order, [rows, n], made by the kernel `chunks`
-    from operands and merged.
-    """
-    keys = Scratch(i64, rows * n), Scratch(i64, rows * n)
-    places = Scratch(i32, rows * n), Scratch(i32, rows * n)
-    tiles = -(-n // CHUNK)
-    grid = rows * tiles
-    args = (*operands, keys[0], places[0], n, inner, tiles)
-    launches = [Grid(chunks, *args, grid=grid, block=THREADS)]
-    at, width = 0, CHUNK
-    while width < n:
-        arrays = (keys[at], places[at], keys[1 - at], places[1 - at])
-        launches.append(Grid(merge_runs, *arrays, n, width, tiles, grid=grid, block=THREADS))
-        at, width = 1 - at, 2 * width
-    return launches, keys[at], places[at]
+def sorted_pairs(rows: Rows) -> tuple[list[Grid], Scratch, Scratch]:
+    """(launches, keys, what comes with them): pairs [count, n] in order."""
+    size = rows.count * rows.n
+    keys, held = Scratch(rows.carrier, size), Scratch(rows.held_dtype, size)
+    return sort_rows(rows, Into(into_pairs, keys, held, rows.n)), keys, held
 
 
-# --- keys -----------------------------------------------------------------------------------------
+def sort_rows(rows: Rows, into: Into) -> list[Grid]:
+    n, value = rows.n, place if rows.held is None else element
+    args = arguments(rows, into)
+    if n <= SHORT[rows.carrier.itemsize]:
+        room = max(32, 1 << (n - 1).bit_length())
+        if rows.carrier.itemsize == 8:
+            kernel = sort_short(rows.key, value, into.put, room)
+            return [Grid(kernel, *args, grid=rows.count, block=min(room // 2, THREADS))]
+        kernel, grid = sort_words(rows.key, value, into.put, room), -(-rows.count * room // WORDS)
+        return [Grid(kernel, *args, rows.count, grid=grid, block=THREADS)]
+    if n <= CHUNK[rows.carrier.itemsize]:
+        items = -(-n // THREADS)
+        items = max(1, 1 << (items - 1).bit_length())
+        passes, flip = -(-rows.bits // 8), TOP if rows.signed else 0
+        kernel = sort_whole(rows.key, value, into.put, rows.carrier.numpy.type, items)
+        return [Grid(kernel, *args, passes, flip, grid=rows.count, block=THREADS, blocks=3)]
+    return sort_long(rows, into)
 
 
-@cache
-def key_of(dtype: DType, descending: bool) -> Callable:
-    """An integer of the order wanted; NaN is larger than anything else, and -0.0 equals 0.0."""
-    floating, wide = dtype.is_float, dtype.itemsize == 8
-
-    def key(v):
-        k = np.int64(0)
-        if floating:
-            if v != v:
-                k = np.int64(_MOST)
-            elif v != 0.0:
-                k = np.int64(float_to_bits(v))
-                k ^= (k >> 63) & (_MOST if wide else 0x7FFFFFFF)
-        else:
-            k = np.int64(v)
-        return ~k if descending else k
-
-    return key
-
-
-def first_of(row, n, inner):
-    """The first element of a sequence."""
-    outer = row // inner
-    return outer * n * inner + row - outer * inner
-
-
-# --- in shared memory -----------------------------------------------------------------------------
+# --- kernels --------------------------------------------------------------------------------------
 
 
 @cache
@@ -123,114 +118,109 @@ def network(room: int):
 
 
 @cache
-def sort_whole(key: Callable, room: int):
-    """A block a sequence."""
+def sort_short(key: Callable, value: Callable, put: Callable, room: int) -> Callable:
+    """A block a row."""
+
     order_pairs = network(room)
 
-    def sort_rows(x, values, with_values, indices, n, kept, inner):
+    def sort_short(source, held, x, a, b, n, inner, kept, apart, x_n):
         keys = cuda.shared.array(room, np.int64)
         places = cuda.shared.array(room, np.int32)
-        start = first_of(np.int64(cuda.blockIdx.x), n, inner)
+        row = np.int64(cuda.blockIdx.x)
+        start, target = first_of(row, n, inner), first_of(row, kept, apart)
+        origin = first_of(row, x_n, apart)
         for i in range(cuda.threadIdx.x, room, cuda.blockDim.x):
-            keys[i] = key(x[start + i * inner]) if i < n else np.int64(_MOST)
+            keys[i] = key(source[start + i * inner]) if i < n else np.int64(_MOST)
             places[i] = i
         order_pairs(keys, places)
-        into = first_of(np.int64(cuda.blockIdx.x), kept, inner)
         for i in range(cuda.threadIdx.x, kept, cuda.blockDim.x):
-            place = np.int64(places[i])
-            indices[into + i * inner] = place
-            if with_values:
-                values[into + i * inner] = x[start + place * inner]
+            at = np.int64(places[i])
+            own = value(held, row * n + at, at)
+            put(x, a, b, origin, target, i, keys[i], own, apart)
 
-    return sort_rows
+    return sort_short
 
 
 @cache
-def sort_chunks(key: Callable):
-    """A block a chunk of a sequence; leaves its pairs."""
-    order_pairs = network(CHUNK)
+def sort_words(key: Callable, value: Callable, put: Callable, room: int) -> Callable:
+    """A block some rows: a key and its place are one word, and a thread orders two a step."""
 
-    def sort_chunks(x, into_keys, into_places, n, inner, tiles):
-        keys = cuda.shared.array(CHUNK, np.int64)
-        places = cuda.shared.array(CHUNK, np.int32)
-        row = np.int64(cuda.blockIdx.x) // tiles
-        chunk = (cuda.blockIdx.x - row * tiles) * CHUNK
-        start = first_of(row, n, inner)
-        for i in range(cuda.threadIdx.x, CHUNK, THREADS):
-            there = chunk + i < n
-            keys[i] = key(x[start + (chunk + i) * inner]) if there else np.int64(_MOST)
-            places[i] = chunk + i
-        order_pairs(keys, places)
-        for i in range(cuda.threadIdx.x, min(CHUNK, n - chunk), THREADS):
-            into_keys[row * n + chunk + i] = keys[i]
-            into_places[row * n + chunk + i] = places[i]
+    def order_words(words):
+        t = cuda.threadIdx.x
+        size = 2
+        while size <= room:
+            stride = size // 2
+            while stride > 0:
+                if stride >= LANES and size > WINDOW:
+                    cuda.syncthreads()
+                else:
+                    cuda.syncwarp()
+                i = 2 * t - (t & (stride - 1))
+                a, b = words[i], words[i + stride]
+                if (a > b) == ((i & (room - 1) & size) == 0):
+                    words[i], words[i + stride] = b, a
+                stride //= 2
+            size *= 2
 
-    return sort_chunks
+    def sort_words(source, held, x, a, b, n, inner, kept, apart, x_n, count):
+        words = pointer_to(cuda.shared.array(WORDS, np.int64))
+        first = np.int64(cuda.blockIdx.x) * (WORDS // room)
+        for i in range(cuda.threadIdx.x, WORDS, THREADS):
+            row, at = first + i // room, i % room
+            words[i] = np.int64(_MOST)
+            if row < count and at < n:
+                own = np.int64(key(source[first_of(row, n, inner) + at * inner]))
+                words[i] = (own << 32) | at
+        cuda.syncthreads()
+        order_words(words)
+        cuda.syncthreads()
+        for i in range(cuda.threadIdx.x, WORDS, THREADS):
+            row, at = first + i // room, i % room
+            if row < count and at < kept:
+                target, origin = first_of(row, kept, apart), first_of(row, x_n, apart)
+                p = words[i] & 0xFFFFFFFF
+                own = value(held, row * n + p, p)
+                put(x, a, b, origin, target, at, words[i] >> 32, own, apart)
 
-
-# --- merging --------------------------------------------------------------------------------------
-
-
-def precedes(keys, places, i, j):
-    """Whether pair i is before pair j."""
-    a, b = keys[i], keys[j]
-    return a < b or (a == b and places[i] < places[j])
-
-
-def from_first_run(keys, places, first, second, lengths, count):
-    """How many of the first `count` pairs of two runs merged are of the first one."""
-    lo, hi = max(count - lengths[1], 0), min(count, lengths[0])
-    while lo < hi:
-        middle = (lo + hi) // 2
-        if precedes(keys, places, first + middle, second + count - 1 - middle):
-            lo = middle + 1
-        else:
-            hi = middle
-    return lo
-
-
-def merge_runs(keys, places, into_keys, into_places, n, width, tiles):
-    """A block makes `CHUNK` neighbouring pairs of what two runs of `width` become."""
-    held_keys = cuda.shared.array(CHUNK, np.int64)
-    held_places = cuda.shared.array(CHUNK, np.int32)
-    thread = cuda.threadIdx.x
-    row = np.int64(cuda.blockIdx.x) // tiles
-    tile = (cuda.blockIdx.x - row * tiles) * CHUNK
-    pair = tile // (2 * width) * (2 * width)
-    first, second = row * n + pair, row * n + pair + width
-    lengths = min(width, n - pair), max(0, min(width, n - pair - width))
-    count = min(CHUNK, n - tile)
-    begin = from_first_run(keys, places, first, second, lengths, tile - pair)
-    end = from_first_run(keys, places, first, second, lengths, tile - pair + count)
-    other = tile - pair - begin
-    mine = end - begin
-    for i in range(thread, count, THREADS):
-        p = first + begin + i if i < mine else second + other + i - mine
-        held_keys[i], held_places[i] = keys[p], places[p]
-    cuda.syncthreads()
-    for i in range(thread, count, THREADS):
-        # the rank of a pair: its place in its own run, and how many of the other one are before it
-        lo, hi = (mine, count) if i < mine else (0, mine)
-        start = lo
-        while lo < hi:
-            middle = (lo + hi) // 2
-            if precedes(held_keys, held_places, middle, i):
-                lo = middle + 1
-            else:
-                hi = middle
-        rank = (i if i < mine else i - mine) + lo - start
-        into_keys[row * n + tile + rank] = held_keys[i]
-        into_places[row * n + tile + rank] = held_places[i]
+    return sort_words
 
 
-def pick_sorted(x, values, with_values, indices, places, n, kept, inner, count):
-    """A thread an element of the results, in the order of [rows, kept]."""
-    t = cuda.grid(1)
-    if t < count:
-        row = t // kept
-        i = t - row * kept
-        place = np.int64(places[row * n + i])
-        into = first_of(row, kept, inner) + i * inner
-        indices[into] = place
-        if with_values:
-            values[into] = x[first_of(row, n, inner) + place * inner]
+@cache
+def sort_whole(key: Callable, value: Callable, put: Callable, kind: Any, items: int) -> Callable:
+    """A block a row, by digits."""
+    read, rank_tile = reader(key, kind, items, LANES), ranker(items)
+    size = THREADS * items
+
+    def sort_whole(source, held, x, a, b, n, inner, kept, apart, x_n, passes, flip):
+        ordered = pointer_to(cuda.shared.array(size, kind))
+        ordered_places = pointer_to(cuda.shared.array(size, np.int16))
+        starts = pointer_to(cuda.shared.array(DIGITS, np.int32))
+        ends = pointer_to(cuda.shared.array(WARPS, np.int32))
+        warps = pointer_to(cuda.shared.array(COUNTS, np.int32))
+        keys = cuda.local.array(items, kind)
+        places = cuda.local.array(items, np.int16)
+        ranks = cuda.local.array(items, np.int32)
+        row = np.int64(cuda.blockIdx.x)
+        start, target = first_of(row, n, inner), first_of(row, kept, apart)
+        origin = first_of(row, x_n, apart)
+        first = first_item(items)
+        read(source, start, first, inner, n, n == size, keys)
+        for j in range(items):
+            places[j] = first + j * LANES
+        for p in range(passes):
+            highest = p == passes - 1
+            rank_tile(keys, ranks, warps, starts, ends, 8 * p, flip if highest else 0)
+            for j in range(items):
+                ordered[ranks[j]] = keys[j]
+                ordered_places[ranks[j]] = places[j]
+            cuda.syncthreads()
+            if not highest:
+                for j in range(items):
+                    keys[j] = ordered[first + j * LANES]
+                    places[j] = ordered_places[first + j * LANES]
+        for i in range(cuda.threadIdx.x, kept, THREADS):
+            at = np.int64(ordered_places[i])
+            own = value(held, row * n + at, at)
+            put(x, a, b, origin, target, i, ordered[i], own, apart)
+
+    return sort_whole

@@ -1,7 +1,7 @@
 """Sorting along an axis: sort, argsort, top_k.
 
-Sorts are stable merge sorts. NaN counts as the largest value, as in PyTorch; equal elements keep
-their order. Indices are i64.
+Sorts are stable: merge sorts, on a GPU by digits. NaN counts as the largest value, as in PyTorch;
+equal elements keep their order. Indices are i64.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels.pick import cuda_sort as gpu
+from opstep.kernels.pick.cuda_select import best
 from opstep.kernels.rules.axes import around, axis_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -107,7 +108,12 @@ class top_k(Op):
         )
 
     def cuda(x, values, indices, *, k, axis, largest, sorted):
-        return _sorted_on_gpu(x, values, indices, axis_of(axis, x.rank), largest)
+        a = axis_of(axis, x.rank)
+        if indices.size and x.shape[a] < 1 << 31:
+            found = best(x, values, indices, around(x.shape, a), k, largest)
+            if found is not None:
+                return found
+        return _sorted_on_gpu(x, values, indices, a, largest)
 
     def flops(x, **attrs):
         return x.size

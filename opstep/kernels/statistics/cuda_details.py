@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from opstep.kernels.pick.cuda_sort import CHUNK, THREADS, merge_runs, sort_chunks
+from opstep.kernels.statistics.cuda_merging import CHUNK, THREADS, merge_runs, sort_chunks
 from opstep.kernels.statistics.keys import as_sort_keys, key_of
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 from opstep.runtime.ir.types import i32, i64
@@ -20,14 +20,14 @@ def quantiles(
     n = x.size
     tiles = -(-n // CHUNK)
     keys, places = ([Scratch(t, max(n, 1)) for _ in range(2)] for t in (i64, i32))
-    first = (as_sort_keys(x), enabled, keys[0], places[0], n, 1, tiles)
+    first = (as_sort_keys(x), enabled, keys[0], places[0], n)
     made: list[Grid | Launch] = [
         Grid(chunks_sorter(key_of(x.dtype)), *first, grid=tiles, block=THREADS)
     ]
     at, width = 0, CHUNK
     while width < n:
         arrays = (keys[at], places[at], keys[1 - at], places[1 - at])
-        made.append(Grid(merge_where, enabled, *arrays, n, width, tiles, grid=tiles, block=THREADS))
+        made.append(Grid(merge_where, enabled, *arrays, n, width, grid=tiles, block=THREADS))
         at, width = 1 - at, 2 * width
     made.append(Launch(look_up, enabled, keys[at], words, percents, len(percents), n, infinity,
                        units=1))  # fmt: skip
@@ -38,16 +38,16 @@ def quantiles(
 def chunks_sorter(key: Callable):
     sort = sort_chunks(key)
 
-    def sort_where(x, enabled, keys, places, n, inner, tiles):
+    def sort_where(x, enabled, keys, places, n):
         if enabled[0] != 0:
-            sort(x, keys, places, n, inner, tiles)
+            sort(x, keys, places, n)
 
     return sort_where
 
 
-def merge_where(enabled, keys, places, into_keys, into_places, n, width, tiles):
+def merge_where(enabled, keys, places, into_keys, into_places, n, width):
     if enabled[0] != 0:
-        merge_runs(keys, places, into_keys, into_places, n, width, tiles)
+        merge_runs(keys, places, into_keys, into_places, n, width)
 
 
 def look_up(enabled, keys, words, percents, count, n, infinity, lo, hi):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.pick import cuda_segments, cuda_sort
+from opstep.kernels.pick import cuda_radix, cuda_segments, cuda_select, cuda_sort
 from opstep.kernels.reduce import cuda_scan
+from opstep.runtime.device.cuda.compiling import compiler
+from opstep.runtime.device.cuda.lowering import Lowering, Prepared
+from opstep.runtime.device.single import one_step
+from opstep.runtime.ir.op import OPS, complete
+from opstep.runtime.ir.types import DTYPES
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
@@ -29,48 +36,122 @@ def test_running_products():
     check("cumprod", numbers("i64", 3, 10), axis=0)
 
 
+FLOATS = ("f64", "f32", "f16", "bf16")
+
+
+def with_ties(dtype: str, *shape: int) -> np.ndarray:
+    """Every number twice or more; of floats, NaNs, infinities and both zeros among them."""
+    x = np.random.default_rng(0).integers(0, 40, shape).astype(DTYPES[dtype].numpy)
+    if dtype in FLOATS:
+        for k, special in enumerate((np.nan, np.inf, -np.inf, -0.0, 0.0, -np.nan)):
+            x.reshape(-1)[k::13] = special
+    return x
+
+
+def check_sorts(x: np.ndarray, **attrs) -> None:
+    """Orders as the oracle has them, and of what is sorted every bit."""
+    axis = attrs.get("axis", -1)
+    for descending in (False, True):
+        values, places = check("sort", x, descending=descending, **attrs)
+        picked = np.take_along_axis(x, places, axis)
+        np.testing.assert_array_equal(values.view(np.uint8), picked.view(np.uint8))
+
+
 @pytest.fixture
-def short_chunks(monkeypatch):
-    monkeypatch.setattr(cuda_sort, "CHUNK", 64)
-    for made in (cuda_sort.network, cuda_sort.sort_chunks):
-        made.cache_clear()
-    yield
-    for made in (cuda_sort.network, cuda_sort.sort_chunks):
-        made.cache_clear()
+def by_digits(monkeypatch):
+    """Rows of more than 16 elements are sorted by digits."""
+    for itemsize in cuda_sort.SHORT:
+        monkeypatch.setitem(cuda_sort.SHORT, itemsize, 16)
 
 
-@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "i64", "i8", "bool"])
-@pytest.mark.parametrize("descending", [False, True])
-def test_order(dtype, descending):
-    x = numbers(dtype, 2, 9)
-    if dtype in ("f64", "f32", "bf16"):
-        x[0, 2], x[1, 1], x[0, 8], x[1, 3], x[1, 5] = np.nan, np.inf, -np.inf, -0.0, 0.0
-    check("sort", x, descending=descending)
-    check("argsort", x, descending=descending, axis=0)
-    check("top_k", x, k=3, largest=descending)
+@pytest.fixture
+def short_tiles(by_digits, monkeypatch):
+    """A block sorts 64 elements, and a tile has one element a thread."""
+    for itemsize in cuda_sort.CHUNK:
+        monkeypatch.setitem(cuda_sort.CHUNK, itemsize, 64)
+    monkeypatch.setattr(cuda_radix, "ITEMS", 1)
+    monkeypatch.setattr(cuda_select, "ITEMS", 1)
+    monkeypatch.setattr(cuda_select, "BLOCKS", 5)
 
 
-def test_equal_elements_keep_their_order():
-    check("sort", np.random.default_rng(0).integers(0, 4, (1, 150)))
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "i64", "i8", "u8", "bool"])
+def test_order(dtype):
+    x = with_ties(dtype, 2, 30)
+    check_sorts(x)
+    for descending in (False, True):
+        check("argsort", x, descending=descending, axis=0)
+        check("top_k", x, k=3, largest=descending)
 
 
-@pytest.mark.usefixtures("short_chunks")
-@pytest.mark.parametrize("n", [65, 200])
-def test_chunks_are_merged(n):
-    x = np.random.default_rng(0).integers(0, 20, (n, 2)).astype(np.float32)
-    check("sort", x, axis=0, descending=True)
-    check("top_k", np.ascontiguousarray(x.T), k=n // 2)
+@pytest.mark.parametrize("rows, n", [(1, 1), (19, 32), (3, 33), (5, 128), (2, 300)])
+def test_several_short_rows_in_a_block(rows, n):
+    check_sorts(with_ties("bf16", rows, n))
+    check("sort", with_ties("f32", n, rows), axis=0, descending=True)
+    check("top_k", with_ties("i8", rows, n), k=1)
+
+
+@pytest.mark.usefixtures("by_digits")
+@pytest.mark.parametrize("dtype, n", [("f64", 17), ("f32", 300), ("f16", 256), ("u8", 257)])
+def test_rows_in_one_block(dtype, n):
+    check_sorts(with_ties(dtype, 1, n))
+    check("top_k", with_ties(dtype, n, 2), k=5, axis=0)
+
+
+@pytest.mark.usefixtures("short_tiles")
+@pytest.mark.parametrize("dtype, n, few", [("bf16", 300, 8), ("u8", 513, 2), ("i8", 512, 2)])
+def test_rows_of_several_tiles(dtype, n, few, monkeypatch):
+    monkeypatch.setattr(cuda_radix, "FEW", few)
+    check_sorts(with_ties(dtype, n, 2), axis=0)
+    check("argsort", with_ties(dtype, 1, n))
+    check("top_k", with_ties(dtype, 1, n), k=n // 2)
+
+
+@pytest.mark.usefixtures("short_tiles")
+def test_long_rows_of_wide_keys():
+    check("sort", with_ties("i64", 1, 257) - 20)
+    check("sort", with_ties("f32", 1, 257), descending=True)
+
+
+@pytest.mark.usefixtures("short_tiles")
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8", "u8"])
+def test_the_best_of_long_rows(dtype):
+    check("top_k", with_ties(dtype, 1, 1100), k=33)
+    check("top_k", with_ties(dtype, 600, 2), k=7, axis=0, largest=False)
+
+
+@pytest.mark.usefixtures("short_tiles")
+def test_the_best_of_equal_elements():
+    x = np.zeros((1, 700), np.float16)
+    x[0, ::3] = -0.0
+    values, places = check("top_k", x, k=50)
+    np.testing.assert_array_equal(places[0], np.arange(50))
+    np.testing.assert_array_equal(np.signbit(values), np.signbit(x[:, :50]))
+    check("top_k", np.full((1, 600), np.nan, np.float16), k=1, largest=False)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f16", "f64"])
+def test_tiles_fit_in_shared_memory(dtype):
+    """That which a block gets without asking, whatever comes with the keys."""
+    op, kind = OPS["scatter_add"], DTYPES[dtype].numpy
+    index = np.zeros(70000, np.int64)
+    arrays = [np.zeros(9, kind), index, np.zeros(70000, kind)]
+    step, stored, results = one_step(op, arrays, complete(op, {}))
+    launches, _ = Lowering(step, (*stored, *results)).prepared()
+    kernels = {launch.kernel for launch in launches if isinstance(launch, Prepared)}
+    assert "move_tiles" in {kernel.function.__name__ for kernel in kernels}
+    for kernel in kernels:
+        ptx, _ = compiler.to_ptx(kernel, "sm_80")
+        arrays_of_block = re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", ptx)
+        assert sum(map(int, arrays_of_block)) <= 48 << 10
 
 
 # --- what goes to one place, in order -------------------------------------------------------------
 
 
 @pytest.fixture
-def always_sorted(short_chunks, monkeypatch):
-    monkeypatch.setattr(cuda_segments, "CHUNK", 64)
+def always_sorted(short_tiles, monkeypatch):
     monkeypatch.setattr(cuda_segments, "LONG", 4)
     monkeypatch.setattr(cuda_segments, "MANY", 4)
-    monkeypatch.setattr(cuda_segments, "order_chunk", cuda_sort.network(64))
 
 
 @pytest.mark.usefixtures("always_sorted")

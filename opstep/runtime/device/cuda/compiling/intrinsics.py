@@ -94,6 +94,51 @@ def _shuffle(name: str, clamp: int):
 shuffle_xor = _shuffle("bfly", 31)
 shuffle_down = _shuffle("down", 31)
 shuffle_up = _shuffle("up", 0)
+shuffle_from = _shuffle("idx", 31)
+
+
+def rank_among(bits: int):
+    """A digit -> (lanes before this one that have the same, the last one that has it)."""
+    lines = ["{ .reg .pred p; .reg .b32 own, same;", "mov.b32 same, -1;"]
+    for k in range(bits):
+        lines.append(f"and.b32 own, $2, {1 << k}; setp.ne.b32 p, own, 0;")
+        lines.append("vote.sync.ballot.b32 own, p, -1; @!p not.b32 own, own;")
+        lines.append("and.b32 same, same, own;")
+    lines += ["bfind.u32 $1, same;", "mov.u32 own, %lanemask_lt;", "and.b32 own, own, same;"]
+    lines += ["popc.b32 $0, own; }"]
+    kind = ir.FunctionType(ir.LiteralStructType([_WHOLE] * 2), [_WHOLE])
+    asm = ir.InlineAsm(kind, " ".join(lines), "=r,=r,r", side_effect=True)
+
+    @intrinsic
+    def rank(_, digit):
+        def generate(context, builder, signature, args):
+            made = builder.call(asm, [context.cast(builder, args[0], digit, types.int32)])
+            found = [builder.zext(builder.extract_value(made, k), ir.IntType(64)) for k in (0, 1)]
+            return cgutils.pack_array(builder, found)
+
+        return types.UniTuple(types.int64, 2)(digit), generate
+
+    return rank
+
+
+def digit_of():
+    """(an integer, shift, flip) -> its 8 bits from bit `shift` on, xor `flip`."""
+
+    @intrinsic
+    def digit(_, key, shift, flip):
+        own = types.int64 if key.bitwidth == 64 else types.int32
+
+        def generate(context, builder, signature, args):
+            kinds = zip(args, signature.args, (own, own, types.int32), strict=True)
+            bits, by, flipped = (context.cast(builder, v, t, to) for v, t, to in kinds)
+            moved = builder.lshr(bits, by)
+            moved = builder.trunc(moved, _WHOLE) if own is types.int64 else moved
+            found = builder.xor(builder.and_(moved, _WHOLE(255)), flipped)
+            return builder.zext(found, ir.IntType(64))
+
+        return types.int64(key, shift, flip), generate
+
+    return digit
 
 
 def _division32(operation: str):

@@ -50,6 +50,11 @@ store8 = Intrinsic("store", 8)
 shuffle_xor = Intrinsic("shuffle_xor")  # (value, mask): the value of lane ^ mask
 shuffle_down = Intrinsic("shuffle_down")  # (value, n): that of lane + n, the own one past the end
 shuffle_up = Intrinsic("shuffle_up")
+shuffle_from = Intrinsic("shuffle_from")  # (value, lane): that of a lane
+rank_of_byte = Intrinsic("rank_among", 8)  # (digit of 8 bits): lanes before this one that have it,
+# and the last lane that does
+
+digit_of = Intrinsic("digit_of")  # (key, shift, flip): 8 bits of an integer, from bit `shift` on
 
 # Non-negative integers below 2**32, several times faster than 64-bit division.
 div32 = Intrinsic("div32")

@@ -103,6 +103,22 @@ def _shuffle(source):
 shuffle_xor = _shuffle(lambda lane, mask: lane ^ mask)
 shuffle_down = _shuffle(lambda lane, count: lane + count)
 shuffle_up = _shuffle(lambda lane, count: lane - count)
+shuffle_from = _shuffle(lambda lane, other: other)
+
+
+def rank_among(bits: int):
+    def rank(digit):
+        mine = this_thread()
+        given = mine.exchanged(int(digit))
+        first = mine.thread_id // 32 * 32
+        same = [t - first for t in range(first, first + 32) if given.get(t) == int(digit)]
+        return np.int64(same.index(mine.thread_id - first)), np.int64(same[-1])
+
+    return rank
+
+
+def digit_of():
+    return lambda key, shift, flip: np.int64((int(key) >> int(shift) & 255) ^ int(flip))
 
 
 def div32():

@@ -65,6 +65,10 @@ class Cuda(FakeCUDAModule):
     def syncthreads(self) -> None:
         current().syncthreads()
 
+    def syncwarp(self) -> None:
+        """As for shuffles, the whole block comes to it."""
+        current().syncthreads()
+
     def syncthreads_count(self, value: Any) -> int:
         return sum(map(bool, current().exchanged(value).values()))
 

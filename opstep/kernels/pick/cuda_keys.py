@@ -1,0 +1,116 @@
+"""Elements as integers of the wanted order, to sort on CUDA, and back.
+
+A key has as many bits as the element, and is made of its bits: NaN is larger than anything else,
+-0.0 equals 0.0, and for the descending order all bits are inverted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from opstep.runtime.device.launch import CARRIERS, Arg
+from opstep.runtime.ir.types import DType, TensorType
+
+_INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
+
+
+class Keys(NamedTuple):
+    """`of`: the key of an element's bits. `bits`: those of a key, where `tells` says that no other
+    element has it. `carrier`: the integers that hold either.
+    """
+
+    carrier: DType
+    of: Callable
+    bits: Callable
+    tells: Callable
+
+
+@cache
+def keys_of(dtype: DType, descending: bool) -> Keys:
+    """Of elements as they are stored."""
+    most = (1 << dtype.bits - 1) - 1
+    infinity = _INFINITY.get(dtype.name, most)
+    flip = -1 if descending else 0
+    lowest = 0 if dtype.kind == "i" else -most - 1
+
+    def float_key(bits):
+        size = bits & most
+        k = bits ^ ((bits >> 63) & most)
+        if size == 0:
+            k = np.int64(0)
+        if size > infinity:
+            k = np.int64(most)
+        return k ^ flip
+
+    def float_bits(key):
+        k = key ^ flip
+        return k ^ ((k >> 63) & most)
+
+    def float_tells(key):
+        k = key ^ flip
+        return k != 0 and k != most
+
+    def integer_key(bits):
+        return bits ^ lowest ^ flip
+
+    def integer_tells(key):
+        return True
+
+    carrier = CARRIERS[dtype.itemsize]
+    if dtype.is_float:
+        return Keys(carrier, float_key, float_bits, float_tells)
+    return Keys(carrier, integer_key, integer_key, integer_tells)
+
+
+def carried(a: Arg) -> Arg:
+    """The bits of a tensor's elements, as they are stored."""
+    return Arg(TensorType(CARRIERS[a.stored.itemsize], a.shape), a.slot)
+
+
+def itself(key):
+    return key
+
+
+def place(held, p, i):
+    """What comes with a key where nothing is held: its place in the row."""
+    return i
+
+
+def element(held, p, i):
+    return held[p]
+
+
+def first_of(row, n, inner):
+    """The first element of a sequence along an axis of n elements that are `inner` apart."""
+    if inner == 1:  # without a division
+        return row * n
+    outer = row // inner
+    return outer * n * inner + row - outer * inner
+
+
+@cache
+def into_results(keys: Keys, with_values: bool) -> Callable:
+    """Writes a sorted element: its place, and what stands there in x. Sequences begin at `source`
+    in x, at `target` in the results.
+    """
+    bits_of, tells = keys.bits, keys.tells
+
+    def put_both(x, values, indices, source, target, at, key, place, inner):
+        into = target + at * inner
+        indices[into] = place
+        values[into] = bits_of(key) if tells(key) else x[source + np.int64(place) * inner]
+
+    def put_index(x, values, indices, source, target, at, key, place, inner):
+        indices[target + at * inner] = place
+
+    return put_both if with_values else put_index
+
+
+def into_pairs(x, keys, held, source, target, at, key, value, inner):
+    """Writes a sorted pair."""
+    keys[target + at] = key
+    held[target + at] = value
