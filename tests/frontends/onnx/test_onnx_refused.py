@@ -160,6 +160,26 @@ def test_sizes_that_nothing_holds(model):
     refused(model(nodes, X, {"y": (T.FLOAT, [2, 3 * 2**29])}, scales), "so many elements")
 
 
+@pytest.mark.parametrize(
+    "node, text",
+    [
+        (h.make_node("Split", ["x"], ["y"], num_outputs=2**62), "Split into 46116860"),
+        (h.make_node("Split", ["x"], ["y"], num_outputs=-1), "Split into -1 parts"),
+        (
+            h.make_node("Scan", ["x"], ["y"], num_scan_inputs=2**62, body=h.make_graph(
+                [h.make_node("Relu", ["r"], ["o"])], "body",
+                [h.make_tensor_value_info("r", T.FLOAT, [3])],
+                [h.make_tensor_value_info("o", T.FLOAT, [3])],
+            )),
+            "Scan of 4611686018427387904 of its 1 inputs",
+        ),
+    ],
+    ids=["many outputs", "no outputs", "many inputs"],
+)  # fmt: skip
+def test_counts_that_a_node_does_not_have(model, node, text):
+    refused(model([node], X, Y, opset=18), text)
+
+
 def test_numbers_of_elements_that_no_integer_holds(model):
     inputs = {"x": (T.FLOAT, [2**40, 2**40])}
     size = h.make_node("Size", ["x"], ["y"])

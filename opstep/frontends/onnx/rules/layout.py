@@ -98,6 +98,8 @@ def concat(b: Body, *xs, axis=1):
 def split(b: Body, x, sizes=None, *, axis=0, split=None, num_outputs=None):
     axis, count = axis_of(axis, x.type.rank), num_outputs or len(b.outputs)
     given = listed(sizes) if sizes is not None else split
+    if not 0 < count <= max(len(b.outputs), 1):
+        raise Untranslatable(f"Split into {count} parts with {len(b.outputs)} outputs")
     if given is None:
         whole = x.shape[axis]
         if isinstance(whole, int):
