@@ -36,6 +36,8 @@ def _link(session: Session, frame_handle: FrameHandle, link: Link, node: Node) -
     if producer is None:
         return record
     record |= {"op": link.op, **_source(session, producer)}
+    if session.debugger.stop_point.stands_behind(node):
+        record["here"] = True
     through = link.where.through if link.where else ()
     record["through"] = [{"path": p, "line": session.client.line(line)} for p, line in through]
     operands = [(j, node) for j, node in enumerate(producer.operands) if node is not None]

@@ -44,6 +44,8 @@ export interface Link extends Tensor {
   op?: string;
   graph?: string;
   statement?: string;
+  /** The run stands behind its op. */
+  here?: boolean;
   source?: { name?: string; path?: string; sourceReference?: number };
   line?: number;
   /** The calls that lead to its graph, inner ones first. */
@@ -102,8 +104,6 @@ export type HostMessage =
       state: State;
       /** Another run has begun since. */
       outdated?: boolean;
-      /** The link at whose op the run stands. */
-      here?: number;
     }
   | { kind: "findings"; findings: Finding[]; title: string }
   | { kind: "stale" }

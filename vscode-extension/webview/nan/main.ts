@@ -47,7 +47,7 @@ function copy(): HTMLElement {
   );
 }
 
-function showReport({ report, title, where, state, outdated, here }: Report): void {
+function showReport({ report, title, where, state, outdated }: Report): void {
   document.body.classList.toggle("stale", state === "old" || outdated === true);
   document.body.classList.toggle("past", state === "past");
   const of = `${title} ${where}`;
@@ -76,13 +76,13 @@ function showReport({ report, title, where, state, outdated, here }: Report): vo
       report.separate
         ? { class: "places", "aria-label": "Where they were born" }
         : { class: "chain", "aria-label": "From the tensor back to its origin" },
-      ...report.links.map((link, k) => linkItem(link, k, state !== "past", k === here)),
+      ...report.links.map((link, k) => linkItem(link, k, state !== "past")),
     ),
     report.summary !== undefined && report.text && h("pre", { class: "details" }, report.text),
   );
 }
 
-function linkItem(link: Link, k: number, tensors: boolean, here: boolean): HTMLElement {
+function linkItem(link: Link, k: number, tensors: boolean): HTMLElement {
   const count = countOf(link);
   const partly = link.born && link.born !== link.count;
   const born = link.kind === "origin" && partly ? `, ${grouped(link.born ?? 0)} born here` : "";
@@ -102,7 +102,7 @@ function linkItem(link: Link, k: number, tensors: boolean, here: boolean): HTMLE
         "span",
         { class: "go" },
         link.line !== undefined && lineButton(link, k),
-        link.kind === "origin" && here && h("span", { class: "here" }, "the run stands here"),
+        link.kind === "origin" && link.here && h("span", { class: "here" }, "the run stands here"),
         link.kind === "origin" && debugButton(link, k),
       ),
     ),
