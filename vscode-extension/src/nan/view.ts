@@ -140,7 +140,10 @@ class NanView implements vscode.Disposable {
       }
       const asked = subject?.label ?? expression ?? report.links[0]?.name;
       const title = asked ?? this.shown?.message.title ?? "";
-      const where = `${stop.graph}:${stop.line}`;
+      const { python } = stop;
+      const where = python
+        ? `${python.name}, ${path.basename(python.path)}:${python.line}`
+        : `${stop.graph}:${stop.line}`;
       setNanPath(pathOf(report, stop.path));
       await this.display({
         message: { kind: "report", report, title, where, state: "live" },
