@@ -84,8 +84,9 @@ def _verdict(link: Link, verdict: Verdict) -> dict[str, Any]:
         for e in verdict.elements
     ]
     rules = [{"rule": rule, "elements": n} for rule, n in verdict.rules]
-    figures = {"bad": verdict.kind, "count": verdict.count, "born": verdict.own}
-    figures["nan"] = verdict.nan
+    figures: dict[str, Any] = {"bad": verdict.kind, "count": verdict.count, "born": verdict.own}
+    figures |= {"nan": verdict.nan, "size": verdict.size, "explained": verdict.explained}
+    figures["caused"] = [operand_name(link, j) for j in verdict.caused]
     return figures | {"rules": rules, "elements": elements}
 
 

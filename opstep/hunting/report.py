@@ -408,7 +408,8 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         record["unwritten"] = {"count": left.count, "first": [list(p) for p in left.first]}
     if verdict is not None:
         record |= {"count": verdict.count, "size": verdict.size, "own": verdict.own}
-        record["arrived"] = verdict.arrived
+        record |= {"arrived": verdict.arrived, "explained": verdict.explained}
+        record["caused"] = [o.name for j in verdict.caused if (o := finding.operands[j])]
         record["rules"] = [{"rule": text, "elements": n} for text, n in verdict.rules]
         record["elements"] = [_element(finding, e) for e in verdict.elements]
     return record

@@ -56,6 +56,12 @@ export interface Link extends Tensor {
   /** Of `count`, those that are NaN. */
   nan?: number;
   born?: number;
+  /** Of how many elements of the tensor. */
+  size?: number;
+  /** Of those born here, how many were looked at. */
+  explained?: number;
+  /** The operands whose infinities made its NaNs. */
+  caused?: string[];
   rules?: { rule: string; elements: number }[];
   elements?: BadElement[];
   /** Where they go from there, the result last. */

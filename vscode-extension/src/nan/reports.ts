@@ -34,6 +34,9 @@ interface HuntedFinding {
   operands?: ({ name: string; type: string } | null)[];
   count?: number;
   own?: number;
+  size?: number;
+  explained?: number;
+  caused?: string[];
   rules?: { rule: string; elements: number }[];
   elements?: BadElement[];
 }
@@ -79,6 +82,9 @@ export function reportOfHunt(hunted: Hunted, absolute: (path: string) => string)
       ...calls(f),
       bad: f.bad,
       ...(count && { count, born: count, nan: f.bad === "inf" ? 0 : count }),
+      ...(f.size && { size: f.size }),
+      ...(f.explained && { explained: f.explained }),
+      ...(f.caused && { caused: f.caused }),
       ...(f.rules && { rules: f.rules }),
       ...(f.elements && { elements: f.elements }),
       way: f.chain.slice(1).map(place),

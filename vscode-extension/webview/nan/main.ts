@@ -1,6 +1,6 @@
 /** The NaN report's page: a chain from the tensor that was asked about back to where it began. */
 
-import { grouped, significant } from "../../shared/format";
+import { counted, grouped, significant } from "../../shared/format";
 import type {
   BadElement,
   Finding,
@@ -9,7 +9,7 @@ import type {
   PageMessage,
   Place,
 } from "../../shared/nan/messages";
-import { countBad, summarize } from "../../shared/nan/report";
+import { cameFirst, causeOf, countBad, explainedBy, summarize } from "../../shared/nan/report";
 import { fill, h } from "../dom";
 import { explain, kindOf } from "./rules";
 
@@ -76,23 +76,24 @@ function showReport({ report, title, where, state, outdated }: Report): void {
       report.separate
         ? { class: "places", "aria-label": "Where they were born" }
         : { class: "chain", "aria-label": "From the tensor back to its origin" },
-      ...report.links.map((link, k) => linkItem(link, k, state !== "past")),
+      ...report.links.map((link, k) => linkItem(link, k, state !== "past", causeOf(report, link))),
     ),
     report.summary !== undefined && report.text && h("pre", { class: "details" }, report.text),
   );
 }
 
-function linkItem(link: Link, k: number, tensors: boolean): HTMLElement {
+/** `cause`: the origin that it follows from. */
+function linkItem(link: Link, k: number, tensors: boolean, cause?: Link): HTMLElement {
   const count = countOf(link);
   const partly = link.born && link.born !== link.count;
   const born = link.kind === "origin" && partly ? `, ${grouped(link.born ?? 0)} born here` : "";
   return h(
     "li",
-    { class: `link ${link.kind}` },
+    { class: `link ${link.kind}${cause ? " follows" : ""}` },
     h(
       "div",
       { class: "head" },
-      h("span", { class: "kind" }, kindOf(link)),
+      h("span", { class: "kind" }, cause ? `follows from ${cause.name}` : kindOf(link)),
       tensors ? tensorButton(link, k) : h("span", { class: "name" }, link.name || "literal"),
       h("code", { class: "type" }, link.type),
       link.op && h("span", { class: "op" }, `result of ${link.op}`),
@@ -123,7 +124,8 @@ function linkItem(link: Link, k: number, tensors: boolean): HTMLElement {
         { class: "rule" },
         "It entered the run with them: an input, a param, or a value that was set.",
       ),
-    ...(link.rules ?? []).map((r) => rule(r.rule, r.elements)),
+    ...(link.rules ?? []).map((r) => rule(r.rule, explainedBy(r.elements, link))),
+    cause && h("p", { class: "rule" }, cameFirst(link, cause)),
     link.elements?.length ? elements(link, k, link.elements, tensors) : false,
     link.before &&
       h("p", { class: "way" }, h("span", { class: "count" }, "before it: "), ...lost(link.before)),
@@ -184,16 +186,17 @@ function lineButton(link: Link, k: number): HTMLElement {
 }
 
 function countOf(link: Link): string {
-  return link.count ? countBad(link) : "";
+  const of = link.size ? ` of ${counted(link.size, "element")}` : "";
+  return link.count ? countBad(link) + of : "";
 }
 
-function rule(text: string, count: number): HTMLElement {
+function rule(text: string, explained: string): HTMLElement {
   const more = explain(text);
   return h(
     "p",
     { class: "rule" },
     h("b", {}, text),
-    h("span", { class: "count" }, ` ${grouped(count)} of the examined elements. `),
+    h("span", { class: "count" }, ` ${explained} `),
     more,
   );
 }
