@@ -119,6 +119,15 @@ class Debuggee:
         assert self.debugger is not None
         return self.debugger.start()
 
+    def announce(self) -> None:
+        """It is about to go on, by a request that does not say so by itself: else clients take the
+        next stop for one beside the old. To be told before the response, as VS Code takes events
+        that follow each other for one moment, and would lose the stop.
+        """
+        if self.session.state is State.STOPPED:
+            body = {"threadId": FIRST_THREAD, "allThreadsContinued": True}
+            self.session.event("continued", body)
+
     def go(
         self, action: Callable[[], Stop], keeps_focus: bool = False, steps: bool = False
     ) -> None:

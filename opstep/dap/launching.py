@@ -190,8 +190,8 @@ def report_generated(
     seed = f" (seed {arguments.seed})" if any(" random: " in text for text in found) else ""
     if found:
         session.output(
-            f"Inputs made up for this run: {', '.join(found)}{seed}. Others: a file or a range in "
-            '"inputs", as {"x": "x.npy"} or {"x": "0..10"}.'
+            f'Inputs made up: {", ".join(found)}{seed}. Give yours as "inputs" in launch.json.',
+            "stdout",  # VS Code shows the console's own words as warnings
         )
 
 

@@ -38,6 +38,8 @@ def _link(session: Session, frame_handle: FrameHandle, link: Link, node: Node) -
     record |= {"op": link.op, **_source(session, producer)}
     if link.where and link.where.backward:
         record["backward"] = link.where.backward
+    if session.debugger.stop_point.stands_behind(node):
+        record["here"] = True
     through = link.where.through if link.where else ()
     record["through"] = [{"path": p, "line": session.client.line(line)} for p, line in through]
     operands = [(j, node) for j, node in enumerate(producer.operands) if node is not None]
@@ -88,8 +90,9 @@ def _verdict(link: Link, verdict: Verdict) -> dict[str, Any]:
     rules = [
         {"rule": rule, "elements": n, "advice": advice(rule, backward)} for rule, n in verdict.rules
     ]
-    figures = {"bad": verdict.kind, "count": verdict.count, "born": verdict.own}
-    figures["nan"] = verdict.nan
+    figures: dict[str, Any] = {"bad": verdict.kind, "count": verdict.count, "born": verdict.own}
+    figures |= {"nan": verdict.nan, "size": verdict.size, "explained": verdict.explained}
+    figures["caused"] = [operand_name(link, j) for j in verdict.caused]
     return figures | {"rules": rules, "elements": elements}
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from opstep.hunting.report import Hunt, headline
+from opstep.runtime.nan.advice import advice
 from opstep.runtime.nan.findings import Finding, Link, PriorLoss, Where
 from opstep.runtime.nan.verdict import Element
 
@@ -79,7 +80,12 @@ def finding_record(finding: Finding) -> dict[str, Any]:
     if verdict is not None:
         record |= {"count": verdict.count, "size": verdict.size, "own": verdict.own}
         record["arrived"] = verdict.arrived
-        record["rules"] = [{"rule": text, "elements": n} for text, n in verdict.rules]
+        record["caused"] = [o.name for j in verdict.caused if (o := finding.operands[j])]
+        backward = finding.where.backward if finding.where else ""
+        record["rules"] = [
+            {"rule": text, "elements": n, "advice": advice(text, backward)}
+            for text, n in verdict.rules
+        ]
         record["elements"] = [_element(finding, e) for e in verdict.elements]
     return record
 

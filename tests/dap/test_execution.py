@@ -128,7 +128,10 @@ def test_an_edit_that_does_not_parse_leaves_the_session(stopped, loops):
 
 def test_run_to_a_line(stopped, loops):
     line = markers_of(loops)["log"]
+    stopped.go("next", "step")  # after which clients know by themselves that the run goes on
+    assert not any(e["event"] == "continued" for e in stopped.events)
     stopped.request("opstep/runTo", source={"path": str(loops)}, line=line)
+    assert stopped.events[-1]["event"] == "continued"  # before the response
     stopped.expect_stop("step")
     assert at(stopped) == line
     with pytest.raises(Refused, match="there is no statement"):

@@ -121,9 +121,9 @@ def test_inputs_that_nobody_gave_are_said_to_be_made(client, program, plainly):
     inputs = {"a": "random", "b": [1, 2], "c": "zeros"}
     client.start(path, inputs=inputs, seed=3, noDebug=plainly)
     client.expect_end()
-    assert (
-        "Inputs made up for this run: a random: normal numbers, c zeros (seed 3)."
-        in client.output()
+    assert client.output("stdout").startswith(
+        "Inputs made up: a random: normal numbers, c zeros (seed 3). "
+        'Give yours as "inputs" in launch.json.\n'
     )
 
 

@@ -147,10 +147,15 @@ def test_the_end_leads_back_to_where_it_was_born(client, path):
     assert [(link["name"], link["kind"]) for link in links] == [
         ("z", "propagated"), ("h", "origin"), ("l", "origin"),
     ]  # fmt: skip
+    assert not any("here" in link for link in links)
+    assert [link.get("caused") for link in links] == [[], ["l"], []]
+    assert [(link["explained"], link["size"]) for link in links[1:]] == [(2, 3), (2, 3)]
     client.request("opstep/goToOp", memoryReference=links[2]["memoryReference"])
+    assert client.events[-1]["event"] == "continued"  # else clients would keep the old reason
     stop = client.expect_stop("exception")
     assert stop["text"] == "l, the result of log: 2 inf of 3 elements; l has run"
     assert top(client)["line"] == 8
+    assert report(client)["links"][0]["here"]
     client.go("next", "step")
     assert top(client)["line"] == 9
 

@@ -407,6 +407,7 @@ def test_a_nan_is_shown_at_the_line_of_python(client, net, net_py):
     assert "the result of log" in told["description"] and "\n" not in told["description"]
     (link, *_) = client.request("opstep/nanReport")["links"]
     assert (link["source"]["path"], link["line"]) == (net_py, LINES["log"])
+    assert link["here"]
     client.go("stepBack", "step")
     assert here(client) == ("log",) and "output" not in values(client, "All values")
 

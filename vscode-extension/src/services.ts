@@ -13,8 +13,8 @@ export interface Stop {
   graph: string;
   /** What the calls that lead to the frame are for, the outermost first; see `parseFrame`. */
   calls: string[];
-  /** The function of Python that the frame shows, in place of its graph. */
-  python?: string;
+  /** The function of Python that the frame shows in place of its graph, and where. */
+  python?: { name: string; path: string; line: number };
 }
 
 /** What the modules of the extension share. */

@@ -34,14 +34,20 @@ function registerLevel(services: Services): vscode.Disposable {
   item.name = "opstep: what the debugger's keys step";
   item.command = "workbench.debug.action.focusCallStackView";
   const update = () => {
-    const level = levelOf(vscode.debug.activeDebugSession, services.stop);
-    if (!level) {
-      item.hide();
-      return;
+    const session = vscode.debug.activeDebugSession;
+    const level = levelOf(session, services.stop);
+    if (level) {
+      item.text = `$(${level.icon}) stepping ${level.what}`;
+      item.tooltip = `F10 and F11 step ${level.what}. Choose a frame in the call stack to step another one.`;
+    } else {
+      item.text = "$(sync) running";
+      item.tooltip = "The program runs. F6 stops it before the next op.";
     }
-    item.text = `$(${level.icon}) stepping ${level.what}`;
-    item.tooltip = `F10 and F11 step ${level.what}. Choose a frame in the call stack to step another one.`;
-    item.show();
+    if (level || session?.type === "opstep") {
+      item.show();
+    } else {
+      item.hide();
+    }
   };
   update();
   return vscode.Disposable.from(

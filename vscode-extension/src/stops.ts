@@ -181,7 +181,9 @@ export class Stops implements vscode.Disposable {
       reason: stopped?.reason ?? "",
       text: stopped?.description ?? stopped?.text ?? "",
       ...placeOf(frame),
-      ...(frame.source?.adapterData && { python: frame.name }),
+      ...(frame.source?.adapterData && {
+        python: { name: frame.name, path: pathOf(frame.source.path ?? ""), line: frame.line },
+      }),
     };
   }
 }

@@ -47,10 +47,14 @@ def threads(session: Session) -> dict[str, Any]:
     return {"threads": [{"id": k + FIRST_THREAD, "name": name} for k, name in found]}
 
 
-def resume(session: Session, action: Callable[[], Stop], steps: bool = False) -> None:
-    """Lets the run go on behind the response."""
+def resume(
+    session: Session, action: Callable[[], Stop], steps: bool = False, announced: bool = False
+) -> None:
+    """Lets the run go on behind the response; `announced`: see `Debuggee.announce`."""
     debuggee = session.debuggee
     assert debuggee is not None
+    if announced:
+        debuggee.announce()
     session.after(lambda: debuggee.go(action, steps=steps))
 
 
@@ -254,10 +258,8 @@ def reload(session: Session) -> dict[str, Any]:
 @request("opstep/reload", custom=True)
 def reload_request(session: Session) -> dict[str, Any]:
     """Goes on with the program's file as it is now, at the start of the present frame."""
-    debuggee = session.debuggee
-    assert debuggee is not None
     body = reload(session)
-    session.after(lambda: debuggee.go(lambda: last_stop(session)))
+    resume(session, lambda: last_stop(session), announced=True)
     return body
 
 
@@ -274,4 +276,4 @@ def run_to(session: Session, arguments: RunToArguments) -> None:
     debugger = session.debugger
     if not debugger.breakpoints.at_line(path, line):
         raise DapError("there is no statement on this line", show=True)
-    resume(session, lambda: debugger.run_to(path, line))
+    resume(session, lambda: debugger.run_to(path, line), announced=True)

@@ -61,8 +61,9 @@ def kernels_at(session: Session, frame: Frame) -> KernelsAtStop:
 
 @offers_targets
 def kernel_targets(session: Session, frame: Frame) -> list[StepInTarget]:
-    """The first thread of each launch of the op, and the first unit of those of the CPU; before
-    them, where a NaN or an infinity stopped the run, the thread that wrote it.
+    """The first unit of each launch of the op on the CPU, and the first thread of those on a GPU,
+    what the session runs on first; before them, where a NaN or an infinity stopped the run, the
+    thread that wrote it.
     """
     found = kernels_at(session, frame)
 
@@ -117,6 +118,8 @@ def enter(session: Session, job: Job) -> dict[str, Any]:
             f"{child.label}: attach a debugger of Python (debugpy) to {child.host}:{child.port}",
             "important",
         )
+    assert session.debuggee is not None
+    session.debuggee.announce()
     session.after(lambda: _report_stop(session, child.label))
     return configuration
 

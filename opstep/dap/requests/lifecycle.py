@@ -228,6 +228,7 @@ def restart(session: Session, arguments: RestartArguments) -> None:
         adopt(session, restarted)
         restarted.go(restarted.started)
 
+    debuggee.announce()
     session.after(lambda: debuggee.interrupt(begin))
 
 

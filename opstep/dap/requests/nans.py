@@ -9,6 +9,7 @@ from opstep.dap.frames import handle_of
 from opstep.dap.nanreport import report_json
 from opstep.dap.python_variables import value_name
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
+from opstep.dap.requests.execution import resume
 from opstep.dap.requests.memory import origin_of
 from opstep.runtime.debugger.problems import Problem
 
@@ -65,9 +66,7 @@ def go_to_op(session: Session, arguments: GoToOpArguments) -> None:
     told = " and ".join(f"{n:,} {'NaN' if k == 'nan' else k}" for k, n in counts.items() if n)
     message = f"{node.name}, the result of {op}: {told} of {node.type.size:,} elements"
     stop = debugger.stand_behind(node, lambda position: Problem(kind, message, node, position))
-    debuggee = session.debuggee
-    assert debuggee is not None
-    session.after(lambda: debuggee.go(lambda: stop))
+    resume(session, lambda: stop, announced=True)
 
 
 def present(session: Session, node: Node) -> Node:

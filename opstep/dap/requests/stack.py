@@ -114,21 +114,23 @@ class ScopesArguments:
 
 @request("scopes")
 def scopes(session: Session, arguments: ScopesArguments) -> dict[str, Any]:
-    """Values, Inputs, Params, Op and Memory of a frame, Inputs first before anything is computed;
-    of a function of Python its variables first. Nothing is looked at yet.
+    """Values, Inputs, Params, Op and Memory of a frame; of a function of Python its variables
+    first. What clients open, the first, has something. Nothing is looked at yet.
     """
     frame_handle = handle_of(session, arguments.frame_id)
     w, key = Writer(session), arguments.frame_id
     graph = frame_handle.of_graph() if frame_handle.frame.python else frame_handle
     inputs = _scope(w, key, "Inputs", inputs_of(session, graph), presentationHint="arguments")
     if frame_handle.frame.python:
-        variables = Variables(session, frame_handle)
+        variables, values = Variables(session, frame_handle), all_values(session, frame_handle)
         locals_ = _scope(w, key, "Locals", variables, presentationHint="locals")
-        found = [locals_, inputs, _scope(w, key, "All values", all_values(session, frame_handle))]
+        found = [locals_, inputs, _scope(w, key, "All values", values)]
+        if not variables.named:  # as in a backward, which has no variables of its own
+            found = [found[2], inputs, locals_] if values.names else [inputs, found[2], locals_]
     else:
         values = values_of(session, frame_handle)
         found = [inputs, _scope(w, key, "Values", values, presentationHint="locals")]
-        if values.names:  # clients open the first scope
+        if values.names:
             found.reverse()
     found.append(_scope(w, key, "Params", params_of(graph)))
     if frame_handle.frame.statement is not None:

@@ -67,7 +67,7 @@ def values(session: Session, arguments: ValuesArguments) -> dict[str, Any]:
 def has_run(session: Session, frame: Frame) -> bool:
     """Whether the op that a frame shows is behind it; of frames around it, none is."""
     stop_point = session.debugger.of(frame).stop_point
-    if frame.call:
+    if frame.number:
         return False
     return stop_point.after_op or stop_point.machine.history.next_point() is None
 

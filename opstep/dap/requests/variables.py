@@ -150,7 +150,8 @@ def _report_stop_elsewhere(session: Session) -> None:
     assert debuggee is not None
     text = "an op failed that depends on what was set: the run is stopped before it"
     reported = Stop("step", text, stop.thread if stop else 0)
-    debuggee.go(lambda: reported)
+    debuggee.announce()
+    session.inbox.put_first(lambda: debuggee.go(lambda: reported))  # behind the response
 
 
 def result_body(

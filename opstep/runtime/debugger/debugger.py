@@ -284,12 +284,11 @@ class Debugger:
         """Goes back to behind the op that computed a value, for what is wrong with it: `problem` is
         told the position. Raises `InputError` where that op is not known any more.
         """
-        activation, value = node.home or (None, -1)
-        found = activation.env.get(value) if activation is not None else None
-        if found is None or found[1] is not node or found[0] <= self.machine.history.base:
+        position = self.machine.history.behind(node)
+        if position is None:
             raise InputError(f"{node.name}: the run has gone past this value")
-        self.machine.history.cursor = found[0]
-        return self.stop_for(problem(found[0]), after_op=True)
+        self.machine.history.cursor = position
+        return self.stop_for(problem(position), after_op=True)
 
     def restart(self) -> Stop:
         """Begins anew, as the program's text is now, with the named tensors that it had when it

@@ -53,6 +53,14 @@ class History:
             return None
         return self.at, self.at.points[self.pc]
 
+    def behind(self, node: Node) -> int | None:
+        """The position behind the op that computed a value; None where that is forgotten."""
+        activation, value = node.home or (None, -1)
+        found = activation.env.get(value) if activation is not None else None
+        if found is None or found[1] is not node or found[0] <= self.base:
+            return None
+        return found[0]
+
     def index(self) -> int:
         """The number of that point in its plan."""
         if self.cursor < self.frontier:

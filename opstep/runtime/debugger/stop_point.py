@@ -55,6 +55,12 @@ class StopPoint:
         """The same, but at the end of the run the last one."""
         return self.point() or self.machine.history.last_point()
 
+    def stands_behind(self, node: Node) -> bool:
+        """Whether the op that was just passed is the one that computed a value."""
+        history, home = self.machine.history, node.home
+        own = home is not None and home[0].host is self.machine.host  # no other rank's
+        return self.after_op and own and history.behind(node) == history.cursor
+
     def stream(self) -> int:
         here = self.point()
         return here[1].stream if here else 0

@@ -11,10 +11,14 @@ test("from a stop into the kernel: Python frames in a session of its own", async
   await debug.expectStoppedAt(5);
   await workbench.command("opstep: Step into a Kernel…");
   await expect(page.locator(".quick-input-titlebar", { hasText: "Which kernel?" })).toBeVisible();
-  await workbench.press("Enter");
-  const first = workbench.quickRows().filter({ hasText: "First thread of the first block" });
-  await expect(first).toBeVisible();
-  await workbench.press("Enter");
+  await expect(workbench.quickRows().first()).toContainText("on the CPU, work item 0");
+  await workbench.press("F10");
+  await expect(page.locator(".quick-input-widget")).toBeHidden(); // it was about line 5
+  await debug.expectStoppedAt(6);
+  await debug.button("Step Back");
+  await debug.expectStoppedAt(5);
+  await workbench.command("opstep: Step into a Kernel…");
+  await workbench.answer("block (0,0,0)");
   await debug.view();
   await expect(debug.frames().filter({ hasText: ".py" }).first()).toBeVisible({ timeout: 120_000 });
 

@@ -154,8 +154,9 @@ test("Hunt NaN, a run, and a run's end lead to one report, and from it into the 
   const report = await workbench.webview(".places");
   await expect(report.locator("h1")).toHaveText("Why mean is not finite");
   await expect(report.locator(".why")).toHaveText(
-    "7 infinities of lg were born in log, line 11: log of 0; and 1 more place.",
+    "7 infinities of lg were born in log, line 11: log of 0.",
   );
+  await expect(report.locator(".kind")).toHaveText(["born here", "follows from lg"]);
   await expect(workbench.editor().locator(".squiggly-warning")).toHaveCount(2);
 
   // From the Problem to where the second was born.

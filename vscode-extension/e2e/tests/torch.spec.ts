@@ -1,3 +1,4 @@
+import { endOf } from "../lib/lineEnds";
 import { expect, test } from "../lib/test";
 
 /** Lines of net.py. */
@@ -38,6 +39,7 @@ test("F5 on a training script stops in its model, and where a NaN is born", asyn
   await debug.expectStoppedAt(RESULT);
 
   await workbench.command("opstep: Open Tensor…");
+  await expect(workbench.quickRows().first()).toContainText(/^words/); // Python's variables first
   await workbench.answer("states");
   const view = await workbench.webview("canvas");
   await expect(view.locator('[aria-label="Type"]')).toHaveText("f32[8, 12, 16]");
@@ -46,6 +48,11 @@ test("F5 on a training script stops in its model, and where a NaN is born", asyn
   await debug.pressF5();
   await expect(page.locator(".exception-widget .stack-trace")).toContainText(`net.py:${MEAN})`);
   await debug.expectStoppedAt(MEAN);
+  await expect
+    .poll(() => endOf(workbench, "return total / count"))
+    .toMatch(/^✓ has run {2}div = 16 NaN of 128/);
+  const report = await workbench.webview(".chain");
+  await expect(report.locator(".here")).toHaveText("the run stands here");
   await debug.expectConsole("step 0: loss");
   await debug.stop();
 });

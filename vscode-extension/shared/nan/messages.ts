@@ -44,6 +44,10 @@ export interface Link extends Tensor {
   op?: string;
   graph?: string;
   statement?: string;
+  /** The statement, or the line of Python, whose derivative it is part of. */
+  backward?: string;
+  /** The run stands behind its op. */
+  here?: boolean;
   source?: { name?: string; path?: string; sourceReference?: number };
   line?: number;
   /** The calls that lead to its graph, inner ones first. */
@@ -54,7 +58,14 @@ export interface Link extends Tensor {
   /** Of `count`, those that are NaN. */
   nan?: number;
   born?: number;
-  rules?: { rule: string; elements: number }[];
+  /** Of how many elements of the tensor. */
+  size?: number;
+  /** Of those born here, how many were looked at. */
+  explained?: number;
+  /** The operands whose infinities made its NaNs. */
+  caused?: string[];
+  /** `advice`: what a rule means and what helps; empty where its own words are enough. */
+  rules?: { rule: string; elements: number; advice?: string }[];
   elements?: BadElement[];
   /** Where they go from there, the result last. */
   way?: Place[];
@@ -102,8 +113,6 @@ export type HostMessage =
       state: State;
       /** Another run has begun since. */
       outdated?: boolean;
-      /** The link at whose op the run stands. */
-      here?: number;
     }
   | { kind: "findings"; findings: Finding[]; title: string }
   | { kind: "stale" }

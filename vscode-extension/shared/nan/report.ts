@@ -1,6 +1,6 @@
 /** A NaN report in one sentence. */
 
-import { counted } from "../format";
+import { counted, grouped } from "../format";
 import type { Link, NanReport } from "./messages";
 
 /** In one sentence, why a tensor is not finite. */
@@ -12,9 +12,11 @@ export function summarize(report: NanReport): string {
   if (!report.found || !tensor) {
     return report.text;
   }
-  const origins = report.links.filter((link) => link.kind === "origin");
+  const all = report.links.filter((link) => link.kind === "origin");
+  const origins = all.filter((link) => !causeOf(report, link));
   const inputs = report.links.filter((link) => link.kind === "given");
-  const [first] = origins;
+  const cause = causeOf(report, tensor);
+  const first = cause ? tensor : origins[0];
   const why = because(first);
   const [source] = inputs;
   const more = origins.length + inputs.length - 1;
@@ -22,7 +24,8 @@ export function summarize(report: NanReport): string {
   if (first && (first === tensor || report.separate)) {
     const line = report.separate && first.line ? `${first.op}, line ${first.line}` : first.op;
     const of = `${countBad(first, report.separate)} of ${first.name}`;
-    return `${of} ${first.count === 1 ? "was" : "were"} born in ${report.separate ? "" : "this op, "}${line}${why}${report.separate ? others : ""}.`;
+    const born = `${of} ${first.count === 1 ? "was" : "were"} born in ${report.separate ? "" : "this op, "}${line}${why}${report.separate ? others : ""}.`;
+    return cause ? `${born} ${cameFirst(first, cause)}` : born;
   }
   if (first) {
     const line = first.line ? `, line ${first.line}` : "";
@@ -34,6 +37,36 @@ export function summarize(report: NanReport): string {
       : `${countBad(tensor)} of ${tensor.name} ${tensor.count === 1 ? "comes" : "come"} from ${source.name}, which entered the run with them${others}.`;
   }
   return `${countBad(tensor)} of ${tensor.name}: ${report.links.length} ops were traced; the origin lies further back.`;
+}
+
+/** Where the infinities were born of which an origin made its NaNs, if that is told, too: it is to be mended. */
+export function causeOf(report: NanReport, link: Link): Link | undefined {
+  if (link.kind !== "origin" || !link.caused?.length) {
+    return undefined;
+  }
+  const leads = (other: Link, k: number) =>
+    report.separate
+      ? other.way?.some(({ name, line }) => name === link.name && line === link.line)
+      : k > report.links.indexOf(link);
+  const origins = report.links.filter(
+    (other, k) => other !== link && other.kind === "origin" && leads(other, k),
+  );
+  return origins.findLast((other) => !other.caused?.length) ?? origins.at(-1);
+}
+
+/** `Of infinities in h, which were born in lg, line 4: log of 0. Mend that first.` */
+export function cameFirst(link: Link, cause: Link): string {
+  const line = cause.line ? `, line ${cause.line}` : "";
+  const where = `born in ${cause.name}, the result of ${cause.op}${line}`;
+  return `It made them of infinities in ${link.caused?.join(" and ")}, ${where}${because(cause)}. Mend that first.`;
+}
+
+/** Of how many of the elements that were born there a rule tells. */
+export function explainedBy(elements: number, { born, explained, count }: Link): string {
+  const own = born ?? count ?? elements;
+  return explained && explained < own
+    ? `${grouped(elements)} of ${grouped(explained)} elements looked at, ${grouped(own)} born here.`
+    : `${grouped(elements)} of ${grouped(own)} elements born here.`;
 }
 
 function because(link: Link | undefined): string {

@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 import type { Services, Stop } from "../services";
 import { KERNEL } from "./launch";
+import { whileStopped } from "./questions";
 
 /** What `opstep/kernels` tells of a launch (see docs/dap.md). */
 interface Launch {
@@ -16,6 +17,12 @@ interface Launch {
   obstacle?: string;
 }
 
+/** A kernel's thread, or the question which one. */
+interface Choice extends vscode.QuickPickItem {
+  kernel?: Launch;
+  place?: (gone: vscode.CancellationToken) => Promise<Record<string, unknown> | undefined>;
+}
+
 /** Asks which kernel and which thread, and enters it. */
 export async function enterKernel(services: Services): Promise<void> {
   const stop = services.stop;
@@ -26,39 +33,69 @@ export async function enterKernel(services: Services): Promise<void> {
   const { kernels } = (await stop.session.customRequest("opstep/kernels", {
     frameId: stop.frameId,
   })) as { kernels: Launch[] };
-  const chosen = await pickLaunch(kernels);
-  const place = chosen && (await pickThread(chosen));
-  if (chosen && place) {
-    await stop.session.customRequest("opstep/enterKernel", {
-      frameId: stop.frameId,
-      target: chosen.target,
-      launch: chosen.launch,
-      ...place,
-    });
-  }
-}
-
-async function pickLaunch(kernels: Launch[]): Promise<Launch | undefined> {
-  const open = kernels.filter((kernel) => !kernel.obstacle);
-  if (open.length === 0) {
+  if (kernels.every((kernel) => kernel.obstacle)) {
     const why = kernels[0]?.obstacle;
     void vscode.window.showInformationMessage(
       why ? `This op's kernel cannot be entered: ${why}` : "This op runs no kernel.",
     );
-    return undefined;
+    return;
   }
-  if (open.length === 1) {
-    return open[0];
+  const entered = await whileStopped(services, stop, async (gone) => {
+    const options = { title: "Which kernel?" };
+    const chosen = await vscode.window.showQuickPick(choicesOf(kernels), options, gone);
+    const place = await chosen?.place?.(gone);
+    return chosen?.kernel && place && { kernel: chosen.kernel, place };
+  });
+  if (entered) {
+    const { target, launch } = entered.kernel;
+    const { frameId } = stop;
+    await stop.session.customRequest("opstep/enterKernel", {
+      frameId,
+      target,
+      launch,
+      ...entered.place,
+    });
   }
-  const picked = await vscode.window.showQuickPick(
-    kernels.map((kernel) => ({
-      label: kernel.label,
-      description: kernel.obstacle ? `$(circle-slash) ${kernel.obstacle}` : extent(kernel),
+}
+
+/** In the order in which the debugger offers them: what the session runs on comes first. */
+export function choicesOf(kernels: Launch[]): Choice[] {
+  const targets = [...new Set(kernels.map(({ target }) => target))];
+  return targets.flatMap((target) => [
+    {
+      label: target === "cpu" ? "as the CPU runs it" : "as a GPU runs it, simulated",
+      kind: vscode.QuickPickItemKind.Separator,
+    },
+    ...kernels.filter((k) => k.target === target).flatMap(placesIn),
+  ]);
+}
+
+function placesIn(kernel: Launch): Choice[] {
+  const { label, obstacle } = kernel;
+  if (obstacle) {
+    return [{ label, description: `$(circle-slash) ${obstacle}` }];
+  }
+  const first = { label, description: extent(kernel), kernel, place: async () => ({}) };
+  if (kernel.target === "cpu") {
+    const last = (kernel.units ?? 1) - 1;
+    const unit = async (gone: vscode.CancellationToken) => {
+      const found = await promptNumbers(gone, `Work item, 0 to ${last}`, `${last}`, 1);
+      return found && { unit: found[0] };
+    };
+    return last > 0 ? [first, { label: "another work item…", kernel, place: unit }] : [first];
+  }
+  return [
+    first,
+    {
+      label: "the thread that writes a given element…",
       kernel,
-    })),
-    { title: "Which kernel?" },
-  );
-  return picked?.kernel.obstacle ? undefined : picked?.kernel;
+      place: async (gone) => {
+        const element = await promptNumbers(gone, "Indices of the element of the result", "0, 0");
+        return element && { element };
+      },
+    },
+    { label: "another block and thread…", kernel, place: (gone) => promptThread(gone, kernel) },
+  ];
 }
 
 function extent(kernel: Launch): string {
@@ -67,38 +104,19 @@ function extent(kernel: Launch): string {
     : `grid ${kernel.grid?.join("×")}, block ${kernel.block?.join("×")}`;
 }
 
-async function pickThread(kernel: Launch): Promise<Record<string, unknown> | undefined> {
-  if (kernel.target === "cpu") {
-    const unit = await promptNumbers(`Work item, 0 to ${(kernel.units ?? 1) - 1}`, "0", 1);
-    return unit && { unit: unit[0] };
-  }
-  const how = await vscode.window.showQuickPick(
-    [
-      { label: "First thread of the first block", how: "first" },
-      { label: "The thread that writes a given element…", how: "element" },
-      { label: "A block and a thread…", how: "thread" },
-    ],
-    { title: kernel.label, placeHolder: extent(kernel), ignoreFocusOut: true },
-  );
-  switch (how?.how) {
-    case "first":
-      return {};
-    case "element": {
-      const element = await promptNumbers("Indices of the element of the result", "0, 0");
-      return element && { element };
-    }
-    case "thread": {
-      const block = await promptNumbers(`Block, within ${kernel.grid?.join(", ")}`, "0, 0, 0", 3);
-      const thread =
-        block && (await promptNumbers(`Thread, within ${kernel.block?.join(", ")}`, "0, 0, 0", 3));
-      return thread && { block, thread };
-    }
-    default:
-      return undefined;
-  }
+async function promptThread(
+  gone: vscode.CancellationToken,
+  kernel: Launch,
+): Promise<Record<string, unknown> | undefined> {
+  const within = (size?: number[]) => `within ${size?.join(", ")}`;
+  const block = await promptNumbers(gone, `Block, ${within(kernel.grid)}`, "0, 0, 0", 3);
+  const thread =
+    block && (await promptNumbers(gone, `Thread, ${within(kernel.block)}`, "0, 0, 0", 3));
+  return thread && { block, thread };
 }
 
 async function promptNumbers(
+  gone: vscode.CancellationToken,
   title: string,
   value: string,
   count?: number,
@@ -108,17 +126,14 @@ async function promptNumbers(
       .split(/[\s,]+/)
       .filter(Boolean)
       .map(Number);
-  const text = await vscode.window.showInputBox({
-    title,
-    value,
-    validateInput: (typed) => {
-      const found = read(typed);
-      const fine = found.every((n) => Number.isInteger(n) && n >= 0);
-      return fine && (count === undefined || found.length === count)
-        ? undefined
-        : `${count ?? "Some"} whole numbers, separated by commas`;
-    },
-  });
+  const validateInput = (typed: string) => {
+    const found = read(typed);
+    const fine = found.every((n) => Number.isInteger(n) && n >= 0);
+    return fine && (count === undefined || found.length === count)
+      ? undefined
+      : `${count ?? "Some"} whole numbers, separated by commas`;
+  };
+  const text = await vscode.window.showInputBox({ title, value, validateInput }, gone);
   return text === undefined ? undefined : read(text);
 }
 

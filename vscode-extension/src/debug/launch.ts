@@ -48,3 +48,14 @@ export function configurationName(file: string, graph: string): string {
 export function isScript(program: unknown): program is string {
   return typeof program === "string" && /\.pyw?$/i.test(program);
 }
+
+/** Whether a breakpoint may stop a script: those in files of graphs are left from other sessions. */
+export function stopsScripts({
+  enabled,
+  location,
+}: {
+  enabled: boolean;
+  location?: { uri: { path: string } };
+}): boolean {
+  return enabled && !location?.uri.path.endsWith(".opg");
+}

@@ -8,7 +8,7 @@ interface Level {
   what: string;
 }
 
-/** What a session of ours steps: a kernel, Python's lines, or a graph. */
+/** What a session of ours steps: a kernel, Python's lines, or a graph; nothing while it runs. */
 export function levelOf(
   session: { type: string; id: string; name: string } | undefined,
   stop: (Pick<Stop, "graph" | "python"> & { session: { id: string } }) | undefined,
@@ -16,13 +16,10 @@ export function levelOf(
   if (session?.type === KERNEL) {
     return { icon: "symbol-method", what: session.name.replace(/,.*$/, "") };
   }
-  if (session?.type !== "opstep") {
+  if (session?.type !== "opstep" || stop?.session.id !== session.id) {
     return undefined;
   }
-  if (stop?.session.id !== session.id) {
-    return { icon: "type-hierarchy-sub", what: "the graph" };
-  }
   return stop.python
-    ? { icon: "symbol-namespace", what: `Python (${stop.python})` }
+    ? { icon: "symbol-namespace", what: `Python (${stop.python.name})` }
     : { icon: "type-hierarchy-sub", what: `graph ${stop.graph}` };
 }

@@ -42,6 +42,14 @@ export function lineValues(
   return found;
 }
 
+/** What an op of Python's `line` has given that a stop is behind; `stopped`: its line in the graph. */
+export function resultValues(frame: FrameValues, stopped: number, line: number): LineValues[] {
+  const results = frame.values.filter(
+    (v) => v.kind === "value" && v.line === stopped && v.text !== undefined,
+  );
+  return frame.hasRun && results.length > 0 ? [written(line, results, true)] : [];
+}
+
 function isShown(value: Value): boolean {
   return value.kind !== "param" || notFinite(value) > 0;
 }

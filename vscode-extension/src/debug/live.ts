@@ -1,10 +1,10 @@
-/** Values of the present stop at the ends of the lines that compute them, and for hovers. */
+/** Values of the present stop at the ends of the lines that compute them, and for hovers; in Python the op that has run. */
 
 import * as vscode from "vscode";
 import type { FrameValues } from "../../shared/values/messages";
 import type { Services, Stop } from "../services";
 import { valuesOf } from "../values/requests";
-import { type LineValues, lineValues } from "./lineValues";
+import { type LineValues, lineValues, resultValues } from "./lineValues";
 
 const MOST_VALUES = 500;
 /** Between two steps values stay where they are: lines that flash are not read. */
@@ -20,6 +20,7 @@ interface Shown {
   frame: FrameValues;
   /** The line of the stop; 0 where it was left. */
   line: number;
+  python: Stop["python"];
 }
 
 /** Shows the values of the chosen frame at each stop, and takes them away when it goes on. */
@@ -61,7 +62,7 @@ export class Live implements vscode.Disposable {
   private async stopped(stop: Stop | undefined): Promise<void> {
     const { services } = this;
     clearTimeout(this.ending);
-    if (!stop?.path.endsWith(".opg")) {
+    if (!stop?.python && !stop?.path.endsWith(".opg")) {
       this.leave();
       this.ending = setTimeout(() => void this.clear(), LINGER_MS);
       return;
@@ -76,9 +77,11 @@ export class Live implements vscode.Disposable {
     try {
       const frame = await valuesOf(stop, { most: MOST_VALUES });
       if (services.stop === stop) {
-        this.shown = { path: stop.path, frame, line: stop.line };
+        this.shown = { path: stop.path, frame, line: stop.line, python: stop.python };
         this.draw();
-        await this.tell(stop, frame);
+        if (stop.path.endsWith(".opg")) {
+          await this.tell(stop, frame);
+        }
       }
     } catch (error) {
       services.log.debug(`no live values: ${error}`);
@@ -121,15 +124,17 @@ export class Live implements vscode.Disposable {
   private draw(): void {
     const off = vscode.workspace.getConfiguration("debug").get("inlineValues") === "off";
     for (const editor of vscode.window.visibleTextEditors) {
-      if (editor.document.languageId !== "opg") {
+      const { document } = editor;
+      if (!["opg", "python"].includes(document.languageId)) {
         continue;
       }
-      const shown = this.shown?.path === editor.document.uri.fsPath ? this.shown : undefined;
-      const lines = shown && !off ? valuesIn(editor.document, shown) : [];
-      const marked = shown?.frame.hasRun ? [behindOp(editor.document, shown, lines)] : [];
-      const ends = lines.filter(({ line }) => marked.length === 0 || line !== shown?.line);
+      const found = this.shown && seenIn(document, this.shown);
+      const lines = found && !off ? found.lines : [];
+      const marked =
+        found && this.shown?.frame.hasRun ? [behindOp(document, found.line, lines)] : [];
+      const ends = lines.filter(({ line }) => marked.length === 0 || line !== found?.line);
       const at = (troubled: boolean) =>
-        ends.filter((l) => l.troubled === troubled).map((l) => endOf(editor.document, l));
+        ends.filter((l) => l.troubled === troubled).map((l) => endOf(document, l));
       editor.setDecorations(this.value, at(false));
       editor.setDecorations(this.troubled, at(true));
       editor.setDecorations(this.hasRun, marked);
@@ -144,10 +149,20 @@ function decoration(name: string): vscode.TextEditorDecorationType {
   });
 }
 
-function valuesIn(document: vscode.TextDocument, { frame, line }: Shown): LineValues[] {
-  return lineValues(frame, line, (k) =>
-    k >= 1 && k <= document.lineCount ? document.lineAt(k - 1).text : undefined,
-  );
+/** The line of the stop in a file, and the values there: of Python's lines, only what the op has given. */
+function seenIn(
+  document: vscode.TextDocument,
+  { frame, line, path, python }: Shown,
+): { line: number; lines: LineValues[] } | undefined {
+  if (python?.path === document.uri.fsPath) {
+    return { line: python.line, lines: resultValues(frame, line, python.line) };
+  }
+  if (path !== document.uri.fsPath) {
+    return undefined;
+  }
+  const textOf = (k: number) =>
+    k >= 1 && k <= document.lineCount ? document.lineAt(k - 1).text : undefined;
+  return { line, lines: lineValues(frame, line, textOf) };
 }
 
 function endOf(document: vscode.TextDocument, { line, text }: LineValues) {
@@ -157,7 +172,7 @@ function endOf(document: vscode.TextDocument, { line, text }: LineValues) {
 }
 
 /** The line of an op that has run, unlike one that is next. */
-function behindOp(document: vscode.TextDocument, { line }: Shown, lines: LineValues[]) {
+function behindOp(document: vscode.TextDocument, line: number, lines: LineValues[]) {
   const found = lines.find((l) => l.line === line);
   const { range } = document.lineAt(Math.min(Math.max(line, 1), document.lineCount) - 1);
   const text = ["✓ has run", found?.text].filter(Boolean).join("  ");

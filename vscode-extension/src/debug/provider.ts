@@ -7,7 +7,7 @@ import { graphInView, graphInViewOrPicked } from "../inView";
 import type { Python } from "../python";
 import { addressError, isListening } from "./adapters";
 import { type RunArguments, sizesOf } from "./arguments";
-import { applyDefaults, configurationName, isScript, KERNEL } from "./launch";
+import { applyDefaults, configurationName, isScript, KERNEL, stopsScripts } from "./launch";
 import { checkProgram } from "./problems";
 import { chooseGraph, findArguments, programOf, type Sizes } from "./prompts";
 
@@ -219,7 +219,7 @@ function scriptConfiguration(
     program: file,
     cwd: folder?.uri.fsPath ?? path.dirname(file),
     // Without a breakpoint of the user's it would run through before one sees anything.
-    stopOnEntry: !noDebug && !vscode.debug.breakpoints.some((b) => b.enabled),
+    stopOnEntry: !noDebug && !vscode.debug.breakpoints.some(stopsScripts),
     ...(noDebug && { noDebug: true }),
   };
 }

@@ -5,6 +5,7 @@ import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import { asTyped } from "../../shared/values/typed";
 import type { Services, Stop } from "../services";
+import { whileStopped } from "./questions";
 import type { VariableContext } from "./variables";
 
 const MOST_ELEMENTS = 256; // that the box holds; of more, the tensor's name, which is as good
@@ -16,12 +17,15 @@ export async function setValue(services: Services, context?: VariableContext): P
     return;
   }
   const type = context?.variable?.type ?? "";
-  const value = await vscode.window.showInputBox({
+  const options = {
     title: `New value of ${expression}${type && `: ${type}`}`,
     prompt: `Numbers, or an expression: where(nan(${expression}), 0, ${expression})`,
     value: await present(stop, expression, type),
     ignoreFocusOut: true,
-  });
+  };
+  const value = await whileStopped(services, stop, (gone) =>
+    vscode.window.showInputBox(options, gone),
+  );
   if (value !== undefined) {
     await set(stop, expression, value);
   }

@@ -27,6 +27,7 @@ interface HuntedFinding {
   file: string | null;
   line: number | null;
   statement: string | null;
+  backward?: string | null;
   output: string | null;
   chain: HuntedPlace[];
   through?: HuntedCall[];
@@ -34,7 +35,10 @@ interface HuntedFinding {
   operands?: ({ name: string; type: string } | null)[];
   count?: number;
   own?: number;
-  rules?: { rule: string; elements: number }[];
+  size?: number;
+  explained?: number;
+  caused?: string[];
+  rules?: { rule: string; elements: number; advice?: string }[];
   elements?: BadElement[];
 }
 
@@ -74,11 +78,15 @@ export function reportOfHunt(hunted: Hunted, absolute: (path: string) => string)
       ...(f.op && { op: f.op }),
       ...(f.graph && { graph: f.graph }),
       ...(f.statement && { statement: f.statement }),
+      ...(f.backward && { backward: f.backward }),
       ...(path && { source: { path, name: path.replace(/^.*[\\/]/, "") } }),
       ...(f.line && { line: f.line }),
       ...calls(f),
       bad: f.bad,
       ...(count && { count, born: count, nan: f.bad === "inf" ? 0 : count }),
+      ...(f.size && { size: f.size }),
+      ...(f.explained && { explained: f.explained }),
+      ...(f.caused && { caused: f.caused }),
       ...(f.rules && { rules: f.rules }),
       ...(f.elements && { elements: f.elements }),
       way: f.chain.slice(1).map(place),

@@ -140,20 +140,13 @@ class NanView implements vscode.Disposable {
       }
       const asked = subject?.label ?? expression ?? report.links[0]?.name;
       const title = asked ?? this.shown?.message.title ?? "";
-      const where = `${stop.graph}:${stop.line}`;
-      const here = report.links.findIndex(
-        (link) => isNanStop(stop) && link.graph === stop.graph && link.line === stop.line,
-      );
+      const { python } = stop;
+      const where = python
+        ? `${python.name}, ${path.basename(python.path)}:${python.line}`
+        : `${stop.graph}:${stop.line}`;
       setNanPath(pathOf(report, stop.path));
       await this.display({
-        message: {
-          kind: "report",
-          report,
-          title,
-          where,
-          state: "live",
-          ...(here >= 0 && { here }),
-        },
+        message: { kind: "report", report, title, where, state: "live" },
         stop,
         ...(subject && { subject }),
         again: { config: stop.session.configuration, folder: stop.session.workspaceFolder },
@@ -277,6 +270,10 @@ class NanView implements vscode.Disposable {
     }
     const { session } = shown.stop ?? {};
     const live = shown.message.state === "live" && session === this.services.stop?.session;
+    if (live && link.here) {
+      void vscode.window.showInformationMessage(`The run stands behind ${link.name} already.`);
+      return;
+    }
     if (session && live && link.memoryReference) {
       const { memoryReference } = link;
       const went = await session.customRequest("opstep/goToOp", { memoryReference }).then(

@@ -5,6 +5,7 @@ import type { Subject } from "../../shared/tensor/messages";
 import type { Services, Stop } from "../services";
 import { onRestore } from "../webview";
 import { TensorPanel, ViewMemory } from "./panel";
+import { pickTensor } from "./pick";
 import { subjectOf } from "./subjects";
 
 const REFRESHED_MS = 15; // several events of one stop become one refresh
@@ -56,14 +57,14 @@ class TensorViews implements vscode.Disposable {
 
   async prompt(): Promise<void> {
     const selected = subjectOf(undefined, vscode.window.activeTextEditor);
-    const expression = await vscode.window.showInputBox({
-      title: "Open Tensor",
-      prompt: "A tensor, or any expression over tensors",
-      placeHolder: "conv1.w, x[0, :3], relu(h - h@-1)",
-      value: selected?.expression ?? "",
-    });
-    if (expression?.trim()) {
-      await this.show({ expression: expression.trim() });
+    const { stop } = this.services;
+    if (!stop) {
+      sayWhen();
+      return;
+    }
+    const expression = await pickTensor(this.services, stop, selected?.expression);
+    if (expression) {
+      await this.show({ expression });
     }
   }
 
@@ -79,9 +80,7 @@ class TensorViews implements vscode.Disposable {
 
   private async show(subject: Subject): Promise<void> {
     if (!this.services.stop) {
-      void vscode.window.showInformationMessage(
-        "Tensors can be inspected while a run is stopped: press F5, or pause the run.",
-      );
+      sayWhen();
       return;
     }
     const same = [...this.panels].find((p) => p.shows(subject));
@@ -105,4 +104,10 @@ class TensorViews implements vscode.Disposable {
       }
     }, REFRESHED_MS);
   }
+}
+
+function sayWhen(): void {
+  void vscode.window.showInformationMessage(
+    "Tensors can be inspected while a run is stopped: press F5, or pause the run.",
+  );
 }

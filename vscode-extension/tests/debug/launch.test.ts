@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { applyDefaults, configurationName, isScript } from "../../src/debug/launch";
+import { applyDefaults, configurationName, isScript, stopsScripts } from "../../src/debug/launch";
 
 const SETTINGS = { device: "cuda:1", mode: "auto", folder: "/ws" };
 
@@ -36,5 +36,13 @@ describe("a launch configuration", () => {
   it("is of a script where its program is one", () => {
     expect(["train.py", "/ws/Train.PY", "gui.pyw"].map(isScript)).toEqual([true, true, true]);
     expect(["net.opg", "net.pt2", "py", undefined].some(isScript)).toBe(false);
+  });
+
+  it("of a script stops before its first pass unless a breakpoint may stop it", () => {
+    const at = (path: string) => ({ enabled: true, location: { uri: { path } } });
+    expect(stopsScripts(at("/ws/net.py"))).toBe(true);
+    expect(stopsScripts({ enabled: true })).toBe(true); // on a function, or on data
+    expect(stopsScripts(at("/ws/entropy.opg"))).toBe(false);
+    expect(stopsScripts({ ...at("/ws/net.py"), enabled: false })).toBe(false);
   });
 });

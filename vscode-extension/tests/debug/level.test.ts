@@ -6,13 +6,13 @@ const SESSION = { type: "opstep", id: "1", name: "small.opg: main" };
 it("is a graph, or the Python that it was imported from", () => {
   const stop = { session: SESSION, graph: "main" };
   expect(levelOf(SESSION, stop)?.what).toBe("graph main");
-  expect(levelOf(SESSION, { ...stop, python: "forward" })?.what).toBe("Python (forward)");
+  const python = { name: "forward", path: "/net.py", line: 3 };
+  expect(levelOf(SESSION, { ...stop, python })?.what).toBe("Python (forward)");
 });
 
-it("is the graph while it runs, or while another session stands", () => {
-  expect(levelOf(SESSION, undefined)?.what).toBe("the graph");
-  const other = { session: { id: "2" }, graph: "other" };
-  expect(levelOf(SESSION, other)?.what).toBe("the graph");
+it("is nothing while the script or the graph runs, also where another session stands", () => {
+  expect(levelOf(SESSION, undefined)).toBeUndefined();
+  expect(levelOf(SESSION, { session: { id: "2" }, graph: "other" })).toBeUndefined();
 });
 
 it("is a kernel in a session of its own", () => {

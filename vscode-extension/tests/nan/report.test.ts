@@ -1,8 +1,7 @@
 import { expect, test } from "vitest";
 import type { Link, NanReport } from "../../shared/nan/messages";
-import { summarize } from "../../shared/nan/report";
+import { causeOf, explainedBy, summarize } from "../../shared/nan/report";
 import { pathOf } from "../../src/nan/path";
-import { explain } from "../../webview/nan/rules";
 
 const link = (more: Partial<Link>): Link => ({
   kind: "propagated",
@@ -43,12 +42,38 @@ test("one sentence says why", () => {
   expect(summarize({ found: false, text: "d is finite", links: [] })).toBe("d is finite");
 });
 
-test("rules are explained by what helps", () => {
-  expect(explain("log of a negative number")).toContain("below 0");
-  expect(explain("log of 0, 1 + x")).toContain("−infinity");
-  expect(explain("overflow of f16")).toContain("65,504");
-  expect(explain("overflow of f32 on the way to the result")).toContain("largest number");
-  expect(explain("something of its own")).toBe("");
+test("an origin that made its NaNs of another one's infinities follows from that", () => {
+  const div = {
+    name: "d",
+    op: "div",
+    bad: "inf",
+    line: 9,
+    rules: [{ rule: "division by 0", elements: 1 }],
+  };
+  const root = link({ kind: "origin", ...div });
+  const mul = link({ kind: "origin", name: "m", op: "mul", line: 8, caused: ["b"] });
+  const chain = report(mul, link({ name: "b" }), root);
+  expect(causeOf(chain, mul)).toBe(root);
+  expect(causeOf(chain, root)).toBeUndefined();
+  expect(causeOf(report(mul, link({ kind: "given", name: "b" })), mul)).toBeUndefined();
+  expect(summarize(chain)).toBe(
+    "3 NaNs of m were born in this op, mul. It made them of infinities in b, born in d, the result of div, line 9: division by 0. Mend that first.",
+  );
+  expect(summarize(report(link({}), mul, root))).toBe(
+    "3 NaNs of y come from d, the result of div, line 9: division by 0.",
+  );
+  const hunted = { ...root, way: [{ name: "m", op: "mul", line: 8 }] };
+  const places = { ...report(hunted, mul), separate: true };
+  expect(causeOf(places, mul)).toBe(hunted);
+  expect(causeOf({ ...places, links: [root, mul] }, mul)).toBeUndefined();
+  expect(summarize(places)).toBe("3 infinities of d were born in div, line 9: division by 0.");
+});
+
+test("a rule says of how many elements it tells", () => {
+  expect(explainedBy(7, link({ born: 7, explained: 7 }))).toBe("7 of 7 elements born here.");
+  expect(explainedBy(64, link({ born: 500, explained: 64 }))).toBe(
+    "64 of 64 elements looked at, 500 born here.",
+  );
 });
 
 test("the way begins where it began, and stays in one file", () => {

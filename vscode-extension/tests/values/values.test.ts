@@ -6,7 +6,7 @@ import { FITTED, fitted } from "../../shared/values/columns";
 import type { FrameValues, Value } from "../../shared/values/messages";
 import { cellText, filtered, isCheap, sorted } from "../../shared/values/rows";
 import { asTyped } from "../../shared/values/typed";
-import { lineValues } from "../../src/debug/lineValues";
+import { lineValues, resultValues } from "../../src/debug/lineValues";
 import { Requests } from "../../webview/values/requests";
 
 const FINE = { nan: 0, posinf: 0, neginf: 0 };
@@ -174,6 +174,13 @@ describe("values at the ends of lines", () => {
     const lines = (w: Value) => lineValues(frame([w]), 5, textOf).map((l) => l.line);
     expect([lines(fine), lines(odd), lines(state)]).toEqual([[], [1], [1]]);
     expect(lineValues(frame([{ ...LG, line: 5 }]), 9, textOf)).toEqual([]);
+  });
+
+  it("have at a line of Python what the op gave that a stop is behind", () => {
+    expect(resultValues(frame([P, LG, H], true), 4, 12)).toEqual([
+      { line: 12, text: "h = 7 NaN of 20, mean of the rest -0.011", troubled: true },
+    ]);
+    expect(resultValues(frame([P, LG, H]), 4, 12)).toEqual([]);
   });
 
   it("are cut where a line has many, and begin with what is not finite", () => {

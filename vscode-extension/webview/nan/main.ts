@@ -1,6 +1,6 @@
 /** The NaN report's page: a chain from the tensor that was asked about back to where it began. */
 
-import { grouped, significant } from "../../shared/format";
+import { counted, grouped, significant } from "../../shared/format";
 import type {
   BadElement,
   Finding,
@@ -9,9 +9,8 @@ import type {
   PageMessage,
   Place,
 } from "../../shared/nan/messages";
-import { countBad, summarize } from "../../shared/nan/report";
+import { cameFirst, causeOf, countBad, explainedBy, summarize } from "../../shared/nan/report";
 import { fill, h } from "../dom";
-import { explain, kindOf } from "./rules";
 
 const vscode = acquireVsCodeApi<unknown>();
 const root = document.getElementById("root") as HTMLElement;
@@ -47,7 +46,7 @@ function copy(): HTMLElement {
   );
 }
 
-function showReport({ report, title, where, state, outdated, here }: Report): void {
+function showReport({ report, title, where, state, outdated }: Report): void {
   document.body.classList.toggle("stale", state === "old" || outdated === true);
   document.body.classList.toggle("past", state === "past");
   const of = `${title} ${where}`;
@@ -76,23 +75,24 @@ function showReport({ report, title, where, state, outdated, here }: Report): vo
       report.separate
         ? { class: "places", "aria-label": "Where they were born" }
         : { class: "chain", "aria-label": "From the tensor back to its origin" },
-      ...report.links.map((link, k) => linkItem(link, k, state !== "past", k === here)),
+      ...report.links.map((link, k) => linkItem(link, k, state !== "past", causeOf(report, link))),
     ),
     report.summary !== undefined && report.text && h("pre", { class: "details" }, report.text),
   );
 }
 
-function linkItem(link: Link, k: number, tensors: boolean, here: boolean): HTMLElement {
+/** `cause`: the origin that it follows from. */
+function linkItem(link: Link, k: number, tensors: boolean, cause?: Link): HTMLElement {
   const count = countOf(link);
   const partly = link.born && link.born !== link.count;
   const born = link.kind === "origin" && partly ? `, ${grouped(link.born ?? 0)} born here` : "";
   return h(
     "li",
-    { class: `link ${link.kind}` },
+    { class: `link ${link.kind}${cause ? " follows" : ""}` },
     h(
       "div",
       { class: "head" },
-      h("span", { class: "kind" }, kindOf(link)),
+      h("span", { class: "kind" }, cause ? `follows from ${cause.name}` : kindOf(link)),
       tensors ? tensorButton(link, k) : h("span", { class: "name" }, link.name || "literal"),
       h("code", { class: "type" }, link.type),
       link.op && h("span", { class: "op" }, `result of ${link.op}`),
@@ -102,7 +102,7 @@ function linkItem(link: Link, k: number, tensors: boolean, here: boolean): HTMLE
         "span",
         { class: "go" },
         link.line !== undefined && lineButton(link, k),
-        link.kind === "origin" && here && h("span", { class: "here" }, "the run stands here"),
+        link.kind === "origin" && link.here && h("span", { class: "here" }, "the run stands here"),
         link.kind === "origin" && debugButton(link, k),
       ),
     ),
@@ -117,18 +117,34 @@ function linkItem(link: Link, k: number, tensors: boolean, here: boolean): HTMLE
         },
         link.statement,
       ),
+    link.backward &&
+      h("p", { class: "rule" }, "In the derivative of ", h("code", {}, link.backward)),
     link.kind === "given" &&
       h(
         "p",
         { class: "rule" },
         "It entered the run with them: an input, a param, or a value that was set.",
       ),
-    ...(link.rules ?? []).map((r) => rule(r.rule, r.elements)),
+    ...(link.rules ?? []).map((r) =>
+      rule(r.rule, explainedBy(r.elements, link), cause ? undefined : r.advice),
+    ),
+    cause && h("p", { class: "rule" }, cameFirst(link, cause)),
     link.elements?.length ? elements(link, k, link.elements, tensors) : false,
     link.before &&
       h("p", { class: "way" }, h("span", { class: "count" }, "before it: "), ...lost(link.before)),
     link.way?.length ? way(link.way) : false,
   );
+}
+
+/** What a link is, in a word or two. */
+function kindOf(link: Link): string {
+  const labels = {
+    origin: "born here",
+    propagated: "passed on",
+    given: "from outside",
+    finite: "finite",
+  };
+  return labels[link.kind];
 }
 
 function tensorButton(link: Link, k: number): HTMLElement {
@@ -184,17 +200,17 @@ function lineButton(link: Link, k: number): HTMLElement {
 }
 
 function countOf(link: Link): string {
-  return link.count ? countBad(link) : "";
+  const of = link.size ? ` of ${counted(link.size, "element")}` : "";
+  return link.count ? countBad(link) + of : "";
 }
 
-function rule(text: string, count: number): HTMLElement {
-  const more = explain(text);
+function rule(text: string, explained: string, advice = ""): HTMLElement {
   return h(
     "p",
     { class: "rule" },
     h("b", {}, text),
-    h("span", { class: "count" }, ` ${grouped(count)} of the examined elements. `),
-    more,
+    h("span", { class: "count" }, ` ${explained} `),
+    advice,
   );
 }
 

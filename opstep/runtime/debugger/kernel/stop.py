@@ -19,8 +19,8 @@ class KernelsAtStop:
     """Of the op that a frame stands at, or right behind. `launches` is empty where there are none:
     in a frame that called another one, at a call of a graph, at an op without kernels.
 
-    On the CPU these are the op's CUDA kernels, which the simulator runs anywhere, and then those
-    that the CPU really runs.
+    First come those that the device really runs; on the CPU the op's CUDA kernels follow, which the
+    simulator runs anywhere.
     """
 
     def __init__(self, frame: Frame):
@@ -32,7 +32,7 @@ class KernelsAtStop:
         if self.step is None:
             return
         self.types = _types(frame.activation, self.step)
-        for target in dict.fromkeys(["cuda", device.kernels]):
+        for target in dict.fromkeys([device.kernels, "cuda"]):
             try:
                 self.launches += kernel_launches(self.step, self.types, target, self.arch)
             except (Mismatch, NotImplementedError):

@@ -64,6 +64,7 @@ class Work:
     def run(self) -> None:
         """The wanted block; it stops at the kernel's first line in the wanted thread."""
         order, arguments = self.order, (self.launch, self.memory, self.workspace)
+        print(f"{order.label}: runs as Python. Its end tells what it wrote.", flush=True)
         if order.target == "cpu":
             units = range(order.unit, order.unit + 1)
             of_its_own = partial(run_unit, *arguments, units, Stopping(), self.folder)
