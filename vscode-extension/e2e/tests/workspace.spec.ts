@@ -88,8 +88,9 @@ test("rows are sorted and paged, a line is gone to, a mistake is marked", async 
   }).toPass();
 
   await workbench.command("opstep: Open Workspace Query");
-  await workbench.ask("select name, op, line from slowest_ops order by line");
+  await workbench.ask("select name, op, line, mean_ns from slowest_ops order by line");
   await expect(query.locator(".grid-row").first()).toContainText("mul");
+  await expect(query.getByRole("columnheader").last()).toHaveText("mean_ns (ms)");
   await expect(query.locator(".grid-row")).toHaveCount(7);
   await workbench.ask("select absmx from stats");
   await expect(query.locator(".problem")).toContainText("no such column: absmx");

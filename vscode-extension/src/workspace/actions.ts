@@ -13,6 +13,7 @@ import type { Files } from "./files";
 import { runDescription, runLabel } from "./format";
 import { goTo } from "./locations";
 import type { Node } from "./nodes";
+import { questionAbout, questionAboutStep } from "./questions";
 import type { Run, RunDetail, StoredTensor } from "./requests";
 import type { Tree } from "./tree";
 
@@ -119,18 +120,7 @@ export class Actions {
       await this.openQuery(node ? { path: node.path } : {});
       return;
     }
-    const id = node.run.id;
-    const part = node.kind === "part" ? node.part : undefined;
-    const texts: Partial<Record<string, string>> = {
-      findings: `select step, kind, value, file, line, message from findings where run = ${id}`,
-      steps: `select step, end_ns - start_ns as took_ns from steps where run = ${id} order by step`,
-      slowest: `select file, line, statement, executions, total_ns, mean_ns\nfrom slowest_ops where run = ${id} order by total_ns desc`,
-      tensors: `select name, kind, step, dtype, shape, nbytes, saved from tensors where run = ${id}`,
-      metrics: `select step, name, value from metrics where run = ${id} order by step, name`,
-    };
-    const text =
-      texts[part ?? ""] ??
-      `select step, site, line, value, mean, std, min, max, nan\nfrom stat_history where run = ${id} order by step desc, execution\nlimit 1000`;
+    const text = questionAbout(node.kind === "part" ? node.part : undefined, node.run.id);
     await this.openQuery({ path: node.path, mode: "sql", text });
   }
 
@@ -147,13 +137,8 @@ export class Actions {
   /** All statistics of a step. */
   private async step(node: Node): Promise<void> {
     if (node.kind === "step") {
-      const text = [
-        "select o.line, o.file, o.site, r.name as value, s.min, s.max, s.mean, s.std, s.absmax,",
-        "  s.nan, s.posinf, s.neginf, s.zero, s.count",
-        "from stats as s join ops as o using (run, op) join results as r using (run, op, result)",
-        `where s.run = ${node.run.id} and s.step = ${node.step.step} order by s.execution`,
-      ];
-      await this.openQuery({ path: node.path, mode: "sql", text: text.join("\n") });
+      const text = questionAboutStep(node.run.id, node.step.step);
+      await this.openQuery({ path: node.path, mode: "sql", text });
     }
   }
 

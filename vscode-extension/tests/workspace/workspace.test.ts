@@ -16,6 +16,7 @@ import {
   tensorDescription,
 } from "../../src/workspace/format";
 import { idOf, type Node } from "../../src/workspace/nodes";
+import { questionAbout, questionAboutStep } from "../../src/workspace/questions";
 import type { Run, StoredTensor, WorkspaceStatus } from "../../src/workspace/requests";
 
 const NOW = Date.parse("2026-01-02T03:04:05Z");
@@ -166,4 +167,12 @@ it("names nodes so that two never share a name", () => {
     { kind: "more", path: "a.db", what: "run", left: 3 },
   ];
   expect(new Set(nodes.map(idOf)).size).toBe(nodes.length);
+});
+
+it("asks first for what a query is opened for: a narrow view shows no more", () => {
+  const columns = (sql: string) => /^select (.*?)\sfrom /s.exec(sql)?.[1]?.split(/,\s+/) ?? [];
+  const slowest = columns(questionAbout("slowest", 3));
+  expect(slowest).toEqual(["statement", "total_ns", "mean_ns", "executions", "file", "line"]);
+  expect(columns(questionAboutStep(3, 7))[1]).toBe("s.nan");
+  expect(columns(questionAbout(undefined, 3)).slice(0, 3)).toEqual(["step", "value", "mean"]);
 });
