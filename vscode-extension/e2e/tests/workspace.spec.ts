@@ -162,7 +162,7 @@ test("beside a run that is under way, others are not drawn anew", async ({ workb
   await opened(workbench);
   const run = goingOn(folder);
   try {
-    const live = rows(page).filter({ hasText: /entropy.*running/ });
+    const live = rows(page).filter({ hasText: /running.*entropy/ });
     await expect(rows(page).filter({ hasText: /^seconds/ })).toBeVisible();
     const other = rows(page).filter({ hasText: "entropy.opg", hasNotText: "running" });
     const button = other.locator('.action-label[aria-label="Plot"]');

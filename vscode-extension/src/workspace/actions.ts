@@ -10,7 +10,7 @@ import { showRecorded } from "../nan/found";
 import type { Services } from "../services";
 import { diffProgram, openDocument } from "./documents";
 import type { Files } from "./files";
-import { runDescription, runLabel } from "./format";
+import { runDescription } from "./format";
 import { goTo } from "./locations";
 import type { Node } from "./nodes";
 import { questionAbout, questionAboutStep } from "./questions";
@@ -228,7 +228,7 @@ export class Actions {
     });
     const choices = runs
       .filter((run) => run.id !== mine.run.id)
-      .map((run) => ({ label: runLabel(run), description: runDescription(run, Date.now()), run }));
+      .map((run) => ({ label: run.graph, description: runDescription(run, Date.now()), run }));
     if (!choices.length) {
       void vscode.window.showInformationMessage("This workspace has no other run to compare with.");
       return undefined;
@@ -318,7 +318,7 @@ export class Actions {
       return;
     }
     const detail = runs
-      .map((n) => `${runLabel(n.run)}: ${runDescription(n.run, Date.now())}`)
+      .map((n) => `${n.run.graph}: ${runDescription(n.run, Date.now())}`)
       .slice(0, 12)
       .join("\n");
     const question = `Remove ${counted(runs.length, "run")} from ${path.basename(node.path)} permanently?`;

@@ -9,7 +9,6 @@ import {
   metricDescription,
   runDescription,
   runIcon,
-  runLabel,
   runTooltip,
   slowDescription,
   slowLabel,
@@ -157,7 +156,7 @@ function file(node: Extract<Node, { kind: "file" }>): vscode.TreeItem {
 function run(node: Extract<Node, { kind: "run" }>): vscode.TreeItem {
   // A run that is under way shows its curves.
   const state = node.run.underWay ? Expanded : Collapsed;
-  const item = createItem(runLabel(node.run), runIcon(node.run), state);
+  const item = createItem(node.run.graph, runIcon(node.run), state);
   item.description = runDescription(node.run, Date.now());
   item.tooltip = new vscode.MarkdownString(runTooltip(node.run));
   const traits = [node.run.underWay ? "live" : "ended", node.run.trace ? "traced" : ""];

@@ -5,7 +5,6 @@ import {
   metricDescription,
   runDescription,
   runIcon,
-  runLabel,
   runTooltip,
   slowDescription,
   slowLabel,
@@ -53,9 +52,10 @@ const RUN: Run = {
 };
 
 it("says what a run was in one line", () => {
-  expect(runLabel(RUN)).toBe("main  resnet.opg");
-  expect(runDescription(RUN, NOW)).toBe("3f2a9c01 · cpu · 1,200 steps · 1.43 s · 5 min ago");
-  expect(runDescription({ ...RUN, status: "killed", seconds: null }, NOW)).toContain("killed");
+  const text = "1,200 steps · 1.43 s · 5 min ago · resnet.opg · cpu · 3f2a9c01";
+  expect(runDescription({ ...RUN, findings: 0 }, NOW)).toBe(text);
+  const killed = { ...RUN, status: "killed", seconds: null, findings: 2 } as const;
+  expect(runDescription(killed, NOW)).toMatch(/^killed · 2 findings · 1,200 steps · 5 min ago/);
   expect(runTooltip({ ...RUN, error: "a | b" })).toContain("| memory | 2 KiB temporary");
 });
 
