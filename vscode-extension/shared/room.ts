@@ -75,6 +75,32 @@ export function divided(
   return sizes && { orientation, groups: sizes.map((size) => ({ size })) };
 }
 
+/**
+ * The layout after a view was shown again, or among others, as the window may be another size by now:
+ * where no two columns fit any more, one above the other; `stacked`, which is our doing, side by side
+ * where they fit again. `at`: which of the two groups has the view. Undefined: as it is.
+ */
+export function rearranged(
+  now: Layout,
+  view: { width: number; height: number; at: number },
+  saved: Shares,
+  stacked: boolean,
+): Layout | undefined {
+  const current = sharesOf(now);
+  if (current === undefined) {
+    return undefined;
+  }
+  const half = [0.5, 0.5];
+  const width = now.orientation === 0 ? view.width / (current[view.at] ?? 1) : view.width;
+  const narrow = width < 2 * NARROW && view.height >= 2 * LOW;
+  const fits = width * Math.min(...(saved[0] ?? half)) >= NARROW;
+  if (now.orientation === 0 ? !narrow : !(stacked && fits)) {
+    return undefined;
+  }
+  const orientation = now.orientation === 0 ? 1 : 0;
+  return { orientation, groups: (saved[orientation] ?? half).map((size) => ({ size })) };
+}
+
 /** What part of the window each of two groups has; undefined where there are not two. */
 export function sharesOf({ groups }: Layout): number[] | undefined {
   const sizes = groups.map(({ size = 0 }) => size);

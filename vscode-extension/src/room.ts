@@ -6,12 +6,14 @@ import {
   divided,
   type Group,
   type Layout,
+  rearranged,
   restored,
   type Shares,
   sharesOf,
 } from "../shared/room";
 
 const SPLIT = "opstep.split"; // how a person has divided the window between code and views
+const STACKED = "opstep.stacked"; // whether views are below the code as columns were too narrow
 
 /** Whether a tab is one of ours: the workbench names the views of pages with a prefix. */
 export function isView({ input }: vscode.Tab): boolean {
@@ -70,22 +72,30 @@ export function roomColumn(): vscode.ViewColumn {
 }
 
 /**
- * A view's page is this large: beside a group that was made for it, the window is `divided`; else it
- * may be a person who divided it, which is kept.
+ * A view's page is this large: beside a group that was made for it, or where it was just `shown`, the
+ * window is divided; else it may be a person who divided it, which is kept.
  */
 export async function divide(
   memory: vscode.Memento,
-  view: { width: number; height: number },
+  view: { width: number; height: number; column: number | undefined },
+  shown: boolean,
 ): Promise<void> {
   const now = await vscode.commands.executeCommand<Layout>("vscode.getEditorLayout");
   const saved = memory.get<Shares>(SPLIT, {});
-  if (!fresh) {
+  const stacked = now.orientation === 1 && memory.get(STACKED, false);
+  const at = (view.column ?? 1) - 1;
+  const next = fresh
+    ? divided(now, view, saved)
+    : shown && groupsNow()[1 - at]?.texts
+      ? rearranged(now, { ...view, at }, saved, stacked)
+      : undefined;
+  if (!fresh && !next) {
     const current = sharesOf(now);
     await memory.update(SPLIT, current ? { ...saved, [now.orientation]: current } : saved);
-    return;
   }
   fresh = false;
-  const next = divided(now, view, saved);
+  const turned = next !== undefined && next.orientation !== now.orientation;
+  await memory.update(STACKED, turned ? next.orientation === 1 : stacked);
   if (next !== undefined) {
     await vscode.commands.executeCommand("vscode.setEditorLayout", next);
     for (const editor of vscode.window.visibleTextEditors) {
