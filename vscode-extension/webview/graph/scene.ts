@@ -51,7 +51,10 @@ export class Scene {
     });
     arrow.append(svg("path", { d: "M0,0.6L8,4L0,7.4Z", class: "head" }));
     this.surface.append(svg("defs", {}, arrow), this.drawing.root);
-    new ResizeObserver(() => this.moved()).observe(this.surface);
+    new ResizeObserver(() => {
+      this.moved();
+      this.minimap.settle();
+    }).observe(this.surface);
   }
 
   /** Draws a picture. Rejects with `Superseded` where another one was asked for since. */
@@ -62,6 +65,7 @@ export class Scene {
     this.drawing.set(next, layout, this.marks);
     this.place(then, across, focus, anchor);
     this.moved();
+    this.minimap.settle();
   }
 
   /** Ends a layout that is under way. */
