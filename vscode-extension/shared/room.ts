@@ -54,6 +54,11 @@ export type Shares = Partial<Record<Layout["orientation"], number[]>>;
 const NARROW = 420; // of a view: below, neither it nor the code can be read
 const LOW = 250;
 
+/** Whether a window with one group has room for another beside it. */
+export function hasColumns({ groups }: Layout): boolean {
+  return (groups[0]?.size ?? 0) >= 2 * NARROW;
+}
+
 /**
  * The layout after a view was opened beside the code: divided as it was the last time, and one above
  * the other where columns are too narrow and there is height for both. Undefined: as it is.

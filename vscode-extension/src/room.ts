@@ -5,6 +5,7 @@ import {
   columnFor,
   divided,
   type Group,
+  hasColumns,
   type Layout,
   rearranged,
   restored,
@@ -15,8 +16,14 @@ import {
 const SPLIT = "opstep.split"; // how a person has divided the window between code and views
 const STACKED = "opstep.stacked"; // whether views are below the code as columns were too narrow
 
+/** The scheme of plans: texts that stand among the views. */
+export const PLANS = "opstep-plan";
+
 /** Whether a tab is one of ours: the workbench names the views of pages with a prefix. */
 export function isView({ input }: vscode.Tab): boolean {
+  if (input instanceof vscode.TabInputText) {
+    return input.uri.scheme === PLANS;
+  }
   return (
     (input instanceof vscode.TabInputWebview || input instanceof vscode.TabInputCustom) &&
     /(^|-)opstep\./.test(input.viewType)
@@ -28,7 +35,7 @@ let fresh = false; // a group was made for a view whose page has not told its si
 function groupsNow(): Group[] {
   return vscode.window.tabGroups.all.map(({ tabs }) => ({
     views: tabs.some(isView),
-    texts: tabs.some(({ input }) => input instanceof vscode.TabInputText),
+    texts: tabs.some((tab) => tab.input instanceof vscode.TabInputText && !isView(tab)),
     empty: tabs.length === 0,
   }));
 }
@@ -69,6 +76,19 @@ export function roomColumn(): vscode.ViewColumn {
   const column = columnFor(groups, vscode.window.activeTextEditor?.viewColumn);
   fresh ||= column > groups.length;
   return column;
+}
+
+/** Shows a text of ours among the views; where there are none yet, beside code that has the room. */
+export async function showText(uri: vscode.Uri): Promise<void> {
+  const groups = groupsNow();
+  const layout = await vscode.commands.executeCommand<Layout>("vscode.getEditorLayout");
+  const column = columnFor(groups, vscode.window.activeTextEditor?.viewColumn);
+  const viewColumn = column > groups.length && !hasColumns(layout) ? groups.length : column;
+  await vscode.window.showTextDocument(uri, { viewColumn, preview: true });
+  if (viewColumn > groups.length) {
+    // As the group of a page is when it is made.
+    await vscode.commands.executeCommand("workbench.action.lockEditorGroup");
+  }
 }
 
 /**

@@ -1,5 +1,13 @@
 import { describe, expect, it } from "vitest";
-import { columnFor, divided, type Layout, rearranged, restored, sharesOf } from "../shared/room";
+import {
+  columnFor,
+  divided,
+  hasColumns,
+  type Layout,
+  rearranged,
+  restored,
+  sharesOf,
+} from "../shared/room";
 
 const CODE = { views: false, texts: true, empty: false };
 const VIEWS = { views: true, texts: false, empty: false };
@@ -63,6 +71,10 @@ describe("divided", () => {
     expect(wide).toEqual({ orientation: 0, groups: [{ size: 0.7 }, { size: 0.3 }] });
     const narrow = divided(columns(338, 338), { width: 338, height: 610 }, saved);
     expect(narrow).toEqual({ orientation: 1, groups: [{ size: 0.4 }, { size: 0.6 }] });
+  });
+
+  it("puts a text beside code only where both are wide enough", () => {
+    expect([columns(1240), columns(720), columns()].map(hasColumns)).toEqual([true, false, false]);
   });
 
   it("leaves three groups alone", () => {
