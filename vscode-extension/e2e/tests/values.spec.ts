@@ -109,7 +109,7 @@ test("what is not finite is seen first: in the lines, in Variables and in the ta
   await rows.filter({ hasText: "lg" }).click();
   await expect(page.locator(".line-numbers.active-line-number")).toHaveText("11");
   await rows.filter({ hasText: /^h/ }).dblclick();
-  await expect(workbench.tab(/^h$/)).toBeVisible();
+  await expect(workbench.tab(/^Tensor: h$/)).toBeVisible();
   await workbench.tab("Values").click();
 
   // It follows the run, and so do the lines.
