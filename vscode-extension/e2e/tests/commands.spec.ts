@@ -10,9 +10,7 @@ test("commands act on the graph in sight, runs share a terminal and a file, and 
   await workbench.open();
   await workbench.openFile("small.opg");
 
-  const row = workbench.quickRows().filter({ hasText: "Get started with opstep" });
-  await workbench.command("Welcome: Open Walkthrough...");
-  await row.first().click();
+  await workbench.command("opstep: Get Started (Open Walkthrough)");
   const ticked = (title: string) =>
     page
       .locator(".getting-started-step", { hasText: title })

@@ -8,7 +8,7 @@ import { type GraphTarget, graphOf } from "../debug/register";
 import { showRun } from "../nan/hunt";
 import { type Python, tellError } from "../python";
 import type { Services } from "../services";
-import { type Step, worked } from "../walkthrough";
+import { openWalkthrough, type Step, worked } from "../walkthrough";
 import {
   deviceOptions,
   fileFor,
@@ -112,6 +112,7 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
     verb("demo", async () => ["demo"]),
     vscode.commands.registerCommand("opstep.selectPython", () => python.select()),
     vscode.commands.registerCommand("opstep.openExample", openExample),
+    vscode.commands.registerCommand("opstep.openWalkthrough", openWalkthrough),
     vscode.commands.registerCommand("opstep.showLog", () => services.log.show()),
     registerTasks(python),
   );

@@ -77,12 +77,12 @@ def _figures(ws: Workspace, run: int, op: int, result: int, step: int) -> str:
 
 
 def figures_text(row: tuple) -> str:
-    """``mean 0.01  std 1.2  [-3.1, 4.2]  3 NaN``"""
+    """``mean 0.01  std 1.2  min -3.1  max 4.2  3 NaN``"""
     values: dict[str, Any] = dict(zip(_FIGURES, row, strict=True))
     parts = []
     if values["mean"] is not None:
         parts.append(f"mean {values['mean']:.4g}  std {values['std'] or 0:.4g}")
-        parts.append(f"[{values['min']:.4g}, {values['max']:.4g}]")
+        parts.append(f"min {values['min']:.4g}  max {values['max']:.4g}")
     for name, word in (("nan", "NaN"), ("posinf", "+inf"), ("neginf", "-inf")):
         if values[name]:
             parts.append(f"{values[name]:,} {word}")
