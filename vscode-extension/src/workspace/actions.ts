@@ -171,7 +171,10 @@ export class Actions {
 
   /** The NaN report, beside the line at fault. */
   private async report(node: Node): Promise<void> {
-    if (node.kind === "finding") {
+    if (node.kind === "part" && node.part === "findings") {
+      const [only] = await this.tree.getChildren(node);
+      await (only && this.report(only));
+    } else if (node.kind === "finding") {
       await this.goTo(node);
       showRecorded({ finding: { ...node.finding, run: node.run.key }, workspace: node.path });
     }

@@ -49,7 +49,9 @@ function shape(node: Node): vscode.TreeItem {
       const item = createItem(label, { name: icon }, live ? Expanded : Collapsed);
       item.description = node.count === undefined ? "" : grouped(node.count);
       item.contextValue = `part.${node.part}`;
-      return item;
+      // The only one need not be looked for below.
+      const only = node.part === "findings" && node.count === 1;
+      return only ? withCommand(item, "opstep.workspace.report", node) : item;
     }
     case "program":
       return withCommand(

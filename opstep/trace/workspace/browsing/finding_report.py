@@ -37,6 +37,26 @@ def finding_report(ws: Workspace, run: RecordedRun, finding: int) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def finding_tensor(ws: Workspace, run: RecordedRun, finding: int) -> dict[str, Any]:
+    """What is recorded of the tensor that was found: its op and type, how many elements are not
+    finite, and of these NaN. Empty where no op gives it; without numbers, where none were taken.
+    """
+    rows = ws.sql(
+        "select o.name, r.dtype, r.shape, s.nan, s.nan + s.posinf + s.neginf from findings as f "
+        "join ops as o on o.run = f.run and o.op = f.op "
+        "join results as r on r.run = f.run and r.op = f.op and r.name = f.value "
+        "left join stats as s on s.run = f.run and s.op = f.op and s.result = r.result "
+        "and s.step = f.step where f.run = ? and f.id = ? order by s.execution desc limit 1",
+        (run.id, finding),
+    ).rows
+    if not rows:
+        return {}
+    op, dtype, shape, nan, count = rows[0]
+    type_ = f"{dtype}[{', '.join(map(str, parsed(shape)))}]"
+    numbers = {"nan": nan, "count": count} if count else {}
+    return {"op": op, "type": type_, **numbers}
+
+
 def _op(ws: Workspace, run: RecordedRun, op: int, step: int) -> list[str]:
     rows = ws.sql(
         "select name, site, statement, operands, sources, attrs from ops where run = ? and op = ?",
