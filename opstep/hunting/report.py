@@ -348,7 +348,7 @@ def _operand(operand: Operand) -> str:
     odd = [f"{n:,} {w}" for n, w in counts if n]
     figures = "nothing finite"
     if s.mean is not None:
-        figures = f"mean {s.mean:.4g}  std {s.std:.3g}  [{s.min:.4g}, {s.max:.4g}]"
+        figures = f"mean {s.mean:.4g}  std {s.std:.3g}  min {s.min:.4g}  max {s.max:.4g}"
     return "  ".join([f"{operand.name}: {operand.type}", figures, *odd])
 
 

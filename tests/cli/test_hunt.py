@@ -171,7 +171,7 @@ def test_other_kinds(cli, falling):
 def test_wanted_infinities(cli, falling):
     given = ("-g", "strict", "-i", "x=0", "-s", "N=2")
     told = cli("hunt", falling, *given).out
-    assert "x: f32[2, 2]  mean 0  std 0  [0, 0]" in told
+    assert "x: f32[2, 2]  mean 0  std 0  min 0  max 0" in told
     assert cli("hunt", falling, *given, "--wanted", "y").code == 0
 
 
@@ -184,7 +184,7 @@ def test_infinities_below_are_told_from_those_above(cli, write):
         """
     np.save(write("g.opg", text).replace("g.opg", "x.npy"), np.float32([np.inf, -np.inf, 1, 2]))
     outcome = cli("hunt", "g.opg", "-i", "x=x.npy")
-    assert "x: f32[4]  mean 1.5  std 0.5  [1, 2]  1 inf  1 -inf" in outcome.out
+    assert "x: f32[4]  mean 1.5  std 0.5  min 1  max 2  1 inf  1 -inf" in outcome.out
 
 
 @pytest.mark.parametrize(

@@ -225,5 +225,5 @@ def test_an_editor_is_told_which_kernels_are_compiled(write, tmp_path):
     total = len(ended.stderr.splitlines())
     assert [(int(n), int(of)) for n, of, _ in told] == [(k + 1, total) for k in range(total)]
     names = {name for *_, name in told}
-    assert {"log", "launches of ops", "threads that share an op"} <= names
+    assert {"log", "the loop over ops", "threads that share an op"} <= names
     assert not any("table" in name or "forever" in name for name in names)

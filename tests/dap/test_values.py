@@ -368,7 +368,7 @@ def test_an_exception_comes_with_its_verdict(client, program):
     assert details["evaluateName"] == "l"
     assert details["stackTrace"] == f"at main ({path}:3)"  # one place, which clients link
     (inner,) = details["innerException"]
-    assert "d[0] = -1.5" in inner["message"] and "[-1.5, 1.5]" in inner["message"]
+    assert "d[0] = -1.5" in inner["message"] and "min -1.5  max 1.5" in inner["message"]
 
 
 def test_an_exception_names_the_place_of_its_birth(client, program):

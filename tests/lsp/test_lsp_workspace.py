@@ -92,10 +92,12 @@ def test_findings_have_a_place_and_a_report(made, ask: Asking):
     (finding,) = ask("findings", run="last")["findings"]
     assert (finding["kind"], finding["line"], finding["value"]) == ("nan", 3, "root")
     assert finding["place"] == str(made[0].parent / "roots.opg")
-    report = ask("report", run="last", finding=finding["id"])["text"]
+    told = ask("report", run="last", finding=finding["id"])
+    assert told["tensor"] == {"op": "sqrt", "type": "f32[3]", "nan": 1, "count": 1}
+    report = told["text"]
     assert "roots.opg:3" in report and "root = sqrt(moved)" in report
     assert "moved: f32[3]  mean 0.8333" in report
-    assert "root: f32[3]  mean 1.207  std 0.2071  [1, 1.414]  1 NaN  of 3" in report
+    assert "root: f32[3]  mean 1.207  std 0.2071  min 1  max 1.414  1 NaN  of 3" in report
     with pytest.raises(ServerError, match="this finding is gone"):
         ask("report", run=1, finding=finding["id"])
 

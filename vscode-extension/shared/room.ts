@@ -54,6 +54,11 @@ export type Shares = Partial<Record<Layout["orientation"], number[]>>;
 const NARROW = 420; // of a view: below, neither it nor the code can be read
 const LOW = 250;
 
+/** Whether a window with one group has room for another beside it. */
+export function hasColumns({ groups }: Layout): boolean {
+  return (groups[0]?.size ?? 0) >= 2 * NARROW;
+}
+
 /**
  * The layout after a view was opened beside the code: divided as it was the last time, and one above
  * the other where columns are too narrow and there is height for both. Undefined: as it is.
@@ -73,6 +78,32 @@ export function divided(
   const orientation = stacks ? 1 : now.orientation;
   const sizes = saved[orientation] ?? (stacks ? [0.5, 0.5] : undefined);
   return sizes && { orientation, groups: sizes.map((size) => ({ size })) };
+}
+
+/**
+ * The layout after a view was shown again, or among others, as the window may be another size by now:
+ * where no two columns fit any more, one above the other; `stacked`, which is our doing, side by side
+ * where they fit again. `at`: which of the two groups has the view. Undefined: as it is.
+ */
+export function rearranged(
+  now: Layout,
+  view: { width: number; height: number; at: number },
+  saved: Shares,
+  stacked: boolean,
+): Layout | undefined {
+  const current = sharesOf(now);
+  if (current === undefined) {
+    return undefined;
+  }
+  const half = [0.5, 0.5];
+  const width = now.orientation === 0 ? view.width / (current[view.at] ?? 1) : view.width;
+  const narrow = width < 2 * NARROW && view.height >= 2 * LOW;
+  const fits = width * Math.min(...(saved[0] ?? half)) >= NARROW;
+  if (now.orientation === 0 ? !narrow : !(stacked && fits)) {
+    return undefined;
+  }
+  const orientation = now.orientation === 0 ? 1 : 0;
+  return { orientation, groups: (saved[orientation] ?? half).map((size) => ({ size })) };
 }
 
 /** What part of the window each of two groups has; undefined where there are not two. */

@@ -33,7 +33,7 @@ export async function showLine(
   const last = Math.max(document.lineCount - 1, 0);
   const at = new vscode.Position(Math.min(Math.max(line, 0), last), column);
   const group =
-    groupWith((tab) => tab.uri.toString() === uri.toString()) ??
+    groupWith((text) => text.uri.toString() === uri.toString()) ??
     groupWith(() => true) ??
     vscode.window.tabGroups.all.find((each) => !each.tabs.some(isView));
   const editor = await vscode.window.showTextDocument(document, {
@@ -48,8 +48,11 @@ export async function showLine(
   );
 }
 
-function groupWith(matches: (tab: vscode.TabInputText) => boolean): vscode.TabGroup | undefined {
+/** The group with a text that is none of ours. */
+function groupWith(matches: (text: vscode.TabInputText) => boolean): vscode.TabGroup | undefined {
   return vscode.window.tabGroups.all.find((group) =>
-    group.tabs.some(({ input }) => input instanceof vscode.TabInputText && matches(input)),
+    group.tabs.some(
+      (tab) => tab.input instanceof vscode.TabInputText && !isView(tab) && matches(tab.input),
+    ),
   );
 }

@@ -5,16 +5,25 @@ import {
   columnFor,
   divided,
   type Group,
+  hasColumns,
   type Layout,
+  rearranged,
   restored,
   type Shares,
   sharesOf,
 } from "../shared/room";
 
 const SPLIT = "opstep.split"; // how a person has divided the window between code and views
+const STACKED = "opstep.stacked"; // whether views are below the code as columns were too narrow
+
+/** The scheme of plans: texts that stand among the views. */
+export const PLANS = "opstep-plan";
 
 /** Whether a tab is one of ours: the workbench names the views of pages with a prefix. */
 export function isView({ input }: vscode.Tab): boolean {
+  if (input instanceof vscode.TabInputText) {
+    return input.uri.scheme === PLANS;
+  }
   return (
     (input instanceof vscode.TabInputWebview || input instanceof vscode.TabInputCustom) &&
     /(^|-)opstep\./.test(input.viewType)
@@ -26,7 +35,7 @@ let fresh = false; // a group was made for a view whose page has not told its si
 function groupsNow(): Group[] {
   return vscode.window.tabGroups.all.map(({ tabs }) => ({
     views: tabs.some(isView),
-    texts: tabs.some(({ input }) => input instanceof vscode.TabInputText),
+    texts: tabs.some((tab) => tab.input instanceof vscode.TabInputText && !isView(tab)),
     empty: tabs.length === 0,
   }));
 }
@@ -69,23 +78,44 @@ export function roomColumn(): vscode.ViewColumn {
   return column;
 }
 
+/** Shows a text of ours among the views; where there are none yet, beside code that has the room. */
+export async function showText(uri: vscode.Uri): Promise<void> {
+  const groups = groupsNow();
+  const layout = await vscode.commands.executeCommand<Layout>("vscode.getEditorLayout");
+  const column = columnFor(groups, vscode.window.activeTextEditor?.viewColumn);
+  const viewColumn = column > groups.length && !hasColumns(layout) ? groups.length : column;
+  await vscode.window.showTextDocument(uri, { viewColumn, preview: true });
+  if (viewColumn > groups.length) {
+    // As the group of a page is when it is made.
+    await vscode.commands.executeCommand("workbench.action.lockEditorGroup");
+  }
+}
+
 /**
- * A view's page is this large: beside a group that was made for it, the window is `divided`; else it
- * may be a person who divided it, which is kept.
+ * A view's page is this large: beside a group that was made for it, or where it was just `shown`, the
+ * window is divided; else it may be a person who divided it, which is kept.
  */
 export async function divide(
   memory: vscode.Memento,
-  view: { width: number; height: number },
+  view: { width: number; height: number; column: number | undefined },
+  shown: boolean,
 ): Promise<void> {
   const now = await vscode.commands.executeCommand<Layout>("vscode.getEditorLayout");
   const saved = memory.get<Shares>(SPLIT, {});
-  if (!fresh) {
+  const stacked = now.orientation === 1 && memory.get(STACKED, false);
+  const at = (view.column ?? 1) - 1;
+  const next = fresh
+    ? divided(now, view, saved)
+    : shown && groupsNow()[1 - at]?.texts
+      ? rearranged(now, { ...view, at }, saved, stacked)
+      : undefined;
+  if (!fresh && !next) {
     const current = sharesOf(now);
     await memory.update(SPLIT, current ? { ...saved, [now.orientation]: current } : saved);
-    return;
   }
   fresh = false;
-  const next = divided(now, view, saved);
+  const turned = next !== undefined && next.orientation !== now.orientation;
+  await memory.update(STACKED, turned ? next.orientation === 1 : stacked);
   if (next !== undefined) {
     await vscode.commands.executeCommand("vscode.setEditorLayout", next);
     for (const editor of vscode.window.visibleTextEditors) {

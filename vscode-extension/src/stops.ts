@@ -3,6 +3,7 @@
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 import { parseFrame } from "../shared/frames";
+import { isScript } from "./debug/launch";
 import type { Stop } from "./services";
 import { worked } from "./walkthrough";
 
@@ -38,6 +39,11 @@ export class Stops implements vscode.Disposable {
           onWillReceiveMessage: (message) => this.sent(session, message),
           onDidSendMessage: (message) => this.received(session, message),
         }),
+      }),
+      vscode.debug.onDidStartDebugSession(({ type, configuration }) => {
+        if (type === "opstep" && isScript(configuration.program)) {
+          worked("torch");
+        }
       }),
       vscode.debug.onDidChangeActiveStackItem((item) => void this.frameSelected(item)),
       vscode.debug.onDidTerminateDebugSession((session) => this.leave(session)),

@@ -2,10 +2,17 @@
 
 import * as vscode from "vscode";
 
-export type Step = "python" | "graph" | "step" | "nan" | "timeline" | "workspace";
+export type Step = "python" | "torch" | "graph" | "step" | "nan" | "timeline" | "workspace";
 
 const READING_MS = [500, 3000]; // until the page has read which events it waits for
 const done = new Set<Step>();
+
+const PAGE = "opstep.opstep#start"; // publisher, extension and the walkthrough
+
+/** Opens the page. */
+export async function openWalkthrough(): Promise<void> {
+  await vscode.commands.executeCommand("workbench.action.openWalkthrough", PAGE);
+}
 
 /** A step has worked. */
 export function worked(step: Step): void {

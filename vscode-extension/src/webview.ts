@@ -30,14 +30,27 @@ function open(
 /** What every page tells of itself, before its own script and whenever it is resized. */
 interface Sized {
   sized: { width: number; height: number };
+  /** The view was just opened or brought to the front: not one that came back with its window. */
+  shown: boolean;
 }
 
-const TELL_SIZE = `{
+const tellSize = (shown: boolean) => `{
   const api = acquireVsCodeApi();
-  let timer;
-  const tell = () => api.postMessage({ sized: { width: innerWidth, height: innerHeight } });
+  let timer, shown = ${shown};
+  const tell = () => {
+    api.postMessage({ sized: { width: innerWidth, height: innerHeight }, shown });
+    shown = false;
+  };
+  const tellSoon = () => { clearTimeout(timer); timer = setTimeout(tell, 300); };
   globalThis.acquireVsCodeApi = () => api;
-  addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(tell, 300); });
+  addEventListener("resize", tellSoon);
+  addEventListener("message", (event) => {
+    if (event.data?.askSize) {
+      event.stopImmediatePropagation();
+      shown = true;
+      tellSoon();
+    }
+  });
   tell();
 }`;
 
@@ -73,7 +86,8 @@ export class Panel<In, Out> implements vscode.Disposable {
     this.panel.webview.html = page(this.panel.webview, dist, options);
     this.panel.webview.onDidReceiveMessage((message: In | Sized) => {
       if (isSized(message)) {
-        void divide(context.workspaceState, message.sized);
+        const view = { ...message.sized, column: this.panel.viewColumn };
+        void divide(context.workspaceState, view, message.shown);
       } else {
         this.received.fire(message);
       }
@@ -106,6 +120,7 @@ export class Panel<In, Out> implements vscode.Disposable {
   /** Brings the panel to the front, where it is. */
   reveal(preserveFocus = true): void {
     this.panel.reveal(undefined, preserveFocus);
+    void this.panel.webview.postMessage({ askSize: true });
   }
 
   dispose(): void {
@@ -155,7 +170,7 @@ ${options.inline ? `<style>${inline("css")}</style>` : `<link rel="stylesheet" h
 </head>
 <body>
 <div id="root"></div>
-<script nonce="${nonce}">${TELL_SIZE}</script>
+<script nonce="${nonce}">${tellSize(!options.panel)}</script>
 ${
   options.inline
     ? `<script nonce="${nonce}">${inline("js")}</script>`

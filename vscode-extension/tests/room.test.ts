@@ -1,5 +1,13 @@
 import { describe, expect, it } from "vitest";
-import { columnFor, divided, type Layout, restored, sharesOf } from "../shared/room";
+import {
+  columnFor,
+  divided,
+  hasColumns,
+  type Layout,
+  rearranged,
+  restored,
+  sharesOf,
+} from "../shared/room";
 
 const CODE = { views: false, texts: true, empty: false };
 const VIEWS = { views: true, texts: false, empty: false };
@@ -65,8 +73,45 @@ describe("divided", () => {
     expect(narrow).toEqual({ orientation: 1, groups: [{ size: 0.4 }, { size: 0.6 }] });
   });
 
+  it("puts a text beside code only where both are wide enough", () => {
+    expect([columns(1240), columns(720), columns()].map(hasColumns)).toEqual([true, false, false]);
+  });
+
   it("leaves three groups alone", () => {
     expect(sharesOf(columns(300, 300, 300))).toBeUndefined();
     expect(divided(columns(300, 300, 300), { width: 300, height: 800 }, {})).toBeUndefined();
+  });
+});
+
+describe("rearranged", () => {
+  const layout = (orientation: 0 | 1, ...sizes: number[]): Layout => ({
+    orientation,
+    groups: sizes.map((size) => ({ size })),
+  });
+  const view = (width: number, height: number, at = 1) => ({ width, height, at });
+  const half = [{ size: 0.5 }, { size: 0.5 }];
+
+  it("puts a view below the code where the window has become too narrow for columns", () => {
+    const below = { orientation: 1, groups: half };
+    expect(rearranged(layout(0, 280, 440), view(440, 600), {}, false)).toEqual(below);
+    expect(rearranged(layout(0, 440, 280), view(440, 600, 0), {}, false)).toEqual(below);
+    expect(rearranged(layout(0, 280, 440), view(440, 400), {}, false)).toBeUndefined();
+  });
+
+  it("leaves columns that a person has made narrow in a wide window", () => {
+    expect(rearranged(layout(0, 900, 300), view(300, 800), {}, false)).toBeUndefined();
+  });
+
+  it("puts it beside the code again where that was our doing, and there is room as it was divided", () => {
+    const beside = { orientation: 0, groups: half };
+    expect(rearranged(layout(1, 400, 400), view(1240, 400), {}, true)).toEqual(beside);
+    expect(rearranged(layout(1, 400, 400), view(1240, 400), {}, false)).toBeUndefined();
+    const saved = { 0: [0.7, 0.3] };
+    expect(rearranged(layout(1, 400, 400), view(1240, 400), saved, true)).toBeUndefined();
+    expect(rearranged(layout(1, 300, 300), view(720, 300), {}, true)).toBeUndefined();
+  });
+
+  it("leaves three groups alone", () => {
+    expect(rearranged(layout(0, 200, 200, 200), view(200, 800), {}, false)).toBeUndefined();
   });
 });

@@ -162,7 +162,7 @@ def histogram(s: Any) -> Iterator[str]:
 
 
 def node_text(paint: Paint, frame: Frame, node: Node) -> str:
-    """``f32[8, 128]  mean 0.01  std 1.2  [-3.1, 4.2]``; trouble in red."""
+    """``f32[8, 128]  mean 0.01  std 1.2  min -3.1  max 4.2``; trouble in red."""
     from opstep.runtime.debugger.scope import Handle
     from opstep.runtime.expressions.text import value_text
 

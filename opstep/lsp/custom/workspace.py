@@ -111,7 +111,8 @@ def report(project: Project, params: Params) -> dict[str, Any]:
     """A finding told at length: the op at fault, what went in and what came out."""
     with arguments.workspace(params) as ws:
         run, number = ws.run(arguments.run_of(params)), arguments.number(params, "finding")
-        return {"text": finding_report.finding_report(ws, run, number)}
+        text = finding_report.finding_report(ws, run, number)
+        return {"text": text, "tensor": finding_report.finding_tensor(ws, run, number)}
 
 
 @feature("opstep/workspace/slowest", thread=True)

@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 # What kernels that are no op's are for, by their names.
 OWN = {
-    "run_table": "launches of ops",
-    "launch_rows": "launches of ops",
+    "run_table": "the loop over ops",
+    "launch_rows": "the loop over ops",
     "help_forever": "threads that share an op",
     "read_clock": "the clock",
     "write_histograms": "histograms",

@@ -29,7 +29,7 @@ A `Value` is one of
 `opstep.runtime.expressions.text` writes values:
 
     value_text(value) -> str                    one line, for any Value
-    tensor_text(type, statistics) -> str        f32[8, 128]  mean 0.01  std 1.2  [-3.1, 4.2]
+    tensor_text(type, statistics) -> str        f32[8, 128]  mean 0.01  std 1.2  min -3.1  max 4.2
     Rows(value)                                 children for a variables view, a page at a time:
                                                 `.count`, `.page(start, count)`, `.ranges()`
 

@@ -48,7 +48,7 @@ def number_text(value: Any) -> str:
 
 
 def tensor_text(type: TensorType, s: Statistics) -> str:
-    """``f32[8, 128]  mean 0.01  std 1.2  [-3.1, 4.2]``; what is not finite comes first,
+    """``f32[8, 128]  mean 0.01  std 1.2  min -3.1  max 4.2``; what is not finite comes first,
     ``f32[9]  3 NaN of 9, mean of the rest 0.01  …``; a scalar as its number.
     """
     return f"{type}  {figures_text(type, s)}" if type.shape else _scalar_text(type, s)
@@ -87,7 +87,7 @@ def _figures(type: TensorType, s: Statistics) -> list[str]:
         return [f"{'all' if whole else 'the rest'} {_short_number(s.min)}"]
     of = "" if whole else " of the rest"
     mean, std = f"mean{of} {_short_number(s.mean)}", f"std {_short_number(s.std)}"
-    return [mean, std, f"[{_short_number(s.min)}, {_short_number(s.max)}]"]
+    return [mean, std, f"min {_short_number(s.min)}", f"max {_short_number(s.max)}"]
 
 
 def _scalar_text(type: TensorType, s: Statistics) -> str:

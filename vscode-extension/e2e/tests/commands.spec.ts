@@ -10,9 +10,7 @@ test("commands act on the graph in sight, runs share a terminal and a file, and 
   await workbench.open();
   await workbench.openFile("small.opg");
 
-  const row = workbench.quickRows().filter({ hasText: "Get started with opstep" });
-  await workbench.command("Welcome: Open Walkthrough...");
-  await row.first().click();
+  await workbench.command("opstep: Get Started (Open Walkthrough)");
   const ticked = (title: string) =>
     page
       .locator(".getting-started-step", { hasText: title })
@@ -29,6 +27,11 @@ test("commands act on the graph in sight, runs share a terminal and a file, and 
   const view = await workbench.webview("header, .toolbar, canvas");
   await view.locator("body").click({ position: { x: 5, y: 5 } });
   await expect(page.locator(".editor-group-container.active .tab.active")).toContainText("Graph");
+  await workbench.command("opstep: Show Plan");
+  const shared = page.locator(".editor-group-container", { has: workbench.tab(/^Graph/) });
+  await expect(shared.locator(".tab.active")).toContainText("Plan: ");
+  await expect(shared.locator(".view-lines")).toContainText(/verdict:\s+no\s+races/);
+  await workbench.tab(/^Graph/).click();
   await workbench.command("opstep: Run Graph");
   await expect(debug.terminal()).toContainText("positive");
   await workbench.expectTasksEnded();

@@ -182,6 +182,13 @@ test.describe("in a small window", () => {
       expect(below?.height).toBeGreaterThan(250);
       expect(below?.width).toBeGreaterThan(600);
     }).toPass();
+    // The picture was drawn for a column: it is in the middle of the wider view, too.
+    const first = (await workbench.webview("svg .nodes")).locator("g.node").first();
+    await expect(async () => {
+      const [view, node] = [await views.boundingBox(), await first.boundingBox()];
+      const middle = (box: typeof view) => (box?.x ?? 0) + (box?.width ?? 0) / 2;
+      expect(Math.abs(middle(node) - middle(view))).toBeLessThan(20);
+    }).toPass();
 
     await workbench.focusEditor();
     await debug.pressF5();

@@ -62,6 +62,9 @@ test("a script in the integrated terminal reads what is typed, in colours, and i
   await debug.pressF5();
   await debug.expectEnded();
   await expect(debug.terminal()).toContainText("classes: 4");
+  await workbench.command("opstep: Get Started (Open Walkthrough)");
+  const step = workbench.page.locator(".getting-started-step", { hasText: "PyTorch" });
+  await expect(step.locator(".codicon-getting-started-step-checked").first()).toBeVisible();
 });
 
 test("what is under the mouse, and at the ends of lines, has a shape and figures", async ({

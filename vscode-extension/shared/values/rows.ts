@@ -52,10 +52,14 @@ export function keyOf(value: Value, column: Column): number | string | undefined
   }
 }
 
-/** The order of the program where no column is chosen; what is not known comes last in any case. */
+/**
+ * Where no column is chosen, what is not finite and then the rest, each in the order of the program;
+ * what is not known comes last in any case.
+ */
 export function sorted(values: readonly Value[], order: Order | undefined): Value[] {
   if (order === undefined) {
-    return [...values];
+    const odd = (value: Value) => notFinite(value) > 0;
+    return [...values.filter(odd), ...values.filter((value) => !odd(value))];
   }
   const keyed = values.map((value) => ({ value, key: keyOf(value, order.column) }));
   const sign = order.descending ? -1 : 1;

@@ -1,4 +1,4 @@
-/** Commands for the verbs of the command line: they run in a terminal, with what lies beside the program. */
+/** Commands for the verbs of the command line: most run in a terminal, with what lies beside the program. */
 
 import path from "node:path";
 import * as vscode from "vscode";
@@ -8,7 +8,7 @@ import { type GraphTarget, graphOf } from "../debug/register";
 import { showRun } from "../nan/hunt";
 import { type Python, tellError } from "../python";
 import type { Services } from "../services";
-import { type Step, worked } from "../walkthrough";
+import { openWalkthrough, type Step, worked } from "../walkthrough";
 import {
   deviceOptions,
   fileFor,
@@ -19,6 +19,7 @@ import {
   withoutInputs,
 } from "./arguments";
 import { openExample } from "./examples";
+import { Plans } from "./plans";
 import { registerTasks } from "./tasks";
 import * as verbs from "./verbs";
 
@@ -34,6 +35,7 @@ const MACHINE = 3;
 
 export function registerCommands(services: Services, python: Python): vscode.Disposable {
   const sizes = new Sizes(services.context.workspaceState);
+  const plans = new Plans(services);
   /** The file, and what a run of its graph is given, as options. */
   const runOptions =
     (target: Target, withDevice = true) =>
@@ -83,10 +85,19 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
       }
     }),
     run("debugTerminal", ["debug"]),
-    verb("plan", async (target) => {
-      const file = await fileFor(target);
-      const options = file && (await optionsOf(file, graphOf(target), sizes));
-      return options && ["plan", relative(file), ...withoutInputs(options), ...modeOptions()];
+    plans.register(),
+    vscode.commands.registerCommand("opstep.plan", async (target?: Target) => {
+      try {
+        const file = await fileFor(target);
+        const options = file && (await optionsOf(file, graphOf(target), sizes));
+        if (options && checkProgram(file)) {
+          const graph = options[options.indexOf("--graph") + 1] ?? "";
+          const args = [...withoutInputs(options), ...modeOptions()];
+          await plans.show(file, graph, ["plan", relative(file), ...args]);
+        }
+      } catch (error) {
+        tellError(error);
+      }
     }),
     verb("runTraced", (target) => verbs.runTraced(runOptions(target))),
     verb("runRecorded", (target) => verbs.runRecorded(runOptions(target))),
@@ -101,6 +112,7 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
     verb("demo", async () => ["demo"]),
     vscode.commands.registerCommand("opstep.selectPython", () => python.select()),
     vscode.commands.registerCommand("opstep.openExample", openExample),
+    vscode.commands.registerCommand("opstep.openWalkthrough", openWalkthrough),
     vscode.commands.registerCommand("opstep.showLog", () => services.log.show()),
     registerTasks(python),
   );

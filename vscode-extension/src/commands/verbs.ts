@@ -96,13 +96,20 @@ function withoutMode(options: string[]): string[] {
   return at < 0 ? options : options.toSpliced(at, 2);
 }
 
+/** `main of entropy.opg`: what a run is of. */
+function ofGraph(options: string[]): string {
+  const at = options.indexOf("--graph");
+  const graph = at < 0 ? "" : `${options[at + 1]} of `;
+  return `${graph}${path.basename(options[0] ?? "")}`;
+}
+
 /** Options of a run of several steps; undefined if the user cancels. */
 async function severalSteps(run: RunOptions): Args {
   const options = await run();
   const steps =
     options &&
     (await vscode.window.showInputBox({
-      title: "How many steps?",
+      title: `${ofGraph(options)}: how many steps?`,
       value: "20",
       prompt:
         "The graph runs this many times; each step continues with the params and states of the previous one.",
@@ -124,12 +131,12 @@ export async function runTraced(run: RunOptions): Args {
 export async function runRecorded(run: RunOptions): Args {
   const options = await severalSteps(run);
   const configured = vscode.workspace.getConfiguration("opstep").get<string>("workspace", "");
-  const file = options && (configured || (await workspaceToRecordIn()));
+  const file = options && (configured || (await workspaceToRecordIn(ofGraph(options))));
   return file ? ["run", ...options, "--workspace", file] : undefined;
 }
 
 /** A workspace of the folder, which the run is added to, or a new one. */
-async function workspaceToRecordIn(): Promise<string | undefined> {
+async function workspaceToRecordIn(what: string): Promise<string | undefined> {
   const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
   const found = await vscode.workspace.findFiles("**/*.db", "**/{.venv,venv,node_modules}/**", 50);
   const files = found.map((uri) => vscode.workspace.asRelativePath(uri, false)).sort();
@@ -141,7 +148,7 @@ async function workspaceToRecordIn(): Promise<string | undefined> {
     })),
     { label: "$(new-file) A new workspace…", file: undefined },
   ];
-  const title = "Record the run in";
+  const title = `Record ${what} in`;
   // The question before gives the focus back to where it was, to a view's page after a while.
   const options = { title, ignoreFocusOut: true };
   const picked = files.length > 0 ? await vscode.window.showQuickPick(items, options) : items[0];

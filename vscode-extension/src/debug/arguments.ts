@@ -93,6 +93,17 @@ export function unboundSymbols(graph: GraphHead, args: RunArguments): string[] {
   return symbolsOf(graph.inputs).filter((symbol) => !bound.has(symbol));
 }
 
+/** `: N of x: f32[N, 3]`, where the graph's inputs name a symbol as it is. */
+export function exampleOf({ inputs }: GraphHead, symbols: readonly string[]): string {
+  for (const symbol of symbols) {
+    const input = inputs.find(({ dims }) => dims.includes(symbol));
+    if (input) {
+      return `: ${symbol} of ${input.name}: ${input.dtype}[${input.dims.join(", ")}]`;
+    }
+  }
+  return "";
+}
+
 function sourceFor(name: string, inputs: Inputs | undefined): unknown {
   if (inputs === undefined || typeof inputs === "string") {
     return inputs?.startsWith(`${name}=`) ? inputs.slice(name.length + 1) : undefined;

@@ -7,6 +7,7 @@ import { messageOf } from "../../shared/errors";
 import { arraysIn } from "./archive";
 import {
   type DataFile,
+  exampleOf,
   findInputs,
   findParams,
   parseSizes,
@@ -159,8 +160,7 @@ export class Sizes {
     const proposed = { ...failed.get(key), ...before };
     const text = await vscode.window.showInputBox({
       title: `${graph.name}: sizes of ${symbols.join(", ")}`,
-      prompt:
-        "How large the dimensions are that the graph only names (N of f32[N, 3]). Remembered; “opstep: Change Sizes…” changes them.",
+      prompt: `How large the dimensions are that the graph only names${exampleOf(graph, symbols)}. Remembered; “opstep: Change Sizes…” changes them.`,
       // Sizes that differ show what is transposed.
       value: symbols.map((name, k) => `${name}=${proposed[name] ?? 4 + k}`).join(", "),
       ignoreFocusOut: true,

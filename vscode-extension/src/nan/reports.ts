@@ -116,8 +116,16 @@ export function resultOf(hunted: Hunted): string {
   return first?.output || first?.value || hunted.graph;
 }
 
-/** The report of a finding that a run left in a workspace; `text` is all that is known of it. */
-export function reportOfFinding(finding: Finding, text: string): NanReport {
+/** What a workspace has of a finding: in words, and of its tensor, as far as an op gives it. */
+export interface Recorded {
+  text: string;
+  tensor: { op?: string; type?: string; nan?: number; count?: number };
+}
+
+const GIVEN = new Set(["input", "param", "state"]);
+
+/** The report of a finding that a run left in a workspace, which has its statistics but no elements. */
+export function reportOfFinding(finding: Finding, { text, tensor }: Recorded): NanReport {
   const path = finding.place ?? finding.file ?? undefined;
   const [head, ...rest] = text.trim().split("\n");
   const statement = rest.find((line) => /^ {2}\S.*=/.test(line))?.trim();
@@ -129,9 +137,10 @@ export function reportOfFinding(finding: Finding, text: string): NanReport {
     separate: true,
     links: [
       {
-        kind: "origin",
+        kind: GIVEN.has(tensor.op ?? "") ? "given" : "origin",
         name,
         type: "",
+        ...tensor,
         text: finding.message,
         bad: /\bNaN\b/i.test(finding.message) ? "nan" : "inf",
         ...(path && { source: { path, name: path.replace(/^.*[\\/]/, "") } }),

@@ -18,7 +18,7 @@ import { type FoundByHunt, type FoundInRun, onHunted, onRecorded } from "./found
 import { registerHunt } from "./hunt";
 import { Marks } from "./marks";
 import { pathOf } from "./path";
-import { reportOfFinding, reportOfHunt, resultOf } from "./reports";
+import { type Recorded, reportOfFinding, reportOfHunt, resultOf } from "./reports";
 import { isNanStop, oddResult } from "./stops";
 
 const FINDINGS = `select findings.id, runs.key as run, findings.step, findings.kind, findings.value,
@@ -173,12 +173,12 @@ class NanView implements vscode.Disposable {
   }
 
   private async recorded({ finding, workspace }: FoundInRun): Promise<void> {
-    const { text } = await this.services.request<{ text: string }>("opstep/workspace/report", {
+    const recorded = await this.services.request<Recorded>("opstep/workspace/report", {
       path: workspace,
       run: finding.run,
       finding: finding.id,
     });
-    const report = reportOfFinding(finding, text);
+    const report = reportOfFinding(finding, recorded);
     const program = report.links[0]?.source?.path ?? `${finding.run}.opg`;
     const folder = vscode.workspace.getWorkspaceFolder(vscode.Uri.file(workspace));
     const config = {

@@ -132,7 +132,7 @@ export class TensorPanel implements vscode.Disposable {
   }
 
   private get title(): string {
-    return this.subject.label ?? this.subject.expression;
+    return `Tensor: ${this.subject.label ?? this.subject.expression}`;
   }
 
   private get location(): FrameLocation {
@@ -217,9 +217,7 @@ export class TensorPanel implements vscode.Disposable {
         await vscode.commands.executeCommand("opstep.showNanReport", this.subject);
         break;
       default:
-        this.services.log.debug(
-          `tensor ${this.title}: ${Math.round(message.milliseconds)} ms to draw`,
-        );
+        this.services.log.debug(`${this.title}: ${Math.round(message.milliseconds)} ms to draw`);
     }
   }
 

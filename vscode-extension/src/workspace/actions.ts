@@ -10,9 +10,10 @@ import { showRecorded } from "../nan/found";
 import type { Services } from "../services";
 import { diffProgram, openDocument } from "./documents";
 import type { Files } from "./files";
-import { runDescription, runLabel } from "./format";
+import { runDescription } from "./format";
 import { goTo } from "./locations";
 import type { Node } from "./nodes";
+import { questionAbout, questionAboutStep } from "./questions";
 import type { Run, RunDetail, StoredTensor } from "./requests";
 import type { Tree } from "./tree";
 
@@ -119,18 +120,7 @@ export class Actions {
       await this.openQuery(node ? { path: node.path } : {});
       return;
     }
-    const id = node.run.id;
-    const part = node.kind === "part" ? node.part : undefined;
-    const texts: Partial<Record<string, string>> = {
-      findings: `select step, kind, value, file, line, message from findings where run = ${id}`,
-      steps: `select step, end_ns - start_ns as took_ns from steps where run = ${id} order by step`,
-      slowest: `select file, line, statement, executions, total_ns, mean_ns\nfrom slowest_ops where run = ${id} order by total_ns desc`,
-      tensors: `select name, kind, step, dtype, shape, nbytes, saved from tensors where run = ${id}`,
-      metrics: `select step, name, value from metrics where run = ${id} order by step, name`,
-    };
-    const text =
-      texts[part ?? ""] ??
-      `select step, site, line, value, mean, std, min, max, nan\nfrom stat_history where run = ${id} order by step desc, execution\nlimit 1000`;
+    const text = questionAbout(node.kind === "part" ? node.part : undefined, node.run.id);
     await this.openQuery({ path: node.path, mode: "sql", text });
   }
 
@@ -147,13 +137,8 @@ export class Actions {
   /** All statistics of a step. */
   private async step(node: Node): Promise<void> {
     if (node.kind === "step") {
-      const text = [
-        "select o.line, o.file, o.site, r.name as value, s.min, s.max, s.mean, s.std, s.absmax,",
-        "  s.nan, s.posinf, s.neginf, s.zero, s.count",
-        "from stats as s join ops as o using (run, op) join results as r using (run, op, result)",
-        `where s.run = ${node.run.id} and s.step = ${node.step.step} order by s.execution`,
-      ];
-      await this.openQuery({ path: node.path, mode: "sql", text: text.join("\n") });
+      const text = questionAboutStep(node.run.id, node.step.step);
+      await this.openQuery({ path: node.path, mode: "sql", text });
     }
   }
 
@@ -186,7 +171,10 @@ export class Actions {
 
   /** The NaN report, beside the line at fault. */
   private async report(node: Node): Promise<void> {
-    if (node.kind === "finding") {
+    if (node.kind === "part" && node.part === "findings") {
+      const [only] = await this.tree.getChildren(node);
+      await (only && this.report(only));
+    } else if (node.kind === "finding") {
       await this.goTo(node);
       showRecorded({ finding: { ...node.finding, run: node.run.key }, workspace: node.path });
     }
@@ -243,7 +231,7 @@ export class Actions {
     });
     const choices = runs
       .filter((run) => run.id !== mine.run.id)
-      .map((run) => ({ label: runLabel(run), description: runDescription(run, Date.now()), run }));
+      .map((run) => ({ label: run.graph, description: runDescription(run, Date.now()), run }));
     if (!choices.length) {
       void vscode.window.showInformationMessage("This workspace has no other run to compare with.");
       return undefined;
@@ -333,7 +321,7 @@ export class Actions {
       return;
     }
     const detail = runs
-      .map((n) => `${runLabel(n.run)}: ${runDescription(n.run, Date.now())}`)
+      .map((n) => `${n.run.graph}: ${runDescription(n.run, Date.now())}`)
       .slice(0, 12)
       .join("\n");
     const question = `Remove ${counted(runs.length, "run")} from ${path.basename(node.path)} permanently?`;

@@ -35,30 +35,29 @@ export function runIcon(run: Pick<Run, "status" | "findings">): Icon {
   return STATUS[run.status] ?? { name: "question" };
 }
 
-/** `main  train.opg` */
-export function runLabel(run: Pick<Run, "graph" | "file">): string {
-  const file = run.file?.split(/[\\/]/).at(-1);
-  return file ? `${run.graph}  ${file}` : run.graph;
-}
-
-/** `3f2a9c01 · cpu · 200 steps · 1.4 s · 5 min ago` */
+/**
+ * `failed · 2 findings · 200 steps · 1.4 s · 5 min ago · train.opg · cpu · 3f2a9c01`, behind the graph's
+ * name: a narrow view shows the beginning.
+ */
 export function runDescription(run: Run, now: number): string {
-  const parts = [run.key, run.device, counted(run.steps, "step")];
-  if (run.seconds !== null) {
-    parts.push(duration(run.seconds));
-  }
-  parts.push(ago(run.began, now));
-  if (run.status !== "done") {
-    parts.push(run.status);
-  }
-  return parts.join(" · ");
+  const parts = [
+    run.status !== "done" && run.status,
+    run.findings > 0 && counted(run.findings, "finding"),
+    counted(run.steps, "step"),
+    run.seconds !== null && duration(run.seconds),
+    ago(run.began, now),
+    run.file?.split(/[\\/]/).at(-1),
+    run.device,
+    run.key,
+  ];
+  return parts.filter(Boolean).join(" · ");
 }
 
 /** All about a run, a line each, as a table of Markdown. */
 export function runTooltip(run: Run): string {
   const facts = runFacts(run).map(([name, value]) => `| ${name} | ${escaped(value)} |`);
   const error = run.error ? `\n\n${fenced(run.error)}` : "";
-  return `**${escaped(runLabel(run))}** ${escaped(run.status)}\n\n| | |\n|---|---|\n${facts.join("\n")}${error}`;
+  return `**${escaped(run.graph)}** ${escaped(run.status)}\n\n| | |\n|---|---|\n${facts.join("\n")}${error}`;
 }
 
 /** Names and values of what is known of a run. */

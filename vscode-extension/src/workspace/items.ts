@@ -9,7 +9,6 @@ import {
   metricDescription,
   runDescription,
   runIcon,
-  runLabel,
   runTooltip,
   slowDescription,
   slowLabel,
@@ -50,7 +49,9 @@ function shape(node: Node): vscode.TreeItem {
       const item = createItem(label, { name: icon }, live ? Expanded : Collapsed);
       item.description = node.count === undefined ? "" : grouped(node.count);
       item.contextValue = `part.${node.part}`;
-      return item;
+      // The only one need not be looked for below.
+      const only = node.part === "findings" && node.count === 1;
+      return only ? withCommand(item, "opstep.workspace.report", node) : item;
     }
     case "program":
       return withCommand(
@@ -157,7 +158,7 @@ function file(node: Extract<Node, { kind: "file" }>): vscode.TreeItem {
 function run(node: Extract<Node, { kind: "run" }>): vscode.TreeItem {
   // A run that is under way shows its curves.
   const state = node.run.underWay ? Expanded : Collapsed;
-  const item = createItem(runLabel(node.run), runIcon(node.run), state);
+  const item = createItem(node.run.graph, runIcon(node.run), state);
   item.description = runDescription(node.run, Date.now());
   item.tooltip = new vscode.MarkdownString(runTooltip(node.run));
   const traits = [node.run.underWay ? "live" : "ended", node.run.trace ? "traced" : ""];

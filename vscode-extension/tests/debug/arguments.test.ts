@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import {
+  exampleOf,
   findInputs,
   findParams,
   parseSizes,
@@ -55,6 +56,11 @@ describe("open symbols", () => {
   ])("%j", (given, open) => {
     expect(unboundSymbols(MAIN, given)).toEqual(open);
   });
+});
+
+it("the question for sizes has an example of the graph itself", () => {
+  expect(exampleOf(MAIN, ["K"])).toBe(": K of images: f32[N, K]");
+  expect(exampleOf({ ...MAIN, inputs: [] }, ["K"])).toBe("");
 });
 
 describe("sizes", () => {

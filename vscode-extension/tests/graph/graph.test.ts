@@ -250,16 +250,16 @@ describe("texts", () => {
   });
 
   it("give way to live values without a change of size", () => {
-    const live = { h: "f32[8]  3 NaN of 8, mean of the rest 0.1  std 1.2  [-3, 4]" };
+    const live = { h: "f32[8]  3 NaN of 8, mean of the rest 0.1  std 1.2  min -3  max 4" };
     expect(textOf(h, live).types).toBe("3 NaN");
     const measure = (text: string) => text.length * 7;
     expect(sizeOf(h, measure).width).toBe("-0.0123 ± 0.0456".length * 7 + 28);
   });
 
   it.each([
-    ["f32[8, 8]  mean 0.5  std 2  [-1, 1]", "0.5 ± 2"],
-    ["f32[4, 5]  mean -0.05967  std 1.039  [-2.087, 1.62]", "-0.0597 ± 1.04"],
-    ["f32[8]  mean 12345.6  std 1.5e+20  [0, 2e+22]", "12346 ± 1.5e+20"],
+    ["f32[8, 8]  mean 0.5  std 2  min -1  max 1", "0.5 ± 2"],
+    ["f32[4, 5]  mean -0.05967  std 1.039  min -2.087  max 1.62", "-0.0597 ± 1.04"],
+    ["f32[8]  mean 12345.6  std 1.5e+20  min 0  max 2e+22", "12346 ± 1.5e+20"],
     ["3", "3"],
     ["f32[8]  7 -inf of 8, the rest 1", "7 -inf of 8, the rest 1"],
     ["i64[2]  [1, 2]", "[1, 2]"],

@@ -1,6 +1,7 @@
 /** Where nodes and edges go, and what that costs in a large graph. */
 
 import { describe, expect, it } from "vitest";
+import { freeCorner } from "../../webview/graph/corner";
 import { crosses, placeLabels } from "../../webview/graph/labels";
 import { computeLayout, curve, type SizedNode, type Wire } from "../../webview/graph/layout";
 import { dummyBudget, splitByReach } from "../../webview/graph/reach";
@@ -223,4 +224,17 @@ describe("labels", () => {
       }
     }
   });
+});
+
+it("puts the small picture where it covers least, never on the buttons", () => {
+  const corner = (...boxes: [number, number][]) =>
+    freeCorner(
+      boxes.map(([x, y]) => ({ x, y, width: 100, height: 40 })),
+      { width: 400, height: 300 },
+      { width: 120, height: 90 },
+    );
+  expect(corner([200, 20])).toBe("bottom right");
+  expect(corner([350, 280])).toBe("top right");
+  expect(corner([350, 280], [350, 30])).toBe("top left");
+  expect(corner([350, 280], [350, 30], [50, 30], [50, 80])).toBe("bottom right");
 });

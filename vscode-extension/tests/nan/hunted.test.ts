@@ -99,14 +99,19 @@ it("a recorded finding is told with its statement and figures", () => {
     place: "/a/m.opg",
   };
   const text = `${finding.message}\n\nm.opg:8\nrun abc\n\n  l = log(x)\n\nop log (inner.l)\n`;
-  const report = reportOfFinding(finding, text);
+  const tensor = { op: "log", type: "f32[4]", nan: 0, count: 2 };
+  const report = reportOfFinding(finding, { text, tensor });
   expect(summarize(report)).toBe(finding.message);
   expect(report.links[0]).toMatchObject({
     name: "l",
+    kind: "origin",
     statement: "l = log(x)",
     line: 8,
     bad: "nan",
+    ...tensor,
   });
+  const given = reportOfFinding(finding, { text, tensor: { op: "input" } });
+  expect(given.links[0]?.kind).toBe("given");
   expect(report.text).toContain("op log");
 });
 

@@ -140,7 +140,15 @@ it.each([
 
 it("shows times in ns as ms on wish, and only them", () => {
   expect([isNs("total_ns"), isNs("ns_total")]).toEqual([true, false]);
-  expect(milliseconds(1_234_567)).toBe("1.235");
+  const times = [0, 115, 20_500, 1_234_567, 2e9, -20_500];
+  expect(times.map(milliseconds)).toEqual([
+    "0.000",
+    "0.000115",
+    "0.0205",
+    "1.235",
+    "2000.000",
+    "-0.0205",
+  ]);
   expect(formatCell(1_000_000, true).text).toBe("1.000");
   expect(figure(1 / 3)).toBe("0.333333333");
 });

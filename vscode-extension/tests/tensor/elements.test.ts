@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { bfloatToNumber, halfToNumber, shortest } from "../../webview/tensor/dtypes";
+import { bfloatToNumber, halfToNumber, shortest, shortText } from "../../webview/tensor/dtypes";
 import { Elements, FINITE, NAN, NEGINF, POSINF, UNWRITTEN } from "../../webview/tensor/elements";
 import { npyOf } from "../../webview/tensor/npy";
 
@@ -162,4 +162,26 @@ describe("files for NumPy", () => {
       Float32Array.of(bfloatToNumber(0x3dcd), -2),
     );
   });
+});
+
+test.each([
+  ["0.0", "0.0"],
+  ["1.0", "1.0"],
+  ["0.9999999", "0.9999999"],
+  ["-0.99999994", "-0.9999999"],
+  ["0.99634993", "0.9963"],
+  ["0.25000003", "0.2500"],
+  ["-0.0000015389", "-1.539e-6"],
+  ["-0.00001", "-1e-5"],
+  ["-1.1920929e-7", "-1.192e-7"],
+  ["1.4e-33", "1.4e-33"],
+  ["1.39999998e-33", "1.400e-33"],
+  ["12345.678", "12345.7"],
+  ["1234.5678", "1234.6"],
+  ["123456789", "1.235e8"],
+  ["12345678", "12345678"],
+  ["-inf", "-inf"],
+  ["true", "true"],
+])("a cell has %s as %s", (text, shown) => {
+  expect(shortText(text)).toBe(shown);
 });

@@ -37,8 +37,11 @@ const ALL = [P, LG, H, W];
 describe("rows", () => {
   const names = (values: Value[]) => values.map((v) => v.name);
 
+  it("are what is not finite first, else in the order of the program", () => {
+    expect(names(sorted(ALL, undefined))).toEqual(["lg", "h", "p", "conv.w"]);
+  });
+
   it("are sorted by any column, what is not known last in both directions", () => {
-    expect(names(sorted(ALL, undefined))).toEqual(["p", "lg", "h", "conv.w"]);
     expect(names(sorted(ALL, { column: "mean", descending: false }))).toEqual([
       "lg",
       "h",

@@ -5,7 +5,6 @@ import {
   metricDescription,
   runDescription,
   runIcon,
-  runLabel,
   runTooltip,
   slowDescription,
   slowLabel,
@@ -16,6 +15,7 @@ import {
   tensorDescription,
 } from "../../src/workspace/format";
 import { idOf, type Node } from "../../src/workspace/nodes";
+import { questionAbout, questionAboutStep } from "../../src/workspace/questions";
 import type { Run, StoredTensor, WorkspaceStatus } from "../../src/workspace/requests";
 
 const NOW = Date.parse("2026-01-02T03:04:05Z");
@@ -52,9 +52,10 @@ const RUN: Run = {
 };
 
 it("says what a run was in one line", () => {
-  expect(runLabel(RUN)).toBe("main  resnet.opg");
-  expect(runDescription(RUN, NOW)).toBe("3f2a9c01 · cpu · 1,200 steps · 1.43 s · 5 min ago");
-  expect(runDescription({ ...RUN, status: "killed", seconds: null }, NOW)).toContain("killed");
+  const text = "1,200 steps · 1.43 s · 5 min ago · resnet.opg · cpu · 3f2a9c01";
+  expect(runDescription({ ...RUN, findings: 0 }, NOW)).toBe(text);
+  const killed = { ...RUN, status: "killed", seconds: null, findings: 2 } as const;
+  expect(runDescription(killed, NOW)).toMatch(/^killed · 2 findings · 1,200 steps · 5 min ago/);
   expect(runTooltip({ ...RUN, error: "a | b" })).toContain("| memory | 2 KiB temporary");
 });
 
@@ -166,4 +167,12 @@ it("names nodes so that two never share a name", () => {
     { kind: "more", path: "a.db", what: "run", left: 3 },
   ];
   expect(new Set(nodes.map(idOf)).size).toBe(nodes.length);
+});
+
+it("asks first for what a query is opened for: a narrow view shows no more", () => {
+  const columns = (sql: string) => /^select (.*?)\sfrom /s.exec(sql)?.[1]?.split(/,\s+/) ?? [];
+  const slowest = columns(questionAbout("slowest", 3));
+  expect(slowest).toEqual(["statement", "total_ns", "mean_ns", "executions", "file", "line"]);
+  expect(columns(questionAboutStep(3, 7))[1]).toBe("s.nan");
+  expect(columns(questionAbout(undefined, 3)).slice(0, 3)).toEqual(["step", "value", "mean"]);
 });

@@ -83,6 +83,10 @@ export class Drawing {
     });
   }
 
+  get labels(): readonly Box[] {
+    return Object.values(this.layout.routes).flatMap(({ label }) => (label ? [label] : []));
+  }
+
   /** Puts in the page what a part of the picture shows, and takes out the rest; all without one. */
   show(part: { left: number; top: number; right: number; bottom: number } | null): void {
     const all = part === null || this.picture.nodes.length <= ALL;

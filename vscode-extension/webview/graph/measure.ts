@@ -68,7 +68,7 @@ function cutFront(text: string, most: number): string {
 
 /**
  * The essence of a value's line, as there is room for in a node: `3 NaN` of
- * `f32[8, 128]  3 NaN of 1,024, mean of the rest 0.1  std 1.2  [-3.1, 4.2]`.
+ * `f32[8, 128]  3 NaN of 1,024, mean of the rest 0.1  std 1.2  min -3.1  max 4.2`.
  */
 export function summarize(text: string): string {
   const figures = text.replace(/^\w+\[[^\]]*\]\s*/, "");

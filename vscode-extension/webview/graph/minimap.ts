@@ -1,11 +1,12 @@
 /** The whole picture in small, where it is larger than the window; drag in it to move. */
 
+import { freeCorner } from "./corner";
 import type { Drawing } from "./drawing";
+import type { Box } from "./layout";
 import type { Viewport } from "./viewport";
 
 const WIDEST = 180;
 const HIGHEST = 160;
-
 export class Minimap {
   readonly canvas = document.createElement("canvas");
   private scale = 1;
@@ -33,6 +34,27 @@ export class Minimap {
     });
   }
 
+  /** Goes where it covers least; not while one moves the picture, which it would run away from. */
+  settle(): void {
+    this.paint();
+    const { x, y, scale } = this.viewport.view;
+    const placed = ({ box }: { box: Box }) => ({
+      x: box.x * scale + x,
+      y: box.y * scale + y,
+      width: box.width * scale,
+      height: box.height * scale,
+    });
+    const nodes = this.drawing.boxes.filter(({ shown }) => !shown.frame).map(placed);
+    this.canvas.dataset.corner = freeCorner(
+      [...nodes, ...this.drawing.labels.map((box) => placed({ box }))],
+      this.viewport.size,
+      {
+        width: this.canvas.width / devicePixelRatio,
+        height: this.canvas.height / devicePixelRatio,
+      },
+    );
+  }
+
   paint(): void {
     const { width, height } = this.drawing.size;
     const part = this.viewport.part(0);
@@ -42,10 +64,9 @@ export class Minimap {
     if (this.canvas.hidden || context === null) {
       return;
     }
-    // In a low view it must not stand on what is above the picture.
     const room = this.canvas.parentElement ?? document.body;
-    const widest = Math.min(WIDEST, room.clientWidth / 3);
-    const highest = Math.min(HIGHEST, room.clientHeight / 2);
+    const widest = Math.min(WIDEST, room.clientWidth / 4);
+    const highest = Math.min(HIGHEST, room.clientHeight / 3);
     this.scale = Math.min(widest / width, highest / height);
     const ratio = devicePixelRatio;
     const size = {

@@ -34,6 +34,8 @@ export class Scene {
   readonly viewport = new Viewport(this.surface, () => this.moved());
   readonly minimap = new Minimap(this.drawing, this.viewport);
   picture: Picture = { nodes: [], links: [], whole: 0 };
+  private across = false;
+  private size = { width: 0, height: 0 };
   private readonly layouts = new LayoutRunner();
   private readonly measure: Measure = textMeasure(this.surface);
 
@@ -51,7 +53,7 @@ export class Scene {
     });
     arrow.append(svg("path", { d: "M0,0.6L8,4L0,7.4Z", class: "head" }));
     this.surface.append(svg("defs", {}, arrow), this.drawing.root);
-    new ResizeObserver(() => this.moved()).observe(this.surface);
+    new ResizeObserver(() => this.resized()).observe(this.surface);
   }
 
   /** Draws a picture. Rejects with `Superseded` where another one was asked for since. */
@@ -59,9 +61,11 @@ export class Scene {
     const layout = await this.layouts.run(this.request(next, across));
     const anchor = then === "stay" ? this.anchor(focus) : undefined;
     this.picture = next;
+    this.across = across;
     this.drawing.set(next, layout, this.marks);
     this.place(then, across, focus, anchor);
     this.moved();
+    this.minimap.settle();
   }
 
   /** Ends a layout that is under way. */
@@ -98,6 +102,19 @@ export class Scene {
     this.surface.classList.toggle("far", scale < 0.35);
     this.drawing.show(this.viewport.part());
     this.minimap.paint();
+  }
+
+  /** Across the flow, what was in the middle stays there; along it, what was at the beginning. */
+  private resized(): void {
+    const [before, now] = [this.size, this.viewport.size];
+    this.size = now;
+    if (before.width > 0 && now.width > 0) {
+      const { across } = this;
+      const shift = across ? now.height - before.height : now.width - before.width;
+      this.viewport.pan(across ? 0 : shift / 2, across ? shift / 2 : 0);
+    }
+    this.moved();
+    this.minimap.settle();
   }
 
   private request(next: Picture, across: boolean): LayoutRequest {

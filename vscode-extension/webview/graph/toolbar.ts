@@ -32,8 +32,18 @@ type Button = [ButtonName, string, string, boolean];
 const BUTTONS: Button[] = [
   ["weights", "Weights", "Draw params and states as nodes, not in the ops that read them", true],
   ["across", "Across", "Lay out left to right instead of top to bottom", true],
-  ["streams", "Streams", "Colour nodes by their stream in the plan", true],
-  ["follow", "Follow", "Show the graph at the cursor or where the debugger is stopped", true],
+  [
+    "streams",
+    "Streams",
+    "Colour nodes by their stream: the queue of work in which the plan has them run",
+    true,
+  ],
+  [
+    "follow",
+    "Follow",
+    "Go along with the cursor and the debugger: show the graph and the line where they are",
+    true,
+  ],
   ["svg", "SVG", "Save the picture as SVG", false],
   ["png", "PNG", "Save the picture as PNG", false],
 ];

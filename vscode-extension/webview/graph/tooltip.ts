@@ -3,7 +3,7 @@
 import { h } from "../dom";
 import type { Marks } from "./drawing";
 import { linkText } from "./drawing";
-import { statement } from "./measure";
+import { statement, summarize } from "./measure";
 import type { Link, PictureNode } from "./model";
 
 const DELAY_MS = 350;
@@ -62,6 +62,9 @@ export function aboutNode(shown: PictureNode, marks: Marks): HTMLElement[] {
   for (const value of shown.node.values) {
     const live = marks.live?.[value.name];
     add("value", `${value.name}: ${live ?? value.type ?? "type unknown"}`);
+  }
+  if (shown.node.values.some(({ name }) => summarize(marks.live?.[name] ?? "").includes("±"))) {
+    add("hint", "In the node: mean ± standard deviation");
   }
   const places = [`line ${shown.node.lines[0] + 1} of ${shown.graph}`];
   if (marks.stream !== null) {

@@ -52,13 +52,11 @@ export function figure(value: number): string {
   return significant(value, 9);
 }
 
-/** Times in ns as ms, to the microsecond. */
+/** Times in ns as ms: to the microsecond, and short ones to three digits, or to the nanosecond. */
 export function milliseconds(ns: number): string {
-  return (ns / 1e6).toLocaleString("en-US", {
-    minimumFractionDigits: 3,
-    maximumFractionDigits: 3,
-    useGrouping: false,
-  });
+  const ms = ns / 1e6;
+  const digits = ms === 0 ? 3 : Math.min(6, Math.max(3, 2 - Math.floor(Math.log10(Math.abs(ms)))));
+  return ms.toFixed(digits);
 }
 
 function oneLine(text: string): string {

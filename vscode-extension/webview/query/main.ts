@@ -61,7 +61,7 @@ class Panel {
   });
   private readonly actionBar = h("div", { class: "actions" });
   private readonly stage = h("div", { class: "stage" });
-  private readonly msBox = h("input", { type: "checkbox", id: "ns-as-ms" });
+  private readonly msBox = h("input", { type: "checkbox", id: "ns-as-ms", checked: true });
   private readonly msLabel = h("label", { for: "ns-as-ms", class: "ms" }, this.msBox, "ns as ms");
 
   constructor(root: HTMLElement) {

@@ -134,6 +134,8 @@ export class ResultTable {
     }
     this.body.replaceChildren(...rows);
     this.active();
+    const { scrollLeft, clientWidth, scrollWidth } = this.element;
+    this.element.classList.toggle("goes-on", scrollLeft + clientWidth < scrollWidth - 1);
     // While the bar is dragged far, pages that are only passed are not asked for.
     const jump = Math.abs(this.element.scrollTop - this.lastTop) > this.element.clientHeight * 2;
     this.lastTop = this.element.scrollTop;

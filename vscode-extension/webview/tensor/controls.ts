@@ -43,7 +43,7 @@ const SCALES: readonly Choice<ScaleMode>[] = [
   { value: "fixed", label: "fixed" },
 ];
 const OVERS: readonly Choice<ScaleOver>[] = [
-  { value: "shown", label: "what is shown" },
+  { value: "shown", label: "the part shown" },
   { value: "tile", label: "each tile" },
   { value: "whole", label: "the whole tensor" },
 ];
@@ -303,7 +303,7 @@ export class Controls {
     const fixed = view.scale.mode === "fixed";
     return [
       chooser("scale", SCALES, view.scale.mode, (mode) => set({ mode })),
-      !fixed && chooser("of", OVERS, view.scale.over, (over) => set({ over })),
+      !fixed && chooser("over", OVERS, view.scale.over, (over) => set({ over })),
       fixed && numberBox("from", view.scale.low, (low) => set({ low }), { step: "any" }),
       fixed && numberBox("to", view.scale.high, (high) => set({ high }), { step: "any" }),
       !colours &&
@@ -350,7 +350,7 @@ export class Controls {
           { min: 1, max: 4096 },
         ),
         chooser(
-          "of",
+          "over",
           OVERS.filter((o) => o.value !== "tile"),
           view.scale.over,
           (over) => {

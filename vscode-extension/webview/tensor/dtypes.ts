@@ -91,3 +91,35 @@ function withPoint(text: string): string {
   const shown = text.replace("e+", "e");
   return /[.e]/.test(shown) ? shown : `${shown}.0`;
 }
+
+const ROOM = 8; // characters that are written as they are
+const DIGITS = 4; // of an element that needs more
+const SMALL = 1e-4; // below, and from LARGE on, with an exponent
+const LARGE = 1e8;
+
+/**
+ * An element's text as it stands in a cell: as it is where it is short, else rounded to four digits,
+ * with zeros that say so, and to as many as tell it from an integer: 0.9999999 is not 1.
+ */
+export function shortText(text: string): string {
+  const value = Number(text);
+  const size = Math.abs(value);
+  if (!/^-?[\d.]+(e-?\d+)?$/.test(text) || value === 0) {
+    return text;
+  }
+  const point = size >= SMALL && size < LARGE;
+  if (text.length <= ROOM && (point || /e/.test(text))) {
+    return text;
+  }
+  if (text.length <= ROOM) {
+    return value.toExponential().replace("e+", "e");
+  }
+  let digits = DIGITS;
+  while (!Number.isInteger(value) && Number.isInteger(Number(value.toPrecision(digits)))) {
+    digits++;
+  }
+  const whole = 10 ** digits;
+  return point && size < whole
+    ? value.toPrecision(digits)
+    : value.toExponential(digits - 1).replace("e+", "e");
+}

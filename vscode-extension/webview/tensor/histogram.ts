@@ -6,6 +6,7 @@ import { fill, h, themeColour } from "../dom";
 import { type Connection, LatestOnly, Outdated } from "./connection";
 import { formatNumber } from "./dom";
 import type { Model } from "./model";
+import { axisTicks } from "./ticks";
 
 interface Bars {
   counts: number[];
@@ -171,15 +172,19 @@ export class HistogramView {
     g.fillStyle = foreground;
     g.textBaseline = "top";
     g.textAlign = "center";
-    const every = Math.max(
-      1,
-      Math.ceil(bars.counts.length / Math.max(1, Math.floor(inner.w / 90))),
-    );
-    for (let k = 0; k <= bars.counts.length; k += every) {
-      const text = this.model.view.exponents
-        ? `2^${bars.edges[k]}`
-        : formatNumber(Number(bars.edges[k]?.toPrecision(4)));
-      g.fillText(text, ROOM.left + k * wide, bottom + 6);
+    const [low = 0, high = 0] = [bars.edges[0], bars.edges.at(-1)];
+    const room = Math.max(1, Math.floor(inner.w / 90));
+    const { exponents } = this.model.view;
+    const every = Math.max(1, Math.ceil(bars.counts.length / room));
+    const ticks = exponents
+      ? bars.edges.filter((_, k) => k % every === 0)
+      : axisTicks(low, high, room);
+    for (const value of ticks) {
+      const text = exponents ? `2^${value}` : formatNumber(Number(value.toPrecision(4)));
+      const at = ROOM.left + (inner.w * (value - low)) / (high - low || 1);
+      // The last one would stand out of the window.
+      const most = ROOM.left + inner.w + ROOM.right - g.measureText(text).width / 2;
+      g.fillText(text, Math.min(at, most), bottom + 6);
     }
   }
 }

@@ -26,7 +26,10 @@ class Page {
     this.vscode.postMessage(message),
   );
   private readonly model = new Model();
-  private readonly hover = h("output", { class: "hover" });
+  private readonly hover = h("output", {
+    class: "hover",
+    "data-hint": "Point at an element, or a bar, to read it.",
+  });
   private readonly live = h("div", { class: "unseen", "aria-live": "polite" });
   private readonly message = h("div", { class: "trouble", role: "status" });
   private readonly statistics = h("div", { class: "figures" });
@@ -251,6 +254,7 @@ class Page {
         .filter(([, v]) => v !== undefined)
         .map(([n, v]) => h("span", {}, `${n} `, h("b", {}, formatNumber(v)))),
       f && h("span", {}, "elements ", h("b", {}, formatNumber(f.count))),
+      f && !f.nan && !f.posinf && !f.neginf && !f.unwritten && h("span", {}, "all finite"),
       f && f.zero > 0 && h("span", {}, "zeros ", h("b", {}, formatNumber(f.zero))),
       f && f.subnormal > 0 && h("span", {}, "subnormal ", h("b", {}, formatNumber(f.subnormal))),
     );

@@ -84,9 +84,6 @@ export class NonFinite {
         ),
       );
     fill(this.node, ...buttons);
-    if (this.model.statistics && !buttons.length) {
-      fill(this.node, h("span", { class: "fine" }, "all finite"));
-    }
   }
 
   /** Goes to the next element of a kind; behind the last one to the first. */

@@ -1,9 +1,9 @@
 /** One canvas with the tiles of a tensor: drawing, and what lies under the pointer. */
 
-import { significant } from "../../shared/format";
 import { countOf, type Part, stridesOf } from "../../shared/tensor/parts";
 import { h, themeColour } from "../dom";
 import { SPECIAL } from "./colours";
+import { shortText } from "./dtypes";
 import { type Elements, FINITE, NAN } from "./elements";
 import type { Atlas, Painted } from "./painting";
 import { type Camera, type Grid, type Spot, spotAt, tileOrigin } from "./tiles";
@@ -272,7 +272,7 @@ export class Picture {
   }
 
   private drawValue(block: Block, index: number, x: number, y: number, size: number): void {
-    const text = short(block.text(index));
+    const text = shortText(block.text(index));
     const g = this.context;
     g.lineWidth = 3 * this.dpr;
     g.strokeStyle = "rgba(0, 0, 0, 0.75)";
@@ -385,10 +385,6 @@ function niceStep(least: number): number {
     }
     unit *= 10;
   }
-}
-
-function short(text: string): string {
-  return text.length > 8 && /^-?[\d.]+(e-?\d+)?$/.test(text) ? significant(Number(text), 4) : text;
 }
 
 /** Marks are told apart without colours, too: hatched, a plus, a minus, a chequer. */

@@ -30,7 +30,6 @@ const ROW = 22;
 const WIDEST = 32; // characters of a column
 const GAP = 8; // pixels between columns
 const MARGIN = 8; // and beside the first
-const LEAST: Partial<Record<Column, number>> = { NaN: 4, memory: 8 };
 const ARROW = 2; // characters of the heading that is sorted by
 /** Where the first click sorts downwards: what is largest, or wrong, is looked for. */
 const DOWNWARDS: ReadonlySet<Column> = new Set(["NaN", "inf", "memory"]);
@@ -74,7 +73,7 @@ export class ValueTable {
 
   /** Whether rows are in an order that statistics decide. */
   get needsFigures(): boolean {
-    return this.order !== undefined && FIGURES.has(this.order.column);
+    return this.order === undefined || FIGURES.has(this.order.column);
   }
 
   show(values: Value[]): void {
@@ -96,8 +95,7 @@ export class ValueTable {
       const longest = (text: string) => text.length - widthBehind(text);
       const number = Math.max(0, ...texts.map(longest)) + behind;
       const text = Math.max(0, ...texts.map((t) => t.length));
-      const least = LEAST[column] ?? column.length;
-      const heading = least + (this.order?.column === column ? ARROW : 0);
+      const heading = column.length + (this.order?.column === column ? ARROW : 0);
       const width = Math.max(NUMBERS.has(column) ? number : text, heading);
       return Math.min(width, WIDEST) + (column === "name" ? tag : 0);
     });
@@ -136,7 +134,7 @@ export class ValueTable {
     );
   }
 
-  /** One way, the other way, and the order of the program. */
+  /** One way, the other way, and no column: what is not finite first. */
   private sortBy(column: Column): void {
     const first = DOWNWARDS.has(column);
     const now = this.order?.column === column ? this.order : undefined;

@@ -37,6 +37,26 @@ def finding_report(ws: Workspace, run: RecordedRun, finding: int) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def finding_tensor(ws: Workspace, run: RecordedRun, finding: int) -> dict[str, Any]:
+    """What is recorded of the tensor that was found: its op and type, how many elements are not
+    finite, and of these NaN. Empty where no op gives it; without numbers, where none were taken.
+    """
+    rows = ws.sql(
+        "select o.name, r.dtype, r.shape, s.nan, s.nan + s.posinf + s.neginf from findings as f "
+        "join ops as o on o.run = f.run and o.op = f.op "
+        "join results as r on r.run = f.run and r.op = f.op and r.name = f.value "
+        "left join stats as s on s.run = f.run and s.op = f.op and s.result = r.result "
+        "and s.step = f.step where f.run = ? and f.id = ? order by s.execution desc limit 1",
+        (run.id, finding),
+    ).rows
+    if not rows:
+        return {}
+    op, dtype, shape, nan, count = rows[0]
+    type_ = f"{dtype}[{', '.join(map(str, parsed(shape)))}]"
+    numbers = {"nan": nan, "count": count} if count else {}
+    return {"op": op, "type": type_, **numbers}
+
+
 def _op(ws: Workspace, run: RecordedRun, op: int, step: int) -> list[str]:
     rows = ws.sql(
         "select name, site, statement, operands, sources, attrs from ops where run = ? and op = ?",
@@ -77,12 +97,12 @@ def _figures(ws: Workspace, run: int, op: int, result: int, step: int) -> str:
 
 
 def figures_text(row: tuple) -> str:
-    """``mean 0.01  std 1.2  [-3.1, 4.2]  3 NaN``"""
+    """``mean 0.01  std 1.2  min -3.1  max 4.2  3 NaN``"""
     values: dict[str, Any] = dict(zip(_FIGURES, row, strict=True))
     parts = []
     if values["mean"] is not None:
         parts.append(f"mean {values['mean']:.4g}  std {values['std'] or 0:.4g}")
-        parts.append(f"[{values['min']:.4g}, {values['max']:.4g}]")
+        parts.append(f"min {values['min']:.4g}  max {values['max']:.4g}")
     for name, word in (("nan", "NaN"), ("posinf", "+inf"), ("neginf", "-inf")):
         if values[name]:
             parts.append(f"{values[name]:,} {word}")
