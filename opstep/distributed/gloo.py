@@ -28,9 +28,7 @@ WAIT_S = 1800.0  # for a rank that lives, as PyTorch has it
 
 
 @contextmanager
-def joined(
-    place: Place, wait_s: float = WAIT_S, on_gpus: bool = False
-) -> Iterator[GlooTransport]:
+def joined(place: Place, wait_s: float = WAIT_S, on_gpus: bool = False) -> Iterator[GlooTransport]:
     """This process as one of the ranks, with collectives over Gloo, in which it waits so long for
     others. `on_gpus`: each waits on a GPU for the others, too. Raises `DeviceError`.
     """

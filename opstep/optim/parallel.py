@@ -23,6 +23,7 @@ from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.ir.values import MOST_DIMS
 
 BUCKET = 25 << 20  # bytes of gradients that go together; as in PyTorch
 _FIRST = 1 << 20  # of the first: so it is soon under way
@@ -291,7 +292,7 @@ class _Writing:
         for value in values:
             bucket.append(value)
             held += value.size * value.type.dtype.itemsize
-            if held >= limit:
+            if held >= limit or len(bucket) == MOST_DIMS:  # more are no list of `split`'s sizes
                 yield bucket
                 bucket, held, limit = [], 0, self.bucket
         if bucket:

@@ -4,7 +4,6 @@ its documentation has them. The bits are those of the CPU.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from opstep.kernels.collective.reducing import reduced
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.device.cuda.vendor import nccl
+from opstep.runtime.device.external import bytes_at
 from opstep.runtime.device.routine import Shared
 from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.op import OPS, complete
@@ -33,10 +33,6 @@ CASES = [
     ("barrier", {}),
 ]
 FIRST_OF = {0: "i8", 1: "u8", 2: "i32", 4: "i64", 6: "f16", 7: "f32", 8: "f64", 9: "bf16"}
-
-
-def at(address: int, nbytes: int) -> np.ndarray:
-    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
 
 
 class Desk:
@@ -59,32 +55,34 @@ class Desk:
 def done(desks: Sequence[Desk]) -> None:
     """All that one call of each rank asks for."""
     sent = [
-        (desk.index, to, at(address, n).copy()) for desk in desks for to, address, n in desk.out
+        (desk.index, to, bytes_at(address, n).copy())
+        for desk in desks
+        for to, address, n in desk.out
     ]
     for desk in desks:
         for source, address, nbytes in desk.into:
             (found,) = (b for a, to, b in sent if (a, to) == (source, desk.index))
-            at(address, nbytes)[:] = found
+            bytes_at(address, nbytes)[:] = found
     if not desks[0].asked:
         return
     (function, _, how) = desks[0].asked[0]
     pointers = [desk.asked[0][1] for desk in desks]
     assert all(desk.asked[0][0] == function and desk.asked[0][2] == how for desk in desks)
     if function in ("AllGather", "Broadcast"):
-        xs = [at(x, how[0]).copy() for x, _ in pointers]
+        xs = [bytes_at(x, how[0]).copy() for x, _ in pointers]
         found = np.concatenate(xs) if function == "AllGather" else xs[how[2]]
         for _, y in pointers:
-            at(y, found.size)[:] = found
+            bytes_at(y, found.size)[:] = found
         return
     count, dtype, reduction = how
     dtype = DTYPES[FIRST_OF[dtype]].numpy
     names = {number: name for name, number in nccl._REDUCTIONS.items()}
     whole = count * (len(desks) if function == "ReduceScatter" else 1)
-    xs = [at(x, whole * dtype.itemsize).view(dtype).copy() for x, _ in pointers]
+    xs = [bytes_at(x, whole * dtype.itemsize).view(dtype).copy() for x, _ in pointers]
     found = reduced(xs, names[reduction])
     for desk, (_, y) in zip(desks, pointers, strict=True):
         part = found[desk.index * count :][:count] if function == "ReduceScatter" else found
-        at(y, part.nbytes)[:] = part.view(np.uint8)
+        bytes_at(y, part.nbytes)[:] = part.view(np.uint8)
 
 
 def on_gpus(op, xs: Sequence[np.ndarray], attrs: dict) -> list[np.ndarray]:
@@ -118,7 +116,8 @@ def on_gpus(op, xs: Sequence[np.ndarray], attrs: dict) -> list[np.ndarray]:
 def test_what_gpus_launch_is_what_all_mean(name, attrs, dtype, size):
     if attrs.get("reduction") == "mean" and not dtype.is_float:
         pytest.skip("means are floats")
-    op, rng = OPS[name], np.random.default_rng(7)
+    op: Any = OPS[name]
+    rng = np.random.default_rng(7)
     xs = [rng.uniform(1, 9, (6, 12, 6)).astype(dtype.numpy) for _ in range(size)]
     if dtype.is_float:
         xs[1][3, 4, 5] = np.nan
@@ -131,7 +130,8 @@ def test_what_gpus_launch_is_what_all_mean(name, attrs, dtype, size):
 @pytest.mark.parametrize("shape", [(1,), (2,), (7,), (0,), ()])
 def test_parts_of_which_some_are_empty(shape):
     """Ranks of which the last have less to compute, or nothing."""
-    op, size = OPS["all_reduce"], 3
+    op: Any = OPS["all_reduce"]
+    size = 3
     rng = np.random.default_rng(1)
     xs = [rng.standard_normal(shape).astype(np.float16) for _ in range(size)]
     attrs = complete(op, {"reduction": "mean"}) | {"over": group_of(size)}

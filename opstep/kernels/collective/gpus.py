@@ -166,9 +166,7 @@ def _mean_rows(term: Callable) -> Callable:
     return mean_of_ranks
 
 
-def _reduced(
-    rows: Scratch, y: Arg | Scratch, length: int, count: int, reduction: str
-) -> Launch:
+def _reduced(rows: Scratch, y: Arg | Scratch, length: int, count: int, reduction: str) -> Launch:
     term: Any = _TERMS[reduction].scalar
     if reduction == "mean":
         return Launch(_mean_rows(term), rows, y, count, length, float(count), units=length)

@@ -54,7 +54,7 @@ class Refused(DeviceError):
 
 @cache
 def library(key: str) -> Library:
-    """Of `cublasLt`, `cudnn` and `nccl`. Raises `Unavailable`, with the command that installs it."""
+    """Of `cublasLt`, `cudnn` and `nccl`. Raises `Unavailable`, with what installs it."""
     name, files = _WANTED[key]
     loaded = _found(files)
     if loaded is None:
@@ -114,7 +114,7 @@ def _cudnn_says(loaded: ctypes.CDLL, status: int) -> str:
 
 
 def _nccl_says(loaded: ctypes.CDLL, status: int) -> str:
-    """The kind of error, and the details of the last one, which the library notes on all threads."""
+    """The kind of error, and the details of the last one."""
     loaded.ncclGetErrorString.restype = loaded.ncclGetLastError.restype = ctypes.c_char_p
     kind = (loaded.ncclGetErrorString(status) or b"").decode(errors="replace")
     details = (loaded.ncclGetLastError(None) or b"").decode(errors="replace").strip()

@@ -189,7 +189,7 @@ class Communicator:
         identity = _Identity()
         if self.index == 0:
             self._lib.ncclGetUniqueId(ctypes.byref(identity))
-        told = ranks.broadcast(np.frombuffer(identity, np.uint8), 0)
+        told = ranks.broadcast(np.frombuffer(bytes(identity), np.uint8), 0)
         self._meet(_Identity.from_buffer_copy(told.tobytes()))
 
     def call(
