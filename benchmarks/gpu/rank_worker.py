@@ -38,6 +38,7 @@ SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30)  # bytes
 BATCHES = {"ResNet-50": 32, "GPT-2 124M": 8}  # of each GPU
 STEPS = 3  # whose losses are compared
 _open = ExitStack()  # jobs end with the process
+_files = tempfile.TemporaryDirectory()  # from which weights are read when a step is bound
 
 
 class Rank:
@@ -191,10 +192,10 @@ def steps(rank: Rank, name: str) -> Iterator[Row]:
 
 def _on_ranks(program: Any, ranks: int) -> Any:
     """The program with its weights for so many ranks."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.opg"
-        program.save(path)
-        return opstep.load(path, ranks=ranks)
+    path = Path(_files.name) / f"{ranks}" / "model.opg"
+    path.parent.mkdir(exist_ok=True)
+    program.save(path)
+    return opstep.load(path, ranks=ranks)
 
 
 def _ddp(rank: Rank, whole: Any, x: Any, labels: Any) -> Callable[[], Any]:

@@ -34,10 +34,12 @@ def joined(place: Place, wait_s: float = WAIT_S, on_gpus: bool = False) -> Itera
     """
     transport = GlooTransport(place, wait_s, on_gpus)
     connect(transport)
+    failed = True
     try:
         yield transport
-        transport.part()
+        failed = False
     finally:
+        transport.part(failed)
         connect(None)
         transport.close()
 
@@ -89,10 +91,10 @@ class GlooTransport:
     def when_lost(self, call: Callable[[str], Any]) -> None:
         self._lost.ask(call)
 
-    def part(self) -> None:
-        """This rank ends in its order."""
+    def part(self, failed: bool) -> None:
+        """This rank ends: the others are told, where they wait for it on GPUs."""
         if self._watch is not None:
-            self._watch.part()
+            self._watch.part(failed)
 
     def _gone(self, other: int, reason: str) -> None:
         self._lost.tell(f"rank {self.rank} waits for rank {other}, which is gone ({reason})")

@@ -1,18 +1,20 @@
 """Who is gone, while this rank waits for a GPU and reads from no connection.
 
 Each pair of ranks keeps a receive open, which ends with the connection: at once where a process is
-killed. A rank that ends in its order says so first.
+killed. A rank that ends by itself says so first, and whether in its order.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 _TAG = 1  # of its messages, beside those of collectives
+_PARTING_S = 3.0
 _EVER = timedelta(days=365)
 
 
@@ -43,7 +45,7 @@ class Losses:
 
 
 class Watch:
-    """Tells `gone` of ranks that are, with what the connection said; from other threads."""
+    """Tells `gone` of ranks that are, with why; from other threads."""
 
     def __init__(self, torch: Any, rank: int, ranks: int, gone: Callable[[int, str], Any]):
         self._torch = torch
@@ -56,22 +58,27 @@ class Watch:
         for thread in self._threads:
             thread.start()
 
-    def part(self) -> None:
-        """This rank ends in its order; returns once all others do, or are gone."""
+    def part(self, failed: bool) -> None:
+        """This rank ends; returns once all others do, or are gone. Where it has `failed` it does
+        not wait for one for long: who hears of it ends, too.
+        """
         for other in self._others:
             with suppress(RuntimeError):  # one that is gone
-                self._torch.distributed.isend(self._byte(), other, tag=_TAG).wait(_EVER)
-        for thread in self._threads:
-            thread.join()
+                word = self._torch.tensor([failed], dtype=self._torch.uint8)
+                self._torch.distributed.isend(word, other, tag=_TAG).wait(_EVER)
+        end = time.monotonic() + _PARTING_S
+        for thread in self._threads:  # which are to be no more when Python ends
+            thread.join(max(0.0, end - time.monotonic()) if failed else None)
 
     def _wait(self, other: int) -> None:
+        word = self._torch.zeros(1, dtype=self._torch.uint8)
         try:
-            self._torch.distributed.irecv(self._byte(), other, tag=_TAG).wait(_EVER)
+            self._torch.distributed.irecv(word, other, tag=_TAG).wait(_EVER)
         except RuntimeError as error:
             self._gone(other, said(error))
-
-    def _byte(self) -> Any:
-        return self._torch.zeros(1, dtype=self._torch.uint8)
+        else:
+            if word[0]:
+                self._gone(other, "it ended with an error")
 
 
 def said(error: RuntimeError) -> str:
