@@ -15,6 +15,7 @@ from typing import Any
 
 _TAG = 1  # of its messages, beside those of collectives
 _PARTING_S = 3.0
+_GRACE_S = 1.0
 _EVER = timedelta(days=365)
 
 
@@ -78,6 +79,7 @@ class Watch:
             self._gone(other, said(error))
         else:
             if word[0]:
+                time.sleep(_GRACE_S)  # what ended it may end this rank, too, in its own words
                 self._gone(other, "it ended with an error")
 
 

@@ -127,22 +127,24 @@ def noted() -> Iterator[list[Place]]:
         found[:] = [found[0], *of_groups.values(), found[-1]]
 
 
-def owed(stream: int) -> Collection[int]:
-    """The ranks that have a part in what a stream of a GPU was given, and nobody saw done."""
-    return _owed.get(stream, ())
+def owed() -> Collection[int]:
+    """The ranks that have a part in what streams of a GPU were given, and nobody saw done."""
+    return set().union(*_owed.values()) if _owed else ()
 
 
 @contextmanager
 def awaited(stream: int) -> Iterator[None]:
-    """Within, the host waits for all that a stream of a GPU was given."""
+    """Within, the host waits for all that a stream of a GPU was given, and what others were that it
+    waits for.
+    """
     global _inside
     transport = connected()
-    transport.wait_for(owed(stream))
+    transport.wait_for(owed())
     try:
         yield
     finally:
         transport.wait_for(())
-    del _owed[stream]
+    _owed.pop(stream, None)
     _inside = bool(_owed)
 
 

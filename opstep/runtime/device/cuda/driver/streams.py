@@ -110,7 +110,7 @@ class CudaStream(Stream):
 
     def synchronize(self) -> None:
         driver = self.gpu.enter()
-        if not owed(self.handle):
+        if not owed():
             driver.cuStreamSynchronize(self.handle)
             return
         with awaited(self.handle):
@@ -122,7 +122,7 @@ class CudaStream(Stream):
         """`synchronize` that gives up on a kernel that does not end. Raises `LostDevice` then: no
         kernel can be stopped but with its process. Other ranks have their own time.
         """
-        if owed(self.handle):
+        if owed():
             self.synchronize()
             return
         deadline = monotonic() + seconds
