@@ -53,11 +53,21 @@ class Routine:
 
     def bind(self, pointers: Sequence[int], workspace: int) -> Enqueue:
         communicator, put, cuda = communicator_of(self.group), self.put, driver()
+        transport = connected()
+        members = self.group.members(transport.rank)
 
         def enqueue(stream: int) -> None:
             if cuda.lost:
                 raise cuda.lost
-            put(communicator, pointers, stream)
+            transport.wait_for(members)  # to call a function for the first time connects them
+            try:
+                put(communicator, pointers, stream)
+            except Refused:
+                if cuda.lost:
+                    raise cuda.lost from None
+                raise
+            finally:
+                transport.wait_for(())
 
         return enqueue
 
