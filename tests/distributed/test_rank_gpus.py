@@ -30,7 +30,7 @@ def gpus(monkeypatch):
 
 
 def place(rank: int, ranks: int, local_ranks: int) -> Place:
-    return Place(rank, ranks, rank % local_ranks, local_ranks, "file:///tmp/none")
+    return Place(rank, ranks, rank % local_ranks, local_ranks, "file://meeting")
 
 
 def test_a_rank_takes_the_gpu_of_its_number_on_its_machine(gpus):

@@ -2,7 +2,7 @@
 
 The terms of an element are added in the order of the ranks, whoever adds them, so the bits depend
 neither on the transport nor on which rank is first. Halves are added in f32 and rounded once. On
-GPUs NCCL adds in an order of its own where `gpus.is_nccls`; with two ranks that has the same bits.
+more than two GPUs sums of f32 and f64 are added in NCCL's order, the same in each run.
 """
 
 from __future__ import annotations

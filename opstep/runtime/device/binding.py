@@ -18,7 +18,7 @@ from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.flagging import Looking, PlanFlags
 from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
-from opstep.runtime.device.ranks import is_joined, rank_here, stand
+from opstep.runtime.device.ranks import is_joined, may_agree, stand
 from opstep.runtime.device.routine import BoundCall
 from opstep.runtime.device.store import Store
 from opstep.runtime.ir.effects import is_shared
@@ -305,7 +305,7 @@ class _Coder:
         self.commits = self.plan.commits if self.binding.parent is None else 0
         self.unseen: dict[int, list[int]] = {}  # steps whose flags are raised at the end, by stream
         self.replayed = self._is_replayed()
-        self.parted = self.commits > 0 and not (self.replayed and not self._agrees())
+        self.parted = self.commits > 0 and (not self.replayed or may_agree(self.plan))
         self.commit: list[Callable[[], Any]] = []
         self.early = self._early() if self.binding.parent is None else ()
 
@@ -332,17 +332,6 @@ class _Coder:
         if not segments and not any(s.op is assert_ for s in self.plan.steps):
             self.early = ()  # all of it is issued at once, and nothing takes it back
         return segments
-
-    def _agrees(self) -> bool:
-        """Whether ranks may have to tell each other, before what is updated is kept, that no assert
-        of any failed.
-        """
-        steps = self.plan.steps
-        return (
-            rank_here() is not None
-            and any(s.op.host or is_shared(s.op, s.attrs) for s in steps)
-            and any(s.op.host or s.op is assert_ for s in steps)
-        )
 
     def _early(self) -> tuple[str, ...]:
         """Named tensors that may have to be put back: all, where a listener may raise anywhere."""

@@ -20,6 +20,7 @@ from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.mesh import Group
 from opstep.runtime.ir.places import place_of
 from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.internal import assert_
 from opstep.runtime.plan.plan import Plan, Step
 
 
@@ -206,6 +207,17 @@ class JoinedCall(NamedTuple):
 def is_joined(step: Step) -> bool:
     """Whether other ranks have a part in it."""
     return is_shared(step.op, step.attrs) or (step.op.by_rank and step.attrs["over"].size > 1)
+
+
+def may_agree(plan: Plan) -> bool:
+    """Whether ranks may have to tell each other, before what a plan updates is kept, that no assert
+    of any failed.
+    """
+    return (
+        rank_here() is not None
+        and any(s.op.host or is_shared(s.op, s.attrs) for s in plan.steps)
+        and any(s.op.host or s.op is assert_ for s in plan.steps)
+    )
 
 
 def prepared(step: Step, types: Sequence[TensorType | None]) -> PreparedCall:
