@@ -15,10 +15,12 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 FIGURES = HERE.parent / "benchmarks" / "gpu" / "results.json"
+FIGURES_OF_RANKS = FIGURES.with_name("results_ranks.json")
 
 
 def commands() -> str:
@@ -206,16 +208,16 @@ def views() -> str:
     return "\n".join(parts)
 
 
-def gpu_benchmarks() -> str:
+def gpu_benchmarks(figures: Path = FIGURES, count: str = "one") -> str:
     """The figures that `make bench-gpu` wrote: each beside its peer's, and what must be reached."""
-    if not FIGURES.exists():
+    if not figures.exists():
         return "Not taken yet: `make bench-gpu` writes them.\n"
-    found = json.loads(FIGURES.read_text(encoding="utf-8"))
+    found = json.loads(figures.read_text(encoding="utf-8"))
     machine = dict(found["machine"])
     date, gpu, driver = (machine.pop(key) for key in ("date", "gpu", "driver"))
     versions = ", ".join(f"{name} {number}" for name, number in machine.items())
     lines = [
-        f"Taken on {date} on one {gpu}, driver {driver}, by `{found['command']}`.",
+        f"Taken on {date} on {count} {gpu}, driver {driver}, by `{found['command']}`.",
         f"Versions: {versions}.",
         "",
         "| what | figure | peer | peer's figure | ratio | bar | |",
@@ -259,7 +261,10 @@ def functions() -> str:
 
 
 PARTS: dict[str, tuple[tuple[str, Callable[[], str]], ...]] = {
-    "benchmarks.md": (("gpu", gpu_benchmarks),),
+    "benchmarks.md": (
+        ("gpu", gpu_benchmarks),
+        ("gpus", partial(gpu_benchmarks, FIGURES_OF_RANKS, "two")),
+    ),
     "cli.md": (("exit codes", exit_codes), ("commands", commands)),
     "debugging.md": (("debug commands", debug_commands),),
     "datasette.md": (("questions", questions),),

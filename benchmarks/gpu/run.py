@@ -38,6 +38,7 @@ MODULES = (
     "networks",
     "torch_models",
     "training",
+    "ranks",
     "startup",
 )
 PACKAGES = ("opstep", "numpy", "numba", "numba-cuda", "cuda-core", "cuda-bindings", "cupti-python")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opstep.api.program import Program
     from opstep.api.settings import RunSettings
     from opstep.runtime.device.binding import Binding
-    from opstep.runtime.device.protocols import Recorder
+    from opstep.runtime.device.protocols import Device, Recorder
     from opstep.runtime.interpreter import Context
     from opstep.runtime.plan.plan import Policy
 
@@ -46,10 +46,13 @@ def recorder_of(
     )  # fmt: skip
 
 
-def is_shared(program: Program, graph: Graph) -> bool:
-    """Whether ranks agree, in each run of a graph, that no assert of any failed."""
+def is_shared(program: Program, graph: Graph, device: Device) -> bool:
+    """Whether ranks agree, in each run of a graph, that no assert of any failed. On a GPU the host
+    would have to wait for that, so it is not asked where there is none.
+    """
     found = effects_of([graph.name.text], program.verified)
-    return found.collectives and bool(found.updates or found.asserts)
+    updates = found.updates and device.in_host_memory
+    return found.collectives and bool(updates or found.asserts)
 
 
 class Job:
@@ -61,7 +64,7 @@ class Job:
     ):  # fmt: skip
         self.params = program.params
         self.asserts = program._asserts
-        self.shared = is_shared(program, graph)
+        self.shared = is_shared(program, graph, context.device)
         self.failing: Sequence[int] = ()  # ranks of which an assert failed in the last step
         self.device = device
         self.context = context

@@ -189,7 +189,9 @@ def hunt_here(file: str, options: dict[str, Any], transport: GlooTransport | Non
     options["steps"] = options["steps"] or steps
     if options["params"]:
         sources.load_params(program, options["params"])
-    any_of_us = None if transport is None else together(transport, program, graph, values)
+    any_of_us = None
+    if transport is not None:
+        any_of_us = together(transport, program, graph, values, options["device"])
     recording = recorded(program, graph, values, options)
     try:
         with watch_compiler(), progress(options["steps"]) as on_step:

@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 
 def together(
-    transport: GlooTransport, program: Program, graph: str, values: Mapping[str, Any]
+    transport: GlooTransport, program: Program, graph: str, values: Mapping[str, Any], device: str
 ) -> Callable[[bool], bool]:
     """Ranks compare what they run; gives what says whether something holds on any."""
     from opstep.api.inputs import conform
     from opstep.distributed.agreement import agree
+    from opstep.distributed.gpus import meet
 
     world = transport.world
     _, types = conform(program.graph(graph), values, program.module.source)
     agree(world, program, graph, types)
+    meet(program, graph, device)
     return lambda holds: any(one[0] for one in world.gather(np.array([holds])))
 
 

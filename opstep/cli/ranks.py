@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.api.devices import HOST, kind_of
 from opstep.cli.common import MACHINE, OK, say
 from opstep.cli.loading import load_program
 from opstep.runtime.ir.errors import InputError
@@ -95,9 +96,14 @@ def _as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTrans
         yield None
         return
     from opstep.distributed.gloo import joined
+    from opstep.distributed.gpus import device_of
 
     own: tuple[str, ...] = ()  # files that each rank writes
     options["ranks"] = place.ranks
+    if options.get("fallback") == HOST:
+        raise InputError("--fallback cpu is for one process: other ranks would stay on their GPUs")
+    options["device"] = device_of(options["device"], place)
+    on_gpus = kind_of(options["device"]).gpu
     if options["threads"] is None:
         options["threads"] = max(1, len(os.sched_getaffinity(0)) // place.local_ranks)
     if "inputs" in options:
@@ -120,7 +126,7 @@ def _as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTrans
         options.update(
             {n: () if n == "outputs" else None for n in _OWN if n in options and n not in own}
         )
-    with joined(place, options["rank_timeout"]) as transport:
+    with joined(place, options["rank_timeout"], on_gpus) as transport:
         if joins:
             from opstep.cli.rank_timelines import RankTimelines
 

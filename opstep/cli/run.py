@@ -172,9 +172,11 @@ def run_here(file: str, options: dict[str, Any], transport: GlooTransport | None
         given.load_params(program, options["params"])
     if transport is not None:
         from opstep.distributed.agreement import agree
+        from opstep.distributed.gpus import meet
 
         _, types = conform(graph, values, program.module.source)
         agree(transport.world, program, graph.name.text, types)
+        meet(program, graph.name.text, options["device"])
 
     recording = recorded(program, graph.name.text, values, options)
     saved = options["save_params"]

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opstep.api.devices import kind_of
 from opstep.api.inputs import conform
 from opstep.api.program import Program
 from opstep.api.ranks import Part as Run
 from opstep.api.ranks import check_alike
 from opstep.distributed.agreement import agree, told
+from opstep.distributed.gpus import meet
 from opstep.optim.parallel import data_axis
 from opstep.training.data import Part
 
@@ -33,16 +35,18 @@ def join(trainer: Trainer, transport: GlooTransport, axis: str | None) -> None:
     do different things, or their params would part.
     """
     world, batches, program = transport.world, trainer.batches, trainer.program
+    device = trainer.settings.device
     graph, over = program.graph(trainer.graph), data_axis(program.mesh, axis or True)
     rows = batches.dataset.rows(np.arange(batches.size // batches.part.count))
     _, types = conform(graph, rows, program.module.source)
     how = (
-        replace(trainer.settings, threads=None),
+        replace(trainer.settings, threads=None, device=kind_of(device).name),
         trainer.step,
         trainer.position,
         len(batches.dataset),
     )
     agree(world, program, trainer.graph, types, str(how))
+    meet(program, trainer.graph, device)
     if batches.part.count > 1:
         check_alike(Run(program, trainer.graph, types), over.axes)
 

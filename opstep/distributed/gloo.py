@@ -8,15 +8,17 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from opstep.distributed.lookout import Lookout, Meeting
 from opstep.distributed.place import Place
+from opstep.distributed.watch import Losses, Watch, said
 from opstep.runtime.device.ranks import connect, standing
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.mesh import WORLD, Group, Mesh
@@ -26,21 +28,24 @@ WAIT_S = 1800.0  # for a rank that lives, as PyTorch has it
 
 
 @contextmanager
-def joined(place: Place, wait_s: float = WAIT_S) -> Iterator[GlooTransport]:
+def joined(place: Place, wait_s: float = WAIT_S, on_gpus: bool = False) -> Iterator[GlooTransport]:
     """This process as one of the ranks, with collectives over Gloo, in which it waits so long for
-    others. Raises `DeviceError`.
+    others. `on_gpus`: each waits on a GPU for the others, too. Raises `DeviceError`.
     """
-    transport = GlooTransport(place, wait_s)
+    transport = GlooTransport(place, wait_s, on_gpus)
     connect(transport)
+    failed = True
     try:
         yield transport
+        failed = False
     finally:
+        transport.part(failed)
         connect(None)
         transport.close()
 
 
 class GlooTransport:
-    def __init__(self, place: Place, wait_s: float = WAIT_S):
+    def __init__(self, place: Place, wait_s: float = WAIT_S, on_gpus: bool = False):
         try:
             torch: Any = importlib.import_module("torch")
             self._dist: Any = importlib.import_module("torch.distributed")
@@ -55,6 +60,7 @@ class GlooTransport:
         self.wait_s = wait_s
         if place.local_ranks == place.ranks:  # one machine: nobody else is let in
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
         limit = timedelta(seconds=_MEET_S)
         try:
             with Meeting(place, _MEET_S) as meeting:
@@ -71,10 +77,27 @@ class GlooTransport:
             message = f"rank {place.rank} did not find the others at {place.meeting}: {first}"
             raise DeviceError(message) from None
         self.world = GlooRanks(self, Group(Mesh(((WORLD, place.ranks),)), (WORLD,)))
-        self._lookout = Lookout(self._dist.PrefixStore("at", store), place.rank)
+        self._lost = Losses()
+        limit_s, tell = (wait_s, self._lost.tell) if on_gpus else (inf, None)
+        self._lookout = Lookout(self._dist.PrefixStore("at", store), place.rank, limit_s, tell)
+        self._watch = Watch(torch, place.rank, place.ranks, self._gone) if on_gpus else None
 
     def ranks(self, group: Group) -> GlooRanks:
         return GlooRanks(self, group)
+
+    def wait_for(self, others: Collection[int]) -> None:
+        self._lookout.wait_for([other for other in others if other != self.rank])
+
+    def when_lost(self, call: Callable[[str], Any]) -> None:
+        self._lost.ask(call)
+
+    def part(self, failed: bool) -> None:
+        """This rank ends: the others are told, where they wait for it on GPUs."""
+        if self._watch is not None:
+            self._watch.part(failed)
+
+    def _gone(self, other: int, reason: str) -> None:
+        self._lost.tell(f"rank {self.rank} waits for rank {other}, which is gone ({reason})")
 
     def close(self) -> None:
         self._lookout.close()
@@ -99,8 +122,7 @@ class GlooTransport:
             if time.monotonic() - began >= self.wait_s:
                 message = f"after {self.wait_s:g} s {self._lookout.missing()}"
                 raise DeviceError(message) from None
-            reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0]
-            message = f"rank {self.rank} waits for rank {other}, which is gone ({reason})"
+            message = f"rank {self.rank} waits for rank {other}, which is gone ({said(error)})"
             if (at := standing()).startswith("behind"):  # else the error points at it
                 message += f"; it stands {at}"
             raise DeviceError(message) from None

@@ -6,8 +6,9 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from opstep.distributed.place import Place
@@ -72,12 +73,17 @@ class Meeting:
 
 class Lookout:
     """Tells the others where this rank stands once it stands there for long, and says for whom it
-    waits: each in a store that all have.
+    waits: each in a store that all have. `give_up`, where it is given, is told so after that time.
     """
 
-    def __init__(self, store: Any, rank: int):
+    def __init__(
+        self, store: Any, rank: int, limit_s: float = inf,
+        give_up: Callable[[str], Any] | None = None,
+    ):  # fmt: skip
         self._store = store
         self._rank = rank
+        self._limit_s = limit_s
+        self._give_up = give_up
         self._others: Collection[int] = ()
         self._count = 0  # of exchanges that began or ended
         self._since = 0.0
@@ -128,6 +134,8 @@ class Lookout:
                     said = self._count
                     since = f"rank {self._rank} waits {standing()} since {waits:.0f} s"
                     say(f"{since}: {self.missing()}")
+                if self._others and waits > self._limit_s and self._give_up is not None:
+                    self._give_up(f"after {self._limit_s:g} s {self.missing()}")
 
 
 def _ranks(ranks: Collection[int]) -> str:

@@ -23,6 +23,7 @@ from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.ir.values import MOST_DIMS
 
 BUCKET = 25 << 20  # bytes of gradients that go together; as in PyTorch
 _FIRST = 1 << 20  # of the first: so it is soon under way
@@ -257,12 +258,8 @@ class _Writing:
         values = self._values((v, self.tensors[t].type) for v, t in named)
         told = "What is kept of the whole batch."
         self._reduce([v for v in values if v.type.dtype.is_float], "mean", told)
-        for v in values:
-            if not v.type.dtype.is_float:
-                name = self._name(f"same_{v.name}")
-                line = f"{name} = broadcast_from({v.name}, root=0{over(self.group)})"
-                self._insert(v.place, [line])
-                self.new[v.name] = name
+        others = [v for v in values if not v.type.dtype.is_float]
+        self._bucketed(others, f"broadcast_from({{}}, root=0{over(self.group)})", told, self.new)
 
     def _reduce(
         self, values: Collection[_Value], reduction: str, told: str, group: Group | None = None
@@ -274,14 +271,20 @@ class _Writing:
         group = group or self.group
         if not group.axes:
             return new
-        how = f'{over(group)}, reduction="{reduction}"'
+        call = f'all_reduce({{}}{over(group)}, reduction="{reduction}")'
+        self._bucketed(values, call, told, new)
+        return new
+
+    def _bucketed(
+        self, values: Collection[_Value], call: str, told: str, new: dict[str, str]
+    ) -> None:
+        """Puts what `call` gives for values, in buckets of one type, in their place."""
         dtypes: dict[DType, list[_Value]] = {}
         for value in sorted(values, key=lambda v: v.place):
             dtypes.setdefault(value.type.dtype, []).append(value)
         for some in dtypes.values():
             for bucket in self._buckets(some):
-                new |= self._reduced(bucket, how, told)
-        return new
+                new |= self._called(bucket, call, told)
 
     def _buckets(self, values: Sequence[_Value]) -> Iterator[list[_Value]]:
         bucket: list[_Value] = []
@@ -289,18 +292,18 @@ class _Writing:
         for value in values:
             bucket.append(value)
             held += value.size * value.type.dtype.itemsize
-            if held >= limit:
+            if held >= limit or len(bucket) == MOST_DIMS:  # more are no list of `split`'s sizes
                 yield bucket
                 bucket, held, limit = [], 0, self.bucket
         if bucket:
             yield bucket
 
-    def _reduced(self, bucket: Sequence[_Value], how: str, told: str) -> dict[str, str]:
+    def _called(self, bucket: Sequence[_Value], call: str, told: str) -> dict[str, str]:
         place = max(v.place for v in bucket)
         if len(bucket) == 1:
             (v,) = bucket
             name = self._name(f"all_{v.name}")
-            self._insert(place, [f"# {told}", f"{name} = all_reduce({v.name}{how})"])
+            self._insert(place, [f"# {told}", f"{name} = {call.format(v.name)}"])
             return {v.name: name}
         lines, flat = [f"# {told}"], []
         for v in bucket:
@@ -308,7 +311,7 @@ class _Writing:
             lines.append(f"{flat[-1]} = reshape({v.name}, shape=[{v.size}])")
         joined, reduced = self._name("bucket"), self._name("all_bucket")
         lines.append(f"{joined} = concat({', '.join(flat)})")
-        lines.append(f"{reduced} = all_reduce({joined}{how})")
+        lines.append(f"{reduced} = {call.format(joined)}")
         self._insert(place, lines)
         parts = [self._name(f"part_{v.name}") for v in bucket]
         sizes = ", ".join(str(v.size) for v in bucket)

@@ -21,6 +21,7 @@ from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.values import MOST_DIMS
 
 
 class Body(Protocol):
@@ -180,13 +181,16 @@ def gathered(body: Body, parts: Sequence[Part]) -> list[str]:
 
 
 def buckets(parts: Sequence[Part], limit: int, first: int) -> Iterator[list[Part]]:
-    """Tensors of one element type that go together, until they have so many bytes."""
+    """Tensors of one element type that go together, until they have so many bytes, or are as many
+    as a list of dims may have.
+    """
     for dtype in dict.fromkeys(p.shard.whole.dtype for p in parts):
         bucket: list[Part] = []
         most = min(first, limit)
         for p in (p for p in parts if p.shard.whole.dtype is dtype):
             bucket.append(p)
-            if sum(p.size * p.shard.group.size for p in bucket) * dtype.itemsize >= most:
+            nbytes = sum(p.size * p.shard.group.size for p in bucket) * dtype.itemsize
+            if nbytes >= most or len(bucket) == MOST_DIMS:
                 yield bucket
                 bucket, most = [], limit
         if bucket:

@@ -2,7 +2,7 @@
 
 Where a result shows the payload or any NaN, and the first time that an op which gives integers or
 uses working memory runs, it runs again over memory that holds other bits: what differs then depends
-on what nobody wrote.
+on what nobody wrote. What ranks do together is not run again: the others would have to, too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.runtime.device.binding import Execution
+from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.plan.plan import Step
 
 
@@ -50,7 +51,8 @@ class UninitialisedCheck:
         """The search begins while nobody waits yet."""
         step = execution.step
         if id(step) not in self._filled:
-            self._filled[id(step)] = step, bool(step.launches) and _was_filled(execution)
+            repeats = bool(step.launches) and not is_shared(step.op, step.attrs)
+            self._filled[id(step)] = step, repeats and _was_filled(execution)
         _, filled = self._filled[id(step)]
         self._answers = execution.seek_unwritten() if filled else None
 

@@ -22,15 +22,18 @@ class Collective(Op):
       their order, of what these have.
     - ``joined(ranks, *operands, *results, **attrs)``: what one rank does on the CPU, on arrays over
       its memory. All ranks exchange messages in the same order.
+    - ``joined_on_gpus(*operands, *results, **attrs)``: what each rank launches on its GPU, as
+      `Op.cuda` gives it.
     """
 
     collective = True
     together: Any
     joined: Any
+    joined_on_gpus: Any
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
-        for key in ("together", "joined"):
+        for key in ("together", "joined", "joined_on_gpus"):
             if key in cls.__dict__ and not isinstance(cls.__dict__[key], staticmethod):
                 setattr(cls, key, staticmethod(cls.__dict__[key]))
 

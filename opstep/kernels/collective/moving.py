@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opstep.kernels.collective import gpus
 from opstep.kernels.collective.base import Collective, joined_dim, parts_along, split_dim
 from opstep.kernels.rules.axes import axis_of
 from opstep.runtime.device.ranks import Ranks
@@ -33,6 +34,9 @@ class all_gather(Collective):
     def joined(ranks: Ranks, x, y, *, axis, over):
         np.concatenate(ranks.gather(x), axis, out=y)
 
+    def joined_on_gpus(x, y, *, axis, over):
+        return gpus.gathered(x, y, axis, over)
+
     def grad(g, operands, results, grads, *, axis, over):
         return (g.reduce_scatter(grads[0], axis=axis, over=over),)
 
@@ -59,6 +63,9 @@ class all_to_all(Collective):
     def joined(ranks: Ranks, x, y, *, split, concat, over):
         np.concatenate(ranks.exchange(parts_along(x, split, ranks.size)), concat, out=y)
 
+    def joined_on_gpus(x, y, *, split, concat, over):
+        return gpus.exchanged(x, y, split, concat, over)
+
     def grad(g, operands, results, grads, *, split, concat, over):
         return (g.all_to_all(grads[0], split=concat, concat=split, over=over),)
 
@@ -79,6 +86,9 @@ class broadcast_from(Collective):
 
     def joined(ranks: Ranks, x, y, *, root, over):
         y[...] = ranks.broadcast(x, root)
+
+    def joined_on_gpus(x, y, *, root, over):
+        return gpus.broadcast(x, y, root, over)
 
     def grad(g, operands, results, grads, *, root, over):
         total = g.all_reduce(grads[0], over=over)
@@ -102,6 +112,9 @@ class barrier(Collective):
     def joined(ranks: Ranks, x, y, *, over):
         ranks.barrier()
         y[...] = x
+
+    def joined_on_gpus(x, y, *, over):
+        return gpus.met(x, y, over)
 
     def grad(g, operands, results, grads, *, over):
         return (grads[0],)
@@ -129,6 +142,9 @@ class send(Collective):
         ranks.send(x, to)
         y[...] = x
 
+    def joined_on_gpus(x, y, *, to, over):
+        return gpus.sent(x, y, to, over)
+
 
 class recv(Collective):
     """What the rank `source` of the group sends: a tensor of x's shape and type. Of x nothing else
@@ -149,3 +165,6 @@ class recv(Collective):
 
     def joined(ranks: Ranks, x, y, *, source, over):
         y[...] = ranks.recv(y, source)
+
+    def joined_on_gpus(x, y, *, source, over):
+        return gpus.received(y, source, over)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opstep.kernels.collective import gpus
 from opstep.kernels.move.creation import put_all
 from opstep.runtime.device.ranks import Ranks
 from opstep.runtime.ir.faults import NO_FAULTS
@@ -35,3 +36,7 @@ class rank(Op):
     @staticmethod
     def joined(ranks: Ranks, y, *, over):
         y[...] = ranks.index
+
+    @staticmethod
+    def joined_on_gpus(y, *, over):
+        return gpus.place(y, over)

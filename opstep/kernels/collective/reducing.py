@@ -1,7 +1,8 @@
 """Reductions over a group of ranks: all_reduce, reduce_scatter.
 
 The terms of an element are added in the order of the ranks, whoever adds them, so the bits depend
-neither on the transport nor on which rank is first. Halves are added in f32 and rounded once.
+neither on the transport nor on which rank is first. Halves are added in f32 and rounded once. On
+more than two GPUs sums of f32 and f64 are added in NCCL's order, the same in each run.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from opstep.kernels.collective import gpus
 from opstep.kernels.collective.base import Collective, parts_along, split_dim
 from opstep.runtime.device.ranks import Ranks
 from opstep.runtime.ir.op import Mismatch
@@ -81,6 +83,9 @@ class all_reduce(Collective):
         mine = reduced(ranks.exchange(parts), reduction)
         np.concatenate(ranks.gather(mine, [p.size for p in parts]), out=y.reshape(-1))
 
+    def joined_on_gpus(x, y, *, over, reduction):
+        return gpus.all_reduced(x, y, over, reduction)
+
     def grad(g, operands, results, grads, *, over, reduction):
         (x,), (y,), (gy,) = operands, results, grads
         if reduction in ("sum", "mean"):
@@ -112,6 +117,9 @@ class reduce_scatter(Collective):
 
     def joined(ranks: Ranks, x, y, *, axis, over, reduction):
         y[...] = reduced(ranks.exchange(parts_along(x, axis, ranks.size)), reduction)
+
+    def joined_on_gpus(x, y, *, axis, over, reduction):
+        return gpus.reduce_scattered(x, y, axis, over, reduction)
 
     def grad(g, operands, results, grads, *, axis, over, reduction):
         (x,), (y,), (gy,) = operands, results, grads

@@ -18,7 +18,8 @@ from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.flagging import Looking, PlanFlags
 from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
-from opstep.runtime.device.ranks import is_joined, stand
+from opstep.runtime.device.ranks import is_joined, may_agree, stand
+from opstep.runtime.device.routine import BoundCall
 from opstep.runtime.device.store import Store
 from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import DeviceError
@@ -201,9 +202,10 @@ class Binding:
         launches = step.launches[1:] if is_there and not converted else step.launches
         bound = self.device.bind(launches, [*operands, *results], workspace)
         for call in bound if step.op.foreign or is_joined(step) else ():
-            call.located = partial(error_in, self.plan, step)
-            if is_joined(step):
-                call.entered = partial(stand, self.plan, step)
+            if isinstance(call, BoundCall):  # and no kernel of ours
+                call.located = partial(error_in, self.plan, step)
+                if is_shared(step.op, step.attrs):
+                    call.entered = partial(stand, self.plan, step)
         return bound
 
     def pointers(self, buffers: Collection[int]) -> dict[int, list[Callable[[int], Any]]]:
@@ -304,7 +306,7 @@ class _Coder:
         self.commits = self.plan.commits if self.binding.parent is None else 0
         self.unseen: dict[int, list[int]] = {}  # steps whose flags are raised at the end, by stream
         self.replayed = self._is_replayed()
-        self.parted = self.commits > 0 and not self.replayed
+        self.parted = self.commits > 0 and (not self.replayed or may_agree(self.plan))
         self.commit: list[Callable[[], Any]] = []
         self.early = self._early() if self.binding.parent is None else ()
 

@@ -111,14 +111,19 @@ class Arg:
 
 
 class Scratch:
-    """Working memory of one op: `size` elements, `per_lane` for each lane."""
+    """Working memory of one op: `size` elements, `per_lane` for each lane. `stored`: the dtype that
+    it has in memory, on a device that converts as it reads and writes.
+    """
 
-    __slots__ = ("dtype", "per_lane", "size")
+    __slots__ = ("dtype", "per_lane", "size", "stored")
 
-    def __init__(self, dtype: DType, size: int, per_lane: bool = False):
+    def __init__(
+        self, dtype: DType, size: int, per_lane: bool = False, stored: DType | None = None
+    ):
         self.dtype = dtype
         self.size = size
         self.per_lane = per_lane
+        self.stored = stored or dtype
 
 
 class Held(Scratch):
@@ -207,14 +212,15 @@ class Grid:
 
 
 class Call:
-    """A routine of a library, on CUDA: everything about it is chosen but the addresses of `args`.
+    """A routine of a library, on CUDA: everything about it is chosen but the addresses of `args`,
+    some of which may be working memory that it shares with other launches.
 
     `routine` has `workspace`, in bytes, and `bind`: see `device.routine`.
     """
 
     __slots__ = ("args", "routine")
 
-    def __init__(self, routine: Any, *args: Arg):
+    def __init__(self, routine: Any, *args: Arg | Scratch):
         self.routine = routine
         self.args = args
 

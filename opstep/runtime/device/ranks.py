@@ -2,21 +2,25 @@
 
 A process has at most one `Transport`, which whoever starts the run connects. What goes over it are
 bytes: arithmetic is the ops' own, so results do not depend on the library that carries them.
+Between GPUs NCCL takes its place (`cuda.vendor.nccl`); ranks find each other over it all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from opstep.runtime.device.errors import error_in
 from opstep.runtime.device.routine import Enqueue, PreparedCall
 from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.mesh import Group
 from opstep.runtime.ir.places import place_of
 from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.internal import assert_
 from opstep.runtime.plan.plan import Plan, Step
 
 
@@ -55,10 +59,26 @@ class Transport(Protocol):
 
     def ranks(self, group: Group) -> Ranks: ...
 
+    def wait_for(self, others: Collection[int]) -> None:
+        """From now on this process waits for these ranks, on a GPU; or for none."""
+        ...
+
+    def when_lost(self, call: Callable[[str], Any]) -> None:
+        """`call` is told, from another thread, once ranks that a GPU waits for will never come:
+        why.
+        """
+        ...
+
+
+Place = tuple[Plan, Step]
+_E = TypeVar("_E", bound=DeviceError)
 
 _connected: Transport | None = None
-_standing: tuple[Plan, Step] | None = None
-_inside = False  # whether that op is under way
+_standing: Place | None = None
+_first: Place | None = None  # of what is under way, where several are
+_inside = False  # whether any is under way
+_owed: dict[int, set[int]] = {}  # ranks that have a part in what a stream of a GPU was given
+_noted: list[Place] | None = None
 
 
 def connect(transport: Transport | None) -> None:
@@ -79,23 +99,82 @@ def rank_here() -> int | None:
     return None if _connected is None else _connected.rank
 
 
-def stand(plan: Plan, step: Step) -> None:
-    """This rank comes to an op that others take part in."""
-    global _standing, _inside
-    _standing, _inside = (plan, step), True
+def stand(plan: Plan, step: Step, stream: int = 0) -> None:
+    """This rank comes to an op that others take part in; on a GPU, hands it to a stream."""
+    global _standing, _first, _inside
+    place = (plan, step)
+    _first = _first if _inside else place
+    _standing, _inside = place, True
+    if _noted is not None:
+        _noted.append(place)
+    if stream:
+        others = _owed.setdefault(stream, set())
+        others.update(step.attrs["over"].members(connected().rank))
+
+
+@contextmanager
+def noted() -> Iterator[list[Place]]:
+    """Within, what this rank comes to is noted: on the way out there are the first and the last of
+    it, and one of each group.
+    """
+    global _noted
+    before, _noted = _noted, []
+    try:
+        yield (found := _noted)
+    finally:
+        _noted = before
+    if found:
+        of_groups = {step.attrs["over"]: (plan, step) for plan, step in found}
+        found[:] = [found[0], *of_groups.values(), found[-1]]
+
+
+def owed() -> Collection[int]:
+    """The ranks that have a part in what streams of a GPU were given, and nobody saw done."""
+    return set().union(*_owed.values()) if _owed else ()
+
+
+@contextmanager
+def awaited(stream: int) -> Iterator[None]:
+    """Within, the host waits for all that a stream of a GPU was given, and what others were that it
+    waits for.
+    """
+    global _inside
+    transport = connected()
+    transport.wait_for(owed())
+    try:
+        yield
+    finally:
+        transport.wait_for(())
+    _owed.pop(stream, None)
+    _inside = bool(_owed)
 
 
 def standing() -> str:
-    """Where this rank is: ``at step.opg:13 (all_reduce)``, or behind it; "" before the first such
-    op.
+    """Where this rank is: ``at step.opg:13 (all_reduce)``, or behind it, or between two of what a
+    GPU was given at once; "" before the first such op.
     """
-    if _standing is None:
+    if _standing is None or _first is None:
         return ""
-    plan, step = _standing
+    if _inside and _first[1] is not _standing[1]:
+        return f"between {_named(*_first)} and {_named(*_standing)}"
+    return f"{'at' if _inside else 'behind'} {_named(*_standing)}"
+
+
+def _named(plan: Plan, step: Step) -> str:
     source = plan.sources.get(plan.frames[step.frame].graph.name.text)
     path, line, _ = place_of(step.statement, source)
-    name = f"{path.rpartition('/')[2]}:{line} ({step.op.name})" if line else step.op.name
-    return f"{'at' if _inside else 'behind'} {name}"
+    return f"{path.rpartition('/')[2]}:{line} ({step.op.name})" if line else step.op.name
+
+
+def located(error: _E) -> _E:
+    """An error of this rank where it stands: at an op, if it is at one."""
+    at = standing()
+    if at.startswith("at ") and _standing is not None:
+        placed: Any = error_in(*_standing, error)
+        return placed
+    if not at:
+        return error
+    return type(error)(f"{error.diagnostics[0].message}; it stands {at}")
 
 
 class JoinedCall(NamedTuple):
@@ -128,6 +207,17 @@ class JoinedCall(NamedTuple):
 def is_joined(step: Step) -> bool:
     """Whether other ranks have a part in it."""
     return is_shared(step.op, step.attrs) or (step.op.by_rank and step.attrs["over"].size > 1)
+
+
+def may_agree(plan: Plan) -> bool:
+    """Whether ranks may have to tell each other, before what a plan updates is kept, that no assert
+    of any failed.
+    """
+    return (
+        rank_here() is not None
+        and any(s.op.host or is_shared(s.op, s.attrs) for s in plan.steps)
+        and any(s.op.host or s.op is assert_ for s in plan.steps)
+    )
 
 
 def prepared(step: Step, types: Sequence[TensorType | None]) -> PreparedCall:

@@ -23,15 +23,23 @@ class Routine(Protocol):
     workspace: int  # bytes
 
     def bind(self, pointers: Sequence[int], workspace: int) -> Enqueue:
-        """`pointers`: one for each of the operands and results that it was planned for."""
+        """`pointers`: one for each of the operands and results that it was planned for, and of
+        the pieces of working memory that it shares with other launches of the op.
+        """
         ...
+
+
+class Shared(NamedTuple):
+    """A piece of the op's working memory, by where it begins."""
+
+    start: int
 
 
 class PreparedCall(NamedTuple):
     """A routine of a library without addresses."""
 
     routine: Routine
-    slots: tuple[int, ...]  # operands and results, in its order
+    slots: tuple[int | Shared, ...]  # operands and results, in its order
     workspace: int  # where its own begins in the op's
 
     def bound(self, addresses: Sequence[int], workspace: int) -> BoundCall:
@@ -40,24 +48,27 @@ class PreparedCall(NamedTuple):
 
 class BoundCall:
     """A routine with addresses, to be called with a stream; it is bound again after they change.
-    `located` says of an error which statement it belongs to; `entered` is told of each call.
+    `located` says of an error which statement it belongs to; `entered` is told of each call, with
+    its stream.
     """
 
     __slots__ = ("_addresses", "_enqueue", "_prepared", "_workspace", "entered", "located")
 
     def __init__(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int):
         self._prepared = prepared
-        self._addresses = [addresses[s] for s in prepared.slots]
+        self._addresses = [
+            workspace + s.start if isinstance(s, Shared) else addresses[s] for s in prepared.slots
+        ]
         self._workspace = workspace + prepared.workspace
         self.located: Callable[[OpstepError], OpstepError] | None = None
-        self.entered: Callable[[], None] | None = None
+        self.entered: Callable[[int], None] | None = None
         self._enqueue: Enqueue | None = self._bind()
 
     def __call__(self, stream: int) -> None:
         if self._enqueue is None:
             self._enqueue = self._bind()
         if self.entered is not None:
-            self.entered()
+            self.entered(stream)
         try:
             self._enqueue(stream)
         except OpstepError as error:

@@ -14,7 +14,7 @@ from opstep.runtime.device import foreign, ranks
 from opstep.runtime.device.cuda import internal
 from opstep.runtime.device.cuda.compiling.compiler import Kernel
 from opstep.runtime.device.launch import Arg, Call, Grid, Launch, Scratch, Variants
-from opstep.runtime.device.routine import PreparedCall
+from opstep.runtime.device.routine import PreparedCall, Shared
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import DType, TensorType, i64, u8
 from opstep.runtime.plan.plan import Step
@@ -55,7 +55,8 @@ class Lowering:
         """What the op may launch of our own kernels, by name; first what it does by itself."""
         op = self.step.op
         if ranks.is_joined(self.step):
-            raise Mismatch("ranks on GPUs are not connected yet", hint="run them on the CPU")
+            joined: Any = op
+            return {"": joined.joined_on_gpus(*self.args(), **self.step.attrs)}
         if op.foreign:
             return {"": foreign.prepared(self.step, self.types, on_gpu=True)}
         cuda = internal.CUDA.get(op.name) or op.cuda or op.cpu
@@ -103,13 +104,10 @@ class Lowering:
             value = 0
             if isinstance(a, Arg):
                 slots.append((k, a.slot))
-                plain = a.stored is a.dtype
-                signature.append(
-                    f"*{a.dtype.name}" if plain else f"*{a.stored.name}:{a.dtype.name}"
-                )
+                signature.append(_pointer(a))
             elif isinstance(a, Scratch):
                 workspace.append((k, self._workspace_offset(a, lanes)))
-                signature.append(f"*{a.dtype.name}")
+                signature.append(_pointer(a))
             elif isinstance(a, tuple):
                 tuples.append((k, _int64s(a) or (0,)))
                 signature.append("*i64")
@@ -138,16 +136,25 @@ class Lowering:
 
     def _lower_call(self, call: Call) -> PreparedCall:
         offset = self._workspace_offset(Scratch(u8, call.routine.workspace), 1)
-        return PreparedCall(call.routine, tuple(a.slot for a in call.args), offset)
+        slots = (
+            Shared(self._workspace_offset(a, 1)) if isinstance(a, Scratch) else a.slot
+            for a in call.args
+        )
+        return PreparedCall(call.routine, tuple(slots), offset)
 
     def _workspace_offset(self, scratch: Scratch, lanes: int) -> int:
         """The scratch's offset in the workspace."""
         if id(scratch) not in self.places:
             self.places[id(scratch)] = self.size
             self.keep.append(scratch)
-            nbytes = scratch.size * scratch.dtype.itemsize * (lanes if scratch.per_lane else 1)
+            nbytes = scratch.size * scratch.stored.itemsize * (lanes if scratch.per_lane else 1)
             self.size += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return self.places[id(scratch)]
+
+
+def _pointer(a: Arg | Scratch) -> str:
+    """How it travels: see `compiling.compiler.Signature`."""
+    return f"*{a.dtype.name}" if a.stored is a.dtype else f"*{a.stored.name}:{a.dtype.name}"
 
 
 def _for_cuda(launch: Grid | Launch | Call) -> Grid | Launch | Call:

@@ -78,7 +78,7 @@ class Driver:
 
     def lose(self, why: str, hint: str = "") -> LostDevice:
         """Notes that the process can do nothing more on its GPUs; the error to raise."""
-        self.lost = LostDevice(
+        self.lost = self.lost or LostDevice(
             f"the GPU is lost to this process: {why}",
             hint=hint or START_AGAIN,
         )

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from opstep.runtime.device.cuda.driver.driver import Gpu
 from opstep.runtime.device.cuda.driver.streams import CudaEvent, CudaStream, capturing
+from opstep.runtime.device.ranks import noted, stand
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.errors import DeviceError
 
@@ -65,6 +66,7 @@ class Replay:
         self.alone = alone
         self.watch = watch
         self._graphs: dict[Hashable, Any] = {}  # by variant
+        self._stood: list[Any] = []  # what of it other ranks have a part in
         self._wait = 1  # runs that are issued before one is captured
         self._issued: dict[Hashable, int] = {}  # by variant, at these addresses
         self._events = [CudaEvent(gpu) for _ in range(2 * len(streams))]
@@ -83,6 +85,8 @@ class Replay:
         first, others = self.streams[0], self.streams[1:]
         if not self.alone:
             self._join(others, [first])
+        for plan, step in self._stood:
+            stand(plan, step, first.handle)
         launch = partial(self.gpu.driver.cuGraphLaunch, self._graphs[variant][0], first.handle)
         if self.watch:
             self.watch.replay(launch)
@@ -125,7 +129,8 @@ class Replay:
                 if self.watch:
                     self.watch.begin_capture(first.handle)
                 self._join([first], self.streams[1:])
-                self._issue()
+                with noted() as self._stood:
+                    self._issue()
                 self._join(self.streams[1:], [first])
                 if self.watch:
                     self.watch.end_capture()

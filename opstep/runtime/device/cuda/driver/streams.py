@@ -12,6 +12,7 @@ from typing import Any
 
 from opstep.runtime.device.cuda.driver.driver import Gpu
 from opstep.runtime.device.protocols import Event, Stream
+from opstep.runtime.device.ranks import awaited, owed
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.wording import Argument, Wording
 
@@ -108,12 +109,22 @@ class CudaStream(Stream):
         return int(code) == 0
 
     def synchronize(self) -> None:
-        self.gpu.enter().cuStreamSynchronize(self.handle)
+        driver = self.gpu.enter()
+        if not owed():
+            driver.cuStreamSynchronize(self.handle)
+            return
+        with awaited(self.handle):
+            driver.cuStreamSynchronize(self.handle)
+            if driver.lost:  # it did not end by itself
+                raise driver.lost
 
     def synchronize_within(self, seconds: float) -> None:
         """`synchronize` that gives up on a kernel that does not end. Raises `LostDevice` then: no
-        kernel can be stopped but with its process.
+        kernel can be stopped but with its process. Other ranks have their own time.
         """
+        if owed():
+            self.synchronize()
+            return
         deadline = monotonic() + seconds
         while not self.done():
             if monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Finds and loads cuBLASLt and cuDNN, and tells what their error codes mean."""
+"""Finds and loads cuBLASLt, cuDNN and NCCL, and tells what their error codes mean."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from opstep.runtime.ir.errors import DeviceError
 _WANTED = {
     "cublasLt": ("cuBLASLt", ("libcublasLt.so.13", "libcublasLt.so.12")),
     "cudnn": ("cuDNN", ("libcudnn.so.9",)),
+    "nccl": ("NCCL", ("libnccl.so.2",)),
 }
+_OF_KERNELS = ("cublasLt", "cudnn")
 INSTALL = "pip install 'opstep[vendor]'"
+_INSTALL_NCCL = "PyTorch for CUDA brings it; else: pip install nvidia-nccl-cu13"
 
 
 class Library:
@@ -51,22 +54,24 @@ class Refused(DeviceError):
 
 @cache
 def library(key: str) -> Library:
-    """Of `cublasLt` and `cudnn`. Raises `Unavailable`, with the command that installs it."""
+    """Of `cublasLt`, `cudnn` and `nccl`. Raises `Unavailable`, with what installs it."""
     name, files = _WANTED[key]
     loaded = _found(files)
     if loaded is None:
-        raise Unavailable(f"{name} is not there", hint=INSTALL)
-    return Library(name, loaded, _cudnn_says if key == "cudnn" else _cublas_says)
+        hint = _INSTALL_NCCL if key == "nccl" else INSTALL
+        raise Unavailable(f"{name} is not there", hint=hint)
+    says = {"cublasLt": _cublas_says, "cudnn": _cudnn_says, "nccl": _nccl_says}
+    return Library(name, loaded, says[key])
 
 
 def missing() -> list[str]:
-    """The libraries that are not there, as people call them."""
+    """The libraries of kernels that are not there, as people call them."""
     absent = []
-    for key, (name, _) in _WANTED.items():
+    for key in _OF_KERNELS:
         try:
             library(key)
         except Unavailable:
-            absent.append(name)
+            absent.append(_WANTED[key][0])
     return absent
 
 
@@ -106,3 +111,11 @@ def _cublas_says(loaded: ctypes.CDLL, status: int) -> str:
 def _cudnn_says(loaded: ctypes.CDLL, status: int) -> str:
     loaded.cudnnGetErrorString.restype = ctypes.c_char_p
     return (loaded.cudnnGetErrorString(status) or b"").decode(errors="replace")
+
+
+def _nccl_says(loaded: ctypes.CDLL, status: int) -> str:
+    """The kind of error, and the details of the last one."""
+    loaded.ncclGetErrorString.restype = loaded.ncclGetLastError.restype = ctypes.c_char_p
+    kind = (loaded.ncclGetErrorString(status) or b"").decode(errors="replace")
+    details = (loaded.ncclGetLastError(None) or b"").decode(errors="replace").strip()
+    return f"{kind} ({details.splitlines()[-1]})" if details else kind
