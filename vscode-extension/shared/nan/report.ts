@@ -25,7 +25,7 @@ export function summarize(report: NanReport): string {
     const line = report.separate && first.line ? `${first.op}, line ${first.line}` : first.op;
     const of = `${countBad(first, report.separate)} of ${first.name}`;
     const born = `${of} ${first.count === 1 ? "was" : "were"} born in ${report.separate ? "" : "this op, "}${line}${why}${report.separate ? others : ""}.`;
-    return cause ? `${born} ${cameFirst(first, cause)}` : born;
+    return cause ? `${born} ${cameFirst(cause)}` : born;
   }
   if (first) {
     const line = first.line ? `, line ${first.line}` : "";
@@ -54,11 +54,11 @@ export function causeOf(report: NanReport, link: Link): Link | undefined {
   return origins.findLast((other) => !other.caused?.length) ?? origins.at(-1);
 }
 
-/** `Of infinities in h, which were born in lg, line 4: log of 0. Mend that first.` */
-export function cameFirst(link: Link, cause: Link): string {
+/** `It made them of infinities from lg, the result of log, line 4: log of 0. Mend that first.` */
+export function cameFirst(cause: Link): string {
   const line = cause.line ? `, line ${cause.line}` : "";
-  const where = `born in ${cause.name}, the result of ${cause.op}${line}`;
-  return `It made them of infinities in ${link.caused?.join(" and ")}, ${where}${because(cause)}. Mend that first.`;
+  const from = `${cause.name}, the result of ${cause.op}${line}`;
+  return `It made them of infinities from ${from}${because(cause)}. Mend that first.`;
 }
 
 /** Of how many of the elements that were born there a rule tells. */

@@ -57,7 +57,7 @@ test("an origin that made its NaNs of another one's infinities follows from that
   expect(causeOf(chain, root)).toBeUndefined();
   expect(causeOf(report(mul, link({ kind: "given", name: "b" })), mul)).toBeUndefined();
   expect(summarize(chain)).toBe(
-    "3 NaNs of m were born in this op, mul. It made them of infinities in b, born in d, the result of div, line 9: division by 0. Mend that first.",
+    "3 NaNs of m were born in this op, mul. It made them of infinities from d, the result of div, line 9: division by 0. Mend that first.",
   );
   expect(summarize(report(link({}), mul, root))).toBe(
     "3 NaNs of y come from d, the result of div, line 9: division by 0.",

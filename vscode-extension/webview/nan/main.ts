@@ -128,7 +128,7 @@ function linkItem(link: Link, k: number, tensors: boolean, cause?: Link): HTMLEl
     ...(link.rules ?? []).map((r) =>
       rule(r.rule, explainedBy(r.elements, link), cause ? undefined : r.advice),
     ),
-    cause && h("p", { class: "rule" }, cameFirst(link, cause)),
+    cause && h("p", { class: "rule" }, cameFirst(cause)),
     link.elements?.length ? elements(link, k, link.elements, tensors) : false,
     link.before &&
       h("p", { class: "way" }, h("span", { class: "count" }, "before it: "), ...lost(link.before)),
