@@ -35,8 +35,8 @@ DIFFERENT = {
         "cast-special_to_u8",
     ), RANGE),
     **dict.fromkeys((
-        "index-of_nothing", "index_put-middle", "index_put_add-middle", "scatter_reduce-add_long",
-        "scatter_reduce-mean_long",
+        "index-of_nothing", "index_put-middle", "index_put_add-middle", "scatter_add-many",
+        "scatter_reduce-add_long", "scatter_reduce-mean_long",
     ), OUTSIDE),
     **dict.fromkeys((
         "max_pool2d-padding_alone", "max_pool2d_with_indices-padding_alone",
