@@ -194,11 +194,11 @@ test("a finding opens its report, a kept tensor is a picture, a run is removed a
     expect(async () => {
       for (const row of path) await workbench.debug.expand(row);
     }).toPass();
-  await expand(runs.first());
-  // The only one need not be looked for below.
-  await rows(page)
-    .filter({ hasText: /^Findings/ })
-    .click();
+  const findings = rows(page).filter({ hasText: /^Findings/ });
+  await expect(async () => {
+    await workbench.debug.expand(runs.first());
+    await findings.click({ timeout: 3_000 }); // the only one need not be looked for below
+  }).toPass();
   const report = await workbench.webview(".places");
   await expect(report.locator(".why")).toContainText(
     "elements are infinite; its operands were finite",
