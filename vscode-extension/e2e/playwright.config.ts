@@ -30,6 +30,8 @@ export default defineConfig({
       executablePath: chromium(),
       args: [
         "--no-sandbox",
+        // A window lives some minutes: compiling its hottest functions once more costs more than it gains.
+        "--js-flags=--no-maglev --no-turbofan",
         "--disable-gpu",
         "--disable-quic",
         "--no-first-run",

@@ -24,7 +24,14 @@ export function python(): string {
 
 /** A browser: CHROME, else what the path has. */
 export function chromium(): string {
-  const names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+  // The shell has no window of its own to draw, which a machine with few cores feels.
+  const names = [
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+  ];
   for (const name of process.env.CHROME ? [process.env.CHROME] : names) {
     if (name.includes("/") && existsSync(name)) return name;
     try {
@@ -34,7 +41,7 @@ export function chromium(): string {
     }
   }
   throw new Error(
-    "no Chromium found: install it (Debian: apt-get install chromium fonts-dejavu-core), or name one with CHROME",
+    "no Chromium found: install it (Debian: apt-get install chromium-headless-shell fonts-dejavu-core), or name one with CHROME",
   );
 }
 

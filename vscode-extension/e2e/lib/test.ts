@@ -27,8 +27,8 @@ interface OfWorker {
   /** Extensions beside ours, as folders of their sources. */
   extensions: string[];
   server: Server;
-  /** The windows of `workbench`, by their size. */
-  windows: Map<string, Workbench>;
+  /** The window of `workbench`, once a test has asked for it. */
+  window: { opened?: Workbench };
 }
 
 export const test = base.extend<OfTest, OfWorker>({
@@ -47,12 +47,12 @@ export const test = base.extend<OfTest, OfWorker>({
     { scope: "worker", timeout: 300_000 },
   ],
 
-  windows: [
+  window: [
     // biome-ignore lint/correctness/noEmptyPattern: Playwright reads the pattern
     async ({}, use) => {
-      const windows = new Map<string, Workbench>();
-      await use(windows);
-      for (const workbench of windows.values()) await close(workbench);
+      const window: OfWorker["window"] = {};
+      await use(window);
+      if (window.opened) await close(window.opened);
     },
     { scope: "worker" },
   ],
@@ -64,17 +64,17 @@ export const test = base.extend<OfTest, OfWorker>({
     await close(workbench);
   },
 
-  workbench: async ({ browser, server, windows, viewport }, use, info) => {
-    const size = JSON.stringify(viewport);
-    let workbench = windows.get(size);
+  workbench: async ({ browser, server, window, viewport }, use, info) => {
+    let workbench = window.opened;
     if (workbench) {
       await workbench.reset();
     } else {
       workbench = await make(browser, server);
-      windows.set(size, workbench);
+      window.opened = workbench;
       await workbench.open();
       await workbench.expectWatched();
     }
+    if (viewport) await workbench.resize(viewport);
     await use(workbench);
     await keep(workbench, info);
   },

@@ -80,6 +80,18 @@ export class Workbench {
     await this.debug.expectForgotten();
   }
 
+  /** A window has what size a test wants: a workbench that is busy may overlook that it changes. */
+  async resize(wanted: { width: number; height: number }): Promise<void> {
+    const laidOut = this.page.locator(".monaco-workbench > .monaco-grid-view");
+    await expect(async () => {
+      const box = await laidOut.boundingBox();
+      if (box?.width === wanted.width && box.height === wanted.height) return;
+      await this.page.setViewportSize({ ...wanted, height: wanted.height - 1 });
+      await this.page.setViewportSize(wanted);
+      await expect.poll(() => laidOut.boundingBox(), { timeout: 5_000 }).toMatchObject(wanted);
+    }).toPass();
+  }
+
   // -- keys and commands
 
   async press(...keys: string[]): Promise<void> {
@@ -335,21 +347,24 @@ export class Workbench {
     return this.page.locator(".tabs-container .tab").filter({ hasText: title });
   }
 
-  /** The contents of the webview in sight. */
-  async webview(inside: string): Promise<FrameLocator> {
-    let found: FrameLocator | undefined;
-    await expect(async () => {
-      const count = await this.page.locator("iframe.webview").count();
-      for (let at = 0; at < count; at++) {
-        const frame = this.page
-          .frameLocator("iframe.webview")
-          .nth(at)
-          .frameLocator("#active-frame");
-        if ((await frame.locator(inside).count()) > 0) found = frame;
+  /** The contents of the webview in sight; what opens it is done again while there is none. */
+  async webview(inside: string, open?: () => Promise<void>): Promise<FrameLocator> {
+    const found = async () => {
+      for (const webview of await this.page.locator("iframe.webview").all()) {
+        const frame = webview.contentFrame().frameLocator("#active-frame");
+        if ((await frame.locator(inside).count()) > 0) return frame;
       }
-      expect(found, `no webview has ${inside}`).toBeTruthy();
+      return undefined;
+    };
+    let frame: FrameLocator | undefined;
+    await expect(async () => {
+      if (open) await open();
+      await expect(async () => {
+        frame = await found();
+        expect(frame, `no webview has ${inside}`).toBeTruthy();
+      }).toPass(open && { timeout: 10_000 });
     }).toPass();
-    return found as FrameLocator;
+    return frame as FrameLocator;
   }
 
   /**

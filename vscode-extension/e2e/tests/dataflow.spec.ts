@@ -161,15 +161,13 @@ test("keys walk along the edges, search finds, a picture is saved", async ({ wor
 });
 
 test.describe("in a small window", () => {
-  // From the start: a busy workbench may overlook that its window changes.
   test.use({ viewport: { width: 1024, height: 700 } });
 
   test("views share one group, which no text is opened in, below the code", async ({
-    closed: workbench,
+    workbench,
   }) => {
-    const { debug, folder, page } = workbench;
-    await folder.launch(ENTROPY);
-    await workbench.open();
+    const { debug, page } = workbench;
+    await debug.configure(ENTROPY);
     await workbench.openFile("entropy.opg");
     await workbench.command("opstep: Open Graph View");
     await workbench.webview("svg .nodes");

@@ -5,11 +5,12 @@ import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 
 test("F5 without a launch.json asks for open sizes once, and stops at the entry", async ({
-  closed: workbench,
+  workbench,
 }) => {
-  const { debug, page } = workbench;
-  await workbench.open();
-  await workbench.openFile("entropy.opg");
+  const { debug, folder, page } = workbench;
+  const name = folder.unused("entropy.opg");
+  await folder.write(name, await folder.read("entropy.opg"));
+  await workbench.openFile(name);
   await debug.pressF5();
   await workbench.answer("N=4, K=5");
   await debug.expectStoppedAt(3);

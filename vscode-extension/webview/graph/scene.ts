@@ -59,6 +59,7 @@ export class Scene {
   /** Draws a picture. Rejects with `Superseded` where another one was asked for since. */
   async draw(next: Picture, across: boolean, then: Placing, focus: Focus): Promise<void> {
     const layout = await this.layouts.run(this.request(next, across));
+    this.resized(); // the observer may not have told yet: it would move what is now placed
     const anchor = then === "stay" ? this.anchor(focus) : undefined;
     this.picture = next;
     this.across = across;
@@ -79,6 +80,7 @@ export class Scene {
   }
 
   fit(): void {
+    this.resized();
     this.viewport.fit(this.drawing.size);
   }
 
