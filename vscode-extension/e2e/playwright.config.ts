@@ -2,13 +2,20 @@ import { defineConfig } from "@playwright/test";
 
 import { chromium } from "./lib/paths";
 
+const TRUST = "trust.spec.ts";
+/** Pictures and figures are taken where they are asked for. */
+const unasked = [
+  ...(process.env.OPSTEP_PICTURES ? [] : ["pictures.spec.ts"]),
+  ...(process.env.OPSTEP_BENCH ? [] : ["bench.spec.ts"]),
+];
+
 /** 1280 x 800 is a laptop's window, and what the pictures of the guides are taken at. */
 export default defineConfig({
   testDir: "tests",
-  // Pictures and figures are taken where they are asked for.
-  testIgnore: [
-    ...(process.env.OPSTEP_PICTURES ? [] : ["pictures.spec.ts"]),
-    ...(process.env.OPSTEP_BENCH ? [] : ["bench.spec.ts"]),
+  // What asks for a server with other settings comes first: at the end, the other worker would have nothing to do.
+  projects: [
+    { name: "trust", testMatch: TRUST },
+    { name: "workbench", testIgnore: [TRUST, ...unasked] },
   ],
   outputDir: process.env.OPSTEP_E2E_RESULTS ?? "build/results",
   globalSetup: "./lib/prepare.ts",

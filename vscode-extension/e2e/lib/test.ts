@@ -82,12 +82,20 @@ export const test = base.extend<OfTest, OfWorker>({
 
 async function make(browser: Browser, server: Server): Promise<Workbench> {
   const page = await browser.newPage();
+  await page.addInitScript(stopAnimations);
   if (process.env.OPSTEP_E2E_SLOWER) {
     const rate = Number(process.env.OPSTEP_E2E_SLOWER);
     const devtools = await page.context().newCDPSession(page);
     await devtools.send("Emulation.setCPUThrottlingRate", { rate });
   }
   return new Workbench(page, await Folder.make(), server.url);
+}
+
+/** Runs in the page: what turns and slides is drawn anew sixty times a second, and says nothing. */
+function stopAnimations(): void {
+  const style = document.createElement("style");
+  style.textContent = "* { animation: none !important; transition: none !important; }";
+  document.addEventListener("DOMContentLoaded", () => document.head.append(style));
 }
 
 async function close({ page, folder }: Workbench): Promise<void> {

@@ -1,5 +1,6 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
+import { constants, setPriority } from "node:os";
 
 import type { Locator, Page } from "@playwright/test";
 import type { Folder } from "../lib/folder";
@@ -17,10 +18,12 @@ function record(folder: Folder, ...more: string[]): void {
   });
 }
 
-/** A run that does not end by itself. */
+/** A run that does not end by itself, and gets what time the workbench leaves. */
 function goingOn(folder: Folder): ChildProcess {
   const args = ["-m", "opstep", "run", "entropy.opg", ...RUN, "--steps", "10000000"];
-  return spawn(python(), args, { cwd: folder.path, stdio: "ignore" });
+  const run = spawn(python(), args, { cwd: folder.path, stdio: "ignore" });
+  if (run.pid !== undefined) setPriority(run.pid, constants.priority.PRIORITY_LOW);
+  return run;
 }
 
 async function end(run: ChildProcess): Promise<void> {
