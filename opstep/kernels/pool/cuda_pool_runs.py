@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from math import prod
 
 import numpy as np
 
 from opstep.kernels.conv.windows import Window
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.builtin import offset, pick
-from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, pointer_to, store4
+from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, pointer_to, real, store4
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.ir.types import u8
 
@@ -121,29 +122,41 @@ def places_of_few(kernel_h: int, kernel_w: int, kind: np.dtype):
 
 @cache
 def gradient_of_few(kernel_h: int, kernel_w: int, stride_h: int, stride_w: int):
-    """A pixel is in `across_h` times `across_w` windows at most."""
+    """A thread has the pixels between one window's first and the next one's, which are in the same
+    windows.
+    """
     across_h, across_w = -(-kernel_h // stride_h), -(-kernel_w // stride_w)
+    windows = across_h * across_w
 
-    def gradient(gy, places, gx, size, height, width, out_h, out_w, top, left):
+    def gradient(gy, places, gx, size, height, width, out_h, out_w, cells_h, cells_w, top, left):
         """gx = the sum of gy of the windows whose largest element a pixel is, in their order."""
         k = cuda.grid(1)
         if k < size:
-            row = div32(k, width)
-            plane = div32(row, height)
-            h, w = row - plane * height + top, k - row * width + left
-            last_i, last_j = div32(h, stride_h), div32(w, stride_w)
-            total = 0.0
-            for a in range(across_h - 1, -1, -1):
+            row = div32(k, cells_w)
+            plane = div32(row, cells_h)
+            last_i, last_j = row - plane * cells_h, k - row * cells_w
+            shares, at = cuda.local.array(windows, real), cuda.local.array(windows, np.int32)
+            for a in range(across_h):
                 i = last_i - a
                 line = (plane * out_h + min(max(i, 0), out_h - 1)) * out_w
-                for b in range(across_w - 1, -1, -1):
+                for b in range(across_w):
                     j = last_j - b
                     window = line + min(max(j, 0), out_w - 1)
-                    s = w - j * stride_w
-                    here = (places[window] == (h - i * stride_h) * kernel_w + s) & (s < kernel_w)
                     there = (i >= 0) & (i < out_h) & (j >= 0) & (j < out_w)
-                    total += pick(here & there, gy[window], 0.0)
-            gx[k] = total
+                    shares[a * across_w + b] = gy[window]
+                    at[a * across_w + b] = places[window] if there else _NONE
+            h0, w0 = last_i * stride_h - top, last_j * stride_w - left
+            for p in range(stride_h):
+                for q in range(stride_w):
+                    total = 0.0
+                    for c in range(windows):
+                        a, b = across_h - 1 - c // across_w, across_w - 1 - c % across_w
+                        r, s = a * stride_h + p, b * stride_w + q
+                        here = (at[a * across_w + b] == r * kernel_w + s) & (s < kernel_w)
+                        total += pick(here, shares[a * across_w + b], 0.0)
+                    h, w = h0 + p, w0 + q
+                    if h >= 0 and h < height and w >= 0 and w < width:
+                        gx[(plane * height + h) * width + w] = total
 
     return gradient
 
@@ -157,6 +170,8 @@ def small_maxima_gradient(
     if not (small(rows, columns) and 0 < gy.size < LIMIT and 0 < gx.size < LIMIT):
         return None
     sizes = (*x.shape[2:], *gy.shape[2:])
+    cells = [-(-(n + w.before) // w.stride) for n, w in zip(sizes, (rows, columns), strict=False)]
+    count = prod(x.shape[:2]) * prod(cells)
     kernels, strides = (rows.kernel, columns.kernel), (rows.stride, columns.stride)
     padding, places = (rows.before, columns.before), Scratch(u8, gy.size)
     find = places_of_few(*kernels, np.dtype(x.dtype.numpy))
@@ -167,8 +182,8 @@ def small_maxima_gradient(
             block=THREADS,
         ),
         Grid(
-            *(gradient_of_few(*kernels, *strides), gy, places, gx, gx.size, *sizes, *padding),
-            grid=-(-gx.size // THREADS),
+            *(gradient_of_few(*kernels, *strides), gy, places, gx, count, *sizes, *cells, *padding),
+            grid=-(-count // THREADS),
             block=THREADS,
         ),
     ]
