@@ -81,7 +81,7 @@ def cross_entropy_grad(
         return [rows_grid(kernel, team, before, *args, n)]
     if inner == 1:
         parts = Parts(x, n)
-        kernel = cross_entropy_grad_of_parts(parts.width, parts.lowest, factor_of)
+        kernel = cross_entropy_grad_of_parts(parts.width, parts.lowest, parts.exp, factor_of)
         args = (*args, parts.sums, *parts.args)
         return [parts.launch, Grid(kernel, *args, grid=parts.grid, block=THREADS)]
     count = before * inner
@@ -252,7 +252,7 @@ def cross_entropy_grad_rows(team: Team, factor_of: Callable):
 
 
 @cache
-def cross_entropy_grad_of_parts(width: int, lowest, factor_of: Callable):
+def cross_entropy_grad_of_parts(width: int, lowest, exp: Callable, factor_of: Callable):
     """A block a part of a position's classes."""
     load, store, gathered = Intrinsic("load", width), Intrinsic("store", width), GATHERED[width]
     held, step = width * AT_ONCE, width * THREADS

@@ -18,7 +18,7 @@ import numpy as np
 from opstep.kernels.math.fastmath import exp
 from opstep.kernels.reduce.cuda_neighbours import GATHERED
 from opstep.kernels.rows.cuda_moments import FIRST, THREADS, ZERO, Sums, finisher, moments_of
-from opstep.kernels.rows.cuda_rows import plus, reducers
+from opstep.kernels.rows.cuda_rows import plus, quick_exp, reducers
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, fmax, real
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
@@ -152,15 +152,16 @@ class Parts:
         count = -(-n // span)
         kind: Any = x.dtype.numpy.type
         self.lowest = np.finfo(kind).min
+        self.exp = quick_exp if x.stored.is_half else exp
         self.sums = Scratch(x.dtype, 2 * rows * count)
         self.args, self.grid = (n, count, span), rows * count
-        kernel = part_sums(self.width, self.lowest)
+        kernel = part_sums(self.width, self.lowest, self.exp)
         self.launch = Grid(kernel, x, self.sums, *self.args, grid=self.grid, block=THREADS)
 
 
 def long_softmax(x: Arg, y: Arg, n: int, logarithm: bool) -> list[Grid]:
     parts = Parts(x, n)
-    kernel = from_parts(parts.width, parts.lowest, logarithm)
+    kernel = from_parts(parts.width, parts.lowest, parts.exp, logarithm)
     last = Grid(kernel, x, y, parts.sums, *parts.args, grid=parts.grid, block=THREADS)
     return [parts.launch, last]
 
@@ -169,7 +170,7 @@ _LARGEST, _TOTAL = reducers(fmax, THREADS)[0], reducers(plus, THREADS)[0]
 
 
 @cache
-def part_sums(width: int, lowest):
+def part_sums(width: int, lowest, exp: Callable):
     """(largest, sum of exp(x - largest)) of a part of a row. `lowest`: stands in for a largest that
     is -inf, from which nothing can be subtracted.
     """
@@ -223,7 +224,7 @@ def whole_row(partials, row, parts, lowest):
 
 
 @cache
-def from_parts(width: int, lowest, logarithm: bool):
+def from_parts(width: int, lowest, exp: Callable, logarithm: bool):
     load, store, gathered = Intrinsic("load", width), Intrinsic("store", width), GATHERED[width]
 
     def softmax_of_parts(x, y, partials, n, parts, span):

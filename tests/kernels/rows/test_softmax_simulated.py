@@ -43,8 +43,9 @@ def test_along_other_axes(name, dtype):
 
 @pytest.mark.usefixtures("no_registers")
 @pytest.mark.parametrize("name", FORWARD)
-def test_long_rows(name):
-    gradients(name, "f32", 2, 150)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_long_rows(name, dtype):
+    gradients(name, dtype, 2, 150)
 
 
 @pytest.mark.parametrize("shape", [(4, 9, 1), (2, 9, 2)])
