@@ -129,6 +129,32 @@ def made(name: str, batch: int) -> tuple[Any, Any]:
     return model.eval(), x
 
 
+def to_train(name: str, batch: int) -> tuple[Any, Any, Any]:
+    """(model for training that gives its loss, input, labels), the same each time. Nothing is
+    drawn, so that losses can be compared.
+    """
+    import torch
+
+    model, x = made(name, batch)
+    for module in model.modules():
+        if type(module).__name__ in ("Dropout", "StochasticDepth"):
+            module.p = 0.0  # pyright: ignore
+    with torch.no_grad():
+        y = model(x[:1])
+    labels = torch.arange(batch * y[..., 0].numel()) % y.shape[-1]
+
+    class WithLoss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x, labels):
+            y = self.model(x)
+            return torch.nn.functional.cross_entropy(y.reshape(-1, y.shape[-1]), labels)
+
+    return WithLoss().train(), x, labels
+
+
 def distance(found: Any, expected: Any) -> float:
     """The largest difference, relative to the largest element."""
     expected = expected.double()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from gpu_timing import device, op_work, timed
-from rows import Row, at_least, group, plain
+from rows import Row, at_least, at_most, group, plain
 
 from opstep.api.devices import Setup
 from opstep.runtime.ir.types import DTYPES, TensorType
@@ -88,6 +88,50 @@ def other_peers() -> Iterator[Row]:
         with stream:
             peer = 2 * x.nbytes / timed(call) / 1e9
         yield plain("relu, f32, 2^28 elements", rate, "GB/s", name, peer)
+
+
+@group("losses and pooling")
+def losses_and_pooling() -> Iterator[Row]:
+    """What a step of training has of them: scores of a vocabulary, windows of images."""
+    for name, dtype in DTYPE.items():
+        yield _cross_entropy(name, torch.randn(8192, 50257, device="cuda").to(dtype))
+    for shape, k, padding in (((16, 64, 224, 224), 2, 0), ((32, 64, 112, 112), 3, 1)):
+        yield _max_pool_gradient(torch.randn(shape, device="cuda"), k, padding)
+
+
+def _cross_entropy(name: str, scores: torch.Tensor) -> Row:
+    labels = torch.randint(0, scores.shape[1], scores.shape[:1], device="cuda")
+    gy, leaf = scores.new_ones(()), scores.clone().requires_grad_()
+    forward, _ = op_work("softmax_cross_entropy", [scores, labels])
+    backward, (gradient,) = op_work("softmax_cross_entropy_grad", [scores, labels, gy])
+
+    def theirs() -> None:
+        leaf.grad = None
+        F.cross_entropy(leaf, labels).backward()
+
+    theirs()
+    backward()
+    torch.testing.assert_close(gradient, leaf.grad, rtol=1e-2, atol=1e-6)
+    ours = (timed(forward) + timed(backward)) * 1e3
+    what = f"softmax_cross_entropy and its gradient, {name}, 8192 rows of 50257"
+    return at_most(1.0, what, ours, "ms", "PyTorch", timed(theirs) * 1e3)
+
+
+def _max_pool_gradient(x: torch.Tensor, k: int, padding: int) -> Row:
+    """PyTorch has kept where the largest elements are, ours looks for them again."""
+    window = [k, k], [2, 2], [padding, padding], [1, 1], False
+    y, places = torch.ops.aten.max_pool2d_with_indices(x, *window)
+    gy = torch.randn_like(y)
+    attrs = {"kernel": (k, k), "stride": (2, 2), "padding": (padding, padding)}
+    ours, (gx,) = op_work("max_pool2d_grad", [gy, x], **attrs)
+
+    def theirs() -> torch.Tensor:
+        return torch.ops.aten.max_pool2d_with_indices_backward(gy, x, *window, places)
+
+    ours()
+    torch.testing.assert_close(gx, theirs())
+    what = f"max_pool2d_grad, f32, {'x'.join(map(str, x.shape))}, {k}x{k}/2"
+    return at_most(1.0, what, timed(ours) * 1e3, "ms", "PyTorch", timed(theirs) * 1e3)
 
 
 @group("statistics")

@@ -141,32 +141,13 @@ def _size(nbytes: int) -> str:
 # --- steps ----------------------------------------------------------------------------------------
 
 
-class WithLoss(torch.nn.Module):
-    def __init__(self, model: Any):
-        super().__init__()
-        self.model = model
-
-    def forward(self, x, labels):
-        y = self.model(x)
-        return torch.nn.functional.cross_entropy(y.reshape(-1, y.shape[-1]), labels)
-
-
 def steps(rank: Rank, name: str) -> Iterator[Row]:
     """A step of SGD in f32, each GPU with a batch of its own; nothing is drawn."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     batch = BATCHES[name]
-    model, x = known_models.made(name, batch)
-    for module in model.modules():
-        if type(module).__name__ in ("Dropout", "StochasticDepth"):
-            module.p = 0.0
+    whole, x, labels = known_models.to_train(name, batch)
     x = x + 0.1 * rank.number if x.is_floating_point() else (x + rank.number) % 50_000
-    whole = WithLoss(model.train())
-    with torch.no_grad():
-        y = model.eval()(x[:1])
-    model.train()
-    rows = batch * y[..., 0].numel()
-    labels = torch.arange(rows) % y.shape[-1]
     given = {"x": x.numpy(), "labels": labels.numpy()}
     calls, losses = {}, {}
     alone = opstep.from_torch(whole, (x, labels))

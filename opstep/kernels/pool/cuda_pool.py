@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from opstep.kernels.conv.windows import Window
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
-from opstep.kernels.pool.cuda_pool_runs import repeated, small_maxima
+from opstep.kernels.pool.cuda_pool_runs import repeated, small_maxima, small_maxima_gradient
 from opstep.kernels.pool.pooling import argmax_of_window
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, real
@@ -131,6 +131,9 @@ def maxima_and_indices(
 
 def maxima_gradient(gy: Arg, x: Arg, gx: Arg, rows: Window, columns: Window) -> list[Grid]:
     """Looked for once, a window's largest element need not be looked for by each of its pixels."""
+    small = small_maxima_gradient(gy, x, gx, rows, columns)
+    if small is not None:
+        return small
     sizes = _both(x, gy, rows, columns)
     indices = Scratch(i32 if x.shape[2] * x.shape[3] < 1 << 31 else i64, gy.size)
     found = _over(max_indices, gy, x, indices, sizes=sizes)

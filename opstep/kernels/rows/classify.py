@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from opstep.kernels.reduce.runs import largest_of
-from opstep.kernels.rows import cuda_loss as gpu
+from opstep.kernels.rows import cuda_classify as gpu
 from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rows.rows import exponential_sum, rounded
 from opstep.kernels.rows.softmax import (
@@ -172,7 +172,7 @@ class softmax_cross_entropy_grad(ByLabel):
         launches, mass = _mass_on_gpu(x, label, weight, positions[1], reduction, ignore_index)
         step = int(reduction == "none")
         args = (x, label, gy, step, weight, mass, ignore_index, gx, positions)
-        return [*launches, gpu.cross_entropy_grad(*args, factor_of)]
+        return [*launches, *gpu.cross_entropy_grad(*args, factor_of)]
 
     def grad(g, operands, results, grads, **attrs):
         (x, label, gy, weight), (h,) = operands, grads

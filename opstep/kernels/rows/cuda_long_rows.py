@@ -17,9 +17,8 @@ import numpy as np
 
 from opstep.kernels.math.fastmath import exp
 from opstep.kernels.reduce.cuda_neighbours import GATHERED
-from opstep.kernels.rows.cuda_loss import online_softmax
 from opstep.kernels.rows.cuda_moments import FIRST, THREADS, ZERO, Sums, finisher, moments_of
-from opstep.kernels.rows.cuda_rows import plus, reducers
+from opstep.kernels.rows.cuda_rows import plus, quick_exp, reducers
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, fmax, real
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
@@ -27,6 +26,7 @@ from opstep.runtime.device.source import Intrinsic
 PART = 16384  # elements of a row that a block takes
 MOST_PARTS = 1024
 AT_ONCE = 4  # vectors that a thread reads before it computes
+CLASSES = 8  # elements of a sequence that it reads at once, where they do not lie side by side
 
 
 # --- sums, then every element ---------------------------------------------------------------------
@@ -140,25 +140,37 @@ def log_softmax_grad(v, d, c0, c1, c2, c3):
 # --- softmax of long rows -------------------------------------------------------------------------
 
 
+class Parts:
+    """Long rows in parts: the launch that leaves (largest, sum of exp(x - largest)) of each part in
+    `sums`, for `whole_row`. `args` say how rows are cut, `grid` is a block for each part.
+    """
+
+    def __init__(self, x: Arg, n: int):
+        rows = x.size // n
+        self.width = gcd(n, 16 // x.stored.itemsize)
+        span = max(PART, -(-n // (MOST_PARTS * PART)) * PART)
+        count = -(-n // span)
+        kind: Any = x.dtype.numpy.type
+        self.lowest = np.finfo(kind).min
+        self.exp = quick_exp if x.stored.is_half else exp
+        self.sums = Scratch(x.dtype, 2 * rows * count)
+        self.args, self.grid = (n, count, span), rows * count
+        kernel = part_sums(self.width, self.lowest, self.exp)
+        self.launch = Grid(kernel, x, self.sums, *self.args, grid=self.grid, block=THREADS)
+
+
 def long_softmax(x: Arg, y: Arg, n: int, logarithm: bool) -> list[Grid]:
-    rows = x.size // n
-    width = gcd(n, 16 // x.stored.itemsize)
-    span = max(PART, -(-n // (MOST_PARTS * PART)) * PART)
-    parts = -(-n // span)
-    partials = Scratch(x.dtype, 2 * rows * parts)
-    kind: Any = x.dtype.numpy.type
-    lowest = np.finfo(kind).min
-    args = (n, parts, span)
-    first = Grid(part_sums(width, lowest), x, partials, *args, grid=rows * parts, block=THREADS)
-    kernel = from_parts(width, lowest, logarithm)
-    return [first, Grid(kernel, x, y, partials, *args, grid=rows * parts, block=THREADS)]
+    parts = Parts(x, n)
+    kernel = from_parts(parts.width, parts.lowest, parts.exp, logarithm)
+    last = Grid(kernel, x, y, parts.sums, *parts.args, grid=parts.grid, block=THREADS)
+    return [parts.launch, last]
 
 
 _LARGEST, _TOTAL = reducers(fmax, THREADS)[0], reducers(plus, THREADS)[0]
 
 
 @cache
-def part_sums(width: int, lowest):
+def part_sums(width: int, lowest, exp: Callable):
     """(largest, sum of exp(x - largest)) of a part of a row. `lowest`: stands in for a largest that
     is -inf, from which nothing can be subtracted.
     """
@@ -198,21 +210,26 @@ def part_sums(width: int, lowest):
     return softmax_parts
 
 
+def whole_row(partials, row, parts, lowest):
+    """(largest, sum of exp(x - largest)) of a row, in all threads of a block."""
+    top = -1e999
+    for p in range(cuda.threadIdx.x, parts, THREADS):
+        top = fmax(top, partials[2 * (row * parts + p)])
+    top = _LARGEST(top, 0)
+    sum = 0.0
+    for p in range(cuda.threadIdx.x, parts, THREADS):
+        own = fmax(partials[2 * (row * parts + p)], lowest)
+        sum += partials[2 * (row * parts + p) + 1] * exp(own - fmax(top, lowest))
+    return top, _TOTAL(sum, 1)
+
+
 @cache
-def from_parts(width: int, lowest, logarithm: bool):
+def from_parts(width: int, lowest, exp: Callable, logarithm: bool):
     load, store, gathered = Intrinsic("load", width), Intrinsic("store", width), GATHERED[width]
 
     def softmax_of_parts(x, y, partials, n, parts, span):
         row = np.int64(cuda.blockIdx.x) // parts
-        top = -1e999
-        for p in range(cuda.threadIdx.x, parts, THREADS):
-            top = fmax(top, partials[2 * (row * parts + p)])
-        top = _LARGEST(top, 0)
-        sum = 0.0
-        for p in range(cuda.threadIdx.x, parts, THREADS):
-            own = fmax(partials[2 * (row * parts + p)], lowest)
-            sum += partials[2 * (row * parts + p) + 1] * exp(own - fmax(top, lowest))
-        sum = _TOTAL(sum, 1)
+        top, sum = whole_row(partials, row, parts, lowest)
         share = math.log(sum) if logarithm else 1.0 / sum
         start = (cuda.blockIdx.x - row * parts) * span
         result = cuda.local.array(width, real)
@@ -239,6 +256,27 @@ def along_columns(kernel: Callable, args: tuple[Arg, ...], n: int, inner: int) -
 def start_of(column, n, inner):
     outer = column // inner
     return outer * n * inner + column - outer * inner
+
+
+def online_softmax(x, start, n, inner):
+    """(largest, sum of exp(x - largest)) of n elements `inner` apart, read once, a few at a time.
+    The sum is NaN where the largest is no number.
+    """
+    values = cuda.local.array(CLASSES, real)
+    top = -1e999
+    base = -1e999
+    sum = 0.0
+    for first in range(0, n, CLASSES):
+        for k in range(CLASSES):
+            values[k] = x[start + (first + k) * inner] if first + k < n else -1e999
+        for k in range(CLASSES):
+            top = fmax(top, values[k])
+        before = base
+        base = top if top > -1e999 else 0.0  # nothing can be subtracted from -inf
+        sum *= exp(before - base)
+        for k in range(CLASSES):
+            sum += exp(values[k] - base)
+    return top, sum + (top - top)
 
 
 def softmax_columns(x, y, n, inner, columns):

@@ -43,6 +43,33 @@ def test_maxima(shape, kernel, stride, padding, dtype):
     check("max_pool2d", x, kernel=kernel, stride=stride, padding=padding)
 
 
+GRADIENTS = [  # image, kernel, stride, padding
+    ((2, 3, 6, 6), (2, 2), (2, 2), (0, 0)),
+    ((1, 2, 7, 9), (3, 3), (2, 2), (1, 1)),
+    ((1, 2, 5, 4), (2, 3), (1, 2), (1, 2)),
+    ((1, 2, 8, 7), (2, 2), (3, 3), (0, 0)),  # pixels in no window
+    ((1, 1, 1, 1), (3, 3), (1, 1), (1, 1)),
+    ((1, 2, 9, 8), (6, 1), (1, 1), (3, 0)),  # not a small one
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:-1])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("shape, kernel, stride, padding", GRADIENTS)
+def test_gradients_of_maxima(shape, kernel, stride, padding, ceil_mode, dtype):
+    """What a NaN takes, and which of equal elements, is as the oracle has it."""
+    rng, op = np.random.default_rng(4), OPS["max_pool2d_grad"]
+    x = np.round(made(rng, shape, dtype) / 8)
+    window = {"kernel": kernel, "stride": stride, "padding": padding, "ceil_mode": ceil_mode}
+    forward = OPS["max_pool2d"]
+    like = forward.oracle(x.astype(np.float64), **complete(forward, window))
+    gy = rng.integers(-8, 9, like.shape).astype(dtype)
+    attrs = complete(op, window)
+    (found,) = simulator.execute(op, [gy, x], attrs)
+    expected = op.oracle(gy.astype(np.float64), x.astype(np.float64), **attrs)
+    np.testing.assert_array_equal(found.astype(np.float64), expected)
+
+
 def test_the_last_window_reaches_beyond():
     x = made(np.random.default_rng(2), (1, 2, 6, 8), np.float32)
     check("max_pool2d", x, kernel=(3, 3), stride=(2, 2), ceil_mode=True)

@@ -43,8 +43,9 @@ def test_along_other_axes(name, dtype):
 
 @pytest.mark.usefixtures("no_registers")
 @pytest.mark.parametrize("name", FORWARD)
-def test_long_rows(name):
-    gradients(name, "f32", 2, 150)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_long_rows(name, dtype):
+    gradients(name, dtype, 2, 150)
 
 
 @pytest.mark.parametrize("shape", [(4, 9, 1), (2, 9, 2)])
@@ -95,3 +96,22 @@ def test_losses_of_classifiers(name, reduction, shape):
     label.flat[0] = 99  # no such class
     check(name, x, label, None, reduction=reduction)
     check(f"{name}_grad", x, label, gy, None, reduction=reduction)
+
+
+@pytest.mark.usefixtures("no_registers")
+@pytest.mark.parametrize("n", [150, 152])  # read element by element, and in vectors
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_cross_entropy_of_long_rows(reduction, n):
+    x, weight = numbers("f32", 5, n), np.linspace(0.5, 1.5, n, dtype=np.float32)
+    x[0, :70], x[3, 100] = -np.inf, np.nan
+    label = np.array([n - 1, -100, 3, 70, 64])
+    gy = numbers("f32", 5) if reduction == "none" else np.array(1.5, np.float32)
+    for given in ([0, 1, 2, 4], [0, 3]):  # without a NaN, with one
+        each = gy[given] if reduction == "none" else gy
+        check("softmax_cross_entropy", x[given], label[given], weight, reduction=reduction)
+        check(
+            "softmax_cross_entropy_grad", x[given], label[given], each, weight, reduction=reduction
+        )
+    label[2] = n  # no such class
+    check("softmax_cross_entropy", x, label, None, reduction=reduction)
+    check("softmax_cross_entropy_grad", x, label, gy, None, reduction=reduction)

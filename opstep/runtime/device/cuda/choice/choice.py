@@ -29,7 +29,7 @@ WORTH_A_TRIAL = 1 << 26  # floating-point operations: what has fewer takes a few
 Types = tuple[TensorType | None, ...]
 """Of a step's operands, as they are stored (None: absent), then of its results."""
 
-LIKELY = 4  # of a library's ways, best first, that are timed at first sight
+LIKELY = 8  # of a library's ways, best first, that may be timed at first sight
 
 Made = tuple[list[Any], int]
 """Launches without addresses, and the bytes of working memory that they share."""

@@ -118,6 +118,26 @@ def test_a_convolution(asked):
     assert (c.before, c.after, c.stride, c.dilation) == ((1, 2), (1, 2), (2, 1), (1, 2))
 
 
+def test_plans_with_and_without_the_bias_take_turns(monkeypatch):
+    """The best of either are tried early."""
+
+    class Engine(Routine):
+        def __init__(self, name):
+            self.name = name
+
+        def plan(self):
+            return self
+
+    def engines(convolution):
+        yield from map(Engine, ("0", "1", "2") if convolution.bias else ("0", "1"))
+
+    monkeypatch.setattr(cudnn, "engines", engines)
+    found = ways("conv2d", zeros(2, 4, 9, 8), zeros(6, 4, 3, 3), zeros(6))
+    names = ["cudnn 0", "cudnn 0 + bias", "cudnn 1", "cudnn 1 + bias", "cudnn 2"]
+    assert [name for name, _ in found] == names
+    assert [len(launches) for _, launches in found] == [1, 2, 1, 2, 1]
+
+
 def test_no_library_is_asked_for_uneven_padding(asked):
     assert ways("conv2d", zeros(2, 4, 9, 8), zeros(6, 4, 3, 3), padding=(1, 0, 2, 3)) == []
 
