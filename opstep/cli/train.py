@@ -176,8 +176,7 @@ def train_here(
         hand_over(trainer, program, warn)
     except (Diverged, Tripped) as error:
         told = record(file, trainer, cast("Outcome", trainer.outcome))
-        show_diverged(error, trainer, told, options["as_json"])
-        return FOUND
+        return show_diverged(error, trainer, told, options["as_json"], transport)
     except NotFinite:  # so are the params
         raise
     except Exception:
@@ -293,12 +292,6 @@ def check_given(options: dict[str, Any]) -> None:
             raise InputError(f"--{name.replace('_', '-')} is empty", hint="give it a value")
     if is_explicit("validate_every") and not options["validate"]:
         raise InputError("--validate-every: there is no validation", hint="add --validate 0.1")
-    for name in ("hunt", "watch"):
-        if options[name] and (options["ranks"] or 1) > 1:
-            raise InputError(
-                f"--{name} is not there for several ranks",
-                hint="opstep hunt --ranks looks at a step",
-            )
     for name, places in (("name", ("workspace", "tensorboard")), ("tags", ("workspace",))):
         if options[name] and not any(options[place] for place in places):
             raise InputError(
