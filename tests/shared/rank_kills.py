@@ -76,15 +76,20 @@ def is_under_way(command: str, folder: Path, ranks: int) -> bool:
     return all(file.exists() and file.stat().st_size > 20_000 for file in files)
 
 
+def write(folder: Path) -> None:
+    """What commands read."""
+    (folder / "net.opg").write_text(NET)
+    (folder / "step.opg").write_text(STEP)
+    x = np.random.default_rng(0).normal(size=(48, 48)).astype(np.float32)
+    np.savez(folder / "data.npz", x=x, label=np.arange(48, dtype=np.int32) % 10)
+
+
 def kills(folder: Path, count: int, seed: int, most: int, device: str = "cpu") -> Iterator[Killed]:
     """So many commands, each on 2 to `most` ranks, of which one is killed: the first of a kind once
     all are under way, others at a time between their start and as long again behind that.
     """
     rng, begun = random.Random(seed), {}
-    (folder / "net.opg").write_text(NET)
-    (folder / "step.opg").write_text(STEP)
-    x = np.random.default_rng(seed).normal(size=(48, 48)).astype(np.float32)
-    np.savez(folder / "data.npz", x=x, label=np.arange(48, dtype=np.int32) % 10)
+    write(folder)
     for k in range(count):
         for old in (*folder.glob("*.pftrace"), *folder.glob("runs.db*")):
             old.unlink()
