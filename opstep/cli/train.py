@@ -28,7 +28,7 @@ from opstep.cli.common import (
 )
 from opstep.cli.diverged import show_diverged, stop_options
 from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import Tag, rank_timeout_option, ranks_options, setting_options
+from opstep.cli.options import Tag, ranks_options, setting_options, started_ranks_options
 from opstep.cli.ranks import on_ranks, place_of
 from opstep.cli.resuming import board, checkpoint_options, go_on, parent_of, show_missed
 from opstep.cli.training_options import data_options, optimizer_arguments, optimizer_options
@@ -131,7 +131,7 @@ if TYPE_CHECKING:
     help="Label to find the run by, such as lr=0.1. Can be given several times.",
 )
 @ranks_options
-@rank_timeout_option
+@started_ranks_options
 @stop_options
 @json_option
 @fallback_option

@@ -321,12 +321,25 @@ def test_a_nan_on_one_rank_in_debug_mode(folder):
     rank_scenes.nan_in_debug_mode(folder, *GPUS)
 
 
+def test_what_cannot_be_told_beforehand_is_checked_as_it_runs(folder):
+    rank_scenes.checked_as_it_runs(folder, *GPUS)
+    rank_scenes.checked_as_it_runs(folder, *GPUS, "--steps", 3)  # captured, and replayed
+
+
 def test_a_hunt_in_training_names_the_rank_and_the_row(folder):
     diverging_ranks.hunted(folder, *GPUS)
 
 
 def test_a_condition_that_holds_on_one_rank_ends_all(folder):
     diverging_ranks.watched(folder, *GPUS)
+
+
+def test_training_has_one_timeline_of_all_ranks(folder):
+    diverging_ranks.write(folder, diverging_ranks.STEADY)
+    trace = ("--trace", "t.pftrace", "--trace-steps", "1:4")
+    code, _, err = diverging_ranks.train(folder, *GPUS, *trace)
+    assert code == 0, err
+    assert "2 ranks, 2 runs" in err
 
 
 def test_ranks_that_are_killed_at_random(folder, gpus, request):

@@ -94,3 +94,50 @@ def found_by_a_hunt(folder: Path, *more: object) -> None:
     assert ("recv", "rank 0", 27) in found[1]
     assert ("broadcast_from", "rank 1", 12) in found[0]
     assert not {op for op, *_ in found[1]} & {"log", "sqrt"}
+
+
+PARTING = """mesh data: 2
+
+graph main(x: f32[4]) -> f32[4] {
+  m = max(x)
+  more = greater(m, 1.0)
+  y = cond(more, x, then=talks, else=stays)
+  return y
+}
+
+graph talks(x: f32[4]) -> f32[4] {
+  y = all_reduce(x)
+  return y
+}
+
+graph stays(x: f32[4]) -> f32[4] {
+  y = OTHERWISE
+  return y
+}
+"""
+
+
+def checked_as_it_runs(folder: Path, *more: object) -> None:
+    """What ranks do follows from what each was given."""
+    for rank in range(2):
+        np.save(folder / f"same{rank}.npy", np.full(4, 2 + rank, np.float32))
+        np.save(folder / f"apart{rank}.npy", np.full(4, 2 * rank, np.float32))
+
+    def ran(otherwise: str, given: str, *check: str) -> tuple[int, str, str]:
+        (folder / "part.opg").write_text(PARTING.replace("OTHERWISE", otherwise))
+        line = ("part.opg", "-i", f"x={given}{{rank}}.npy", "--ranks", 2, "--json")
+        return run(folder, "run", *line, *check, *more)
+
+    extreme, send = 'all_reduce(x, reduction="max")', "send(x, to=1)"
+    code, _, err = ran(extreme, "same")
+    assert code == 1 and "may each take another way here" in err
+    code, out, err = ran(extreme, "same", "--check")
+    assert code == 0, err
+    assert json.loads(out)["outputs"][0]["values"] == [5.0] * 4
+    there = {extreme: f"at all_reduce of f32[4], {extreme[14:-1]}", "mul(x, 2.0)": "done",
+             send: "at send of f32[4]"}  # fmt: skip
+    for otherwise, at in there.items():
+        code, _, err = ran(otherwise, "apart", "--check")
+        assert code == 1, err
+        assert f"rank 0 is {at}, but rank 1 is at all_reduce of f32[4]" in err, err
+        assert ("part.opg:16" in err) == (at != "done") and "part.opg:11" in err, err
