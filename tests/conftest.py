@@ -16,6 +16,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--every-op", action="store_true", help="take all ops where some stand for all"
     )
+    parser.addoption("--kills", type=int, default=2, help="how often a rank is killed at random")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""Two GPUs: collectives in a program and data parallel steps, beside PyTorch's and NCCL's own.
+"""All GPUs: collectives in a program and data parallel steps, beside PyTorch's and NCCL's own.
 
 Each group starts a process for each GPU (`rank_worker.py`), which measure together.
 """
@@ -16,19 +16,19 @@ from rows import Row, group
 from opstep.distributed.starting import Ended, start
 from opstep.runtime.device.cuda.driver.driver import driver
 
-RANKS = 2
 WORKER = Path(__file__).with_name("rank_worker.py")
 
 
 def together(what: str) -> Iterator[Row]:
     """The rows that rank 0 writes."""
-    if driver().cuDeviceGetCount() < RANKS:
-        print(f"ranks: skipped, for there are no {RANKS} GPUs")
+    gpus = driver().cuDeviceGetCount()
+    if gpus < 2:
+        print("ranks: skipped, for there are no 2 GPUs")
         return
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "rows.json"
         try:
-            start([sys.executable, str(WORKER), what, str(target)], RANKS)
+            start([sys.executable, str(WORKER), what, str(target)], gpus)
         except Ended as ended:
             for rank, said in ended.told.items():
                 print(f"rank {rank}:", said[-2000:], file=sys.stderr)

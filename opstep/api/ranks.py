@@ -63,9 +63,11 @@ def _plans(program: Program) -> Plans:
     return plan_of
 
 
-def rank_mismatches(parts: Mapping[Sequence[int], Part] | Part) -> list[Diagnostic]:
+def rank_mismatches(
+    parts: Mapping[Sequence[int], Part] | Part, checked: bool = False
+) -> list[Diagnostic]:
     """What does not match between ranks that run these parts, each message with both lines; for one
-    part, between all ranks of its mesh.
+    part, between all ranks of its mesh. `checked`: see `mismatches`.
     """
     if isinstance(parts, Part):
         parts = {range(parts.program.mesh.ranks): parts}
@@ -78,7 +80,7 @@ def rank_mismatches(parts: Mapping[Sequence[int], Part] | Part) -> list[Diagnost
     for ranks, part in parts.items():
         for trace, some in rank_traces(part, ranks).items():
             found.setdefault(trace, []).extend(some)
-    return mismatches(found, mesh)
+    return mismatches(found, mesh, checked)
 
 
 def check_ranks(part: Part) -> None:

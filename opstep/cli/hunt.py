@@ -33,10 +33,10 @@ from opstep.cli.options import (
     POLICY,
     gpu_options,
     graph_option,
-    rank_timeout_option,
     ranks_options,
     recording_options,
     setting_options,
+    started_ranks_options,
     symbol_option,
 )
 from opstep.cli.ranks import on_ranks, place_of
@@ -129,7 +129,7 @@ if TYPE_CHECKING:
 @recording_options
 @script_options
 @ranks_options
-@rank_timeout_option
+@started_ranks_options
 @click.option(
     "--keep-going", is_flag=True, help="Of a script: go on behind a finding, to further ones."
 )

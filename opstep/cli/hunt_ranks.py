@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
@@ -32,41 +32,58 @@ def together(
     return lambda holds: any(one[0] for one in world.gather(np.array([holds])))
 
 
-def show_of_all(file: str, found: Hunt, transport: GlooTransport, as_json: bool) -> int:
-    """Rank 0 shows what all have found, those first where it was born; the exit code."""
+class OfRank(NamedTuple):
+    """What one rank has found, as others are told. `born`: something was born there; `came`: what
+    came from others, in words.
+    """
+
+    rank: int
+    found: bool
+    born: bool
+    came: list[str]
+    report: str
+    record: dict[str, Any]
+
+    @property
+    def lines(self) -> list[str]:
+        if not self.born:
+            return [f"rank {self.rank}: {line}" for line in self.came or ["nothing came out here"]]
+        first, *lines = self.report.split("\n")
+        return [f"rank {self.rank}: {first}", *lines]
+
+
+def found_by_all(found: Hunt, transport: GlooTransport) -> list[OfRank]:
+    """Those first where something was born. All ranks call this."""
     from opstep.distributed.agreement import told
     from opstep.hunting.records import record
     from opstep.hunting.report import headline, report
-    from opstep.runtime.ir.diagnostics import visible
 
     of_others = [f for f in found.findings if f.over_ranks]
-    own = {
-        "found": found.found,
-        "born": found.found and len(of_others) < len(found.findings) + len(found.unrepeated),
-        "came": [headline(f, False) for f in of_others],
-        "report": report(found, in_switches),
-        "record": record(found),
-    }
-    every = dict(enumerate(told(transport.world, own)))
-    code = FOUND if any(one["found"] for one in every.values()) else OK
+    own = OfRank(
+        transport.rank,
+        found.found,
+        found.found and len(of_others) < len(found.findings) + len(found.unrepeated),
+        [headline(f, False) for f in of_others],
+        report(found, in_switches),
+        record(found),
+    )
+    every = [OfRank(*one) for one in told(transport.world, own)]
+    return sorted(every, key=lambda one: (not one.born, one.rank))
+
+
+def show_of_all(file: str, found: Hunt, transport: GlooTransport, as_json: bool) -> int:
+    """Rank 0 shows what all have found; the exit code."""
+    from opstep.runtime.ir.diagnostics import visible
+
+    every = found_by_all(found, transport)
     if transport.rank:
         return OK
-    order = sorted(every, key=lambda rank: (not every[rank]["born"], rank))
+    code = FOUND if any(one.found for one in every) else OK
     if as_json:
-        records = [{"rank": rank} | every[rank]["record"] for rank in order]
+        records = [{"rank": one.rank} | one.record for one in every]
         emit_json({"file": file, "found": code == FOUND, "ranks": records})
         return code
-    if code == OK:
-        click.echo(visible(every[0]["report"]))
-        return code
-    for rank in order:
-        one = every[rank]
-        if one["born"]:
-            first, *lines = one["report"].split("\n")
-            click.echo(visible(f"rank {rank}: {first}"))
-            for line in lines:
-                click.echo(visible(line))
-        else:
-            for line in one["came"] or ["nothing came out here"]:
-                click.echo(visible(f"rank {rank}: {line}"))
+    lines = [line for one in every for line in one.lines] if code else [every[0].report]
+    for line in lines:
+        click.echo(visible(line))
     return code

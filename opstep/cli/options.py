@@ -54,9 +54,15 @@ class _Extent(click.ParamType):
         return name, int(text)
 
 
-def rank_timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--rank-timeout``: of commands that start ranks."""
-    return click.option(
+def started_ranks_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--check`` and ``--rank-timeout``: of commands that start ranks."""
+    check = click.option(
+        "--check",
+        is_flag=True,
+        help="Ranks compare what they are at before each collective. So a program runs of which "
+        "that cannot be told beforehand, as its branches depend on what each rank has.",
+    )
+    timeout = click.option(
         "--rank-timeout",
         type=FloatRange(0.1),
         default=1800.0,
@@ -64,7 +70,8 @@ def rank_timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="SECONDS",
         help="How long a rank waits for others in a collective, before it ends and says where "
         "each stands.",
-    )(function)
+    )
+    return check(timeout(function))
 
 
 def ranks_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -93,6 +93,8 @@ def _told(ended: Any) -> int:
 def _as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTransport | None]:
     """This process as the rank that it is, if it is one; on its share of the machine's threads."""
     if place is None:
+        if options["check"]:
+            raise InputError("--check is for several ranks", hint="add --ranks 2")
         yield None
         return
     from opstep.distributed.gloo import joined
@@ -126,7 +128,7 @@ def _as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTrans
         options.update(
             {n: () if n == "outputs" else None for n in _OWN if n in options and n not in own}
         )
-    with joined(place, options["rank_timeout"], on_gpus) as transport:
+    with joined(place, options["rank_timeout"], on_gpus, options["check"]) as transport:
         if joins:
             from opstep.cli.rank_timelines import RankTimelines
 

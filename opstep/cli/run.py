@@ -42,10 +42,10 @@ from opstep.cli.options import (
     POLICY,
     gpu_options,
     graph_option,
-    rank_timeout_option,
     ranks_options,
     recording_options,
     setting_options,
+    started_ranks_options,
     symbol_option,
 )
 from opstep.cli.ranks import by_rank, on_ranks, place_of
@@ -128,7 +128,7 @@ FINDINGS = "OPSTEP_FINDINGS"  # in the environment: the file that an editor read
 @recording_options
 @script_options
 @ranks_options
-@rank_timeout_option
+@started_ranks_options
 @json_option
 @ended_in_order()
 def run(file: str, **options: Any) -> int:

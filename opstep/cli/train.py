@@ -28,10 +28,17 @@ from opstep.cli.common import (
 )
 from opstep.cli.diverged import show_diverged, stop_options
 from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import Tag, rank_timeout_option, ranks_options, setting_options
+from opstep.cli.options import Tag, ranks_options, setting_options, started_ranks_options
 from opstep.cli.ranks import on_ranks, place_of
 from opstep.cli.resuming import board, checkpoint_options, go_on, parent_of, show_missed
 from opstep.cli.training_options import data_options, optimizer_arguments, optimizer_options
+from opstep.cli.training_timeline import (
+    add_timeline,
+    check_timeline,
+    join_timelines,
+    show_timeline,
+    timeline_options,
+)
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
@@ -57,6 +64,10 @@ if TYPE_CHECKING:
         ),
         ("opstep train net.opg -d digits.npz -w runs.db --resume last", "go on with the last run"),
         ("opstep train net.opg -d digits.npz --ranks 4", "four ranks, each with a part of a batch"),
+        (
+            "opstep train net.opg -d digits.npz --trace run.pftrace --trace-steps 10:20",
+            "a timeline of the ops of ten steps",
+        ),
         ("opstep train net.opg -d digits.npz --epochs 0 --emit step.opg", "see the text of a step"),
     ],
     codes={
@@ -108,6 +119,7 @@ if TYPE_CHECKING:
     metavar="FILE.db",
     help="Record the run in a workspace: its metrics by step, checkpoints (SQLite).",
 )
+@timeline_options
 @checkpoint_options
 @click.option("--name", metavar="NAME", help="Name of the run in the workspace.")
 @click.option(
@@ -119,7 +131,7 @@ if TYPE_CHECKING:
     help="Label to find the run by, such as lr=0.1. Can be given several times.",
 )
 @ranks_options
-@rank_timeout_option
+@started_ranks_options
 @stop_options
 @json_option
 @fallback_option
@@ -136,6 +148,7 @@ def train(file: str, **options: Any) -> int:
     mean of their gradients; so do torchrun, mpirun and srun (docs/distributed.md).
     """
     check_given(options)
+    check_timeline(options)
     check_targets(file, options)
     place, parent = place_of(options), parent_of(options)
     if parent is not None:
@@ -162,6 +175,7 @@ def train_here(
         go_on(trainer, parent)
     if transport is not None:
         join(trainer, transport, options["data_parallel"])
+    timeline = add_timeline(trainer, options)
     leads = transport is None or transport.rank == 0
     done_before = parent is not None and trainer.is_done
     chosen = observers if leads else followers
@@ -173,11 +187,12 @@ def train_here(
             outcome = trainer.run()
         if transport is not None:
             agree_on_values(transport.world, trainer.program, "ends")
+        join_timelines(timeline, trainer, options)
         hand_over(trainer, program, warn)
     except (Diverged, Tripped) as error:
+        join_timelines(timeline, trainer, options)
         told = record(file, trainer, cast("Outcome", trainer.outcome))
-        show_diverged(error, trainer, told, options["as_json"])
-        return FOUND
+        return show_diverged(error, trainer, told, options["as_json"], transport)
     except NotFinite:  # so are the params
         raise
     except Exception:
@@ -186,6 +201,7 @@ def train_here(
         raise
     finally:
         unwritten = show_recorded(trainer, options) | show_missed(trainer)
+        unwritten |= show_timeline(timeline)
     if target and outcome.steps:
         save(trainer, program, target, leads)
     if leads and options["as_json"]:
@@ -293,12 +309,6 @@ def check_given(options: dict[str, Any]) -> None:
             raise InputError(f"--{name.replace('_', '-')} is empty", hint="give it a value")
     if is_explicit("validate_every") and not options["validate"]:
         raise InputError("--validate-every: there is no validation", hint="add --validate 0.1")
-    for name in ("hunt", "watch"):
-        if options[name] and (options["ranks"] or 1) > 1:
-            raise InputError(
-                f"--{name} is not there for several ranks",
-                hint="opstep hunt --ranks looks at a step",
-            )
     for name, places in (("name", ("workspace", "tensorboard")), ("tags", ("workspace",))):
         if options[name] and not any(options[place] for place in places):
             raise InputError(

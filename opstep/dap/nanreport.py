@@ -98,7 +98,7 @@ def _verdict(link: Link, verdict: Verdict) -> dict[str, Any]:
 
 def _tensor(session: Session, frame_handle: FrameHandle, node: Node) -> dict[str, Any]:
     """What a tensor is and where its elements are; with the name by which the frame knows it."""
-    from opstep.runtime.debugger.scope import Handle
+    from opstep.runtime.debugger.handles import Handle
 
     handle = Handle(session.debugger.machine.executor, node)
     record: dict[str, Any] = {

@@ -92,7 +92,7 @@ def variable(w: VariableWriter, frame_handle: FrameHandle, name: str, value: str
     """A variable of Python; its type tells what the graph calls its value."""
     origin = NamedTensor(frame_handle, value)
     origin.expression = quote_name(name)
-    found = w.tensor(name, origin, origin.node())
+    found = w.tensor(name, origin)
     if name != value and "type" in found:
         found["type"] += f" ({value})"
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from opstep.runtime.debugger.frames import Frame
@@ -27,7 +27,7 @@ def coloured(text: str) -> str:
     return _TROUBLE.sub(lambda found: f"{BEGIN}{found[0]}{END}", text)
 
 
-def figures_first(type: Any, figures: str) -> str:
+def figures_first(type: str, figures: str) -> str:
     """A tensor's line. What is wrong comes first: a narrow view cuts off what is at the end."""
     return f"{figures}  {type}" if is_troubled(figures) else f"{type}  {figures}"
 

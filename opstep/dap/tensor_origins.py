@@ -18,8 +18,8 @@ from opstep.runtime.ir.lexer import is_tensor_name, quote_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
+    from opstep.runtime.debugger.handles import Handle, Whole
     from opstep.runtime.debugger.node import Node
-    from opstep.runtime.debugger.scope import Handle
 
 NO_VALUE = 2201
 
@@ -34,7 +34,11 @@ class Origin(ABC):
 
     @abstractmethod
     def node(self) -> Node | None:
-        """None for an array of ours."""
+        """None for an array of ours, and for what is put together of several."""
+
+    def nodes(self) -> list[Node]:
+        """All that it is made of."""
+        return getattr(self.handle(), "nodes", [])
 
     @abstractmethod
     def handle(self) -> Any: ...
@@ -50,17 +54,17 @@ class NamedTensor(Origin):
         self.name = name
         self.expression = quote_name(name)
 
-    def node(self) -> Node:
+    def node(self) -> Node | None:
         """Raises `DapError` where the name has no value any more."""
-        found = self.frame_handle.frame.lookup(self.name)
+        return getattr(self.handle(), "node", None)
+
+    def handle(self) -> Handle | Whole:
+        from opstep.runtime.debugger.scope import shown
+
+        found = shown(self.frame_handle.frame, self.name)
         if found is None:
             raise DapError(f"{self.name} has no value here", NO_VALUE)
         return found
-
-    def handle(self) -> Handle:
-        from opstep.runtime.debugger.scope import Handle
-
-        return Handle(self.frame_handle.frame.machine.executor, self.node())
 
 
 class ComputedTensor(Origin):
@@ -93,9 +97,7 @@ class VariableWriter(Protocol):
     def opening(
         self, name: str, value: str, of: Opened, type: str = "", **more: Any
     ) -> Variable: ...
-    def tensor(
-        self, name: str, origin: Origin, node: Node | None = None, **more: Any
-    ) -> Variable: ...
+    def tensor(self, name: str, origin: Origin, **more: Any) -> Variable: ...
     def element(self, name: str, value: Any, expression: str = "") -> Variable: ...
     def row(
         self, name: str, array: np.ndarray, origin: Origin, indices: tuple[int, ...]

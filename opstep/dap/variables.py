@@ -19,6 +19,7 @@ from opstep.dap.facts import (
 from opstep.dap.frames import FrameHandle
 from opstep.dap.styling import coloured, figures_first
 from opstep.dap.tensor_origins import (
+    ComputedTensor,
     NamedTensor,
     Opened,
     Origin,
@@ -93,27 +94,26 @@ class Writer:
             "indexedVariables": of.indexed,
         }
 
-    def tensor(self, name: str, origin: Origin, node: Node | None = None, **more: Any) -> Variable:
+    def tensor(self, name: str, origin: Origin, **more: Any) -> Variable:
         """A tensor in one line. What would take long to say is said when it is opened."""
-        node = node or origin.node()
-        type = node.type if node else origin.handle().type
+        nodes, type, shown = origin.nodes(), origin.handle().type, type_text(origin)
         found: Variable = {"evaluateName": origin.expression} if origin.expression else {}
         if self.session.client.supports_memory_references:
             found["memoryReference"] = memory_reference(self.session, origin)
         found |= more
         if self.session.client.has_menus:
             found["__vscodeVariableMenuContext"] = "tensor" if type.shape else "scalar"
-        text = self._now(origin, node)
+        text = self._now(origin, nodes)
         if text is not None and self.styled:
             found, text = self._styled(found, type, text)
         if text is None:
             hint = found.pop("presentationHint", {}) | LAZY
-            waits = f"{type}" if node is None or node.present else f"{type}  dropped"
+            waits = shown if all(node.present for node in nodes) else f"{shown}  dropped"
             of = Later(name, origin)
-            return self.opening(name, waits, of, str(type), presentationHint=hint, **found)
+            return self.opening(name, waits, of, shown, presentationHint=hint, **found)
         if not type.shape:
-            return self.plain(name, text, str(type), **found)
-        return self.opening(name, text, Tensor(origin, type.shape), str(type), **found)
+            return self.plain(name, text, shown, **found)
+        return self.opening(name, text, Tensor(origin, type.shape), shown, **found)
 
     def _styled(self, found: Variable, type: Any, text: str) -> tuple[Variable, str]:
         """What an edit box would show in place of the elements, figures or codes of colours, is not
@@ -127,9 +127,11 @@ class Writer:
             found = found | {"presentationHint": hint | READ_ONLY}
         return found, shown
 
-    def _now(self, origin: Origin, node: Node | None) -> str | None:
+    def _now(self, origin: Origin, nodes: Sequence[Node]) -> str | None:
         """The line, where it takes little."""
-        if node is not None and node.figures is None:
+        for node in nodes:
+            if node.figures is not None:
+                continue
             size: Any = node.type.size
             if not node.present or size > EAGER_ELEMENTS:
                 return None
@@ -173,6 +175,12 @@ class Location:
         self.find = find
 
 
+def type_text(origin: Origin) -> str:
+    """``f32[8, 6] over model`` for the whole of what ranks have parts of."""
+    handle = origin.handle()
+    return f"{handle.type}{getattr(handle, 'whose', '')}"
+
+
 def described(origin: Origin, hex: bool = False) -> str:
     """A tensor in one line, with statistics; few elements as they are."""
     from opstep.runtime.expressions.text import FEW, figures_text, value_text
@@ -182,7 +190,7 @@ def described(origin: Origin, hex: bool = False) -> str:
         return element_text(handle.array()[()], hex)
     if 0 < handle.type.size <= FEW:
         return value_text(handle)
-    return figures_first(handle.type, figures_text(handle.type, handle.statistics()))
+    return figures_first(type_text(origin), figures_text(handle.type, handle.statistics()))
 
 
 def element_text(value: Any, hex: bool = False) -> str:
@@ -233,7 +241,7 @@ class Tensor(Opened):
         self.shape: tuple[int, ...] = tuple(shape)
         self.indices = indices
         self.rows: int = self.shape[len(indices)]
-        self.named = 0 if indices else 1 + (origin.node() is not None)
+        self.named = 0 if indices else 1 + len(origin.nodes())
 
     @property
     def indexed(self) -> int:
@@ -277,6 +285,7 @@ class Tensor(Opened):
     def _properties(self, w: VariableWriter) -> list[Variable]:
         figures = Fields(lambda: statistics_fields(self.origin.handle().statistics()))
         found = [w.opening("statistics", "", figures, presentationHint=VIRTUAL)]
+        found += self._shards(w)
         node = self.origin.node()
         if node is not None:
             producer, how = producer_fields(node, w.session.debugger.machine.executor)
@@ -286,6 +295,15 @@ class Tensor(Opened):
             else:
                 found.append(w.opening("made by", text, producer, presentationHint=VIRTUAL))
         return found
+
+    def _shards(self, w: VariableWriter) -> list[Variable]:
+        """What each rank has of the whole."""
+        whole: Any = self.origin.handle()
+        if self.origin.node() is not None or not self.origin.nodes():
+            return []
+        name, members = self.origin.expression, whole.members
+        own = [ComputedTensor(p, f"{name}@{r}") for r, p in zip(members, whole.parts, strict=True)]
+        return [w.tensor(one.expression, one) for one in own]
 
     def target(self, name: str) -> tuple[FrameHandle, str] | None:
         if not (name.startswith("[") and name[1:-1].isdigit()):
@@ -352,7 +370,7 @@ class Names(Opened):
         for name in self.names[first : max(last, first)]:
             node = self.nodes(name)
             if node is not None:
-                shown = w.tensor(name, NamedTensor(self.frame_handle, name), node)
+                shown = w.tensor(name, NamedTensor(self.frame_handle, name))
                 if name in self.shadowed:
                     shown.pop("evaluateName", None)
                 found.append(

@@ -11,7 +11,7 @@ import numpy as np
 
 from opstep.api.program import Program
 from opstep.api.ranks import Part, rank_mismatches, rank_traces
-from opstep.distributed.gloo import GlooRanks
+from opstep.distributed.gloo import CheckedRanks, GlooRanks
 from opstep.runtime.ir.diagnostics import OpstepError, names_listed
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Source, Span
@@ -55,7 +55,8 @@ def agree(
     world: GlooRanks, program: Program, graph: str, types: Sequence[TensorType], how: str = ""
 ) -> None:
     """Raises `OpstepError` where ranks run different programs or values, or do not match. Each may
-    have inputs of its own sizes. `how`: what else is to be the same.
+    have inputs of its own sizes. `how`: what else is to be the same. Where ranks compare what they
+    are at, ways that they may take apart are no fault.
     """
     text = f"{__version__}\n{how}\n{program.mesh}\n{graph}\n{print_module(program.module)}"
     own = [sha256(text.encode()).hexdigest(), [str(t) for t in types]]
@@ -68,15 +69,18 @@ def agree(
             )
     agree_on_values(world, program)
     part = Part(program, graph, types)
+    sources = {g.source.path: g.source for g in program.verified.graphs.values() if g.source}
+    checked = isinstance(world, CheckedRanks)
+    if checked:
+        world.check.sources = sources
     if all(theirs == own[1] for _, theirs in every):
-        faults = rank_mismatches(part)
+        faults = rank_mismatches(part, checked)
     else:
         (trace,) = rank_traces(part, [world.index])
-        sources = {g.source.path: g.source for g in program.verified.graphs.values() if g.source}
         found: dict[Trace, list[int]] = {}
         for rank, its in enumerate(told(world, _plain(trace))):
             found.setdefault(_trace(its, program.mesh, sources), []).append(rank)
-        faults = mismatches(found, program.mesh)
+        faults = mismatches(found, program.mesh, checked)
     if faults:
         raise OpstepError(faults)
 

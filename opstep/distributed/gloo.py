@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from opstep.distributed.checking import Check
 from opstep.distributed.lookout import Lookout, Meeting
 from opstep.distributed.place import Place
 from opstep.distributed.watch import Losses, Watch, said
@@ -28,12 +29,18 @@ WAIT_S = 1800.0  # for a rank that lives, as PyTorch has it
 
 
 @contextmanager
-def joined(place: Place, wait_s: float = WAIT_S, on_gpus: bool = False) -> Iterator[GlooTransport]:
+def joined(
+    place: Place, wait_s: float = WAIT_S, on_gpus: bool = False, checked: bool = False
+) -> Iterator[GlooTransport]:
     """This process as one of the ranks, with collectives over Gloo, in which it waits so long for
-    others. `on_gpus`: each waits on a GPU for the others, too. Raises `DeviceError`.
+    others. `on_gpus`: each waits on a GPU for the others, too; `checked`: before each collective
+    ranks compare what they are at. Raises `DeviceError`.
     """
     transport = GlooTransport(place, wait_s, on_gpus)
-    connect(transport)
+    check = Check(transport.rank, transport.swap) if checked else None
+    connect(transport, check)
+    if check is not None:
+        transport.world = CheckedRanks(transport, check)
     failed = True
     try:
         yield transport
@@ -76,7 +83,8 @@ class GlooTransport:
             first = str(error).splitlines()[0]
             message = f"rank {place.rank} did not find the others at {place.meeting}: {first}"
             raise DeviceError(message) from None
-        self.world = GlooRanks(self, Group(Mesh(((WORLD, place.ranks),)), (WORLD,)))
+        self.all = Group(Mesh(((WORLD, place.ranks),)), (WORLD,))
+        self.world = GlooRanks(self, self.all)
         self._lost = Losses()
         limit_s, tell = (wait_s, self._lost.tell) if on_gpus else (inf, None)
         self._lookout = Lookout(self._dist.PrefixStore("at", store), place.rank, limit_s, tell)
@@ -103,7 +111,7 @@ class GlooTransport:
         self._lookout.close()
         self._dist.destroy_process_group()
 
-    def swap(self, out: dict[int, np.ndarray], into: dict[int, np.ndarray]) -> None:
+    def swap(self, out: dict[int, np.ndarray], into: dict[int, np.ndarray], tag: int = 0) -> None:
         """Sends and receives contiguous arrays, by rank, all at once. Raises `DeviceError`."""
         dist, work, kept = self._dist, [], []
         self._lookout.wait_for({*out, *into})
@@ -111,11 +119,11 @@ class GlooTransport:
         try:
             for other, array in into.items():
                 if array.nbytes:
-                    work.append((other, dist.irecv(self._bytes(array), other)))
+                    work.append((other, dist.irecv(self._bytes(array), other, tag=tag)))
             for other, array in out.items():
                 if array.nbytes:
                     kept.append(self._bytes(array))
-                    work.append((other, dist.isend(kept[-1], other)))
+                    work.append((other, dist.isend(kept[-1], other, tag=tag)))
             for other, one in work:  # noqa: B007 - told below
                 one.wait(timedelta(seconds=self.wait_s))
         except RuntimeError as error:
@@ -183,3 +191,15 @@ class GlooRanks:
         for k, (member, array) in enumerate(zip(self._members, arrays, strict=True)):
             if k != self.index:
                 yield member, array
+
+
+class CheckedRanks(GlooRanks):
+    """All ranks, which speak to each other between graphs: so none is to be at a collective."""
+
+    def __init__(self, transport: GlooTransport, check: Check):
+        super().__init__(transport, transport.all)
+        self.check = check
+
+    def gather(self, array: np.ndarray, sizes: Sequence[int] = ()) -> list[np.ndarray]:
+        self.check.between(self._members)
+        return super().gather(array, sizes)

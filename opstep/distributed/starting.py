@@ -63,8 +63,9 @@ def start(command: Sequence[str], ranks: int) -> None:
             try:
                 ended_well = _all_end_well(processes)
             except KeyboardInterrupt:  # once: they end in their own order; twice: at once
+                ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # they inherit that
                 for process in processes:
-                    process.send_signal(signal.SIGINT)
+                    process.send_signal(signal.SIGTERM if ignored else signal.SIGINT)
                 _wait(processes)
                 raise
             if not ended_well:

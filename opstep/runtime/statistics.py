@@ -27,8 +27,9 @@ posinf + neginf + zero + sum(histogram).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.types import DType, TensorType, i64
@@ -73,6 +74,32 @@ class Statistics:
     def finite(self) -> int:
         """Elements that are neither NaN nor infinite."""
         return self.count - self.nan - self.posinf - self.neginf
+
+
+def together(parts: Sequence[Statistics]) -> Statistics:
+    """Of a tensor that consists of these, none of which is left out."""
+
+    def total(name: str) -> int:
+        return sum(getattr(part, name) for part in parts)
+
+    filled = [part for part in parts if part.finite]
+    finite = sum(part.finite for part in filled)
+    low = high = mean = std = l2 = absmax = None
+    if finite:
+        low, high = (end(getattr(p, end.__name__) for p in filled) for end in (min, max))
+        shares = [part.finite / finite for part in filled]
+        means: list[Any] = [part.mean for part in filled]
+        mean = sum(share * m for share, m in zip(shares, means, strict=True))
+        apart = [math.hypot(p.std or 0.0, m - mean) for p, m in zip(filled, means, strict=True)]
+        std = math.hypot(*(math.sqrt(s) * a for s, a in zip(shares, apart, strict=True)))
+        l2 = math.hypot(*(part.l2 or 0.0 for part in filled))
+        absmax = max(part.absmax or 0 for part in filled)
+    unwritten = None if any(part.unwritten is None for part in parts) else total("unwritten")
+    return Statistics(
+        total("count"), low, high, mean, std, l2, absmax, total("nan"), total("posinf"),
+        total("neginf"), total("zero"), total("subnormal"), unwritten,
+        tuple(map(sum, zip(*(part.histogram for part in parts), strict=True))),
+    )  # fmt: skip
 
 
 def decode(words: np.ndarray, dtype: DType) -> Statistics:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class TrainingHunt:
     """An observer under which each step raises flags. The first bad step ends the run as
     `Diverged`, which has the report; params and states are those before that step. Results that the
-    step itself tests for being finite do not count. `kinds`: as of `hunt`.
+    step itself tests for being finite do not count. `kinds`: as of `hunt`. Of several ranks all end
+    at the step that is bad on one.
     """
 
     def __init__(self, kinds: Collection[str] | str = KINDS):
@@ -51,7 +52,9 @@ class TrainingHunt:
         for s in body:  # such as the norm of gradients, where a step skips those of a scaled loss
             if isinstance(s, Apply) and s.callee.text == "isfinite":
                 ignored.update(o.text for o in s.operands if isinstance(o, Name))
-        return StepwiseHunt(program, graph, trainer.settings.run, self.kinds, ignored)
+        found = StepwiseHunt(program, graph, trainer.settings.run, self.kinds, ignored)
+        found.hunter.any_of_us = trainer.ask_others or bool
+        return found
 
     def stepped(self, trainer: Trainer, metrics: Metrics) -> None:
         pass

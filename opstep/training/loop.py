@@ -143,6 +143,7 @@ class Trainer:
         self.is_best = False
         self.owes_validation = False  # the run that this one goes on with had none after its step
         self.outcome: Outcome | None = None  # at the end
+        self.recording: Any = None  # of the ops of each step
         self.execute: Callable[[Rows], Mapping[str, np.ndarray]] = self._execute
         self._run = settings.run
         self._device = program.on(self._run.device, self._run.setup)
@@ -232,7 +233,7 @@ class Trainer:
         if tensors is None:
             tensors = self._placed(self._arrays(batch))
         prepared = self._executables[tuple([t.type for t in tensors])]
-        outputs = prepared.executable(tensors, prepared.results)
+        outputs = prepared.executable(tensors, prepared.results, recording=self.recording)
         self.count()
         return dict(zip(prepared.names, [np.array(o) for o in outputs], strict=True))
 

@@ -41,10 +41,14 @@ class Trip:
 
 
 class Tripped(OpstepError):
-    """Conditions hold after a step of training, which has taken effect: `step`, counted from 0."""
+    """Conditions hold after a step of training, which has taken effect: `step`, counted from 0. On
+    a rank that has no `trips` they hold on another one.
+    """
 
     def __init__(self, step: int, trips: Sequence[Trip]):
-        super().__init__(f"step {step}: {trips[0].condition} holds: {trips[0].figures}")
+        of = trips[0] if trips else None
+        told = f"{of.condition} holds: {of.figures}" if of else "a condition holds on another rank"
+        super().__init__(f"step {step}: {told}")
         self.step = step
         self.trips = tuple(trips)
 
@@ -97,8 +101,8 @@ class _Watched:
 
 class Watch:
     """An observer that ends the run as `Tripped` after the first step for which one of these
-    conditions holds. The step computes the figures that they need, and is else the same. In a
-    workspace these are metrics: ``absmax.d_w``.
+    conditions holds, of several ranks on one of them. The step computes the figures that they need,
+    and is else the same. In a workspace these are metrics: ``absmax.d_w``.
     """
 
     def __init__(self, *texts: str):
@@ -145,7 +149,7 @@ class Watch:
 
     def stepped(self, trainer: Trainer, metrics: Metrics) -> None:
         trips = list(self._trips(trainer.step - 1))
-        if trips:
+        if trainer.ask_others(bool(trips)) if trainer.ask_others else trips:
             raise Tripped(trainer.step - 1, trips)
 
     def _take(self, trainer: Trainer, figures: Mapping[str, np.ndarray]) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from debugged_program import stands
 
+import opstep
+
 STEP = """\
 mesh data: 4
 
@@ -262,3 +264,72 @@ def test_a_watchpoint_compares_ranks_that_have_all_done_the_op(ranks):
             "w differs on rank 2 from element [0, 0]: 13.0, on ranks 0, 1, 3 12.0" in out
         ) == stops
         assert ("The run has ended" in out) != stops
+
+
+SHARDED = """\
+mesh data: 2, model: 2
+
+param w: f32[4, 2] over model = normal(std=0.1)
+param v: f32[2, 4] over model axis 1 = ones()
+
+graph main(x: f32[3, 2]) -> f32[3, 4] {
+  y = linear(x, w)
+  z = all_gather(y, axis=1, over=model)
+  n = add(w, 1.0)
+  w <- n
+  return z
+}
+"""
+
+
+def test_a_name_is_the_whole_of_what_ranks_have_parts_of(cli, write, monkeypatch):
+    file = write("step.opg", SHARDED)
+    whole = opstep.loads(SHARDED).params["w"]
+
+    def debug(*commands):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(commands) + "\n"))
+        outcome = cli("debug", file, "-i", "ones", "--ranks", 4, "--steps", 2)
+        assert outcome.code == 0, outcome.err
+        assert "internal error" not in outcome.out
+        return outcome.out
+
+    out = debug("start", "rank 1", "whatis w", "whatis shard(w)", "p same(w, joined(w))",
+                "p same(w[2:], w@3)", "p same(w[:2], w@2) and same(shard(w), w@1)",
+                "p same(v[:, 1:3], joined(v, axis=1, over=\"model\")[:, 1:3])",
+                "p w[-1, 0] - joined(w)[3, 0]", "p same(w[::-2, 1], joined(w)[::-2, 1])",
+                "p w[4]", "p stats(w).count", "p stats(w).mean - mean(joined(w))",
+                "info params w", "p shape(ranks(w))", "p/e w")  # fmt: skip
+    assert "type = f32[4, 2] over model\n" in out and "type = f32[2, 2]\n" in out
+    assert out.count(" = true") == 5
+    assert "w[-1, 0] - joined(w)[3, 0] = 0.0" in out
+    assert "index 4 is out of range: axis 0 has 4" in out
+    assert "stats(w).count = 8" in out and "shape(ranks(w)) = [4, 2, 2]" in out
+    mean = float(re.search(r"mean\(joined\(w\)\) = (\S+)", out)[1])  # pyright: ignore
+    assert abs(mean) < 1e-9
+    shown = re.search(r"\nw = (.*)  \(over model\)", out)
+    assert shown and np.array_equal(np.array(eval(shown[1]), "f4"), whole)
+
+    at = line_of(SHARDED, "w <- n")
+    out = debug(f"b {at}", "r", "set w[1:3, 0] = [7, 8]", "p w[:, 0]", "p ranks(w)[:, :, 0]", "n",
+                "p was(w)[1:3, 0]", "rank 2", "set scheduler-locking on", "rn", "p w",
+                "p shard(w)[0]", "info params w", "p w@3", "n", "p max(w) > 0")  # fmt: skip
+    assert re.search(r"ranks\(w\)\[:, :, 0\] =\s+\[\[\s*\S+\s+7\. *\]\s+\[\s*8\.", out)
+    assert out.count("7.0, 8.0") >= 2  # those of the group of the rank alone
+    assert "ranks are between different updates of w" not in out.split("rank 2")[0]
+    apart = out.split("scheduler-locking on")[1]
+    assert "error: ranks are between different updates of w" in apart
+    assert "hint: shard(w) is what rank 2 has of it, w@3 is rank 3's" in apart
+    assert "(on rank 2)" in apart and "w@3 = " in apart
+    assert "max(w) > 0 = true" in apart
+
+
+def test_conditions_are_about_the_whole(cli, write, monkeypatch):
+    at = line_of(SHARDED, "w <- n")
+    commands = (f"b {at} if max(w) > 1", "watch min(w) > 0.5", "r", "c", "p w[0, 0] > 0.5", "c")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(commands) + "\n"))
+    file = write("step.opg", SHARDED)
+    outcome = cli("debug", file, "-i", "ones", "--ranks", 4, "--steps", 2)
+    assert outcome.code == 0 and "different updates" not in outcome.out
+    first, second = outcome.out.split("w[0, 0] > 0.5")[0].split("Watchpoint 2 on ranks 0-3")
+    assert "Breakpoint 1 on" not in first and "main [step=1]" not in first
+    assert "Breakpoint 1 on ranks 0-3" in second and "main [step=1]" in second

@@ -319,3 +319,31 @@ def test_a_first_run_says_how_many_kernels_it_compiles(net, data, tmp_path):
     assert re.search(r"^compiling \d+ kernels \(once: they are kept\)$", said[0], re.MULTILINE)
     assert last.startswith("epoch 1/1")
     assert "compiling" not in said[1] and "epoch 1/1" in said[1]
+
+
+def test_the_ops_of_some_steps_are_in_a_timeline(cli, net, data):
+    ways = {"plain": (), "traced": ("--trace", "t.pftrace", "--trace-steps", "3:5")}
+    for name, more in ways.items():
+        target = ("--save", f"{name}.safetensors")
+        said = cli("train", net, "-d", data, *COMMON, "--epochs", 2, *target, *more)
+        assert said.code == OK, said.err
+        assert ("wrote t.pftrace" in said.err) == (name == "traced")
+    plain, traced = load_file("plain.safetensors"), load_file("traced.safetensors")
+    assert all(plain[n].tobytes() == traced[n].tobytes() for n in plain)
+    told = cli("trace", "t.pftrace", "summary", "--json")
+    (run,) = told.json["runs"]
+    assert (run["graph"], run["steps"]) == ("loss_step", 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--trace-steps", "1:2"), "--trace-steps needs a timeline"),
+        (("--trace", "t.pftrace", "--trace-steps", "2:1"), "expected LO:HI"),
+        (("--trace", "t.pftrace", "--hunt"), "--trace and --hunt do not go together"),
+        (("--trace", "no/such/t.pftrace"), "no/such"),
+    ],
+)
+def test_timelines_that_cannot_be(cli, net, data, options, message):
+    refused = cli("train", net, "-d", data, *COMMON, *options)
+    assert refused.code == COMMAND and message in refused.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import numpy as np
 import pytest
 from dap.client import Refused, markers_of
@@ -264,3 +266,59 @@ def test_a_pause_stops_all_ranks_at_one_point(client, program):
     assert len(names) == 1
     client.request("terminate")
     client.expect_end(130)
+
+
+SHARDED = """\
+mesh model: 2
+
+param w: f32[8, 3] over model = ones()
+param few: f32[4] over model = zeros()
+
+graph main(x: f32[3]) -> f32[4] {
+  y = matmul(w, x)
+  n = add(w, 1.0)  # break: updating
+  w <- n
+  return y
+}
+"""
+
+
+def test_variables_have_the_whole_and_where_its_parts_are(client, program):
+    path = program(SHARDED, "shards.opg")
+    client.start(path, inputs="ones", ranks=2, breakpoints=[markers_of(path)["updating"]])
+    client.expect_stop("breakpoint")
+    frame = client.stack(2)[0]["id"]
+
+    def params() -> dict:
+        scopes = client.request("scopes", frameId=client.stack(2)[0]["id"])["scopes"]
+        number = next(s for s in scopes if s["name"] == "Params")["variablesReference"]
+        return {v["name"]: v for v in opened(number)}
+
+    def opened(number: int, **more) -> list[dict]:
+        return client.request("variables", variablesReference=number, **more)["variables"]
+
+    w, few = params()["w"], params()["few"]
+    assert w["value"] == "f32[8, 3] over model  all 1"
+    assert (w["type"], few["type"]) == ("f32[8, 3] over model", "f32[4] over model")
+    assert few["value"] == "[0.0, 0.0, 0.0, 0.0]" and w["indexedVariables"] == 8
+    parts = {v["name"]: v for v in opened(w["variablesReference"], filter="named")}
+    assert parts["w@1"]["value"] == "f32[4, 3]  all 1" and parts["w@0"]["evaluateName"] == "w@0"
+    client.request("setVariable", variablesReference=w["variablesReference"], name="[6]",
+                   value="[7, 8, 9]")  # fmt: skip
+    assert value(client, "w[5:7]", 1) == "[[1.0, 1.0, 1.0], [7.0, 8.0, 9.0]]"
+    assert value(client, "w@1[2]", 1) == value(client, "shard(w)[2]", 2) == "[7.0, 8.0, 9.0]"
+    hover = client.request("evaluate", expression="w", frameId=frame, context="hover")
+    assert hover["result"].startswith("f32[8, 3] over model  mean 1.875")
+    rows = client.request("opstep/values", frameId=frame)["values"]
+    row = next(r for r in rows if r["name"] == "w")
+    assert (row["type"], row["bytes"]) == ("f32[8, 3] over model", 96)
+    assert row["statistics"]["max"] == 9.0
+    memory = client.request("readMemory", memoryReference=params()["few"]["memoryReference"],
+                            count=16)  # fmt: skip
+    assert memory["data"] == base64.b64encode(bytes(16)).decode()
+    for _ in range(2):
+        client.go("next", "step", threadId=2, singleThread=True)
+    assert params()["w"]["value"].startswith("f32[4, 3] on rank 1")
+    with pytest.raises(Refused, match="ranks are between different updates of w"):
+        value(client, "w", 2)
+    assert value(client, "w@0[0]", 2) == "[1.0, 1.0, 1.0]"

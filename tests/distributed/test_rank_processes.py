@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rank_scenes
 from waiting import wait_until
 
 RUN = [sys.executable, "-m", "opstep", "run"]
@@ -122,25 +123,7 @@ graph turn(x: f32[4], k: i32[]) -> f32[4], i32[] {
 
 
 def test_a_nan_on_one_rank_in_debug_mode(write, tmp_path):
-    """What looks for memory never written runs ops again, and no collective: others are on."""
-    text = """mesh data: 2
-
-graph main(x: f32[4]) -> f32[2], f32[8] {
-  part = reduce_scatter(x)
-  all = all_gather(x)
-  return part, all
-}
-"""
-    for r in range(2):
-        np.save(tmp_path / f"x{r}.npy", np.array([np.nan, 1, 2, 3], np.float32))
-    given = f"x={tmp_path}/x{{rank}}.npy"
-    debug = ("--mode", "debug", "--json", "--ranks", 2)
-    code, out, err = ended(run(write("nan.opg", text), "-i", given, *debug))
-    assert code == 0, err
-    found = json.loads(out)
-    parts = [one["values"] for one in found["outputs"] if one["name"] == "part"]
-    assert parts == [["nan", 2], [4, 6]]
-    assert not found["unwritten"]
+    rank_scenes.nan_in_debug_mode(tmp_path)
 
 
 def children(pid: int) -> list[int]:

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from threading import Thread
 from types import SimpleNamespace
 
+import diverging_ranks
 import numpy as np
 import pytest
 
@@ -194,3 +195,17 @@ def test_clocks_that_drift():
     at = clock(Reading(1_000, 500, 1), Reading(1_001_000, 1_000_600, 1))  # 100 ns in a ms
     assert [at(ns) for ns in (1_000, 501_000, 1_001_000)] == [500, 500_550, 1_000_600]
     assert clock(Reading(1_000, 500, 1), Reading(1_000, 500, 1))(2_000) == 1_500
+
+
+def test_training_has_one_timeline_of_all_ranks(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    diverging_ranks.write(tmp_path, diverging_ranks.STEADY)
+    code, _, err = diverging_ranks.train(tmp_path, "--trace", "run.pftrace")
+    assert code == 0, err
+    assert "2 ranks, 2 runs" in err
+    assert [f.name for f in tmp_path.glob("*.pftrace")] == ["run.pftrace"]
+    with Engine(tmp_path / "run.pftrace") as engine:
+        rows = engine.query(OPS).rows
+    counts = Counter((row[3], row[2]) for row in rows if row[4] is not None)
+    steps = diverging_ranks.ROWS // diverging_ranks.BATCH
+    assert {rank for rank, _ in counts} == {0, 1} and set(counts.values()) == {steps}

@@ -10,6 +10,7 @@ import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
+import diverging_ranks
 import numpy as np
 import pytest
 from waiting import wait_until
@@ -272,6 +273,7 @@ def test_two_ranks_have_the_bits_of_a_serial_oracle(folder):
 
 SCRIPT = '''
 import json, os, sys
+import diverging_ranks
 import numpy as np
 import opstep
 from opstep.distributed.agreement import agree_on_values
@@ -363,3 +365,11 @@ def metrics() -> list[float]:
         rows = db.execute("select value from metrics where name = 'loss' order by step")
         return [value for (value,) in rows]
     return []
+
+
+def test_a_hunt_names_the_rank_and_the_row(folder):
+    diverging_ranks.hunted(folder)
+
+
+def test_a_condition_that_holds_on_one_rank_ends_all(folder):
+    diverging_ranks.watched(folder)

@@ -13,8 +13,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import diverging_ranks
 import numpy as np
 import pytest
+import rank_scenes
+from rank_kills import children, kills
 from waiting import runs, wait_until
 
 import opstep
@@ -24,7 +27,8 @@ from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
 
 ROOT = Path(__file__).resolve().parents[2]
-SHAPE = (6, 4)
+SHAPE = (4, 4)
+GPUS = ("--device", "cuda")
 
 CALLS = [
     *[f'all_reduce(x, reduction="{r}")' for r in ("sum", "mean", "max", "min", "prod")],
@@ -64,13 +68,13 @@ def ended(command: str, *args, **how) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def outputs(*args) -> list[dict]:
-    code, out, err = ended("run", *args, "--ranks", 2, "--json")
+def outputs(*args, ranks: int = 2) -> list[dict]:
+    code, out, err = ended("run", *args, "--ranks", ranks, "--json")
     assert code == 0, err
     return json.loads(out)["outputs"]
 
 
-def of_all(dtype: str) -> tuple[str, dict[str, str]]:
+def of_all(dtype: str, ranks: int) -> tuple[str, dict[str, str]]:
     """A program of all collectives that there are for a type, and the calls by their results."""
     integer = DTYPES[dtype].is_integer
     calls = {f"y{k}": c for k, c in enumerate(CALLS) if not (integer and "mean" in c)}
@@ -78,12 +82,12 @@ def of_all(dtype: str) -> tuple[str, dict[str, str]]:
     for call in calls.values():
         n, m = SHAPE
         if "reduce_scatter" in call:
-            n, m = (n // 2, m) if "axis=0" in call else (n, m // 2)
+            n, m = (n // ranks, m) if "axis=0" in call else (n, m // ranks)
         if "all_gather" in call:
-            n, m = (2 * n, m) if "axis=0" in call else (n, 2 * m)
+            n, m = (ranks * n, m) if "axis=0" in call else (n, ranks * m)
         if "all_to_all" in call:
-            n, m = (n // 2, m) if "split=0" in call else (n, m // 2)
-            n, m = (2 * n, m) if "concat=0" in call else (n, 2 * m)
+            n, m = (n // ranks, m) if "split=0" in call else (n, m // ranks)
+            n, m = (ranks * n, m) if "concat=0" in call else (n, ranks * m)
         types.append("i32[]" if call == "rank()" else f"{dtype}[{n}, {m}]")
     lines = [f"  {name} = {call}" for name, call in calls.items()]
     shape = f"[{SHAPE[0]}, {SHAPE[1]}]"
@@ -101,23 +105,48 @@ WAYS += [(dtype, CAPTURED) for dtype in ("f64", "f16", "bf16", "i64", "i32", "i1
 
 @pytest.mark.parametrize("dtype, more", WAYS, ids=str)
 def test_every_collective_has_the_bits_of_the_cpu(folder, dtype, more):
-    text, calls = of_all(dtype)
+    calls, given = program_of_all(folder, dtype, 2)
+    cpu, gpu = outputs(*given), outputs(*given, *GPUS, *more)
+    for found, expected in zip(gpu, cpu, strict=True):
+        told = f"{calls[found['name']]}: {found}"
+        assert found.get("rank", 0) == expected.get("rank", 0), told
+        assert found["values"] == expected["values"], told
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i32"])
+def test_every_collective_on_four_ranks(folder, gpus, dtype):
+    """Sums of floats are in NCCL's order, the same in each run."""
+    if gpus < 4:
+        pytest.skip("this needs four GPUs")
+    calls, given = program_of_all(folder, dtype, 4)
+    cpu = outputs(*given, ranks=4)
+    gpu, again = (outputs(*given, *GPUS, "--steps", 2, ranks=4) for _ in range(2))
+    assert gpu == again
+    by_rank = {(one["name"], one.get("rank", 0)): one["values"] for one in gpu}
+    for one in cpu:
+        call = calls[one["name"]]
+        found = by_rank.get((one["name"], one.get("rank", 0)), by_rank[one["name"], 0])
+        if dtype in ("f32", "f64") and any(word in call for word in ("sum", "mean", "prod")):
+            near = 1e-6 if dtype == "f32" else 1e-15
+            pair = [np.array(values, float) for values in (found, one["values"])]
+            np.testing.assert_allclose(*pair, rtol=near, atol=20 * near, err_msg=call)
+        else:
+            assert found == one["values"], call
+
+
+def program_of_all(folder, dtype: str, ranks: int) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Writes it with inputs of each rank; the calls by their results, and what runs it."""
+    text, calls = of_all(dtype, ranks)
     (folder / "all.opg").write_text(text)
     rng, kind = np.random.default_rng(3), DTYPES[dtype]
-    for rank in range(2):
+    for rank in range(ranks):
         x = rng.uniform(-9, 9, SHAPE) if kind.is_float else rng.integers(0, 100, SHAPE)
         if kind.is_float:
             x[0, rank] = np.nan
             x[1, rank] = np.inf
         array = x.astype(np.float32 if dtype == "bf16" else kind.numpy)
         np.save(f"x{rank}.npy", array)
-    given = ("all.opg", "-i", "given=x{rank}.npy")
-    cpu = outputs(*given)
-    gpu = outputs(*given, "--device", "cuda", *more)
-    for found, expected in zip(gpu, cpu, strict=True):
-        told = f"{calls[found['name']]}: {found}"
-        assert found.get("rank", 0) == expected.get("rank", 0), told
-        assert found["values"] == expected["values"], told
+    return calls, ("all.opg", "-i", "given=x{rank}.npy")
 
 
 def test_groups_of_a_mesh(folder):
@@ -285,21 +314,43 @@ def test_a_step_takes_effect_on_all_ranks_or_on_none(folder):
 
 
 def test_a_hunt_names_the_rank_where_a_nan_was_born(folder):
-    (folder / "step.opg").write_text(
-        "graph main(x: f32[4]) -> f32[4] {\n  y = log(x)\n  z = mul(y, 2.0)\n"
-        "  total = all_reduce(z)\n  t = mul(total, z)\n  return t\n}\n"
-    )
-    for rank in range(2):
-        np.save(f"x{rank}.npy", np.array([1, 2, -1 if rank else 3, 4], np.float32))
-    line = ("step.opg", "-i", "x=x{rank}.npy", "--ranks", 2, "--device", "cuda")
-    code, out, err = ended("hunt", *line)
-    assert "rank 1: main: step 0 is bad" in out, err
-    assert "rank 0: NaN came from rank 1 over all_reduce total at main, step.opg:4" in out
-    assert code == 5, err
+    rank_scenes.found_by_a_hunt(folder, *GPUS)
+
+
+def test_a_nan_on_one_rank_in_debug_mode(folder):
+    rank_scenes.nan_in_debug_mode(folder, *GPUS)
+
+
+def test_what_cannot_be_told_beforehand_is_checked_as_it_runs(folder):
+    rank_scenes.checked_as_it_runs(folder, *GPUS)
+    rank_scenes.checked_as_it_runs(folder, *GPUS, "--steps", 3)  # captured, and replayed
+
+
+def test_a_hunt_in_training_names_the_rank_and_the_row(folder):
+    diverging_ranks.hunted(folder, *GPUS)
+
+
+def test_a_condition_that_holds_on_one_rank_ends_all(folder):
+    diverging_ranks.watched(folder, *GPUS)
+
+
+def test_training_has_one_timeline_of_all_ranks(folder):
+    diverging_ranks.write(folder, diverging_ranks.STEADY)
+    trace = ("--trace", "t.pftrace", "--trace-steps", "1:4")
+    code, _, err = diverging_ranks.train(folder, *GPUS, *trace)
+    assert code == 0, err
+    assert "2 ranks, 2 runs" in err
+
+
+def test_ranks_that_are_killed_at_random(folder, gpus, request):
+    count = request.config.getoption("--kills")
+    for one in kills(folder, count, seed=count, most=min(gpus, 4), device="cuda"):
+        print(one)  # with -s
+        assert one.seconds < 10
 
 
 def test_a_recording_has_all_ranks(folder):
-    text, calls = of_all("f32")
+    text, calls = of_all("f32", 2)
     (folder / "all.opg").write_text(text)
     line = ("all.opg", "-i", "ones", "--steps", 4, "-w", "runs.db", "--trace", "run.pftrace")
     outputs(*line, "--device", "cuda")
@@ -326,10 +377,6 @@ graph turn(x: f32[65536], k: i32[]) -> f32[65536], i32[] {
   return y, m
 }
 """
-
-
-def children(pid: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.mark.parametrize("killed", [0, 1])
@@ -414,7 +461,7 @@ def test_sums_are_near_those_of_f64(folder):
 
 
 def test_one_rank_has_the_bits_of_the_plain_program():
-    text = "graph main(x: f32[6, 4]) -> f32[6, 4] {\n  y = all_reduce(x)\n  return y\n}\n"
+    text = "graph main(x: f32[4, 4]) -> f32[4, 4] {\n  y = all_reduce(x)\n  return y\n}\n"
     x = np.random.default_rng(0).standard_normal(SHAPE, np.float32)
     found = opstep.loads(text).run("main", {"x": x}, device="cuda").outputs[0]
     assert found.tobytes() == x.tobytes()

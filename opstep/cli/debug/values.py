@@ -95,7 +95,7 @@ def type_of(value: Any) -> str:
     from opstep.runtime.ir.types import TensorType, dtype_of
 
     if is_handle(value):
-        return str(value.type)
+        return f"{value.type}{getattr(value, 'whose', '')}"
     if isinstance(value, (np.ndarray, np.generic)):
         return str(TensorType(dtype_of(value.dtype), value.shape))
     return {"Table": "table"}.get(type(value).__name__, type(value).__name__)
@@ -161,18 +161,20 @@ def histogram(s: Any) -> Iterator[str]:
             yield f"{name:<6} {n:>12,}"
 
 
-def node_text(paint: Paint, frame: Frame, node: Node) -> str:
-    """``f32[8, 128]  mean 0.01  std 1.2  min -3.1  max 4.2``; trouble in red."""
-    from opstep.runtime.debugger.scope import Handle
+def named_line(paint: Paint, frame: Frame, name: str, node: Node) -> str:
+    """``h = f32[8, 128]  mean 0.01  std 1.2  min -3.1  max 4.2``; trouble in red. Of what ranks
+    have parts of the whole.
+    """
+    from opstep.runtime.debugger.handles import Handle
+    from opstep.runtime.debugger.scope import shown
     from opstep.runtime.expressions.text import value_text
 
-    text = value_text(Handle(frame.machine.executor, node))
+    meant = frame.lookup(name) is node
+    value = (shown(frame, name) if meant else None) or Handle(frame.machine.executor, node)
+    text = value_text(value)
     odd = re.search(r"\b(NaN|nan|inf|unwritten)\b", text)
-    return paint(text, "red") if odd else text
-
-
-def named_line(paint: Paint, frame: Frame, name: str, node: Node) -> str:
-    return f"{paint(visible(name), 'bold')} = {node_text(paint, frame, node)}"
+    whose = paint(f"  ({value.whose.strip()})", "dim") if value.whose else ""
+    return f"{paint(visible(name), 'bold')} = {paint(text, 'red') if odd else text}{whose}"
 
 
 def array_line(array: np.ndarray) -> str:

@@ -18,7 +18,6 @@ from opstep.runtime.ir.lexer import quote_name
 if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.debugger.frames import Frame
-    from opstep.runtime.debugger.node import Node
 
 ASKED_S = 0.02  # in which statistics are taken: a step that comes in between waits no longer
 MOST = 20_000  # rows of one response
@@ -98,41 +97,47 @@ class Rows:
         """Statistics of the newest first, for so long, and of a few small ones in any case; those
         of values that would have to be computed again, or that take long, only if `asked` for.
         """
+        from opstep.runtime.debugger.scope import shown
+
         executor, until = self.frame.machine.executor, time.perf_counter() + seconds
         small = 0 if asked else SMALL_COUNT
         for name in reversed(names):
-            node = self.frame.lookup(name)
-            if node is None or node.figures is not None:
-                continue
-            size: Any = node.type.size
-            if not asked and (not node.present or size > EAGER_ELEMENTS):
-                continue
-            if size <= SMALL_ELEMENTS and small > 0:
-                small -= 1
-            elif time.perf_counter() > until:
-                return
-            executor.statistics(node)
-            self.session.check_cancelled()
+            handle = shown(self.frame, name)
+            for node in handle.nodes if handle is not None else ():
+                size: Any = node.type.size
+                if node.figures is not None:
+                    continue
+                if not asked and (not node.present or size > EAGER_ELEMENTS):
+                    continue
+                if size <= SMALL_ELEMENTS and small > 0:
+                    small -= 1
+                elif time.perf_counter() > until:
+                    return
+                executor.statistics(node)
+                self.session.check_cancelled()
 
     def row(self, name: str) -> dict[str, Any] | None:
         """None for a name that has no value."""
-        node = self.frame.lookup(name)
-        if node is None:
+        from opstep.runtime.debugger.scope import shown
+
+        handle = shown(self.frame, name)
+        if handle is None:
             return None
         found: dict[str, Any] = {
             "name": name,
             "kind": self._kind(name),
-            "type": str(node.type),
-            "bytes": node.type.nbytes,
+            "type": f"{handle.type}{handle.whose}",
+            "bytes": handle.type.nbytes,
             **self.lines.get(name, {}),
         }
         expression = quote_name(name)
         if expression != name:
             found["expression"] = expression
-        if not node.present:
+        present = all(node.present for node in handle.nodes)
+        if not present:
             found["dropped"] = True
-        if node.figures is not None:
-            found |= self._figures(node)
+        if all(node.figures is not None for node in handle.nodes):
+            found |= self._figures(handle, present)
         return found
 
     def _kind(self, name: str) -> str:
@@ -140,16 +145,12 @@ class Rows:
             return self.tensors[name].kind
         return "input" if name in self.inputs else "value"
 
-    def _figures(self, node: Node) -> dict[str, Any]:
-        from opstep.runtime.debugger.scope import Handle
+    def _figures(self, handle: Any, present: bool) -> dict[str, Any]:
         from opstep.runtime.expressions.text import FEW, figures_text, value_text
 
-        s = node.figures
-        assert s is not None
-        size: Any = node.type.size
-        is_short = size and size <= FEW and node.present
-        handle = Handle(self.frame.machine.executor, node)
-        text = value_text(handle) if is_short or not node.type.shape else figures_text(node.type, s)
+        s, t = handle.statistics(), handle.type
+        is_short = t.size and t.size <= FEW and present
+        text = value_text(handle) if is_short or not t.shape else figures_text(t, s)
         told = {name: figure(v) for name in FIGURES if (v := getattr(s, name)) is not None}
         return {"text": text, "statistics": told}
 

@@ -21,6 +21,7 @@ from opstep.runtime.device.cpu.host_statistics import Rent, statistics_words
 from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.protocols import Device, Memory, Stream
 from opstep.runtime.device.ranks import is_joined
+from opstep.runtime.device.routine import BoundCall
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Policy
@@ -280,7 +281,8 @@ class Executor:
         addresses += [n.address for n in nodes]
         bound = self.device.bind(step.launches, addresses, scratch)
         for call in bound if step.op.foreign or is_joined(step) else ():
-            call.located = partial(error_in, producer.plan, step)
+            if isinstance(call, BoundCall):  # and no kernel of ours
+                call.located = partial(error_in, producer.plan, step)
         return bound
 
     def _workspace(self, producer: Producer, slots, own: bool = False) -> int:

@@ -82,6 +82,16 @@ class History:
         """A named tensor's version at a position, the cursor's if none is given."""
         return self.named.at(name, self.cursor if position is None else position)
 
+    def updated_at(self, name: str, node: Node) -> Location | None:
+        """Behind which update a named tensor has had a version; () for what the run began with,
+        None where that is forgotten.
+        """
+        at = next((p for p, version in self.named.of(name) if version is node), 0)
+        if at <= self.base:
+            return None if self.base else ()
+        activation, k = self.log[at - 1 - self.base]
+        return location_of(activation, k)
+
     def computed_before(self, activation: Activation, value: int) -> Node | None:
         """What a value of an activation was in the turn, or step, before that computed it."""
         points, last = activation.points, activation

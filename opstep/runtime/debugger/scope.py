@@ -3,84 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.frames import Frame
+from opstep.runtime.debugger.handles import Handle, Whole, are_of_one_time
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.python.frame import PythonFrame
+from opstep.runtime.expressions.errors import ExpressionError
 from opstep.runtime.expressions.protocols import OfOneRank
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import TensorType, i32
-from opstep.runtime.statistics import Statistics
 
 MOST_LOADED = 1 << 29  # bytes of an array that an expression reads from a file
 
 
 RANK = TensorType(i32, ())  # of the number of a rank, which expressions call `rank`
-
-
-class Handle:
-    """A tensor by name: nothing of it is copied before somebody asks."""
-
-    __slots__ = ("executor", "node")
-
-    def __init__(self, executor: Executor, node: Node):
-        self.executor = executor
-        self.node = node
-
-    @property
-    def type(self) -> TensorType:
-        return self.node.type
-
-    def array(self) -> np.ndarray:
-        return self.executor.array(self.node)
-
-    def statistics(self) -> Statistics:
-        return self.executor.statistics(self.node)
-
-    def part(self, index: tuple[int | slice, ...]) -> np.ndarray:
-        """``x[index]``; copies one range of elements, as short as the leading indices allow.
-        Raises `IndexError`.
-        """
-        shape: Any = self.node.type.shape
-        if len(index) > len(shape):
-            raise IndexError(f"{len(index)} indices for a tensor of {len(shape)} dims")
-        first, left = 0, 0
-        for axis, at in enumerate(index):
-            if not isinstance(at, int):
-                break
-            size = shape[axis]
-            if not -size <= at < size:
-                raise IndexError(f"index {at} is out of range: axis {axis} has {size} elements")
-            first += (at % size) * prod(shape[axis + 1 :])
-            left = axis + 1
-        rest = tuple(index[left:])
-        if left == len(shape):
-            return self.executor.part(self.node, first, 1).reshape(())
-        span, inner = (0, shape[left]), prod(shape[left + 1 :])
-        if rest and isinstance(rest[0], slice):
-            places = range(*rest[0].indices(shape[left]))
-            if not len(places):
-                return np.empty(shape[left:], self.node.type.dtype.numpy)[rest]
-            low, high = min(places[0], places[-1]), max(places[0], places[-1]) + 1
-            span, rest = (low, high), (_shifted(places, low, high), *rest[1:])
-        count = (span[1] - span[0]) * inner
-        if not count:
-            return np.empty(shape[left:], self.node.type.dtype.numpy)[rest]
-        found = self.executor.part(self.node, first + span[0] * inner, count)
-        return found.reshape(span[1] - span[0], *shape[left + 1 :])[rest]
-
-
-def _shifted(places: range, low: int, high: int) -> slice:
-    """The slice that takes the same places from the part that begins at `low`."""
-    stop = places.stop - low
-    return slice(places.start - low, None if stop < 0 else stop, places.step)
 
 
 class FrameScope(OfOneRank):
@@ -99,6 +41,8 @@ class FrameScope(OfOneRank):
         self.files = files
         self.runs = runs
         self.back = back  # versions
+        self.steps = 0  # away from where it stands
+        self.parts = False  # whether names mean what this rank has, of what is shared out
         self.elsewhere = False  # a rank that is in another graph: of that no values are meant
         self.variables: dict[str, str | None] = {}  # of Python: what they are called here
 
@@ -137,12 +81,46 @@ class FrameScope(OfOneRank):
         frame = door.frame_of(rank, self.frame)
         found = FrameScope(frame, None, self.files, self.runs, self.back)
         found.elsewhere = frame.graph is not self.frame.graph
+        there = found.relative(self.steps) if self.steps else found
+        if there is None:
+            raise ExpressionError(f"rank {rank} has no such step")
+        there.parts = True
+        return there
+
+    def own(self) -> FrameScope:
+        found = copy(self)
+        found.parts = True
         return found
 
     def shard(self, name: str) -> Shard | None:
-        return self.frame.machine.host.shards.get(name)
+        name = self.value_name(name) or name
+        return self.frame.machine.host.shards.get(name) if self.frame.value(name) is None else None
 
-    def lookup(self, name: str) -> Handle | None:
+    def lookup(self, name: str) -> Handle | Whole | None:
+        """A tensor; of one that ranks have parts of the whole. Raises `ExpressionError` where the
+        parts are of different times.
+        """
+        door = self.frame.machine.door
+        shard = None if door is None or self.parts else self.shard(name)
+        if shard is None or door is None:
+            return self._own(name)
+        known = self.value_name(name) or name
+        members = shard.group.members(door.rank)
+        scopes = [self.on_rank(member) for member in members]
+        parts = [found for scope in scopes if (found := scope._own(known)) is not None]
+        if len(parts) < len(scopes):
+            return None
+        histories = [scope.frame.machine.history for scope in scopes]
+        if not are_of_one_time(known, histories, [part.node for part in parts]):
+            there = next(m for m in members if m != door.rank)
+            raise ExpressionError(
+                f"ranks are between different updates of {name}",
+                hint=f"shard({name}) is what rank {door.rank} has of it, "
+                f"{name}@{there} is rank {there}'s",
+            )
+        return Whole(shard, members, parts)
+
+    def _own(self, name: str) -> Handle | None:
         machine = self.frame.machine
         if self.elsewhere and name not in machine.host.tensors:
             return None
@@ -182,16 +160,16 @@ class FrameScope(OfOneRank):
                 )
                 there = FrameScope(frame, None, self.files, self.runs, self.back)
                 there.variables = self.variables
-                found = {name: there.lookup(node.name) for name, node in self.extra.items()}
+                found = {name: there._own(node.name) for name, node in self.extra.items()}
                 there.extra = {name: h.node for name, h in found.items() if h is not None}
+                there.steps, there.parts = self.steps + steps, self.parts
                 return there
         return None
 
     def changed(self, changes: int) -> FrameScope:
         """The same names, each before its last changes."""
-        back = self.back + changes
-        found = FrameScope(self.frame, self.extra, self.files, self.runs, back)
-        found.variables = self.variables
+        found = copy(self)
+        found.back += changes
         return found
 
     def run(self, key: str, step: int | None = None) -> Any:
@@ -210,6 +188,20 @@ class FrameScope(OfOneRank):
         if not location.is_relative_to(root):
             raise InputError(f"{path} is not below {root}", hint="only files below it are read")
         return load(f"{location}:{key}" if key else str(location), MOST_LOADED)
+
+
+def shown(frame: Frame, name: str) -> Handle | Whole | None:
+    """What is shown under a name of a graph: the whole of what ranks have parts of; where these are
+    of different times what this rank has.
+    """
+    scope = FrameScope(frame)
+    try:
+        return scope.lookup(name)
+    except ExpressionError:
+        part = scope.own()._own(name)
+        if part is not None and frame.machine.door is not None:
+            part.whose = f" on rank {frame.machine.door.rank}"
+        return part
 
 
 def _activations(machine):

@@ -79,12 +79,15 @@ _first: Place | None = None  # of what is under way, where several are
 _inside = False  # whether any is under way
 _owed: dict[int, set[int]] = {}  # ranks that have a part in what a stream of a GPU was given
 _noted: list[Place] | None = None
+_check: Callable[[Plan, Step], Any] | None = None
 
 
-def connect(transport: Transport | None) -> None:
-    """From now on collectives of this process use this transport."""
-    global _connected
-    _connected = transport
+def connect(transport: Transport | None, check: Callable[[Plan, Step], Any] | None = None) -> None:
+    """From now on collectives of this process use this transport. `check` is called before each,
+    and raises `OpstepError` where others are at another one.
+    """
+    global _connected, _check
+    _connected, _check = transport, check
 
 
 def connected() -> Transport:
@@ -110,6 +113,8 @@ def stand(plan: Plan, step: Step, stream: int = 0) -> None:
     if stream:
         others = _owed.setdefault(stream, set())
         others.update(step.attrs["over"].members(connected().rank))
+    if _check is not None:
+        _check(plan, step)
 
 
 @contextmanager

@@ -16,9 +16,13 @@ RANKS = "ranks"
 
 def evaluated_on(env: Evaluation, rank: int, code: Any) -> Any:
     """What an expression is where another rank stands."""
+    return _evaluated_in(env, env.scope.on_rank(rank), code)
+
+
+def _evaluated_in(env: Evaluation, scope: Any, code: Any) -> Any:
     here = env.scope
     env.charge(0)
-    env.scope = here.on_rank(rank)
+    env.scope = scope
     try:
         return code(env)
     finally:
@@ -59,8 +63,8 @@ def joined(
     env: Evaluation, x: Deferred, axis: Integer | None = None, over: String | None = None
 ) -> Any:
     """The shards that ranks have of x, put together along an axis in the order of the ranks, of
-    this rank's group along `over`: joined(h, axis=1, over="model"). joined(w) of a param that is
-    declared as shards is the whole.
+    this rank's group along `over`: joined(h, axis=1, over="model"). A param that is declared as
+    shards needs none of this: w is the whole.
     """
     shard = env.scope.shard(x.name) if axis is None and over is None else None
     along: int = shard.axis if shard else axis or 0  # pyright: ignore[reportAssignmentType]
@@ -68,6 +72,14 @@ def joined(
     if not -found[0].ndim <= along < found[0].ndim:
         raise ExpressionError(f"x has no axis {along}", hint="ranks(x) stacks what ranks have")
     return np.concatenate(found, along)
+
+
+@function(RANKS)
+def shard(env: Evaluation, x: Deferred) -> Any:
+    """x of what this rank has: of a param that is declared as shards, of which w is the whole, its
+    own part. w@2 is that of rank 2.
+    """
+    return _evaluated_in(env, env.scope.own(), x)
 
 
 @function(RANKS)
@@ -79,7 +91,7 @@ def replicated(env: Evaluation, x: Deferred, over: String | None = None) -> Any:
     if shard is not None:
         axes = [a for a in axes or shard.group.mesh.names if a not in shard.group.axes]
         if not axes:
-            hint = f"joined({x.name}) is the whole"
+            hint = f"{x.name} is the whole"
             raise ExpressionError(f"each rank has a part of its own of {x.name}", hint=hint)
     parts = _each(env, x, axes)
     first = next(parts)

@@ -67,6 +67,10 @@ class Scope(Protocol):
         """The same names where another rank stands. Raises `ExpressionError`."""
         ...
 
+    def own(self) -> Scope:
+        """The same names as what this rank has: of what ranks have parts of its own."""
+        ...
+
     def shard(self, name: str) -> Shard | None:
         """How a named tensor is shared out that ranks have parts of."""
         ...
@@ -84,6 +88,9 @@ class OfOneRank:
         if rank:
             hint = f"write @-{rank} for {rank} steps ago"
             raise ExpressionError("there is one rank; steps are counted from here", hint=hint)
+        return self
+
+    def own(self) -> Any:
         return self
 
     def shard(self, name: str) -> Shard | None:

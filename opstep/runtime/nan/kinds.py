@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.debugger.executor import Executor
+from opstep.runtime.debugger.handles import Handle
 from opstep.runtime.debugger.node import Node
-from opstep.runtime.debugger.scope import Handle
 from opstep.runtime.expressions import Expression, ExpressionError, Nowhere, parse
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError, UnknownName

@@ -82,7 +82,8 @@ def came_over(executor: Executor, producer: Producer) -> list[tuple[int, np.ndar
     none = np.zeros(known[0].shape)
 
     def reached(k: int) -> np.ndarray:
-        marks = [(known[k] > 0).astype(np.float64) if i == k else none for i in range(over.size)]
+        mark = np.asarray(known[k] > 0, np.float64)  # of a scalar, too
+        marks = [mark if i == k else none for i in range(over.size)]
         return np.asarray(op.together(marks, **attrs)[index]) > 0
 
     found = []

@@ -15,9 +15,20 @@ from opstep.runtime.plan.rank_traces import Fork, Place, Talk, Trace, talks_in
 _MOST = 20  # messages
 
 
-def mismatches(found: Mapping[Trace, Sequence[int]], mesh: Mesh) -> list[Diagnostic]:
-    """What does not match between ranks with these traces: messages with both lines."""
-    faults = [fault for trace in found for fault in _torn(trace, frozenset(mesh.names))]
+def mismatches(
+    found: Mapping[Trace, Sequence[int]], mesh: Mesh, checked: bool = False
+) -> list[Diagnostic]:
+    """What does not match between ranks with these traces: messages with both lines. `checked`: it
+    is checked as they run, so ways that ranks may take apart are no fault.
+    """
+    axes = frozenset(mesh.names)
+    if checked:
+        certain: dict[Trace, list[int]] = {}
+        for trace, ranks in found.items():
+            own = tuple(one for one in trace if not any(_torn((one,), axes)))
+            certain.setdefault(own, []).extend(ranks)
+        found = certain
+    faults = [fault for trace in found for fault in _torn(trace, axes)]
     if faults:
         return list(dict.fromkeys(faults))[:_MOST]
     if len(found) == 1 and not any(t.is_pair for trace in found for t in talks_in(trace)):

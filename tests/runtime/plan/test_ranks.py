@@ -315,3 +315,31 @@ def test_many_ranks_are_checked_once_where_they_are_alike():
     begin = monotonic()
     assert not faults(text, ranks=1_024)
     assert monotonic() - begin < 60  # ten seconds are promised; no clock of a busy machine is
+
+
+def test_ways_that_are_looked_at_as_they_are_taken_are_no_fault():
+    text = """graph main(x: f32[4]) -> f32[4] {
+  m = max(x)
+  more = greater(m, 1.0)
+  y = cond(more, x, then=talks, else=stays)
+  z = OTHERWISE
+  return z
+}
+
+graph talks(x: f32[4]) -> f32[4] {
+  y = all_reduce(x)
+  return y
+}
+
+graph stays(x: f32[4]) -> f32[4] {
+  y = send(x, to=0)
+  return y
+}
+"""
+    for otherwise, faults in (("mul(y, 2.0)", 0), ("recv(y, source=0)", 1)):
+        part = Part(opstep.loads(text.replace("OTHERWISE", otherwise), ranks=2))
+        (found, *_) = rank_mismatches(part)
+        assert "may each take another way" in found.message
+        left = rank_mismatches(part, checked=True)
+        assert (len(left) > 0) == faults, left
+        assert not any("another way" in fault.message for fault in left)

@@ -203,7 +203,7 @@ class RankDebugger(Debugger):
         """The debugger of a thread's rank."""
         return self.group.at(thread)[0]
 
-    def of(self, frame: Frame) -> Debugger:
+    def of(self, frame: Frame) -> RankDebugger:
         """The debugger of a frame's rank."""
         door = frame.machine.door
         return self if door is None else self.group.members[door.rank]
@@ -259,9 +259,19 @@ class RankDebugger(Debugger):
     def set(
         self, frame: Frame, name: str, array: np.ndarray, part: np.ndarray | None = None
     ) -> Node:
-        """On the rank of the frame. What other ranks had of that is computed again, too."""
-        places = self.group.places()
-        Debugger.set(self.of(frame), frame, name, array, part)
+        """On the rank of the frame; the whole of what ranks have parts of, on those. What other
+        ranks had of that is computed again, too.
+        """
+        places, rank = self.group.places(), self.of(frame).rank
+        shard = frame.machine.host.shards.get(name) if frame.value(name) is None else None
+        shares: dict[int, Any] = {rank: (...,)}
+        if shard is not None and array.shape == shard.whole.shape:
+            shares = {member: shard.part(member) for member in shard.group.members(rank)}
+        for member, index in shares.items():
+            its = None if part is None else part[index]
+            if its is None or its.any():
+                there = frame if member == rank else self.group.world.frame_of(member, frame)
+                Debugger.set(self.group.members[member], there, name, array[index], its)
         self.group.return_to(places)
         return frame.lookup(name) or Node(frame.machine.types[0], name)
 

@@ -15,7 +15,7 @@ from opstep.runtime.device.cpu.device import CpuDevice, statistics_of
 from opstep.runtime.device.cpu.statistics import BLOCK, UNIT
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.types import DTYPES, TensorType, dtype_of
-from opstep.runtime.statistics import BINS, LOWEST, WORDS, Statistics, step_for
+from opstep.runtime.statistics import BINS, LOWEST, WORDS, Statistics, step_for, together
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 INTEGERS = ("i64", "i32", "i16", "i8", "u8", "bool")
@@ -280,3 +280,21 @@ def test_nothing_is_written_where_it_is_not_wanted(size):
     enabled[...] = 1
     take()
     assert record[0] == size
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "i32", "bool"])
+def test_statistics_of_parts_are_those_of_the_whole(dtype):
+    """Also where squares of f64 would overflow, and where a part has nothing finite."""
+    rng, kind = np.random.default_rng(4), DTYPES[dtype]
+    whole = rng.normal(3, 100, (6, 50)) * (1e300 if dtype == "f64" else 1)
+    whole = (whole if kind.is_float else whole > 0).astype(kind.numpy)
+    if kind.is_float:
+        whole[1, 3], whole[4, 4], whole[2:4] = np.nan, -np.inf, np.inf
+    expected = statistics_of(whole)
+    found = together([statistics_of(part) for part in np.split(whole, 3)])
+    for name in ("mean", "std", "l2"):
+        assert math.isclose(getattr(found, name), getattr(expected, name), rel_tol=1e-12)
+    exact = [n for n in Statistics.__slots__ if n not in ("mean", "std", "l2")]
+    assert [getattr(found, n) for n in exact] == [getattr(expected, n) for n in exact]
+    none = together([statistics_of(whole[:0]), statistics_of(whole[:0])])
+    assert (none.count, none.mean, none.min) == (0, None, None)

@@ -1,0 +1,72 @@
+"""``opstep train --trace``: the ops of its steps in a timeline, of all ranks in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from opstep.training.loop import Trainer
+    from opstep.training.timeline import Timeline
+
+
+def timeline_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    trace = click.option(
+        "--trace",
+        metavar="FILE.pftrace",
+        help="Write a timeline: when each op of a step ran, on which stream (Perfetto).",
+    )
+    steps = click.option(
+        "--trace-steps",
+        metavar="LO:HI",
+        help="Only these steps in the timeline, from LO to HI - 1, counted from the first of this "
+        "run. Behind them training goes on at full speed.",
+    )
+    return trace(steps(function))
+
+
+def check_timeline(options: dict[str, Any]) -> None:
+    """Raises `InputError` for what does not go with a timeline."""
+    from opstep.cli.recording import window
+    from opstep.runtime.ir.errors import InputError
+
+    window(options["trace_steps"])
+    if options["trace_steps"] and not options["trace"]:
+        raise InputError("--trace-steps needs a timeline", hint="add --trace FILE.pftrace")
+    if options["trace"] and options["hunt"]:
+        raise InputError(
+            "--trace and --hunt do not go together: a hunt runs a bad step again, op by op",
+            hint="choose one",
+        )
+
+
+def add_timeline(trainer: Trainer, options: dict[str, Any]) -> Timeline | None:
+    """The timeline that was asked for, among the observers."""
+    from opstep.cli.recording import window
+
+    if options["trace"] is None:
+        return None
+    from opstep.training.timeline import Timeline
+
+    timeline = Timeline(options["trace"], window(options["trace_steps"]))
+    trainer.observers.append(timeline)
+    return timeline
+
+
+def join_timelines(timeline: Timeline | None, trainer: Trainer, options: dict[str, Any]) -> None:
+    """Makes one of those of all ranks, which all call this."""
+    if timeline is not None and (timelines := options.get("timelines")):
+        path = timeline.recording.files["trace"]
+        timelines.join(path, timeline.reports, trainer.program.mesh)
+
+
+def show_timeline(timeline: Timeline | None) -> bool:
+    """Says what was written; whether it is incomplete."""
+    from opstep.cli.recording import show_recording
+
+    if timeline is None:
+        return False
+    show_recording(timeline.recording)
+    return any(report.problem for report in timeline.reports)
