@@ -122,10 +122,16 @@ export class Workbench {
     await expect(row).toBeHidden();
   }
 
-  /** Answers an input box that is already there. */
-  async answer(text: string): Promise<void> {
+  /**
+   * Answers an input box: one that is already there, or that a click on `opener` opens. A lens that is
+   * renewed at the moment it is clicked does nothing.
+   */
+  async answer(text: string, opener?: Locator): Promise<void> {
     const input = this.page.locator(".quick-input-widget input.input");
-    await expect(input).toBeFocused();
+    await expect(async () => {
+      if (opener && (await input.isHidden())) await opener.click({ timeout: 5_000 });
+      await expect(input).toBeFocused({ timeout: opener ? 10_000 : undefined });
+    }).toPass();
     await input.fill(text);
     await this.press("Enter");
     await expect(input).toBeHidden();

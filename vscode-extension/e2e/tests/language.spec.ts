@@ -77,8 +77,7 @@ test("types, definitions, the outline, formatting, lenses, renaming and completi
 
   const lens = page.locator(".codelens-decoration a", { hasText: "Debug" });
   await expect(lens).toHaveCount(2);
-  await lens.first().click();
-  await workbench.answer("N=4, K=5");
+  await workbench.answer("N=4, K=5", lens.first());
   await workbench.debug.expectStoppedAt(3);
   await workbench.debug.stop();
 

@@ -149,8 +149,7 @@ test("Hunt NaN, a run, and a run's end lead to one report, and from it into the 
   const name = folder.unused("entropy.opg");
   await folder.write(name, await folder.read("entropy.opg"));
   await workbench.openFile(name);
-  await lens("Hunt NaN").click();
-  await workbench.answer("N=4, K=5");
+  await workbench.answer("N=4, K=5", lens("Hunt NaN"));
   const report = await workbench.webview(".places");
   await expect(report.locator("h1")).toHaveText("Why mean is not finite");
   await expect(report.locator(".why")).toHaveText(
