@@ -100,6 +100,7 @@ export async function divide(
   view: { width: number; height: number; column: number | undefined },
   shown: boolean,
 ): Promise<void> {
+  const groups = vscode.window.tabGroups.all.length;
   const now = await vscode.commands.executeCommand<Layout>("vscode.getEditorLayout");
   const saved = memory.get<Shares>(SPLIT, {});
   const stacked = now.orientation === 1 && memory.get(STACKED, false);
@@ -116,7 +117,8 @@ export async function divide(
   fresh = false;
   const turned = next !== undefined && next.orientation !== now.orientation;
   await memory.update(STACKED, turned ? next.orientation === 1 : stacked);
-  if (next !== undefined) {
+  // A group that was closed meanwhile would be made anew, and stay empty.
+  if (next !== undefined && vscode.window.tabGroups.all.length === groups) {
     await vscode.commands.executeCommand("vscode.setEditorLayout", next);
     for (const editor of vscode.window.visibleTextEditors) {
       editor.revealRange(editor.selection, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
