@@ -273,7 +273,6 @@ def test_two_ranks_have_the_bits_of_a_serial_oracle(folder):
 
 SCRIPT = '''
 import json, os, sys
-import diverging_ranks
 import numpy as np
 import opstep
 from opstep.distributed.agreement import agree_on_values
