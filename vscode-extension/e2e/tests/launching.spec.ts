@@ -185,7 +185,7 @@ test("code and views keep their sides when either is closed", async ({ workbench
   await expectSides();
 
   // Not by a key or a command: the page of a view may take the focus, and they would close that.
-  await workbench.tab(name).locator(".codicon-close").click();
+  await workbench.tab(name).locator(".tab-actions .action-label").click();
   await expect(workbench.tab(name)).toHaveCount(0);
   await workbench.openFile(name);
   await expectSides();
