@@ -96,7 +96,8 @@ class Writer:
 
     def tensor(self, name: str, origin: Origin, **more: Any) -> Variable:
         """A tensor in one line. What would take long to say is said when it is opened."""
-        nodes, type, shown = origin.nodes(), origin.handle().type, type_text(origin)
+        handle = origin.handle()
+        nodes, type, shown = origin.nodes(), handle.type, type_text(handle)
         found: Variable = {"evaluateName": origin.expression} if origin.expression else {}
         if self.session.client.supports_memory_references:
             found["memoryReference"] = memory_reference(self.session, origin)
@@ -175,9 +176,8 @@ class Location:
         self.find = find
 
 
-def type_text(origin: Origin) -> str:
+def type_text(handle: Any) -> str:
     """``f32[8, 6] over model`` for the whole of what ranks have parts of."""
-    handle = origin.handle()
     return f"{handle.type}{getattr(handle, 'whose', '')}"
 
 
@@ -190,7 +190,7 @@ def described(origin: Origin, hex: bool = False) -> str:
         return element_text(handle.array()[()], hex)
     if 0 < handle.type.size <= FEW:
         return value_text(handle)
-    return figures_first(type_text(origin), figures_text(handle.type, handle.statistics()))
+    return figures_first(type_text(handle), figures_text(handle.type, handle.statistics()))
 
 
 def element_text(value: Any, hex: bool = False) -> str:

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import rank_scenes
 from debugged_program import stands
 
 import opstep
@@ -38,26 +39,7 @@ graph kept(x: f32[2, 3]) -> f32[2, 3] {
 )
 
 # Ranks part by what each has been given: nobody knows beforehand.
-PARTING = """\
-mesh data: 2
-
-graph main(x: f32[4]) -> f32[4] {
-  m = max(x)
-  more = greater(m, 1.0)
-  y = cond(more, x, then=talks, else=stays)
-  return y
-}
-
-graph talks(x: f32[4]) -> f32[4] {
-  y = all_reduce(x)
-  return y
-}
-
-graph stays(x: f32[4]) -> f32[4] {
-  y = mul(x, 2.0)
-  return y
-}
-"""
+PARTING = rank_scenes.PARTING.replace("OTHERWISE", "mul(x, 2.0)")
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { constants, setPriority } from "node:os";
 
-import type { Locator, Page } from "@playwright/test";
+import type { Page } from "@playwright/test";
 import type { Folder } from "../lib/folder";
 import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
@@ -193,10 +193,6 @@ test("a finding opens its report, a kept tensor is a picture, a run is removed a
   const runs = rows(page).filter({ hasText: "entropy.opg" });
   await expect(runs).toHaveCount(2);
   // A run that was seen while it was under way is open already, until the news of its end.
-  const expand = (...path: Locator[]) =>
-    expect(async () => {
-      for (const row of path) await workbench.debug.expand(row);
-    }).toPass();
   const findings = rows(page).filter({ hasText: /^Findings/ });
   // A row that is drawn anew at the moment it is clicked, as that news has it, does nothing.
   const report = await workbench.webview(".places", async () => {
@@ -214,7 +210,8 @@ test("a finding opens its report, a kept tensor is a picture, a run is removed a
   await workbench.debug.expectStoppedAt(11);
   await workbench.debug.stop();
   await showRuns(page);
-  await expand(rows(page).filter({ hasText: /^Tensors/ }));
+  const tensors = rows(page).filter({ hasText: /^Tensors/ });
+  await expect(() => workbench.debug.expand(tensors)).toPass();
   const kept = rows(page).filter({ hasText: "f32[4, 5]" }).first();
   const tensor = await workbench.webview("canvas", () => kept.click({ timeout: 3_000 }));
   await expect(tensor.locator("body")).toContainText("f32[4, 5]");
