@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -16,6 +18,7 @@ import opstep
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DTYPES
 from opstep.trace.workspace import blobs, migrations, schema, store
+from opstep.trace.workspace.browsing.status import is_workspace
 from opstep.trace.workspace.tables import create_table
 from opstep.trace.workspace.views import VIEWS
 
@@ -50,6 +53,32 @@ def test_a_new_file_is_what_the_schema_describes(path):
             (c.name, c.references) for c in table.columns if c.references
         }
     connection.close()
+
+
+NAMES = (
+    "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute('select name from settings'))"
+)
+
+
+@pytest.mark.parametrize(
+    "look", [lambda path: store.open_reading(path).close(), is_workspace, opstep.Workspace]
+)
+def test_a_look_at_a_file_leaves_the_locks_of_who_writes_to_it(path, look):
+    """Without them another process that reads is the last to close it, and removes the log."""
+
+    def read() -> str:
+        line = [sys.executable, "-c", NAMES, str(path)]
+        return subprocess.run(line, check=True, capture_output=True, text=True).stdout
+
+    writer = store.open_writing(path)
+    writer.execute("pragma foreign_keys = 0")
+    held = look(path)
+    assert read() == "\n"
+    writer.execute("insert into settings values (1, 'tag', 'lr', 0.1)")
+    assert read() == "('lr',)\n"
+    writer.close()
+    if held and held is not True:
+        held.close()
 
 
 def test_every_table_and_column_is_described():

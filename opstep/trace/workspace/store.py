@@ -7,6 +7,7 @@ leaves what it had committed. What is wrong with a file is said before anything 
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -25,7 +26,6 @@ from opstep.trace.workspace.transactions import transaction
 
 BUSY_S = 30.0  # a writer waits so long for another one's transaction
 PATIENCE_S = 2.0  # and a viewer: somebody sits in front of a screen
-_MAGIC = b"SQLite format 3\0"
 _RECOVER = "`sqlite3 FILE .recover` may save what it holds"
 
 
@@ -129,15 +129,11 @@ def _check_file(path: Path) -> None:
         raise FileProblem("folder", f"{path} is a folder; a workspace is a file")
     if path.exists() and not path.is_file():  # a pipe would make us wait
         raise FileProblem("foreign", f"{path} is not a file that SQLite could keep a workspace in")
-    try:
-        with open(path, "rb") as file:
-            head = file.read(len(_MAGIC))
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise FileProblem("unreadable", f"{path} cannot be read: {error.strerror}") from None
-    if head and head != _MAGIC:
-        raise FileProblem("foreign", f"{path} is not a workspace: it is not an SQLite file")
+    # SQLite itself tells what is no file of its own. To open and close one here would drop the
+    # locks of this process's other connections (https://www.sqlite.org/howtocorrupt.html, 2.2):
+    # another process then takes itself for the last, removes the log, and what we write is lost
+    if path.exists() and not os.access(path, os.R_OK):
+        raise FileProblem("unreadable", f"{path} cannot be read: {os.strerror(errno.EACCES)}")
 
 
 @contextmanager
@@ -157,7 +153,9 @@ def explained(path: Path) -> Iterator[None]:
         elif "readonly" in text or "unable to open" in text:
             text = "it cannot be written" if os.access(path.parent, os.R_OK) else text
             hint = "its folder must be writable: SQLite keeps two files beside it"
-        elif "malformed" in text or "not a database" in text:
+        elif "not a database" in text:
+            kind, text = "foreign", "it is not a workspace: it is not an SQLite file"
+        elif "malformed" in text:
             kind, text = "damaged", f"it is damaged ({text})"
             hint = _RECOVER
         raise FileProblem(kind, f"{path}: {text}", hint) from None

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.trace.workspace.browsing.problems import problem_json
 from opstep.trace.workspace.schema import APPLICATION
 from opstep.trace.workspace.store import PATIENCE_S, file_bytes, open_reading
 
-_HEADER = 100  # bytes of an SQLite file's header
-_MAGIC = b"SQLite format 3\0"
-_APPLICATION = slice(68, 72)
-
 
 def is_workspace(path: Path) -> bool:
     """Whether the first look at a file says that it is a workspace, of whatever version.
 
-    A look at 100 bytes: folders have databases of all kinds. One that was just made has its mark in
-    the log beside it alone, so that SQLite itself is asked.
+    A look at the first page: folders have databases of all kinds, and to read one leaves no file
+    beside it. One that was just made has its mark in the log alone, so that the log is read too.
     """
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            head = file.read(_HEADER)
-    except (OSError, ValueError):  # ValueError: a name that no file can have
+        if not path.is_file():  # a pipe would make us wait
+            return False
+        name = quote(str(path.absolute()))
+        with closing(sqlite3.connect(f"file:{name}?immutable=1", uri=True)) as connection:
+            if connection.execute("pragma application_id").fetchone() == (APPLICATION,):
+                return True
+    except (OSError, ValueError, sqlite3.Error):  # ValueError: a name that no file can have
         return False
-    if not head.startswith(_MAGIC) or len(head) < _HEADER:
-        return False
-    if int.from_bytes(head[_APPLICATION], "big") == APPLICATION:
-        return True
     if not path.with_name(path.name + "-wal").exists():
         return False
     try:
@@ -40,10 +36,6 @@ def is_workspace(path: Path) -> bool:
             return True
     except (OpstepError, sqlite3.Error):
         return False
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would make us wait
 
 
 def file_status(path: Path) -> dict[str, Any]:
