@@ -70,6 +70,11 @@ async function swap(): Promise<void> {
   await vscode.commands.executeCommand(`workbench.action.moveActiveEditorGroup${side}`);
 }
 
+function emptyGroups(): vscode.TabGroup[] {
+  const { all } = vscode.window.tabGroups;
+  return all.length > 1 ? all.filter(({ tabs }) => tabs.length === 0) : [];
+}
+
 /** The column for a view that is opened now. */
 export function roomColumn(): vscode.ViewColumn {
   const groups = groupsNow();
@@ -117,9 +122,13 @@ export async function divide(
   fresh = false;
   const turned = next !== undefined && next.orientation !== now.orientation;
   await memory.update(STACKED, turned ? next.orientation === 1 : stacked);
-  // A group that was closed meanwhile would be made anew, and stay empty.
   if (next !== undefined && vscode.window.tabGroups.all.length === groups) {
+    const empty = emptyGroups();
     await vscode.commands.executeCommand("vscode.setEditorLayout", next);
+    // A group that was closed meanwhile was made anew, and would stay empty.
+    for (const group of emptyGroups().slice(empty.length)) {
+      await vscode.window.tabGroups.close(group);
+    }
     for (const editor of vscode.window.visibleTextEditors) {
       editor.revealRange(editor.selection, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
     }
