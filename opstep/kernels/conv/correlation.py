@@ -37,6 +37,7 @@ _SHARING = 64  # filters at least, of many, that meet what was laid out once
 _LAYING = 7  # a vector that is laid out
 _ROW = 20  # besides, for each row of them
 _FETCHING = 1  # a weight, from a distant cache
+_CONTESTED = 600  # a line of the result that two lanes write
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
 
 
@@ -222,6 +223,12 @@ def _cut(
     def duration(blocks: tuple[int, int]) -> float:
         """What lanes take for blocks of so many rows and filters, in steps of a vector."""
         rows, block = blocks
+        contested = 0.0
+        if sharing > 1 and block == filters and images == 1:  # lanes meet within planes
+            pieces = -(-g.out[0] // rows)
+            meetings = {pieces * lane // sharing * rows for lane in range(1, sharing)}
+            lines = sum(row * g.out[1] * itemsize % 64 > 0 for row in meetings)
+            contested = lines * filters / max(1, min(room(rows), channels)) * _CONTESTED
         counts = -(-filters // block) * -(-g.out[1] // columns) * images
         turns = counts * g.out[0] / rows
         if sharing > 1:  # none waits for long for another one
@@ -229,7 +236,7 @@ def _cut(
         vectors, some = divmod(rows * columns * itemsize, 64)
         vectors += (vectors % 3 > 0 or some > 0) * 0.3 + (some > 0)
         laid_out = copies * count_slots(g, rows) * (_LAYING * columns * itemsize / 64 + _ROW)
-        return turns * (block * taps * (vectors + _FETCHING) + laid_out)
+        return turns * (block * taps * (vectors + _FETCHING) + laid_out) + contested
 
     rows = 1
     if columns == g.out[1]:

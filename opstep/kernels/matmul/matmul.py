@@ -175,7 +175,7 @@ def _blocks(
             Launch(
                 *(lay_out_right, b.array, right, k, n, b.row, b.column, panel),
                 units=-(-k // 64),
-                grain=max(1, 65536 // (64 * n)),
+                grain=max(1, 16384 // (64 * n)),
             )
         )
     laid_out = 0 if ready else n_block * steps + OVERREAD // size

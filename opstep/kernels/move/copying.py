@@ -50,6 +50,11 @@ def copy_segment(source, xs, target, ys, count):
             target[i * ys] = source[i * xs]
 
 
+def counter_words(rank):
+    """Words that a lane's odometer takes: `rank` + 2, and up to the end of its cache lines."""
+    return (rank + 17) // 16 * 16
+
+
 def set_odometer(at, row, rank, table):
     """Coordinates of a row in at[0:rank], its places in source and target in at[rank], at[rank +
     1].
@@ -88,7 +93,7 @@ def advance_odometer(at, rank, table):
 
 def copy_rows(x, y, count, xs, ys, rank, table, counters, lo, hi, lane):
     """Units are elements; a row is `count` of them."""
-    at = offset(counters, lane * (rank + 2))
+    at = offset(counters, lane * counter_words(rank))
     row = lo // count
     column = lo - row * count
     set_odometer(at, row, rank, table)
@@ -105,7 +110,7 @@ def copy_rows(x, y, count, xs, ys, rank, table, counters, lo, hi, lane):
 
 def fill_rows(y, value, count, ys, rank, table, counters, lo, hi, lane):
     """As `copy_rows`, with one value for all."""
-    at = offset(counters, lane * (rank + 2))
+    at = offset(counters, lane * counter_words(rank))
     row = lo // count
     column = lo - row * count
     set_odometer(at, row, rank, table)
@@ -129,7 +134,7 @@ def copy_tiles(x, y, p, q, xq, yp, rank, table, counters, buffer, lo, hi, lane):
 
     Units are tiles; a plane's tiles follow each other along q first.
     """
-    at = offset(counters, lane * (rank + 2))
+    at = offset(counters, lane * counter_words(rank))
     tile = offset(buffer, lane * (TILE * (TILE + 1)))
     across = (q + TILE - 1) // TILE
     down = (p + TILE - 1) // TILE
@@ -263,4 +268,4 @@ def _tiled(x: Arg, y: Arg, dims, k: int, x_start: int, y_start: int, cuda) -> La
 def odometer(outer, x_start: int = 0, y_start: int = 0) -> tuple[tuple[int, ...], Scratch]:
     """(table, counters) of `set_odometer` over axes of (extent, source stride, target stride)."""
     table = tuple(d[column] for column in range(3) for d in outer)
-    return (*table, x_start, y_start), Scratch(i64, len(outer) + 2, per_lane=True)
+    return (*table, x_start, y_start), Scratch(i64, counter_words(len(outer)), per_lane=True)

@@ -23,6 +23,7 @@ from opstep.kernels.move.copying import (
     copy_all,
     copy_block,
     copy_segment,
+    counter_words,
     merged,
     odometer,
     set_odometer,
@@ -311,7 +312,7 @@ def _spread(source: Arg, layout: _Layout) -> tuple[list[Launch], Scratch]:
 
 def locate(index, positions, first, n, along, count, xs, rank, table, counters, lo, hi, lane):
     """Adds what one index of n, `along` apart in x, contributes; units are places."""
-    at = offset(counters, lane * (rank + 2))
+    at = offset(counters, lane * counter_words(rank))
     row = lo // count
     column = lo - row * count
     set_odometer(at, row, rank, table)
@@ -337,7 +338,7 @@ def pick_at(
     """Units are elements of y; the odometer walks x and the positions, of which a row has one
     (`ps` is 0), or one for each element.
     """
-    at = offset(counters, lane * (rank + 2))
+    at = offset(counters, lane * counter_words(rank))
     row = lo // count
     column = lo - row * count
     set_odometer(at, row, rank, table)
@@ -367,7 +368,7 @@ def put_columns(combine: Callable) -> Callable:
     def kernel(
         source, positions, y, places, step, count, ys, ss, rank, table, counters, lo, hi, lane
     ):
-        at = offset(counters, lane * (rank + 2))
+        at = offset(counters, lane * counter_words(rank))
         row = lo // count
         column = lo - row * count
         set_odometer(at, row, rank, table)

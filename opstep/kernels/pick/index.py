@@ -12,7 +12,14 @@ from math import prod
 
 import numpy as np
 
-from opstep.kernels.move.copying import advance_odometer, as_carrier, merged, odometer, set_odometer
+from opstep.kernels.move.copying import (
+    advance_odometer,
+    as_carrier,
+    counter_words,
+    merged,
+    odometer,
+    set_odometer,
+)
 from opstep.kernels.pick import cuda_index as gpu
 from opstep.kernels.pick import cuda_segments
 from opstep.kernels.rules import indices as lost
@@ -404,7 +411,7 @@ def add_rows(gy, index, gx, places, n, inner, skipped, lo, hi):
 
 def pick_elements(x, index, y, count, xs, n, along, nothing, rank, table, counters, lo, hi, lane):
     """Units are elements; the odometer walks x (without `axis`, whose stride is `along`) and y."""
-    at = offset(counters, lane * (rank + 2))
+    at = offset(counters, lane * counter_words(rank))
     row = lo // count
     column = lo - row * count
     set_odometer(at, row, rank, table)

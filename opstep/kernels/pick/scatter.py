@@ -17,6 +17,7 @@ from opstep.kernels.move.copying import (
     advance_odometer,
     as_carrier,
     copy_all,
+    counter_words,
     fill_block,
     merged,
     odometer,
@@ -298,7 +299,7 @@ def scatter_columns(combine: Callable) -> Callable:
     def kernel(
         source, index, y, length, step, n, along, count, xs, ys, rank, table, counters, lo, hi, lane
     ):
-        at = offset(counters, lane * (rank + 2))
+        at = offset(counters, lane * counter_words(rank))
         row = lo // count
         column = lo - row * count
         set_odometer(at, row, rank, table)

@@ -91,11 +91,11 @@ def _average(x: Arg, y: Arg, spans: Sequence[Spans]) -> list[Launch]:
     if x.rank == 5:
         return resample(x, y, [s.mix for s in spans])
     x, y = flat(x), flat(y)
-    width = x.shape[3]
+    lines = Scratch(x.dtype, x.shape[3], per_lane=True)
     units = prod(y.shape[:3])
     return [
         Launch(
-            *(average_windows, x, y, Scratch(x.dtype, width, per_lane=True), width),
+            *(average_windows, x, y, lines, lines.size),
             *(*x.shape[2:], *y.shape[2:], *_on_plane(spans)),
             units=units if y.size else 0,
             grain=grain_of(units, x.size + y.size * 4),
@@ -107,11 +107,11 @@ def _spread(gy: Arg, gx: Arg, spans: Sequence[Spans]) -> list[Launch]:
     if gx.rank == 5:
         return resample(gy, gx, _transposed(spans, gx))
     gy, gx = flat(gy), flat(gx)
-    width = gx.shape[3]
+    lines = Scratch(gx.dtype, gx.shape[3], per_lane=True)
     units = prod(gx.shape[:2])
     return [
         Launch(
-            *(spread_over_windows, gy, gx, Scratch(gx.dtype, width, per_lane=True), width),
+            *(spread_over_windows, gy, gx, lines, lines.size),
             *(*gx.shape[2:], *gy.shape[2:], *_on_plane(spans)),
             units=units if gx.size else 0,
             grain=grain_of(units, gx.size + gy.size * 4),

@@ -115,10 +115,11 @@ class Kernels(NamedTuple):
 
 def _highest_on_cpu(x, y, rows: Window, columns: Window) -> list[Launch]:
     line = max((y.shape[3] - 1) * columns.stride + columns.span, columns.before + 1)  # pyright: ignore
+    lines = Scratch(x.dtype, line, per_lane=True)
     units = prod(y.shape[:3])
     return [
         Launch(
-            *(highest_of_windows, x, y, Scratch(x.dtype, line, per_lane=True), line),
+            *(highest_of_windows, x, y, lines, line, lines.size),
             *(_lowest(x.dtype), *x.shape[2:], *y.shape[2:], *_windows(rows, columns)),
             units=units,
             grain=grain_of(units, units * line * (rows.kernel + 1)),
@@ -141,12 +142,13 @@ def _highest_at_on_cpu(x, y, indices, rows: Window, columns: Window) -> list[Lau
 def _gradient_on_cpu(gy, x, gx, rows: Window, columns: Window) -> list[Launch]:
     units, line, c = prod(x.shape[:2]), gy.shape[3], columns
     places = Scratch(i32 if prod(x.shape[2:]) < 1 << 31 else i64, line, per_lane=True)
+    maxima = Scratch(x.dtype, line, per_lane=True)
     lefts = [c.before - s * c.dilation for s in range(c.kernel)]
     begins = tuple(max(0, -(-at // c.stride)) for at in lefts)
     ends = tuple(min(line, -(-(x.shape[3] + at) // c.stride)) for at in lefts)
     return [
         Launch(
-            *(max_gradient, gy, x, gx, Scratch(x.dtype, line, per_lane=True), places),
+            *(max_gradient, gy, x, gx, maxima, maxima.size, places, places.size),
             *(begins, ends, *x.shape[2:], *gy.shape[2:], *_windows(rows, columns)),
             units=units if x.size else 0,
             grain=grain_of(units, gy.size * rows.kernel * columns.kernel * 2),

@@ -10,11 +10,11 @@ from opstep.runtime.device.builtin import offset
 
 
 def highest_of_windows(
-    x, y, lines, line, lowest, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w,
-    top, left, dilation_h, dilation_w, lo, hi, lane,
+    x, y, lines, line, apart, lowest, height, width, out_h, out_w, kernel_h, kernel_w, stride_h,
+    stride_w, top, left, dilation_h, dilation_w, lo, hi, lane,
 ):  # fmt: skip
     """y[plane, i, j] = the largest of the window, NaN where it holds one; a unit is a row of y."""
-    columns = offset(lines, lane * line)  # the largest of each column that the row's windows meet
+    columns = offset(lines, lane * apart)  # the largest of each column that the row's windows meet
     inside = offset(columns, left)
     valid = min(width, line - left)
     for unit in range(lo, hi):
@@ -93,8 +93,8 @@ def max_and_indices(
 
 
 def max_gradient(
-    gy, x, gx, maxima, places, begins, ends, height, width, out_h, out_w, kernel_h, kernel_w,
-    stride_h, stride_w, top, left, dilation_h, dilation_w, lo, hi, lane,
+    gy, x, gx, maxima, maxima_apart, places, places_apart, begins, ends, height, width, out_h,
+    out_w, kernel_h, kernel_w, stride_h, stride_w, top, left, dilation_h, dilation_w, lo, hi, lane,
 ):  # fmt: skip
     """gx: each window's gy, added where the window's largest element stands; a unit is a plane.
 
@@ -102,8 +102,8 @@ def max_gradient(
     to ends[s], for whom tap s of a row is in the image. `places` are the largest elements', counted
     from where the window begins; -1: none yet.
     """
-    best = offset(maxima, lane * out_w)
-    at = offset(places, lane * out_w)
+    best = offset(maxima, lane * maxima_apart)
+    at = offset(places, lane * places_apart)
     for unit in range(lo, hi):
         plane = offset(x, unit * height * width)
         to = offset(gx, unit * height * width)
@@ -151,13 +151,13 @@ def take_larger(seen, best, at, place, begin, end, stride):
 
 
 def average_windows(
-    x, y, lines, line, height, width, out_h, out_w, row_from, row_to, row_count, column_from,
+    x, y, lines, apart, height, width, out_h, out_w, row_from, row_to, row_count, column_from,
     column_to, column_count, lo, hi, lane,
 ):  # fmt: skip
     """y[plane, i, j] = sum of x[plane, rows of i, columns of j] / their counts; a unit is a row of
     y.
     """
-    sums = offset(lines, lane * line)
+    sums = offset(lines, lane * apart)
     for unit in range(lo, hi):
         plane = offset(x, unit // out_h * height * width)
         i = unit % out_h
@@ -175,11 +175,11 @@ def average_windows(
 
 
 def spread_over_windows(
-    gy, gx, lines, line, height, width, out_h, out_w, row_from, row_to, row_count, column_from,
+    gy, gx, lines, apart, height, width, out_h, out_w, row_from, row_to, row_count, column_from,
     column_to, column_count, lo, hi, lane,
 ):  # fmt: skip
     """gx: each window's share of gy, added to all of its elements; a unit is a plane."""
-    shares = offset(lines, lane * line)
+    shares = offset(lines, lane * apart)
     for unit in range(lo, hi):
         to = offset(gx, unit * height * width)
         for k in range(height * width):

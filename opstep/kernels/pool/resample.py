@@ -92,7 +92,7 @@ def resample(x: Arg, y: Arg, mixes: Sequence[Mix], each: bool = False) -> list[L
     )
     lines = Scratch(x.dtype, line, per_lane=True)
     grain = max(1, _GRAIN // max(1, work))
-    return [unpack, Launch(mix_rows, x, y, lines, line, *args, units=units, grain=grain)]
+    return [unpack, Launch(mix_rows, x, y, lines, lines.size, *args, units=units, grain=grain)]
 
 
 def unpack_weights(bits, weights, lo, hi):
@@ -101,12 +101,12 @@ def unpack_weights(bits, weights, lo, hi):
 
 
 def mix_rows(
-    x, y, lines, line, weights, of_depth, of_height, depth, height, width, out_d, out_h, out_w,
+    x, y, lines, apart, weights, of_depth, of_height, depth, height, width, out_d, out_h, out_w,
     d_starts, d_indices, d_divisors, h_starts, h_indices, h_divisors, w_starts, w_indices,
     w_divisors, lo, hi, lane,
 ):  # fmt: skip
     """A unit is a row of y."""
-    mixed = offset(lines, lane * line)
+    mixed = offset(lines, lane * apart)
     h_weights = offset(weights, of_depth)
     w_weights = offset(weights, of_depth + of_height)
     for unit in range(lo, hi):

@@ -119,12 +119,12 @@ def weigh_columns(weights, out_w, width, step, start, divisor):
 
 
 def mix_pixels(
-    x, y, lines, line, height, width, out_h, out_w, step_h, start_h, divisor_h, step_w, start_w,
+    x, y, lines, apart, height, width, out_h, out_w, step_h, start_h, divisor_h, step_w, start_w,
     divisor_w, columns, lo, hi, lane,
 ):  # fmt: skip
     """Bilinear mixtures; a unit is a row of y. columns[j]: the pixel before place j."""
-    mixed = offset(lines, lane * line)
-    weights = offset(lines, lane * line + width)
+    mixed = offset(lines, lane * apart)
+    weights = offset(lines, lane * apart + width)
     weigh_columns(weights, out_w, width, step_w, start_w, divisor_w)
     for unit in range(lo, hi):
         place = max(unit % out_h * step_h + start_h, 0)
@@ -145,12 +145,12 @@ def mix_pixels(
 
 
 def gather_mixed(
-    gy, gx, lines, line, height, width, out_h, out_w, step_h, start_h, divisor_h, step_w, start_w,
+    gy, gx, lines, apart, height, width, out_h, out_w, step_h, start_h, divisor_h, step_w, start_w,
     divisor_w, columns, lo, hi, lane,
 ):  # fmt: skip
     """gx: what each pixel gave to mixtures comes back with the same weights; a unit is a plane."""
-    mixed = offset(lines, lane * line)
-    weights = offset(lines, lane * line + width)
+    mixed = offset(lines, lane * apart)
+    weights = offset(lines, lane * apart + width)
     weigh_columns(weights, out_w, width, step_w, start_w, divisor_w)
     for unit in range(lo, hi):
         to = offset(gx, unit * height * width)
@@ -233,9 +233,9 @@ def _launch(kernels, source: Arg, target: Arg, to: _Resizing, units: int) -> Lau
         doubled = columns == tuple(j // 2 for j in range(2 * width))
         args = (*sizes, rows, columns, doubled)
         return Launch(kernels[0], source, target, *args, units=units, grain=grain)
-    line = width + out_w
+    lines = Scratch(source.dtype, width + out_w, per_lane=True)
     return Launch(
-        *(kernels[1], source, target, Scratch(source.dtype, line, per_lane=True), line),
+        *(kernels[1], source, target, lines, lines.size),
         *(*sizes, *(to.steps() or ()), columns),
         units=units,
         grain=grain,

@@ -271,10 +271,11 @@ def _attend_rows(
 ) -> list[Launch]:
     rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
     held = Scratch(y.dtype, features + KEYS + 1 + OVERREAD // y.dtype.itemsize, per_lane=True)
+    sums = Scratch(f64, 1, per_lane=True)
     return [
         Launch(
             *(rows_kernel(_mask_kind(mask)), q, k, v, mask or q, y, held, held.size),
-            *(Scratch(f64, 1, per_lane=True), tuple(j * features for j in range(8))),
+            *(sums, sums.size, tuple(j * features for j in range(8))),
             *(shape, *strides, len(shape), rows, keys, features, columns, KEYS),
             *(scale, int(causal)),
             units=prod(shape) * rows,
@@ -410,14 +411,15 @@ def rows_kernel(kind: str) -> Callable:
     apply_mask = masking(kind)
 
     def attend_rows(
-        q, k, v, mask, y, held, lane_size, sums, table, shape, q_strides, k_strides, v_strides,
-        mask_strides, rank, rows, keys, features, columns, width, scale, causal, lo, hi, lane,
+        q, k, v, mask, y, held, lane_size, sums, apart, table, shape, q_strides, k_strides,
+        v_strides, mask_strides, rank, rows, keys, features, columns, width, scale, causal, lo, hi,
+        lane,
     ):  # fmt: skip
         """Units are rows of q, where they are few: keys are read where they are."""
         query = offset(held, lane * lane_size)
         tops = offset(query, features)
         scores = offset(tops, 1)
-        totals = offset(sums, lane)
+        totals = offset(sums, lane * apart)
         for unit in range(lo, hi):
             batch = unit // rows
             i = unit - batch * rows

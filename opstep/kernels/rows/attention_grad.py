@@ -117,13 +117,14 @@ def _blocks(
         launches += copy_block(k, values, (lines, features), (features, 1), (pitch, 1))  # pyright: ignore[reportArgumentType]
     block = max(8, min(ROWS, -(-rows // 8) * 8, HELD // (2 * size * KEYS * max(tiles, 1)) // 8 * 8))
     held = block * (features + columns + 2 * KEYS * tiles + 1) + spare
+    buffer = Scratch(q.dtype, held, per_lane=True)
     group = prod(shape) // max(problems, 1)
     launches.append(
         Launch(
             *(blocks_kernel("none" if mask is None else mask.dtype.kind), q, v, gy, mask or q),
             *(*turned, values, gq, gk, gv),
-            *(Scratch(q.dtype, held, per_lane=True), Scratch(f64, block, per_lane=True)),
-            *(held, block, tuple(j * KEYS for j in range(max(features, columns)))),
+            *(buffer, Scratch(f64, block, per_lane=True), buffer.size),
+            *(block, tuple(j * KEYS for j in range(max(features, columns)))),
             *(tuple(j * pitch for j in range(KEYS)), tuple(j * features for j in range(block))),
             *(tuple(j * columns for j in range(block)), shape, strides, len(shape), group),
             *(rows, keys, features, columns, pitch, tiles, KEYS, scale, int(causal)),

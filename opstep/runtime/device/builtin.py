@@ -16,6 +16,7 @@ launch_kernel = Intrinsic("launch_kernel")
 monotonic_ns = Intrinsic("monotonic_ns")
 offset = Intrinsic("offset")
 atomic_add = Intrinsic("atomic_add")
+atomic_load = Intrinsic("atomic_load")
 atomic_swap = Intrinsic("atomic_swap")
 compare_and_swap = Intrinsic("compare_and_swap")
 

@@ -110,9 +110,15 @@ class Arg:
         return len(self.shape)
 
 
+LINES = 128  # bytes: two lines of a cache, which processors fetch together
+
+
 class Scratch:
-    """Working memory of one op: `size` elements, `per_lane` for each lane. `stored`: the dtype that
-    it has in memory, on a device that converts as it reads and writes.
+    """Working memory of one op: `size` elements. `stored`: the dtype that it has in memory, on a
+    device that converts as it reads and writes.
+
+    Where it is `per_lane`, each lane has as many, or a few more: `size` is then how far apart they
+    begin, each in cache lines of its own. What two lanes write in one line takes far longer.
     """
 
     __slots__ = ("dtype", "per_lane", "size", "stored")
@@ -121,7 +127,8 @@ class Scratch:
         self, dtype: DType, size: int, per_lane: bool = False, stored: DType | None = None
     ):
         self.dtype = dtype
-        self.size = size
+        line = LINES // dtype.itemsize
+        self.size = -(-size // line) * line if per_lane else size
         self.per_lane = per_lane
         self.stored = stored or dtype
 

@@ -125,6 +125,20 @@ atomic_add = _atomic("add")  # each gives the value before
 atomic_swap = _atomic("xchg")
 
 
+def atomic_load():
+    """(words, i) -> the value, and what was written before it was."""
+
+    @intrinsic
+    def load(_, pointer, i):
+        def generate(context, builder, signature, args):
+            address = builder.gep(args[0], [args[1]])
+            return builder.load_atomic(address, "acquire", 8)
+
+        return types.int64(pointer, types.int64), generate
+
+    return load
+
+
 def compare_and_swap():
     """(words, i, expected, value) -> the value before, atomically."""
 

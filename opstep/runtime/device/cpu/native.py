@@ -28,6 +28,7 @@ import numpy as np
 
 from opstep.runtime.device.builtin import (
     atomic_add,
+    atomic_load,
     atomic_swap,
     call_c,
     compare_and_swap,
@@ -123,7 +124,7 @@ def _seen(team, state, wanted):
     end = monotonic_ns(team[_CLOCK]) + _PATIENCE
     while True:
         for _ in range(_GREED):
-            if compare_and_swap(team, state, wanted, wanted) == wanted:
+            if atomic_load(team, state) == wanted:
                 return True
         call_c(team[_YIELD], 0)
         if monotonic_ns(team[_CLOCK]) > end:
