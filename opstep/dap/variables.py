@@ -96,6 +96,8 @@ class Writer:
 
     def tensor(self, name: str, origin: Origin, **more: Any) -> Variable:
         """A tensor in one line. What would take long to say is said when it is opened."""
+        from opstep.runtime.expressions.text import type_text
+
         handle = origin.handle()
         nodes, type, shown = origin.nodes(), handle.type, type_text(handle)
         found: Variable = {"evaluateName": origin.expression} if origin.expression else {}
@@ -176,14 +178,9 @@ class Location:
         self.find = find
 
 
-def type_text(handle: Any) -> str:
-    """``f32[8, 6] over model`` for the whole of what ranks have parts of."""
-    return f"{handle.type}{getattr(handle, 'whose', '')}"
-
-
 def described(origin: Origin, hex: bool = False) -> str:
     """A tensor in one line, with statistics; few elements as they are."""
-    from opstep.runtime.expressions.text import FEW, figures_text, value_text
+    from opstep.runtime.expressions.text import FEW, figures_text, type_text, value_text
 
     handle = origin.handle()
     if not handle.type.shape:

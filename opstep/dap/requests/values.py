@@ -119,6 +119,7 @@ class Rows:
     def row(self, name: str) -> dict[str, Any] | None:
         """None for a name that has no value."""
         from opstep.runtime.debugger.scope import shown
+        from opstep.runtime.expressions.text import type_text
 
         handle = shown(self.frame, name)
         if handle is None:
@@ -126,7 +127,7 @@ class Rows:
         found: dict[str, Any] = {
             "name": name,
             "kind": self._kind(name),
-            "type": f"{handle.type}{handle.whose}",
+            "type": type_text(handle),
             "bytes": handle.type.nbytes,
             **self.lines.get(name, {}),
         }

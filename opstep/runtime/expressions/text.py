@@ -38,6 +38,11 @@ def value_text(value: Any) -> str:
     return _handle_text(value)
 
 
+def type_text(handle: Any) -> str:
+    """``f32[8, 6] over model`` for the whole of what ranks have parts of."""
+    return f"{handle.type}{getattr(handle, 'whose', '')}"
+
+
 def number_text(value: Any) -> str:
     """One element, with as many digits as tell it from its neighbours in its own type."""
     if isinstance(value, (bool, np.bool_)):
