@@ -154,7 +154,8 @@ def explained(path: Path) -> Iterator[None]:
             text = "it cannot be written" if os.access(path.parent, os.R_OK) else text
             hint = "its folder must be writable: SQLite keeps two files beside it"
         elif "not a database" in text:
-            kind, text = "foreign", "it is not a workspace: it is not an SQLite file"
+            kind = "foreign"
+            text = "it is not a workspace: it is not an SQLite file, or is damaged at its beginning"
         elif "malformed" in text:
             kind, text = "damaged", f"it is damaged ({text})"
             hint = _RECOVER
