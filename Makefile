@@ -59,7 +59,7 @@ demo: $(VENV)/.base
 
 test: $(VENV)/.dev $(if $(NODE),$(EXTENSION)/node_modules/.stamp)
 	@failed=0; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests || failed=1; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 25 --durations-min 5 tests || failed=1; \
 	if [ -n "$(NODE)" ]; then (cd $(EXTENSION) && npm test) || failed=1; fi; \
 	exit $$failed
 	$(if $(NODE),,$(SKIPPED))
