@@ -311,17 +311,18 @@ export class Workbench {
     }).toPass();
   }
 
-  /** What the hover at the cursor says. */
-  async hover(): Promise<Locator> {
+  /**
+   * Shows what is told of the cursor's place until it has a text. A server that has just started may
+   * tell nothing yet; and what was told last stays in the page, out of sight.
+   */
+  async expectHover(text: string): Promise<void> {
     const shown = this.page
       .locator(".monaco-resizable-hover .monaco-hover-content, .monaco-hover .monaco-hover-content")
-      .first();
+      .filter({ hasText: text, visible: true });
     await expect(async () => {
       await this.press("Control+k", "Control+i");
-      await expect(shown).toContainText(/\S/, { timeout: 3_000 });
-      await expect(shown).not.toContainText("Loading...", { timeout: 3_000 });
+      await expect(shown).not.toHaveCount(0, { timeout: 5_000 });
     }).toPass();
-    return shown;
   }
 
   // -- around it

@@ -12,10 +12,10 @@ test("hover explains; a mistake is marked as it is typed, and mended by a quick 
   expect(classes).toBeGreaterThan(3);
 
   await workbench.goTo(5, "  positive = re".length + 1);
-  await expect(await workbench.hover()).toContainText("max(x, 0)");
+  await workbench.expectHover("max(x, 0)");
   await workbench.press("Escape");
   await workbench.goTo(4, "  y".length + 1);
-  await expect(await workbench.hover()).toContainText("f32[3]");
+  await workbench.expectHover("f32[3]");
   await workbench.press("Escape");
 
   await workbench.goTo(5, "  positive = relu".length + 1);

@@ -65,7 +65,7 @@ test("types", async ({ closed: workbench }) => {
   await workbench.openFile("entropy.opg");
   await expect.poll(() => workbench.text()).toMatch(/each\s*:\s*f32\[N\]\s*= information/);
   await workbench.goTo(4, "  p = soft".length + 1);
-  await expect(await workbench.hover()).toBeVisible();
+  await workbench.expectHover("softmax");
   await take(workbench, "types");
 });
 

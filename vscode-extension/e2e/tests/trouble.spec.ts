@@ -41,7 +41,7 @@ test("a language server that is killed is started again, and it goes on", async 
   process.kill(before, "SIGKILL");
   await expect.poll(() => find().some((pid) => pid !== before)).toBe(true);
   await workbench.goTo(5, "  positive = re".length + 1);
-  await expect(await workbench.hover()).toContainText("max(x, 0)");
+  await workbench.expectHover("max(x, 0)");
   await expect(
     page.locator(".notification-list-item.error, .notification-list-item .codicon-error"),
   ).toHaveCount(0);
