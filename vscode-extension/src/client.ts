@@ -9,6 +9,7 @@ import {
   State,
 } from "vscode-languageclient/node";
 import { messageOf } from "../shared/errors";
+import { LensCommands } from "./lenses";
 import type { Python } from "./python";
 import { Restarts } from "./restarts";
 import { MODULE } from "./shell";
@@ -32,6 +33,7 @@ export class LanguageServer implements vscode.Disposable {
   private readonly restarts = new Restarts();
   private readonly disposables: vscode.Disposable[] = [];
   private readonly files = vscode.workspace.createFileSystemWatcher("**/*.opg");
+  private readonly lenses = new LensCommands();
   private disposed = false;
   /** One start or stop after the other. */
   private queue: Promise<void> = Promise.resolve();
@@ -52,7 +54,7 @@ export class LanguageServer implements vscode.Disposable {
 
   dispose(): void {
     this.disposed = true;
-    vscode.Disposable.from(...this.disposables).dispose();
+    vscode.Disposable.from(this.lenses, ...this.disposables).dispose();
     void this.stop();
   }
 
@@ -151,6 +153,8 @@ export class LanguageServer implements vscode.Disposable {
         synchronize: { configurationSection: "opstep", fileEvents: this.files },
         middleware: {
           provideInlineValues: () => [], // `Live` shows them, in colour
+          provideCodeLenses: async (document, token, next) =>
+            (await next(document, token))?.map((lens) => this.lenses.bound(lens)),
         },
         initializationFailedHandler: (error) => {
           this.log.error(`language server: ${error?.message ?? error}`);
