@@ -169,9 +169,39 @@ export class ValueTable {
     this.space.style.height = `${window.height}px`;
     this.body.style.transform = `translateY(${window.offset}px)`;
     const shown = this.rows.slice(window.first, window.first + window.count);
-    this.body.replaceChildren(...shown.map((value, k) => this.row(value, window.first + k)));
+    shown.forEach((value, k) => {
+      this.place(this.row(value, window.first + k), k);
+    });
+    while (this.body.children.length > shown.length) {
+      this.body.lastElementChild?.remove();
+    }
     this.mark();
     this.events.want(shown);
+  }
+
+  /**
+   * The k-th row. One that shows the same value stays, with new cells: a table is drawn anew while
+   * somebody presses the button, and a click is one on the element that was there.
+   */
+  private place(row: HTMLElement, k: number): void {
+    const there = this.body.children[k] as HTMLElement | undefined;
+    if (!there) {
+      this.body.append(row);
+      return;
+    }
+    if (there.dataset.name !== row.dataset.name) {
+      there.replaceWith(row);
+      return;
+    }
+    for (const { name, value } of row.attributes) {
+      there.setAttribute(name, value);
+    }
+    [...row.children].forEach((cell, c) => {
+      const old = there.children[c];
+      if (!old?.isEqualNode(cell)) {
+        old?.replaceWith(cell);
+      }
+    });
   }
 
   /** Shows which row is chosen. Rows stay the same: a double click is one on the same element. */
