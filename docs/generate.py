@@ -263,7 +263,7 @@ def functions() -> str:
 PARTS: dict[str, tuple[tuple[str, Callable[[], str]], ...]] = {
     "benchmarks.md": (
         ("gpu", gpu_benchmarks),
-        ("gpus", partial(gpu_benchmarks, FIGURES_OF_RANKS, "two")),
+        ("gpus", partial(gpu_benchmarks, FIGURES_OF_RANKS, "two and four")),
     ),
     "cli.md": (("exit codes", exit_codes), ("commands", commands)),
     "debugging.md": (("debug commands", debug_commands),),

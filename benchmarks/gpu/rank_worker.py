@@ -128,7 +128,7 @@ def _sums(rank: Rank, nbytes: int, count: int) -> Iterator[Row]:
         raise ValueError(f"all_reduce of {nbytes:,} bytes: sums differ")
     times = rank.by_turns({"ours": ours, "pytorch": pytorch, "bare": bare}, 15, 4, before)
     us = {name: seconds / count * 1e6 for name, seconds in times.items()}
-    what = f"all_reduce of {_size(nbytes)}, f32, in a program of {count}"
+    what = f"all_reduce of {_size(nbytes)} on {size} GPUs, f32, in a program of {count}"
     yield at_most(1.05, what, us["ours"], "µs", "ncclAllReduce in a loop", us["bare"])
     yield plain(what, us["ours"], "µs", "PyTorch, NCCL", us["pytorch"])
 
@@ -166,7 +166,7 @@ def steps(rank: Rank, name: str) -> Iterator[Row]:
     # batch norm makes much of the least difference between two orders of a sum
     np.testing.assert_allclose(losses["ours"], losses["DDP"], rtol=1e-2)
     ms = {way: s * 1e3 for way, s in rank.by_turns(calls, 11, 3).items()}
-    what = f"{name} data parallel step, batch {batch} a GPU, f32"
+    what = f"{name} data parallel step on {size} GPUs, batch {batch} a GPU, f32"
     yield at_most(1.0, what, ms["ours"], "ms", "PyTorch DDP", ms["DDP"])
     each = 1e3 * batch
     yield at_least(

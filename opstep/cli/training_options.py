@@ -189,7 +189,7 @@ def optimizer_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--bucket",
             type=Size(),
             metavar="SIZE",
-            help="Gradients that go to other ranks together, at least. Default: 25MiB.",
+            help="Small gradients that go to other ranks together, at least. Default: 25MiB.",
         ),
         click.option(
             "--shard-optimizer",

@@ -1,9 +1,10 @@
 """Data parallel training: the ranks along an axis of the mesh have parts of every batch.
 
 What each finds is made that of all of them in the text of the gradient: gradients and what the
-program keeps of batches become means. They go in buckets, each as soon as its gradients are there,
-while the rest of the backward pass is computed, as PyTorch's DistributedDataParallel has it (Li et
-al. 2020, arXiv:2006.15704).
+program keeps of batches become means. Small ones go in buckets, each as soon as its gradients are
+there, while the rest of the backward pass is computed, as PyTorch's DistributedDataParallel has it
+(Li et al. 2020, arXiv:2006.15704). Large ones go alone: to put them together and take them apart
+would copy them twice. Sums are divided where gradients are used, by what computes with them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from opstep.runtime.ir.values import MOST_DIMS
 
 BUCKET = 25 << 20  # bytes of gradients that go together; as in PyTorch
 _FIRST = 1 << 20  # of the first: so it is soon under way
+_ALONE = 1 << 20  # of a gradient that is worth a call of its own
 MEAN = ', reduction="mean"'
 _USUAL = ("data", "dp")  # what axes for it are called
 
@@ -167,24 +169,37 @@ class _Writing:
         Those ranks that have the same of a param have a mean of theirs. By a shard it is the sum's
         then, over the ranks that have other shards: that is divided by their number.
         """
-        told, by_group = "The mean of these gradients over the ranks.", {}
+        by_group: dict[tuple[Group, str], dict[str, TensorType]] = {}
+        groups, divisors = {}, {}
         for param, name in names.items():
-            if param not in parts:
-                group = self._others(shards[param].group.axes if param in shards else ())
-                by_group.setdefault(group, {})[name] = types[name]
-        means = {
-            group: self._reduce(self._places(some), "mean", told, group)
-            for group, some in by_group.items()
+            if param in parts:
+                continue
+            shard = shards.get(param)
+            group = self._others(shard.group.axes if shard else ())
+            # a sum of halves that is divided later would be rounded twice
+            how = "mean" if types[name].dtype.is_half else "sum"
+            by_group.setdefault((group, how), {})[name] = types[name]
+            groups[name] = group, how
+            divisors[name] = (group.size if how == "sum" else 1) * (
+                shard.group.size if shard else 1
+            )
+        reduced = {
+            key: self._reduce(
+                self._places(some),
+                key[1],
+                f"The {key[1]} of these gradients over the ranks.",
+                key[0],
+            )
+            for key, some in by_group.items()
         }
         found = self._scatter({names[n]: shard for n, shard in parts.items()})
         derived = []
         for param, name in names.items():
             if param in parts:
                 derived.append(found[name])
-                continue
-            shard = shards.get(param)
-            mean = means[self._others(shard.group.axes if shard else ())].get(name, name)
-            derived.append(self._divided(mean, name, shard.group) if shard else mean)
+            else:
+                whole = reduced[groups[name]].get(name, name)
+                derived.append(self._divided(whole, name, divisors[name]))
         return derived
 
     def _others(self, axes: Collection[str]) -> Group:
@@ -193,12 +208,11 @@ class _Writing:
         long = [n for n, extent in mesh.axes if extent > 1 or n in self.group.axes]
         return Group(mesh, tuple(n for n in long if n not in axes))
 
-    def _divided(self, mean: str, name: str, group: Group) -> str:
-        if group.size == 1:
-            return mean
-        new = self._name(f"own_{name}")
-        self.unpacking.append("# Of the shard that a rank has: the sum over the ranks, as a mean.")
-        self.unpacking.append(f"{new} = div({mean}, {group.size}.0)")
+    def _divided(self, whole: str, name: str, by: int) -> str:
+        if by == 1:
+            return whole
+        new = self._name(f"mean_{name}")
+        self.unpacking.append(f"{new} = div({whole}, {by}.0)")
         return new
 
     def _scatter(self, shards: Mapping[str, Shard]) -> dict[str, str]:
@@ -271,7 +285,8 @@ class _Writing:
         group = group or self.group
         if not group.axes:
             return new
-        call = f'all_reduce({{}}{over(group)}, reduction="{reduction}")'
+        how = "" if reduction == "sum" else f', reduction="{reduction}"'
+        call = f"all_reduce({{}}{over(group)}{how})"
         self._bucketed(values, call, told, new)
         return new
 
@@ -290,8 +305,12 @@ class _Writing:
         bucket: list[_Value] = []
         held, limit = 0, min(_FIRST, self.bucket)
         for value in values:
+            nbytes = value.size * value.type.dtype.itemsize
+            if nbytes >= min(_ALONE, self.bucket):
+                yield [value]
+                continue
             bucket.append(value)
-            held += value.size * value.type.dtype.itemsize
+            held += nbytes
             if held >= limit or len(bucket) == MOST_DIMS:  # more are no list of `split`'s sizes
                 yield bucket
                 bucket, held, limit = [], 0, self.bucket

@@ -95,10 +95,12 @@ def test_one_rank_has_the_bits_of_the_plain_program(optimizer):
         assert value.tobytes() == shared.params[name].tobytes(), name
 
 
-def test_buckets_go_as_soon_as_their_gradients_are_there():
+@pytest.mark.parametrize(("size", "sums"), [(500, [2 * 500**2, 2 * 500**2]), (512, [512**2] * 4)])
+def test_gradients_go_as_soon_as_they_are_there(size, sums):
+    """Those of a mebibyte alone, smaller ones in buckets: the first of a mebibyte."""
     lines = "\n".join(f"  h{k + 1} = linear(h{k}, w{k})" for k in range(4))
-    params = "".join(f"param w{k}: f32[512, 512] = normal(std=0.1)\n" for k in range(4))
-    head = "graph loss(h0: f32[N, 512]) -> f32[] {"
+    params = "".join(f"param w{k}: f32[{size}, {size}] = normal(std=0.1)\n" for k in range(4))
+    head = f"graph loss(h0: f32[N, {size}]) -> f32[] {{"
     text = f"{params}{head}\n{lines}\n  l = mean(h4)\n  return l\n}}\n"
     step = opstep.loads(text, ranks=4).with_optimizer("loss", "sgd", data_parallel=True)
     plan = step.plan("loss_step", symbols={"N": 64}, fuse=True)
@@ -112,7 +114,7 @@ def test_buckets_go_as_soon_as_their_gradients_are_there():
     products = [k for k, s in enumerate(plan.steps) if s.op.name == "matmul"]
     assert of_gradients[0] < products[-1]  # the backward pass goes on
     assert of_gradients[-1] < len(plan.steps) - plan.commits  # and no update is made before
-    assert [plan.steps[k].operand_types[0].size for k in of_gradients] == [512**2, 3 * 512**2]
+    assert [plan.steps[k].operand_types[0].size for k in of_gradients] == sums
 
 
 def test_what_is_asked_for_in_vain():

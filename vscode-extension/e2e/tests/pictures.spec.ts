@@ -6,7 +6,7 @@ import { join } from "node:path";
 
 import { ENTROPY } from "../lib/configurations";
 import { opstep } from "../lib/opstep";
-import { PICTURES, REPOSITORY } from "../lib/paths";
+import { PICTURES, python, REPOSITORY } from "../lib/paths";
 import { expect, test } from "../lib/test";
 import type { Workbench } from "../lib/workbench";
 
@@ -182,6 +182,74 @@ test("timeline", async ({ closed: workbench }) => {
   const view = await workbench.webview("iframe");
   await expect(view.getByRole("status")).toBeHidden({ timeout: 90_000 });
   await take(workbench, "timeline");
+});
+
+/** A step of training by two ranks, each with rows of its own, in the folder. */
+async function twoRanks({ folder }: Workbench): Promise<void> {
+  const program = [
+    "mesh data: 2",
+    "",
+    "param w: f32[10, 64] = normal(std=0.1)",
+    "",
+    "graph main(x: f32[8, 64], label: i32[8], rate: f32[]) -> f32[] {",
+    "  y = linear(x, w)",
+    "  own = softmax_cross_entropy(y, label)",
+    '  loss = all_reduce(own, reduction="mean")',
+    "  far = softmax_cross_entropy_grad(y, label, 1.0)",
+    "  own_dw = matmul(far, x, transpose_a=true)",
+    "  dw = all_reduce(own_dw)",
+    "  less = mul(dw, rate)",
+    "  new = sub(w, less)",
+    "  w <- new",
+    "  return loss",
+    "}",
+    "",
+  ];
+  await folder.write("step.opg", program.join("\n"));
+  const save = "np.save(f'x{r}.npy', np.random.default_rng(r).normal(size=(8, 64)).astype('f4'))";
+  const script = `import numpy as np\nfor r in (0, 1):\n  ${save}`;
+  execFileSync(python(), ["-c", script], { cwd: folder.path });
+}
+
+test("ranks", async ({ closed: workbench }) => {
+  const { debug, folder } = workbench;
+  await twoRanks(workbench);
+  await folder.launch({
+    program: "${workspaceFolder}/step.opg",
+    graph: "main",
+    ranks: 2,
+    inputs: { x: "x{rank}.npy", label: "0..9", rate: "0.1" },
+    stopOnEntry: true,
+  });
+  await workbench.open();
+  await workbench.openFile("step.opg");
+  await debug.setBreakpoint(14);
+  await debug.pressF5();
+  await debug.expectStoppedAt(6);
+  await debug.pressF5();
+  await debug.expectStoppedAt(14);
+  await debug.view();
+  await debug.watch("ranks(own)");
+  await debug.watch("replicated(new)");
+  await debug.evaluate("own_dw@1");
+  await take(workbench, "ranks");
+});
+
+test("ranks-timeline", async ({ closed: workbench }) => {
+  const { folder } = workbench;
+  await twoRanks(workbench);
+  const inputs = ["x=x{rank}.npy", "label=0..9", "rate=0.1"].flatMap((each) => ["--input", each]);
+  const run = ["run", folder.at("step.opg"), "--graph", "main", "--ranks", "2", ...inputs].map(
+    (each) => each.replace("x{rank}", folder.at("x{rank}")),
+  );
+  opstep(...run); // compiles the kernels, which would be all that the timeline shows
+  opstep(...run, "--steps", "3", "--trace", folder.at("run.pftrace"));
+  await workbench.open();
+  await workbench.openFile("step.opg");
+  await workbench.openOther("run.pftrace");
+  const view = await workbench.webview("iframe");
+  await expect(view.getByRole("status")).toBeHidden({ timeout: 90_000 });
+  await take(workbench, "ranks-timeline");
 });
 
 test("workspace", async ({ closed: workbench }) => {
