@@ -142,8 +142,9 @@ test("keys walk along the edges, search finds, a picture is saved", async ({ wor
   await expect(view.locator("g.node.chosen")).toContainText("p = softmax");
   await workbench.press("Enter");
   await expect(workbench.status(/Ln 4/)).toBeVisible();
+  // The editor that Enter went to takes the keys in its own time, also from a box that is typed in.
+  await expect(workbench.page.locator(".monaco-editor.focused")).toBeVisible();
 
-  // The editor that Enter went to takes the keys in its own time.
   await expect(async () => {
     await toGraph();
     await workbench.press("Control+f");
