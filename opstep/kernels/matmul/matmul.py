@@ -34,6 +34,7 @@ _LAID_OUT = 32 << 20  # bytes of a right operand that may be laid out as a whole
 _PARTS = 16  # of the sum that a large matrix is shared by
 _WHOLE_ROWS = 512 << 10  # bytes of the result's rows up to which blocks along them come first
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
+_GRAIN_LAID_OUT = 16 << 10  # elements that are laid out, in the same way
 
 
 def product(
@@ -175,7 +176,7 @@ def _blocks(
             Launch(
                 *(lay_out_right, b.array, right, k, n, b.row, b.column, panel),
                 units=-(-k // 64),
-                grain=max(1, 16384 // (64 * n)),
+                grain=max(1, _GRAIN_LAID_OUT // (64 * n)),
             )
         )
     laid_out = 0 if ready else n_block * steps + OVERREAD // size

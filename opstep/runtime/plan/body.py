@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.op import Op
@@ -32,7 +34,8 @@ class Member(NamedTuple):
     attrs: tuple[tuple[str, Any], ...]
 
 
-class Body(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Body:
     """What a group computes, without shapes: groups with equal texts share a kernel.
 
     `results` are the registers that it stores, `updates` which of them only where the run's status
@@ -44,3 +47,10 @@ class Body(NamedTuple):
     results: tuple[int, ...]
     updates: tuple[bool, ...]
     status: int
+
+    @cached_property
+    def text(self) -> str:
+        return repr((self.operands, self.members, self.results, self.updates, self.status))
+
+    def __repr__(self) -> str:
+        return self.text

@@ -35,13 +35,13 @@ def with_fused(flat: Flat) -> Flat:
     for group in groups:
         step, cost = made.step(group)
         gain = sum(flat.costs[k] for k in group) - cost
-        key = repr(step.attrs["body"])
+        key = step.attrs["body"].text
         gains[key] = gains.get(key, 0) + gain
     worth = [
-        g
-        for g in groups
-        if made.step(g)[0].results
-        and gains[repr(made.step(g)[0].attrs["body"])] >= WORTH_A_KERNEL_NS
+        group
+        for group in groups
+        if (step := made.step(group)[0]).results
+        and gains[step.attrs["body"].text] >= WORTH_A_KERNEL_NS
     ]
     return made.replaced(worth) if worth else flat
 
