@@ -179,8 +179,8 @@ class _Writing:
             # a sum of halves that is divided later would be rounded twice
             how = "mean" if types[name].dtype.is_half else "sum"
             by_group.setdefault((group, how), {})[name] = types[name]
-            groups[name] = group, how
-            divisors[name] = (group.size if how == "sum" else 1) * (
+            groups[param] = group, how
+            divisors[param] = (group.size if how == "sum" else 1) * (
                 shard.group.size if shard else 1
             )
         reduced = {
@@ -198,8 +198,8 @@ class _Writing:
             if param in parts:
                 derived.append(found[name])
             else:
-                whole = reduced[groups[name]].get(name, name)
-                derived.append(self._divided(whole, name, divisors[name]))
+                whole = reduced[groups[param]].get(name, name)
+                derived.append(self._divided(whole, name, divisors[param]))
         return derived
 
     def _others(self, axes: Collection[str]) -> Group:

@@ -195,6 +195,29 @@ def test_sharing_out_the_states_changes_no_bit(folder):
         assert shared[name].tobytes() == value.tobytes(), name
 
 
+def test_one_gradient_is_that_of_a_whole_and_of_a_shard():
+    """Each param's is added up over the ranks that have the same of it; both are means of four."""
+    program = opstep.loads(
+        "mesh data: 2, model: 2\n"
+        "param a: f32[4] = ones()\n"
+        "param b: f32[8] over model = ones()\n"
+        "graph loss(x: f32[4]) -> f32[] {\n"
+        "  w = add(a, b)\n  y = mul(w, x)\n  p = sum(y)\n"
+        "  s = all_reduce(p, over=model)\n  return s\n}\n",
+        ranks=4,
+    )
+    text = print_module(program.with_optimizer("loss", "sgd").module)
+    for line in (
+        "all_d_a = all_reduce(d_a, over=[data, model])\n",
+        "all_d_a_1 = all_reduce(d_a, over=data)\n",
+        "mean_d_a = div(all_d_a, 4.0)\n",
+        "mean_d_a_1 = div(all_d_a_1, 4.0)\n",
+        "a_1 = sgd_1d(a, mean_d_a, rate)\n",
+        "b_1 = sgd_1d(b, mean_d_a_1, rate)\n",
+    ):
+        assert line in text
+
+
 def test_a_rank_keeps_its_part_of_the_states_only():
     p = opstep.loads(TENSOR_PARALLEL, ranks=4, mesh={"data": 2, "model": 2})
     shared = p.with_optimizer("loss", "adamw", shard_optimizer=True)
