@@ -135,6 +135,7 @@ class _Writing:
         self.unpacking: list[str] = []
         self.new: dict[str, str] = {}  # by name of a value: of what it is on all ranks
         self.derived: list[str] = []  # what the last results are
+        self.extents: dict[tuple[Group, DType], str] = {}  # numbers of ranks, as values
 
     def written(
         self, loss: Graph, trained: Sequence[Declaration], parts: Mapping[str, Shard],
@@ -180,9 +181,8 @@ class _Writing:
             how = "mean" if types[name].dtype.is_half else "sum"
             by_group.setdefault((group, how), {})[name] = types[name]
             groups[param] = group, how
-            divisors[param] = (group.size if how == "sum" else 1) * (
-                shard.group.size if shard else 1
-            )
+            axes = group.axes if how == "sum" else ()
+            divisors[param] = (*axes, *(shard.group.axes if shard else ()))
         reduced = {
             key: self._reduce(
                 self._places(some),
@@ -199,7 +199,7 @@ class _Writing:
                 derived.append(found[name])
             else:
                 whole = reduced[groups[param]].get(name, name)
-                derived.append(self._divided(whole, name, divisors[param]))
+                derived.append(self._divided(whole, name, divisors[param], types[name].dtype))
         return derived
 
     def _others(self, axes: Collection[str]) -> Group:
@@ -208,11 +208,17 @@ class _Writing:
         long = [n for n, extent in mesh.axes if extent > 1 or n in self.group.axes]
         return Group(mesh, tuple(n for n in long if n not in axes))
 
-    def _divided(self, whole: str, name: str, by: int) -> str:
-        if by == 1:
+    def _divided(self, whole: str, name: str, axes: Collection[str], dtype: DType) -> str:
+        """By the number of ranks along these axes, whatever that is where the text is run."""
+        mesh = self.group.mesh
+        group = Group(mesh, tuple(n for n in mesh.names if n in axes))
+        if not group.axes:
             return whole
+        if (group, dtype) not in self.extents:
+            self.extents[group, dtype] = ranks = self._name("ranks")
+            self.unpacking.append(f"{ranks} = extent(dtype={dtype.name}{over(group)})")
         new = self._name(f"mean_{name}")
-        self.unpacking.append(f"{new} = div({whole}, {by}.0)")
+        self.unpacking.append(f"{new} = div({whole}, {self.extents[group, dtype]})")
         return new
 
     def _scatter(self, shards: Mapping[str, Shard]) -> dict[str, str]:

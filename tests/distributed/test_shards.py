@@ -210,8 +210,9 @@ def test_one_gradient_is_that_of_a_whole_and_of_a_shard():
     for line in (
         "all_d_a = all_reduce(d_a, over=[data, model])\n",
         "all_d_a_1 = all_reduce(d_a, over=data)\n",
-        "mean_d_a = div(all_d_a, 4.0)\n",
-        "mean_d_a_1 = div(all_d_a_1, 4.0)\n",
+        "ranks = extent(dtype=f32, over=[data, model])\n",
+        "mean_d_a = div(all_d_a, ranks)\n",
+        "mean_d_a_1 = div(all_d_a_1, ranks)\n",
         "a_1 = sgd_1d(a, mean_d_a, rate)\n",
         "b_1 = sgd_1d(b, mean_d_a_1, rate)\n",
     ):
