@@ -167,8 +167,8 @@ class _Writing:
         """The derivatives of the mean of all ranks' losses, given those of their sum by what this
         rank has of each param.
 
-        Those ranks that have the same of a param have a mean of theirs. By a shard it is the sum's
-        then, over the ranks that have other shards: that is divided by their number.
+        Ranks that have the same of a param add theirs up. By a shard it is the sum's then, over the
+        ranks that have other shards: so all are divided by the number of both.
         """
         by_group: dict[tuple[Group, str], dict[str, TensorType]] = {}
         groups, divisors = {}, {}
@@ -184,13 +184,10 @@ class _Writing:
             axes = group.axes if how == "sum" else ()
             divisors[param] = (*axes, *(shard.group.axes if shard else ()))
         reduced = {
-            key: self._reduce(
-                self._places(some),
-                key[1],
-                f"The {key[1]} of these gradients over the ranks.",
-                key[0],
+            (group, how): self._reduce(
+                self._places(some), how, f"The {how} of these gradients over the ranks.", group
             )
-            for key, some in by_group.items()
+            for (group, how), some in by_group.items()
         }
         found = self._scatter({names[n]: shard for n, shard in parts.items()})
         derived = []
