@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.debugging import ProgramHost, redrawn
-from opstep.api.devices import check_computes, kind_of
+from opstep.api.devices import check_computes
 from opstep.api.origins import locate
 from opstep.api.program import Program
 from opstep.api.ranks import Part, rank_mismatches
@@ -89,8 +89,6 @@ def debug_ranks(
     chosen: dict[str, Any] = {"mode": "debug"} | options
     settings = RunSettings(**chosen)
     check_computes(settings.device, "looked at")
-    if kind_of(settings.device).gpu:
-        raise InputError("ranks on GPUs are not connected yet", hint="debug them on the CPU")
     if memory_budget < 0:
         raise InputError(f"the memory budget is {memory_budget} bytes; it cannot be negative")
     program.reseed_with(settings.seed)

@@ -102,10 +102,15 @@ class Size(click.ParamType):
 
     name = "size"
 
+    def __init__(self, least: int = 0):
+        self.least = least
+
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         nbytes = parse_size(str(value))
         if nbytes is None:
             self.fail(f"{value!r} is not a size: write 500M or 2G.", param, ctx)
+        if nbytes < self.least:
+            self.fail(f"{value!r} is less than {self.least} byte.", param, ctx)
         return nbytes
 
 

@@ -79,7 +79,9 @@ def _told(ended: Any) -> int:
     """Says which rank ended, and what the others were at."""
     if ended.rank or ended.code < 0:
         say(f"error: rank {ended.rank} {ended.how}, and the others with it")
-        shown = [r for r in ended.told if r and ended.told[r]]
+        shown = [
+            r for r, text in ended.told.items() if r and text.strip() not in ("", "terminated")
+        ]
         first = [ended.rank] if ended.told[ended.rank] else []
         for rank in dict.fromkeys(first + shown[:1]):
             if rank:

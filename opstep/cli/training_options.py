@@ -187,7 +187,7 @@ def optimizer_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--bucket",
-            type=Size(),
+            type=Size(least=1),
             metavar="SIZE",
             help="Small gradients that go to other ranks together, at least. Default: 25MiB.",
         ),

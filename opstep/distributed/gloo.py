@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from opstep.distributed.checking import Check
-from opstep.distributed.lookout import Lookout, Meeting
+from opstep.distributed.lookout import Lookout, say
+from opstep.distributed.meeting import first_line, meet
 from opstep.distributed.place import Place
 from opstep.distributed.watch import Losses, Watch, said
 from opstep.runtime.device.ranks import connect, standing
@@ -26,6 +27,7 @@ from opstep.runtime.ir.mesh import WORLD, Group, Mesh
 
 _MEET_S = 300.0  # to find each other
 WAIT_S = 1800.0  # for a rank that lives, as PyTorch has it
+BEFORE = "before the first op that ranks do together"
 
 
 @contextmanager
@@ -45,6 +47,9 @@ def joined(
     try:
         yield transport
         failed = False
+    except KeyboardInterrupt:
+        say(f"rank {transport.rank} stood {standing() or BEFORE}")
+        raise
     finally:
         transport.part(failed)
         connect(None)
@@ -68,20 +73,14 @@ class GlooTransport:
         if place.local_ranks == place.ranks:  # one machine: nobody else is let in
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
             os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
-        limit = timedelta(seconds=_MEET_S)
+        store = meet(place, _MEET_S)
         try:
-            with Meeting(place, _MEET_S) as meeting:
-                store, *_ = next(
-                    self._dist.rendezvous(place.meeting, place.rank, place.ranks, timeout=limit)
-                )
-                meeting.meet(store)
-                self._dist.init_process_group(
-                    "gloo", store=self._dist.PrefixStore("gloo", store), rank=place.rank,
-                    world_size=place.ranks, timeout=limit,
-                )  # fmt: skip
-        except (RuntimeError, ValueError) as error:
-            first = str(error).splitlines()[0]
-            message = f"rank {place.rank} did not find the others at {place.meeting}: {first}"
+            self._dist.init_process_group(
+                "gloo", store=self._dist.PrefixStore("gloo", store), rank=place.rank,
+                world_size=place.ranks, timeout=timedelta(seconds=_MEET_S),
+            )  # fmt: skip
+        except RuntimeError as error:
+            message = f"rank {place.rank} cannot connect to the others: {first_line(error)}"
             raise DeviceError(message) from None
         self.all = Group(Mesh(((WORLD, place.ranks),)), (WORLD,))
         self.world = GlooRanks(self, self.all)
@@ -131,8 +130,8 @@ class GlooTransport:
                 message = f"after {self.wait_s:g} s {self._lookout.missing()}"
                 raise DeviceError(message) from None
             message = f"rank {self.rank} waits for rank {other}, which is gone ({said(error)})"
-            if (at := standing()).startswith("behind"):  # else the error points at it
-                message += f"; it stands {at}"
+            if not (at := standing()) or at.startswith("behind"):  # else the error points at it
+                message += f"; it stands {at or BEFORE}"
             raise DeviceError(message) from None
         finally:
             self._lookout.wait_for(())

@@ -1,4 +1,4 @@
-"""Who is waited for: while ranks find each other, and later in a collective."""
+"""Who is waited for in a collective, and where they stand."""
 
 from __future__ import annotations
 
@@ -11,64 +11,11 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from opstep.distributed.place import Place
 from opstep.runtime.device.ranks import standing
 from opstep.runtime.ir.diagnostics import names_listed
-from opstep.runtime.ir.errors import DeviceError
 
-SILENT_S = 5.0  # of looking for the others, before it is said whom
 STUCK_S = 60.0  # of waiting in a collective, before it is said for whom
 _TICK_S = 1.0
-_LOOK_S = 0.05
-
-
-class Meeting:
-    """While ranks find each other: says who is not there after some seconds, and what made this
-    process a rank.
-    """
-
-    def __init__(self, place: Place, limit_s: float):
-        self._place = place
-        self._end = time.monotonic() + limit_s
-        self._limit_s = limit_s
-        self._timer = threading.Timer(SILENT_S, self._tell)
-        self._timer.daemon = True
-        self._missing = [0] if place.rank else []  # who has the store
-
-    def __enter__(self) -> Meeting:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def meet(self, store: Any) -> None:
-        """Returns once all are there. Raises `DeviceError`."""
-        place = self._place
-        store.set(f"here/{place.rank}", "1")
-        self._missing = [rank for rank in range(place.ranks) if rank != place.rank]
-        while self._missing:
-            self._missing = [rank for rank in self._missing if not store.check([f"here/{rank}"])]
-            if self._missing and time.monotonic() > self._end:
-                message = f"{_ranks(self._missing)} did not come within {self._limit_s:g} s"
-                raise DeviceError(message, hint=self._reason())
-            time.sleep(_LOOK_S if self._missing else 0)
-
-    def _tell(self) -> None:
-        place = self._place
-        who = _ranks(self._missing) if self._missing else "others"
-        say(f"rank {place.rank} of {place.ranks} waits for {who} at {place.meeting}")
-        if reason := self._reason():
-            say(f"  {reason}")
-
-    def _reason(self) -> str:
-        names = self._place.said
-        if not names:
-            return ""
-        return (
-            f"{names_listed(names)} in the environment make this process a rank: unset them where "
-            "it is to run alone"
-        )
 
 
 class Lookout:
@@ -113,7 +60,7 @@ class Lookout:
             if its != own:
                 found[rank] = its
         if not found:
-            return f"nothing came from {_ranks(sorted(self._others))}"
+            return f"nothing came from {ranks_listed(sorted(self._others))}"
         where = [
             f"rank {rank} is not here: it stands {its}" if its else f"rank {rank} is not here"
             for rank, its in found.items()
@@ -138,7 +85,7 @@ class Lookout:
                     self._give_up(f"after {self._limit_s:g} s {self.missing()}")
 
 
-def _ranks(ranks: Collection[int]) -> str:
+def ranks_listed(ranks: Collection[int]) -> str:
     listed = names_listed([str(rank) for rank in ranks], most=8)
     return f"rank{'s' if len(ranks) > 1 else ''} {listed}"
 

@@ -27,7 +27,7 @@ _LAUNCHERS = (
 @dataclass(frozen=True)
 class Place:
     """A rank among `ranks`, and on its machine. `meeting`: the URL where they find each other;
-    `said`: the variables of the environment that say the first two.
+    `said`: the variables that say the first two, unless ``--ranks`` has set them.
     """
 
     rank: int
@@ -58,7 +58,8 @@ def place_in(environment: Mapping[str, str]) -> Place | None:
                     f"{many}={here}"
                 )
             meeting = _meeting(environment, here == count)
-            return Place(at, count, local_rank, here, meeting, (rank, ranks))
+            said = () if STORE in environment else (rank, ranks)
+            return Place(at, count, local_rank, here, meeting, said)
     return None
 
 
@@ -80,7 +81,9 @@ def _meeting(environment: Mapping[str, str], one_machine: bool) -> str:
         raise InputError(
             "nothing says where the ranks of other machines find each other", hint=hint
         )
-    port = environment.get("MASTER_PORT") or _port_of(environment)
+    port = _number(environment, "MASTER_PORT", _port_of(environment))
+    if not 0 < port < 65_536:
+        raise InputError(f"MASTER_PORT={port} in the environment is no port")
     return f"tcp://{address or _LOCALHOST}:{port}"
 
 

@@ -84,11 +84,13 @@ def counter_of(verified: Verified, graph: Graph, given: str | None) -> str:
     name = "step" if given is None else given
     module = verified.module
     there = module.tensors.get(name)
-    hint = f"step='{graph.name.text}.step' has this step count in a state of that name"
+    hint = f"in Python step='{graph.name.text}.step' has this step count in a state of that name"
     if there is None:
         for other in module.graphs.values():
             if name in local_names(other):
-                raise InputError(f"graph {other.name.text} has a value {name}", hint=hint)
+                raise InputError(
+                    f"graph {other.name.text} has a value {name}", hint=f"rename it; {hint}"
+                )
         return name
     if there.kind != "state" or str(there.type) not in ("i32[]", "i64[]"):
         message = (

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from opstep.distributed import gloo, lookout
+from opstep.distributed import gloo, meeting
 from opstep.distributed.place import place_in
 from opstep.distributed.starting import MISSED, Ended, start
-from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import DeviceError, InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,16 +70,102 @@ def test_a_rank_that_does_not_come_is_named_with_its_line(tmp_path, monkeypatch)
     assert elsewhere in ended.told[first]
 
 
-def test_variables_that_make_a_process_a_rank_are_told(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(lookout, "SILENT_S", 0.1)
+def test_variables_that_make_a_process_a_rank_are_told(port, monkeypatch, capfd):
+    monkeypatch.setattr(meeting, "SILENT_S", 0.1)
     monkeypatch.setattr(gloo, "_MEET_S", 1.5)
-    environment = {"RANK": "0", "WORLD_SIZE": "3", "OPSTEP_STORE": str(tmp_path / "meeting")}
-    place = place_in(environment)
-    assert place is not None
-    with pytest.raises(DeviceError, match=r"ranks 1, 2 did not come within 1\.5 s") as caught:
-        gloo.GlooTransport(place)
+    with pytest.raises(DeviceError, match=r"ranks 1, 2 did not come to .* within 1\.5 s") as caught:
+        gloo.GlooTransport(at(0, 3, "127.0.0.1", port))
     reason = "RANK, WORLD_SIZE in the environment make this process a rank: unset them"
     assert reason in str(caught.value)
     told = capfd.readouterr().err
-    assert "rank 0 of 3 waits for ranks 1, 2 at file:" in told
+    assert "rank 0 of 3 waits for ranks 1, 2 at tcp:" in told
     assert reason in told
+
+
+def at(rank: int, ranks: int, address: str, port: int, **more: str):
+    environment = {"RANK": str(rank), "WORLD_SIZE": str(ranks), **more}
+    place = place_in(environment | {"MASTER_ADDR": address, "MASTER_PORT": str(port)})
+    assert place is not None
+    return place
+
+
+@pytest.fixture
+def port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        return server.getsockname()[1]
+
+
+def met(*places) -> list[str]:
+    """What goes wrong for each of ranks that meet; empty where all is well."""
+
+    def one(place) -> str:
+        try:
+            stores.append(meeting.meet(place, 20.0))
+        except OpstepError as error:
+            return str(error)
+        return ""
+
+    stores = []  # else that of rank 0 ends with it
+    with ThreadPoolExecutor(len(places)) as pool:
+        return list(pool.map(one, places))
+
+
+@pytest.mark.parametrize("local_ranks", ["3", "2"])
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost"])
+def test_ranks_meet(address, port, local_ranks):
+    more = {"LOCAL_WORLD_SIZE": local_ranks, "LOCAL_RANK": "0"}
+    assert met(*(at(rank, 3, address, port, **more) for rank in (2, 0, 1))) == ["", "", ""]
+
+
+def test_ranks_that_count_differently_are_told(port):
+    told = met(at(0, 2, "127.0.0.1", port), at(1, 3, "127.0.0.1", port))
+    assert "rank 1 is one of 3 ranks, and rank 0 one of 2" in "".join(told)
+
+
+def test_two_processes_of_one_number_are_told(port):
+    told = met(*(at(rank, 3, "127.0.0.1", port) for rank in (0, 1, 1, 2)))
+    assert sorted(told)[:3] == ["", "", ""]
+    assert "another process is rank 1 of 3, too" in sorted(told)[3]
+
+
+def test_a_port_that_is_taken_is_told(port):
+    with closing(socket.create_server(("127.0.0.1", port))):
+        (told,) = met(at(0, 2, "127.0.0.1", port))
+    assert f"rank 0 cannot listen at 127.0.0.1, port {port}: Address already in use" in told
+    assert "MASTER_PORT" in told
+
+
+def test_an_address_that_does_not_exist_is_told(capfd, monkeypatch):
+    (told,) = met(at(0, 2, "no.such.machine.invalid", 29_501))
+    assert "rank 0 cannot listen at no.such.machine.invalid, port 29501: " in told
+    monkeypatch.setattr(meeting, "SILENT_S", 0.1)
+    with pytest.raises(DeviceError, match="nothing answers there: "):
+        meeting.meet(at(1, 2, "no.such.machine.invalid", 29_501), 1.0)
+    (first, *_) = capfd.readouterr().err.splitlines()
+    assert first.startswith("rank 1 of 2 waits for rank 0 at tcp://no.such.machine.invalid:29501")
+
+
+@pytest.mark.parametrize("value", ["0", "65536", "http"])
+def test_a_port_that_is_none_is_told(value):
+    with pytest.raises(InputError, match=f"MASTER_PORT={value}"):
+        at(0, 2, "127.0.0.1", value)
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_a_rank_that_waits_for_others_can_be_ended(rank, ending, port, tmp_path):
+    (tmp_path / "a.opg").write_text("graph main(x: f32[2]) -> f32[2] {\n  return x\n}\n")
+    own = {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "opstep", "run", "a.opg"], cwd=tmp_path, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **own}, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    try:
+        assert f"rank {rank} of 2 waits for rank" in process.stderr.readline()
+        process.send_signal(ending)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + ending, err
+    assert "Traceback" not in err

@@ -227,7 +227,7 @@ def test_two_losses_have_two_steps():
     program = opstep.loads(NET).with_optimizer("loss", "adam", ["fc.*"])
     with pytest.raises(opstep.OpstepError, match="graph loss_step updates state step") as told:
         program.with_optimizer("other", "adam")
-    assert told.value.diagnostics[0].hint.startswith("step='other.step'")
+    assert told.value.diagnostics[0].hint.startswith("in Python step='other.step'")
     both = program.with_optimizer("other", "adam", step="other.step")
     assert [n for n in both.graphs if n.startswith("adam")].count("adam_1d") == 1  # shared
     assert "adam_rates_1" in both.graphs  # another counter
@@ -364,7 +364,7 @@ def test_a_value_is_called_step():
     program = opstep.loads(text)
     with pytest.raises(opstep.OpstepError, match="graph loss has a value step") as told:
         program.with_optimizer("loss", "adam", loss_scale="dynamic")
-    assert told.value.diagnostics[0].hint.startswith("step='loss.step'")
+    assert told.value.diagnostics[0].hint.startswith("rename it; in Python step='loss.step'")
     named = program.with_optimizer("loss", "adam", loss_scale="dynamic", step="loss.step")
     named.run("loss_step", INPUTS)
     assert named.params["loss.step"] == 1 and named.params["loss.scale"] == 65536

@@ -70,12 +70,11 @@ class RankSession(Session):
     def _whose_hits(self, entry: Entry) -> str:
         number = entry.core.number if entry.core else -1
         caught = entry.name if entry.kind == "catch" else ""
-        ranks = [
-            m.rank
-            for m in self.group.members
-            if (stop := m.stop)
-            and (number in stop.hits or (stop.exception and stop.exception.kind == caught))
-        ]
+        ranks = sorted(
+            rank
+            for rank, stop in self.group.stops.items()
+            if number in stop.hits or (stop.exception and stop.exception.kind == caught)
+        )
         return f" on {listed(ranks)}" if ranks else f" on rank {self.rank}"
 
     def _trouble(self, stop: Stop) -> str:

@@ -31,7 +31,8 @@ PASSING = ("step", "end", "entry", "goto", "restart", "waiting")  # others go on
 @dataclass
 class Lockstep:
     """`members`: the ranks, in order; `streams`: of each; `alone`: whether commands move one rank,
-    the others stay. `current`: the rank that stopped last, or that one looks at.
+    the others stay. `current`: the rank that stopped last, or that one looks at; `stops`: where the
+    last command left each rank that it moved.
     """
 
     world: World
@@ -39,6 +40,7 @@ class Lockstep:
     members: list[RankDebugger] = field(default_factory=list)
     alone: bool = False
     current: int = 0
+    stops: Mapping[int, Stop] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.world.stack = lambda rank: Debugger.stack(self.members[rank])
@@ -119,6 +121,7 @@ class Lockstep:
             member = self.members[rank]
             member.machine.executor.settle()
             member.stands(stop._replace(thread=self.thread(rank, stop.thread)))
+        self.stops = stops
         chosen = self._chosen(current, stops)
         hits = dict.fromkeys(n for r in (chosen, *stops) for n in stops[r].hits)
         self.current = chosen
