@@ -13,6 +13,7 @@ from harness import Measured, Timed, at_least, at_most, bench, times_peer
 import opstep
 from opstep.api.settings import RunSettings
 from opstep.hunting.search import hunt
+from opstep.runtime.device.flagging import leaving
 from opstep.runtime.interpreter import drive
 
 TESTS = Path(__file__).parent.parent / "tests"
@@ -26,7 +27,7 @@ def unet(batch: int):
 
 def flagged(program, inputs, device: str = "cpu"):
     """`bound`, with flags, and the host's look at them."""
-    running = program._running("main", inputs, RunSettings(device=device), flagged=True)
+    running = program._running("main", inputs, RunSettings(device=device), flagged=leaving)
     job = running.__enter__()
 
     def run(running=running):  # which ends when it is dropped

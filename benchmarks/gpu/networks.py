@@ -19,6 +19,7 @@ from rows import Row, at_least, at_most, by_turns, group
 
 import opstep
 from opstep.api.settings import RunSettings
+from opstep.runtime.device.flagging import leaving
 from opstep.runtime.interpreter import drive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,12 +31,12 @@ _open = ExitStack()  # jobs end with the process
 
 
 def bound(
-    program, graph, inputs, replays=True, kernels="numba", recording=None, flagged=False, fuse=True,
+    program, graph, inputs, replays=True, kernels="numba", recording=None, flagged=None, fuse=True,
     **switches,
 ) -> Callable[[], Any]:  # fmt: skip
     """A callable that runs a graph on the GPU once, inputs in place, and waits for its end.
 
-    `replays`: whether stretches are captured into CUDA graphs. `flagged`: as a hunt runs it.
+    `replays`: whether stretches are captured into CUDA graphs. `flagged`: what a hunt looks at.
     """
     job = job_of(program, graph, inputs, replays, kernels, recording, flagged, fuse, **switches)
 
@@ -50,7 +51,7 @@ def bound(
 
 
 def job_of(
-    program, graph, inputs, replays=True, kernels="numba", recording=None, flagged=False, fuse=True,
+    program, graph, inputs, replays=True, kernels="numba", recording=None, flagged=None, fuse=True,
     **switches,
 ):  # fmt: skip
     tunes = kernels == "auto"
@@ -142,7 +143,7 @@ def watched() -> Iterator[Row]:
                 kept = recording(how, Path(folder))
                 switches = {
                     "debug mode": {"mode": "debug"},
-                    "hunt, nothing wrong": {"flagged": True},
+                    "hunt, nothing wrong": {"flagged": leaving},
                 }
                 on = {"recording": kept, **switches.get(how, {})}
                 calls = {

@@ -31,7 +31,7 @@ from opstep.api.job import Job, recorder_of
 from opstep.api.places import Places, Targets, Tensors, aliases_of
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.binding import Binding
-from opstep.runtime.device.flagging import Flags, Raised, Verdict
+from opstep.runtime.device.flagging import Raised, Verdict, Which, born, leaving, shown
 from opstep.runtime.interpreter import Context, drive
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.errors import InputError
@@ -62,14 +62,13 @@ class Executable:
     ):  # fmt: skip
         self.program = program
         self.alarm = alarm
-        self.masked = masked
         self.graph = program.graph(graph)
         self.settings = settings
         self.types = tuple(types)
         self.device: Device = program.on(settings.device, settings.setup)
         program.reseed_with(settings.seed)
         policy = settings.policy
-        self.plan = self._planned(alarm is None)
+        self.plan = self._planned(fuse=alarm is None or not masked)
         self.result_types = tuple(self.plan.values[v].type for v in self.plan.outputs)
         self.aliases = aliases_of(self.plan)
         self.nbytes: list[Any] = [t.nbytes for t in self.types]
@@ -78,6 +77,9 @@ class Executable:
         self._stays = self.device.in_host_memory  # whatever is bound follows tensors that move
         self._anew = not self._stays and (policy.alloc == "fresh" or policy.fill == "nan")
         self._pure = _is_pure(self.plan)
+        self.flagged: Which | None = None
+        if alarm is not None:
+            self.flagged = born if masked else shown if self._pure else leaving
         self._named = any(s.op.host for s in self.plan.steps) or any(
             b.kind == "param" for b in self.plan.buffers
         )
@@ -235,7 +237,7 @@ class Executable:
                 self.settings,
                 listeners,
                 recording,
-                self.alarm is not None,
+                self.flagged,
                 places=places,
             ) as job,
         ):
@@ -328,8 +330,8 @@ class _Held:
 
     def __init__(self, executable: Executable, moves: int, recording: Any):
         settings, policy = executable.settings, executable.settings.policy
-        setup, flagged = settings.setup.on(settings.device), executable.alarm is not None
-        key = (settings.device, setup, policy, recording, flagged, None)
+        setup = settings.setup.on(settings.device)
+        key = (settings.device, setup, policy, recording, executable.flagged, None)
         self.executable = executable
         self.moves = moves
         self.recording = recording
@@ -338,8 +340,6 @@ class _Held:
         self.check = UninitialisedCheck() if checked else None  # what it finds is recorded
         listeners = (self.check,) if self.check else ()
         self.context = executable.program._context(key, listeners, None, None)
-        if flagged and executable._pure and not executable.masked:
-            self.context.flags = Flags(executable.device, outputs=True)
         self.binding: Binding | None = None
         self.job: Any = None
         if not executable.device.in_host_memory:  # memory is given back when nothing uses it

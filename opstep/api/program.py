@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from opstep.api.places import Places
     from opstep.optim.optimizers import Optimizer
     from opstep.runtime.device.binding import Listener
+    from opstep.runtime.device.flagging import Which
     from opstep.runtime.device.protocols import Device, Recording
     from opstep.runtime.device.store import Store
     from opstep.runtime.interpreter import Context
@@ -367,12 +368,12 @@ class Program:
     @contextmanager
     def _running(
         self, graph, inputs, settings: RunSettings, listeners=(), recording=None,
-        flagged: bool = False, plan: Plan | None = None, places: Places | None = None,
+        flagged: Which | None = None, plan: Plan | None = None, places: Places | None = None,
     ) -> Iterator[Job]:  # fmt: skip
         """A context with the graph bound and its inputs in place; given back, or cleaned up.
 
-        `flagged`: its ops raise flags of NaNs and infinities. `places`: inputs and results are
-        there; the inputs are looked at only for a recording.
+        `flagged`: which results raise flags of NaNs and infinities. `places`: inputs and results
+        are there; the inputs are looked at only for a recording.
         """
         from opstep.api.inputs import conform, inputs_for
         from opstep.runtime.plan.runnable import runnable
@@ -431,7 +432,7 @@ class Program:
 
     def _context(self, key: tuple, listeners: tuple, recorder, supplied: Plan | None) -> Context:
         """An idle context for these settings, or a new one."""
-        from opstep.runtime.device.flagging import Flags
+        from opstep.runtime.device.flagging import Flags, born
         from opstep.runtime.interpreter import Context
 
         idle = self._idle.get(key)
@@ -440,7 +441,7 @@ class Program:
             context.recorder = recorder
             return context
         device, setup, chosen, recording, flagged, _ = key
-        fuse = not (listeners or recording or flagged)
+        fuse = not (listeners or recording or flagged is born)
 
         def plan_for(
             graph: str, types: tuple[TensorType, ...], policy: Policy, carried: bool = False
@@ -452,7 +453,7 @@ class Program:
             return plan
 
         store, on = self._store(device), self._device(device, setup)
-        flags = Flags(on) if flagged else None
+        flags = Flags(on, flagged) if flagged else None
         return Context(on, store, plan_for, chosen, listeners, recorder, flags)
 
     def _ready(self, plan: Plan, device: str) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from opstep.distributed.checking import Check
 from opstep.distributed.lookout import Lookout, say
-from opstep.distributed.meeting import first_line, meet
+from opstep.distributed.meeting import first_line, interruptible, meet
 from opstep.distributed.place import Place
 from opstep.distributed.watch import Losses, Watch, said
 from opstep.runtime.device.ranks import connect, standing
@@ -75,10 +75,15 @@ class GlooTransport:
             os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
         store = meet(place, _MEET_S)
         try:
-            self._dist.init_process_group(
-                "gloo", store=self._dist.PrefixStore("gloo", store), rank=place.rank,
-                world_size=place.ranks, timeout=timedelta(seconds=_MEET_S),
-            )  # fmt: skip
+            interruptible(
+                lambda: self._dist.init_process_group(
+                    "gloo",
+                    store=self._dist.PrefixStore("gloo", store),
+                    rank=place.rank,
+                    world_size=place.ranks,
+                    timeout=timedelta(seconds=_MEET_S),
+                )
+            )
         except RuntimeError as error:
             message = f"rank {place.rank} cannot connect to the others: {first_line(error)}"
             raise DeviceError(message) from None

@@ -10,14 +10,17 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from opstep.distributed.lookout import ranks_listed, say
 from opstep.distributed.place import Place
 from opstep.runtime.ir.diagnostics import names_listed
 from opstep.runtime.ir.errors import DeviceError, InputError
+
+_T = TypeVar("_T")
 
 SILENT_S = 5.0  # of looking for the others, before it is said whom
 _LOOK_S = 0.05
@@ -63,7 +66,11 @@ class _Meeting:
         host, port = str(url.hostname), url.port or 0
         if place.rank or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun's
             self._wait_for_store(host, port)
-            return dist.TCPStore(host, port, place.ranks, is_master=False, wait_for_workers=False)
+            return interruptible(
+                lambda: dist.TCPStore(
+                    host, port, place.ranks, is_master=False, wait_for_workers=False
+                )
+            )
         one_machine = place.local_ranks == place.ranks
         listening = _listening(host if one_machine else "", port)
         return dist.TCPStore(
@@ -129,6 +136,26 @@ class _Meeting:
             f"{names_listed(names)} in the environment make this process a rank: unset them where "
             "it is to run alone"
         )
+
+
+def interruptible(call: Callable[[], _T]) -> _T:
+    """What a call gives that no signal ends: it goes on in a thread of its own, if one comes."""
+    found: list[_T] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            found.append(call())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_LOOK_S)
+    if failed:
+        raise failed[0]
+    return found[0]
 
 
 def _listening(host: str, port: int) -> socket.socket:

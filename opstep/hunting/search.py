@@ -21,6 +21,8 @@ from opstep.api.program import Program
 from opstep.api.settings import BUDGET, RunSettings
 from opstep.hunting.report import Hunt
 from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.device.flagging import born, leaving
+from opstep.runtime.interpreter import Context, drive
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.errors import InputError
@@ -34,9 +36,8 @@ from opstep.runtime.plan.plan import DEBUG, Plan
 if TYPE_CHECKING:
     import numpy as np
 
-    from opstep.runtime.device.flagging import Raised
+    from opstep.runtime.device.flagging import Raised, Which
     from opstep.runtime.device.protocols import Memory, Own, Recording
-    from opstep.runtime.interpreter import Context
 
 
 def hunt(
@@ -137,6 +138,7 @@ class Hunter:
         self.criteria = criteria
         self.masked = masked
         self.plan = plan
+        self.flagged: Which = born if masked or plan is not None else leaving
         self.any_of_us: Callable[[bool], bool] = bool
         self.names = [b.name.text for b in program.graph(graph).inputs]
         self.arrays: list[np.ndarray] = []
@@ -163,7 +165,7 @@ class Hunter:
         with (
             Held(AT_ONCE) as signals,
             self.program._running(
-                self.graph, self.inputs, self.settings, (), recording, True, self.plan
+                self.graph, self.inputs, self.settings, (), recording, self.flagged, self.plan
             ) as job,
         ):
             self.forget_children(job)
@@ -227,8 +229,6 @@ class Hunter:
         self, number: int, job: Any, state: SavedState, flagged: bool, first: bool = False
     ) -> bool:
         """Runs a step at full speed; whether it is bad, which may be known already."""
-        from opstep.runtime.interpreter import drive
-
         state.save()
         try:
             drive(job.context.run(job.binding))
@@ -269,13 +269,29 @@ class Hunter:
         told = bool(raised) and not (self.result.masked or self.result.intended)
         if self.any_of_us(told):
             self.result.step = number
-            self.result.unrepeated = [flag_text(r) for r in raised]
             self.result.hazards = self._hazards()
+            self.result.unrepeated = [flag_text(r) for r in self._looked_closer(state) or raised]
             return True
         for r in raised:
             self.harmless.update((id(r.plan), r.value, k) for k in self._kinds(r))
         state.put(after)
         return False
+
+    def _looked_closer(self, state: SavedState) -> list[Raised]:
+        """Runs a step that is bad at full speed only once more, each op looked at; its flags."""
+        if self.flagged is born:
+            return []
+        with self.program._running(
+            self.graph, self.inputs, self.settings, (), None, born, self.plan
+        ) as job:
+            with suppress(OpstepError):
+                drive(job.context.run(job.binding))
+            flags = job.context.flags
+            assert flags is not None
+            found = [r for r in flags.raised() if self._counts(r)]
+            flags.clear()
+        state.put_back()
+        return found
 
     def replayed(self, number: int) -> bool:
         """Runs the step op by op; whether a NaN or an infinity comes out, or was not written."""
@@ -319,7 +335,10 @@ class Hunter:
         from opstep.runtime.plan.hazards import check
 
         how = self.settings
-        plans = self.program.plans(self.graph, self.types, how.policy, how.device, setup=how.setup)
+        plans = self.program.plans(
+            self.graph, self.types, how.policy, how.device, setup=how.setup,
+            fuse=self.flagged is not born,
+        )  # fmt: skip
         if self.plan is not None:
             plans[0] = self.plan
         return [str(h) for plan in plans for h in check(plan)]
@@ -389,4 +408,4 @@ def flag_text(raised: Raised) -> str:
     plan, value = raised.plan, raised.plan.values[raised.value]
     graph = plan.frames[value.frame].graph.name.text
     what = "NaN" if raised.nan else "infinities"
-    return f"{plan.steps[raised.step].op.name} {value.name}: {value.type} in graph {graph}: {what}"
+    return f"{raised.maker.op.name} {value.name}: {value.type} in graph {graph}: {what}"

@@ -71,7 +71,9 @@ class StepwiseHunt:
             raise self._diverged()
         with (
             Held(AT_ONCE) as signals,
-            self.program._running(self.graph, inputs, self.settings, (), None, True) as job,
+            self.program._running(
+                self.graph, inputs, self.settings, (), None, hunter.flagged
+            ) as job,
         ):
             state = self._state(job)
             try:

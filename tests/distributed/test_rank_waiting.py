@@ -151,9 +151,13 @@ def test_a_port_that_is_none_is_told(value):
         at(0, 2, "127.0.0.1", value)
 
 
-@pytest.mark.parametrize("rank", ["0", "1"])
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_a_rank_that_waits_for_others_can_be_ended(rank, ending, port, tmp_path):
+@pytest.mark.parametrize(
+    ("rank", "ending", "foreign"),
+    [("0", signal.SIGTERM, False), ("1", signal.SIGINT, False), ("1", signal.SIGTERM, True)],
+)
+def test_a_rank_that_waits_for_others_can_be_ended(rank, ending, foreign, port, tmp_path):
+    """`foreign`: who listens there is not rank 0, and answers nothing."""
+    server = socket.create_server(("127.0.0.1", port)) if foreign else None
     (tmp_path / "a.opg").write_text("graph main(x: f32[2]) -> f32[2] {\n  return x\n}\n")
     own = {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     process = subprocess.Popen(
@@ -167,5 +171,7 @@ def test_a_rank_that_waits_for_others_can_be_ended(rank, ending, port, tmp_path)
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
+        if server:
+            server.close()
     assert process.returncode == 128 + ending, err
     assert "Traceback" not in err

@@ -13,6 +13,7 @@ from seeded import Expected, Seeded, break_kernel, bugs, clean, seeded
 import opstep
 from opstep.api.settings import RunSettings
 from opstep.hunting.search import hunt
+from opstep.runtime.device.flagging import born
 from opstep.runtime.interpreter import drive
 from opstep.runtime.nan.backtrace import trace_back
 from opstep.runtime.nan.findings import Finding
@@ -71,7 +72,7 @@ def test_a_clean_program_raises_no_alarm(path):
 def flagged(case, **switches):
     """The values whose flags one step at full speed raised."""
     with case.program._running(
-        case.graph, case.inputs, RunSettings(**switches), flagged=True
+        case.graph, case.inputs, RunSettings(**switches), flagged=born
     ) as job:
         drive(job.context.run(job.binding))
         return [r.plan.values[r.value].name for r in job.context.flags.raised()]
@@ -94,10 +95,11 @@ def test_no_flag_is_raised_where_nothing_is_wrong(path):
         assert flagged(case, streams=3) == []
 
 
-def test_infinities_that_are_meant_are_looked_into_once():
+@pytest.mark.parametrize("masked, replays", [(False, 1), (True, 2)])
+def test_infinities_that_are_meant_are_looked_into_once(masked, replays):
     case = seeded(next(p for p in clean() if p.stem == "mask_that_is_added"))
-    found = hunt(case.program, case.graph, case.inputs, steps=50)
-    assert (found.found, found.steps, found.replays) == (False, 50, 2)
+    found = hunt(case.program, case.graph, case.inputs, steps=50, masked=masked)
+    assert (found.found, found.steps, found.replays) == (False, 50, replays)
     assert [f.given for f in found.intended] == ["input mask"]
 
 
@@ -109,13 +111,13 @@ graph main(x: f32[2]) -> f32[2] {
   c = equal(turn, 3)
   y = where(c, nan, 0.0)
   worse = add(low, y)
-  fine = clip(worse, low=-100.0)
   next = add(turn, 1)
   turn <- next
-  return fine
+  return worse
 }
 """)
-    found = hunt(program, "main", {"x": np.array([0.0, 1.0], np.float32)}, steps=9)
+    x = {"x": np.array([0.0, 1.0], np.float32)}
+    found = hunt(program, "main", x, steps=9, wanted=["low", "worse"])
     assert (found.step, found.replays) == (3, 3)
     assert found.first.given == "literal nan"
     assert int(program.params["turn"]) == 3

@@ -97,7 +97,7 @@ def _bytes_kept(inputs: list[Any], nbytes: list[int]) -> int:
 
 
 def _line_of(raised: Raised) -> str:
-    at = getattr(raised.plan.steps[raised.step].statement, "at", None)
+    at = getattr(raised.maker.statement, "at", None)
     return f"{at.file}:{at.line}" if at else ""
 
 

@@ -431,11 +431,9 @@ class _Coder:
         if bound:
             self.binding._launched.append((step, bound))
         if self.binding.flags and bound:
-            if self.binding.flags.at_end:
-                self.unseen.setdefault(stream, []).append(number)
-            else:
-                flagged = self.binding.flags.launches(number, self.binding.address_of)
-                bound = [*bound, *self._looking(flagged)]
+            self.unseen.setdefault(stream, []).append(number)
+            flagged = self.binding.flags.launches(number, self.binding.address_of)
+            bound = [*bound, *self._looking(flagged)]
         if self.tape:
             bound = self.tape.around(number, step, stream, bound)
         if not self.captures:
@@ -452,6 +450,7 @@ class _Coder:
             flags = self.binding.flags
             assert flags is not None
             looking = self._looking(flags.launches_at_end(steps, self.binding.address_of))
+            looking = self.tape.beside(looking) if self.tape else looking
             self.pending.setdefault(stream, []).extend(looking)
 
     def _run_watched(self, number: int, step: Step, stream: int, bound) -> None:

@@ -1,15 +1,16 @@
 """Flags that ops raise while they run at full speed: of a NaN or an infinity in their results.
 
-Behind each op whose result may be the first to have one, a kernel looks at it, on the same stream
-and while caches still have it. The plan is what it is without flags: nothing moves to another
-stream or to other memory. All flags of a plan lie in one piece of the host's memory, which is only
-written where something is wrong; the host looks at it once a step, whatever control flow did in
-between. A `Verdict` is that look at a step that may still be under way.
+Behind each op whose result is to be looked at, a kernel looks at it, on the same stream and while
+caches still have it; on a GPU, where values stay to the end, many at once at the end. Which results
+those are a function of the plan says: `born`, `leaving` or `shown`. The plan is what it is without
+flags: nothing moves to another stream or to other memory. All flags of a plan lie in one piece of
+the host's memory, which is only written where something is wrong; the host looks at it once a step,
+whatever control flow did in between. A `Verdict` is that look, at a step that may be under way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from opstep.runtime.device.builtin import float_to_bits, offset
 from opstep.runtime.device.protocols import Device, Event, Own
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.types import DType, TensorType, f64, i64
-from opstep.runtime.plan.internal import FLAGS, TOGETHER, flag, flag_several
+from opstep.runtime.plan.internal import FLAGS, TOGETHER, flag, flag_several, update
 from opstep.runtime.plan.plan import Plan, Run, Step
 
 _ROUNDS = 200  # that who waits looks, before it sleeps: to be woken takes longer than most steps
@@ -35,6 +36,16 @@ class Raised(NamedTuple):
     nan: bool
     inf: bool
 
+    @property
+    def maker(self) -> Step:
+        """The op whose result it is, also where several run as one."""
+        step = self.plan.steps[self.step]
+        return next((m for m in step.members if self.value in m.results), step)
+
+
+Watched = list[tuple[int, int]]
+"""(step, value) of what is looked at, in the order of launches."""
+Which = Callable[[Plan], Watched]
 
 Looking = tuple[list[int], list[Own]]
 """Values, and what looks at them, bound to where they are in that order."""
@@ -43,11 +54,12 @@ Looking = tuple[list[int], list[Own]]
 class PlanFlags:
     """Those of one plan, whoever runs it: its values that are looked at, and their flags.
 
-    `at_end`: when all has run, many by one launch; values keep their memory until then.
+    `at_end`: those that are looked at when all has run, many by one launch; they keep their memory
+    until then.
     """
 
     def __init__(
-        self, plan: Plan, device: Device, watched: list[tuple[int, int]], at_end: bool = False
+        self, plan: Plan, device: Device, watched: Watched, at_end: Collection[int] = ()
     ):  # fmt: skip
         self.plan = plan
         self.device = device
@@ -62,6 +74,8 @@ class PlanFlags:
         """What looks at the results of a step, which stand where `address_of` says."""
         bound: list[Looking] = []
         for value, row in self.places.get(step, ()):
+            if value in self.at_end:
+                continue
             launches, _ = self.device.prepare(*step_for(self.plan.values[value].type))
             target: Any = self.words.ctypes.data + row * FLAGS.nbytes
             looking = self.device.bind(launches, [address_of(value).address, target], 0)
@@ -75,6 +89,8 @@ class PlanFlags:
         found: dict[DType, list[tuple[int, int]]] = {}
         for step in steps:
             for value, row in self.places.get(step, ()):
+                if value not in self.at_end:
+                    continue
                 found.setdefault(self.plan.values[value].type.dtype, []).append((value, row))
         bound: list[Looking] = []
         for places in found.values():
@@ -91,17 +107,17 @@ class PlanFlags:
 
 
 class Flags:
-    """Those of all plans of a context. `outputs`: of their outputs alone, see `shown`."""
+    """Those of all plans of a context."""
 
-    def __init__(self, device: Device, outputs: bool = False):
+    def __init__(self, device: Device, which: Which):
         self.device = device
-        self._outputs = outputs
+        self._which = which
         self._plans: dict[int, PlanFlags] = {}
 
     def of(self, plan: Plan) -> PlanFlags:
         if id(plan) not in self._plans:
-            watched = shown(plan) if self._outputs else born(plan)
-            at_end = self._outputs and self.device.gathers
+            watched = self._which(plan)
+            at_end = _staying(plan) if self.device.gathers and self._which is not born else ()
             self._plans[id(plan)] = PlanFlags(plan, self.device, watched, at_end)
         return self._plans[id(plan)]
 
@@ -161,30 +177,59 @@ class Verdict:
         return self.flags.raised()
 
 
-def born(plan: Plan) -> list[tuple[int, int]]:
-    """(step, value) of each result that may have a NaN or an infinity though no operand has one,
-    and of those that leave the plan: as outputs, or into a named tensor. Where a part of a tensor
-    is overwritten in place, that part: the rest was looked at when it was made.
+def born(plan: Plan) -> Watched:
+    """Each result that may have a NaN or an infinity though no operand has one, and those that
+    leave the plan. What is bad between ops that run as one is not seen.
     """
-    leaving, values = set(plan.outputs), plan.values
-    for step in plan.steps:
-        if step.op.name == "update":
-            leaving.update(v for v in step.operands if v is not None)
-    for step in reversed(plan.steps):
-        if step.op.overwrites and step.results[0] in leaving:
-            whole, *_, part = (v for v in step.operands if v is not None)
-            if values[whole].buffer == values[step.results[0]].buffer:
-                leaving.remove(step.results[0])
-                leaving.add(part)
-    return [(k, v) for k, v in _floats(plan) if v in leaving or plan.steps[k].op.may_fault()]
+    found = _leaving(plan)
+    return [(k, v) for k, v in _floats(plan) if v in found or _may_fault(plan.steps[k])]
 
 
-def shown(plan: Plan) -> list[tuple[int, int]]:
-    """(step, value) of outputs alone: what is bad elsewhere and shows in none was no fault of a
-    plan that changes nothing but its results.
+def leaving(plan: Plan) -> Watched:
+    """Results that leave the plan: as outputs, or into a named tensor. What is bad elsewhere and
+    shows in none of them does no harm.
     """
+    found = _leaving(plan)
+    return [(k, v) for k, v in _floats(plan) if v in found]
+
+
+def shown(plan: Plan) -> Watched:
+    """Outputs alone, of a plan that changes nothing else."""
     outputs = set(plan.outputs)
     return [(k, v) for k, v in _floats(plan) if v in outputs]
+
+
+def _leaving(plan: Plan) -> set[int]:
+    """Where a part of a tensor is overwritten in place, that part: the rest was looked at when it
+    was made.
+    """
+    found, values = set(plan.outputs) | _updates(plan), plan.values
+    for step in plan.steps:
+        if step.op is update:
+            found.update(v for v in step.operands if v is not None)
+    for step in reversed(plan.steps):
+        if step.op.overwrites and step.results[0] in found:
+            whole, *_, part = (v for v in step.operands if v is not None)
+            if values[whole].buffer == values[step.results[0]].buffer:
+                found.remove(step.results[0])
+                found.add(part)
+    return found
+
+
+def _updates(plan: Plan) -> set[int]:
+    """Named tensors as steps of several ops leave them."""
+    members = (m for step in plan.steps for m in step.members if m.op is update)
+    return {v for m in members for v in m.results}
+
+
+def _staying(plan: Plan) -> set[int]:
+    """Values whose memory is theirs until the plan has run."""
+    return set(plan.outputs) | _updates(plan)
+
+
+def _may_fault(step: Step) -> bool:
+    ops = [m.op for m in step.members if m.op is not update] or [step.op]
+    return any(op.may_fault() for op in ops)
 
 
 def _floats(plan: Plan) -> Iterator[tuple[int, int]]:
@@ -193,7 +238,7 @@ def _floats(plan: Plan) -> Iterator[tuple[int, int]]:
         if not isinstance(instruction, Run):
             continue
         step = plan.steps[instruction.step]
-        if not step.launches or step.op.family == "internal":
+        if not step.launches or (step.op.family == "internal" and not step.members):
             continue
         for v in step.results:
             t = plan.values[v].type

@@ -53,6 +53,10 @@ class Tape(ABC):
         for `launch`.
         """
 
+    def beside(self, launches: list[Any]) -> list[Any]:
+        """For `launch`, what looks at values at the end: of no op, and not recorded."""
+        return launches
+
     @abstractmethod
     def launch(self, stream: int, launches: list[Any]) -> Callable[[], None]:
         """Hands over what the rows since the last launch on that stream are."""

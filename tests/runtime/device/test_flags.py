@@ -12,7 +12,7 @@ from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.cpu.device import CpuDevice
-from opstep.runtime.device.flagging import step_for
+from opstep.runtime.device.flagging import born, leaving, step_for
 from opstep.runtime.interpreter import drive
 from opstep.runtime.ir.types import DTYPES, TensorType
 
@@ -42,7 +42,7 @@ def test_flags_say_what_there_is(dtype, lanes):
 def raised(text: str, inputs: dict, **switches):
     """(graph, value) of the flags that each of three runs raises; the flags are cleared between."""
     program, found = opstep.loads(text), []
-    with program._running("main", inputs, RunSettings(**switches), flagged=True) as job:
+    with program._running("main", inputs, RunSettings(**switches), flagged=born) as job:
         flags = job.context.flags
         for _ in range(3):
             drive(job.context.run(job.binding))
@@ -95,6 +95,26 @@ graph main(x: f32[2]) -> f32[2] {
         ("main", "c"),
         ("main", "d"),  # an output is looked at in any case
     ]
+
+
+def test_what_leaves_a_plan_is_looked_at_in_the_plan_that_runs_without_flags():
+    program = opstep.loads("""
+param w: f32[1000000] = ones()
+graph main(x: f32[1000000]) -> f32[1000000], f32[1000000] {
+  a = log(x)
+  b = relu(a)
+  c = mul(b, 0.5)
+  d = sub(w, a)
+  w <- d
+  return c, x
+}
+""")
+    x = {"x": np.arange(1_000_000, dtype=np.float32)}
+    with program._running("main", x, RunSettings(), flagged=leaving) as job:
+        assert {s.op.name for s in job.binding.plan.steps} == {"fused"}
+        drive(job.context.run(job.binding))
+        (raised,) = job.context.flags.raised()
+    assert (raised.maker.op.name, raised.inf, raised.nan) == ("update", True, False)
 
 
 def test_a_run_without_flags_has_none():

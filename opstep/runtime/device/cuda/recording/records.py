@@ -13,8 +13,9 @@ import numpy as np
 
 from opstep.runtime.recording import COPY, GraphLaunch, Kernel, Launch, Layout
 
-NO_ROW = -1  # of work that no row tells of, such as statistics
+NO_ROW = -1  # of statistics, which no row tells of; steps without them leave them out
 MOVED = -2  # of copies and fills
+FLAGS = -3  # of what looks for NaNs at the end, in every step
 
 
 class Ran(NamedTuple):

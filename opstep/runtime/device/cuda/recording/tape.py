@@ -19,7 +19,7 @@ import numpy as np
 from opstep.runtime.device.cuda.driver.launching import BoundGrid, work_of
 from opstep.runtime.device.cuda.recording.gathering import Gathering, gathers
 from opstep.runtime.device.cuda.recording.pending import PendingActivation
-from opstep.runtime.device.cuda.recording.records import MOVED, NO_ROW, Nodes, Part, merged
+from opstep.runtime.device.cuda.recording.records import FLAGS, MOVED, NO_ROW, Nodes, Part, merged
 from opstep.runtime.device.details import Details
 from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.device.tape import Tape
@@ -115,6 +115,9 @@ class CudaTape(Tape):
         types = [plan.values[v].type for v in values]
         places = (stats.enabled.address, stats.address(stream, 0))
         return Gathering(self.device, types, *places, plan.policy.fill == "nan")
+
+    def beside(self, launches: list[Any]) -> list[tuple[int, Any]]:
+        return [(FLAGS, b) for b in launches]
 
     def around(self, number: int, step: Step, stream: int, bound: Any) -> list[tuple[int, Any]]:
         """The step's launches and those of its statistics, each with its row."""
