@@ -55,6 +55,24 @@ def outcome(text: str, device: str, inputs: dict, **switches) -> list[np.ndarray
     return [*outputs, *(np.array(program.params[n]) for n in program.module.tensors)]
 
 
+def test_updates_run_beside_each_other_in_a_graph_that_is_replayed():
+    """Those that read what the last one writes come before it."""
+    sizes = range(200_000, 240_000, 1_000)
+    params = "".join(f"param w{n}: f32[{n}] = normal()\n" for n in sizes)
+    lines = "".join(f"  p{n} = mul(w{n}, s)\n  w{n} <- p{n}\n" for n in sizes)
+    text = (
+        f"{params}param s: f32[1] = full(value=1.5)\n"
+        f"graph main(x: f32[1]) -> f32[1] {{\n{lines}"
+        "  t = sub(s, x)\n  s <- t\n  y = mul(x, 2.0)\n  return y\n}\n"
+    )
+    x, found = {"x": np.array([0.25], np.float32)}, []
+    for device in ("cpu", "cuda"):
+        program = opstep.loads(text)
+        program.run("main", x, device=device, steps=6)
+        found.append({n: program.params[n].tobytes() for n in program.module.tensors})
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("hundred", range(10))
 @pytest.mark.parametrize("ten", range(10))
 def test_random_graphs(hundred, ten, monkeypatch):

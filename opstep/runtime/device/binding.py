@@ -21,6 +21,7 @@ from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Strea
 from opstep.runtime.device.ranks import is_joined, may_agree, stand
 from opstep.runtime.device.routine import BoundCall
 from opstep.runtime.device.store import Store
+from opstep.runtime.device.updates import Updates
 from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType, u8
@@ -306,6 +307,7 @@ class _Coder:
         self.commits = self.plan.commits if self.binding.parent is None else 0
         self.unseen: dict[int, list[int]] = {}  # steps whose flags are raised at the end, by stream
         self.replayed = self._is_replayed()
+        self.updates = Updates(self.plan, self.commits) if self.replayed and not self.tape else None
         self.parted = self.commits > 0 and (not self.replayed or may_agree(self.plan))
         self.commit: list[Callable[[], Any]] = []
         self.early = self._early() if self.binding.parent is None else ()
@@ -366,8 +368,8 @@ class _Coder:
     def _stretched(self, segments: list[Segment]) -> list[Segment]:
         streams = self.binding.streams[: max(self.plan.streams, 1)]
         alone = len(segments) == 1 and self.binding.parent is None
-        stretch = self.device.stretch
-        return [s._replace(code=stretch(s.code, streams, alone, self.tape)) for s in segments]
+        how = streams, alone, self.tape, bool(self.updates and self.updates.found)
+        return [s._replace(code=self.device.stretch(s.code, *how)) for s in segments]
 
     def _add(self, instruction) -> None:
         match instruction:
@@ -430,6 +432,8 @@ class _Coder:
         bound = self.binding.launch(step)
         if bound:
             self.binding._launched.append((step, bound))
+        if bound and self.updates:
+            self.updates.mark(number, stream, bound)
         if self.binding.flags and bound:
             self.unseen.setdefault(stream, []).append(number)
             flagged = self.binding.flags.launches(number, self.binding.address_of)

@@ -259,10 +259,12 @@ class Device(Protocol):
         ...
 
     def stretch(
-        self, code: list[Callable[[], Any]], streams: Sequence[Own], alone: bool, tape: Any
-    ) -> list[Callable[[], Any]]:
+        self, code: list[Callable[[], Any]], streams: Sequence[Own], alone: bool, tape: Any,
+        spread: bool,
+    ) -> list[Callable[[], Any]]:  # fmt: skip
         """What a binding calls between two calls of graphs, and what it is to call instead.
         `alone`: nothing else of the run comes before or behind it. `tape`: None or the binding's.
+        `spread`: some launches are marked as to run `beside` those before them.
         """
         return code
 

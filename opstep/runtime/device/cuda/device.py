@@ -282,7 +282,7 @@ class CudaDevice(Device):
 
     def stretch(
         self, code: list[Callable[[], Any]], streams: Sequence[CudaStream], alone: bool,
-        tape: CudaTape | None = None,
+        tape: CudaTape | None, spread: bool,
     ) -> list[Callable[[], Any]]:  # fmt: skip
         """Code between two calls that the host runs, which nothing interrupts: replayed as one
         graph.
@@ -291,7 +291,8 @@ class CudaDevice(Device):
             return code
         if len(code) < WORTH_CAPTURING and len(streams) < 2 and not _is_long(code):
             return code
-        return [Replay(self.gpu, code, streams, alone, tape.stretch(code) if tape else None)]
+        watch = tape.stretch(code) if tape else None
+        return [Replay(self.gpu, code, streams, alone, watch, spread)]
 
     def delay(self, seconds: float) -> Callable[[int], None]:
         from opstep.runtime.device.cuda.spinning import spin

@@ -7,10 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from opstep.runtime.device.cuda.driver import streams
+from opstep.runtime.device.cuda.driver import launching, streams
 from opstep.runtime.device.cuda.driver.graphs import Replay
-from opstep.runtime.device.cuda.driver.launching import BoundGrid
-from opstep.runtime.device.cuda.driver.streams import CudaEvent, CudaStream, ForeignStream
+from opstep.runtime.device.cuda.driver.launching import BoundGrid, Launches
+from opstep.runtime.device.cuda.driver.streams import (
+    CudaEvent,
+    CudaStream,
+    ForeignStream,
+    Sides,
+)
 from opstep.runtime.device.cuda.lowering import Prepared
 
 
@@ -38,11 +43,19 @@ class Driver:
         return found
 
 
+class Gpu:
+    ordinal = 0
+
+    def __init__(self):
+        self.driver = Driver()
+
+    def enter(self):
+        return self.driver
+
+
 @pytest.fixture
 def gpu():
-    made = SimpleNamespace(driver=Driver(), ordinal=0)
-    made.enter = lambda: made.driver
-    return made
+    return Gpu()
 
 
 def test_the_words_of_a_launch_are_set():
@@ -99,3 +112,33 @@ def test_a_stream_of_others_is_waited_for_and_waits(gpu):
     del foreign
     assert gpu.driver.calls == [], "it is theirs"
     assert streams.capturing.stretch is None
+
+
+class Row:
+    """A launch of a table, as `launch_rows` has it."""
+
+    def __init__(self, number: int, beside: bool):
+        self.row, self.name, self.beside = (number,) + (0,) * 8, str(number), beside
+
+
+def test_launches_beside_each_other_are_spread_over_streams_where_they_are_captured(
+    gpu, monkeypatch
+):
+    monkeypatch.setattr(launching, "launcher", lambda: 0)
+    launches = Launches([Row(k, beside=k in (2, 3, 4)) for k in range(6)])  # pyright: ignore
+    launched = []
+    monkeypatch.setattr(launches, "_launch", lambda *args: launched.append(args))
+    launches(7)
+    assert launched == [(7, 0, 6)]
+    launched.clear()
+    sides = Sides(gpu, 2)
+    a, b = (side.handle for side in sides.streams)
+    gpu.driver.calls.clear()
+    monkeypatch.setattr(streams.capturing, "sides", sides)
+    launches(7)
+    assert launched == [(7, 0, 1), (b, 1, 2), (a, 2, 3), (b, 3, 4), (a, 4, 5), (7, 5, 6)]
+    recorded = [call[1:] for call in gpu.driver.calls if call[0] == "cuEventRecord"]
+    waited = [call[1:3] for call in gpu.driver.calls if call[0] == "cuStreamWaitEvent"]
+    (fork, on), (end_a, _), (end_b, _) = recorded
+    assert on == 7 and [stream for _, stream in recorded[1:]] == [a, b]
+    assert waited == [(a, fork), (b, fork), (7, end_a), (7, end_b)]

@@ -13,16 +13,17 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 from opstep.runtime.device.cuda.driver.driver import Gpu
-from opstep.runtime.device.cuda.driver.streams import CudaEvent, CudaStream, capturing
+from opstep.runtime.device.cuda.driver.streams import CudaEvent, CudaStream, Sides, capturing
 from opstep.runtime.device.ranks import noted, stand
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.errors import DeviceError
 
 _lock = threading.Lock()  # one capture at a time
+_SIDES = 8  # kernels that run beside each other, at most
 _LONGEST = 256  # runs at the same addresses before a stretch is captured
 
 
@@ -53,18 +54,19 @@ class Watch(Protocol):
 
 class Replay:
     """A stretch. `alone`: nothing else of the run is before or behind it on the streams. `watch`
-    is told what becomes of it.
+    is told what becomes of it; `spread`: there are launches to run beside each other.
     """
 
     def __init__(
         self, gpu: Gpu, code: Sequence[Callable[[], Any]], streams: Sequence[CudaStream],
-        alone: bool, watch: Watch | None = None,
+        alone: bool, watch: Watch | None = None, spread: bool = False,
     ):  # fmt: skip
         self.gpu = gpu
         self.code = code
         self.streams = streams
         self.alone = alone
         self.watch = watch
+        self.sides = _sides(gpu) if spread else None
         self._graphs: dict[Hashable, Any] = {}  # by variant
         self._stood: list[Any] = []  # what of it other ranks have a part in
         self._wait = 1  # runs that are issued before one is captured
@@ -124,7 +126,7 @@ class Replay:
         # a capture is spoilt by what this thread frees meanwhile: the collector waits
         with _lock, collector_paused():
             driver.cuStreamBeginCapture(first.handle, mode)
-            capturing.stretch = object()
+            capturing.stretch, capturing.sides = object(), self.sides
             try:
                 if self.watch:
                     self.watch.begin_capture(first.handle)
@@ -138,11 +140,17 @@ class Replay:
                 driver.module.cuStreamEndCapture(first.handle)  # whatever it says
                 raise
             finally:
-                capturing.stretch = None
+                capturing.stretch = capturing.sides = None
             graph = driver.cuStreamEndCapture(first.handle)
         made = driver.cuGraphInstantiate(graph, 0)
         driver.cuGraphDestroy(graph)
         return made, weakref.finalize(self, _destroy, self.gpu, made)
+
+
+@cache
+def _sides(gpu: Gpu) -> Sides:
+    """What captures share, of which there is one at a time."""
+    return Sides(gpu, _SIDES)
 
 
 def _destroy(gpu: Gpu, graph: Any) -> None:

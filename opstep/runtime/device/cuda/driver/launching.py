@@ -1,7 +1,9 @@
 """Launches bound to addresses, handed to the driver by native code: one call for a whole stretch.
 
 A row of a table is what `cuLaunchKernel` takes: function, grid, block, shared memory, and the
-address of an array of pointers to the arguments. To hand over a row costs no Python.
+address of an array of pointers to the arguments. To hand over a row costs no Python. Rows that may
+run beside each other are spread over streams where a graph is captured: one after the other each
+would wait some microseconds for the end of the one before.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from opstep.runtime.device.cpu import jit
 from opstep.runtime.device.cpu.lowering import setters
 from opstep.runtime.device.cpu.native import call
 from opstep.runtime.device.cuda.driver.driver import driver, launcher
+from opstep.runtime.device.cuda.driver.streams import capturing
 from opstep.runtime.device.cuda.lowering import Prepared
 from opstep.runtime.ir.types import i64
 
@@ -41,10 +44,10 @@ def _entry() -> int:
 
 class BoundGrid:
     """A launch with addresses: its arguments stand in memory of the host, ready to be copied by the
-    driver.
+    driver. `beside`: it may run beside the one before it, and beside those that this may.
     """
 
-    __slots__ = ("_pointers", "_prepared", "_words", "name", "row")
+    __slots__ = ("_pointers", "_prepared", "_words", "beside", "name", "row")
 
     def __init__(
         self, prepared: Prepared, function: int, constants: dict[int, int],
@@ -61,6 +64,7 @@ class BoundGrid:
         self._words = words
         self._pointers = words.ctypes.data + 8 * np.arange(len(words), dtype=np.int64)
         self.name = prepared.kernel.function.__name__
+        self.beside = False
         grid, block = prepared.grid, prepared.block
         self.row = (function, *grid, *block, prepared.shared, self._pointers.ctypes.data)
 
@@ -80,15 +84,36 @@ class Launches:
         self._words = self._args.ctypes.data
         self._count = len(bound)
         self._entry = _entry()
+        self._groups = _groups(bound)
 
     def __call__(self, stream: int) -> None:
+        sides, done = capturing.sides, 0
+        if sides is not None:
+            for lo, hi in self._groups:
+                self._launch(stream, done, lo)
+                sides.fork(stream)
+                for row in range(lo, hi):
+                    side = sides.streams[row % len(sides.streams)]
+                    self._launch(side.handle, row, row + 1)
+                sides.join(stream)
+                done = hi
+        self._launch(stream, done, self._count)
+
+    def _launch(self, stream: int, lo: int, hi: int) -> None:
         state = self._state
         state[_STREAM] = stream
-        call(self._entry, self._words, 0, self._count)
+        call(self._entry, self._words, lo, hi)
         if state[_FAILED]:
             code, name = int(state[_FAILED]), self.bound[int(state[_AT])].name
             state[_FAILED] = 0
             raise driver().error(f"the launch of {name}", code)
+
+
+def _groups(bound: Sequence[BoundGrid]) -> list[tuple[int, int]]:
+    """Rows that may run beside each other: from, to."""
+    firsts = [k for k, b in enumerate(bound) if not b.beside] or [0]
+    ends = [*firsts[1:], len(bound)]
+    return [(lo, hi) for lo, hi in zip(firsts, ends, strict=True) if hi - lo > 1]
 
 
 def work_of(bound: Sequence[Any]) -> Callable[[int], None]:

@@ -18,9 +18,12 @@ from opstep.runtime.ir.wording import Argument, Wording
 
 
 class _Capturing(threading.local):
-    """What stands for the stretch that this thread is capturing; None where there is none."""
+    """What stands for the stretch that this thread is capturing, None where there is none; and the
+    streams over which it may spread, if it may.
+    """
 
     stretch: Any = None
+    sides: Sides | None = None
 
 
 capturing = _Capturing()
@@ -142,6 +145,28 @@ class CudaStream(Stream):
         """Waits for what is queued, whatever comes of it."""
         with suppress(DeviceError):
             self.synchronize()
+
+
+class Sides:
+    """Streams beside another one, for launches that touch nothing of each other's."""
+
+    def __init__(self, gpu: Gpu, count: int):
+        self.streams = [CudaStream(gpu) for _ in range(count)]
+        self._driver = gpu.driver
+        self._fork = CudaEvent(gpu)
+        self._ends = [CudaEvent(gpu) for _ in range(count)]
+
+    def fork(self, stream: int) -> None:
+        """What comes on them comes behind what is on that stream."""
+        self._driver.cuEventRecord(self._fork.handle, stream)
+        for side in self.streams:
+            self._driver.cuStreamWaitEvent(side.handle, self._fork.handle, 0)
+
+    def join(self, stream: int) -> None:
+        """What comes on that stream comes behind what is on them."""
+        for side, end in zip(self.streams, self._ends, strict=True):
+            self._driver.cuEventRecord(end.handle, side.handle)
+            self._driver.cuStreamWaitEvent(stream, end.handle, 0)
 
 
 class ForeignStream(CudaStream):
