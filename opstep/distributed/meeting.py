@@ -178,6 +178,9 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _reason_of(error: Exception) -> str:
+    number = getattr(error, "errno", None) or 0
+    if number > 0:
+        return os.strerror(number)  # Python adds what it tried
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -131,7 +131,7 @@ def test_two_processes_of_one_number_are_told(port):
 def test_a_port_that_is_taken_is_told(port):
     with closing(socket.create_server(("127.0.0.1", port))):
         (told,) = met(at(0, 2, "127.0.0.1", port))
-    assert f"rank 0 cannot listen at 127.0.0.1, port {port}: Address already in use" in told
+    assert f"rank 0 cannot listen at 127.0.0.1, port {port}: Address already in use\n" in told
     assert "MASTER_PORT" in told
 
 
