@@ -190,8 +190,9 @@ async function lastPainted(page: Page): Promise<number> {
   return Math.max(0, ...(await Promise.all(painted)));
 }
 
-test("the first picture of f32[64, 256, 56, 56]", async ({ workbench }) => {
+test("the first picture of f32[64, 256, 56, 56]", async ({ closed: workbench }) => {
   const { debug, folder, page } = workbench;
+  await workbench.open();
   await folder.write(
     "large.opg",
     "graph main(x: f32[64, 256, 56, 56]) -> f32[64, 256, 56, 56] {\n  y = relu(x)\n  return y\n}\n",
