@@ -225,7 +225,6 @@ def test_a_deadlock(client, program, tmp_path):
         ({"mesh": {"data": 0}}, "0 ranks cannot be debugged"),
         ({"mesh": {"model": 2}}, "the mesh has no axis model"),
         ({"ranks": 3, "hunt": True}, "hunt is for one rank"),
-        ({"ranks": 3, "device": "cuda"}, "GPU"),
     ],
 )
 def test_ranks_that_cannot_be(client, program, more, message):
