@@ -28,7 +28,8 @@ class Updates:
         writes = set(step.writes)
         read, written = self._touched.get(stream, (set(), set()))
         kinds = {self._plan.buffers[b].kind for b in writes}
-        if len(bound) > 1 or kinds != {"param"}:  # other memory may be shared
+        alone = len(bound) == 1 and hasattr(bound[0], "beside")  # else nothing spreads it
+        if not alone or kinds != {"param"}:  # other memory may be shared
             self._touched.pop(stream, None)
             return
         if written and not (writes & (read | written) or reads & written):
