@@ -31,7 +31,7 @@ from opstep.api.job import Job, recorder_of
 from opstep.api.places import Places, Targets, Tensors, aliases_of
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.binding import Binding
-from opstep.runtime.device.flagging import Raised, Verdict, Which, born, leaving, shown
+from opstep.runtime.device.flagging import Raised, Verdict, Which, born, leaving
 from opstep.runtime.interpreter import Context, drive
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.errors import InputError
@@ -68,7 +68,8 @@ class Executable:
         self.device: Device = program.on(settings.device, settings.setup)
         program.reseed_with(settings.seed)
         policy = settings.policy
-        self.plan = self._planned(fuse=alarm is None or not masked)
+        self.flagged: Which | None = None if alarm is None else born if masked else leaving
+        self.plan = self._planned(fuse=self.flagged is not born)
         self.result_types = tuple(self.plan.values[v].type for v in self.plan.outputs)
         self.aliases = aliases_of(self.plan)
         self.nbytes: list[Any] = [t.nbytes for t in self.types]
@@ -77,9 +78,6 @@ class Executable:
         self._stays = self.device.in_host_memory  # whatever is bound follows tensors that move
         self._anew = not self._stays and (policy.alloc == "fresh" or policy.fill == "nan")
         self._pure = _is_pure(self.plan)
-        self.flagged: Which | None = None
-        if alarm is not None:
-            self.flagged = born if masked else shown if self._pure else leaving
         self._named = any(s.op.host for s in self.plan.steps) or any(
             b.kind == "param" for b in self.plan.buffers
         )

@@ -123,6 +123,83 @@ graph main(x: f32[2]) -> f32[2] {
     assert int(program.params["turn"]) == 3
 
 
+PASSING = """
+state left: f32[] = 2.0
+state w: f32[8] = zeros()
+
+graph main(x: f32[8], i: i32[2, 1], part: f32[2]) -> f32[2, 4] {
+  r = sqrt(left)
+  y = mul(x, r)
+BODY
+  z = reshape(out, shape=[2, 4])
+  next = sub(left, 1.0)
+  left <- next
+  return z
+}
+
+graph never(x: f32[8]) -> bool[] {
+  most = max(x)
+  y = greater(most, 1e9)
+  return y
+}
+
+graph half(x: f32[8]) -> f32[8] {
+  y = mul(x, 0.5)
+  return y
+}
+
+graph same(x: f32[8]) -> f32[8] {
+  return x
+}
+
+graph keep(x: f32[8]) -> f32[8] {
+  w <- x
+  return x
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "  out = reshape(y, shape=[8])",
+        "  out = while(y, test=never, body=half)",
+        "  c = greater(left, -9.0)\n  out = cond(c, y, then=same, else=half)",
+        "  c = greater(left, -9.0)\n  out = mul(x, 0.0)\n  k = cond(c, y, then=keep, else=half)",
+        "  out = scatter_nd(y, i, part)",
+        "  out = scatter_nd(x, i, part)\n  w <- y",
+    ],
+)
+def test_what_comes_out_as_another_op_s_result_is_found(body):
+    """As a view, through control flow, as the rest of what is overwritten in part."""
+    program = opstep.loads(PASSING.replace("BODY", body))
+    x, part = np.ones(8, np.float32), np.ones(2, np.float32)
+    inputs = {"x": x, "i": np.array([[0], [1]], np.int32), "part": part}
+    found = hunt(program, "main", inputs, steps=9)
+    assert (found.step, found.first.op, found.first.value) == (3, "sqrt", "r")
+
+
+def test_a_sum_that_overflows_where_it_is_added_in_place_is_found():
+    program = opstep.loads("""
+state left: f32[] = 3.0
+graph main(x: f32[8], i: i32[2, 1], part: f32[2]) -> f32[8] {
+  h = div(3e38, left)
+  big = mul(x, h)
+  z = scatter_nd_add(big, i, part)
+  next = sub(left, 1.0)
+  left <- next
+  return z
+}
+""")
+    inputs = {
+        "x": np.ones(8, "f4"),
+        "i": np.array([[0], [1]], "i4"),
+        "part": np.full(2, 1e38, "f4"),
+    }
+    found = hunt(program, "main", inputs, steps=3)
+    assert (found.step, found.first.op) == (2, "scatter_nd_add")
+
+
 def test_a_step_is_replayed_from_the_state_that_it_began_with():
     program = opstep.loads("""
 param w: f32[2] = full(value=8.0)

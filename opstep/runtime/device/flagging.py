@@ -2,9 +2,9 @@
 
 Behind each op whose result is to be looked at, a kernel looks at it, on the same stream and while
 caches still have it; on a GPU, where values stay to the end, many at once at the end. Which results
-those are a function of the plan says: `born`, `leaving` or `shown`. The plan is what it is without
-flags: nothing moves to another stream or to other memory. All flags of a plan lie in one piece of
-the host's memory, which is only written where something is wrong; the host looks at it once a step,
+those are a function of the plan says: `born` or `leaving`. The plan is what it is without flags:
+nothing moves to another stream or to other memory. All flags of a plan lie in one piece of the
+host's memory, which is only written where something is wrong; the host looks at it once a step,
 whatever control flow did in between. A `Verdict` is that look, at a step that may be under way.
 """
 
@@ -64,18 +64,18 @@ class PlanFlags:
         self.plan = plan
         self.device = device
         self.watched = watched
-        self.at_end = at_end
-        self.places: dict[int, list[tuple[int, int]]] = {}  # step -> its values, their rows
+        # step -> its values, their rows: of those that are looked at behind it, and at the end
+        self.behind: dict[int, list[tuple[int, int]]] = {}
+        self.at_end: dict[int, list[tuple[int, int]]] = {}
         for row, (step, value) in enumerate(self.watched):
-            self.places.setdefault(step, []).append((value, row))
+            places = self.at_end if value in at_end else self.behind
+            places.setdefault(step, []).append((value, row))
         self.words: np.ndarray = device.words(2 * max(len(self.watched), 1)).reshape(-1, 2)
 
     def launches(self, step: int, address_of: Callable[[int], Any]) -> list[Looking]:
         """What looks at the results of a step, which stand where `address_of` says."""
         bound: list[Looking] = []
-        for value, row in self.places.get(step, ()):
-            if value in self.at_end:
-                continue
+        for value, row in self.behind.get(step, ()):
             launches, _ = self.device.prepare(*step_for(self.plan.values[value].type))
             target: Any = self.words.ctypes.data + row * FLAGS.nbytes
             looking = self.device.bind(launches, [address_of(value).address, target], 0)
@@ -88,9 +88,7 @@ class PlanFlags:
         """What looks at the results of these steps."""
         found: dict[DType, list[tuple[int, int]]] = {}
         for step in steps:
-            for value, row in self.places.get(step, ()):
-                if value not in self.at_end:
-                    continue
+            for value, row in self.at_end.get(step, ()):
                 found.setdefault(self.plan.values[value].type.dtype, []).append((value, row))
         bound: list[Looking] = []
         for places in found.values():
@@ -193,26 +191,22 @@ def leaving(plan: Plan) -> Watched:
     return [(k, v) for k, v in _floats(plan) if v in found]
 
 
-def shown(plan: Plan) -> Watched:
-    """Outputs alone, of a plan that changes nothing else."""
-    outputs = set(plan.outputs)
-    return [(k, v) for k, v in _floats(plan) if v in outputs]
-
-
 def _leaving(plan: Plan) -> set[int]:
-    """Where a part of a tensor is overwritten in place, that part: the rest was looked at when it
-    was made.
+    """Also what is given to control flow, which may pass it on; what steps are of that are not
+    looked at, such as reshape; and where a part of a tensor is overwritten in place, that part and
+    the tensor, for the rest.
     """
     found, values = set(plan.outputs) | _updates(plan), plan.values
-    for step in plan.steps:
-        if step.op is update:
-            found.update(v for v in step.operands if v is not None)
     for step in reversed(plan.steps):
-        if step.op.overwrites and step.results[0] in found:
-            whole, *_, part = (v for v in step.operands if v is not None)
+        operands = [v for v in step.operands if v is not None]
+        leaves = bool(found.intersection(step.results))
+        if step.op is update or step.op.host or (leaves and not _is_looked_at(step)):
+            found.update(operands)
+        elif leaves and step.op.overwrites and not step.op.may_fault():
+            whole, *_, part = operands
             if values[whole].buffer == values[step.results[0]].buffer:
                 found.remove(step.results[0])
-                found.add(part)
+                found |= {whole, part}
     return found
 
 
@@ -224,12 +218,21 @@ def _updates(plan: Plan) -> set[int]:
 
 def _staying(plan: Plan) -> set[int]:
     """Values whose memory is theirs until the plan has run."""
-    return set(plan.outputs) | _updates(plan)
+    found = set(plan.outputs) | _updates(plan)
+    for step in reversed(plan.steps):
+        if step.op.reinterprets and step.results[0] in found:
+            found.update(v for v in step.operands if v is not None)
+    return found
 
 
 def _may_fault(step: Step) -> bool:
     ops = [m.op for m in step.members if m.op is not update] or [step.op]
     return any(op.may_fault() for op in ops)
+
+
+def _is_looked_at(step: Step) -> bool:
+    """Whether there are kernels that compute its results, of ops that programs name."""
+    return bool(step.launches) and bool(step.members or step.op.family != "internal")
 
 
 def _floats(plan: Plan) -> Iterator[tuple[int, int]]:
@@ -238,9 +241,7 @@ def _floats(plan: Plan) -> Iterator[tuple[int, int]]:
         if not isinstance(instruction, Run):
             continue
         step = plan.steps[instruction.step]
-        if not step.launches or (step.op.family == "internal" and not step.members):
-            continue
-        for v in step.results:
+        for v in step.results if _is_looked_at(step) else ():
             t = plan.values[v].type
             if t.dtype.is_float and t.size:
                 yield instruction.step, v

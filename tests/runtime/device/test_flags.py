@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from random import Random
+
 import numpy as np
 import pytest
+from random_graphs import text_of
 
 import opstep
 from opstep.api import devices
@@ -163,12 +167,47 @@ def many(count: int) -> str:
     return text.replace("RETURNED", returned)
 
 
+def gathering(monkeypatch) -> Gathering:
+    """The device, under its name."""
+    device = Gathering()
+    kind = Kind("gathering", lambda number, setup: device, "", gpu=False)
+    monkeypatch.setattr(devices, "KINDS", [*devices.KINDS, kind])
+    return device
+
+
+@pytest.mark.parametrize("device", ["cpu", "gathering"])
+@pytest.mark.parametrize("block", range(5))
+def test_what_comes_out_of_random_programs_is_looked_at(block, device, monkeypatch):
+    """Outputs are views of what ops give, which may be what control flow was given."""
+    gathering(monkeypatch)
+    bad = 0
+    for seed in range(20 * block, 20 * block + 20):
+        main = r"(graph main\(.*?)  return (\w+)"
+        text = re.sub(main, r"\1  o = view(\2)\n  return o", text_of(seed), flags=re.DOTALL)
+        program, rng = opstep.loads(text.replace("y = sin(x)", "y = log(x)")), Random(seed)
+        for name, t in program.module.tensors.items():
+            program.params[name] = np.array([rng.gauss(0, 1) for _ in range(8)], t.type.dtype.numpy)
+        x = {
+            b.name.text: np.array([rng.gauss(0, 1) for _ in range(8)], np.float32)
+            for b in program.graph("main").inputs
+        }
+        settings = RunSettings(device=device, streams=seed % 3 + 1)
+        with program._running("main", x, settings, flagged=leaving) as job:
+            drive(job.context.run(job.binding))
+            raised = job.context.flags.raised()
+            outputs = job.result().outputs
+            job.step_done()
+        values = [*outputs, *(np.array(program.params[n]) for n in program.module.tensors)]
+        if not all(np.isfinite(v).all() for v in values):
+            assert raised, text
+            bad += 1
+    assert bad
+
+
 @pytest.mark.parametrize("streams", [1, 3])
 @pytest.mark.parametrize("count", [2, 15, 20])
 def test_results_of_calls_are_looked_at_together(monkeypatch, streams, count):
-    device, verdicts = Gathering(), []
-    kind = Kind("gathering", lambda number, setup: device, "", gpu=False)
-    monkeypatch.setattr(devices, "KINDS", [*devices.KINDS, kind])
+    device, verdicts = gathering(monkeypatch), []
     types = [TensorType(DTYPES["f32"], (3,)), TensorType(DTYPES["bf16"], (2,))]
     settings = RunSettings(device="gathering", streams=streams)
     executable = Executable(opstep.loads(many(count)), None, types, settings, verdicts.append)
