@@ -23,6 +23,7 @@ from opstep.cli.common import (
     INTERRUPTED,
     MACHINE,
     OK,
+    ON_SIGTERM,
     PROGRAM,
     TERMINATED,
     Settings,
@@ -150,7 +151,7 @@ def main(args: Sequence[str] | None = None) -> int:
         from opstep.runtime.interrupts import Terminated
 
         terminated = Terminated in (type(error), type(error.__cause__))  # click wraps it
-        say("terminated" if terminated else "interrupted")
+        say(ON_SIGTERM if terminated else "interrupted")
         return TERMINATED if terminated else INTERRUPTED
     except (ReaderGone, BrokenPipeError):
         discard_output()

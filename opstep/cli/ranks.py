@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.devices import HOST, kind_of
-from opstep.cli.common import MACHINE, OK, say
+from opstep.cli.common import MACHINE, OK, ON_SIGTERM, say
 from opstep.cli.loading import load_program
 from opstep.runtime.ir.errors import InputError
 
@@ -79,9 +79,7 @@ def _told(ended: Any) -> int:
     """Says which rank ended, and what the others were at."""
     if ended.rank or ended.code < 0:
         say(f"error: rank {ended.rank} {ended.how}, and the others with it")
-        shown = [
-            r for r, text in ended.told.items() if r and text.strip() not in ("", "terminated")
-        ]
+        shown = [r for r, text in ended.told.items() if r and text.strip() not in ("", ON_SIGTERM)]
         first = [ended.rank] if ended.told[ended.rank] else []
         for rank in dict.fromkeys(first + shown[:1]):
             if rank:

@@ -18,16 +18,17 @@ import numpy as np
 
 from opstep.distributed.checking import Check
 from opstep.distributed.lookout import Lookout, say
-from opstep.distributed.meeting import first_line, interruptible, meet
+from opstep.distributed.meeting import interruptible, meet
 from opstep.distributed.place import Place
 from opstep.distributed.watch import Losses, Watch, said
 from opstep.runtime.device.ranks import connect, standing
+from opstep.runtime.ir.diagnostics import first_line
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.mesh import WORLD, Group, Mesh
 
 _MEET_S = 300.0  # to find each other
 WAIT_S = 1800.0  # for a rank that lives, as PyTorch has it
-BEFORE = "before the first op that ranks do together"
+_BEFORE = "before the first op that ranks do together"
 
 
 @contextmanager
@@ -48,7 +49,7 @@ def joined(
         yield transport
         failed = False
     except KeyboardInterrupt:
-        say(f"rank {transport.rank} stood {standing() or BEFORE}")
+        say(f"rank {transport.rank} stood {standing() or _BEFORE}")
         raise
     finally:
         transport.part(failed)
@@ -136,7 +137,7 @@ class GlooTransport:
                 raise DeviceError(message) from None
             message = f"rank {self.rank} waits for rank {other}, which is gone ({said(error)})"
             if not (at := standing()) or at.startswith("behind"):  # else the error points at it
-                message += f"; it stands {at or BEFORE}"
+                message += f"; it stands {at or _BEFORE}"
             raise DeviceError(message) from None
         finally:
             self._lookout.wait_for(())

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from opstep.distributed.lookout import ranks_listed, say
 from opstep.distributed.place import Place
-from opstep.runtime.ir.diagnostics import names_listed
+from opstep.runtime.ir.diagnostics import first_line, names_listed
 from opstep.runtime.ir.errors import DeviceError, InputError
 
 _T = TypeVar("_T")
@@ -182,7 +182,3 @@ def _reason_of(error: Exception) -> str:
     if number > 0:
         return os.strerror(number)  # Python adds what it tried
     return getattr(error, "strerror", None) or str(error)
-
-
-def first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

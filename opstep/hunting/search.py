@@ -281,9 +281,7 @@ class Hunter:
         """Runs a step that is bad at full speed only once more, each op looked at; its flags."""
         if self.flagged is born:
             return []
-        with self.program._running(
-            self.graph, self.inputs, self.settings, (), None, born, self.plan
-        ) as job:
+        with self.program._running(self.graph, self.inputs, self.settings, (), None, born) as job:
             with suppress(OpstepError):
                 drive(job.context.run(job.binding))
             flags = job.context.flags

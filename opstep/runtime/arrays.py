@@ -22,6 +22,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
+from opstep.runtime.ir.diagnostics import first_line
 from opstep.runtime.ir.errors import InputError, NoSuchFile, UnknownName
 from opstep.runtime.ir.types import DTYPES, DType, bf16, boolean, dtype_of
 
@@ -129,7 +130,7 @@ def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtyp
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read(file)
     except _DAMAGE as error:
-        raise InputError(f"{where}: not an .npy array: {_first_line(error)}") from None
+        raise InputError(f"{where}: not an .npy array: {first_line(error)}") from None
     if dtype.hasobject:
         raise InputError(
             f"{where}: holds Python objects, which are never read: they can run code when loaded",
@@ -146,7 +147,7 @@ def _fill(file: IO[bytes], flat: np.ndarray, where: str) -> None:
         try:
             piece = file.read(min(_CHUNK, len(view) - done))
         except _DAMAGE as error:
-            raise InputError(f"{where}: damaged: {_first_line(error)}") from None
+            raise InputError(f"{where}: damaged: {first_line(error)}") from None
         if not piece:
             raise InputError(f"{where}: truncated: {len(view) - done:,} bytes are missing")
         view[done : done + len(piece)] = piece
@@ -197,7 +198,7 @@ def _zip(path: Path):
         try:
             archive = zipfile.ZipFile(file)
         except _DAMAGE as error:
-            raise InputError(f"{path}: not an .npz archive: {_first_line(error)}") from None
+            raise InputError(f"{path}: not an .npz archive: {first_line(error)}") from None
         with archive:
             entries = [m for m in archive.infolist() if m.filename.endswith(".npy")]
             members = {m.filename.removesuffix(".npy"): m for m in entries}
@@ -224,7 +225,7 @@ def _read_member(
             file.read(1)  # at the end the check sum is compared
             return array
     except _DAMAGE as error:
-        raise InputError(f"{where}: damaged: {_first_line(error)}") from None
+        raise InputError(f"{where}: damaged: {first_line(error)}") from None
 
 
 # --- safetensors ----------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ def _safe(path: Path):
         with safe_open(path, framework="np") as file:
             yield file
     except (SafetensorError, *_DAMAGE) as error:
-        reason = _first_line(error).removeprefix("Error while deserializing header: ")
+        reason = first_line(error).removeprefix("Error while deserializing header: ")
         raise InputError(f"{path}: not a safetensors file, or a damaged one: {reason}") from None
 
 
@@ -370,8 +371,3 @@ def _member(members: Mapping[str, Any], key: str, path: str) -> Any:
 
 def _shape(shape: Sequence[int]) -> str:
     return f"[{', '.join(map(str, shape))}]"
-
-
-def _first_line(error: BaseException) -> str:
-    line = (str(error).splitlines() or [type(error).__name__])[0]
-    return line if len(line) <= 200 else f"{line[:199]}…"

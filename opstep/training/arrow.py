@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime import arrays
+from opstep.runtime.ir.diagnostics import first_line
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.types import TensorType
-from opstep.training.tables import Table, first_line
+from opstep.training.tables import Table
 
 
 def arrow_table(path: Path) -> Table:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from opstep.runtime.ir.diagnostics import first_line
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.types import TensorType
-from opstep.training.tables import TRAINED, VALIDATED, Table, first_line
+from opstep.training.tables import TRAINED, VALIDATED, Table
 
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 

@@ -49,8 +49,3 @@ class Table:
                 if part is not None and part.columns.keys() >= set(wanted):
                     return part
         return self
-
-
-def first_line(error: BaseException) -> str:
-    """What a library says is wrong with a file, in short."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

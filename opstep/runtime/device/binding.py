@@ -454,7 +454,7 @@ class _Coder:
             flags = self.binding.flags
             assert flags is not None
             looking = self._looking(flags.launches_at_end(steps, self.binding.address_of))
-            looking = self.tape.beside(looking) if self.tape else looking
+            looking = self.tape.unrecorded(looking) if self.tape else looking
             self.pending.setdefault(stream, []).extend(looking)
 
     def _run_watched(self, number: int, step: Step, stream: int, bound) -> None:

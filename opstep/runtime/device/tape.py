@@ -53,7 +53,7 @@ class Tape(ABC):
         for `launch`.
         """
 
-    def beside(self, launches: list[Any]) -> list[Any]:
+    def unrecorded(self, launches: list[Any]) -> list[Any]:
         """For `launch`, what looks at values at the end: of no op, and not recorded."""
         return launches
 

@@ -162,6 +162,12 @@ def names_listed(names: Iterable[str], most: int = 8) -> str:
     return ", ".join(shown[:most]) + (", …" if len(shown) > most else "")
 
 
+def first_line(error: BaseException) -> str:
+    """What a library says is wrong, in short."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return line if len(line) <= 200 else f"{line[:199]}…"
+
+
 def visible(text: str) -> str:
     """`text` with control characters and half surrogates replaced: fit for any terminal."""
     return text if text.isprintable() else "".join(map(_cell, text))

@@ -116,7 +116,7 @@ class CudaTape(Tape):
         places = (stats.enabled.address, stats.address(stream, 0))
         return Gathering(self.device, types, *places, plan.policy.fill == "nan")
 
-    def beside(self, launches: list[Any]) -> list[tuple[int, Any]]:
+    def unrecorded(self, launches: list[Any]) -> list[tuple[int, Any]]:
         return [(FLAGS, b) for b in launches]
 
     def around(self, number: int, step: Step, stream: int, bound: Any) -> list[tuple[int, Any]]:
