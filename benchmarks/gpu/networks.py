@@ -133,9 +133,7 @@ def watched_network(name: str) -> tuple[Any, dict[str, np.ndarray]]:
 
 @group("watched runs")
 def watched() -> Iterator[Row]:
-    """The kernels' own bits are those of a bare run; what is measured is a step's time. Each way is
-    beside a bare run of its own, as CUPTI slows all launches while a recording is open.
-    """
+    """The kernels' own bits are those of a bare run; what is measured is a step's time."""
     for how, bars in WATCHED.items():
         for name, times in bars.items():
             program, inputs = watched_network(name)

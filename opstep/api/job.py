@@ -40,8 +40,7 @@ def recorder_of(
     return recording.begin_run(
         RunInfo(
             program, graph.name.text, inputs, policy, device, threads, program.seed,
-            settings.steps, runs_on.title, runs_on.recording_note(),
-            kernels if kind_of(device).gpu else None,
+            settings.steps, runs_on.title, kernels if kind_of(device).gpu else None,
         )
     )  # fmt: skip
 

@@ -172,7 +172,7 @@ def gpu() -> Finding:
 
 def cuda_compiler() -> Finding:
     """What compiles kernels for GPUs; it needs none to be there."""
-    names = ("numba-cuda", "cuda-core", "cuda-bindings", "cupti-python")
+    names = ("numba-cuda", "cuda-core", "cuda-bindings")
     found, missing = [], []
     for name in names:
         try:

@@ -65,10 +65,6 @@ def show_recording(recording: Recording) -> None:
     if not recording.runs:  # what the run was given did not fit: that is told
         return
     key = recording.runs[0].key
-    if note := recording.runs[0].info.note:
-        say(f"note: {note}")
-    if untimed := recording.runs[0].untimed:
-        say(f"warning: the GPU gave no times of {amount(untimed, 'op')}: they are recorded as 1 ns")
     for report in files:
         counts = ", ".join(amount(n, noun) for noun, n in report.counts)
         if report.nbytes:

@@ -44,8 +44,10 @@ def next_call(plan: Plan, step: Step, done: GraphCall, holds: bool) -> GraphCall
         raise error_at(plan, step, fault.message, hint=fault.hint) from None
 
 
-def copies_of_outputs(child: Binding, targets: Sequence[Address]) -> list[Own]:
-    """What copies a graph's outputs to where its caller wants them, as if all at once."""
+def copies_of_outputs(child: Binding, targets: Sequence[Address]) -> list[tuple[Own, int]]:
+    """What copies a graph's outputs to where its caller wants them, as if all at once; with the
+    bytes of each.
+    """
     device, copies = child.device, []
     types = [child.plan.values[v].type for v in child.plan.outputs]
     sources = [child.address_of(v) for v in child.plan.outputs]
@@ -55,9 +57,9 @@ def copies_of_outputs(child: Binding, targets: Sequence[Address]) -> list[Own]:
             if k not in child.staging:  # a target that is read after it is written
                 child.staging[k] = Address(device.alloc(t.nbytes), 0)
             sources[k] = child.staging[k]
-            copies.append(device.copy(source.address, sources[k].address, t.nbytes))
+            copies.append((device.copy(source.address, sources[k].address, t.nbytes), t.nbytes))
     copies += [
-        device.copy(source.address, target.address, t.nbytes)
+        (device.copy(source.address, target.address, t.nbytes), t.nbytes)
         for source, target, t in zip(sources, targets, types, strict=True)
         if source.address != target.address
     ]

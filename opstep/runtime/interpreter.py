@@ -322,8 +322,9 @@ class Context:
             if body.outputs[k] == body.inputs[k] and not is_seen and v in plan.unread:
                 places[k] = source
             elif source.address != target.address:
-                nbytes = plan.values[v].type.nbytes
-                self._submit(self.device.copy(source.address, target.address, nbytes), execution)
+                nbytes: Any = plan.values[v].type.nbytes  # of a concrete type
+                copy = self.device.copy(source.address, target.address, nbytes)
+                self._submit(copy, nbytes, execution)
         return places
 
     # --- sub-plans ---
@@ -366,13 +367,13 @@ class Context:
         """Copies a child's outputs to where the caller wants them."""
         if child.handed is None:
             child.handed = copies_of_outputs(child, targets)
-        for copy in child.handed:
-            self._submit(copy, execution)
+        for copy, nbytes in child.handed:
+            self._submit(copy, nbytes, execution)
 
-    def _submit(self, copy: Own, execution: Execution) -> None:
+    def _submit(self, copy: Own, nbytes: int, execution: Execution) -> None:
         tape = execution.binding.tape
         if tape:
-            tape.move(execution.stream, copy)()
+            tape.copy(execution.stream, copy, nbytes)
         else:
             self.streams[execution.stream].submit(copy)
 

@@ -180,7 +180,6 @@ class RunInfo(NamedTuple):
     seed: int
     steps: int  # how many are asked for
     title: str = ""  # of the device, for people; as `device` where it has none
-    note: str = ""  # what is to be known of how the device is recorded
     kernels: str | None = None  # whose run there, where there is a choice
 
 

@@ -330,9 +330,6 @@ class _Recorder(Recorder):
         self._end_before(step + 1)
         self._catch_up()
 
-    def times_missing(self, count: int) -> None:
-        self.run.untimed += count
-
     def _end_before(self, step: int) -> None:
         """Ends those steps before this one that have ended."""
         while self._ends and self._ends[0].step < step:

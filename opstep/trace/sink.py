@@ -38,7 +38,6 @@ class Run:
     tags: Mapping[str, str | int | float] = field(default_factory=dict)
     keep_inputs: int = 0  # what a repeat needs is kept of each so many steps; 0: of none
     details: Details = field(default_factory=Details)  # what is taken beyond statistics
-    untimed: int = 0  # ops that ran, and whose times are not known
     initial: list[Initial] = field(default_factory=list)  # complete when the first record comes
     _plans: dict[int, tuple[int, Plan]] = field(default_factory=dict)  # by id: first number, plan
     _ops: int = 0  # numbers given

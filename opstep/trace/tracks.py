@@ -280,7 +280,6 @@ class RunTracks:
         found = {"run": self.run.key, "graph": info.graph, "device": info.device}
         found |= {"streams": policy.streams, "alloc": policy.alloc, "fill": policy.fill}
         found |= {"sync": policy.sync, "seed": info.seed}
-        found |= {"note": info.note} if info.note else {}
         found |= {"arena_bytes": self._main.arena} if self._main else {}
         workspace = self.run.files.get("workspace")
         return found | ({"workspace": str(workspace)} if workspace else {})

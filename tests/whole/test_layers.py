@@ -90,7 +90,6 @@ SLOW |= {
     "lsprotocol",
     "cattrs",
     "cuda",
-    "cupti",
     "nvmath",
     "cupy",
     "debugpy",

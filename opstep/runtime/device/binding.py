@@ -164,7 +164,7 @@ class Binding:
         self.flags = flags
         self.children: dict[Any, Binding] = {}  # bound sub-plans of this plan's calls
         self.staging: dict[int, Address] = {}  # for outputs that their caller cannot take in place
-        self.handed: list[Own] | None = None  # copies of outputs to where the caller wants them
+        self.handed: list[tuple[Own, int]] | None = None  # see `calls.copies_of_outputs`
         self.events = [device.event() for _ in range(plan.events)]
         self._types = _buffer_types(plan)
         self._launched: list[tuple[Step, list[Own]]] = []
@@ -383,9 +383,9 @@ class _Coder:
                 self._wait(event, stream)
             case Fill(buffer, stream):
                 self._flush(stream)
-                fill = self._fill(buffer)
+                fill, nbytes = self._fill(buffer), self.plan.buffers[buffer].nbytes
                 submit = partial(self.binding.streams[stream].submit, fill)
-                self.code.append(self.tape.move(stream, fill) if self.tape else submit)
+                self.code.append(self.tape.fill(stream, fill, nbytes) if self.tape else submit)
             case Sync(stream):
                 self._flush_all()
                 self._synchronize(stream)

@@ -297,10 +297,6 @@ class Device(Protocol):
 
     # --- recording ---
 
-    def recording_note(self) -> str:
-        """What people are to know of how runs are recorded here; "" where all is as it should."""
-        return ""
-
     def tape(self, binding: Binding, recorder: Recorder) -> Tape | None:
         """What a binding is recorded with, from when it is bound; None: nothing is."""
         ...
@@ -356,9 +352,6 @@ class Recorder(Protocol):
 
     def caught_up(self, step: int) -> None:
         """The records of all steps up to this one were taken."""
-
-    def times_missing(self, count: int) -> None:
-        """Nobody knows the times of so many ops, whose records say 1 ns."""
 
     def end_step(self, outputs: Outputs, failed: bool = False) -> None:
         """`outputs` may be looked at until this returns. `failed`: one of its asserts did; all ops

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class Tape(ABC):
     """The binding's coder asks it, in order of issue, for the launches around an op (`around`), and
-    for callables that hand work over (`launch`, `move`), wait (`wait`) and synchronise (`sync`).
+    for callables that hand work over (`launch`, `fill`), wait (`wait`) and synchronise (`sync`).
     The interpreter says when a run begins (`begin`), what the host did (`called`, `fenced`), and
     when all was issued (`finish`). `recorder` may change between runs.
 
@@ -62,8 +62,8 @@ class Tape(ABC):
         """Hands over what the rows since the last launch on that stream are."""
 
     @abstractmethod
-    def move(self, stream: int, work: Any) -> Callable[[], None]:
-        """Hands over a copy or a fill."""
+    def fill(self, stream: int, work: Any, nbytes: int) -> Callable[[], None]:
+        """Hands over what fills so many bytes."""
 
     def _rows_launched(self, stream: int) -> Launch:
         """Those since the last launch on that stream."""
@@ -122,6 +122,10 @@ class Tape(ABC):
 
     def fenced(self, began: int) -> None:
         self._sync_times[self._fence] = began, monotonic_ns()
+
+    @abstractmethod
+    def copy(self, stream: int, work: Any, nbytes: int) -> None:
+        """Hands over what copies so many bytes, for control flow."""
 
     @abstractmethod
     def finish(self) -> None:

@@ -138,8 +138,11 @@ class CpuTape(Tape):
         self.layout.launches.append(self._rows_launched(stream))
         return partial(self._launch, index, self.binding.streams[stream].submit, work)
 
-    def move(self, stream: int, work: Any) -> Callable[[], None]:
+    def fill(self, stream: int, work: Any, nbytes: int) -> Callable[[], None]:
         return partial(self.binding.streams[stream].submit, work)
+
+    def copy(self, stream: int, work: Any, nbytes: int) -> None:
+        self.binding.streams[stream].submit(work)
 
     def wait(self, event: int, stream: int) -> Callable[[], None]:
         index = sum(w.stream == stream for w in self.layout.waits)

@@ -287,11 +287,11 @@ class CudaDevice(Device):
         """Code between two calls that the host runs, which nothing interrupts: replayed as one
         graph.
         """
-        if not self.replays or (tape and not tape.captures):
+        if not self.replays:
             return code
         if len(code) < WORTH_CAPTURING and len(streams) < 2 and not _is_long(code):
             return code
-        watch = tape.stretch(code) if tape else None
+        watch = tape.stretch(code, alone) if tape else None
         return [Replay(self.gpu, code, streams, alone, watch, spread)]
 
     def delay(self, seconds: float) -> Callable[[int], None]:
@@ -301,9 +301,21 @@ class CudaDevice(Device):
 
     # --- recording ---
 
-    def recording_note(self) -> str:
-        """What is to be known of how runs are recorded here."""
-        return pending_records_of(self).meter.note
+    def stamp(self, address: int) -> list[Any]:
+        """Launches that write the GPU's time, in ns, to that address."""
+        from opstep.runtime.device.cuda.recording.stamps import launches
+
+        return self.bind(launches(self), [address], 0)
+
+    def read_later(self, source: int, target: np.ndarray, nbytes: int, stream: int) -> None:
+        """Copies to pinned memory, behind what is on the stream."""
+        self.gpu.driver.cuMemcpyDtoHAsync(target.ctypes.data, source, nbytes, stream)
+
+    def kernels_of(self, bound: list[Any]) -> tuple[Any, ...]:
+        """The kernels (`recording.Kernel`) that launches run, which ran before."""
+        from opstep.runtime.device.cuda.recording.kernels import kernels_of
+
+        return kernels_of(self.gpu, bound)
 
     def tape(self, binding: Binding, recorder: Recorder) -> CudaTape:
         """Records a binding."""
@@ -341,12 +353,12 @@ _pending_lock = threading.Lock()
 
 def pending_records_of(on: CudaDevice) -> PendingRecords:
     """What is recorded on a GPU, whichever kernels are chosen."""
-    from opstep.runtime.device.cuda.recording.meters import meter_for
     from opstep.runtime.device.cuda.recording.pending import PendingRecords, Slots
+    from opstep.runtime.device.cuda.recording.stamps import Clock
 
     with _pending_lock:
         if on.gpu.ordinal not in _pending:
-            _pending[on.gpu.ordinal] = PendingRecords(meter_for(on.gpu), Slots(on.staging.pinned))
+            _pending[on.gpu.ordinal] = PendingRecords(Clock(on), Slots(on.staging.pinned))
         return _pending[on.gpu.ordinal]
 
 

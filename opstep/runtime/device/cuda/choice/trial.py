@@ -8,7 +8,6 @@ whose results are not those of our first kernel, is out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from statistics import median
 from time import perf_counter
@@ -20,6 +19,7 @@ from opstep.runtime.device.cache import Compiler
 from opstep.runtime.device.cuda.choice.choice import Candidate, Types
 from opstep.runtime.device.cuda.choice.tuning import Times
 from opstep.runtime.device.cuda.driver.driver import LostDevice, OutOfMemory
+from opstep.runtime.device.cuda.driver.graphs import captured
 from opstep.runtime.device.cuda.driver.streams import CudaStream
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
@@ -184,32 +184,17 @@ class _Trial:
     ) -> float:
         """The median of so many samples that take `sample` microseconds, or one run."""
         repeats = int(min(MOST_REPEATS, max(1, sample // once)))
-        with self._captured(work, repeats) as replay:
-            self.stream.submit(replay)
-            return median(self._timed(replay) for _ in range(samples)) / repeats
 
-    @contextmanager
-    def _captured(
-        self, work: Callable[[int], None], repeats: int
-    ) -> Iterator[Callable[[int], None]]:
-        """Work that runs `work` so many times, as a graph."""
-        driver, handle = self.device.gpu.enter(), self.stream.handle
-        mode = driver.module.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        driver.cuStreamBeginCapture(handle, mode)
-        try:
+        def repeated(stream: int) -> None:
             for _ in range(repeats):
-                work(handle)
-        except BaseException:
-            driver.module.cuStreamEndCapture(handle)  # whatever it says
-            raise
-        graph = driver.cuStreamEndCapture(handle)
-        made = driver.cuGraphInstantiate(graph, 0)
-        driver.cuGraphDestroy(graph)
-        try:
-            yield lambda stream: driver.cuGraphLaunch(made, stream)
-        finally:
-            self.stream.synchronize()
-            driver.cuGraphExecDestroy(made)
+                work(stream)
+
+        with captured(self.device.gpu, repeated, self.stream) as replay:
+            try:
+                self.stream.submit(replay)
+                return median(self._timed(replay) for _ in range(samples)) / repeats
+            finally:
+                self.stream.synchronize()
 
     def _timed(self, work: Callable[[int], None]) -> float:
         """Microseconds of a run, by events of the stream."""

@@ -141,6 +141,18 @@ def digit_of():
     return digit
 
 
+def global_time():
+    """() -> ns."""
+    kind = ir.FunctionType(ir.IntType(64), [])
+    asm = ir.InlineAsm(kind, "mov.u64 $0, %globaltimer;", "=l", side_effect=True)
+
+    @intrinsic
+    def read(_):
+        return types.int64(), lambda context, builder, signature, args: builder.call(asm, [])
+
+    return read
+
+
 def _division32(operation: str):
     def make():
         @intrinsic

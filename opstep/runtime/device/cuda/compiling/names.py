@@ -56,6 +56,8 @@ rank_of_byte = Intrinsic("rank_among", 8)  # (digit of 8 bits): lanes before thi
 
 digit_of = Intrinsic("digit_of")  # (key, shift, flip): 8 bits of an integer, from bit `shift` on
 
+global_time = Intrinsic("global_time")  # (): the GPU's clock, ns; PTX's %globaltimer
+
 # Non-negative integers below 2**32, several times faster than 64-bit division.
 div32 = Intrinsic("div32")
 mod32 = Intrinsic("mod32")

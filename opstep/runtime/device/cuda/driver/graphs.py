@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Any, Protocol
 
@@ -29,22 +29,16 @@ _LONGEST = 256  # runs at the same addresses before a stretch is captured
 
 class Watch(Protocol):
     """Told of a stretch that is recorded. `variant`: which of its works is done now; each has a
-    graph of its own.
+    graph of its own. `at_once`: it is not issued first.
     """
+
+    at_once: bool
 
     @property
     def variant(self) -> Hashable: ...
 
     def issued(self) -> None:
         """It was, as it is; from now on it is replayed."""
-        ...
-
-    def begin_capture(self, stream: int) -> None:
-        """A graph begins, on that stream."""
-        ...
-
-    def end_capture(self) -> None:
-        """All was captured; the graph still grows on that stream."""
         ...
 
     def replay(self, launch: Callable[[], Any]) -> None:
@@ -69,7 +63,7 @@ class Replay:
         self.sides = _sides(gpu) if spread else None
         self._graphs: dict[Hashable, Any] = {}  # by variant
         self._stood: list[Any] = []  # what of it other ranks have a part in
-        self._wait = 1  # runs that are issued before one is captured
+        self._wait = 0 if watch and watch.at_once else 1  # runs that are issued before a capture
         self._issued: dict[Hashable, int] = {}  # by variant, at these addresses
         self._events = [CudaEvent(gpu) for _ in range(2 * len(streams))]
 
@@ -103,7 +97,7 @@ class Replay:
             for _, drop in self._graphs.values():
                 drop()
             self._graphs.clear()
-            self._wait = min(2 * self._wait, _LONGEST)
+            self._wait = min(max(2 * self._wait, 1), _LONGEST)
         self._issued.clear()
 
     def _issue(self) -> None:
@@ -121,30 +115,56 @@ class Replay:
 
     def _captured(self) -> tuple[Any, Callable[[], Any]]:
         """The stretch as an executable graph, and what gives that back."""
-        driver, first = self.gpu.enter(), self.streams[0]
-        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        # a capture is spoilt by what this thread frees meanwhile: the collector waits
-        with _lock, collector_paused():
-            driver.cuStreamBeginCapture(first.handle, mode)
-            capturing.stretch, capturing.sides = object(), self.sides
-            try:
-                if self.watch:
-                    self.watch.begin_capture(first.handle)
-                self._join([first], self.streams[1:])
-                with noted() as self._stood:
-                    self._issue()
-                self._join(self.streams[1:], [first])
-                if self.watch:
-                    self.watch.end_capture()
-            except BaseException:
-                driver.module.cuStreamEndCapture(first.handle)  # whatever it says
-                raise
-            finally:
-                capturing.stretch = capturing.sides = None
-            graph = driver.cuStreamEndCapture(first.handle)
-        made = driver.cuGraphInstantiate(graph, 0)
-        driver.cuGraphDestroy(graph)
+
+        def issue(_: int) -> None:
+            self._join([first], self.streams[1:])
+            with noted() as self._stood:
+                self._issue()
+            self._join(self.streams[1:], [first])
+
+        first = self.streams[0]
+        with captured_graph(self.gpu, issue, first, self.sides) as graph:
+            made = self.gpu.driver.cuGraphInstantiate(graph, 0)
         return made, weakref.finalize(self, _destroy, self.gpu, made)
+
+
+@contextmanager
+def captured_graph(
+    gpu: Gpu, work: Callable[[int], Any], stream: CudaStream, sides: Sides | None = None
+) -> Iterator[Any]:
+    """Work, which is captured from that stream, as a graph. What it needs has to be loaded."""
+    driver = gpu.enter()
+    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+    # a capture is spoilt by what this thread frees meanwhile: the collector waits
+    with _lock, collector_paused():
+        driver.cuStreamBeginCapture(stream.handle, mode)
+        capturing.stretch, capturing.sides = object(), sides
+        try:
+            work(stream.handle)
+        except BaseException:
+            driver.module.cuStreamEndCapture(stream.handle)  # whatever it says
+            raise
+        finally:
+            capturing.stretch = capturing.sides = None
+        graph = driver.cuStreamEndCapture(stream.handle)
+    try:
+        yield graph
+    finally:
+        driver.cuGraphDestroy(graph)
+
+
+@contextmanager
+def captured(
+    gpu: Gpu, work: Callable[[int], Any], stream: CudaStream
+) -> Iterator[Callable[[int], Any]]:
+    """Work as one that launches a graph; it has to be done when the graph is given back."""
+    driver = gpu.driver
+    with captured_graph(gpu, work, stream) as graph:
+        made = driver.cuGraphInstantiate(graph, 0)
+    try:
+        yield lambda handle: driver.cuGraphLaunch(made, handle)
+    finally:
+        driver.cuGraphExecDestroy(made)
 
 
 @cache

@@ -1,3 +1,3 @@
-"""How a run on a GPU is recorded: times of kernels from CUPTI or events, statistics kernels, and
-how both become records of ops.
+"""How a run on a GPU is recorded: kernels that read its clock and take statistics between those of
+the ops, and how what they leave becomes records.
 """

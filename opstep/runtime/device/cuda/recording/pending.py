@@ -1,75 +1,57 @@
-"""Launches of recorded runs that are not reported yet, and how they become records."""
+"""What recorded runs have launched and not yet handed over, and how it becomes records."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import monotonic_ns
-from typing import Any, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from opstep.runtime.device.cuda.recording.records import (
-    Nodes,
-    Rows,
-    between,
-    issued,
-    settled,
-    waits,
-)
+from opstep.runtime.device.cuda.recording.records import between, issued, settled, waits
+from opstep.runtime.device.cuda.recording.stamps import Clock, Marks, Move
 from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.recording import Activation, HostRecord, StreamRecord
 from opstep.runtime.statistics import WORDS
 
-PERIOD = 15_000_000  # ns
+COPIES = 64  # of a stream, in an activation, whose times are taken
+
+
+class Part(NamedTuple):
+    """A stream's share of a tape's memory, in words: stamps, those of copies, statistics and what
+    is taken beyond them.
+    """
+
+    address: int
+    stamps: int
+    statistics: int
+    details: int
+
+    @property
+    def before(self) -> int:
+        """Words before the statistics."""
+        return self.stamps + 2 * COPIES
+
+    @property
+    def words(self) -> int:
+        return self.before + self.statistics + self.details
 
 
 class PendingActivation:
-    """One activation: what the host did, and marks of what it launched."""
+    """One activation: what the host did, and what the GPU wrote down."""
 
-    def __init__(self, activation: Activation):
+    def __init__(self, activation: Activation, parts: Sequence[Part]):
         layout = activation.layout
         self.activation = activation
-        self.began = monotonic_ns()
+        self.parts = parts
         self.launches = np.zeros((len(layout.launches), 2), np.int64)
         self.syncs = np.zeros((len(layout.syncs), 2), np.int64)
         self.calls = np.zeros((len(layout.calls), 2), np.int64)
         self.with_stats = False
-        self.stats: dict[int, np.ndarray] = {}  # by stream: slots, where they are copied to
-        self.detail_words: dict[int, int] = {}  # likewise: words of details after the statistics
-        self.marks: list[Any] = []  # of the meter
-
-
-class Meter(Protocol):
-    """How the times of kernels are taken."""
-
-    captures: bool  # whether stretches may be replayed as graphs
-    note: str  # for people; "" where all is as it should be
-
-    def around(self, row: int, bound: Sequence[Any]) -> list[tuple[int, Any]]:
-        """The launches of a row, each with its row."""
-        ...
-
-    def issue(self, pending: PendingActivation, piece: Any, stream: int) -> None: ...
-    def replay(
-        self, pending: PendingActivation, nodes: Nodes, launch: Callable[[], None]
-    ) -> None: ...
-
-    def ready(self, activations: Sequence[PendingActivation]) -> int:
-        """How many of them, from the first, were reported in full without being asked for."""
-        ...
-
-    def gather(self, activations: Sequence[PendingActivation]) -> None:
-        """Fetches what was reported of them; all that they launched is done."""
-        ...
-
-    def read(self, pending: PendingActivation) -> Rows:
-        """The times of the rows of one that was gathered. Once."""
-        ...
-
-    def begin(self, user: int) -> None: ...
-    def end(self, user: int) -> None: ...
+        self.marks: Sequence[Marks] = ()  # of each stream
+        self.copies: list[list[Move]] = [[] for _ in parts]  # likewise
+        self.words: dict[int, np.ndarray] = {}  # by stream: slots, where its part is copied to
 
 
 class _Run:
@@ -78,26 +60,20 @@ class _Run:
     def __init__(self) -> None:
         self.activations: list[PendingActivation] = []
         self.done = 0  # how many of them are of steps that have ended
-        self.gathered = 0  # how many of them can be handed over
         self.lock = threading.RLock()
 
 
 class PendingRecords:
     """Of one GPU. Runs are told apart by their recorders.
 
-    To ask for reports takes time in which the GPU does nothing, and to make records of them takes
-    some more. So they are asked for only where they do not come by themselves within `PERIOD`, and
-    records are made while the next step is under way, if the recorder lets them be late.
+    Records are made while the next step is under way, if the recorder lets them be late.
     """
 
-    def __init__(self, meter: Meter, slots: Slots):
-        self.meter = meter
+    def __init__(self, clock: Clock, slots: Slots):
+        self.clock = clock
         self.slots = slots
         self._runs: dict[int, _Run] = {}
         self._lock = threading.Lock()
-
-    def begin(self, recorder: Recorder) -> None:
-        self.meter.begin(id(recorder))
 
     def end(self, recorder: Recorder) -> None:
         """It records no more for now; no stream of its run is busy."""
@@ -106,7 +82,6 @@ class PendingRecords:
         finally:
             with self._lock:
                 self._runs.pop(id(recorder), None)
-            self.meter.end(id(recorder))
 
     def add(self, recorder: Recorder, pending: PendingActivation) -> None:
         with self._lock:
@@ -121,78 +96,81 @@ class PendingRecords:
             return
         with run.lock:
             run.done = len(run.activations)
-            if now or not recorder.may_defer(partial(self._flush_all, run, recorder)):
-                self._flush_all(run, recorder)
-                return
-            run.gathered += self.meter.ready(run.activations[run.gathered : run.done])
-            oldest = run.activations[run.gathered : run.gathered + 1]
-            if oldest and monotonic_ns() - oldest[0].began > PERIOD:
-                self._gather(run)
-
-    def meanwhile(self, recorder: Recorder) -> None:
-        """The GPU has something to do: what was gathered is handed over."""
-        run = self._runs.get(id(recorder))
-        if run is not None and run.gathered:
-            with run.lock:
+            self.clock.compare()
+            if now or not recorder.may_defer(partial(self._flush, run, recorder)):
                 self._flush(run, recorder)
 
-    def _flush_all(self, run: _Run, recorder: Recorder) -> None:
-        """What is known of all steps that have ended."""
-        with run.lock:
-            self._gather(run)
+    def meanwhile(self, recorder: Recorder) -> None:
+        """The GPU has something to do: what is known of steps that have ended is handed over."""
+        run = self._runs.get(id(recorder))
+        if run is not None and run.done:
             self._flush(run, recorder)
 
-    def _gather(self, run: _Run) -> None:
-        if run.done > run.gathered:
-            self.meter.gather(run.activations[run.gathered : run.done])
-            run.gathered = run.done
-
     def _flush(self, run: _Run, recorder: Recorder) -> None:
-        activations = run.activations[: run.gathered]
-        del run.activations[: run.gathered]
-        run.done -= len(activations)
-        run.gathered = 0
-        for pending in activations:
-            rows = self.meter.read(pending)
-            if rows.missing:
-                recorder.times_missing(rows.missing)
-            layout = pending.activation.layout
-            for row, kernels in rows.kernels.items():
-                layout.kernels.setdefault(row, tuple(kernels))
-            recorder.add_record(
-                HostRecord(pending.activation, pending.launches, pending.syncs, pending.calls)
-            )
-            for record in _records(pending, rows, self.slots):
-                recorder.add_record(record)
-        if activations:
-            recorder.caught_up(activations[-1].activation.step)
+        with run.lock:
+            activations = run.activations[: run.done]
+            del run.activations[: run.done]
+            run.done = 0
+            for pending in activations:
+                recorder.add_record(
+                    HostRecord(pending.activation, pending.launches, pending.syncs, pending.calls)
+                )
+                for record in _records(pending, self.clock):
+                    recorder.add_record(record)
+                for words in pending.words.values():
+                    self.slots.give_back(words)
+            if activations:
+                recorder.caught_up(activations[-1].activation.step)
 
 
-def _records(pending: PendingActivation, rows: Rows, slots: Slots) -> list[StreamRecord]:
+def _records(pending: PendingActivation, clock: Clock) -> list[StreamRecord]:
     layout, records = pending.activation.layout, []
     began = issued(layout, pending.launches)
-    times = [settled(t, b) for t, b in zip(rows.times, began, strict=True)]
+    times = [
+        settled(_spans(clock, pending, stream, marks.rows), b)
+        for stream, (marks, b) in enumerate(zip(pending.marks, began, strict=True))
+    ]
     for stream, own in enumerate(times):
+        part = pending.parts[stream]
         waited = waits(layout, stream, times, began)
         tensors, stats, details = layout.stats[stream], None, None
         if pending.with_stats:
             stats = np.zeros((len(tensors), WORDS), np.int64)
             if tensors:
-                words = pending.stats[stream]
-                stats[...] = words[: stats.size].reshape(stats.shape)
-                if detail_words := pending.detail_words.get(stream):
-                    details = words[stats.size :][:detail_words].copy()
-                slots.give_back(words)
-        moves = between(rows.moves[stream], own)
+                further = pending.words[stream][part.before :]
+                stats[...] = further[: stats.size].reshape(stats.shape)
+                if part.details:
+                    details = further[stats.size :][: part.details].copy()
+        moves = _moves(clock, pending, stream, own)
         if len(own) or len(waited) or tensors or len(moves):
             record = StreamRecord(pending.activation, stream, own, waited, stats, moves)
             records.append(record._replace(details=details))
     return records
 
 
+def _spans(
+    clock: Clock, pending: PendingActivation, stream: int, ends: Sequence[tuple[int, int]]
+) -> np.ndarray:
+    if not ends:
+        return np.zeros((0, 2), np.int64)
+    return clock.spans(pending.words[stream], np.array(ends, np.int64))
+
+
+def _moves(
+    clock: Clock, pending: PendingActivation, stream: int, times: np.ndarray
+) -> np.ndarray:  # fmt: skip
+    """i64[n, 4], see `StreamRecord`."""
+    moves = [*pending.marks[stream].fills, *pending.copies[stream]]
+    spans = _spans(clock, pending, stream, [(m.first, m.last) for m in moves])
+    order = np.argsort(spans[:, 0], kind="stable")
+    about = np.array([(m.nbytes, m.kind) for m in moves], np.int64).reshape(-1, 2)
+    found = np.hstack([between(spans[order], times), about[order]])
+    return found[found[:, 0] < found[:, 1]]
+
+
 class Slots:
-    """Pinned memory for what is copied from the GPU, in sizes of powers of two. `make`: gives so
-    many i64 words, for as long as the process lives.
+    """Pinned memory for what is copied from the GPU, in i64 words, by powers of two. `make`: gives
+    so many, for as long as the process lives.
     """
 
     def __init__(self, make: Callable[[int], np.ndarray]):
@@ -200,9 +178,9 @@ class Slots:
         self._free: dict[int, list[np.ndarray]] = {}
         self._lock = threading.Lock()
 
-    def get(self, nbytes: int) -> np.ndarray:
-        """At least so many bytes."""
-        words = 1 << max(nbytes // 8 - 1, 0).bit_length()
+    def get(self, words: int) -> np.ndarray:
+        """At least so many."""
+        words = 1 << max(words - 1, 0).bit_length()
         with self._lock:
             free = self._free.get(words)
             if free:

@@ -1,10 +1,8 @@
-"""Records a bound plan on a GPU: times as CUPTI or events tell them, statistics by kernels behind
-their ops.
+"""Records a bound plan on a GPU: times by stamps around its ops, statistics by kernels behind them.
 
-While a plan runs nothing is asked of the GPU. What was launched is noted (`PendingActivation`);
-when all streams of the run are idle (`PendingRecords.step_done`), the reports are fetched and
-become records. A stretch that is replayed as a graph is recorded as that: one launch, whose kernels
-are known by their nodes.
+While a plan runs nothing is asked of the GPU. Stamps and statistics are copied to the host behind
+its last op, and become records when the streams of the run are idle (`PendingRecords.step_done`). A
+stretch that is replayed as a graph has them in the graph.
 """
 
 from __future__ import annotations
@@ -17,15 +15,17 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from opstep.runtime.device.cuda.driver.launching import BoundGrid, work_of
+from opstep.runtime.device.cuda.driver.streams import capturing
 from opstep.runtime.device.cuda.recording.gathering import Gathering, gathers
-from opstep.runtime.device.cuda.recording.pending import PendingActivation
-from opstep.runtime.device.cuda.recording.records import FLAGS, MOVED, NO_ROW, Nodes, Part, merged
+from opstep.runtime.device.cuda.recording.pending import COPIES, Part, PendingActivation
+from opstep.runtime.device.cuda.recording.records import merged
+from opstep.runtime.device.cuda.recording.stamps import FLAGS, NO_ROW, Marks, Move
 from opstep.runtime.device.details import Details
 from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.device.tape import Tape
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.plan.plan import Run, Step
-from opstep.runtime.recording import Launch, Layout
+from opstep.runtime.plan.plan import Fill, Run, Step
+from opstep.runtime.recording import COPY, Launch, Layout
 from opstep.runtime.statistics import ENABLED, WORDS, step_for
 
 if TYPE_CHECKING:
@@ -36,38 +36,6 @@ if TYPE_CHECKING:
 
 
 _NBYTES = 8 * WORDS  # of a tensor's statistics
-
-
-class Piece:
-    """Work for a stream whose kernels are timed on their own."""
-
-    __slots__ = ("part", "work")
-
-    def __init__(self, stream: int, rows: Sequence[int], bound: Sequence[Any], exact: bool):
-        self.part = Part(stream, tuple(rows), exact)
-        self.work = work_of(bound)
-
-
-def pieces(stream: int, launches: Sequence[tuple[int, Any]]) -> list[Piece]:
-    """Kernels of ours in a row are one piece; of what a library runs, it is not known how many
-    kernels that has. `launches`: (row, what is launched).
-    """
-    result: list[Piece] = []
-    rows: list[int] = []
-    bound: list[Any] = []
-    for row, launch in launches:
-        ours = isinstance(launch, BoundGrid)
-        if rows and not ours:
-            result.append(Piece(stream, rows, bound, True))
-            rows, bound = [], []
-        if ours:
-            rows.append(row)
-            bound.append(launch)
-            continue
-        result.append(Piece(stream, [row], [launch], False))
-    if rows:
-        result.append(Piece(stream, rows, bound, True))
-    return result
 
 
 class CudaTape(Tape):
@@ -83,22 +51,23 @@ class CudaTape(Tape):
         super().__init__(binding, recorder)
         self.device = device
         self._streams = cast("Sequence[CudaStream]", binding.streams)  # as the device made them
-        plan = binding.plan
         self._pending_records = pending_records
-        self._meter = pending_records.meter
         self._details = Details(device, recorder)
         values = self._recorded_values()
-        types = [[plan.values[v].type for v in of_stream] for of_stream in values]
-        words = [sum(map(self._details.nbytes, of_stream)) for of_stream in types]
-        self._stats = _StatsMemory(device, list(map(len, types)), words)
+        self._memory = self._allocated(values)
         self._gathering = [self._gathering_of(s, of_stream) for s, of_stream in enumerate(values)]
+        # with statistics and without; the same where there are none
+        bare, whole = self._marks_now(), self._marks_now() if self.recorded else None
+        self._marks = {False: bare, True: whole or bare}
+        self._copies: list[list[tuple[Any, Any]]] = [[] for _ in values]  # stamps around each
+        self._bound: list[list[list[Any]]] = [[] for _ in values]  # each row's, until described
         self._launches: list[Launch] = []
         self._indices: dict[int, int] = {}  # of launches, by id of what makes them
         self._stretches: list[Stretch] = []
         self._layouts: dict[tuple[bool, ...], tuple[Layout, list[int]]] = {}
         self._places: list[int] = []  # of launches in the layout of this activation
         self._pending: PendingActivation | None = None
-        self.capturing: Capture | None = None
+        self._in_graph = False  # all of this activation is one, launched on the first stream
 
     # --- while the plan is bound ---
 
@@ -110,10 +79,23 @@ class CudaTape(Tape):
                 by_stream[instruction.stream] += self.recorded.get(instruction.step, ())
         return by_stream
 
+    def _allocated(self, values: Sequence[Sequence[int]]) -> _RecordMemory:
+        plan = self.binding.plan
+        stamps = [0] * len(values)
+        for instruction in plan.instructions:
+            if isinstance(instruction, Run | Fill):
+                stamps[instruction.stream] += 2
+        types = [[plan.values[v].type for v in of_stream] for of_stream in values]
+        details = [sum(map(self._details.nbytes, of_stream)) for of_stream in types]
+        return _RecordMemory(self.device, stamps, list(map(len, types)), details)
+
+    def _marks_now(self) -> list[Marks]:
+        return [Marks(self.device, part.address) for part in self._memory.parts]
+
     def _gathering_of(self, stream: int, values: Sequence[int]) -> Gathering:
-        plan, stats = self.binding.plan, self._stats
+        plan, memory = self.binding.plan, self._memory
         types = [plan.values[v].type for v in values]
-        places = (stats.enabled.address, stats.address(stream, 0))
+        places = (memory.enabled.address, memory.statistics(stream, 0))
         return Gathering(self.device, types, *places, plan.policy.fill == "nan")
 
     def unrecorded(self, launches: list[Any]) -> list[tuple[int, Any]]:
@@ -126,8 +108,9 @@ class CudaTape(Tape):
         work: list[tuple[int, Any]] = []
         if bound:
             work += [(NO_ROW, b) for b in gathering.before(self._write_ranges(step))]
-            work += self._meter.around(len(rows), bound)
+            work += [(len(rows), b) for b in bound]
             rows.append(number)
+            self._bound[stream].append(bound)
         for value in self.recorded.get(number, ()):
             plan = self.binding.plan
             recorded, t = self.layout.stats[stream], plan.values[value].type
@@ -138,10 +121,10 @@ class CudaTape(Tape):
                 recorded.append((number, value))
                 continue
             launches, nbytes = self.device.prepare(*step_for(t, plan.policy.fill == "nan"))
-            target = self._stats.address(stream, len(recorded))
-            addresses = [source, self._stats.enabled.address, target]
+            target = self._memory.statistics(stream, len(recorded))
+            addresses = [source, self._memory.enabled.address, target]
             statistics = self.device.bind(
-                launches, addresses, self._stats.workspace(stream, nbytes)
+                launches, addresses, self._memory.workspace(stream, nbytes)
             )
             work += [(NO_ROW, b) for b in statistics]
             recorded.append((number, value))
@@ -150,11 +133,11 @@ class CudaTape(Tape):
         return work
 
     def _detailed(self, t: TensorType, source: int, stream: int) -> list[Any]:
-        stats = self._stats
-        workspace = stats.workspace(stream, self._details.workspace(t))
-        target = stats.further[stream]
-        stats.further[stream] += self._details.nbytes(t)
-        return self._details.bound(t, [source, stats.enabled.address, target], workspace)
+        memory = self._memory
+        workspace = memory.workspace(stream, self._details.workspace(t))
+        target = memory.details[stream]
+        memory.details[stream] += self._details.nbytes(t)
+        return self._details.bound(t, [source, memory.enabled.address, target], workspace)
 
     def _write_ranges(self, step: Step) -> list[tuple[int, int]]:
         """The addresses that a step writes: from, to."""
@@ -167,27 +150,38 @@ class CudaTape(Tape):
         self._launches.append(self._rows_launched(stream))
         index = len(self._launches) - 1
         bare = [launch for launch in launches if launch[0] != NO_ROW]
-        work = Bundle(pieces(stream, launches), pieces(stream, bare))
-        issue = partial(self._issue, work, index, self._streams[stream])
+        marks = self._marks
+        alike = marks[True] is marks[False]
+        bundle = Bundle(
+            marks[False][stream].around(bare),
+            None if alike else marks[True][stream].around(launches),
+        )
+        issue = partial(self._issue, bundle, index, self._streams[stream])
         self._indices[id(issue)] = index
         return issue
 
-    def move(self, stream: int, work: Any) -> Callable[[], None]:
-        piece = Piece(stream, [MOVED], [work], False)
-        return partial(self._hand_over, piece, self._streams[stream].handle)
+    def fill(self, stream: int, work: Any, nbytes: int) -> Callable[[], None]:
+        marks = self._marks
+        alike = marks[True] is marks[False]
+        bundle = Bundle(
+            marks[False][stream].around_fill(work, nbytes),
+            None if alike else marks[True][stream].around_fill(work, nbytes),
+        )
+        handle = self._streams[stream].handle
+        return lambda: bundle.of(self.with_stats)(handle)
 
     def bound(self) -> None:
         self.layout.launches += self._launches
 
-    @property
-    def captures(self) -> bool:
-        """Whether stretches may be replayed as graphs."""
-        return self._meter.captures
-
-    def stretch(self, code: Sequence[Any]) -> Stretch:
-        """What is to be notified of how a stretch is launched."""
-        indices = [self._indices[id(c)] for c in code if id(c) in self._indices]
-        self._stretches.append(Stretch(self, indices))
+    def stretch(self, code: Sequence[Any], alone: bool) -> Stretch:
+        """What is to be notified of how a stretch is launched. A library may have to load something
+        when it is first called, which no capture allows.
+        """
+        launched = [c for c in code if id(c) in self._indices]
+        bundles = [c.args[0] for c in launched]
+        at_once = all(isinstance(b, BoundGrid) for bundle in bundles for b in bundle.bound)
+        indices = [self._indices[id(c)] for c in launched]
+        self._stretches.append(Stretch(self, indices, alone, at_once))
         return self._stretches[-1]
 
     # --- while it runs ---
@@ -200,9 +194,10 @@ class CudaTape(Tape):
     def begin(self, recorder: Recorder, step: int, with_stats: bool) -> None:
         self.with_stats = with_stats
         layout, self._places = self._layout_now()
-        self._pending = PendingActivation(self._activate(recorder, step, layout))
+        self._in_graph = any(s.alone and s.replayed for s in self._stretches)
+        activation = self._activate(recorder, step, layout)
+        self._pending = PendingActivation(activation, self._memory.parts)
         self._sync_times, self._call_times = self._pending.syncs, self._pending.calls
-        self._pending_records.begin(recorder)
 
     def _layout_now(self) -> tuple[Layout, list[int]]:
         """What is recorded of a run in which some stretches are replayed; where launches are."""
@@ -215,72 +210,98 @@ class CudaTape(Tape):
             self._layouts[replayed] = layout, places
         return self._layouts[replayed]
 
+    def copy(self, stream: int, work: Any, nbytes: int) -> None:
+        pending, handle = self._now, self._streams[stream].handle
+        copies, around = pending.copies[stream], self._copies[stream]
+        if len(copies) == COPIES:
+            work(handle)
+            return
+        first = self._memory.parts[stream].stamps + 2 * len(copies)
+        if len(copies) == len(around):
+            address = self._memory.parts[stream].address
+            stamps = (self.device.stamp(address + 8 * k) for k in (first, first + 1))
+            around.append(tuple(map(work_of, stamps)))
+        before, behind = around[len(copies)]
+        copies.append(Move(first, first + 1, nbytes, COPY))
+        before(handle)
+        work(handle)
+        behind(handle)
+
     def finish(self) -> None:
         pending = self._now
         pending.with_stats = self.with_stats
-        if pending.with_stats:
-            for stream, (address, nbytes) in enumerate(self._stats.parts):
-                if nbytes:
-                    slot = self._pending_records.slots.get(nbytes)
-                    copy = self.device.gpu.driver.cuMemcpyDtoHAsync
-                    handle = self._streams[stream].handle
-                    copy(slot.ctypes.data, address, nbytes, handle)
-                    pending.stats[stream] = slot
-                    count = len(self.layout.stats[stream])
-                    pending.detail_words[stream] = nbytes // 8 - count * WORDS
+        pending.marks = self._marks[self.with_stats]
+        for stream, part in enumerate(self._memory.parts):
+            copies = len(pending.copies[stream])
+            words = part.stamps + 2 * copies if copies else pending.marks[stream].count
+            words = part.words if self.with_stats and part.statistics else words
+            if words:
+                slot = self._pending_records.slots.get(words)
+                home = self._streams[0 if self._in_graph else stream]
+                self.device.read_later(part.address, slot, 8 * words, home.handle)
+                pending.words[stream] = slot
+        self._describe()
         self._pending_records.add(self.recorder, pending)
         self._pending = None
 
-    def _issue(self, work: Bundle, index: int, stream: CudaStream) -> None:
-        began = monotonic_ns()
-        for piece in work.pieces if self.with_stats else work.bare:
-            self._hand_over(piece, stream.handle)
-        if self.capturing is None:
-            self._now.launches[self._places[index]] = began, monotonic_ns()
+    def _describe(self) -> None:
+        """Once, behind the first run: what was launched."""
+        for stream, rows in enumerate(self._bound):
+            for row, bound in enumerate(rows):
+                if found := self.device.kernels_of(bound):
+                    self.layout.kernels[stream, row] = found
+            rows.clear()
 
-    def _hand_over(self, piece: Piece, stream: int) -> None:
-        if self.capturing is None:
-            self._meter.issue(self._now, piece, stream)
-        else:
-            self.capturing.issue(piece, stream)
+    def _issue(self, bundle: Bundle, index: int, stream: CudaStream) -> None:
+        began = monotonic_ns()
+        bundle.of(self.with_stats)(stream.handle)
+        if capturing.stretch is None:
+            self._now.launches[self._places[index]] = began, monotonic_ns()
 
     def replay(self, stretch: Stretch, launch: Callable[[], None]) -> None:
         began = monotonic_ns()
-        self._meter.replay(self._now, stretch.nodes[stretch.variant], launch)
+        launch()
         if stretch.launches:
             self._now.launches[self._places[stretch.launches[0]]] = began, monotonic_ns()
 
 
 class Bundle:
-    """The pieces of a launch. `bare`: those of a step without statistics."""
+    """What is handed over at once, in steps with statistics (`whole`) and without (`bare`)."""
 
-    __slots__ = ("bare", "bound", "pieces")
+    __slots__ = ("_bare", "_whole", "bound")
 
-    def __init__(self, pieces: list[Piece], bare: list[Piece]):
-        self.pieces = pieces
-        self.bare = bare
-        self.bound = [row for piece in pieces for row in piece.part.rows]  # as many as kernels
+    def __init__(self, bare: list[Any], whole: list[Any] | None):
+        self.bound = bare if whole is None else whole
+        self._bare = work_of(bare)
+        self._whole = self._bare if whole is None else work_of(whole)
+
+    def of(self, with_stats: bool) -> Callable[[int], None]:
+        return self._whole if with_stats else self._bare
 
 
-class _StatsMemory:
-    """Where a tape's statistics are written on the GPU: those of each stream in a row, and behind
-    them so many bytes of what is taken beyond them.
-    """
+class _RecordMemory:
+    """Where on the GPU a tape's stamps and statistics are written."""
 
-    def __init__(self, device: CudaDevice, counts: Sequence[int], detail_bytes: Sequence[int]):
+    def __init__(
+        self, device: CudaDevice, stamps: Sequence[int], counts: Sequence[int],
+        detail_bytes: Sequence[int],
+    ):  # fmt: skip
         self._device = device
-        what = "statistics"
+        what = "records"
         self.enabled = device.alloc(ENABLED.nbytes, what)
         device.write(self.enabled, 0, ENABLED, 1)  # where they are not, nothing is launched
-        sizes = [n * _NBYTES + more for n, more in zip(counts, detail_bytes, strict=True)]
-        self._memory = device.alloc(sum(sizes), what)
-        starts = [self._memory.address + int(n) for n in np.cumsum([0, *sizes])[:-1]]
-        self.parts: list[tuple[int, int]] = list(zip(starts, sizes, strict=True))
-        self.further = [at + n * _NBYTES for at, n in zip(starts, counts, strict=True)]  # next
-        self._workspaces: list[list[Any]] = [[] for _ in counts]
+        streams = zip(stamps, counts, detail_bytes, strict=True)
+        parts = [Part(0, s, n * WORDS, nbytes // 8) for s, n, nbytes in streams]
+        self._memory = device.alloc(8 * sum(p.words for p in parts), what)
+        starts = np.cumsum([0, *(8 * p.words for p in parts)]) + self._memory.address
+        self.parts = [p._replace(address=int(a)) for p, a in zip(parts, starts, strict=False)]
+        # of each stream, where the next one's are written
+        self.details = [p.address + 8 * (p.before + p.statistics) for p in self.parts]
+        self._workspaces: list[list[Any]] = [[] for _ in parts]
 
-    def address(self, stream: int, index: int) -> int:
-        return self.parts[stream][0] + index * _NBYTES
+    def statistics(self, stream: int, index: int) -> int:
+        part = self.parts[stream]
+        return part.address + 8 * part.before + index * _NBYTES
 
     def workspace(self, stream: int, nbytes: int) -> int:
         """Memory that the statistics of a stream share; a larger one for those that need more."""
@@ -296,10 +317,11 @@ class _StatsMemory:
 class Stretch:
     """A stretch of a recorded plan, which `graphs.Replay` notifies of what becomes of it."""
 
-    def __init__(self, tape: CudaTape, launches: list[int]):
+    def __init__(self, tape: CudaTape, launches: list[int], alone: bool, at_once: bool):
         self.tape = tape
         self.launches = launches
-        self.nodes: dict[bool, Nodes] = {}  # by variant
+        self.alone = alone
+        self.at_once = at_once
         self._issued: set[bool] = set()  # once, as they are: they are graphs from then on
 
     @property
@@ -309,57 +331,10 @@ class Stretch:
 
     @property
     def replayed(self) -> bool:
-        return self.variant in self._issued
+        return self.at_once or self.variant in self._issued
 
     def issued(self) -> None:
         self._issued.add(self.variant)
 
-    def begin_capture(self, stream: int) -> None:
-        self.tape.capturing = Capture(self.tape.device.gpu.driver, stream)
-
-    def end_capture(self) -> None:
-        """The stretch was issued, and its graph is still being made."""
-        capture, self.tape.capturing = self.tape.capturing, None
-        if capture is not None:
-            self.nodes[self.variant] = capture.nodes()
-
     def replay(self, launch: Callable[[], None]) -> None:
         self.tape.replay(self, launch)
-
-
-class Capture:
-    """Finds out which nodes each piece adds to a graph that is being made."""
-
-    def __init__(self, driver: Any, stream: int):
-        self._driver = driver
-        self._stream = stream  # on which the graph begins
-        kinds = driver.CUgraphNodeType
-        self._kinds = {
-            int(kinds.CU_GRAPH_NODE_TYPE_KERNEL),
-            int(kinds.CU_GRAPH_NODE_TYPE_MEMCPY),
-            int(kinds.CU_GRAPH_NODE_TYPE_MEMSET),
-        }
-        self._places: dict[int, tuple[int, int]] = {}  # by index of a node
-
-    def _graph(self) -> Any:
-        return self._driver.cuStreamGetCaptureInfo(self._stream)[2]
-
-    def _count(self) -> int:
-        return self._driver.cuGraphGetNodes(self._graph(), 0)[1]
-
-    def issue(self, piece: Piece, stream: int) -> None:
-        before = self._count()
-        piece.work(stream)
-        added = range(before, self._count())
-        part = piece.part
-        rows = part.rows if part.exact else part.rows * len(added)
-        for index, row in zip(added, rows, strict=True):
-            self._places[index] = (part.stream, row)
-
-    def nodes(self) -> Nodes:
-        """Those that CUPTI reports, in the order in which they were made."""
-        graph, count = self._graph(), self._count()
-        handles = self._driver.cuGraphGetNodes(graph, count)[0]
-        kinds = [int(self._driver.cuGraphNodeGetType(node)) for node in handles]
-        reported = [k for k, kind in enumerate(kinds) if kind in self._kinds]
-        return Nodes([self._places.get(k, (0, NO_ROW)) for k in reported])

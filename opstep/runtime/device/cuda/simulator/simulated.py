@@ -10,6 +10,7 @@ import ctypes
 import ctypes.util
 import threading
 from functools import cache
+from time import monotonic_ns
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,10 @@ def rank_among(bits: int):
 
 def digit_of():
     return lambda key, shift, flip: np.int64((int(key) >> int(shift) & 255) ^ int(flip))
+
+
+def global_time():
+    return lambda: np.int64(monotonic_ns())
 
 
 def div32():

@@ -1,18 +1,21 @@
-"""Records of a GPU: from what was launched and reported to recorders and timelines."""
-
-from types import SimpleNamespace
+"""Records of a GPU: from what it wrote down to recorders and timelines."""
 
 import numpy as np
-import pytest
-from gpu_reports import KERNEL, layout_of, ran
+from gpu_reports import KERNEL, HostClock, layout_of, slots_of
 
 import opstep
-from opstep.runtime.device.cuda.recording import tape
-from opstep.runtime.device.cuda.recording.meters import EventMeter, moment
-from opstep.runtime.device.cuda.recording.pending import PendingActivation, PendingRecords, Slots
-from opstep.runtime.device.cuda.recording.records import NO_ROW, Part, Rows, merged
+from opstep.runtime.device.cuda.recording.pending import (
+    Part,
+    PendingActivation,
+    PendingRecords,
+    Slots,
+)
+from opstep.runtime.device.cuda.recording.records import merged
+from opstep.runtime.device.cuda.recording.stamps import Marks, Move
 from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.recording import (
+    COPY,
+    FILL,
     Activation,
     GraphLaunch,
     HostRecord,
@@ -27,35 +30,6 @@ from opstep.trace.arguments import launched
 # --- records --------------------------------------------------------------------------------------
 
 
-class Reported:
-    """A meter whose reports are given."""
-
-    captures, note = True, ""
-
-    def __init__(self, found):
-        self.found = found
-        self.users = []
-        self.gathered = []
-
-    def ready(self, activations):
-        return 0
-
-    def gather(self, activations):
-        self.gathered += activations
-
-    def read(self, pending):
-        self.gathered = [t for t in self.gathered if t is not pending]
-        rows = Rows(pending.activation.layout)
-        rows.add(self.found)
-        return rows
-
-    def begin(self, user):
-        self.users.append(user)
-
-    def end(self, user):
-        self.users.remove(user)
-
-
 class Records(Recorder):
     def __init__(self):
         self.records = []
@@ -64,114 +38,63 @@ class Records(Recorder):
         self.records.append(record)
 
 
+def pending_of(layout, parts, streams, number=0):
+    """An activation, what was copied of each stream's part, and all its rows between neighbours."""
+    pending = PendingActivation(Activation(number, number, layout), parts)
+    pending.words = slots_of(*streams)
+    pending.marks = [Marks(None, part.address) for part in parts]
+    for marks, rows in zip(pending.marks, layout.rows, strict=True):
+        marks.rows = [(k, k + 1) for k in range(len(rows))]
+    return pending
+
+
 def test_records_of_an_activation():
     layout = layout_of([5, 6], [7], waits=[Wait(1, 0, 0, 0)])
     layout.stats[0] = [(5, 0), (6, 1)]
     layout.launches = [GraphLaunch((Launch(0, 0, 2), Launch(1, 0, 1)))]
-    pending = PendingActivation(Activation(3, 0, layout))
+    parts = [Part(0, 4, 2 * WORDS, 5), Part(0, 2, 0, 0)]
+    words = [1100, 1200, 1300, *[0] * (parts[0].before - 3), *range(2 * WORDS + 5)]
+    copied = [1310, 1320]  # behind the stamps of rows and fills
+    pending = pending_of(layout, parts, [words, [1205, 1400, *copied]])
     pending.launches[:] = [[1000, 1010]]
     pending.with_stats = True
-    slots = Slots(lambda words: np.arange(words, dtype=np.int64))
-    pending.stats[0] = slots.get((2 * WORDS + 5) * 8)
-    pending.detail_words[0] = 5
-    meter = Reported(
-        [
-            (0, 0, ran(1, 1100, 1200, kernel=KERNEL)),
-            (0, 1, ran(1, 1210, 1300)),
-            (1, 0, ran(1, 1205, 1400)),
-        ]
-    )
-    pending_records, recorder = PendingRecords(meter, slots), Records()
-    pending_records.begin(recorder)
+    pending.copies[1] = [Move(2, 3, 64, COPY)]
+    slots = Slots(lambda words: np.zeros(words, np.int64))
+    slot = slots.get(len(words))
+    slot[: len(words)] = words
+    pending.words[0] = slot
+    pending_records, recorder = PendingRecords(HostClock(), slots), Records()
     pending_records.add(recorder, pending)
     pending_records.step_done(Records())  # another run's
     assert recorder.records == []
     pending_records.step_done(recorder)
     host, first, second = recorder.records
     assert isinstance(host, HostRecord) and host.launches.tolist() == [[1000, 1010]]
-    assert isinstance(first, StreamRecord) and first.times.tolist() == [[1100, 1200], [1210, 1300]]
+    assert isinstance(first, StreamRecord) and first.times.tolist() == [[1100, 1200], [1200, 1300]]
     assert first.stats.shape == (2, WORDS) and first.stats[1, 0] == WORDS
     assert first.details.tolist() == list(range(2 * WORDS, 2 * WORDS + 5))
-    assert second.details is None
+    assert second.details is None and second.times.tolist() == [[1205, 1400]]
     assert second.waits.tolist() == [[1000, 1200]] and second.stats.shape == (0, WORDS)
-    assert layout.kernels == {(0, 0): (KERNEL,)}
-    assert slots.get((2 * WORDS + 5) * 8) is pending.stats[0]  # used again
+    assert second.moves.tolist() == []  # within a row, where no copy can be
+    assert slots.get(len(slot)) is slot  # used again
     pending_records.step_done(recorder)
     assert len(recorder.records) == 3
     pending_records.end(recorder)
-    assert meter.users == []
+    pending_records.step_done(recorder)
+    assert len(recorder.records) == 3
 
 
-def test_pieces_are_cut_where_a_library_runs():
-    ours = [object.__new__(tape.BoundGrid) for _ in range(3)]
-    theirs = [lambda stream: None, lambda stream: None]
-    given = [(0, ours[0]), (0, ours[1]), (1, theirs[0]), (2, theirs[1]), (NO_ROW, ours[2])]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tape, "work_of", list)
-        made = tape.pieces(2, given)
-    assert [p.part for p in made] == [
-        Part(2, (0, 0)),
-        Part(2, (1,), exact=False),
-        Part(2, (2,), exact=False),
-        Part(2, (NO_ROW,)),
-    ]
-
-
-# --- events ---------------------------------------------------------------------------------------
-
-
-class Events:
-    """A driver of events, whose clock is `now`, in ns."""
-
-    def __init__(self):
-        self.now = 5_000_000_000
-        self.made = 0
-        self.CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
-
-    def cuStreamCreate(self, flags):  # noqa: N802
-        return 77
-
-    def cuEventCreate(self, flags):  # noqa: N802
-        self.made += 1
-        return [0]
-
-    def cuEventRecord(self, event, stream):  # noqa: N802
-        event[0] = self.now
-
-    def cuStreamSynchronize(self, stream):  # noqa: N802
-        pass
-
-    def cuEventElapsedTime(self, first, last):  # noqa: N802
-        return np.float32((last[0] - first[0]) / 1e6)
-
-
-def test_times_of_events(monkeypatch):
-    driver = Events()
-    monkeypatch.setattr(
-        "opstep.runtime.device.cuda.recording.meters.monotonic_ns", lambda: driver.now - 10**9
-    )
-    meter = EventMeter(SimpleNamespace(driver=driver, enter=lambda: driver), "a note")
-
-    def work(stream):
-        driver.now += 300_000
-
-    layout = layout_of([4, 5])
-    pending = PendingActivation(Activation(0, 0, layout))
-    for row in (0, NO_ROW, 1):
-        piece = SimpleNamespace(part=Part(0, (row,), exact=False), work=work)
-        meter.issue(pending, piece, 1)
-    meter.gather([pending])
-    rows = meter.read(pending)
-    began = 4_000_000_000
-    expected = [[began, began + 300_000], [began + 600_000, began + 900_000]]
-    assert np.abs(rows.times[0] - expected).max() < 500
-    before = driver.made
-    meter.issue(pending, SimpleNamespace(part=Part(0, (0,), exact=False), work=work), 1)
-    assert driver.made == before  # events are used again
-
-
-def test_moments_are_told_backwards():
-    assert moment(10_000_000, 2.5) == 7_500_000
+def test_copies_and_fills_come_in_their_order():
+    layout = layout_of([5])
+    layout.launches = [Launch(0, 0, 1)]
+    pending = pending_of(layout, [Part(0, 4, 0, 0)], [[100, 200, 240, 260, 210, 230]])
+    pending.marks[0].fills = [Move(2, 3, 16, FILL)]
+    pending.copies[0] = [Move(4, 5, 8, COPY)]
+    pending_records = PendingRecords(HostClock(), Slots(lambda words: np.zeros(words, np.int64)))
+    recorder = Records()
+    pending_records.add(recorder, pending)
+    pending_records.step_done(recorder)
+    assert recorder.records[1].moves.tolist() == [[210, 230, 8, COPY], [240, 260, 16, FILL]]
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -254,21 +177,15 @@ class LateRecorder(Records):
         self.records.append(step)
 
 
-def test_records_of_short_steps_are_made_during_later_ones(monkeypatch):
-    from opstep.runtime.device.cuda.recording import pending as module
-
-    clock = iter(range(0, 10**9, 1000))
-    monkeypatch.setattr(module, "monotonic_ns", lambda: next(clock))
+def test_records_of_steps_are_made_during_the_next_one():
     layout = layout_of([5])
     layout.launches = [Launch(0, 0, 1)]
-    meter = Reported([(0, 0, ran(1, 1100, 1200))])
-    pending_records, recorder = (
-        PendingRecords(meter, Slots(lambda words: np.zeros(words, np.int64))),
-        LateRecorder(),
-    )
+    pending_records = PendingRecords(HostClock(), Slots(lambda words: np.zeros(words, np.int64)))
+    recorder = LateRecorder()
 
     def step(number):
-        pending_records.add(recorder, PendingActivation(Activation(number, number, layout)))
+        pending = pending_of(layout, [Part(0, 2, 0, 0)], [[1100, 1200]], number)
+        pending_records.add(recorder, pending)
         pending_records.meanwhile(recorder)
         pending_records.step_done(recorder)
 
@@ -276,20 +193,15 @@ def test_records_of_short_steps_are_made_during_later_ones(monkeypatch):
         return [r if isinstance(r, int) else r.activation.step for r in recorder.records]
 
     step(0)
-    step(1)
-    assert steps() == [] and meter.gathered == []
-    monkeypatch.setattr(meter, "ready", lambda given: min(len(given), 1))
-    step(2)  # the first was reported
     assert steps() == []
-    step(3)
+    step(1)
     assert steps() == [0, 0, 0]
-    monkeypatch.setattr(meter, "ready", lambda given: 0)
-    monkeypatch.setattr(module, "monotonic_ns", lambda: 2 * module.PERIOD)
-    step(4)  # all have to be asked for, and so has one that was ready meanwhile
-    step(5)
-    assert steps()[3:] == [1, 1, 1, 2, 2, 3, 3, 4, 4, 4]
+    step(2)
+    assert steps() == [0, 0, 0, 1, 1, 1]
     recorder.flush()
-    assert steps()[13:] == [5, 5, 5]
+    assert steps()[6:] == [2, 2, 2]
+    recorder.flush()
+    assert len(steps()) == 9
 
 
 def test_ends_of_steps_come_behind_their_records(tmp_path, monkeypatch):

@@ -1,11 +1,13 @@
 """A GPU's tape over kernels of the CPU: what the host notes of a run, without a GPU."""
 
+import ctypes
 from itertools import count
 from time import monotonic_ns
 
 import numpy as np
 import pytest
 from branching import SIZE, branching
+from gpu_reports import KERNEL, HostClock
 
 import opstep
 from opstep.api import devices
@@ -13,7 +15,6 @@ from opstep.api.devices import Kind
 from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.device.cuda.driver.launching import work_of
 from opstep.runtime.device.cuda.recording.pending import PendingRecords, Slots
-from opstep.runtime.device.cuda.recording.records import Ran, Rows
 from opstep.runtime.device.cuda.recording.tape import CudaTape
 from opstep.runtime.device.protocols import Recorder, Stream
 from opstep.runtime.recording import HostRecord, StreamRecord
@@ -61,38 +62,6 @@ class Queue(Stream):
         return True
 
 
-class Stopwatch:
-    """A meter that reads the host's clock."""
-
-    captures = False
-    note = ""
-
-    def around(self, row, bound):
-        return [(row, b) for b in bound]
-
-    def issue(self, pending, piece, stream):
-        began = monotonic_ns()
-        piece.work(stream)
-        pending.marks.append((piece.part, began, monotonic_ns()))
-
-    def ready(self, activations):
-        return len(activations)
-
-    def gather(self, activations):
-        """All is known."""
-
-    def read(self, pending):
-        rows = Rows(pending.activation.layout)
-        for part, start, end in pending.marks:
-            rows.add([(part.stream, row, Ran(0, 0, start, end, None)) for row in part.rows])
-        return rows
-
-    def begin(self, user):
-        """Nothing to turn on."""
-
-    end = begin
-
-
 class TapedDevice(CpuDevice):
     """Kernels of the CPU that are handed over as those of a GPU."""
 
@@ -101,7 +70,7 @@ class TapedDevice(CpuDevice):
     def __init__(self):
         super().__init__(1)
         self.pending_records = PendingRecords(
-            Stopwatch(), Slots(lambda words: np.zeros(words, np.int64))
+            HostClock(), Slots(lambda words: np.zeros(words, np.int64))
         )
 
     def stream(self):
@@ -117,6 +86,16 @@ class TapedDevice(CpuDevice):
     def copy(self, source, target, nbytes):
         move = super().copy(source, target, nbytes)
         return lambda stream: move()
+
+    def stamp(self, address):
+        at = ctypes.c_int64.from_address(address)
+        return [lambda stream: setattr(at, "value", monotonic_ns())]
+
+    def read_later(self, source, target, nbytes, stream):
+        ctypes.memmove(target.ctypes.data, source, nbytes)
+
+    def kernels_of(self, bound):
+        return (KERNEL,) * len(bound)
 
     def tape(self, binding, recorder):
         return CudaTape(self, binding, recorder, self.pending_records)

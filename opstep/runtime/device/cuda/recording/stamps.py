@@ -1,0 +1,164 @@
+"""When ops ran: a kernel of one thread reads the GPU's clock between those of the ops.
+
+It stands on the op's stream, in captured graphs too, and takes about a microsecond; what it read is
+copied with the statistics. Profiling libraries tell of each kernel by itself, but slow all launches
+of the process by more than that, and their reports take the host longer than a small network's step
+takes the GPU.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
+from time import monotonic_ns
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opstep.runtime.device.cuda.compiling.names import global_time
+from opstep.runtime.device.cuda.driver.graphs import captured
+from opstep.runtime.device.cuda.driver.launching import work_of
+from opstep.runtime.device.cuda.recording.gathering import step_of
+from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.protocols import Device
+from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.types import TensorType, i64
+from opstep.runtime.recording import FILL
+
+NO_ROW = -1  # of statistics, which no row tells of; steps without them leave them out
+FLAGS = -2  # of what looks for NaNs at the end, in every step
+STAMP = TensorType(i64, (1,))
+CLOCKS_HOLD = 1_000_000_000  # ns after which the clocks are compared again
+READINGS = 7  # of both clocks, of which the closest two are believed
+CHAIN = 64  # stamps behind each other, whose distance is measured
+
+
+class stamp(Op):
+    """The GPU's time, in ns."""
+
+    name = "stamp"
+    operands = ()
+    attrs = ()
+    results = ("at",)
+    family = "internal"
+    moves = True
+    grad = None
+
+    def cuda(at: Arg) -> Grid:  # pyright: ignore
+        return Grid(read_clock, at, grid=1, block=1)
+
+
+def read_clock(at):
+    at[0] = global_time()
+
+
+def launches(device: Device) -> list[Any]:
+    """What is to be bound to the address that the time is written to."""
+    return device.prepare(*step_of(stamp, [], [STAMP]))[0]
+
+
+class Marks:
+    """The stamps of a stream, in steps of one kind: which of them are before and behind each row,
+    and each fill. `address`: of the first.
+    """
+
+    def __init__(self, device: Any, address: int):
+        self.count = 0
+        self.rows: list[tuple[int, int]] = []
+        self.fills: list[Move] = []
+        self._device = device
+        self._address = address
+
+    def around(self, launches: Sequence[tuple[int, Any]]) -> list[Any]:
+        """What is launched at once, by rows, with its stamps. Where nothing is between two rows one
+        stamp ends the first and begins the second.
+        """
+        made: list[Any] = []
+        last = -1  # the stamp that was launched last; -1: something else
+        for row, group in groupby(launches, key=itemgetter(0)):
+            bound = [launch for _, launch in group]
+            if row < 0:
+                made += bound
+                last = -1
+                continue
+            first = last if last >= 0 else self._next(made)
+            made += bound
+            last = self._next(made)
+            self.rows.append((first, last))
+        return made
+
+    def around_fill(self, fill: Any, nbytes: int) -> list[Any]:
+        made: list[Any] = []
+        first = self._next(made)
+        made.append(fill)
+        self.fills.append(Move(first, self._next(made), nbytes, FILL))
+        return made
+
+    def _next(self, made: list[Any]) -> int:
+        made += self._device.stamp(self._address + 8 * self.count)
+        self.count += 1
+        return self.count - 1
+
+
+class Move(NamedTuple):
+    """A copy or a fill of so many bytes, between two stamps."""
+
+    first: int
+    last: int
+    nbytes: int
+    kind: int
+
+
+class Clock:
+    """A GPU's clock, beside CLOCK_MONOTONIC. `device`: the `CudaDevice`."""
+
+    def __init__(self, device: Any):
+        self._device = device
+        self._now = device.staging.pinned(1)
+        self._read = work_of(device.stamp(self._now.ctypes.data))
+        self._gap = self._measured_gap()
+        self._offset = 0
+        self._compared = 0  # when
+        self._closest = 0  # ns between the host's times around the reading that is believed
+        self._lock = threading.Lock()
+
+    def compare(self) -> None:
+        """Asks both clocks, unless that was done lately. Takes some 0.1 ms where the GPU is idle;
+        where it is not, readings may be so far off that those of before are better.
+        """
+        with self._lock:
+            if self._compared and monotonic_ns() - self._compared < CLOCKS_HOLD:
+                return
+            took, offset = min(self._reading() for _ in range(READINGS))
+            if not self._compared or took < 2 * self._closest:
+                self._offset, self._closest = offset, took
+            self._compared = monotonic_ns()
+
+    def _reading(self) -> tuple[int, int]:
+        """How long it took, and what the GPU's clock was ahead of the host's."""
+        before = monotonic_ns()
+        self._device.now(self._read)
+        after = monotonic_ns()
+        return after - before, int(self._now[0]) - (before + after) // 2
+
+    def _measured_gap(self) -> int:
+        """ns from one stamp to the next in a graph: what it takes to go from kernel to kernel."""
+        memory = self._device.alloc(8 * CHAIN, "stamps")
+        bound = [b for k in range(CHAIN) for b in self._device.stamp(memory.address + 8 * k)]
+        with captured(self._device.gpu, work_of(bound), self._device.stream()) as replay:
+            self._device.now(replay)
+        times = self._device.read(memory, 0, TensorType(i64, (CHAIN,)))
+        return int(np.median(np.diff(times)))
+
+    def spans(self, stamps: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """i64[n, 2], when what is between two stamps each (`ends`, likewise) began and ended, ns of
+        CLOCK_MONOTONIC. It began a gap behind the first stamp and ended a gap before the second; a
+        kernel that is not longer than that hides a part of it.
+        """
+        found = stamps[ends] - self._offset
+        gap = np.minimum(self._gap, (found[:, 1] - found[:, 0]) // 4)
+        found[:, 0] += gap
+        found[:, 1] -= gap
+        return found

@@ -1,0 +1,79 @@
+"""Stamps between ops: where they stand, and what times they become."""
+
+import numpy as np
+from gpu_reports import HostClock
+
+from opstep.runtime.device.cuda.compiling import compiler
+from opstep.runtime.device.cuda.lowering import Lowering, Prepared
+from opstep.runtime.device.cuda.recording import stamps
+from opstep.runtime.device.cuda.recording.gathering import step_of
+from opstep.runtime.device.cuda.recording.stamps import FLAGS, NO_ROW, STAMP, Marks, stamp
+from opstep.runtime.device.cuda.simulator import simulator
+
+
+def prepared():
+    (launch,), _ = Lowering(*step_of(stamp, [], [STAMP])).prepared()
+    assert isinstance(launch, Prepared)
+    return launch
+
+
+def test_the_kernel_reads_the_clock():
+    found = []
+    for _ in range(3):
+        word = np.zeros(1, np.int64)
+        simulator.run(prepared(), [word.view(np.uint8)], np.zeros(8, np.uint8))
+        found.append(int(word[0]))
+    assert 0 < found[0] < found[1] < found[2]
+    ptx, _ = compiler.to_ptx(prepared().kernel, "sm_90")
+    assert ptx.count("%globaltimer") == 1
+
+
+class Named:
+    """A device whose stamps are the words that they write."""
+
+    def stamp(self, address):
+        return [(address - 1000) // 8]
+
+
+def test_neighbours_share_a_stamp():
+    marks = Marks(Named(), 1000)
+    first = [(0, "a"), (0, "b"), (1, "c"), (NO_ROW, "s"), (2, "d"), (FLAGS, "f")]
+    assert marks.around(first) == [0, "a", "b", 1, "c", 2, "s", 3, "d", 4, "f"]
+    assert marks.around([(3, "e")]) == [5, "e", 6]  # the host may launch it much later
+    assert marks.rows == [(0, 1), (1, 2), (3, 4), (5, 6)]
+    assert marks.around_fill("fill", 64) == [7, "fill", 8]
+    assert marks.fills == [(7, 8, 64, stamps.FILL)]
+    assert marks.count == 9
+    assert marks.around([(NO_ROW, "s")]) == ["s"]
+
+
+def test_what_it_takes_to_go_from_kernel_to_kernel_is_no_ops_time():
+    read = np.array([1000, 9000, 10000])
+    ends = np.array([[0, 1], [1, 2]])
+    assert HostClock(gap=700).spans(read, ends).tolist() == [[1700, 8300], [9250, 9750]]
+    ahead = HostClock()
+    ahead._offset = 400
+    assert ahead.spans(read, ends).tolist() == [[600, 8600], [8600, 9600]]
+
+
+def test_clocks_are_compared_by_the_closest_reading(monkeypatch):
+    now = [10**12]
+    monkeypatch.setattr(stamps, "monotonic_ns", lambda: now[0])
+    clock = object.__new__(stamps.Clock)
+    clock._offset = clock._compared = clock._closest = 0
+    clock._lock = stamps.threading.Lock()
+    given = iter([(40, 1), (10, 2), (30, 3), *[(50, 4)] * 4])
+    monkeypatch.setattr(clock, "_reading", lambda: next(given))
+    clock.compare()
+    assert clock._offset == 2
+    clock.compare()  # just done: nothing is asked
+    now[0] += stamps.CLOCKS_HOLD
+    given = iter([(25, 9)] * 7)
+    monkeypatch.setattr(clock, "_reading", lambda: next(given))
+    clock.compare()  # the GPU was busy
+    assert clock._offset == 2
+    now[0] += stamps.CLOCKS_HOLD
+    given = iter([(15, 5)] * 7)
+    monkeypatch.setattr(clock, "_reading", lambda: next(given))
+    clock.compare()
+    assert clock._offset == 5
