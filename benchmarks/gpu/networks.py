@@ -44,8 +44,7 @@ def bound(
         drive(job.context.run(job.binding))
         if flagged and job.context.flags.raised():
             raise ValueError("a NaN or an infinity, and there is none")
-        if recording:
-            job.step_done()
+        job.step_done()
 
     return run
 

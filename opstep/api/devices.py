@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
-    from opstep.runtime.device.protocols import Device
+    from opstep.runtime.device.protocols import Device, Recording
 
 KERNELS = ("auto", "numba", "vendor")
 HOST = "cpu"  # the device where named tensors are set, drawn and looked at
@@ -112,6 +112,13 @@ def _parsed(name: str) -> tuple[Kind, int]:
 def kind_of(name: str) -> Kind:
     """That of a device, by its name. Raises `InputError`."""
     return _parsed(name)[0]
+
+
+def is_apart(recording: Recording | None, device: str) -> bool:
+    """Whether each op of a run there is launched by itself, as it is recorded. On a GPU, where that
+    takes longer than a small op, one of times alone shows the plan that runs without it.
+    """
+    return recording is not None and not (kind_of(device).gpu and recording.fuses)
 
 
 def canonical(name: str) -> str:

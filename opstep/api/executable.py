@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.api import program as hooks
-from opstep.api.devices import kind_of
+from opstep.api.devices import is_apart, kind_of
 from opstep.api.external import ExternalTensor
 from opstep.api.job import Job, recorder_of
 from opstep.api.places import Places, Targets, Tensors, aliases_of
@@ -225,7 +225,7 @@ class Executable:
 
     def _run_anew(self, inputs, results, recording, listeners) -> list[ExternalTensor]:
         named = dict(zip(self._names, inputs, strict=True))
-        places = self.places(bool(recording or listeners))
+        places = self.places(bool(listeners) or is_apart(recording, self.settings.device))
         given = places.place(inputs, results)
         with (
             Held(AT_ONCE) as signals,
@@ -333,7 +333,7 @@ class _Held:
         self.executable = executable
         self.moves = moves
         self.recording = recording
-        self.places = executable.places(recording is not None)
+        self.places = executable.places(is_apart(recording, settings.device))
         checked = recording is not None and policy.fill == "nan" and policy.sync == "op"
         self.check = UninitialisedCheck() if checked else None  # what it finds is recorded
         listeners = (self.check,) if self.check else ()

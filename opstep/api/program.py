@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.devices import PLAIN, Setup, canonical, device_named, kind_of
+from opstep.api.devices import PLAIN, Setup, canonical, device_named, is_apart, kind_of
 from opstep.api.files import Files, check_fallback, importer_of, parsed, save
 from opstep.api.job import Job, recorder_of
 from opstep.api.meshes import mesh_for, verified_on
@@ -441,7 +441,7 @@ class Program:
             context.recorder = recorder
             return context
         device, setup, chosen, recording, flagged, _ = key
-        fuse = not (listeners or recording or flagged is born)
+        fuse = not (listeners or is_apart(recording, device) or flagged is born)
 
         def plan_for(
             graph: str, types: tuple[TensorType, ...], policy: Policy, carried: bool = False

@@ -76,6 +76,8 @@ class Ceilings(NamedTuple):
 class Stopwatch(Recorder):
     """A recording of times alone: given to `Program.run` as its `recording`."""
 
+    fuses = False  # each op is measured
+
     def __init__(self) -> None:
         self._records: list[StreamRecord] = []
         self._numbers = count()

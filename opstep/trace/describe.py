@@ -10,20 +10,22 @@ from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan, Step
 
+NAMED = 3  # ops of a fused step whose names are its name
+
 
 class OpInfo(NamedTuple):
     """Of one step of a plan."""
 
-    name: str  # conv2d
+    name: str  # conv2d; mul+add+relu of a fused step
     site: str  # frame and first result: main/features:p/c
     frame: str  # main/features:p
     graph: str  # graph whose text holds the statement
     file: str
     line: int  # from 1; 0 where the statement stands in no file
-    statement: str
+    statement: str  # of a fused step that of its last op
     operands: list[tuple[str, str]]  # names and types
     results: list[tuple[str, TensorType]]
-    attrs: dict[str, Any]
+    attrs: dict[str, Any]  # of a fused step the texts and lines of its ops
     nbytes: int  # read and written
     flops: int
 
@@ -38,20 +40,39 @@ def describe(plan: Plan, number: int) -> OpInfo:
     path = frame_path(plan, step.frame)
     types: list[Any] = [v.type for v in (*values, *results)]
     place = place_of(step.statement, source)
+    name = op_name(step)
     return OpInfo(
-        step.op.name,
-        f"{path}/{results[0].name if results else step.op.name}",
+        name,
+        f"{path}/{results[0].name if results else name}",
         path,
         frame.graph.name.text,
         place.path,
         place.line,
-        print_statement(step.statement).strip(),
+        _text(step),
         [(v.name, str(v.type)) for v in values],
         [(v.name, v.type) for v in results],
-        {k: _plain(v) for k, v in step.attrs.items()},
+        {k: _plain(v) for k, v in step.attrs.items()}
+        if not step.members
+        else {
+            "ops": [_text(s) for s in step.members],
+            "lines": [place_of(s.statement, source).line for s in step.members],
+        },
         sum(t.nbytes for t in types),
-        _flops(step),
+        sum(map(_flops, step.members or (step,))),
     )
+
+
+def _text(step: Step) -> str:
+    return print_statement(step.statement).strip()
+
+
+def op_name(step: Step) -> str:
+    """``conv2d``; of a fused step ``mul+add+relu``, or ``mul+add+sqrt and 9 more``."""
+    if not step.members:
+        return step.op.name
+    names = [s.op.name for s in step.members]
+    more = len(names) - NAMED
+    return "+".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def frame_path(plan: Plan, frame: int) -> str:

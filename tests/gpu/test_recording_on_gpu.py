@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import Counter
 from itertools import count, pairwise
@@ -23,6 +24,8 @@ EXAMPLES = ["lenet", "while", "unet_two", "branches"]
 
 class Notes(Recorder):
     """Takes records down, of every run that it is given."""
+
+    fuses = False
 
     def __init__(self, with_stats=False):
         self.records = []
@@ -206,7 +209,7 @@ graph main(x: f32[4096, 4096]) -> f32[4096, 4096] {
   a = exp(x)
   b = matmul(a, x)
   c = tanh(b)
-  d = sum(c, axis=1, keepdims=true)
+  d = sum(c, axes=[1], keepdims=true)
   e = sub(c, d)
   return e
 }
@@ -220,8 +223,8 @@ graph main(x: f32[4096, 4096]) -> f32[4096, 4096] {
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         program.run("main", {"x": x}, recording=Notes(), **how)
     ran = sorted((e.time_range.start, e.time_range.elapsed_us(), e.name) for e in profile.events())
-    told = [us * 1e3 for _, us, name in ran if "opstep" in name and "read_clock" not in name]
-    assert len(told) == 40 * len(ours)
+    told = [us * 1e3 for _, us, name in ran if not re.search("read_clock|Memcpy|Memset", name)]
+    told = told[-40 * len(ours) :]  # behind what is tried and prepared
     theirs = np.median(np.reshape(told, (40, -1))[10:], axis=0)
     assert (np.abs(ours - theirs) < 1000 + 0.03 * theirs).all(), (ours, theirs)
 

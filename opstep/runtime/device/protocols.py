@@ -365,6 +365,10 @@ class Recorder(Protocol):
 
 
 class Recording(Protocol):
-    """Where runs are recorded: gives each its recorder."""
+    """Where runs are recorded: gives each its recorder. `fuses`: whether elementwise ops may run as
+    one, as they do in runs that are not recorded; else each has a row, and results to look at.
+    """
+
+    fuses: bool
 
     def begin_run(self, info: RunInfo) -> Recorder: ...

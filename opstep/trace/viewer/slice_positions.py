@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
@@ -12,6 +13,7 @@ from opstep.trace.viewer.engine import Engine
 from opstep.trace.viewer.sql import argument, quoted
 
 _WARM_UP = 3  # steps in which kernels are compiled, memory is touched first, graphs are captured
+_APPLICATION = re.compile(r"(.+) = ([^\W\d]\w*)")  # of a statement's text
 _AROUND = 8  # the view is so many times as long as the slice, at each side
 
 
@@ -42,15 +44,32 @@ class _Op(NamedTuple):
     site: str
     file: str
     line: int
+    attrs: str
     count: int
 
     @property
     def names(self) -> set[str]:
-        """What it may be called."""
-        value = self.site.rsplit("/", 1)[-1]
+        """What it may be called; of a fused step also what its ops are."""
+        found, folder = {self.kind, self.name}, self.site.rpartition("/")[0]
         file = self.file.rsplit("/", 1)[-1]
-        lines = {str(self.line), f"{file}:{self.line}", f"{self.file}:{self.line}"}
-        return {value, self.kind, self.site, self.name} | (lines if self.line else set())
+        values = [self.site.rsplit("/", 1)[-1]]
+        for op in map(_APPLICATION.match, self._attrs.get("ops", ())):
+            if op:
+                values += op[1].split(", ")
+                found.add(op[2])
+        for value in values:
+            found |= {value, f"{folder}/{value}" if folder else value}
+        for line in self.lines:
+            found |= {str(line), f"{file}:{line}", f"{self.file}:{line}"}
+        return found
+
+    @property
+    def lines(self) -> set[int]:
+        return {self.line, *self._attrs.get("lines", ())} - {0}
+
+    @property
+    def _attrs(self) -> dict[str, Any]:
+        return json.loads(self.attrs) if self.attrs else {}
 
     @property
     def calls(self) -> set[str]:
@@ -90,10 +109,12 @@ def find(engine: Engine, at: str) -> SlicePosition:
 def _ops(engine: Engine) -> list[_Op]:
     rows = engine.query(
         f"select name, {argument('name')}, {argument('site')}, {argument('file')},"
-        f" {argument('line')}, count(*) from slice"
-        " where category in ('op', 'control') group by 1, 2, 3, 4, 5"
+        f" {argument('line')}, {argument('attrs')}, count(*) from slice"
+        " where category in ('op', 'control') group by 1, 2, 3, 4, 5, 6"
     ).rows
-    return [_Op(a or "", b or "", c or "", d or "", e or 0, f) for a, b, c, d, e, f in rows]
+    return [
+        _Op(a or "", b or "", c or "", d or "", e or 0, f or "", n) for a, b, c, d, e, f, n in rows
+    ]
 
 
 def _one_of(ops: list[_Op]) -> str:
@@ -111,7 +132,7 @@ def _absent(engine: Engine, at: str, ops: list[_Op]) -> InputError:
     names = {n for op in ops for n in op.names | op.calls if not n.isdigit()}
     hint = did_you_mean(at, names)
     if not hint:
-        lines = sorted({op.line for op in ops if op.line})
+        lines = sorted(set().union(*(op.lines for op in ops)))
         range_text = f", or a line from {lines[0]} to {lines[-1]}" if lines else ""
         example = min(sorted(names), key=len)
         hint = f"give the name of a value, such as {example}, of an op{range_text}"

@@ -302,7 +302,7 @@ class CudaDevice(Device):
     # --- recording ---
 
     def stamp(self, address: int) -> list[Any]:
-        """Launches that write the GPU's time, in ns, to that address."""
+        """What writes the GPU's time, in ns, to that address: when what is before it has ended."""
         from opstep.runtime.device.cuda.recording.stamps import launches
 
         return self.bind(launches(self), [address], 0)
@@ -311,11 +311,11 @@ class CudaDevice(Device):
         """Copies to pinned memory, behind what is on the stream."""
         self.gpu.driver.cuMemcpyDtoHAsync(target.ctypes.data, source, nbytes, stream)
 
-    def kernels_of(self, bound: list[Any]) -> tuple[Any, ...]:
-        """The kernels (`recording.Kernel`) that launches run, which ran before."""
-        from opstep.runtime.device.cuda.recording.kernels import kernels_of
+    def launched(self, launch: Any) -> Sequence[Any]:
+        """See `recording.kernels.launched`."""
+        from opstep.runtime.device.cuda.recording.kernels import launched
 
-        return kernels_of(self.gpu, bound)
+        return launched(self.gpu, launch)
 
     def tape(self, binding: Binding, recorder: Recorder) -> CudaTape:
         """Records a binding."""

@@ -117,8 +117,9 @@ def test_a_stream_of_others_is_waited_for_and_waits(gpu):
 class Row:
     """A launch of a table, as `launch_rows` has it."""
 
-    def __init__(self, number: int, beside: bool):
-        self.row, self.name, self.beside = (number,) + (0,) * 8, str(number), beside
+    def __init__(self, number: int, beside: bool = False, aside: bool = False):
+        self.row, self.name = (number,) + (0,) * 8, str(number)
+        self.beside, self.aside = beside, aside
 
 
 def test_launches_beside_each_other_are_spread_over_streams_where_they_are_captured(
@@ -142,3 +143,35 @@ def test_launches_beside_each_other_are_spread_over_streams_where_they_are_captu
     (fork, on), (end_a, _), (end_b, _) = recorded
     assert on == 7 and [stream for _, stream in recorded[1:]] == [a, b]
     assert waited == [(a, fork), (b, fork), (7, end_a), (7, end_b)]
+
+
+def test_nothing_waits_for_what_is_launched_aside_before_the_end(gpu, monkeypatch):
+    monkeypatch.setattr(launching, "launcher", lambda: 0)
+    launches = Launches([Row(k, aside=k in (0, 2)) for k in range(4)])  # pyright: ignore
+    launched = []
+    monkeypatch.setattr(launches, "_launch", lambda *args: launched.append(args))
+    launches(7)
+    assert launched == [(7, 0, 4)]
+    launched.clear()
+    sides = Sides(gpu, 2)
+    a, b = (side.handle for side in sides.streams)
+    gpu.driver.calls.clear()
+    monkeypatch.setattr(streams.capturing, "sides", sides)
+    launches(7)
+    launches(8)
+    first = [(7, 0, 0), (a, 0, 1), (7, 1, 2), (a, 2, 3), (7, 3, 4)]
+    assert launched == first + [({7: 8, a: b}[on], lo, hi) for on, lo, hi in first]
+    fork = gpu.driver.calls[0][1]
+    behind = [(7, a), (7, a), (8, b), (8, b)]
+    assert gpu.driver.calls == [
+        call
+        for stream, side in behind
+        for call in (("cuEventRecord", fork, stream), ("cuStreamWaitEvent", side, fork, 0))
+    ]
+    gpu.driver.calls.clear()
+    sides.end(7)
+    assert [call[2] for call in gpu.driver.calls if call[0] == "cuEventRecord"] == [a, b]
+    assert [call[1] for call in gpu.driver.calls if call[0] == "cuStreamWaitEvent"] == [7, 7]
+    gpu.driver.calls.clear()
+    sides.end(7)
+    assert gpu.driver.calls == []

@@ -156,6 +156,7 @@ class Gpu:
                 hint=Wording(*ON_THE_CPU),
             )
         self.arch = f"sm_{major}{minor}"
+        self.multiprocessors = self._attribute("MULTIPROCESSOR_COUNT")
         self.context = self.driver.cuDevicePrimaryCtxRetain(self.handle)
 
     def _attribute(self, name: str) -> int:

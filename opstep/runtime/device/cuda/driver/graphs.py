@@ -60,7 +60,8 @@ class Replay:
         self.streams = streams
         self.alone = alone
         self.watch = watch
-        self.sides = _sides(gpu) if spread else None
+        count = max(_SIDES, len(streams))
+        self.sides = _sides(gpu, count) if spread or watch else None
         self._graphs: dict[Hashable, Any] = {}  # by variant
         self._stood: list[Any] = []  # what of it other ranks have a part in
         self._wait = 0 if watch and watch.at_once else 1  # runs that are issued before a capture
@@ -121,6 +122,8 @@ class Replay:
             with noted() as self._stood:
                 self._issue()
             self._join(self.streams[1:], [first])
+            if self.sides:
+                self.sides.end(first.handle)
 
         first = self.streams[0]
         with captured_graph(self.gpu, issue, first, self.sides) as graph:
@@ -168,9 +171,9 @@ def captured(
 
 
 @cache
-def _sides(gpu: Gpu) -> Sides:
+def _sides(gpu: Gpu, count: int) -> Sides:
     """What captures share, of which there is one at a time."""
-    return Sides(gpu, _SIDES)
+    return Sides(gpu, count)
 
 
 def _destroy(gpu: Gpu, graph: Any) -> None:

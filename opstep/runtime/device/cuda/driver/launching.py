@@ -3,7 +3,8 @@
 A row of a table is what `cuLaunchKernel` takes: function, grid, block, shared memory, and the
 address of an array of pointers to the arguments. To hand over a row costs no Python. Rows that may
 run beside each other are spread over streams where a graph is captured: one after the other each
-would wait some microseconds for the end of the one before.
+would wait some microseconds for the end of the one before. Those that nothing waits for are on
+streams of their own there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from opstep.runtime.device.cpu import jit
 from opstep.runtime.device.cpu.lowering import setters
 from opstep.runtime.device.cpu.native import call
 from opstep.runtime.device.cuda.driver.driver import driver, launcher
-from opstep.runtime.device.cuda.driver.streams import capturing
+from opstep.runtime.device.cuda.driver.streams import Sides, capturing
 from opstep.runtime.device.cuda.lowering import Prepared
 from opstep.runtime.ir.types import i64
 
@@ -44,10 +45,11 @@ def _entry() -> int:
 
 class BoundGrid:
     """A launch with addresses: its arguments stand in memory of the host, ready to be copied by the
-    driver. `beside`: it may run beside the one before it, and beside those that this may.
+    driver. `beside`: it may run beside the one before it, and beside those that this may. `aside`:
+    it comes behind the one before it, and nothing has to wait for it.
     """
 
-    __slots__ = ("_pointers", "_prepared", "_words", "beside", "name", "row")
+    __slots__ = ("_pointers", "_prepared", "_words", "aside", "beside", "name", "row")
 
     def __init__(
         self, prepared: Prepared, function: int, constants: dict[int, int],
@@ -64,7 +66,7 @@ class BoundGrid:
         self._words = words
         self._pointers = words.ctypes.data + 8 * np.arange(len(words), dtype=np.int64)
         self.name = prepared.kernel.function.__name__
-        self.beside = False
+        self.beside = self.aside = False
         grid, block = prepared.grid, prepared.block
         self.row = (function, *grid, *block, prepared.shared, self._pointers.ctypes.data)
 
@@ -84,20 +86,24 @@ class Launches:
         self._words = self._args.ctypes.data
         self._count = len(bound)
         self._entry = _entry()
-        self._groups = _groups(bound)
 
     def __call__(self, stream: int) -> None:
         sides, done = capturing.sides, 0
         if sides is not None:
-            for lo, hi in self._groups:
+            for lo, hi in _groups(self.bound):
                 self._launch(stream, done, lo)
-                sides.fork(stream)
-                for row in range(lo, hi):
-                    side = sides.streams[row % len(sides.streams)]
-                    self._launch(side.handle, row, row + 1)
-                sides.join(stream)
+                if self.bound[lo].aside:
+                    self._launch(sides.behind(stream), lo, hi)
+                else:
+                    self._spread(sides, stream, lo, hi)
                 done = hi
         self._launch(stream, done, self._count)
+
+    def _spread(self, sides: Sides, stream: int, lo: int, hi: int) -> None:
+        sides.fork(stream)
+        for row in range(lo, hi):
+            self._launch(sides.streams[row % len(sides.streams)].handle, row, row + 1)
+        sides.join(stream)
 
     def _launch(self, stream: int, lo: int, hi: int) -> None:
         state = self._state
@@ -110,10 +116,11 @@ class Launches:
 
 
 def _groups(bound: Sequence[BoundGrid]) -> list[tuple[int, int]]:
-    """Rows that may run beside each other: from, to."""
+    """Rows that may run beside each other, and those that nothing waits for: from, to."""
     firsts = [k for k, b in enumerate(bound) if not b.beside] or [0]
     ends = [*firsts[1:], len(bound)]
-    return [(lo, hi) for lo, hi in zip(firsts, ends, strict=True) if hi - lo > 1]
+    pairs = zip(firsts, ends, strict=True)
+    return [(lo, hi) for lo, hi in pairs if hi - lo > 1 or any(b.aside for b in bound[lo:hi])]
 
 
 def work_of(bound: Sequence[Any]) -> Callable[[int], None]:

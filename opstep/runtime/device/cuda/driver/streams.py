@@ -148,13 +148,16 @@ class CudaStream(Stream):
 
 
 class Sides:
-    """Streams beside another one, for launches that touch nothing of each other's."""
+    """Streams beside others, in a capture: for launches that touch nothing of each other's, and for
+    those that nobody waits for.
+    """
 
     def __init__(self, gpu: Gpu, count: int):
         self.streams = [CudaStream(gpu) for _ in range(count)]
         self._driver = gpu.driver
         self._fork = CudaEvent(gpu)
         self._ends = [CudaEvent(gpu) for _ in range(count)]
+        self._beside: dict[int, int] = {}  # stream -> which of ours has what nobody waits for
 
     def fork(self, stream: int) -> None:
         """What comes on them comes behind what is on that stream."""
@@ -164,9 +167,27 @@ class Sides:
 
     def join(self, stream: int) -> None:
         """What comes on that stream comes behind what is on them."""
-        for side, end in zip(self.streams, self._ends, strict=True):
-            self._driver.cuEventRecord(end.handle, side.handle)
-            self._driver.cuStreamWaitEvent(stream, end.handle, 0)
+        for k in range(len(self.streams)):
+            self._join(stream, k)
+
+    def behind(self, stream: int) -> int:
+        """A stream on which comes what is behind all that is on that one so far, and behind what
+        was given to it before. No two streams share one.
+        """
+        k = self._beside.setdefault(stream, len(self._beside))
+        self._driver.cuEventRecord(self._fork.handle, stream)
+        self._driver.cuStreamWaitEvent(self.streams[k].handle, self._fork.handle, 0)
+        return self.streams[k].handle
+
+    def end(self, stream: int) -> None:
+        """The capture ends on that stream, with all that nobody waited for."""
+        for k in self._beside.values():
+            self._join(stream, k)
+        self._beside.clear()
+
+    def _join(self, stream: int, k: int) -> None:
+        self._driver.cuEventRecord(self._ends[k].handle, self.streams[k].handle)
+        self._driver.cuStreamWaitEvent(stream, self._ends[k].handle, 0)
 
 
 class ForeignStream(CudaStream):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from functools import cache
+from math import prod
+from typing import Any, NamedTuple
 
 from opstep.runtime.device.cuda.driver.driver import Gpu
 from opstep.runtime.device.cuda.driver.graphs import captured_graph
@@ -16,23 +17,28 @@ from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.recording import Kernel
 
 
-def kernels_of(gpu: Gpu, bound: Sequence[Any]) -> tuple[Kernel, ...]:
-    """Those of launches that ran before, so that all they need is loaded. A library's are found in
-    a graph that is never launched; of what runs users' code, or with other ranks, they stay
-    unknown.
+class Launched(NamedTuple):
+    """`fits`: whether all of its blocks run at once, and another one beside them."""
+
+    kernel: Kernel
+    fits: bool
+
+
+def launched(gpu: Gpu, launch: Any) -> list[Launched]:
+    """What a launch runs. A library's kernels are found in a graph that is never launched; it must
+    have run before, so that all that it needs is loaded. Of what runs users' code, or with other
+    ranks, they stay unknown.
     """
-    found: list[Kernel] = []
-    for launch in bound:
-        if isinstance(launch, BoundGrid):
-            function, *dims, shared, _ = launch.row
-            found.append(_described(gpu, function, dims[:3], dims[3:], shared))
-        elif isinstance(launch, BoundCall) and launch.located is None:
-            with suppress(DeviceError), captured_graph(gpu, launch, CudaStream(gpu)) as graph:
-                found += _in_graph(gpu, graph)
-    return tuple(found)
+    if isinstance(launch, BoundGrid):
+        function, *dims, shared, _ = launch.row
+        return [_described(gpu, function, tuple(dims[:3]), tuple(dims[3:]), shared)]
+    if isinstance(launch, BoundCall) and launch.located is None:
+        with suppress(DeviceError), captured_graph(gpu, launch, CudaStream(gpu)) as graph:
+            return _in_graph(gpu, graph)
+    return []
 
 
-def _in_graph(gpu: Gpu, graph: Any) -> list[Kernel]:
+def _in_graph(gpu: Gpu, graph: Any) -> list[Launched]:
     driver, found = gpu.driver, []
     count = driver.cuGraphGetNodes(graph, 0)[1]
     for node in driver.cuGraphGetNodes(graph, count)[0][:count]:
@@ -45,7 +51,10 @@ def _in_graph(gpu: Gpu, graph: Any) -> list[Kernel]:
     return found
 
 
-def _described(gpu: Gpu, function: int, grid: Any, block: Any, shared: int) -> Kernel:
+@cache
+def _described(
+    gpu: Gpu, function: int, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int
+) -> Launched:
     driver = gpu.driver
     kinds, ask = driver.CUfunction_attribute, driver.cuFuncGetAttribute
     registers = ask(kinds.CU_FUNC_ATTRIBUTE_NUM_REGS, function)
@@ -53,7 +62,9 @@ def _described(gpu: Gpu, function: int, grid: Any, block: Any, shared: int) -> K
     name = b""
     with suppress(RuntimeError, DeviceError):  # drivers before CUDA 12.3 do not tell
         name = driver.cuFuncGetName(function)
-    return Kernel(readable(name.decode()), tuple(grid), tuple(block), registers, static, shared)
+    most = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, prod(block), shared)
+    kernel = Kernel(readable(name.decode()), grid, block, registers, static, shared)
+    return Launched(kernel, prod(grid) < most * gpu.multiprocessors)
 
 
 def readable(name: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from opstep.runtime.device.cuda.recording.records import between, issued, settled, waits
 from opstep.runtime.device.cuda.recording.stamps import Clock, Marks, Move
 from opstep.runtime.device.protocols import Recorder
-from opstep.runtime.recording import Activation, HostRecord, StreamRecord
+from opstep.runtime.recording import Activation, HostRecord, Layout, StreamRecord
 from opstep.runtime.statistics import WORDS
 
 COPIES = 64  # of a stream, in an activation, whose times are taken
@@ -41,9 +41,10 @@ class Part(NamedTuple):
 class PendingActivation:
     """One activation: what the host did, and what the GPU wrote down."""
 
-    def __init__(self, activation: Activation, parts: Sequence[Part]):
-        layout = activation.layout
-        self.activation = activation
+    activation: Activation
+
+    def __init__(self, layout: Layout, parts: Sequence[Part]):
+        self.layout = layout
         self.parts = parts
         self.launches = np.zeros((len(layout.launches), 2), np.int64)
         self.syncs = np.zeros((len(layout.syncs), 2), np.int64)
@@ -124,7 +125,7 @@ class PendingRecords:
 
 
 def _records(pending: PendingActivation, clock: Clock) -> list[StreamRecord]:
-    layout, records = pending.activation.layout, []
+    layout, records = pending.layout, []
     began = issued(layout, pending.launches)
     times = [
         settled(_spans(clock, pending, stream, marks.rows), b)

@@ -67,6 +67,7 @@ class CudaTape(Tape):
         self._layouts: dict[tuple[bool, ...], tuple[Layout, list[int]]] = {}
         self._places: list[int] = []  # of launches in the layout of this activation
         self._pending: PendingActivation | None = None
+        self._next: PendingActivation | None = None  # made while the GPU has something to do
         self._in_graph = False  # all of this activation is one, launched on the first stream
 
     # --- while the plan is bound ---
@@ -172,6 +173,7 @@ class CudaTape(Tape):
 
     def bound(self) -> None:
         self.layout.launches += self._launches
+        self._let_pass(lambda launch: isinstance(launch, BoundGrid))
 
     def stretch(self, code: Sequence[Any], alone: bool) -> Stretch:
         """What is to be notified of how a stretch is launched. A library may have to load something
@@ -195,8 +197,11 @@ class CudaTape(Tape):
         self.with_stats = with_stats
         layout, self._places = self._layout_now()
         self._in_graph = any(s.alone and s.replayed for s in self._stretches)
-        activation = self._activate(recorder, step, layout)
-        self._pending = PendingActivation(activation, self._memory.parts)
+        pending = self._next
+        if pending is None or pending.layout is not layout:
+            pending = PendingActivation(layout, self._memory.parts)
+        self._pending, self._next = pending, None
+        pending.activation = self._activate(recorder, step, layout)
         self._sync_times, self._call_times = self._pending.syncs, self._pending.calls
 
     def _layout_now(self) -> tuple[Layout, list[int]]:
@@ -242,15 +247,27 @@ class CudaTape(Tape):
                 pending.words[stream] = slot
         self._describe()
         self._pending_records.add(self.recorder, pending)
-        self._pending = None
+        self._pending, self._next = None, PendingActivation(pending.layout, pending.parts)
 
     def _describe(self) -> None:
         """Once, behind the first run: what was launched."""
         for stream, rows in enumerate(self._bound):
             for row, bound in enumerate(rows):
-                if found := self.device.kernels_of(bound):
-                    self.layout.kernels[stream, row] = found
+                if found := [one.kernel for b in bound for one in self.device.launched(b)]:
+                    self.layout.kernels[stream, row] = tuple(found)
             rows.clear()
+        self._let_pass(lambda launch: True)
+
+    def _let_pass(self, is_known: Callable[[Any], bool]) -> None:
+        """Which stamps need not be waited for, where what follows them is known."""
+        for marks in (*self._marks[False], *self._marks[True]):
+            unknown = []
+            for stamp, launch in marks.followed:
+                if not is_known(launch):
+                    unknown.append((stamp, launch))
+                elif found := self.device.launched(launch):
+                    stamp.aside = found[0].fits
+            marks.followed = unknown
 
     def _issue(self, bundle: Bundle, index: int, stream: CudaStream) -> None:
         began = monotonic_ns()

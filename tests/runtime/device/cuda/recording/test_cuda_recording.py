@@ -40,7 +40,8 @@ class Records(Recorder):
 
 def pending_of(layout, parts, streams, number=0):
     """An activation, what was copied of each stream's part, and all its rows between neighbours."""
-    pending = PendingActivation(Activation(number, number, layout), parts)
+    pending = PendingActivation(layout, parts)
+    pending.activation = Activation(number, number, layout)
     pending.words = slots_of(*streams)
     pending.marks = [Marks(None, part.address) for part in parts]
     for marks, rows in zip(pending.marks, layout.rows, strict=True):

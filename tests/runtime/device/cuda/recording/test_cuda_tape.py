@@ -14,6 +14,7 @@ from opstep.api import devices
 from opstep.api.devices import Kind
 from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.device.cuda.driver.launching import work_of
+from opstep.runtime.device.cuda.recording.kernels import Launched
 from opstep.runtime.device.cuda.recording.pending import PendingRecords, Slots
 from opstep.runtime.device.cuda.recording.tape import CudaTape
 from opstep.runtime.device.protocols import Recorder, Stream
@@ -62,6 +63,16 @@ class Queue(Stream):
         return True
 
 
+class Stamp:
+    aside = False
+
+    def __init__(self, work):
+        self.work = work
+
+    def __call__(self, stream):
+        self.work(stream)
+
+
 class TapedDevice(CpuDevice):
     """Kernels of the CPU that are handed over as those of a GPU."""
 
@@ -89,13 +100,13 @@ class TapedDevice(CpuDevice):
 
     def stamp(self, address):
         at = ctypes.c_int64.from_address(address)
-        return [lambda stream: setattr(at, "value", monotonic_ns())]
+        return [Stamp(lambda stream: setattr(at, "value", monotonic_ns()))]
 
     def read_later(self, source, target, nbytes, stream):
         ctypes.memmove(target.ctypes.data, source, nbytes)
 
-    def kernels_of(self, bound):
-        return (KERNEL,) * len(bound)
+    def launched(self, launch):
+        return [Launched(KERNEL, False)]
 
     def tape(self, binding, recorder):
         return CudaTape(self, binding, recorder, self.pending_records)
@@ -109,6 +120,8 @@ class TapedDevice(CpuDevice):
 
 class Notes(Recorder):
     """A recording and its recorder, of times alone."""
+
+    fuses = False
 
     def __init__(self):
         self.numbers, self.steps = count(), count()

@@ -50,7 +50,7 @@ def test_neighbours_share_a_stamp():
 def test_what_it_takes_to_go_from_kernel_to_kernel_is_no_ops_time():
     read = np.array([1000, 9000, 10000])
     ends = np.array([[0, 1], [1, 2]])
-    assert HostClock(gap=700).spans(read, ends).tolist() == [[1700, 8300], [9250, 9750]]
+    assert HostClock(gap=700).spans(read, ends).tolist() == [[1700, 9000], [9500, 10000]]
     ahead = HostClock()
     ahead._offset = 400
     assert ahead.spans(read, ends).tolist() == [[600, 8600], [8600, 9600]]
