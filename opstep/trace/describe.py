@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from opstep.runtime.ir.graph import Apply
+from opstep.runtime.ir.graph import Apply, Update
 from opstep.runtime.ir.places import place_of
 from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.ir.types import TensorType
@@ -25,7 +25,7 @@ class OpInfo(NamedTuple):
     statement: str  # of a fused step that of its last op
     operands: list[tuple[str, str]]  # names and types
     results: list[tuple[str, TensorType]]
-    attrs: dict[str, Any]  # of a fused step the texts and lines of its ops
+    attrs: dict[str, Any]  # of a fused step the texts of its ops, their sites and FILE:LINE
     nbytes: int  # read and written
     flops: int
 
@@ -51,15 +51,30 @@ def describe(plan: Plan, number: int) -> OpInfo:
         _text(step),
         [(v.name, str(v.type)) for v in values],
         [(v.name, v.type) for v in results],
-        {k: _plain(v) for k, v in step.attrs.items()}
-        if not step.members
-        else {
-            "ops": [_text(s) for s in step.members],
-            "lines": [place_of(s.statement, source).line for s in step.members],
-        },
+        _about_members(plan, step) or {k: _plain(v) for k, v in step.attrs.items()},
         sum(t.nbytes for t in types),
         sum(map(_flops, step.members or (step,))),
     )
+
+
+def _about_members(plan: Plan, step: Step) -> dict[str, Any]:
+    sites, places = [], []
+    for s in step.members:
+        sites.append(f"{frame_path(plan, s.frame)}/{_first_name(s)}")
+        place = place_of(s.statement, plan.sources.get(plan.frames[s.frame].graph.name.text))
+        places.append(f"{place.path}:{place.line}" if place.line else "")
+    if not step.members:
+        return {}
+    return {"ops": [_text(s) for s in step.members], "sites": sites, "places": places}
+
+
+def _first_name(step: Step) -> str:
+    match step.statement:
+        case Apply(results=[first, *_]):
+            return first.name.text
+        case Update(target=target):
+            return target.text
+    return step.op.name
 
 
 def _text(step: Step) -> str:

@@ -93,7 +93,7 @@ class Recording:
         self.selection = Selection(stats if workspace is not None else "none")
         self.every = stats_every
         self.details = Details(stats_also)
-        self.fuses = self.selection.text == "none"
+        self.fuses = workspace is None  # whose questions are about single ops
         self.files = {
             what: Path(path)
             for what, path in (("workspace", workspace), ("trace", trace))

@@ -90,10 +90,12 @@
    */
   async function find(file, line, text) {
     const path = String(file).replaceAll('\\', '/');
-    const known = await rows(
+    const ops = await rows(
       `select distinct ${argument('file')} as file, ${argument('line')} as line,
-       ${argument('statement')} as statement from slice where category in ('op', 'control')`,
+       ${argument('statement')} as statement, ${argument('attrs')} as attrs
+       from slice where category in ('op', 'control')`,
     );
+    const known = ops.flatMap(statementsOf);
     const here = known.filter((row) => row.file && sameFile(path, row.file));
     const now = bare(text ?? '');
     const moved = here.filter((row) => row.statement && now.startsWith(bare(row.statement)));
@@ -103,13 +105,24 @@
       ? moved.filter((row) => off(row) === least)
       : here.filter((row) => Number(row.line) === Number(line));
     if (places.length === 0) return [];
-    const one = (row) =>
-      `(${argument('line')} = ${Number(row.line)} and ${argument('file')} = ${quoted(row.file)})`;
+    const one = ({ op }) =>
+      `(${argument('line')} = ${Number(op.line)} and ${argument('file')} = ${quoted(op.file)}
+        and coalesce(${argument('attrs')}, '') = ${quoted(op.attrs ?? '')})`;
     return rows(
       `select id, name, ts, dur, ${argument('run')} as run, ${argument('step')} as step from slice
        where category in ('op', 'control') and (${places.map(one).join(' or ')})
        order by ts, id limit ${MOST}`,
     );
+  }
+
+  /** What stands in files of an op: its statement, or those of the ops that run as one. */
+  function statementsOf(op) {
+    const { ops = [], places = [] } = op.attrs ? JSON.parse(op.attrs) : {};
+    if (ops.length === 0 || places.length !== ops.length) return [{ ...op, op }];
+    return places.map((place, k) => {
+      const end = place.lastIndexOf(':');
+      return { file: place.slice(0, end), line: place.slice(end + 1), statement: ops[k], op };
+    });
   }
 
   // Without what only lays a statement out.

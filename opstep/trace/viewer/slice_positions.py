@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
@@ -13,7 +13,7 @@ from opstep.trace.viewer.engine import Engine
 from opstep.trace.viewer.sql import argument, quoted
 
 _WARM_UP = 3  # steps in which kernels are compiled, memory is touched first, graphs are captured
-_APPLICATION = re.compile(r"(.+) = ([^\W\d]\w*)")  # of a statement's text
+_APPLICATION = re.compile(r".+ = ([^\W\d]\w*)")  # a statement's text, with the op
 _AROUND = 8  # the view is so many times as long as the slice, at each side
 
 
@@ -50,26 +50,23 @@ class _Op(NamedTuple):
     @property
     def names(self) -> set[str]:
         """What it may be called; of a fused step also what its ops are."""
-        found, folder = {self.kind, self.name}, self.site.rpartition("/")[0]
-        file = self.file.rsplit("/", 1)[-1]
-        values = [self.site.rsplit("/", 1)[-1]]
-        for op in map(_APPLICATION.match, self._attrs.get("ops", ())):
-            if op:
-                values += op[1].split(", ")
-                found.add(op[2])
-        for value in values:
-            found |= {value, f"{folder}/{value}" if folder else value}
-        for line in self.lines:
-            found |= {str(line), f"{file}:{line}", f"{self.file}:{line}"}
+        about = json.loads(self.attrs) if self.attrs else {}
+        found = {self.kind, self.name}
+        for op in map(_APPLICATION.match, about.get("ops", ())):
+            found.add(op[1] if op else "update")  # n <- next
+        for site in (self.site, *about.get("sites", ())):
+            found |= {site, site.rsplit("/", 1)[-1]}
+        for file, line in self.places:
+            found |= {str(line), f"{file}:{line}", f"{file.rsplit('/', 1)[-1]}:{line}"}
         return found
 
     @property
-    def lines(self) -> set[int]:
-        return {self.line, *self._attrs.get("lines", ())} - {0}
-
-    @property
-    def _attrs(self) -> dict[str, Any]:
-        return json.loads(self.attrs) if self.attrs else {}
+    def places(self) -> set[tuple[str, int]]:
+        """Files and lines."""
+        about = json.loads(self.attrs) if self.attrs else {}
+        inside = (place.rpartition(":") for place in about.get("places", ()) if place)
+        own = {(self.file, self.line)} if self.line else set()
+        return own | {(file, int(line)) for file, _, line in inside}
 
     @property
     def calls(self) -> set[str]:
@@ -132,7 +129,7 @@ def _absent(engine: Engine, at: str, ops: list[_Op]) -> InputError:
     names = {n for op in ops for n in op.names | op.calls if not n.isdigit()}
     hint = did_you_mean(at, names)
     if not hint:
-        lines = sorted(set().union(*(op.lines for op in ops)))
+        lines = sorted({line for op in ops for _, line in op.places})
         range_text = f", or a line from {lines[0]} to {lines[-1]}" if lines else ""
         example = min(sorted(names), key=len)
         hint = f"give the name of a value, such as {example}, of an op{range_text}"

@@ -41,6 +41,10 @@ class Watch(Protocol):
         """It was, as it is; from now on it is replayed."""
         ...
 
+    def moved(self) -> None:
+        """It is issued as it is again."""
+        ...
+
     def replay(self, launch: Callable[[], Any]) -> None:
         """Has to launch the graph."""
         ...
@@ -74,7 +78,7 @@ class Replay:
         if issued < self._wait:
             self._issued[variant] = issued + 1
             self._issue()
-            if self.watch:
+            if self.watch and issued + 1 == self._wait:
                 self.watch.issued()
             return
         if variant not in self._graphs:
@@ -99,6 +103,8 @@ class Replay:
                 drop()
             self._graphs.clear()
             self._wait = min(max(2 * self._wait, 1), _LONGEST)
+        if self.watch:
+            self.watch.moved()
         self._issued.clear()
 
     def _issue(self) -> None:
@@ -142,6 +148,8 @@ def captured_graph(
     with _lock, collector_paused():
         driver.cuStreamBeginCapture(stream.handle, mode)
         capturing.stretch, capturing.sides = object(), sides
+        if sides:
+            sides.begin()
         try:
             work(stream.handle)
         except BaseException:

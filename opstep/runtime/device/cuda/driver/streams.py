@@ -179,11 +179,14 @@ class Sides:
         self._driver.cuStreamWaitEvent(self.streams[k].handle, self._fork.handle, 0)
         return self.streams[k].handle
 
+    def begin(self) -> None:
+        """A capture begins; the one before may have been cut off."""
+        self._beside.clear()
+
     def end(self, stream: int) -> None:
         """The capture ends on that stream, with all that nobody waited for."""
         for k in self._beside.values():
             self._join(stream, k)
-        self._beside.clear()
 
     def _join(self, stream: int, k: int) -> None:
         self._driver.cuEventRecord(self._ends[k].handle, self.streams[k].handle)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -12,9 +14,11 @@ import numpy as np
 from opstep.runtime.device.cuda.recording.records import between, issued, settled, waits
 from opstep.runtime.device.cuda.recording.stamps import Clock, Marks, Move
 from opstep.runtime.device.protocols import Recorder
+from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.recording import Activation, HostRecord, Layout, StreamRecord
 from opstep.runtime.statistics import WORDS
 
+SLAB = 1 << 13  # words; smaller slots are parts of one
 COPIES = 64  # of a stream, in an activation, whose times are taken
 
 
@@ -59,7 +63,7 @@ class _Run:
     """What a run has launched and not yet handed to its recorder, oldest first."""
 
     def __init__(self) -> None:
-        self.activations: list[PendingActivation] = []
+        self.activations: deque[PendingActivation] = deque()
         self.done = 0  # how many of them are of steps that have ended
         self.lock = threading.RLock()
 
@@ -97,7 +101,8 @@ class PendingRecords:
             return
         with run.lock:
             run.done = len(run.activations)
-            self.clock.compare()
+            with suppress(DeviceError) if now else nullcontext():  # the GPU may be lost
+                self.clock.compare()
             if now or not recorder.may_defer(partial(self._flush, run, recorder)):
                 self._flush(run, recorder)
 
@@ -109,10 +114,11 @@ class PendingRecords:
 
     def _flush(self, run: _Run, recorder: Recorder) -> None:
         with run.lock:
-            activations = run.activations[: run.done]
-            del run.activations[: run.done]
-            run.done = 0
-            for pending in activations:
+            step = -1
+            while run.done:
+                pending = run.activations.popleft()
+                run.done -= 1
+                step = pending.activation.step
                 recorder.add_record(
                     HostRecord(pending.activation, pending.launches, pending.syncs, pending.calls)
                 )
@@ -120,8 +126,8 @@ class PendingRecords:
                     recorder.add_record(record)
                 for words in pending.words.values():
                     self.slots.give_back(words)
-            if activations:
-                recorder.caught_up(activations[-1].activation.step)
+            if step >= 0:
+                recorder.caught_up(step)
 
 
 def _records(pending: PendingActivation, clock: Clock) -> list[StreamRecord]:
@@ -183,7 +189,9 @@ class Slots:
         """At least so many."""
         words = 1 << max(words - 1, 0).bit_length()
         with self._lock:
-            free = self._free.get(words)
+            free = self._free.setdefault(words, [])
+            if not free and words < SLAB:
+                free += np.split(self._make(SLAB), SLAB // words)
             if free:
                 return free.pop()
         return self._make(words)

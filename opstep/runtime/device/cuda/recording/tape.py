@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
     from opstep.runtime.device.cuda.device import CudaDevice
     from opstep.runtime.device.cuda.driver.streams import CudaStream
+    from opstep.runtime.device.cuda.recording.kernels import Launched
     from opstep.runtime.device.cuda.recording.pending import PendingRecords
 
 
@@ -173,15 +174,18 @@ class CudaTape(Tape):
 
     def bound(self) -> None:
         self.layout.launches += self._launches
-        self._let_pass(lambda launch: isinstance(launch, BoundGrid))
+        ours = self.device.launched
+        self._let_pass(lambda launch: ours(launch) if isinstance(launch, BoundGrid) else None)
 
     def stretch(self, code: Sequence[Any], alone: bool) -> Stretch:
         """What is to be notified of how a stretch is launched. A library may have to load something
-        when it is first called, which no capture allows.
+        when it is first called, which no capture allows; what is bound for one run is not worth it.
         """
         launched = [c for c in code if id(c) in self._indices]
         bundles = [c.args[0] for c in launched]
-        at_once = all(isinstance(b, BoundGrid) for bundle in bundles for b in bundle.bound)
+        at_once = self.binding.plan.policy.alloc != "fresh" and all(
+            isinstance(b, BoundGrid) for bundle in bundles for b in bundle.bound
+        )
         indices = [self._indices[id(c)] for c in launched]
         self._stretches.append(Stretch(self, indices, alone, at_once))
         return self._stretches[-1]
@@ -251,22 +255,26 @@ class CudaTape(Tape):
 
     def _describe(self) -> None:
         """Once, behind the first run: what was launched."""
+        if not any(self._bound):
+            return
+        known: dict[int, Sequence[Launched]] = {}
         for stream, rows in enumerate(self._bound):
             for row, bound in enumerate(rows):
-                if found := [one.kernel for b in bound for one in self.device.launched(b)]:
+                known |= {id(b): self.device.launched(b) for b in bound}
+                if found := [one.kernel for b in bound for one in known[id(b)]]:
                     self.layout.kernels[stream, row] = tuple(found)
             rows.clear()
-        self._let_pass(lambda launch: True)
+        self._let_pass(lambda launch: known.get(id(launch)))
 
-    def _let_pass(self, is_known: Callable[[Any], bool]) -> None:
+    def _let_pass(self, launched: Callable[[Any], Sequence[Launched] | None]) -> None:
         """Which stamps need not be waited for, where what follows them is known."""
         for marks in (*self._marks[False], *self._marks[True]):
             unknown = []
             for stamp, launch in marks.followed:
-                if not is_known(launch):
+                found = launched(launch)
+                stamp.aside = bool(found) and all(one.fits for one in found)
+                if found is None:
                     unknown.append((stamp, launch))
-                elif found := self.device.launched(launch):
-                    stamp.aside = found[0].fits
             marks.followed = unknown
 
     def _issue(self, bundle: Bundle, index: int, stream: CudaStream) -> None:
@@ -352,6 +360,10 @@ class Stretch:
 
     def issued(self) -> None:
         self._issued.add(self.variant)
+
+    def moved(self) -> None:
+        self.at_once = False
+        self._issued.clear()
 
     def replay(self, launch: Callable[[], None]) -> None:
         self.tape.replay(self, launch)

@@ -1,10 +1,13 @@
 """Records of a GPU: from what it wrote down to recorders and timelines."""
 
+from contextlib import suppress
+
 import numpy as np
 from gpu_reports import KERNEL, HostClock, layout_of, slots_of
 
 import opstep
 from opstep.runtime.device.cuda.recording.pending import (
+    SLAB,
     Part,
     PendingActivation,
     PendingRecords,
@@ -98,6 +101,57 @@ def test_copies_and_fills_come_in_their_order():
     assert recorder.records[1].moves.tolist() == [[210, 230, 8, COPY], [240, 260, 16, FILL]]
 
 
+class LateRecorder(Records):
+    def __init__(self):
+        super().__init__()
+        self.flush = None
+
+    def may_defer(self, flush):
+        self.flush = flush
+        return True
+
+    def caught_up(self, step):
+        self.records.append(step)
+
+
+def test_small_slots_are_parts_of_one():
+    made = []
+
+    def make(words):
+        made.append(words)
+        return np.zeros(words, np.int64)
+
+    slots = Slots(make)
+    held = [slots.get(3) for _ in range(SLAB // 4)]
+    assert made == [SLAB] and {len(slot) for slot in held} == {4}
+    assert len({slot.ctypes.data for slot in held}) == len(held)
+    slots.give_back(held[0])
+    assert slots.get(4) is held[0] and made == [SLAB]
+    assert len(slots.get(2 * SLAB)) == 2 * SLAB and made == [SLAB, 2 * SLAB]
+
+
+def test_what_is_handed_over_is_not_lost_with_what_cannot_be():
+    layout = layout_of([5])
+    layout.launches = [Launch(0, 0, 1)]
+    pending_records = PendingRecords(HostClock(), Slots(lambda words: np.zeros(words, np.int64)))
+
+    class Fails(LateRecorder):
+        def add_record(self, record):
+            super().add_record(record)
+            if len(self.records) == 2:
+                raise KeyboardInterrupt
+
+    recorder = Fails()
+    for number in range(3):
+        parts = [Part(0, 2, 0, 0)]
+        pending_records.add(recorder, pending_of(layout, parts, [[1100, 1200]], number))
+    with suppress(KeyboardInterrupt):
+        pending_records.step_done(recorder, now=True)
+    pending_records.step_done(recorder, now=True)
+    found = [r if isinstance(r, int) else r.activation.step for r in recorder.records]
+    assert found == [0, 0, 1, 1, 2, 2, 2]
+
+
 # --- words ----------------------------------------------------------------------------------------
 
 
@@ -163,19 +217,6 @@ def test_the_timeline_of_a_graph_that_was_launched_at_once(tmp_path, monkeypatch
             "where category = 'op'"
         ).rows
         assert [list(row) for row in grids] == [["4 x 2"]]
-
-
-class LateRecorder(Records):
-    def __init__(self):
-        super().__init__()
-        self.flush = None
-
-    def may_defer(self, flush):
-        self.flush = flush
-        return True
-
-    def caught_up(self, step):
-        self.records.append(step)
 
 
 def test_records_of_steps_are_made_during_the_next_one():

@@ -60,20 +60,40 @@ def test_clocks_are_compared_by_the_closest_reading(monkeypatch):
     now = [10**12]
     monkeypatch.setattr(stamps, "monotonic_ns", lambda: now[0])
     clock = object.__new__(stamps.Clock)
-    clock._offset = clock._compared = clock._closest = 0
+    clock._offset = clock._compared = clock._closest = clock._believed = 0
     clock._lock = stamps.threading.Lock()
-    given = iter([(40, 1), (10, 2), (30, 3), *[(50, 4)] * 4])
-    monkeypatch.setattr(clock, "_reading", lambda: next(given))
-    clock.compare()
-    assert clock._offset == 2
-    clock.compare()  # just done: nothing is asked
+    asked = []
+
+    def compare(*readings):
+        given = iter(readings)
+        monkeypatch.setattr(clock, "_reading", lambda: asked.append(1) or next(given))
+        clock.compare()
+        return clock._offset
+
+    assert compare((40_000, 1), (10_000, 2), *[(30_000, 3)] * 5) == 2
+    asked.clear()
+    assert compare() == 2 and not asked  # just done
     now[0] += stamps.CLOCKS_HOLD
-    given = iter([(25, 9)] * 7)
-    monkeypatch.setattr(clock, "_reading", lambda: next(given))
-    clock.compare()  # the GPU was busy
-    assert clock._offset == 2
+    assert compare(*[(60_000, 9)] * 7) == 2  # the GPU was busy
     now[0] += stamps.CLOCKS_HOLD
-    given = iter([(15, 5)] * 7)
-    monkeypatch.setattr(clock, "_reading", lambda: next(given))
+    assert compare(*[(15_000, 5)] * 7) == 5
+    now[0] += 60 * stamps.CLOCKS_HOLD  # busy for so long that a bad reading is better than none
+    assert compare(*[(60_000, 9)] * 7) == 9
+
+
+def test_a_busy_gpu_is_not_asked_again_and_again(monkeypatch):
+    now = [10**12]
+    monkeypatch.setattr(stamps, "monotonic_ns", lambda: now[0])
+    clock = object.__new__(stamps.Clock)
+    clock._offset = clock._compared = clock._closest = clock._believed = 0
+    clock._lock = stamps.threading.Lock()
+    asked = []
+
+    def slow():
+        asked.append(1)
+        now[0] += stamps.LONGEST
+        return stamps.LONGEST, 7
+
+    monkeypatch.setattr(clock, "_reading", slow)
     clock.compare()
-    assert clock._offset == 5
+    assert clock._offset == 7 and len(asked) == 2
