@@ -41,7 +41,7 @@ MODULES = (
     "ranks",
     "startup",
 )
-PACKAGES = ("opstep", "numpy", "numba", "numba-cuda", "cuda-core", "cuda-bindings", "cupti-python")
+PACKAGES = ("opstep", "numpy", "numba", "numba-cuda", "cuda-core", "cuda-bindings")
 PEERS = (
     "torch",
     "torchvision",
