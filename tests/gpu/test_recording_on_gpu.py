@@ -225,8 +225,8 @@ graph main(x: f32[4096, 4096]) -> f32[4096, 4096] {
     ran = sorted((e.time_range.start, e.time_range.elapsed_us(), e.name) for e in profile.events())
     told = [us * 1e3 for _, us, name in ran if not re.search("read_clock|Memcpy|Memset", name)]
     products = [k for k, ns in enumerate(told) if ns > 1e6]  # the second of five
-    assert len(products) == 40
-    theirs = np.median([told[k - 1 : k + 4] for k in products[10:]], axis=0)
+    assert len(products) >= 40  # before them, kernels that are tried
+    theirs = np.median([told[k - 1 : k + 4] for k in products[-30:]], axis=0)
     assert (np.abs(ours - theirs) < 1000 + 0.03 * theirs).all(), (ours, theirs)
 
 

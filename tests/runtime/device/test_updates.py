@@ -62,9 +62,9 @@ def test_updates_that_touch_nothing_of_each_other_s(body, expected):
         ("01", [(0, 2)]),
         ("0110011", [(0, 3), (4, 7)]),
         ("11", [(0, 2)]),
-        ("a0a0a", [(0, 1), (2, 3), (4, 5)]),
+        ("s0s0s", [(0, 1), (2, 3), (4, 5)]),
     ],
 )
 def test_groups_of_launches(marks, groups):
-    """1: it may run beside the one before; a: nothing waits for it."""
-    assert _groups([SimpleNamespace(beside=m == "1", aside=m == "a") for m in marks]) == groups
+    """1: it may run beside the one before; s: a stamp."""
+    assert _groups([SimpleNamespace(beside=m == "1", stamp=m == "s") for m in marks]) == groups

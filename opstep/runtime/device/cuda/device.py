@@ -305,7 +305,10 @@ class CudaDevice(Device):
         """What writes the GPU's time, in ns, to that address: when what is before it has ended."""
         from opstep.runtime.device.cuda.recording.stamps import launches
 
-        return self.bind(launches(self), [address], 0)
+        bound = self.bind(launches(self), [address], 0)
+        for launch in bound:
+            launch.stamp = True
+        return bound
 
     def read_later(self, source: int, target: np.ndarray, nbytes: int, stream: int) -> None:
         """Copies to pinned memory, behind what is on the stream."""

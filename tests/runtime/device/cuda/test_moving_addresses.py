@@ -117,9 +117,9 @@ def test_a_stream_of_others_is_waited_for_and_waits(gpu):
 class Row:
     """A launch of a table, as `launch_rows` has it."""
 
-    def __init__(self, number: int, beside: bool = False, aside: bool = False):
+    def __init__(self, number: int, beside: bool = False, stamp: bool = False):
         self.row, self.name = (number,) + (0,) * 8, str(number)
-        self.beside, self.aside = beside, aside
+        self.beside, self.stamp, self.aside = beside, stamp, stamp
 
 
 def test_launches_beside_each_other_are_spread_over_streams_where_they_are_captured(
@@ -147,7 +147,7 @@ def test_launches_beside_each_other_are_spread_over_streams_where_they_are_captu
 
 def test_nothing_waits_for_what_is_launched_aside_before_the_end(gpu, monkeypatch):
     monkeypatch.setattr(launching, "launcher", lambda: 0)
-    launches = Launches([Row(k, aside=k in (0, 2)) for k in range(4)])  # pyright: ignore
+    launches = Launches([Row(k, stamp=k in (0, 2)) for k in range(4)])  # pyright: ignore
     launched = []
     monkeypatch.setattr(launches, "_launch", lambda *args: launched.append(args))
     launches(7)
@@ -172,6 +172,15 @@ def test_nothing_waits_for_what_is_launched_aside_before_the_end(gpu, monkeypatc
     sides.end(7)
     assert [call[2] for call in gpu.driver.calls if call[0] == "cuEventRecord"] == [a, b]
     assert [call[1] for call in gpu.driver.calls if call[0] == "cuStreamWaitEvent"] == [7, 7]
+    gpu.driver.calls.clear()
+    launches.bound[2].aside = False  # one that is waited for comes behind the one before it
+    launched.clear()
+    launches(7)
+    assert launched == [(7, 0, 0), (a, 0, 1), (7, 1, 2), (7, 2, 3), (7, 3, 4)]
+    ((_, _, on), (_, waits, _, _)) = gpu.driver.calls[2:]
+    assert (on, waits) == (a, 7)
+    sides.catch_up(7)
+    assert len(gpu.driver.calls) == 4, "nothing came there since"
     gpu.driver.calls.clear()
     sides.begin()  # whatever became of that
     sides.end(7)

@@ -45,11 +45,12 @@ def _entry() -> int:
 
 class BoundGrid:
     """A launch with addresses: its arguments stand in memory of the host, ready to be copied by the
-    driver. `beside`: it may run beside the one before it, and beside those that this may. `aside`:
-    it comes behind the one before it, and nothing has to wait for it.
+    driver. `beside`: it may run beside the one before it, and beside those that this may. `stamp`:
+    it comes behind the one before it and behind the stamp before; with `aside` nothing has to wait
+    for it.
     """
 
-    __slots__ = ("_pointers", "_prepared", "_words", "aside", "beside", "name", "row")
+    __slots__ = ("_pointers", "_prepared", "_words", "aside", "beside", "name", "row", "stamp")
 
     def __init__(
         self, prepared: Prepared, function: int, constants: dict[int, int],
@@ -66,7 +67,7 @@ class BoundGrid:
         self._words = words
         self._pointers = words.ctypes.data + 8 * np.arange(len(words), dtype=np.int64)
         self.name = prepared.kernel.function.__name__
-        self.beside = self.aside = False
+        self.beside = self.stamp = self.aside = False
         grid, block = prepared.grid, prepared.block
         self.row = (function, *grid, *block, prepared.shared, self._pointers.ctypes.data)
 
@@ -92,10 +93,13 @@ class Launches:
         if sides is not None:
             for lo, hi in _groups(self.bound):
                 self._launch(stream, done, lo)
-                if self.bound[lo].aside:
+                if not self.bound[lo].stamp:
+                    self._spread(sides, stream, lo, hi)
+                elif self.bound[lo].aside:
                     self._launch(sides.behind(stream), lo, hi)
                 else:
-                    self._spread(sides, stream, lo, hi)
+                    sides.catch_up(stream)
+                    self._launch(stream, lo, hi)
                 done = hi
         self._launch(stream, done, self._count)
 
@@ -116,11 +120,11 @@ class Launches:
 
 
 def _groups(bound: Sequence[BoundGrid]) -> list[tuple[int, int]]:
-    """Rows that may run beside each other, and those that nothing waits for: from, to."""
+    """Rows that may run beside each other, and stamps: from, to."""
     firsts = [k for k, b in enumerate(bound) if not b.beside] or [0]
     ends = [*firsts[1:], len(bound)]
     pairs = zip(firsts, ends, strict=True)
-    return [(lo, hi) for lo, hi in pairs if hi - lo > 1 or any(b.aside for b in bound[lo:hi])]
+    return [(lo, hi) for lo, hi in pairs if hi - lo > 1 or any(b.stamp for b in bound[lo:hi])]
 
 
 def work_of(bound: Sequence[Any]) -> Callable[[int], None]:

@@ -158,6 +158,7 @@ class Sides:
         self._fork = CudaEvent(gpu)
         self._ends = [CudaEvent(gpu) for _ in range(count)]
         self._beside: dict[int, int] = {}  # stream -> which of ours has what nobody waits for
+        self._ahead: set[int] = set()  # streams that have not waited since something was put there
 
     def fork(self, stream: int) -> None:
         """What comes on them comes behind what is on that stream."""
@@ -175,13 +176,21 @@ class Sides:
         was given to it before. No two streams share one.
         """
         k = self._beside.setdefault(stream, len(self._beside))
+        self._ahead.add(stream)
         self._driver.cuEventRecord(self._fork.handle, stream)
         self._driver.cuStreamWaitEvent(self.streams[k].handle, self._fork.handle, 0)
         return self.streams[k].handle
 
+    def catch_up(self, stream: int) -> None:
+        """What comes on that stream comes behind what nobody waited for so far."""
+        if stream in self._ahead:
+            self._ahead.remove(stream)
+            self._join(stream, self._beside[stream])
+
     def begin(self) -> None:
         """A capture begins; the one before may have been cut off."""
         self._beside.clear()
+        self._ahead.clear()
 
     def end(self, stream: int) -> None:
         """The capture ends on that stream, with all that nobody waited for."""

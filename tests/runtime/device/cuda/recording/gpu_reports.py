@@ -21,7 +21,8 @@ class HostClock(Clock):
     """A GPU's clock that is the host's, with kernels a gap apart."""
 
     def __init__(self, gap=0):
-        self._offset = 0
+        self._offset = self._believed = 0
+        self._rate = 0.0
         self._gap = gap
 
     def compare(self):

@@ -56,12 +56,35 @@ def test_what_it_takes_to_go_from_kernel_to_kernel_is_no_ops_time():
     assert ahead.spans(read, ends).tolist() == [[600, 8600], [8600, 9600]]
 
 
+def not_compared():
+    clock = object.__new__(stamps.Clock)
+    clock._offset = clock._compared = clock._closest = clock._believed = clock._gap = 0
+    clock._rate = 0.0
+    clock._lock = stamps.threading.Lock()
+    return clock
+
+
+def test_clocks_that_drift_apart_evenly_agree_all_the_time(monkeypatch):
+    now = [10**12]
+    monkeypatch.setattr(stamps, "monotonic_ns", lambda: now[0])
+    clock = not_compared()
+
+    def there(time):  # what the GPU's clock says then
+        return 7 * 10**15 + time + (time - 10**12) // 100_000
+
+    monkeypatch.setattr(clock, "_reading", lambda: (10_000, there(now[0]) - now[0]))
+    for _ in range(3):
+        clock.compare()
+        now[0] += stamps.CLOCKS_HOLD
+    times = np.array([[now[0] - 10**8, now[0]]])
+    told = clock.spans(np.array([there(int(t)) for t in times[0]]), np.array([[0, 1]]))
+    assert np.abs(told - times).max() <= 2  # 10 us without
+
+
 def test_clocks_are_compared_by_the_closest_reading(monkeypatch):
     now = [10**12]
     monkeypatch.setattr(stamps, "monotonic_ns", lambda: now[0])
-    clock = object.__new__(stamps.Clock)
-    clock._offset = clock._compared = clock._closest = clock._believed = 0
-    clock._lock = stamps.threading.Lock()
+    clock = not_compared()
     asked = []
 
     def compare(*readings):
@@ -84,9 +107,7 @@ def test_clocks_are_compared_by_the_closest_reading(monkeypatch):
 def test_a_busy_gpu_is_not_asked_again_and_again(monkeypatch):
     now = [10**12]
     monkeypatch.setattr(stamps, "monotonic_ns", lambda: now[0])
-    clock = object.__new__(stamps.Clock)
-    clock._offset = clock._compared = clock._closest = clock._believed = 0
-    clock._lock = stamps.threading.Lock()
+    clock = not_compared()
     asked = []
 
     def slow():
