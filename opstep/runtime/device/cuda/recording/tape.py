@@ -152,25 +152,20 @@ class CudaTape(Tape):
         self._launches.append(self._rows_launched(stream))
         index = len(self._launches) - 1
         bare = [launch for launch in launches if launch[0] != NO_ROW]
-        marks = self._marks
-        alike = marks[True] is marks[False]
-        bundle = Bundle(
-            marks[False][stream].around(bare),
-            None if alike else marks[True][stream].around(launches),
-        )
+        bundle = self._bundle(stream, lambda m, stats: m.around(launches if stats else bare))
         issue = partial(self._issue, bundle, index, self._streams[stream])
         self._indices[id(issue)] = index
         return issue
 
     def fill(self, stream: int, work: Any, nbytes: int) -> Callable[[], None]:
-        marks = self._marks
-        alike = marks[True] is marks[False]
-        bundle = Bundle(
-            marks[False][stream].around_fill(work, nbytes),
-            None if alike else marks[True][stream].around_fill(work, nbytes),
-        )
+        bundle = self._bundle(stream, lambda m, _: m.around_fill(work, nbytes))
         handle = self._streams[stream].handle
         return lambda: bundle.of(self.with_stats)(handle)
+
+    def _bundle(self, stream: int, stamped: Callable[[Marks, bool], list[Any]]) -> Bundle:
+        """Of what `stamped` makes for steps without statistics and with them."""
+        bare, whole = (self._marks[with_stats][stream] for with_stats in (False, True))
+        return Bundle(stamped(bare, False), None if whole is bare else stamped(whole, True))
 
     def bound(self) -> None:
         self.layout.launches += self._launches
