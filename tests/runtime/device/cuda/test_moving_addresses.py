@@ -122,20 +122,25 @@ class Row:
         self.beside, self.stamp, self.aside = beside, stamp, stamp
 
 
+def captured(gpu, monkeypatch, rows):
+    """Launches that are captured from now on, what is launched, and streams beside."""
+    monkeypatch.setattr(launching, "launcher", lambda: 0)
+    launches, launched, sides = Launches(rows), [], Sides(gpu, 2)
+    monkeypatch.setattr(launches, "_launch", lambda *args: launched.append(args))
+    launches(7)
+    assert launched == [(7, 0, len(rows))], "all at once where nothing is captured"
+    launched.clear()
+    gpu.driver.calls.clear()
+    monkeypatch.setattr(streams.capturing, "sides", sides)
+    return launches, launched, sides
+
+
 def test_launches_beside_each_other_are_spread_over_streams_where_they_are_captured(
     gpu, monkeypatch
 ):
-    monkeypatch.setattr(launching, "launcher", lambda: 0)
-    launches = Launches([Row(k, beside=k in (2, 3, 4)) for k in range(6)])  # pyright: ignore
-    launched = []
-    monkeypatch.setattr(launches, "_launch", lambda *args: launched.append(args))
-    launches(7)
-    assert launched == [(7, 0, 6)]
-    launched.clear()
-    sides = Sides(gpu, 2)
+    rows = [Row(k, beside=k in (2, 3, 4)) for k in range(6)]
+    launches, launched, sides = captured(gpu, monkeypatch, rows)
     a, b = (side.handle for side in sides.streams)
-    gpu.driver.calls.clear()
-    monkeypatch.setattr(streams.capturing, "sides", sides)
     launches(7)
     assert launched == [(7, 0, 1), (b, 1, 2), (a, 2, 3), (b, 3, 4), (a, 4, 5), (7, 5, 6)]
     recorded = [call[1:] for call in gpu.driver.calls if call[0] == "cuEventRecord"]
@@ -146,17 +151,9 @@ def test_launches_beside_each_other_are_spread_over_streams_where_they_are_captu
 
 
 def test_nothing_waits_for_what_is_launched_aside_before_the_end(gpu, monkeypatch):
-    monkeypatch.setattr(launching, "launcher", lambda: 0)
-    launches = Launches([Row(k, stamp=k in (0, 2)) for k in range(4)])  # pyright: ignore
-    launched = []
-    monkeypatch.setattr(launches, "_launch", lambda *args: launched.append(args))
-    launches(7)
-    assert launched == [(7, 0, 4)]
-    launched.clear()
-    sides = Sides(gpu, 2)
+    rows = [Row(k, stamp=k in (0, 2)) for k in range(4)]
+    launches, launched, sides = captured(gpu, monkeypatch, rows)
     a, b = (side.handle for side in sides.streams)
-    gpu.driver.calls.clear()
-    monkeypatch.setattr(streams.capturing, "sides", sides)
     launches(7)
     launches(8)
     first = [(7, 0, 0), (a, 0, 1), (7, 1, 2), (a, 2, 3), (7, 3, 4)]
