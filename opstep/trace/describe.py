@@ -68,6 +68,23 @@ def _about_members(plan: Plan, step: Step) -> dict[str, Any]:
     return {"ops": [_text(s) for s in step.members], "sites": sites, "places": places}
 
 
+class Member(NamedTuple):
+    """One of the ops that run as one: its statement, its site, and FILE:LINE or ""."""
+
+    statement: str
+    site: str
+    place: str
+
+
+def members_of(attrs: dict[str, Any]) -> list[Member]:
+    """Those that a fused step's attributes tell of; none of another op's, whatever it calls its."""
+    columns = [attrs.get(key) for key in ("ops", "sites", "places")]
+    texts = [c for c in columns if isinstance(c, list) and all(isinstance(t, str) for t in c)]
+    if len(texts) < len(columns) or len({len(c) for c in texts}) > 1:
+        return []
+    return [Member(*row) for row in zip(*texts, strict=True)]
+
+
 def _first_name(step: Step) -> str:
     match step.statement:
         case Apply(results=[first, *_]):

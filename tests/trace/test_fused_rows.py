@@ -12,6 +12,7 @@ import opstep
 from opstep.api import executable, program
 from opstep.kernels import stdlib
 from opstep.runtime.ir.errors import InputError
+from opstep.trace.describe import members_of
 from opstep.trace.viewer.engine import Engine
 from opstep.trace.viewer.slice_positions import find
 
@@ -116,6 +117,14 @@ def test_it_is_not_found_by_what_none_of_them_is(trace):
     for at in ("main/scaled:k/e", "net.opg:6"):
         with pytest.raises(InputError):
             find(trace, at)
+
+
+@pytest.mark.parametrize(
+    "attrs", [{"ops": None}, {"ops": 3}, {"ops": [1], "sites": ["a"], "places": ["f:1"]},
+              {"ops": ["a"], "sites": ["b"], "places": []}, {"places": ["x"]}, {}],
+)  # fmt: skip
+def test_an_ops_own_attributes_are_not_taken_for_ops(attrs):
+    assert members_of(attrs) == []
 
 
 def test_recordings_whose_ops_are_asked_about_have_them_apart(tmp_path):

@@ -117,8 +117,9 @@
 
   /** What stands in files of an op: its statement, or those of the ops that run as one. */
   function statementsOf(op) {
-    const { ops = [], places = [] } = op.attrs ? JSON.parse(op.attrs) : {};
-    if (ops.length === 0 || places.length !== ops.length) return [{ ...op, op }];
+    const { ops, places } = op.attrs ? JSON.parse(op.attrs) : {};
+    const texts = (list) => Array.isArray(list) && list.every((one) => typeof one === 'string');
+    if (!texts(ops) || !texts(places) || ops.length !== places.length) return [{ ...op, op }];
     return places.map((place, k) => {
       const end = place.lastIndexOf(':');
       return { file: place.slice(0, end), line: place.slice(end + 1), statement: ops[k], op };

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.wording import Argument, Wording
+from opstep.trace.describe import Member, members_of
 from opstep.trace.viewer.engine import Engine
 from opstep.trace.viewer.sql import argument, quoted
 
@@ -48,13 +49,16 @@ class _Op(NamedTuple):
     count: int
 
     @property
+    def members(self) -> list[Member]:
+        return members_of(json.loads(self.attrs)) if self.attrs else []
+
+    @property
     def names(self) -> set[str]:
         """What it may be called; of a fused step also what its ops are."""
-        about = json.loads(self.attrs) if self.attrs else {}
         found = {self.kind, self.name}
-        for op in map(_APPLICATION.match, about.get("ops", ())):
+        for op in (_APPLICATION.match(m.statement) for m in self.members):
             found.add(op[1] if op else "update")  # n <- next
-        for site in (self.site, *about.get("sites", ())):
+        for site in (self.site, *(m.site for m in self.members)):
             found |= {site, site.rsplit("/", 1)[-1]}
         for file, line in self.places:
             found |= {str(line), f"{file}:{line}", f"{file.rsplit('/', 1)[-1]}:{line}"}
@@ -63,9 +67,8 @@ class _Op(NamedTuple):
     @property
     def places(self) -> set[tuple[str, int]]:
         """Files and lines."""
-        about = json.loads(self.attrs) if self.attrs else {}
-        inside = (place.rpartition(":") for place in about.get("places", ()) if place)
         own = {(self.file, self.line)} if self.line else set()
+        inside = (m.place.rpartition(":") for m in self.members if m.place)
         return own | {(file, int(line)) for file, _, line in inside}
 
     @property
@@ -118,7 +121,11 @@ def _one_of(ops: list[_Op]) -> str:
     """A condition for SQL."""
     sites = ", ".join(sorted({quoted(op.site) for op in ops}))
     lines = ", ".join(sorted({str(op.line) for op in ops}))
-    return f"{argument('site')} in ({sites}) and coalesce({argument('line')}, 0) in ({lines})"
+    attrs = ", ".join(sorted({quoted(op.attrs) for op in ops}))
+    return (
+        f"{argument('site')} in ({sites}) and coalesce({argument('line')}, 0) in ({lines})"
+        f" and coalesce({argument('attrs')}, '') in ({attrs})"
+    )
 
 
 def _absent(engine: Engine, at: str, ops: list[_Op]) -> InputError:

@@ -103,7 +103,7 @@ class Replay:
                 drop()
             self._graphs.clear()
             self._wait = min(max(2 * self._wait, 1), _LONGEST)
-        if self.watch:
+        if self.watch and self._wait:
             self.watch.moved()
         self._issued.clear()
 

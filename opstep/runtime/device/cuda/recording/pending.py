@@ -116,8 +116,8 @@ class PendingRecords:
         with run.lock:
             step = -1
             while run.done:
-                pending = run.activations.popleft()
                 run.done -= 1
+                pending = run.activations.popleft()
                 step = pending.activation.step
                 recorder.add_record(
                     HostRecord(pending.activation, pending.launches, pending.syncs, pending.calls)

@@ -139,6 +139,7 @@ class Clock:
         self._rate = 0.0  # by which it grew before that: clocks drift apart evenly
         self._closest = 0  # ns between the host's times around the best reading so far
         self._lock = threading.Lock()
+        self.compare()
 
     def compare(self) -> None:
         """Asks both clocks, unless that was done lately. Takes some 0.1 ms where the GPU is idle;
@@ -159,8 +160,8 @@ class Clock:
             if not self._believed:
                 self._offset, self._believed, self._closest = offset, began, took
             elif took < 2 * self._closest + since // DRIFT:
-                if since > CLOCKS_HOLD // 2:
-                    self._rate = (offset - self._offset) / since
+                grown = (offset - self._offset) / since
+                self._rate = max(-1 / DRIFT, min(grown, 1 / DRIFT))
                 self._offset, self._believed = offset, began
                 self._closest = min(took, self._closest)
 

@@ -21,6 +21,7 @@ from opstep.runtime.device.cuda.recording.pending import COPIES, Part, PendingAc
 from opstep.runtime.device.cuda.recording.records import merged
 from opstep.runtime.device.cuda.recording.stamps import FLAGS, NO_ROW, Marks, Move
 from opstep.runtime.device.details import Details
+from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.device.tape import Tape
 from opstep.runtime.ir.types import TensorType
@@ -178,12 +179,16 @@ class CudaTape(Tape):
         """
         launched = [c for c in code if id(c) in self._indices]
         bundles = [c.args[0] for c in launched]
-        at_once = self.binding.plan.policy.alloc != "fresh" and all(
-            isinstance(b, BoundGrid) for bundle in bundles for b in bundle.bound
-        )
+        ours = all(isinstance(b, BoundGrid) for bundle in bundles for b in bundle.bound)
+        at_once = ours and not self._is_bound_for_one_run()
         indices = [self._indices[id(c)] for c in launched]
         self._stretches.append(Stretch(self, indices, alone, at_once))
         return self._stretches[-1]
+
+    def _is_bound_for_one_run(self) -> bool:
+        plan, places = self.binding.plan, self.binding.places
+        given = (places[plan.values[v].buffer].memory for v in plan.inputs)
+        return plan.policy.alloc == "fresh" or any(isinstance(m, ExternalMemory) for m in given)
 
     # --- while it runs ---
 

@@ -81,6 +81,19 @@ def test_clocks_that_drift_apart_evenly_agree_all_the_time(monkeypatch):
     assert np.abs(told - times).max() <= 2  # 10 us without
 
 
+def test_a_clock_that_jumps_is_not_taken_for_one_that_drifts(monkeypatch):
+    now = [10**12]
+    monkeypatch.setattr(stamps, "monotonic_ns", lambda: now[0])
+    clock, ahead = not_compared(), [0]
+    monkeypatch.setattr(clock, "_reading", lambda: (10_000, ahead[0]))
+    clock.compare()
+    now[0] += stamps.CLOCKS_HOLD
+    ahead[0] = 3600 * 10**9
+    clock.compare()
+    (told,) = clock.spans(np.array([now[0] + ahead[0], now[0] + ahead[0]]), np.array([[0, 1]]))
+    assert np.abs(told - now[0]).max() < 1000
+
+
 def test_clocks_are_compared_by_the_closest_reading(monkeypatch):
     now = [10**12]
     monkeypatch.setattr(stamps, "monotonic_ns", lambda: now[0])
