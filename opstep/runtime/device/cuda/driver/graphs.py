@@ -168,13 +168,14 @@ def captured_graph(
 def captured(
     gpu: Gpu, work: Callable[[int], Any], stream: CudaStream
 ) -> Iterator[Callable[[int], Any]]:
-    """Work as one that launches a graph; it has to be done when the graph is given back."""
+    """Work as one that launches a graph, which is given back when the stream is idle."""
     driver = gpu.driver
     with captured_graph(gpu, work, stream) as graph:
         made = driver.cuGraphInstantiate(graph, 0)
     try:
         yield lambda handle: driver.cuGraphLaunch(made, handle)
     finally:
+        stream.synchronize()
         driver.cuGraphExecDestroy(made)
 
 

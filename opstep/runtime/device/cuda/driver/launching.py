@@ -87,11 +87,12 @@ class Launches:
         self._words = self._args.ctypes.data
         self._count = len(bound)
         self._entry = _entry()
+        self._groups = _groups(bound)
 
     def __call__(self, stream: int) -> None:
         sides, done = capturing.sides, 0
         if sides is not None:
-            for lo, hi in _groups(self.bound):
+            for lo, hi in self._groups:
                 self._launch(stream, done, lo)
                 if not self.bound[lo].stamp:
                     self._spread(sides, stream, lo, hi)

@@ -163,9 +163,7 @@ def _spans(
     return clock.spans(pending.words[stream], np.array(ends, np.int64))
 
 
-def _moves(
-    clock: Clock, pending: PendingActivation, stream: int, times: np.ndarray
-) -> np.ndarray:  # fmt: skip
+def _moves(clock: Clock, pending: PendingActivation, stream: int, times: np.ndarray) -> np.ndarray:
     """i64[n, 4], see `StreamRecord`."""
     moves = [*pending.marks[stream].fills, *pending.copies[stream]]
     spans = _spans(clock, pending, stream, [(m.first, m.last) for m in moves])

@@ -20,7 +20,7 @@ import numpy as np
 
 from opstep.runtime.device.cuda.compiling.names import global_time
 from opstep.runtime.device.cuda.driver.graphs import captured
-from opstep.runtime.device.cuda.driver.launching import work_of
+from opstep.runtime.device.cuda.driver.launching import BoundGrid, work_of
 from opstep.runtime.device.cuda.recording.gathering import step_of
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.protocols import Device
@@ -72,7 +72,6 @@ class Marks:
         self.rows: list[tuple[int, int]] = []
         self.fills: list[Move] = []
         self.followed: list[tuple[Any, Any]] = []  # stamps, and what is launched behind each
-        self._stamps: set[Any] = set()
         self._device = device
         self._address = address
 
@@ -80,13 +79,6 @@ class Marks:
         """What is launched at once, by rows, with its stamps. Where nothing is between two rows one
         stamp ends the first and begins the second.
         """
-        made = self._around(launches)
-        for before, launch in pairwise(made):
-            if before in self._stamps:
-                self.followed.append((before, launch))
-        return made
-
-    def _around(self, launches: Sequence[tuple[int, Any]]) -> list[Any]:
         made: list[Any] = []
         last = -1  # the stamp that was launched last; -1: something else
         for row, group in groupby(launches, key=itemgetter(0)):
@@ -99,6 +91,9 @@ class Marks:
             made += bound
             last = self._next(made)
             self.rows.append((first, last))
+        for before, launch in pairwise(made):
+            if isinstance(before, BoundGrid) and before.stamp:
+                self.followed.append((before, launch))
         return made
 
     def around_fill(self, fill: Any, nbytes: int) -> list[Any]:
@@ -109,9 +104,7 @@ class Marks:
         return made
 
     def _next(self, made: list[Any]) -> int:
-        stamps = self._device.stamp(self._address + 8 * self.count)
-        self._stamps.update(stamps)
-        made += stamps
+        made += self._device.stamp(self._address + 8 * self.count)
         self.count += 1
         return self.count - 1
 
