@@ -57,28 +57,37 @@ def describe(plan: Plan, number: int) -> OpInfo:
     )
 
 
-def _about_members(plan: Plan, step: Step) -> dict[str, Any]:
-    sites, places = [], []
-    for s in step.members:
-        sites.append(f"{frame_path(plan, s.frame)}/{_first_name(s)}")
-        place = place_of(s.statement, plan.sources.get(plan.frames[s.frame].graph.name.text))
-        places.append(f"{place.path}:{place.line}" if place.line else "")
-    if not step.members:
-        return {}
-    return {"ops": [_text(s) for s in step.members], "sites": sites, "places": places}
-
-
 class Member(NamedTuple):
-    """One of the ops that run as one: its statement, its site, and FILE:LINE or ""."""
+    """One of the ops that run as one: its statement, its op, its site, and FILE:LINE or ""."""
 
     statement: str
+    op: str
     site: str
     place: str
 
 
+_COLUMNS = ("ops", "names", "sites", "places")  # attributes that tell of members, a list each
+
+
+def _about_members(plan: Plan, step: Step) -> dict[str, Any]:
+    columns = zip(*(_member(plan, s) for s in step.members), strict=True)
+    return dict(zip(_COLUMNS, map(list, columns), strict=False))  # nothing of no members
+
+
+def _member(plan: Plan, step: Step) -> Member:
+    source = plan.sources.get(plan.frames[step.frame].graph.name.text)
+    place = place_of(step.statement, source)
+    return Member(
+        _text(step),
+        step.op.name,
+        f"{frame_path(plan, step.frame)}/{_first_name(step)}",
+        f"{place.path}:{place.line}" if place.line else "",
+    )
+
+
 def members_of(attrs: dict[str, Any]) -> list[Member]:
     """Those that a fused step's attributes tell of; none of another op's, whatever it calls its."""
-    columns = [attrs.get(key) for key in ("ops", "sites", "places")]
+    columns = [attrs.get(key) for key in _COLUMNS]
     texts = [c for c in columns if isinstance(c, list) and all(isinstance(t, str) for t in c)]
     if len(texts) < len(columns) or len({len(c) for c in texts}) > 1:
         return []

@@ -14,7 +14,6 @@ from opstep.trace.viewer.engine import Engine
 from opstep.trace.viewer.sql import argument, quoted
 
 _WARM_UP = 3  # steps in which kernels are compiled, memory is touched first, graphs are captured
-_APPLICATION = re.compile(r".+ = ([^\W\d]\w*)")  # a statement's text, with the op
 _AROUND = 8  # the view is so many times as long as the slice, at each side
 
 
@@ -55,9 +54,7 @@ class _Op(NamedTuple):
     @property
     def names(self) -> set[str]:
         """What it may be called; of a fused step also what its ops are."""
-        found = {self.kind, self.name}
-        for op in (_APPLICATION.match(m.statement) for m in self.members):
-            found.add(op[1] if op else "update")  # n <- next
+        found = {self.kind, self.name, *(m.op for m in self.members)}
         for site in (self.site, *(m.site for m in self.members)):
             found |= {site, site.rsplit("/", 1)[-1]}
         for file, line in self.places:
