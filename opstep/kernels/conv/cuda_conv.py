@@ -10,10 +10,24 @@ from math import prod
 from typing import NamedTuple
 
 from opstep.kernels.conv.correlation import Geometry, only_bias
+from opstep.kernels.conv.cuda_blocks import (
+    BITS,
+    Lines,
+    arranged,
+    blocks_of,
+    correlate_in_blocks,
+    correlate_seen,
+    halves_of,
+    in_blocks,
+    shares_added,
+    spread_in_blocks,
+    tile_and_parts,
+    turned,
+)
 from opstep.kernels.conv.cuda_direct import (
     CHUNK,
     THREADS,
-    clear,
+    cleared,
     convolve_each,
     convolve_few,
     sum_each,
@@ -23,23 +37,20 @@ from opstep.kernels.conv.cuda_direct import (
 )
 from opstep.kernels.conv.cuda_edges import mended
 from opstep.kernels.conv.cuda_tensor_cores import convolve_halves, filter_halves
-from opstep.kernels.conv.cuda_tiles import HALF, NEVER, add_shares, convolve_tiles, filter_tiles
+from opstep.kernels.conv.cuda_tiles import HALF, NEVER, convolve_tiles, filter_tiles
 from opstep.kernels.conv.windows import Window
-from opstep.kernels.matmul.cuda_gemm import added, product
+from opstep.kernels.matmul.cuda_gemm import product
 from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, Pace, cheapest
-from opstep.kernels.matmul.cuda_tile import Tile, WarpTile
+from opstep.kernels.matmul.cuda_tile import LINE, Tile, WarpTile
 from opstep.kernels.matmul.products import Side
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
-from opstep.runtime.device.cuda.compiling.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
-from opstep.runtime.ir.types import i16
 
 _MULTIPROCESSORS = 128  # that work is cut for
 _PARTS = 128  # of a sum that blocks make, at most
 _MOST_TAPS = 30  # rows and columns of a filter that bits can stand for
 _MOST_TERMS = 1 << 18  # of a table
 _LOOKUP = 5e-5  # microseconds, at an element of an image
-_BITS = i16  # that carry halves
 _FEW = 16  # filters at most that a thread has all at once
 
 
@@ -115,10 +126,15 @@ def correlate(
     terms, pixels = channels * len(g.rows) * len(g.columns), images * prod(g.out)
     if not pixels or not filters:
         return []
-    if bias is None and groups == 1 and isinstance(w, Arg) and _points(g, x) and _halves(x, w):
+    halves = halves_of(x, w)
+    blocked = isinstance(w, Arg) and in_blocks(halves, filters, channels, x)
+    even = not blocked or prod(g.out) % 4 == 0  # what is copied in pieces of four
+    if bias is None and groups == 1 and isinstance(w, Arg) and _points(g, x) and halves and even:
         return _pointwise(x, Side(w, channels, 1, (0,)), y)
     if not _fits(x, g, terms, pixels):
         return [_each(x, w, bias, y, groups, g, w_start)]
+    if blocked:
+        return correlate_in_blocks(x, w, bias, y, groups, g)
     sizes = (groups, filters, terms, pixels, *_steps(x, groups, g), *g.out)
     target = (prod(g.plane), g.plane[1], *g.step, g.first[0] * g.plane[1] + g.first[1])
     if filters <= _FEW:
@@ -135,7 +151,7 @@ def correlate(
                 blocks=3,
             )
         ]
-    scattered, halves = g.scattered, _halves(x, w)
+    scattered = g.scattered
     paces = _HALVES if halves else _PACES[x.dtype.itemsize]
     tile, parts = cheapest(paces, filters, pixels, terms, groups)
     if scattered:
@@ -166,7 +182,7 @@ def correlate(
         )
     ]
     if added_here:
-        launches.append(_added(sums, bias, y, parts))
+        launches.append(shares_added(sums, bias, y, parts))
     return launches
 
 
@@ -176,8 +192,11 @@ def _parts_of(x: Arg, w: Arg, y: Arg, groups: int, geometries: Sequence[Geometry
     """
     filters, channels = y.shape[1] // groups, x.shape[1] // groups
     most = max(geometries, key=lambda g: len(g.rows) * len(g.columns))
+    halves = halves_of(x, w)
+    if in_blocks(halves, filters, channels, x):
+        return tile_and_parts(filters, channels, most, x.shape[0], groups)[1]
     terms = channels * len(most.rows) * len(most.columns)
-    paces = _HALVES if _halves(x, w) else _PACES[x.dtype.itemsize]
+    paces = _HALVES if halves else _PACES[x.dtype.itemsize]
     return cheapest(paces, filters, x.shape[0] * prod(most.out), terms, groups)[1]
 
 
@@ -210,14 +229,6 @@ def _points(g: Geometry, x: Arg) -> bool:
     return g.rows == (0,) and g.columns == (0,) and g.stride == (1, 1) and g.out == x.shape[2:]
 
 
-def _halves(x: Arg, w: Arg | Scratch) -> str:
-    """The name of their type where both are stored as halves of one, else nothing."""
-    if isinstance(w, Scratch):
-        return x.stored.name if w.dtype is _BITS else ""
-    supported = x.stored is w.stored and x.stored.is_half and architecture() >= 80
-    return x.stored.name if supported else ""
-
-
 def _steps(x: Arg, groups: int, g: Geometry) -> tuple[int, int, int, int]:
     """Elements of x from image to image, group to group, output row to row, column to column."""
     image = prod(x.shape[1:])
@@ -231,16 +242,6 @@ def _each(x, w, bias, y, groups: int, g: Geometry, w_start: int) -> Grid:
         *(len(g.columns), groups, y.shape[1] // groups, x.shape[1] // groups, *x.shape[2:]),
         *(*g.stride, *g.out, *g.plane, *g.step, *g.first, bias is not None, size),
         grid=-(-size // THREADS),
-        block=THREADS,
-    )
-
-
-def _added(shares: Scratch | Arg, bias: Arg | None, y: Arg, parts: int) -> Grid:
-    if bias is None:
-        return added(shares, None, y, y.size, 1, parts)
-    return Grid(
-        *(add_shares, shares, bias, y, y.size, parts, prod(y.shape[2:]), y.shape[1]),
-        grid=-(-y.size // THREADS),
         block=THREADS,
     )
 
@@ -260,7 +261,10 @@ def gather_back(
         return []
     filters, channels = w.shape[0] // groups, w.shape[1]
     alone = all(v.kernel == v.stride == 1 and v.before == v.after == 0 for v in (rows, columns))
-    if bias is None and groups == 1 and alone and gy.size and _halves(gy, w):
+    found = halves_of(gy, w)
+    blocked = in_blocks(found, channels, filters, gy) and gy.size > 0
+    even = not blocked or prod(gx.shape[2:]) % 4 == 0
+    if bias is None and groups == 1 and alone and gy.size and found and even:
         return [*_pointwise(gy, Side(w, 1, channels, (0,)), gx)]
     taps = rows.kernel * columns.kernel
     starts, counts, places = [0] * taps, [0] * taps, [0] * taps
@@ -268,24 +272,25 @@ def gather_back(
     tensor = (
         whole
         and prod(gy.shape[1:]) < LIMIT // 4
-        and channels > _FEW
+        and (channels > _FEW or blocked)
         and gy.size > 0
         and gx.size < LIMIT // 2
     )
-    halves = tensor and bool(_halves(gy, w))
-    turned = Scratch(_BITS if halves else w.dtype, 0)
+    halves, blocked = tensor and bool(found), tensor and blocked
+    line = blocks_of(filters) * LINE if blocked else filters  # terms of one place
+    own = Scratch(BITS if halves else w.dtype, 0)
     launches: list[Grid | Launch] = []
     down, right = rows.phases(gx.shape[2]), columns.phases(gx.shape[3])
     covered = len(down) == min(rows.stride, gx.shape[2])
     covered = covered and len(right) == min(columns.stride, gx.shape[3])
     if not covered:
-        launches.append(only_bias(bias, gx))
+        launches.append(only_bias(bias, gx) if bias else cleared(gx))
     phases: list[tuple[Geometry, int]] = []
     for a, over in down.items():
         for b, across in right.items():
             picked = [r * columns.kernel + s for r in over for s in across]
             for at, t in enumerate(picked):
-                starts[t], counts[t], places[t] = turned.size, len(picked), at
+                starts[t], counts[t], places[t] = own.size, len(picked), at
             geometry = Geometry(
                 out=(
                     -(-(gx.shape[2] - a) // rows.stride),
@@ -300,32 +305,35 @@ def gather_back(
                 step=(rows.stride, columns.stride),
                 first=(a, b),
             )
-            phases.append((geometry, turned.size))
-            turned.size += -(-groups * channels * filters * len(picked) // 8) * 8
+            phases.append((geometry, own.size))
+            own.size += -(-groups * channels * line * len(picked) // 8) * 8
     parts = 1
     if tensor and covered and len(phases) > 1:
         parts = _parts_of(gy, w, gx, groups, [g for g, _ in phases])
     shares = Scratch(gx.dtype, parts * gx.size) if parts > 1 else None
     own_bias = bias if parts == 1 else None
+    seen, last = turned(gy) if blocked else (None, None)
     for geometry, start in phases:
-        launches += correlate(gy, turned, own_bias, gx, groups, geometry, start, shares)
+        if seen:
+            terms = line * len(geometry.rows) * len(geometry.columns)
+            launches += correlate_seen(
+                seen, own, own_bias, gx, groups, filters, geometry, gy.stored.name == "bf16",
+                terms, start, shares,
+            )  # fmt: skip
+        else:
+            launches += correlate(gy, own, own_bias, gx, groups, geometry, start, shares)
     if shares:
-        launches.append(_added(shares, bias, gx, parts))
-    turn = Grid(
-        *(
-            turn_halves if halves else turn_filters,
-            w,
-            turned,
-            tuple(starts),
-            tuple(counts),
-            tuple(places),
-        ),
-        *(filters, channels, taps, w.size),
-        grid=-(-w.size // THREADS),
-        block=THREADS,
-    )
+        launches.append(shares_added(shares, bias, gx, parts))
+    order = tuple(starts), tuple(counts), tuple(places)
+    if last:
+        lines = Lines(channels, filters, filters * channels * taps, taps, channels * taps)
+        first = [last, arranged(w, own, groups, lines, *order)]
+    else:
+        kernel = turn_halves if halves else turn_filters
+        size = filters, channels, taps, w.size
+        first = [Grid(kernel, w, own, *order, *size, grid=-(-w.size // THREADS), block=THREADS)]
     launches += mended(gy, w, bias, gx, (rows, columns))
-    return [turn, *launches] if turned.size else launches
+    return [*first, *launches] if own.size else launches
 
 
 def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Grid]:
@@ -333,7 +341,7 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     if not gw.size:
         return []
     if not gy.size or not x.size:
-        return [Grid(clear, gw, gw.size, grid=-(-gw.size // THREADS), block=THREADS)]
+        return [cleared(gw)]
     images, channels, filters = x.shape[0], gw.shape[1], gw.shape[0] // groups
     terms, area = prod(gw.shape[1:]), prod(g.out)
     pixels = images * area
@@ -346,11 +354,14 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
                 block=THREADS,
             )
         ]
+    even = area % 4 == 0 or filters % 8 == 0  # as pieces of gy are copied
+    if in_blocks(halves_of(gy, x), filters, channels, gy, x) and even:
+        return spread_in_blocks(gy, x, gw, groups, g)
     sizes = (groups, filters, terms, pixels, area, g.out[1], prod(gy.shape[1:]))
     sizes += _steps(x, groups, g)
     if filters * terms < 512:
         return _few_gradients(gy, x, gw, sizes, _sight(g, channels, *x.shape[2:], 1))
-    halves = _halves(gy, x)
+    halves = halves_of(gy, x)
     paces = _FILTER_HALVES if halves else _PACES[x.dtype.itemsize]
     tile, parts = cheapest(paces, filters, terms, pixels, groups)
     part_steps = -(-pixels // (parts * tile.steps)) * tile.steps
@@ -374,7 +385,9 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
             blocks=0 if isinstance(tile, WarpTile) else _blocks(tile),
         )
     ]
-    return launches + ([_added(shares, None, gw, parts)] if isinstance(shares, Scratch) else [])
+    return launches + (
+        [shares_added(shares, None, gw, parts)] if isinstance(shares, Scratch) else []
+    )
 
 
 def _few_gradients(gy, x, gw: Arg, sizes: Sequence[int], sight: Sight) -> list[Grid]:
@@ -391,4 +404,6 @@ def _few_gradients(gy, x, gw: Arg, sizes: Sequence[int], sight: Sight) -> list[G
             block=THREADS,
         )
     ]
-    return launches + ([_added(shares, None, gw, parts)] if isinstance(shares, Scratch) else [])
+    return launches + (
+        [shares_added(shares, None, gw, parts)] if isinstance(shares, Scratch) else []
+    )

@@ -20,6 +20,8 @@ from opstep.runtime.device.cuda.compiling.names import (
     shuffle_xor,
     stored_bits,
 )
+from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.source import Intrinsic
 
 THREADS = 128
 _WARPS = THREADS // 32
@@ -227,7 +229,20 @@ def sum_each(
         gw[unit] = total
 
 
-def clear(y, size):
-    i = cuda.grid(1)
-    if i < size:
-        y[i] = 0
+@cache
+def clearer(wide: int):
+    """y = 0, so many neighbours a thread, of which there are `size` in all."""
+    store, zeros = Intrinsic("store", wide), Intrinsic("fill", wide)
+
+    def clear(y, size):
+        i = cuda.grid(1)
+        if i < size:
+            store(y, i * wide, zeros(real(0)))
+
+    return clear
+
+
+def cleared(y: Arg) -> Grid:
+    wide = 1 if y.size % 4 else 4
+    size = y.size // wide
+    return Grid(clearer(wide), y, size, grid=-(-size // THREADS), block=THREADS)

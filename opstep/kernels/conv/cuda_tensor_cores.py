@@ -39,6 +39,53 @@ _BITS = np.dtype(np.uint16)
 
 
 @cache
+def pixel_finisher(tile: WarpTile, wide: int):
+    """(y, sums, bias, column0, pixels, area, out_w, image_step, plane, plane_w, step_h, step_w,
+    rows, biased): sums of filters by pixels, from shared memory to planes of y, `wide` neighbours
+    at once; those of one image are `area`, in rows of `out_w`.
+    """
+    threads, sums_pitch, in_line = tile.threads, tile.sums_pitch, tile.columns // wide
+    load, store = Intrinsic("load", wide), Intrinsic("store", wide)
+    gather = Intrinsic("gather", wide)
+    assert not threads % in_line, "a thread keeps to its columns"
+
+    def finish(
+        y, sums, bias, column0, pixels, area, out_w, image_step, plane, plane_w, step_h, step_w,
+        rows, biased,
+    ):  # fmt: skip
+        mine = pointer_to(cuda.local.array(wide, real))
+        thread = cuda.threadIdx.x
+        column = thread % in_line * wide
+        q = column0 + column
+        if q < pixels:
+            image = div32(q, area)
+            at = q - image * area
+            spot = image * image_step + at
+            if wide == 1:
+                i = div32(at, out_w)
+                spot += i * step_h * plane_w + (at - i * out_w) * step_w - at
+            first, apart = thread // in_line, threads // in_line
+            to, at = offset(y, spot + first * plane), first * sums_pitch + column
+            for r in range(first, rows, apart):
+                if wide > 1:
+                    spread(mine, load(sums, at))
+                else:
+                    mine[0] = sums[at]
+                if biased:
+                    more = bias[r]
+                    for e in range(wide):
+                        mine[e] += more
+                if wide > 1:
+                    store(to, 0, gather(mine))
+                else:
+                    to[0] = mine[0]
+                to = offset(to, apart * plane)
+                at += apart * sums_pitch
+
+    return finish
+
+
+@cache
 def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
     """The kernel for tiles of filters by pixels, of two stages; so many outputs are written at
     once. `w_wide`: filters have a multiple of 8 terms.
@@ -53,10 +100,8 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
     eight = Intrinsic("gather", 8)
-    load, store = Intrinsic("load", y_wide), Intrinsic("store", y_wide)
-    gather = Intrinsic("gather", y_wide)
-    in_line = tile_columns // y_wide
-    assert tile.stages == 2 and not threads % in_line, "a thread keeps to its columns"
+    finish = pixel_finisher(tile, y_wide)
+    assert tile.stages == 2
 
     def lookup(gathered, x, table, base, missing, step, thread):
         first = step + thread // tile_columns * 8
@@ -132,31 +177,12 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
         row, column = origin_of(thread)
         put_sums(offset(whole, row * sums_pitch + column), sums)
         cuda.syncthreads()
-        mine = pointer_to(cuda.local.array(y_wide, real))
-        column = thread % in_line * y_wide
-        q = column0 + column
-        if q < pixels:
-            image = div32(q, area)
-            at = q - image * area
-            spot = image * groups * filters * plane + at
-            if y_wide == 1:
-                i = div32(at, out_w)
-                spot += i * step_h * plane_w + (at - i * out_w) * step_w - at
-            channel = group * filters + row0
-            target = offset(y, part * part_size + channel * plane + first + spot)
-            for r in range(thread // in_line, min(tile_rows, rows), threads // in_line):
-                if y_wide > 1:
-                    spread(mine, load(whole, r * sums_pitch + column))
-                else:
-                    mine[0] = whole[r * sums_pitch + column]
-                if biased:
-                    more = bias[channel + r]
-                    for e in range(y_wide):
-                        mine[e] += more
-                if y_wide > 1:
-                    store(target, r * plane, gather(mine))
-                else:
-                    target[r * plane] = mine[0]
+        channel = group * filters + row0
+        finish(
+            offset(y, part * part_size + channel * plane + first), whole, offset(bias, channel),
+            column0, pixels, area, out_w, groups * filters * plane, plane, plane_w, step_h, step_w,
+            min(tile_rows, rows), biased,
+        )  # fmt: skip
 
     return convolve
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from opstep.kernels.matmul.cuda_gemm_simt import add_parts, multiply_integers, tiled
 from opstep.kernels.matmul.cuda_gemm_tensor_cores import align_lines, tensor_tiled
-from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, cheapest, of_halves
+from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, WARPGROUPS, cheapest, of_halves
 from opstep.kernels.matmul.cuda_gemm_vector import THREADS, WARPS, dots, weighted
-from opstep.kernels.matmul.cuda_tile import WarpTile
+from opstep.kernels.matmul.cuda_tile import Tile, WarpTile
 from opstep.kernels.matmul.products import Side
 from opstep.runtime.device.cuda.compiling.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Scratch
@@ -194,12 +194,19 @@ def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list
             grid=down * across * parts * count,
             block=tile.threads,
             shared=tile.shared if isinstance(tile, WarpTile) else 0,
-            blocks=0 if isinstance(tile, WarpTile) else _RESIDENT // (tile.itemsize * tile.threads),
+            blocks=_together(tile),
         )
     )
     if parts > 1:
         launches.append(added(out.array, bias, c, m * n, n, parts))
     return launches
+
+
+def _together(tile: Tile | WarpTile) -> int:
+    """Blocks that a multiprocessor is to hold, for which registers are rationed; 0: no matter."""
+    if isinstance(tile, Tile):
+        return _RESIDENT // (tile.itemsize * tile.threads)
+    return next(pace.together for pace in WARPGROUPS if pace.tile == tile) if tile.warpgroups else 0
 
 
 def _aligned(x: Operand, shape: tuple[int, ...], launches: list[Grid]) -> Operand:

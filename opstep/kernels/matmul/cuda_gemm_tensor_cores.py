@@ -56,12 +56,12 @@ def copier(extent: int, threads: int, along: bool, wide: bool):
         to = offset(shared, chunk_offset(line, thread % 8))
         for u in range(units):
             if along:
-                inside = at < terms
-                index = min(line + u * lines, limit - last) * pitch + at
+                row, step = line + u * lines, at
+                index = min(row, limit - last) * pitch + at
             else:
-                step = line + u * lines % LINE
-                inside = step < terms
-                index = step * pitch + min(u * lines // LINE * LINE + at, limit - last)
+                row, step = u * lines // LINE * LINE + at, line + u * lines % LINE
+                index = step * pitch + min(row, limit - last)
+            inside = (step < terms) & (row < limit)  # all that copy one line would wait for it
             copy_async16(offset(to, u * lines * LINE), source, index, inside)
 
     def copy_elements(shared, source, limit, terms, pitch, thread):
@@ -92,25 +92,38 @@ def finisher(columns: int, threads: int, sums_pitch: int, wide: int):
     load, store = Intrinsic("load", wide), Intrinsic("store", wide)
     gather = Intrinsic("gather", wide)
 
-    def finish(c, sums, bias, rows, columns, pitch, biased):
+    def put(c, sums, at, more, biased):
         held = pointer_to(cuda.local.array(wide, real))
+        if wide > 1:
+            spread(held, load(sums, at))
+        else:
+            held[0] = sums[at]
+        if biased:
+            for e in range(wide):
+                held[e] += more[e]
+        if wide > 1:
+            store(c, 0, gather(held))
+        else:
+            c[0] = held[0]
+
+    def finish(c, sums, bias, rows, columns, pitch, biased):
         for unit in range(cuda.threadIdx.x, rows * chunks, threads):
             row, column = unit // chunks, unit % chunks * wide
             if column < columns:
-                at = row * sums_pitch + column
-                if wide > 1:
-                    spread(held, load(sums, at))
-                else:
-                    held[0] = sums[at]
-                if biased:
-                    for e in range(wide):
-                        held[e] += bias[column + e]
-                if wide > 1:
-                    store(c, row * pitch + column, gather(held))
-                else:
-                    c[row * pitch + column] = held[0]
+                to = offset(c, row * pitch + column)
+                put(to, sums, row * sums_pitch + column, offset(bias, column), biased)
 
-    return finish
+    def finish_columns(c, sums, bias, rows, columns, pitch, biased):
+        """A thread keeps to its columns."""
+        first, column = cuda.threadIdx.x // chunks, cuda.threadIdx.x % chunks * wide
+        if column < columns:
+            to, at = offset(c, first * pitch + column), first * sums_pitch + column
+            for _ in range(first, rows, threads // chunks):
+                put(to, sums, at, offset(bias, column), biased)
+                to = offset(to, threads // chunks * pitch)
+                at += threads // chunks * sums_pitch
+
+    return finish if threads % chunks else finish_columns
 
 
 @cache

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
+from opstep.kernels.conv import cuda_blocks
+from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 
@@ -128,6 +130,76 @@ def test_halves_back_to_filters(case, dtype):
     rng = np.random.default_rng(8)
     arrays = [given(rng, shape, dtype) for shape in (gy, x)]
     check("conv2d_weight_grad", arrays, attrs, dtype)
+
+
+# --- in blocks of 64 channels, as architecture 9.0 does -------------------------------------------
+
+BLOCKS = {  # op, shapes, attributes
+    "forward": ("conv2d", [(2, 72, 5, 6), (40, 72, 3, 3), (40,)], {"padding": [1, 2]}),
+    "forward, groups": ("conv2d", [(1, 64, 5, 5), (72, 32, 3, 3)], {"groups": 2, "stride": [1, 2]}),
+    "forward, dilated": (
+        "conv2d", [(1, 32, 9, 8), (70, 32, 3, 2)], {"padding": [2, 2], "dilation": [2, 2]}
+    ),
+    "forward, a pixel": ("conv2d", [(2, 72, 4, 7), (40, 72, 1, 1), (40,)], {"stride": [2, 2]}),
+    "forward, odd planes": ("conv2d", [(2, 64, 3, 3), (40, 64, 1, 1)], {}),
+    "forward, few filters": ("conv2d", [(2, 32, 4, 4), (3, 32, 3, 3)], {"padding": [1, 1]}),
+    "images": ("conv2d_input_grad", [(1, 40, 4, 4), (40, 72, 3, 3)], {"padding": [1, 1]}),
+    "images, phases": (
+        "conv2d_input_grad", [(2, 72, 3, 4), (72, 24, 3, 3)], {"stride": [2, 2], "padding": [1, 1]}
+    ),
+    "images, groups": (
+        "conv2d_input_grad", [(2, 64, 3, 4), (64, 24, 3, 3)],
+        {"stride": [2, 2], "padding": [1, 1], "groups": 2},
+    ),
+    "images, gaps": ("conv2d_input_grad", [(2, 64, 3, 4), (64, 24, 1, 1)], {"stride": [2, 2]}),
+    "images, three channels": (
+        "conv2d_input_grad", [(1, 32, 4, 4), (32, 3, 3, 3)], {"padding": [1, 1]}
+    ),
+    "filters": ("conv2d_weight_grad", [(2, 40, 4, 4), (2, 72, 4, 4)], {"padding": [1, 1]}),
+    "filters, pieces of four": (
+        "conv2d_weight_grad", [(3, 70, 2, 6), (3, 40, 2, 6)], {"padding": [1, 1]}
+    ),
+    "filters, odd planes": (
+        "conv2d_weight_grad", [(3, 72, 3, 5), (3, 40, 3, 5)], {"padding": [1, 1]}
+    ),
+    "filters, strides": (
+        "conv2d_weight_grad", [(5, 72, 3, 3), (5, 144, 5, 5)], {"kernel": (1, 1), "stride": [2, 2]}
+    ),
+    "filters, groups": ("conv2d_weight_grad", [(2, 72, 4, 4), (2, 64, 6, 6)], {"groups": 2}),
+    "filters of a pixel": (
+        "conv2d_weight_grad", [(3, 72, 4, 4), (3, 80, 4, 4)], {"kernel": (1, 1)}
+    ),
+    "filters of a pixel, groups": (
+        "conv2d_weight_grad", [(3, 72, 2, 6), (3, 160, 2, 6)], {"kernel": (1, 1), "groups": 2}
+    ),
+}  # fmt: skip
+
+
+def in_blocks(case, dtype="bf16"):
+    op, shapes, given_attrs = BLOCKS[case]
+    attrs = dict(given_attrs)
+    if op == "conv2d_weight_grad":
+        attrs.setdefault("kernel", (3, 3))
+    if op == "conv2d_input_grad":
+        stride, pad = attrs.get("stride", [1, 1]), attrs.get("padding", [0, 0])
+        kernel = shapes[1][2:]
+        sizes = zip(shapes[0][2:], stride, pad, kernel, strict=True)
+        attrs["size"] = tuple((n - 1) * s - 2 * p + k for n, s, p, k in sizes)
+    rng = np.random.default_rng(12)
+    with targeting("sm_90"):
+        check(op, [given(rng, shape, dtype) for shape in shapes], attrs, dtype)
+
+
+@pytest.mark.parametrize("case", BLOCKS)
+def test_in_blocks(case):
+    in_blocks(case)
+
+
+@pytest.mark.parametrize("tile", cuda_blocks.TOGETHER, ids=lambda t: f"{t.rows}x{t.columns}")
+def test_blocks_of_all_tiles(monkeypatch, tile):
+    monkeypatch.setattr(cuda_blocks, "cheapest", lambda *_: (tile, 2))
+    for case in ("forward", "filters, pieces of four"):
+        in_blocks(case, "f16")
 
 
 TRANSPOSED = {

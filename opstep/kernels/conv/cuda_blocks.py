@@ -1,0 +1,259 @@
+"""Convolutions of halves in blocks of 64 channels: launches of what `cuda_warpgroups` has."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from opstep.kernels.conv.correlation import Geometry
+from opstep.kernels.conv.cuda_tiles import add_shares
+from opstep.kernels.conv.cuda_warpgroups import (
+    THREADS,
+    arrange_filters,
+    channels_last,
+    convolve_blocks,
+    spread_over_blocks,
+)
+from opstep.kernels.matmul.cuda_gemm import added
+from opstep.kernels.matmul.cuda_gemm_tiles import Pace, cheapest
+from opstep.kernels.matmul.cuda_tile import LINE, WarpTile
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
+from opstep.runtime.device.cuda.compiling.target import architecture
+from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.ir.types import i16
+
+BITS = i16  # that carry halves
+_FEWEST = 32  # channels that are worth a block
+_FEWEST_FILTERS = 3  # that are worth a tile
+# Tiles, each with a share of registers for as many blocks of it as a multiprocessor is to hold.
+_WIDE = WarpTile(128, 256, 16, 256, 4, True)
+_HIGH = WarpTile(256, 128, 16, 128, 4, True)
+_LARGE = WarpTile(128, 128, 16, 128, 3, True)
+_FLAT = WarpTile(64, 128, 16, 128, 4, True)
+_TALL = WarpTile(128, 64, 16, 64, 4, True)
+_SMALL = WarpTile(64, 64, 16, 64, 4, True)
+TOGETHER = {_WIDE: 1, _HIGH: 1, _LARGE: 2, _FLAT: 2, _TALL: 2, _SMALL: 3}
+
+
+def _paces(times: dict[WarpTile, tuple[float, float]]) -> tuple[Pace, ...]:
+    return tuple(Pace(tile, *pair, TOGETHER[tile]) for tile, pair in times.items())
+
+
+FORWARD = _paces(
+    {
+        _WIDE: (0.2, 0.6),
+        _HIGH: (0.2, 0.6),
+        _LARGE: (0.15, 0.3),
+        _FLAT: (0.2, 0.19),
+        _TALL: (0.15, 0.234),
+        _SMALL: (0.1, 0.144),
+    }
+)
+BACK = _paces(
+    {
+        _WIDE: (0.1, 0.6),
+        _HIGH: (0.2, 0.48),
+        _LARGE: (0.05, 0.375),
+        _FLAT: (0.3, 0.237),
+        _TALL: (0.2, 0.19),
+        _SMALL: (0.15, 0.127),
+    }
+)
+
+
+def halves_of(x: Arg, w: Arg | Scratch) -> str:
+    """The name of their type where both are stored as halves of one, else nothing."""
+    if isinstance(w, Scratch):
+        return x.stored.name if w.dtype is BITS else ""
+    supported = x.stored is w.stored and x.stored.is_half and architecture() >= 80
+    return x.stored.name if supported else ""
+
+
+def in_blocks(halves: str, filters: int, channels: int, *images: Arg) -> bool:
+    """Whether so many sums over so many channels of these images are made here."""
+    small = all(x.size < LIMIT // 2 for x in images)  # places of elements are whole numbers
+    many = filters >= _FEWEST_FILTERS and channels >= _FEWEST and channels % 8 == 0
+    return bool(halves) and small and many and architecture() == 90
+
+
+def blocks_of(channels: int) -> int:
+    return -(-channels // LINE)
+
+
+def tile_and_parts(filters: int, channels: int, g: Geometry, images: int, groups: int):
+    """(the tile, parts of the sums) of a convolution."""
+    terms = blocks_of(channels) * len(g.rows) * len(g.columns) * LINE
+    return cheapest(FORWARD, filters, images * prod(g.out), terms, groups)
+
+
+class Lines(NamedTuple):
+    """Filters as rows of a matrix: how many, what each sums over, and elements of the filters from
+    group to group, row to row, and term to term, if places under them follow each other.
+    """
+
+    rows: int
+    inner: int
+    group_step: int
+    row_step: int
+    inner_step: int
+
+
+def arranged(
+    w: Arg, into: Scratch, groups: int, lines: Lines, starts: tuple[int, ...],
+    counts: tuple[int, ...], places: tuple[int, ...],
+) -> Grid:  # fmt: skip
+    """Filters in the order that `correlate_in_blocks` takes them; see `arrange_filters`."""
+    blocks = blocks_of(lines.inner)
+    size = groups * blocks * 8 * lines.rows * len(starts)
+    return Grid(
+        *(arrange_filters, w, into, starts, counts, places, lines.rows, lines.inner, blocks),
+        *(lines.group_step, lines.row_step, lines.inner_step, len(starts), size),
+        grid=-(-size // THREADS),
+        block=THREADS,
+    )
+
+
+class Seen(NamedTuple):
+    """Images with channels last: [N, height, width, channels]."""
+
+    array: Scratch
+    height: int
+    width: int
+
+
+def turned(x: Arg, view: Geometry | None = None) -> tuple[Seen, Grid]:
+    """Images with channels last, and what makes them; what a filter of one place sees of them, if
+    `view` is given.
+    """
+    images, channels, height, width = x.shape
+    out = view.out if view else (height, width)
+    stride, first = (view.stride, (view.rows[0], view.columns[0])) if view else ((1, 1), (0, 0))
+    made = Scratch(BITS, images * channels * prod(out))
+    across, down = -(-prod(out) // LINE), -(-channels // LINE)
+    grid = Grid(
+        *(channels_last, x, made, channels, height, width, *out, *stride, *first, across, down),
+        grid=images * across * down,
+        block=THREADS,
+    )
+    return Seen(made, *out), grid
+
+
+def correlate_in_blocks(
+    x: Arg, w: Arg, bias: Arg | None, y: Arg, groups: int, g: Geometry
+) -> list[Grid]:
+    """`cuda_conv.correlate` of halves."""
+    filters, channels = w.shape[0] // groups, w.shape[1]
+    taps, line = len(g.rows) * len(g.columns), channels
+    point = taps == 1
+    seen, turn = turned(x, g if point else None)
+    launches, laid = [turn], w
+    if point:
+        g = g._replace(stride=(1, 1), rows=(0,), columns=(0,))
+    if not point or channels % LINE:
+        line = blocks_of(channels) * taps * LINE
+        laid = Scratch(BITS, groups * filters * line)
+        own = Lines(filters, channels, filters * channels * taps, channels * taps, taps)
+        order = (0,) * taps, (taps,) * taps, tuple(range(taps))
+        launches.append(arranged(w, laid, groups, own, *order))
+    bf16 = x.stored.name == "bf16"
+    return launches + correlate_seen(seen, laid, bias, y, groups, channels, g, bf16, line)
+
+
+def correlate_seen(
+    x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, groups: int, channels: int, g: Geometry,
+    bf16: bool, line: int, w_start: int = 0, shares: Scratch | None = None,
+) -> list[Grid]:  # fmt: skip
+    """What comes behind: w has lines of so many terms. `shares`: see `cuda_conv.correlate`."""
+    images, filters = y.shape[0], y.shape[1] // groups
+    taps, blocks, pixels = len(g.rows) * len(g.columns), blocks_of(channels), images * prod(g.out)
+    tile, parts = tile_and_parts(filters, channels, g, images, groups)
+    assert isinstance(tile, WarpTile)
+    if g.scattered:
+        parts = 1 if shares is None else shares.size // y.size
+    part_steps = -(-blocks * taps // parts)
+    if shares is None:
+        parts = -(-blocks * taps // part_steps)
+    down, across = -(-filters // tile.rows), -(-pixels // tile.columns)
+    added_here = shares is None and parts > 1
+    sums = shares or (Scratch(y.dtype, parts * y.size) if added_here else y)
+    launches = [
+        Grid(
+            convolve_blocks(tile, 1 if g.scattered or prod(g.out) % 4 else 4, bf16),
+            *(x.array, w, bias or y, sums, w_start, *_progression(g.rows)),
+            *(*_progression(g.columns), len(g.rows), len(g.columns), groups, filters, channels),
+            *(line, blocks, pixels, x.height, x.width, *g.stride, *g.out),
+            *(prod(g.plane), g.plane[1], *g.step, g.first[0] * g.plane[1] + g.first[1]),
+            *(down, across, parts, part_steps, y.size, bias is not None and parts == 1),
+            grid=down * across * parts * groups,
+            block=tile.threads,
+            shared=tile.shared,
+            blocks=TOGETHER[tile],
+        )
+    ]
+    if added_here:
+        launches.append(shares_added(sums, bias, y, parts))
+    return launches
+
+
+def spread_in_blocks(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Grid]:
+    """`cuda_conv.filter_gradients` of halves."""
+    images, channels, filters = x.shape[0], gw.shape[1], gw.shape[0] // groups
+    taps, area = prod(gw.shape[2:]), prod(g.out)
+    pixels, blocks = images * area, blocks_of(channels)
+    tile, parts = cheapest(BACK, filters, blocks * taps * LINE, pixels, groups)
+    assert isinstance(tile, WarpTile)
+    part_steps = -(-pixels // (parts * LINE)) * LINE
+    parts = -(-pixels // part_steps)
+    gy_wide = next(wide for wide in (8, 4, 1) if area % wide == 0)
+    down, across = -(-filters // tile.rows), -(-blocks * taps * LINE // tile.columns)
+    shares = gw if parts == 1 else Scratch(gw.dtype, parts * gw.size)
+    launches: list[Grid] = []
+    given, seen, place, size = gy, x, g, x.shape[2:]
+    if gy_wide == 1:
+        given, _ = _last(turned(gy), launches)
+    point = taps == 1
+    x_wide = (
+        gy_wide
+        if point and g.rows == g.columns == (0,) and g.stride == (1, 1) and g.out == size
+        else 1
+    )
+    if x_wide == 1:
+        seen, size = _last(turned(x, g if point else None), launches)
+        if point:
+            place = g._replace(stride=(1, 1), rows=(0,), columns=(0,))
+    launches.append(
+        Grid(
+            spread_over_blocks(tile, gy_wide, x_wide, x.stored.name == "bf16"),
+            *(given, seen, shares, *_progression(place.rows), *_progression(place.columns)),
+            *(len(g.rows), len(g.columns), groups, filters, channels, pixels, *size),
+            *(*g.out, *place.stride, down, across, parts, part_steps),
+            grid=down * across * parts * groups,
+            block=tile.threads,
+            shared=tile.shared,
+            blocks=TOGETHER[tile],
+        )
+    )
+    return launches + ([shares_added(shares, None, gw, parts)] if parts > 1 else [])
+
+
+def _last(made: tuple[Seen, Grid], launches: list[Grid]) -> tuple[Scratch, tuple[int, int]]:
+    """Images with channels last, and how large they are; what makes them joins the launches."""
+    seen, grid = made
+    launches.append(grid)
+    return seen.array, (seen.height, seen.width)
+
+
+def _progression(places: tuple[int, ...]) -> tuple[int, int]:
+    """(the first, the gap): what a window sees is evenly spaced."""
+    return places[0], places[1] - places[0] if len(places) > 1 else 0
+
+
+def shares_added(shares: Scratch | Arg, bias: Arg | None, y: Arg, parts: int) -> Grid:
+    """Parts of sums added up in order, and a bias for each channel of y."""
+    if bias is None:
+        return added(shares, None, y, y.size, 1, parts)
+    return Grid(
+        *(add_shares, shares, bias, y, y.size, parts, prod(y.shape[2:]), y.shape[1]),
+        grid=-(-y.size // THREADS),
+        block=THREADS,
+    )

@@ -1,0 +1,444 @@
+"""Convolutions of halves, summed up by tensor cores out of shared memory that copies fill while
+others are multiplied (`wgmma`, architecture 9.0).
+
+Images are laid out with channels last first, filters in blocks of 64 channels: of each block come
+those of one place under the filter after the other's. A step of a tile is a block seen at one
+place, so what a pixel sees in it are neighbours in memory, and there or not there as a whole.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from opstep.kernels.conv.cuda_tensor_cores import pixel_finisher
+from opstep.kernels.matmul.cuda_gemm_simt import tile_of
+from opstep.kernels.matmul.cuda_gemm_tensor_cores import copier, gather8
+from opstep.kernels.matmul.cuda_tile import (
+    LINE,
+    WarpTile,
+    chunk_offset,
+    operand_offsets,
+    sums_origin,
+)
+from opstep.runtime.device.builtin import offset, pick
+from opstep.runtime.device.cuda.compiling.names import (
+    as_f32,
+    commit_copies,
+    copy_async16,
+    cuda,
+    div32,
+    pointer_to,
+    store8,
+    stored_bits,
+)
+from opstep.runtime.device.source import Intrinsic
+
+THREADS = 256
+_BITS, _WHOLE = np.dtype(np.uint16), np.dtype(np.int32)
+_PITCH = LINE + 2  # halves from channel to channel of a tile that is turned: against bank conflicts
+_TILE = LINE * _PITCH
+_APART = THREADS // LINE  # channels of a pixel that are read together
+_HELD = LINE // _APART
+_NOWHERE = -(1 << 28)  # the row of a pixel that is none
+
+
+def arrange_filters(
+    w, arranged, starts, counts, places, rows, inner, blocks, group_step, row_step, inner_step,
+    taps, size,
+):  # fmt: skip
+    """Lines of blocks of 64 channels, a line for each row of the product, in each block one place
+    under the filter after the other: a thread has eight channels of one place, zeros behind the
+    last. Place t is number places[t] of the counts[t] in its own array, from starts[t] on.
+    """
+    i = cuda.grid(1)
+    if i < size:
+        rest = div32(i, taps)
+        t = i - rest * taps
+        lines = div32(rest, rows)
+        row = rest - lines * rows
+        group = div32(lines, blocks * 8)
+        chunk = lines - group * (blocks * 8)
+        seen = stored_bits(offset(w, group * group_step + row * row_step + t))
+        held = pointer_to(cuda.local.array(8, _BITS))
+        for e in range(8):  # all are on the way before one is waited for
+            held[e] = seen[min(chunk * 8 + e, inner - 1) * inner_step]
+        for e in range(8):
+            held[e] = pick(chunk * 8 + e < inner, held[e], np.uint16(0))
+        line = ((group * rows + row) * blocks + chunk // 8) * counts[t] + places[t]
+        store8(arranged, starts[t] + line * LINE + chunk % 8 * 8, gather8(held))
+
+
+def channels_last(
+    x, turned, channels, height, width, out_h, out_w, stride_h, stride_w, first_h, first_w, across,
+    down,
+):  # fmt: skip
+    """turned[n, i, j, c] = x[n, c, first + i*stride, ...], or zero outside of the image: a block
+    has 64 pixels of 64 channels, which are a multiple of 8.
+    """
+    tile = pointer_to(cuda.shared.array(_TILE, _BITS))
+    held = pointer_to(cuda.local.array(_HELD, _BITS))
+    thread = cuda.threadIdx.x
+    rest = div32(cuda.blockIdx.x, across)
+    pixel0 = (cuda.blockIdx.x - rest * across) * LINE
+    image = div32(rest, down)
+    channel0 = (rest - image * down) * LINE
+    area, plane = out_h * out_w, height * width
+    pixel = pixel0 + thread % LINE
+    i = div32(pixel, out_w)
+    row, column = first_h + i * stride_h, first_w + (pixel - i * out_w) * stride_w
+    inside = (pixel < area) & (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    at = image * channels * plane + pick(inside, row * width + column, 0)
+    seen, first = stored_bits(offset(x, at)), channel0 + thread // LINE
+    for c in range(_HELD):  # all are on the way before one is waited for
+        held[c] = seen[min(first + c * _APART, channels - 1) * plane]
+    for c in range(_HELD):
+        bits = pick(inside, held[c], np.uint16(0))
+        tile[(thread // LINE + c * _APART) * _PITCH + thread % LINE] = bits
+    cuda.syncthreads()
+    chunk = thread % 8 * 8
+    if channel0 + chunk < channels:
+        to = offset(turned, (image * area + pixel0) * channels + channel0 + chunk)
+        for p in range(thread // 8, min(LINE, area - pixel0), THREADS // 8):
+            for e in range(8):
+                held[e] = tile[(chunk + e) * _PITCH + p]
+            store8(to, p * channels, gather8(held))
+
+
+def next_of(block, r, s, rows_seen, columns_seen):
+    """The step behind that of a block of channels seen at (r, s)."""
+    s += 1
+    if s == columns_seen:
+        s = 0
+        r += 1
+        if r == rows_seen:
+            r = 0
+            block += 1
+    return block, r, s
+
+
+@cache
+def convolve_blocks(tile: WarpTile, y_wide: int, bf16: bool):
+    """The kernel for tiles of filters by pixels; so many outputs are written at once."""
+    threads, stages, stage, right_at = tile.threads, tile.stages, tile.stage, tile.right_at
+    tile_rows, tile_columns = tile.rows, tile.columns
+    lines = threads // 8  # pixels that are looked at together, by eight threads each
+    held = tile_columns // lines
+    copy_left = copier(tile_rows, threads, True, True)
+    multiply, settled = tile.product(True, True, bf16), tile.settled()
+    starts, origin_of = operand_offsets(tile, True, True), sums_origin(tile)
+    zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
+    put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
+    finish = pixel_finisher(tile, y_wide)
+
+    def copy_right(
+        shared, x, tops, sides, bases, down, across, step, there, height, width, line, thread
+    ):
+        to = offset(shared, chunk_offset(thread // 8, thread % 8))
+        further = np.int32((down * width + across) * line + step)
+        for u in range(held):
+            row, column = (
+                np.uint32(np.int32(tops[u] + down)),
+                np.uint32(np.int32(sides[u] + across)),
+            )
+            inside = (row < np.uint32(height)) & (column < np.uint32(width)) & there
+            copy_async16(offset(to, u * lines * LINE), x, np.int32(bases[u] + further), inside)
+
+    def convolve(
+        x, w, bias, y, w_start, row_first, row_gap, column_first, column_gap, rows_seen,
+        columns_seen, groups, filters, channels, line, blocks, pixels, height, width, stride_h,
+        stride_w, out_h, out_w, plane, plane_w, step_h, step_w, first, down, across, parts,
+        part_steps, part_size, biased,
+    ):  # fmt: skip
+        """y[part, n, group*filters + f, pixel] = the sum over a part of the steps."""
+        shared = pointer_to(cuda.shared.array(0, _BITS))
+        tops = pointer_to(cuda.local.array(held, _WHOLE))
+        sides = pointer_to(cuda.local.array(held, _WHOLE))
+        bases = pointer_to(cuda.local.array(held, _WHOLE))  # where each pixel's window begins
+        thread = cuda.threadIdx.x
+        batch = div32(cuda.blockIdx.x, down * across)
+        tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
+        row0, column0 = tile_row * tile_rows, tile_column * tile_columns
+        group = div32(batch, parts)
+        part = batch - group * parts
+        taps, pixel_step = rows_seen * columns_seen, np.int32(groups * channels)
+        begin = part * part_steps
+        end = min(begin + part_steps, blocks * taps)
+        area = out_h * out_w
+        mine = thread % 8 * 8  # of the channels of a block
+        for u in range(held):
+            q = column0 + thread // 8 + u * lines
+            tops[u], sides[u], bases[u] = np.int32(_NOWHERE), np.int32(0), np.int32(0)
+            if q < pixels:
+                image = div32(q, area)
+                at = q - image * area
+                i = div32(at, out_w)
+                top, side = i * stride_h + row_first, (at - i * out_w) * stride_w + column_first
+                tops[u], sides[u] = np.int32(top), np.int32(side)
+                pixel = (image * height + top) * width + side
+                bases[u] = np.int32(pixel * pixel_step + group * channels + mine)
+        height, width = np.int32(height), np.int32(width)
+        seen = stored_bits(x)
+        left = stored_bits(offset(w, w_start + (group * filters + row0) * line + begin * LINE))
+        rows, terms = filters - row0, line - begin * LINE
+        block = div32(begin, taps)  # what is copied next
+        tap = begin - block * taps
+        r = div32(tap, columns_seen)
+        s = tap - r * columns_seen
+        left_start, right_start = starts(thread)
+        right_start += right_at
+        sums = zeros(0.0)
+        to, ahead = 0, begin
+        for _ in range(stages - 1):
+            if ahead < end:
+                here = offset(shared, to)
+                copy_left(here, left, rows, terms, line, thread)
+                copy_right(
+                    offset(here, right_at), seen, tops, sides, bases, np.int32(r * row_gap),
+                    np.int32(s * column_gap), block * LINE, block * LINE + mine < channels, height,
+                    width, pixel_step, thread,
+                )  # fmt: skip
+                left = offset(left, LINE)
+                terms -= LINE
+                block, r, s = next_of(block, r, s, rows_seen, columns_seen)
+            commit_copies()
+            ahead += 1
+            to += stage
+        at = 0
+        for _ in range(begin, end):
+            arrived()
+            cuda.syncthreads()
+            here = offset(shared, at)
+            sums = multiply(sums, offset(here, left_start), offset(here, right_start))
+            if ahead < end:
+                here = offset(shared, to)
+                copy_left(here, left, rows, terms, line, thread)
+                copy_right(
+                    offset(here, right_at), seen, tops, sides, bases, np.int32(r * row_gap),
+                    np.int32(s * column_gap), block * LINE, block * LINE + mine < channels, height,
+                    width, pixel_step, thread,
+                )  # fmt: skip
+                left = offset(left, LINE)
+                terms -= LINE
+                block, r, s = next_of(block, r, s, rows_seen, columns_seen)
+            commit_copies()
+            ahead += 1
+            sums = settled(sums)
+            to = at
+            at += stage
+            if at == stages * stage:
+                at = 0
+        cuda.syncthreads()
+        whole = as_f32(shared)
+        row, column = origin_of(thread)
+        put_sums(offset(whole, row * sums_pitch + column), sums)
+        cuda.syncthreads()
+        channel = group * filters + row0
+        finish(
+            offset(y, part * part_size + channel * plane + first), whole, offset(bias, channel),
+            column0, pixels, area, out_w, groups * filters * plane, plane, plane_w, step_h, step_w,
+            min(tile_rows, rows), biased,
+        )  # fmt: skip
+
+    return convolve
+
+
+@cache
+def plane_copier(extent: int, threads: int, wide: int):
+    """(shared, source, limit, here, index, area, thread): starts this thread's part of copying
+    `extent` planes, a line each, `LINE` pixels of each, `wide` of one image at a time; the thread's
+    own are `index` further, or zeros unless they are `here`. Planes from `limit` on are others'.
+    """
+    pieces = LINE // wide
+    lines = threads // pieces  # at once
+    copy = Intrinsic("copy_async", 2 * wide)
+    assert lines % 8 == 0, "a thread keeps to its place in a swizzled line"
+
+    def copy_planes(shared, source, limit, here, index, area, thread):
+        line, at = thread // pieces, thread % pieces * wide
+        to = offset(shared, chunk_offset(line, at // 8) + at % 8)
+        for u in range(extent // lines):
+            inside = here & (np.int32(line + u * lines) < limit)
+            copy(offset(to, u * lines * LINE), source, index, inside)
+            index = np.int32(index + lines * area)
+
+    return copy_planes
+
+
+@cache
+def spread_over_blocks(tile: WarpTile, gy_wide: int, x_wide: int, bf16: bool):
+    """The kernel for gradients of filters, by tiles of filters by blocks of 64 channels, each seen
+    at one place under the filter: sums over all pixels. So many pixels of a plane of gy are copied
+    at once, and of x, if filters see one pixel; where it is one, they have channels last.
+    """
+    threads, stages, stage, right_at = tile.threads, tile.stages, tile.stage, tile.right_at
+    tile_rows, columns = tile.rows, tile.columns // LINE
+    lines = threads // 8  # pixels that are looked at together, by eight threads each
+    held = LINE // lines
+    numbers = 3 * held
+    pieces = LINE // max(gy_wide, 4)
+    copy_left = plane_copier(tile_rows, threads, max(gy_wide, 4))
+    copy_right = plane_copier(tile.columns, threads, max(x_wide, 4))
+    multiply, settled = tile.product(gy_wide > 1, x_wide > 1, bf16), tile.settled()
+    starts, origin_of = operand_offsets(tile, gy_wide > 1, x_wide > 1), sums_origin(tile)
+    zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
+    put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
+    assert x_wide in (1, gy_wide)
+
+    def copy_step(
+        shared, gy, x, own, first, end, rows, inner, places, downs, acrosses, further, height,
+        width, area, out_h, out_w, gy_step, x_step, gy_line, line, stride_h, stride_w, thread,
+    ):  # fmt: skip
+        """Copies the step from pixel `first` on, and moves what the thread keeps to the next one:
+        `own`, a pixel and where its image begins in gy and x, for planes; `places` for lines.
+        """
+        if gy_wide > 1:
+            q = np.int32(first + thread % pieces * gy_wide)
+            row = np.int32(thread // pieces * area)
+            at = np.int32(own[0] + own[1] + row)
+            copy_left(shared, gy, rows, q < end, at, area, thread)
+            if x_wide > 1:
+                at = np.int32(own[0] + own[2] + row)
+                copy_right(offset(shared, right_at), x, inner, q < end, at, area, thread)
+            own[0] = np.int32(own[0] + LINE)
+            while own[0] >= area:
+                own[0] = np.int32(own[0] - area)
+                own[1] = np.int32(own[1] + gy_step)
+                own[2] = np.int32(own[2] + x_step)
+        at = np.int32(thread % 8 * 8)
+        to = offset(shared, chunk_offset(thread // 8, thread % 8))
+        for u in range(held):
+            q = np.int32(first + thread // 8 + u * lines)
+            if gy_wide == 1:
+                for b in range(tile_rows // LINE):
+                    there = (q < end) & (np.int32(b * LINE + at) < rows)
+                    index = np.int32(q * gy_line + b * LINE + at)
+                    copy_async16(offset(to, (b * LINE + u * lines) * LINE), gy, index, there)
+            if x_wide == 1:
+                image, i, j = places[3 * u], places[3 * u + 1], places[3 * u + 2]
+                top, side = np.int32(i * stride_h), np.int32(j * stride_w)
+                base = np.int32(((image * height + top) * width + side) * line)
+                top = pick(q < end, top, np.int32(_NOWHERE))
+                for b in range(columns):
+                    row = np.uint32(np.int32(top + downs[b]))
+                    column = np.uint32(np.int32(side + acrosses[b]))
+                    inside = (row < np.uint32(height)) & (column < np.uint32(width))
+                    index = np.int32(base + further[b])
+                    copy_async16(
+                        offset(to, right_at + (b * LINE + u * lines) * LINE), x, index, inside
+                    )
+                j = np.int32(j + LINE)
+                while j >= out_w:
+                    j = np.int32(j - out_w)
+                    i = np.int32(i + 1)
+                while i >= out_h:
+                    i = np.int32(i - out_h)
+                    image = np.int32(image + 1)
+                places[3 * u], places[3 * u + 1], places[3 * u + 2] = image, i, j
+
+    def spread_blocks(
+        gy, x, gw, row_first, row_gap, column_first, column_gap, rows_seen, columns_seen, groups,
+        filters, channels, pixels, height, width, out_h, out_w, stride_h, stride_w, down, across,
+        parts, part_steps,
+    ):  # fmt: skip
+        """gw[part, group*filters + f, c, place] = the sum over a part of the pixels."""
+        shared = pointer_to(cuda.shared.array(0, _BITS))
+        downs = pointer_to(cuda.local.array(columns, _WHOLE))
+        acrosses = pointer_to(cuda.local.array(columns, _WHOLE))
+        further = pointer_to(cuda.local.array(columns, _WHOLE))
+        places = pointer_to(cuda.local.array(numbers, _WHOLE))  # an image, a row, a column each
+        own = pointer_to(cuda.local.array(3, _WHOLE))
+        thread = cuda.threadIdx.x
+        batch = div32(cuda.blockIdx.x, down * across)
+        tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
+        row0, block0 = tile_row * tile_rows, tile_column * columns
+        group = div32(batch, parts)
+        part = batch - group * parts
+        begin = part * part_steps
+        end = np.int32(min(begin + part_steps, pixels))
+        taps, line = rows_seen * columns_seen, np.int32(groups * channels)
+        mine = thread % 8 * 8  # of the channels of a block
+        for b in range(columns):
+            block = div32(block0 + b, taps)
+            tap = block0 + b - block * taps
+            r = div32(tap, columns_seen)
+            row = row_first + r * row_gap
+            column = column_first + (tap - r * columns_seen) * column_gap
+            acrosses[b] = np.int32(column)
+            further[b] = np.int32((row * width + column) * line + block * LINE + mine)
+            downs[b] = np.int32(pick(block * LINE + mine < channels, row, _NOWHERE))
+        area = np.int32(out_h * out_w)
+        for u in range(held):
+            q = begin + thread // 8 + u * lines
+            image = div32(q, area)
+            i = div32(q - image * area, out_w)
+            places[3 * u], places[3 * u + 1] = np.int32(image), np.int32(i)
+            places[3 * u + 2] = np.int32(q - image * area - i * out_w)
+        gy_line = np.int32(groups * filters)
+        gy_step, x_step = np.int32(gy_line * area), np.int32(line * area)
+        q = begin + thread % pieces * gy_wide
+        image = div32(q, area)
+        own[0] = np.int32(q - image * area)
+        own[1], own[2] = np.int32(image * gy_step), np.int32(image * x_step)
+        height, width, out_h, out_w = (
+            np.int32(height), np.int32(width), np.int32(out_h), np.int32(out_w)
+        )  # fmt: skip
+        stride_h, stride_w = np.int32(stride_h), np.int32(stride_w)
+        filter0 = group * filters + row0
+        rows, inner = np.int32(filters - row0), np.int32(channels - block0 * LINE)
+        left = stored_bits(offset(gy, filter0 * pick(gy_wide > 1, area, 1)))
+        channel0 = group * channels + pick(x_wide > 1, block0 * LINE, 0)
+        right = stored_bits(offset(x, channel0 * pick(x_wide > 1, area, 1)))
+        left_start, right_start = starts(thread)
+        right_start += right_at
+        sums = zeros(0.0)
+        to, ahead = 0, np.int32(begin)
+        for _ in range(stages - 1):
+            if ahead < end:
+                copy_step(
+                    offset(shared, to), left, right, own, ahead, end, rows, inner, places, downs,
+                    acrosses, further, height, width, area, out_h, out_w, gy_step, x_step, gy_line,
+                    line, stride_h, stride_w, thread,
+                )  # fmt: skip
+            commit_copies()
+            ahead = np.int32(ahead + LINE)
+            to += stage
+        at = 0
+        for _ in range(begin, end, LINE):
+            arrived()
+            cuda.syncthreads()
+            here = offset(shared, at)
+            sums = multiply(sums, offset(here, left_start), offset(here, right_start))
+            if ahead < end:
+                copy_step(
+                    offset(shared, to), left, right, own, ahead, end, rows, inner, places, downs,
+                    acrosses, further, height, width, area, out_h, out_w, gy_step, x_step, gy_line,
+                    line, stride_h, stride_w, thread,
+                )  # fmt: skip
+            commit_copies()
+            ahead = np.int32(ahead + LINE)
+            sums = settled(sums)
+            to = at
+            at += stage
+            if at == stages * stage:
+                at = 0
+        cuda.syncthreads()
+        whole = as_f32(shared)
+        row, column = origin_of(thread)
+        put_sums(offset(whole, row * sums_pitch + column), sums)
+        cuda.syncthreads()
+        for b in range(columns):
+            block = div32(block0 + b, taps)
+            tap = block0 + b - block * taps
+            c = block * LINE + thread % LINE
+            if c < channels:
+                first, apart = thread // LINE, threads // LINE
+                row = part * groups * filters + filter0 + first
+                to, at = offset(gw, (row * channels + c) * taps + tap), first * sums_pitch
+                for _ in range(first, min(tile_rows, rows), apart):
+                    to[0] = whole[at + b * LINE + thread % LINE]
+                    to = offset(to, apart * channels * taps)
+                    at += apart * sums_pitch
+
+    return spread_blocks
