@@ -12,6 +12,8 @@ from opstep.kernels.conv.cuda_warpgroups import (
     arrange_filters,
     channels_last,
     convolve_blocks,
+    filters_of_four,
+    pixels_of_four,
     spread_over_blocks,
 )
 from opstep.kernels.matmul.cuda_gemm import added
@@ -25,6 +27,7 @@ from opstep.runtime.ir.types import i16
 BITS = i16  # that carry halves
 _FEWEST = 32  # channels that are worth a block
 _FEWEST_FILTERS = 3  # that are worth a tile
+_PLACES = LINE // 4  # under a filter of a step, of four channels
 # Tiles, each with a share of registers for as many blocks of it as a multiprocessor is to hold.
 _WIDE = WarpTile(128, 256, 16, 256, 4, True)
 _HIGH = WarpTile(256, 128, 16, 128, 4, True)
@@ -76,13 +79,25 @@ def in_blocks(halves: str, filters: int, channels: int, *images: Arg) -> bool:
     return bool(halves) and small and many and architecture() == 90
 
 
+def in_fours(halves: str, filters: int, channels: int, taps: int, groups: int, x: Arg) -> bool:
+    """Whether sums over so few channels are made here, as if there were four."""
+    small = 4 * x.size < LIMIT // 2
+    fits = groups == 1 and 2 <= channels <= 4 and taps > 1 and filters > 16
+    return bool(halves) and small and fits and architecture() == 90
+
+
 def blocks_of(channels: int) -> int:
     return -(-channels // LINE)
 
 
+def steps_of(channels: int, g: Geometry) -> int:
+    taps = len(g.rows) * len(g.columns)
+    return -(-taps // _PLACES) if channels <= 4 else blocks_of(channels) * taps
+
+
 def tile_and_parts(filters: int, channels: int, g: Geometry, images: int, groups: int):
     """(the tile, parts of the sums) of a convolution."""
-    terms = blocks_of(channels) * len(g.rows) * len(g.columns) * LINE
+    terms = steps_of(channels, g) * LINE
     return cheapest(FORWARD, filters, images * prod(g.out), terms, groups)
 
 
@@ -149,7 +164,7 @@ def correlate_in_blocks(
     launches, laid = [turn], w
     if point:
         g = g._replace(stride=(1, 1), rows=(0,), columns=(0,))
-    if not point or channels % LINE:
+    if not point:
         line = blocks_of(channels) * taps * LINE
         laid = Scratch(BITS, groups * filters * line)
         own = Lines(filters, channels, filters * channels * taps, channels * taps, taps)
@@ -159,29 +174,57 @@ def correlate_in_blocks(
     return launches + correlate_seen(seen, laid, bias, y, groups, channels, g, bf16, line)
 
 
+def correlate_in_fours(x: Arg, w: Arg, bias: Arg | None, y: Arg, g: Geometry) -> list[Grid]:
+    """`cuda_conv.correlate` of halves of at most four channels."""
+    images, channels, height, width = x.shape
+    filters, taps = w.shape[0], len(g.rows) * len(g.columns)
+    places = steps_of(4, g) * _PLACES
+    seen = Seen(Scratch(BITS, 4 * images * height * width), height, width)
+    laid = Scratch(BITS, 4 * filters * places)
+    launches = [
+        Grid(
+            kernel,
+            source,
+            to,
+            *sizes,
+            to.size // 4,
+            grid=-(-to.size // (4 * THREADS)),
+            block=THREADS,
+        )
+        for kernel, source, to, sizes in (
+            (pixels_of_four, x, seen.array, (channels, height * width)),
+            (filters_of_four, w, laid, (channels, taps, places)),
+        )
+    ]
+    bf16 = x.stored.name == "bf16"
+    return launches + correlate_seen(seen, laid, bias, y, 1, 4, g, bf16, 4 * places)
+
+
 def correlate_seen(
     x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, groups: int, channels: int, g: Geometry,
     bf16: bool, line: int, w_start: int = 0, shares: Scratch | None = None,
 ) -> list[Grid]:  # fmt: skip
     """What comes behind: w has lines of so many terms. `shares`: see `cuda_conv.correlate`."""
     images, filters = y.shape[0], y.shape[1] // groups
-    taps, blocks, pixels = len(g.rows) * len(g.columns), blocks_of(channels), images * prod(g.out)
+    steps, pixels = steps_of(channels, g), images * prod(g.out)
     tile, parts = tile_and_parts(filters, channels, g, images, groups)
     assert isinstance(tile, WarpTile)
     if g.scattered:
         parts = 1 if shares is None else shares.size // y.size
-    part_steps = -(-blocks * taps // parts)
+    part_steps = -(-steps // parts)
     if shares is None:
-        parts = -(-blocks * taps // part_steps)
+        parts = -(-steps // part_steps)
     down, across = -(-filters // tile.rows), -(-pixels // tile.columns)
     added_here = shares is None and parts > 1
     sums = shares or (Scratch(y.dtype, parts * y.size) if added_here else y)
     launches = [
         Grid(
-            convolve_blocks(tile, 1 if g.scattered or prod(g.out) % 4 else 4, bf16),
+            convolve_blocks(
+                tile, 4 if channels <= 4 else 8, 1 if g.scattered or prod(g.out) % 4 else 4, bf16
+            ),
             *(x.array, w, bias or y, sums, w_start, *_progression(g.rows)),
             *(*_progression(g.columns), len(g.rows), len(g.columns), groups, filters, channels),
-            *(line, blocks, pixels, x.height, x.width, *g.stride, *g.out),
+            *(line, steps, pixels, x.height, x.width, *g.stride, *g.out),
             *(prod(g.plane), g.plane[1], *g.step, g.first[0] * g.plane[1] + g.first[1]),
             *(down, across, parts, part_steps, y.size, bias is not None and parts == 1),
             grid=down * across * parts * groups,

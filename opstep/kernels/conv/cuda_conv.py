@@ -16,9 +16,11 @@ from opstep.kernels.conv.cuda_blocks import (
     arranged,
     blocks_of,
     correlate_in_blocks,
+    correlate_in_fours,
     correlate_seen,
     halves_of,
     in_blocks,
+    in_fours,
     shares_added,
     spread_in_blocks,
     tile_and_parts,
@@ -135,6 +137,9 @@ def correlate(
         return [_each(x, w, bias, y, groups, g, w_start)]
     if blocked:
         return correlate_in_blocks(x, w, bias, y, groups, g)
+    taps = len(g.rows) * len(g.columns)
+    if isinstance(w, Arg) and in_fours(halves, filters, channels, taps, groups, x):
+        return correlate_in_fours(x, w, bias, y, g)
     sizes = (groups, filters, terms, pixels, *_steps(x, groups, g), *g.out)
     target = (prod(g.plane), g.plane[1], *g.step, g.first[0] * g.plane[1] + g.first[1])
     if filters <= _FEW:

@@ -30,12 +30,14 @@ from opstep.runtime.device.cuda.compiling.names import (
     cuda,
     div32,
     pointer_to,
+    store4,
     store8,
     stored_bits,
 )
 from opstep.runtime.device.source import Intrinsic
 
 THREADS = 256
+gather4 = Intrinsic("gather", 4)
 _BITS, _WHOLE = np.dtype(np.uint16), np.dtype(np.int32)
 _PITCH = LINE + 2  # halves from channel to channel of a tile that is turned: against bank conflicts
 _TILE = LINE * _PITCH
@@ -106,6 +108,37 @@ def channels_last(
             store8(to, p * channels, gather8(held))
 
 
+def pixels_of_four(x, turned, channels, plane, size):
+    """turned[n, pixel, c] = x[n, c, pixel], zeros for what four channels lack: a thread a pixel."""
+    q = cuda.grid(1)
+    if q < size:
+        image = div32(q, plane)
+        seen = stored_bits(offset(x, image * (channels - 1) * plane + q))
+        held = pointer_to(cuda.local.array(4, _BITS))
+        for c in range(4):
+            held[c] = seen[min(c, channels - 1) * plane]
+        for c in range(4):
+            held[c] = pick(c < channels, held[c], np.uint16(0))
+        store4(turned, q * 4, gather4(held))
+
+
+def filters_of_four(w, arranged, channels, taps, places, size):
+    """arranged[f, place, c] = w[f, c, place], with zeros for up to four channels and behind the
+    last of `taps` places: a thread a place.
+    """
+    i = cuda.grid(1)
+    if i < size:
+        f = div32(i, places)
+        place = i - f * places
+        seen = stored_bits(offset(w, f * channels * taps + min(place, taps - 1)))
+        held = pointer_to(cuda.local.array(4, _BITS))
+        for c in range(4):
+            held[c] = seen[min(c, channels - 1) * taps]
+        for c in range(4):
+            held[c] = pick((c < channels) & (place < taps), held[c], np.uint16(0))
+        store4(arranged, i * 4, gather4(held))
+
+
 def next_of(block, r, s, rows_seen, columns_seen):
     """The step behind that of a block of channels seen at (r, s)."""
     s += 1
@@ -119,35 +152,50 @@ def next_of(block, r, s, rows_seen, columns_seen):
 
 
 @cache
-def convolve_blocks(tile: WarpTile, y_wide: int, bf16: bool):
-    """The kernel for tiles of filters by pixels; so many outputs are written at once."""
+def convolve_blocks(tile: WarpTile, wide: int, y_wide: int, bf16: bool):
+    """The kernel for tiles of filters by pixels; so many outputs are written at once. `wide`:
+    channels that are copied together, 8 of a block of 64; or 4, all that there are, and a step is
+    16 places under the filter.
+    """
     threads, stages, stage, right_at = tile.threads, tile.stages, tile.stage, tile.right_at
     tile_rows, tile_columns = tile.rows, tile.columns
-    lines = threads // 8  # pixels that are looked at together, by eight threads each
+    pieces = LINE // wide  # of a pixel, a thread each
+    lines = threads // pieces  # pixels that are looked at together
     held = tile_columns // lines
+    few = wide == 4
     copy_left = copier(tile_rows, threads, True, True)
+    copy = Intrinsic("copy_async", 2 * wide)
     multiply, settled = tile.product(True, True, bf16), tile.settled()
     starts, origin_of = operand_offsets(tile, True, True), sums_origin(tile)
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
     finish = pixel_finisher(tile, y_wide)
+    assert lines % 8 == 0, "a thread keeps to its place in a swizzled line"
 
     def copy_right(
-        shared, x, tops, sides, bases, down, across, step, there, height, width, line, thread
-    ):
-        to = offset(shared, chunk_offset(thread // 8, thread % 8))
-        further = np.int32((down * width + across) * line + step)
+        shared, x, tops, sides, bases, block, r, s, row_gap, column_gap, columns_seen, taps,
+        channels, height, width, line, thread,
+    ):  # fmt: skip
+        mine = thread % pieces * wide
+        if few:
+            tap = block * pieces + thread % pieces
+            r = div32(tap, columns_seen)
+            s = tap - r * columns_seen
+            first, there = 0, tap < taps
+        else:
+            first, there = block * LINE, block * LINE + mine < channels
+        down, across = np.int32(r * row_gap), np.int32(s * column_gap)
+        to = offset(shared, chunk_offset(thread // pieces, mine // 8) + mine % 8)
+        further = np.int32((down * width + across) * line + first)
         for u in range(held):
-            row, column = (
-                np.uint32(np.int32(tops[u] + down)),
-                np.uint32(np.int32(sides[u] + across)),
-            )
+            row = np.uint32(np.int32(tops[u] + down))
+            column = np.uint32(np.int32(sides[u] + across))
             inside = (row < np.uint32(height)) & (column < np.uint32(width)) & there
-            copy_async16(offset(to, u * lines * LINE), x, np.int32(bases[u] + further), inside)
+            copy(offset(to, u * lines * LINE), x, np.int32(bases[u] + further), inside)
 
     def convolve(
         x, w, bias, y, w_start, row_first, row_gap, column_first, column_gap, rows_seen,
-        columns_seen, groups, filters, channels, line, blocks, pixels, height, width, stride_h,
+        columns_seen, groups, filters, channels, line, steps, pixels, height, width, stride_h,
         stride_w, out_h, out_w, plane, plane_w, step_h, step_w, first, down, across, parts,
         part_steps, part_size, biased,
     ):  # fmt: skip
@@ -164,11 +212,11 @@ def convolve_blocks(tile: WarpTile, y_wide: int, bf16: bool):
         part = batch - group * parts
         taps, pixel_step = rows_seen * columns_seen, np.int32(groups * channels)
         begin = part * part_steps
-        end = min(begin + part_steps, blocks * taps)
+        end = min(begin + part_steps, steps)
         area = out_h * out_w
-        mine = thread % 8 * 8  # of the channels of a block
+        mine = pick(few, 0, thread % pieces * wide)  # of the channels of a block
         for u in range(held):
-            q = column0 + thread // 8 + u * lines
+            q = column0 + thread // pieces + u * lines
             tops[u], sides[u], bases[u] = np.int32(_NOWHERE), np.int32(0), np.int32(0)
             if q < pixels:
                 image = div32(q, area)
@@ -182,10 +230,11 @@ def convolve_blocks(tile: WarpTile, y_wide: int, bf16: bool):
         seen = stored_bits(x)
         left = stored_bits(offset(w, w_start + (group * filters + row0) * line + begin * LINE))
         rows, terms = filters - row0, line - begin * LINE
-        block = div32(begin, taps)  # what is copied next
-        tap = begin - block * taps
-        r = div32(tap, columns_seen)
-        s = tap - r * columns_seen
+        block, r, s = begin, 0, 0  # what is copied next
+        if not few:
+            block = div32(begin, taps)
+            r = div32(begin - block * taps, columns_seen)
+            s = begin - block * taps - r * columns_seen
         left_start, right_start = starts(thread)
         right_start += right_at
         sums = zeros(0.0)
@@ -195,13 +244,15 @@ def convolve_blocks(tile: WarpTile, y_wide: int, bf16: bool):
                 here = offset(shared, to)
                 copy_left(here, left, rows, terms, line, thread)
                 copy_right(
-                    offset(here, right_at), seen, tops, sides, bases, np.int32(r * row_gap),
-                    np.int32(s * column_gap), block * LINE, block * LINE + mine < channels, height,
-                    width, pixel_step, thread,
+                    offset(here, right_at), seen, tops, sides, bases, block, r, s, row_gap,
+                    column_gap, columns_seen, taps, channels, height, width, pixel_step, thread,
                 )  # fmt: skip
                 left = offset(left, LINE)
                 terms -= LINE
-                block, r, s = next_of(block, r, s, rows_seen, columns_seen)
+                if few:
+                    block += 1
+                else:
+                    block, r, s = next_of(block, r, s, rows_seen, columns_seen)
             commit_copies()
             ahead += 1
             to += stage
@@ -215,13 +266,15 @@ def convolve_blocks(tile: WarpTile, y_wide: int, bf16: bool):
                 here = offset(shared, to)
                 copy_left(here, left, rows, terms, line, thread)
                 copy_right(
-                    offset(here, right_at), seen, tops, sides, bases, np.int32(r * row_gap),
-                    np.int32(s * column_gap), block * LINE, block * LINE + mine < channels, height,
-                    width, pixel_step, thread,
+                    offset(here, right_at), seen, tops, sides, bases, block, r, s, row_gap,
+                    column_gap, columns_seen, taps, channels, height, width, pixel_step, thread,
                 )  # fmt: skip
                 left = offset(left, LINE)
                 terms -= LINE
-                block, r, s = next_of(block, r, s, rows_seen, columns_seen)
+                if few:
+                    block += 1
+                else:
+                    block, r, s = next_of(block, r, s, rows_seen, columns_seen)
             commit_copies()
             ahead += 1
             sums = settled(sums)

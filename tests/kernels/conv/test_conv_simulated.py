@@ -143,6 +143,10 @@ BLOCKS = {  # op, shapes, attributes
     "forward, a pixel": ("conv2d", [(2, 72, 4, 7), (40, 72, 1, 1), (40,)], {"stride": [2, 2]}),
     "forward, odd planes": ("conv2d", [(2, 64, 3, 3), (40, 64, 1, 1)], {}),
     "forward, few filters": ("conv2d", [(2, 32, 4, 4), (3, 32, 3, 3)], {"padding": [1, 1]}),
+    "forward, three channels": (
+        "conv2d", [(2, 3, 7, 9), (70, 3, 5, 7), (70,)], {"stride": [2, 1], "padding": [2, 3]}
+    ),
+    "forward, four channels": ("conv2d", [(3, 4, 5, 5), (20, 4, 3, 3)], {"dilation": [2, 1]}),
     "images": ("conv2d_input_grad", [(1, 40, 4, 4), (40, 72, 3, 3)], {"padding": [1, 1]}),
     "images, phases": (
         "conv2d_input_grad", [(2, 72, 3, 4), (72, 24, 3, 3)], {"stride": [2, 2], "padding": [1, 1]}
@@ -198,7 +202,7 @@ def test_in_blocks(case):
 @pytest.mark.parametrize("tile", cuda_blocks.TOGETHER, ids=lambda t: f"{t.rows}x{t.columns}")
 def test_blocks_of_all_tiles(monkeypatch, tile):
     monkeypatch.setattr(cuda_blocks, "cheapest", lambda *_: (tile, 2))
-    for case in ("forward", "filters, pieces of four"):
+    for case in ("forward", "forward, three channels", "filters, pieces of four"):
         in_blocks(case, "f16")
 
 
