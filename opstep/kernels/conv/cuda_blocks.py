@@ -6,16 +6,15 @@ from math import prod
 from typing import NamedTuple
 
 from opstep.kernels.conv.correlation import Geometry
-from opstep.kernels.conv.cuda_tiles import add_shares
-from opstep.kernels.conv.cuda_warpgroups import (
+from opstep.kernels.conv.cuda_layouts import (
     THREADS,
     arrange_filters,
     channels_last,
-    convolve_blocks,
     filters_of_four,
     pixels_of_four,
-    spread_over_blocks,
 )
+from opstep.kernels.conv.cuda_tiles import add_shares
+from opstep.kernels.conv.cuda_warpgroups import NOWHERE, convolve_blocks, spread_over_blocks
 from opstep.kernels.matmul.cuda_gemm import added
 from opstep.kernels.matmul.cuda_gemm_tiles import Pace, cheapest
 from opstep.kernels.matmul.cuda_tile import LINE, WarpTile
@@ -72,18 +71,26 @@ def halves_of(x: Arg, w: Arg | Scratch) -> str:
     return x.stored.name if supported else ""
 
 
-def in_blocks(halves: str, filters: int, channels: int, *images: Arg) -> bool:
-    """Whether so many sums over so many channels of these images are made here."""
-    small = all(x.size < LIMIT // 2 for x in images)  # places of elements are whole numbers
+def within_reach(x: Arg, g: Geometry) -> bool:
+    """Whether all places that a convolution looks at, and those of what it lays out, are whole
+    numbers of 32 bits, and none is taken for `cuda_warpgroups.NOWHERE`.
+    """
+    ends = (stride * out for stride, out in zip(g.stride, g.out, strict=True))
+    far = max(map(abs, (*g.rows, *g.columns, *ends, *x.shape[2:])), default=0)
+    pixels = max(prod(x.shape[2:]), prod(g.out))
+    return far < -NOWHERE // 4 and x.shape[0] * max(4, x.shape[1]) * pixels < LIMIT // 2
+
+
+def in_blocks(halves: str, filters: int, channels: int) -> bool:
+    """Whether so many sums over so many channels are made here, `within_reach`."""
     many = filters >= _FEWEST_FILTERS and channels >= _FEWEST and channels % 8 == 0
-    return bool(halves) and small and many and architecture() == 90
+    return bool(halves) and many and architecture() == 90
 
 
-def in_fours(halves: str, filters: int, channels: int, taps: int, groups: int, x: Arg) -> bool:
+def in_fours(halves: str, filters: int, channels: int, taps: int, groups: int) -> bool:
     """Whether sums over so few channels are made here, as if there were four."""
-    small = 4 * x.size < LIMIT // 2
-    fits = groups == 1 and 2 <= channels <= 4 and taps > 1 and filters > 16
-    return bool(halves) and small and fits and architecture() == 90
+    few = groups == 1 and 2 <= channels <= 4 and taps > 1
+    return bool(halves) and few and filters > 16 and architecture() == 90
 
 
 def blocks_of(channels: int) -> int:
@@ -167,9 +174,9 @@ def correlate_in_blocks(
     if not point:
         line = blocks_of(channels) * taps * LINE
         laid = Scratch(BITS, groups * filters * line)
-        own = Lines(filters, channels, filters * channels * taps, channels * taps, taps)
+        lines = Lines(filters, channels, filters * channels * taps, channels * taps, taps)
         order = (0,) * taps, (taps,) * taps, tuple(range(taps))
-        launches.append(arranged(w, laid, groups, own, *order))
+        launches.append(arranged(w, laid, groups, lines, *order))
     bf16 = x.stored.name == "bf16"
     return launches + correlate_seen(seen, laid, bias, y, groups, channels, g, bf16, line)
 

@@ -25,6 +25,7 @@ from opstep.kernels.conv.cuda_blocks import (
     spread_in_blocks,
     tile_and_parts,
     turned,
+    within_reach,
 )
 from opstep.kernels.conv.cuda_direct import (
     CHUNK,
@@ -129,16 +130,17 @@ def correlate(
     if not pixels or not filters:
         return []
     halves = halves_of(x, w)
-    blocked = isinstance(w, Arg) and in_blocks(halves, filters, channels, x)
+    near = isinstance(w, Arg) and within_reach(x, g)
+    blocked = near and in_blocks(halves, filters, channels)
     even = not blocked or prod(g.out) % 4 == 0  # what is copied in pieces of four
     if bias is None and groups == 1 and isinstance(w, Arg) and _points(g, x) and halves and even:
         return _pointwise(x, Side(w, channels, 1, (0,)), y)
     if not _fits(x, g, terms, pixels):
         return [_each(x, w, bias, y, groups, g, w_start)]
-    if blocked:
+    if blocked and isinstance(w, Arg):
         return correlate_in_blocks(x, w, bias, y, groups, g)
     taps = len(g.rows) * len(g.columns)
-    if isinstance(w, Arg) and in_fours(halves, filters, channels, taps, groups, x):
+    if near and isinstance(w, Arg) and in_fours(halves, filters, channels, taps, groups):
         return correlate_in_fours(x, w, bias, y, g)
     sizes = (groups, filters, terms, pixels, *_steps(x, groups, g), *g.out)
     target = (prod(g.plane), g.plane[1], *g.step, g.first[0] * g.plane[1] + g.first[1])
@@ -191,14 +193,16 @@ def correlate(
     return launches
 
 
-def _parts_of(x: Arg, w: Arg, y: Arg, groups: int, geometries: Sequence[Geometry]) -> int:
+def _parts_of(
+    x: Arg, w: Arg, y: Arg, groups: int, geometries: Sequence[Geometry], blocked: bool
+) -> int:
     """Parts of the sums of each geometry, which all write to other pixels of y: what the one with
     most terms had alone.
     """
     filters, channels = y.shape[1] // groups, x.shape[1] // groups
     most = max(geometries, key=lambda g: len(g.rows) * len(g.columns))
     halves = halves_of(x, w)
-    if in_blocks(halves, filters, channels, x):
+    if blocked:
         return tile_and_parts(filters, channels, most, x.shape[0], groups)[1]
     terms = channels * len(most.rows) * len(most.columns)
     paces = _HALVES if halves else _PACES[x.dtype.itemsize]
@@ -266,8 +270,26 @@ def gather_back(
         return []
     filters, channels = w.shape[0] // groups, w.shape[1]
     alone = all(v.kernel == v.stride == 1 and v.before == v.after == 0 for v in (rows, columns))
+    alone = alone and gx.shape[2:] == gy.shape[2:]  # output padding adds pixels
     found = halves_of(gy, w)
-    blocked = in_blocks(found, channels, filters, gy) and gy.size > 0
+    down, right = rows.phases(gx.shape[2]), columns.phases(gx.shape[3])
+    phases = [
+        Geometry(
+            out=(-(-(gx.shape[2] - a) // rows.stride), -(-(gx.shape[3] - b) // columns.stride)),
+            stride=(1, 1),
+            rows=tuple((a + rows.before - r * rows.dilation) // rows.stride for r in over),
+            columns=tuple(
+                (b + columns.before - s * columns.dilation) // columns.stride for s in across
+            ),
+            plane=gx.shape[2:],  # pyright: ignore[reportArgumentType] - of two sizes
+            step=(rows.stride, columns.stride),
+            first=(a, b),
+        )
+        for a, over in down.items()
+        for b, across in right.items()
+    ]
+    blocked = in_blocks(found, channels, filters) and gy.size > 0
+    blocked = blocked and all(within_reach(gy, phase) for phase in phases)
     even = not blocked or prod(gx.shape[2:]) % 4 == 0
     if bias is None and groups == 1 and alone and gy.size and found and even:
         return [*_pointwise(gy, Side(w, 1, channels, (0,)), gx)]
@@ -283,62 +305,47 @@ def gather_back(
     )
     halves, blocked = tensor and bool(found), tensor and blocked
     line = blocks_of(filters) * LINE if blocked else filters  # terms of one place
-    own = Scratch(BITS if halves else w.dtype, 0)
+    laid = Scratch(BITS if halves else w.dtype, 0)
     launches: list[Grid | Launch] = []
-    down, right = rows.phases(gx.shape[2]), columns.phases(gx.shape[3])
     covered = len(down) == min(rows.stride, gx.shape[2])
     covered = covered and len(right) == min(columns.stride, gx.shape[3])
     if not covered:
         launches.append(only_bias(bias, gx) if bias else cleared(gx))
-    phases: list[tuple[Geometry, int]] = []
-    for a, over in down.items():
-        for b, across in right.items():
+    begins = []
+    for over in down.values():
+        for across in right.values():
             picked = [r * columns.kernel + s for r in over for s in across]
+            begins.append(laid.size)
             for at, t in enumerate(picked):
-                starts[t], counts[t], places[t] = own.size, len(picked), at
-            geometry = Geometry(
-                out=(
-                    -(-(gx.shape[2] - a) // rows.stride),
-                    -(-(gx.shape[3] - b) // columns.stride),
-                ),
-                stride=(1, 1),
-                rows=tuple((a + rows.before - r * rows.dilation) // rows.stride for r in over),
-                columns=tuple(
-                    (b + columns.before - s * columns.dilation) // columns.stride for s in across
-                ),
-                plane=gx.shape[2:],  # pyright: ignore[reportArgumentType] - of two sizes
-                step=(rows.stride, columns.stride),
-                first=(a, b),
-            )
-            phases.append((geometry, own.size))
-            own.size += -(-groups * channels * line * len(picked) // 8) * 8
+                starts[t], counts[t], places[t] = laid.size, len(picked), at
+            laid.size += -(-groups * channels * line * len(picked) // 8) * 8
     parts = 1
     if tensor and covered and len(phases) > 1:
-        parts = _parts_of(gy, w, gx, groups, [g for g, _ in phases])
+        parts = _parts_of(gy, w, gx, groups, phases, blocked)
     shares = Scratch(gx.dtype, parts * gx.size) if parts > 1 else None
     own_bias = bias if parts == 1 else None
     seen, last = turned(gy) if blocked else (None, None)
-    for geometry, start in phases:
+    for geometry, start in zip(phases, begins, strict=True):
         if seen:
             terms = line * len(geometry.rows) * len(geometry.columns)
             launches += correlate_seen(
-                seen, own, own_bias, gx, groups, filters, geometry, gy.stored.name == "bf16",
+                seen, laid, own_bias, gx, groups, filters, geometry, gy.stored.name == "bf16",
                 terms, start, shares,
             )  # fmt: skip
         else:
-            launches += correlate(gy, own, own_bias, gx, groups, geometry, start, shares)
+            launches += correlate(gy, laid, own_bias, gx, groups, geometry, start, shares)
     if shares:
         launches.append(shares_added(shares, bias, gx, parts))
     order = tuple(starts), tuple(counts), tuple(places)
     if last:
         lines = Lines(channels, filters, filters * channels * taps, taps, channels * taps)
-        first = [last, arranged(w, own, groups, lines, *order)]
+        first = [last, arranged(w, laid, groups, lines, *order)]
     else:
         kernel = turn_halves if halves else turn_filters
         size = filters, channels, taps, w.size
-        first = [Grid(kernel, w, own, *order, *size, grid=-(-w.size // THREADS), block=THREADS)]
+        first = [Grid(kernel, w, laid, *order, *size, grid=-(-w.size // THREADS), block=THREADS)]
     launches += mended(gy, w, bias, gx, (rows, columns))
-    return [*first, *launches] if own.size else launches
+    return [*first, *launches] if laid.size else launches
 
 
 def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Grid]:
@@ -360,7 +367,8 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
             )
         ]
     even = area % 4 == 0 or filters % 8 == 0  # as pieces of gy are copied
-    if in_blocks(halves_of(gy, x), filters, channels, gy, x) and even:
+    near = within_reach(x, g) and gy.size < LIMIT // 2
+    if near and even and in_blocks(halves_of(gy, x), filters, channels):
         return spread_in_blocks(gy, x, gw, groups, g)
     sizes = (groups, filters, terms, pixels, area, g.out[1], prod(gy.shape[1:]))
     sizes += _steps(x, groups, g)

@@ -179,17 +179,17 @@ def sum_over_pixels(
 
 def turn_filters(w, turned, starts, counts, places, filters, channels, taps, size):
     """turned[start of t's phase + ((g*C + c)*K + k)*count of it + its place] = w[g*K + k, c, t]:
-    an element a thread.
+    an element a thread. Where the count is 0, no pixel receives through t.
     """
     i = cuda.grid(1)
-    if i < size:
+    if i < size and counts[i % taps]:
         turned[turned_index(i, starts, counts, places, filters, channels, taps)] = w[i]
 
 
 def turn_halves(w, turned, starts, counts, places, filters, channels, taps, size):
     """The same, bit for bit."""
     i = cuda.grid(1)
-    if i < size:
+    if i < size and counts[i % taps]:
         place = turned_index(i, starts, counts, places, filters, channels, taps)
         turned[place] = stored_bits(w)[i]
 

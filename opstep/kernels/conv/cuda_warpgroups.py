@@ -14,7 +14,7 @@ import numpy as np
 
 from opstep.kernels.conv.cuda_tensor_cores import pixel_finisher
 from opstep.kernels.matmul.cuda_gemm_simt import tile_of
-from opstep.kernels.matmul.cuda_gemm_tensor_cores import copier, gather8
+from opstep.kernels.matmul.cuda_gemm_tensor_cores import copier
 from opstep.kernels.matmul.cuda_tile import (
     LINE,
     WarpTile,
@@ -30,113 +30,12 @@ from opstep.runtime.device.cuda.compiling.names import (
     cuda,
     div32,
     pointer_to,
-    store4,
-    store8,
     stored_bits,
 )
 from opstep.runtime.device.source import Intrinsic
 
-THREADS = 256
-gather4 = Intrinsic("gather", 4)
 _BITS, _WHOLE = np.dtype(np.uint16), np.dtype(np.int32)
-_PITCH = LINE + 2  # halves from channel to channel of a tile that is turned: against bank conflicts
-_TILE = LINE * _PITCH
-_APART = THREADS // LINE  # channels of a pixel that are read together
-_HELD = LINE // _APART
-_NOWHERE = -(1 << 28)  # the row of a pixel that is none
-
-
-def arrange_filters(
-    w, arranged, starts, counts, places, rows, inner, blocks, group_step, row_step, inner_step,
-    taps, size,
-):  # fmt: skip
-    """Lines of blocks of 64 channels, a line for each row of the product, in each block one place
-    under the filter after the other: a thread has eight channels of one place, zeros behind the
-    last. Place t is number places[t] of the counts[t] in its own array, from starts[t] on.
-    """
-    i = cuda.grid(1)
-    if i < size:
-        rest = div32(i, taps)
-        t = i - rest * taps
-        lines = div32(rest, rows)
-        row = rest - lines * rows
-        group = div32(lines, blocks * 8)
-        chunk = lines - group * (blocks * 8)
-        seen = stored_bits(offset(w, group * group_step + row * row_step + t))
-        held = pointer_to(cuda.local.array(8, _BITS))
-        for e in range(8):  # all are on the way before one is waited for
-            held[e] = seen[min(chunk * 8 + e, inner - 1) * inner_step]
-        for e in range(8):
-            held[e] = pick(chunk * 8 + e < inner, held[e], np.uint16(0))
-        line = ((group * rows + row) * blocks + chunk // 8) * counts[t] + places[t]
-        store8(arranged, starts[t] + line * LINE + chunk % 8 * 8, gather8(held))
-
-
-def channels_last(
-    x, turned, channels, height, width, out_h, out_w, stride_h, stride_w, first_h, first_w, across,
-    down,
-):  # fmt: skip
-    """turned[n, i, j, c] = x[n, c, first + i*stride, ...], or zero outside of the image: a block
-    has 64 pixels of 64 channels, which are a multiple of 8.
-    """
-    tile = pointer_to(cuda.shared.array(_TILE, _BITS))
-    held = pointer_to(cuda.local.array(_HELD, _BITS))
-    thread = cuda.threadIdx.x
-    rest = div32(cuda.blockIdx.x, across)
-    pixel0 = (cuda.blockIdx.x - rest * across) * LINE
-    image = div32(rest, down)
-    channel0 = (rest - image * down) * LINE
-    area, plane = out_h * out_w, height * width
-    pixel = pixel0 + thread % LINE
-    i = div32(pixel, out_w)
-    row, column = first_h + i * stride_h, first_w + (pixel - i * out_w) * stride_w
-    inside = (pixel < area) & (row >= 0) & (row < height) & (column >= 0) & (column < width)
-    at = image * channels * plane + pick(inside, row * width + column, 0)
-    seen, first = stored_bits(offset(x, at)), channel0 + thread // LINE
-    for c in range(_HELD):  # all are on the way before one is waited for
-        held[c] = seen[min(first + c * _APART, channels - 1) * plane]
-    for c in range(_HELD):
-        bits = pick(inside, held[c], np.uint16(0))
-        tile[(thread // LINE + c * _APART) * _PITCH + thread % LINE] = bits
-    cuda.syncthreads()
-    chunk = thread % 8 * 8
-    if channel0 + chunk < channels:
-        to = offset(turned, (image * area + pixel0) * channels + channel0 + chunk)
-        for p in range(thread // 8, min(LINE, area - pixel0), THREADS // 8):
-            for e in range(8):
-                held[e] = tile[(chunk + e) * _PITCH + p]
-            store8(to, p * channels, gather8(held))
-
-
-def pixels_of_four(x, turned, channels, plane, size):
-    """turned[n, pixel, c] = x[n, c, pixel], zeros for what four channels lack: a thread a pixel."""
-    q = cuda.grid(1)
-    if q < size:
-        image = div32(q, plane)
-        seen = stored_bits(offset(x, image * (channels - 1) * plane + q))
-        held = pointer_to(cuda.local.array(4, _BITS))
-        for c in range(4):
-            held[c] = seen[min(c, channels - 1) * plane]
-        for c in range(4):
-            held[c] = pick(c < channels, held[c], np.uint16(0))
-        store4(turned, q * 4, gather4(held))
-
-
-def filters_of_four(w, arranged, channels, taps, places, size):
-    """arranged[f, place, c] = w[f, c, place], with zeros for up to four channels and behind the
-    last of `taps` places: a thread a place.
-    """
-    i = cuda.grid(1)
-    if i < size:
-        f = div32(i, places)
-        place = i - f * places
-        seen = stored_bits(offset(w, f * channels * taps + min(place, taps - 1)))
-        held = pointer_to(cuda.local.array(4, _BITS))
-        for c in range(4):
-            held[c] = seen[min(c, channels - 1) * taps]
-        for c in range(4):
-            held[c] = pick((c < channels) & (place < taps), held[c], np.uint16(0))
-        store4(arranged, i * 4, gather4(held))
+NOWHERE = -(1 << 28)  # the row of a pixel that is none
 
 
 def next_of(block, r, s, rows_seen, columns_seen):
@@ -217,7 +116,7 @@ def convolve_blocks(tile: WarpTile, wide: int, y_wide: int, bf16: bool):
         mine = pick(few, 0, thread % pieces * wide)  # of the channels of a block
         for u in range(held):
             q = column0 + thread // pieces + u * lines
-            tops[u], sides[u], bases[u] = np.int32(_NOWHERE), np.int32(0), np.int32(0)
+            tops[u], sides[u], bases[u] = np.int32(NOWHERE), np.int32(0), np.int32(0)
             if q < pixels:
                 image = div32(q, area)
                 at = q - image * area
@@ -330,7 +229,7 @@ def spread_over_blocks(tile: WarpTile, gy_wide: int, x_wide: int, bf16: bool):
     lines = threads // 8  # pixels that are looked at together, by eight threads each
     held = LINE // lines
     numbers = 3 * held
-    pieces = LINE // max(gy_wide, 4)
+    pieces = LINE // max(gy_wide, 4)  # none are copied where it is 1
     copy_left = plane_copier(tile_rows, threads, max(gy_wide, 4))
     copy_right = plane_copier(tile.columns, threads, max(x_wide, 4))
     multiply, settled = tile.product(gy_wide > 1, x_wide > 1, bf16), tile.settled()
@@ -340,25 +239,27 @@ def spread_over_blocks(tile: WarpTile, gy_wide: int, x_wide: int, bf16: bool):
     assert x_wide in (1, gy_wide)
 
     def copy_step(
-        shared, gy, x, own, first, end, rows, inner, places, downs, acrosses, further, height,
-        width, area, out_h, out_w, gy_step, x_step, gy_line, line, stride_h, stride_w, thread,
+        shared, gy, x, cursor, first, end, rows, inner, places, downs, acrosses, further, height,
+        width, area, out_h, out_w, images_on, rows_on, columns_on, gy_step, x_step, gy_line, line,
+        stride_h, stride_w, thread,
     ):  # fmt: skip
-        """Copies the step from pixel `first` on, and moves what the thread keeps to the next one:
-        `own`, a pixel and where its image begins in gy and x, for planes; `places` for lines.
+        """Copies the step from pixel `first` on, and moves what the thread keeps to the next one,
+        so many images, rows and columns on: `cursor`, a pixel and where its image begins in gy and
+        x, for planes; `places` for lines.
         """
         if gy_wide > 1:
             q = np.int32(first + thread % pieces * gy_wide)
             row = np.int32(thread // pieces * area)
-            at = np.int32(own[0] + own[1] + row)
+            at = np.int32(cursor[0] + cursor[1] + row)
             copy_left(shared, gy, rows, q < end, at, area, thread)
             if x_wide > 1:
-                at = np.int32(own[0] + own[2] + row)
+                at = np.int32(cursor[0] + cursor[2] + row)
                 copy_right(offset(shared, right_at), x, inner, q < end, at, area, thread)
-            own[0] = np.int32(own[0] + LINE)
-            while own[0] >= area:
-                own[0] = np.int32(own[0] - area)
-                own[1] = np.int32(own[1] + gy_step)
-                own[2] = np.int32(own[2] + x_step)
+            pixel = np.int32(cursor[0] + rows_on * out_w + columns_on)
+            over = np.int32(pixel >= area)
+            cursor[0] = np.int32(pixel - over * area)
+            cursor[1] = np.int32(cursor[1] + (images_on + over) * gy_step)
+            cursor[2] = np.int32(cursor[2] + (images_on + over) * x_step)
         at = np.int32(thread % 8 * 8)
         to = offset(shared, chunk_offset(thread // 8, thread % 8))
         for u in range(held):
@@ -372,7 +273,7 @@ def spread_over_blocks(tile: WarpTile, gy_wide: int, x_wide: int, bf16: bool):
                 image, i, j = places[3 * u], places[3 * u + 1], places[3 * u + 2]
                 top, side = np.int32(i * stride_h), np.int32(j * stride_w)
                 base = np.int32(((image * height + top) * width + side) * line)
-                top = pick(q < end, top, np.int32(_NOWHERE))
+                top = pick(q < end, top, np.int32(NOWHERE))
                 for b in range(columns):
                     row = np.uint32(np.int32(top + downs[b]))
                     column = np.uint32(np.int32(side + acrosses[b]))
@@ -381,14 +282,13 @@ def spread_over_blocks(tile: WarpTile, gy_wide: int, x_wide: int, bf16: bool):
                     copy_async16(
                         offset(to, right_at + (b * LINE + u * lines) * LINE), x, index, inside
                     )
-                j = np.int32(j + LINE)
-                while j >= out_w:
-                    j = np.int32(j - out_w)
-                    i = np.int32(i + 1)
-                while i >= out_h:
-                    i = np.int32(i - out_h)
-                    image = np.int32(image + 1)
-                places[3 * u], places[3 * u + 1], places[3 * u + 2] = image, i, j
+                j = np.int32(j + columns_on)
+                over = np.int32(j >= out_w)
+                i = np.int32(i + rows_on + over)
+                places[3 * u + 2] = np.int32(j - over * out_w)
+                over = np.int32(i >= out_h)
+                places[3 * u + 1] = np.int32(i - over * out_h)
+                places[3 * u] = np.int32(image + images_on + over)
 
     def spread_blocks(
         gy, x, gw, row_first, row_gap, column_first, column_gap, rows_seen, columns_seen, groups,
@@ -401,7 +301,7 @@ def spread_over_blocks(tile: WarpTile, gy_wide: int, x_wide: int, bf16: bool):
         acrosses = pointer_to(cuda.local.array(columns, _WHOLE))
         further = pointer_to(cuda.local.array(columns, _WHOLE))
         places = pointer_to(cuda.local.array(numbers, _WHOLE))  # an image, a row, a column each
-        own = pointer_to(cuda.local.array(3, _WHOLE))
+        cursor = pointer_to(cuda.local.array(3, _WHOLE))
         thread = cuda.threadIdx.x
         batch = div32(cuda.blockIdx.x, down * across)
         tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
@@ -420,8 +320,11 @@ def spread_over_blocks(tile: WarpTile, gy_wide: int, x_wide: int, bf16: bool):
             column = column_first + (tap - r * columns_seen) * column_gap
             acrosses[b] = np.int32(column)
             further[b] = np.int32((row * width + column) * line + block * LINE + mine)
-            downs[b] = np.int32(pick(block * LINE + mine < channels, row, _NOWHERE))
+            downs[b] = np.int32(pick(block * LINE + mine < channels, row, NOWHERE))
         area = np.int32(out_h * out_w)
+        images_on = np.int32(div32(LINE, area))
+        rows_on = np.int32(div32(LINE - images_on * area, out_w))
+        columns_on = np.int32(LINE - images_on * area - rows_on * out_w)
         for u in range(held):
             q = begin + thread // 8 + u * lines
             image = div32(q, area)
@@ -432,8 +335,8 @@ def spread_over_blocks(tile: WarpTile, gy_wide: int, x_wide: int, bf16: bool):
         gy_step, x_step = np.int32(gy_line * area), np.int32(line * area)
         q = begin + thread % pieces * gy_wide
         image = div32(q, area)
-        own[0] = np.int32(q - image * area)
-        own[1], own[2] = np.int32(image * gy_step), np.int32(image * x_step)
+        cursor[0] = np.int32(q - image * area)
+        cursor[1], cursor[2] = np.int32(image * gy_step), np.int32(image * x_step)
         height, width, out_h, out_w = (
             np.int32(height), np.int32(width), np.int32(out_h), np.int32(out_w)
         )  # fmt: skip
@@ -450,9 +353,9 @@ def spread_over_blocks(tile: WarpTile, gy_wide: int, x_wide: int, bf16: bool):
         for _ in range(stages - 1):
             if ahead < end:
                 copy_step(
-                    offset(shared, to), left, right, own, ahead, end, rows, inner, places, downs,
-                    acrosses, further, height, width, area, out_h, out_w, gy_step, x_step, gy_line,
-                    line, stride_h, stride_w, thread,
+                    offset(shared, to), left, right, cursor, ahead, end, rows, inner, places, downs,
+                    acrosses, further, height, width, area, out_h, out_w, images_on, rows_on,
+                    columns_on, gy_step, x_step, gy_line, line, stride_h, stride_w, thread,
                 )  # fmt: skip
             commit_copies()
             ahead = np.int32(ahead + LINE)
@@ -465,9 +368,9 @@ def spread_over_blocks(tile: WarpTile, gy_wide: int, x_wide: int, bf16: bool):
             sums = multiply(sums, offset(here, left_start), offset(here, right_start))
             if ahead < end:
                 copy_step(
-                    offset(shared, to), left, right, own, ahead, end, rows, inner, places, downs,
-                    acrosses, further, height, width, area, out_h, out_w, gy_step, x_step, gy_line,
-                    line, stride_h, stride_w, thread,
+                    offset(shared, to), left, right, cursor, ahead, end, rows, inner, places, downs,
+                    acrosses, further, height, width, area, out_h, out_w, images_on, rows_on,
+                    columns_on, gy_step, x_step, gy_line, line, stride_h, stride_w, thread,
                 )  # fmt: skip
             commit_copies()
             ahead = np.int32(ahead + LINE)

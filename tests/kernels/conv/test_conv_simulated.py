@@ -10,7 +10,9 @@ import opstep.kernels  # noqa: F401 - registers the ops
 from opstep.kernels.conv import cuda_blocks
 from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.simulator import simulator
+from opstep.runtime.device.launch import Arg
 from opstep.runtime.ir.op import OPS, complete
+from opstep.runtime.ir.types import TensorType, bf16
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
@@ -156,6 +158,9 @@ BLOCKS = {  # op, shapes, attributes
         {"stride": [2, 2], "padding": [1, 1], "groups": 2},
     ),
     "images, gaps": ("conv2d_input_grad", [(2, 64, 3, 4), (64, 24, 1, 1)], {"stride": [2, 2]}),
+    "images, shorter than strides": (
+        "conv2d_input_grad", [(2, 64, 1, 1), (64, 40, 3, 3)], {"stride": [2, 2], "padding": [1, 1]}
+    ),
     "images, three channels": (
         "conv2d_input_grad", [(1, 32, 4, 4), (32, 3, 3, 3)], {"padding": [1, 1]}
     ),
@@ -197,6 +202,15 @@ def in_blocks(case, dtype="bf16"):
 @pytest.mark.parametrize("case", BLOCKS)
 def test_in_blocks(case):
     in_blocks(case)
+
+
+@pytest.mark.parametrize("gap, padding, size", [(1 << 28, 0, 2), (2, 1 << 28, 2), (2, 0, 1 << 28)])
+def test_places_far_apart_are_not_for_blocks(gap, padding, size):
+    x, g = Arg(TensorType(bf16, (1, 40, 2, size)), 0), cuda_blocks.Geometry
+    near = g((2, 2), (1, 1), (0, 2), (0, 1), (2, 2))
+    assert cuda_blocks.within_reach(Arg(TensorType(bf16, (1, 40, 4, 3)), 0), near)
+    far = near._replace(rows=(-padding, gap - padding))
+    assert not cuda_blocks.within_reach(x, far)
 
 
 @pytest.mark.parametrize("tile", cuda_blocks.TOGETHER, ids=lambda t: f"{t.rows}x{t.columns}")

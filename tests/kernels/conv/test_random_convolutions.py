@@ -1,0 +1,22 @@
+"""Convolutions of random shapes on the CPU and in the simulator, beside the oracle in float64."""
+
+from __future__ import annotations
+
+import pytest
+from random_convolutions import cases, off
+
+from opstep.runtime.device.cpu.device import execute
+from opstep.runtime.device.cuda.compiling.target import targeting
+from opstep.runtime.device.cuda.simulator import simulator
+
+
+def test_on_the_cpu():
+    for seed, case, dtype in cases(400):
+        assert off(execute, case, dtype, seed) <= 1, (seed, case, dtype)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("seed, case, dtype", cases(12), ids=str)
+def test_simulated(seed, case, dtype, arch):
+    with targeting(arch):
+        assert off(simulator.execute, case, dtype, seed) <= 1
