@@ -3,6 +3,7 @@
 import gc
 import importlib
 import signal
+from zlib import crc32
 
 import pytest
 
@@ -12,7 +13,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+MANY, ONE_OF = 8, 4  # `--cases some` takes one of four where a test has so many cases
+
+
 def pytest_addoption(parser):
+    parser.addoption(
+        "--cases", choices=("some", "all"), default="all",
+        help="some: a quarter of the cases where a test has many, and no slow tests",
+    )  # fmt: skip
     parser.addoption(
         "--every-op", action="store_true", help="take all ops where some stand for all"
     )
@@ -32,6 +40,23 @@ def pytest_collection(session):
         gc.freeze()
         gc.set_threshold(20_000)
         gc.enable()
+
+
+def pytest_collection_modifyitems(config, items):
+    """Which cases are taken is the same in every run, and another part of each test's."""
+    if config.getoption("--cases") == "all":
+        return
+    tests = {}
+    for item in items:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    taken = set()
+    for name, cases in tests.items():
+        if cases[0].get_closest_marker("slow"):
+            continue
+        step = ONE_OF if len(cases) >= MANY else 1
+        taken.update(cases[crc32(name.encode()) % step :: step])
+    config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+    items[:] = [item for item in items if item in taken]
 
 
 @pytest.fixture(params=["cpu.device", "cuda.simulator.simulator"], ids=["cpu", "simulator"])

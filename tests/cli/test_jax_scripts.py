@@ -149,6 +149,7 @@ def test_as_json(cli, script):
     assert outcome.code == 5 and (found["graph"], found["step"]) == ("step", 2)
 
 
+@pytest.mark.slow
 def test_neither_framework_is_imported_for_the_other(script, tmp_path):
     name = script("import jax, sys\nassert 'torch' not in sys.modules\njax.jit(abs)(1.0)\n")
     line = [sys.executable, "-m", "opstep", "run", name]

@@ -19,6 +19,7 @@ def net(script):
     return script(NET + "print(net(torch.ones(2, 4)).shape)\n")
 
 
+@pytest.mark.slow
 def test_what_lasts_is_told_once_on_standard_error(net, tmp_path, monkeypatch):
     text = f"{AT_ONCE}import sys; from opstep.cli.main import main; sys.exit(main({['run', net]}))"
     monkeypatch.setenv("OPSTEP_CACHE", str(tmp_path / "kernels"))

@@ -221,6 +221,7 @@ print("all is well")
 """
 
 
+@pytest.mark.slow
 def test_what_scripts_do(tmp_path):
     path = tmp_path / "odd.py"
     path.write_text(NET + ODD, encoding="utf-8")

@@ -300,6 +300,7 @@ def test_the_line_on_a_narrow_terminal_has_what_was_asked_for(cli, net, data, mo
     assert re.search(r"epoch 2/2  loss [0-9.]+  validation: accuracy [0-9.]+ ", said.err)
 
 
+@pytest.mark.slow
 def test_a_first_run_says_how_many_kernels_it_compiles(net, data, tmp_path):
     """Not on a terminal, and without a word where they are kept."""
     environment = {

@@ -28,6 +28,7 @@ def shown(client: Client, scope: str) -> dict[str, str]:
     return {v["name"]: v["value"] for v in found}
 
 
+@pytest.mark.slow
 def test_a_cold_start_stops_with_values_and_counts_what_it_compiles(cold, program, tmp_path):
     cold.start(program(PROGRAM), inputs={"x": "ones"}, stopOnEntry=True)
     cold.expect_stop("entry")

@@ -175,6 +175,7 @@ def test_a_unit_of_a_kernel_of_the_cpu():
     assert value == pytest.approx(np.exp(x[7]), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_halves_integers_absent_operands_and_attributes_travel():
     x = np.linspace(-1, 1, 24).reshape(2, 3, 4, 1).astype(ml_dtypes.bfloat16)
     w = np.ones((5, 3, 2, 1), ml_dtypes.bfloat16)
@@ -203,6 +204,7 @@ def test_an_address_out_of_bounds_is_an_exception_in_the_kernel(tmp_path, monkey
         del OPS["beyond_the_end"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "op, shapes, attrs, element",
     [

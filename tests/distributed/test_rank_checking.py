@@ -15,10 +15,12 @@ def folder(tmp_path, monkeypatch, request):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_what_cannot_be_told_beforehand_is_checked_as_it_runs(folder):
     rank_scenes.checked_as_it_runs(folder)
 
 
+@pytest.mark.slow
 def test_training_whose_ranks_match(folder):
     diverging_ranks.write(folder, diverging_ranks.STEADY)
     code, _, err = diverging_ranks.train(folder, "--check", "--save", "end.safetensors")

@@ -108,12 +108,14 @@ def test_a_rank_that_dies_is_known_to_those_who_wait_on_a_gpu(tmp_path, monkeypa
         assert f"rank {rank} waits for rank 1, which is gone" in caught.value.told[rank]
 
 
+@pytest.mark.slow
 def test_a_rank_that_a_gpu_waits_for_too_long(tmp_path, monkeypatch):
     with pytest.raises(Ended) as caught:
         run(tmp_path, monkeypatch, "late")
     assert "after 1.5 s nothing came from rank 1" in caught.value.told[0]
 
 
+@pytest.mark.slow
 def test_ranks_that_end_in_their_order_are_not_missed(tmp_path, monkeypatch, capfd):
     run(tmp_path, monkeypatch, "ends")
     assert "gone" not in capfd.readouterr().err

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import rank_scenes
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_rank_and_the_collective_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     rank_scenes.found_by_a_hunt(tmp_path)
@@ -29,6 +31,7 @@ graph main(x: f32[4]) -> f32[4] {
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_keeps_something_between_steps(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from rank_kills import COMMANDS, children, is_under_way, kills, write
 from waiting import runs, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_all_others_end_and_say_which_rank_was_killed(tmp_path, monkeypatch, request):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for name in ("RANK", "WORLD_SIZE"):
@@ -23,6 +25,7 @@ def test_all_others_end_and_say_which_rank_was_killed(tmp_path, monkeypatch, req
     assert all(one.under_way for one in found[:2])
 
 
+@pytest.mark.slow
 def test_ranks_end_with_who_started_them_in_the_background(tmp_path, monkeypatch):
     """A shell starts what runs in the background with Ctrl-C ignored, which ranks inherit."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -73,6 +73,7 @@ def write(tmp_path, monkeypatch):
     return put
 
 
+@pytest.mark.slow
 def test_what_ranks_compute_together(write, tmp_path):
     xs = [np.arange(8, dtype=np.float32).reshape(4, 2) + 10 * r for r in range(2)]
     xs[1][0] *= -1
@@ -122,6 +123,7 @@ graph turn(x: f32[4], k: i32[]) -> f32[4], i32[] {
 """
 
 
+@pytest.mark.slow
 def test_a_nan_on_one_rank_in_debug_mode(write, tmp_path):
     rank_scenes.nan_in_debug_mode(tmp_path)
 
@@ -153,6 +155,7 @@ def connected(pid: int) -> bool:
     return sum(f.startswith("socket:") for f in files) >= 2
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_is_told(write):
     text = """graph main(x: f32[4]) -> f32[4] {
   r = rank()
@@ -168,6 +171,7 @@ def test_a_rank_that_fails_is_told(write):
     assert "fails.opg:4:10: error: assert failed: only the first" in err
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_match_do_not_begin(write, tmp_path):
     text = "graph main(x: f32[N]) -> f32[N] {\n  y = all_reduce(x)\n  return y\n}\n"
     for r in range(2):
@@ -185,6 +189,7 @@ def test_more_ranks_than_a_machine_starts(write):
     assert "1,000 ranks are too many for one machine, which starts at most 256" in err
 
 
+@pytest.mark.slow
 def test_ranks_of_a_launcher_run_one_program(write, tmp_path):
     text = "graph main(x: f32[4]) -> f32[4] {\n  y = all_reduce(x)\n  return y\n}\n"
     files = [write("a.opg", text), write("b.opg", text.replace("(x)", '(x, reduction="max")'))]

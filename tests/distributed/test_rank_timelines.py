@@ -79,6 +79,7 @@ OPS = """select s.id, s.ts, s.name, extract_arg(arg_set_id, 'debug.rank'),
     join track root on root.id = device.parent_id where s.category = 'op'"""
 
 
+@pytest.mark.slow
 def test_each_rank_has_its_tracks_and_ops(folder):
     with Engine(folder / "all.pftrace") as engine:
         found = Counter(root.partition(":")[0] for *_, root in engine.query(OPS).rows)
@@ -146,6 +147,7 @@ def test_the_one_who_is_late_is_named(folder, tmp_path):
     assert (Path(found[3].file).name, found[3].line) == ("step.opg", 6)
 
 
+@pytest.mark.slow
 def test_a_timeline_that_is_cut_off_is_taken_as_far_as_it_goes(folder, tmp_path):
     whole = (folder / "own1.pftrace").read_bytes()
     mesh = Mesh((("data", 2), ("model", 2)), True)
@@ -197,6 +199,7 @@ def test_clocks_that_drift():
     assert clock(Reading(1_000, 500, 1), Reading(1_000, 500, 1))(2_000) == 1_500
 
 
+@pytest.mark.slow
 def test_training_has_one_timeline_of_all_ranks(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     diverging_ranks.write(tmp_path, diverging_ranks.STEADY)

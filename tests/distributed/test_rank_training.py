@@ -248,6 +248,7 @@ def add_up(values: list[np.ndarray], mean: bool) -> np.ndarray:
     return (total / wide.type(len(values)) if mean else total).astype(dtype)
 
 
+@pytest.mark.slow
 def test_two_ranks_have_the_bits_of_a_serial_oracle(folder):
     command = [
         *TRAIN, "net.opg", "-d", "data.npz", "--ranks", "2", "--batch", "8", "--drop-last",
@@ -325,6 +326,7 @@ json.dump(found, open(f"found{place.rank}.json", "w"))
 '''
 
 
+@pytest.mark.slow
 def test_a_step_takes_effect_on_all_ranks_or_on_none(folder):
     Path("script.py").write_text(SCRIPT)
     start([sys.executable, "script.py"], 2)
@@ -344,6 +346,7 @@ def test_a_step_takes_effect_on_all_ranks_or_on_none(folder):
         assert "rank 1 begins with another w than rank 0" in one["weights"]
 
 
+@pytest.mark.slow
 def test_a_ctrl_c_ends_all_ranks_behind_one_step(folder):
     command = [
         *TRAIN, "net.opg", "-d", "data.npz", "--ranks", "2", "--batch", "4", "--epochs", "1000000",
@@ -368,9 +371,11 @@ def metrics() -> list[float]:
     return []
 
 
+@pytest.mark.slow
 def test_a_hunt_names_the_rank_and_the_row(folder):
     diverging_ranks.hunted(folder)
 
 
+@pytest.mark.slow
 def test_a_condition_that_holds_on_one_rank_ends_all(folder):
     diverging_ranks.watched(folder)

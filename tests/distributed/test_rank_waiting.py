@@ -55,6 +55,7 @@ with joined(place, 4.0) as transport:
 '''
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_come_is_named_with_its_line(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     script = tmp_path / "script.py"
@@ -151,6 +152,7 @@ def test_a_port_that_is_none_is_told(value):
         at(0, 2, "127.0.0.1", value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rank", "ending", "foreign"),
     [("0", signal.SIGTERM, False), ("1", signal.SIGINT, False), ("1", signal.SIGTERM, True)],

@@ -110,6 +110,7 @@ def test_a_rank_has_its_part_of_what_is_drawn_as_a_whole():
             assert np.array_equal(parts, whole.reshape(ranks, 8 // ranks, 6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_results_and_files_do_not_depend_on_the_number_of_ranks(folder, ranks):
     given = np.random.default_rng(3).normal(size=(8, 6)).astype(np.float32)
@@ -126,6 +127,7 @@ def test_results_and_files_do_not_depend_on_the_number_of_ranks(folder, ranks):
     assert results[0].tobytes() == results[1].tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values, message",
     [
@@ -178,6 +180,7 @@ def oracle(momentum: float = 0.9) -> dict[str, np.ndarray]:
     return params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [(), ("--shard-optimizer",)], ids=["whole", "shared"])
 @pytest.mark.parametrize("data, model", [(1, 2), (2, 2)])
 def test_tensor_parallel_training_is_that_of_one_device(folder, data, model, how):
@@ -187,6 +190,7 @@ def test_tensor_parallel_training_is_that_of_one_device(folder, data, model, how
         assert np.abs(saved[name] - value).max() <= 2e-6 * np.abs(value).max(), name
 
 
+@pytest.mark.slow
 def test_sharing_out_the_states_changes_no_bit(folder):
     plain = train("plain.safetensors", data=2)
     shared = train("shared.safetensors", "--shard-optimizer", data=2)
@@ -241,6 +245,7 @@ def test_an_optimizer_that_needs_whole_params_is_refused():
         p.with_optimizer("loss", "adafactor")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("later", [1, 4])
 def test_training_goes_on_with_another_number_of_ranks(folder, later):
     adamw = ("--optimizer", "adamw", "--shard-optimizer", "-w", "runs.db")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 from cases import graph_files
 
 from opstep.api.program import Program
@@ -35,6 +36,7 @@ def first_and_second(graphs: Iterable[Graph]) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_the_guide_names_the_ops_without_a_second_derivative():
     found = set()
     for path in graph_files():

@@ -121,6 +121,7 @@ def test_over_a_port():
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [(["--listen", "0.0.0.0:1"], "not this machine"), (["--listen", "x"], "HOST:PORT"),

@@ -105,6 +105,7 @@ def test_several_steps_have_the_same_bits(kind, recipe):
     assert updates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["adamw", "rmsprop"])
 def test_a_step_on_cuda_has_the_same_bits_in_the_simulator(kind):
     program = stepped(kind, {"ema": 0.9, "clip": {"clip_norm": 0.1}})

@@ -197,6 +197,7 @@ def test_limits_may_be_long_but_not_nothing(path):
         assert engine.query("select 1").rows == [(1,)]
 
 
+@pytest.mark.slow
 def test_a_trace_that_is_cut_anywhere_is_read_up_to_there(path, tmp_path):
     data, cut = path.read_bytes(), tmp_path / "cut.pftrace"
     ends = {0}

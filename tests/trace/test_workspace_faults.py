@@ -51,6 +51,7 @@ def steps_of(path: Path, timeout: float = 0) -> dict[int, int]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [("10", "--no-trace"), ("3", "--seed", "1")])
 def test_killed_writers_leave_whole_steps(options):
     process = python(str(HERE / "kill.py"), *options)
@@ -151,6 +152,7 @@ def test_a_disk_without_room_for_the_file_itself(tmp_path, limit):
     assert len(steps_of(path, timeout=5)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", ["incomplete", "interrupted"])
 def test_what_a_full_disk_has_of_a_run_is_repeated(tmp_path, ended):
     path = tmp_path / "runs.db"
@@ -168,6 +170,7 @@ def test_what_a_full_disk_has_of_a_run_is_repeated(tmp_path, ended):
         assert again.cut == run.cut
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [300_000, 450_000, 600_000])
 def test_a_disk_that_fills(tmp_path, limit):
     path = tmp_path / "runs.db"

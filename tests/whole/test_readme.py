@@ -40,6 +40,7 @@ def command_lines(blocks=BLOCKS) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_command_lines_work(tmp_path, monkeypatch):
     """In order and in one folder, as they are pasted. Those that serve until Ctrl-C get one when
     they have said where.
@@ -78,6 +79,7 @@ def test_python_works(monkeypatch):
             exec(compile(block, "README.md", "exec"), {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["python.md", "training.md"])
 def test_a_guide_prints_what_it_says(name, tmp_path, monkeypatch, capsys):
     """Its Python blocks are one session; a text block is what the one above it printed. The lines

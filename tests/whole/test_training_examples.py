@@ -29,6 +29,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients_are_pytorchs(name):
     """AlexNet's too, with the elements that its dropouts drop."""
@@ -44,6 +45,7 @@ CURVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CURVES)
 def test_loss_curves_are_pytorchs(name):
     """On the same batch again and again, which a network learns by heart."""
@@ -88,6 +90,7 @@ def hunted(file: str) -> opstep.Hunt:
     return opstep.hunt(program, "loss_step", batch, steps=10)
 
 
+@pytest.mark.slow
 def test_without_batch_norm_the_unet_goes_nan():
     """In its weights numbers grow until a convolution's sum is too large."""
     assert not hunted("unet.opg").findings
@@ -198,6 +201,7 @@ def smaller(command: str) -> str:
     return command
 
 
+@pytest.mark.slow
 def test_the_guides_commands_work(tmp_path):
     for folder in ("opstep", "examples"):
         (tmp_path / folder).symlink_to(ROOT / folder)

@@ -47,6 +47,7 @@ def test_a_model_computes_as_jax_does(name):
     agrees(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["mlp_step", "scan_of_gradients", "vae_step", "derivatives", "newton"]
 )

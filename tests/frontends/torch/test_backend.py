@@ -107,6 +107,7 @@ def assert_all_close(found, expected, rtol=1e-5, atol=2e-6):
         torch.testing.assert_close(a, b, rtol=rtol, atol=atol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_training_is_that_of_eager_mode(compiled, name):
     make, data = MODELS[name]

@@ -313,6 +313,7 @@ def test_a_fault_that_only_fusing_shows(net, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="Inductor needs a C++ compiler")
 def test_inductor(net):
     found = diff_torch(*net, against="inductor")

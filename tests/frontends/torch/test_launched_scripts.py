@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 from contextlib import suppress
 
 import pytest
 from dap.client import Client, Refused, markers_of
+from waiting import runs, wait_until
 
 SCRIPT = """\
     import sys
@@ -44,11 +44,6 @@ def client():
     with Client.over_socket() as client:
         client.initialize()
         yield client
-
-
-def lives(pid: int) -> bool:
-    found = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return found.stdout.strip()[:1] not in ("", "Z")
 
 
 def test_a_script_stops_in_its_modules_and_ends_with_its_code(client, script):
@@ -101,6 +96,7 @@ LONGER = """\
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filters", [["nan-origin"], []])
 def test_without_breakpoints_it_stops_once_and_then_where_a_nan_is_born(client, script, filters):
     path = script(LONGER)
@@ -214,11 +210,11 @@ def test_terminate_ends_a_script_with_what_it_started(client, script):
     client.request("configurationDone")
     pid = int(client.expect("output", category="stdout")["output"])
     process = next(e["body"] for e in client.events if e["event"] == "process")
-    assert process["startMethod"] == "launch" and lives(pid)
+    assert process["startMethod"] == "launch" and runs(pid)
     client.request("terminate")
     client.expect("exited")
     client.expect("terminated")
-    assert not lives(pid) and not lives(process["systemProcessId"])
+    wait_until(lambda: not runs(pid) and not runs(process["systemProcessId"]))
 
 
 def test_a_script_that_raises_before_any_module_is_called_is_told(client, script):

@@ -57,6 +57,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("low", names[:: 1 if every else 6])
 
 
+@pytest.mark.slow
 def test_in_bf16_it_is_as_near_to_f64_as_pytorch(low):
     case = zoo.CASES[low]
     model, args = zoo.model_of(case, torch.bfloat16)

@@ -150,6 +150,7 @@ def test_compiled_forward_and_backward(layer, compiled, programs):
         assert any("while" in called(g) for g in programs[name].graphs.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", EVERY_DTYPE, ids=str)
 def test_compiled_in_each_element_type(dtype, compiled):
     model, x = nn.LSTM(5, 4, 2).to(dtype), torch.randn(4, 2, 5, dtype=dtype)
@@ -165,6 +166,7 @@ def test_compiled_without_gradients_keeps_nothing(compiled, programs):
     assert len(programs["inference"].graphs["lstm"].results) == 3
 
 
+@pytest.mark.slow
 def test_compiled_once_for_all_lengths(compiled, programs):
     model = nn.GRU(5, 4)
     run = compiled(model, dynamic=True)

@@ -164,6 +164,7 @@ def test_a_script_whose_terminal_is_closed_has_ended(client, launched):
     assert client.expect_any("exited", "terminated") == "terminated"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["terminateDebuggee", "onDisconnect"])
 def test_a_client_that_leaves_lets_a_script_go_on_in_its_terminal(client, launched, how):
     terminal = launched(**({"onDisconnect": "continue"} if how == "onDisconnect" else {}))

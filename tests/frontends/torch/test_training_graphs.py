@@ -61,6 +61,7 @@ class Captured(nn.Module):
         return [t for t in self.graph(*inputs) if isinstance(t, torch.Tensor)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_training_step(name):
     torch.manual_seed(0)

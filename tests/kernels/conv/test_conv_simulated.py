@@ -83,6 +83,7 @@ def test_back_to_images(channels, stride):
     check("conv2d_input_grad", arrays, attrs, "f32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_long_sums_of_images_with_strides_are_cut(dtype):
     rng = np.random.default_rng(10)
@@ -213,6 +214,7 @@ def test_places_far_apart_are_not_for_blocks(gap, padding, size):
     assert not cuda_blocks.within_reach(x, far)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", cuda_blocks.TOGETHER, ids=lambda t: f"{t.rows}x{t.columns}")
 def test_blocks_of_all_tiles(monkeypatch, tile):
     monkeypatch.setattr(cuda_blocks, "cheapest", lambda *_: (tile, 2))

@@ -98,6 +98,7 @@ def test_losses_of_classifiers(name, reduction, shape):
     check(f"{name}_grad", x, label, gy, None, reduction=reduction)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_registers")
 @pytest.mark.parametrize("n", [150, 152])  # read element by element, and in vectors
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])

@@ -35,11 +35,13 @@ def many() -> list[set]:
     return [set() for _ in range(2 * collector._LARGE)]
 
 
+@pytest.mark.slow
 def test_a_large_tree_is_not_looked_at_at_once():
     gc.collect()
     assert collections_while(many, 1) == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_small_one_is_collected_as_ever():
     gc.collect()
     small = 2 * gc.get_threshold()[0]
@@ -47,6 +49,7 @@ def test_a_small_one_is_collected_as_ever():
     assert sum(found) >= 20
 
 
+@pytest.mark.slow
 def test_the_collector_looks_again_however_many_there_are(monkeypatch):
     monkeypatch.setattr(collector, "_LARGE", gc.get_threshold()[0])
     gc.collect()

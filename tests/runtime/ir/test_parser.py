@@ -377,6 +377,7 @@ def test_the_collector_runs_again_afterwards() -> None:
         gc.enable()
 
 
+@pytest.mark.slow
 def test_time_grows_with_the_number_of_statements_and_no_faster() -> None:
     def seconds(count: int) -> float:
         text = chain(count)

@@ -16,6 +16,7 @@ from opstep.runtime.ir.printer import print_graph, print_module, print_statement
 HERE = Path(__file__).parent
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(modules())
 def test_what_is_printed_reads_back_the_same(module) -> None:

@@ -164,6 +164,7 @@ graph way(h0: f32[N, 32]) -> f32[N, 32] {
     assert results(program, "way", inputs) == results(plain, "way", inputs)
 
 
+@pytest.mark.slow
 def test_too_little():
     plain = opstep.loads(DEEP, "deep.opg")
     with pytest.raises(InputError) as caught:

@@ -304,6 +304,7 @@ def test_a_damaged_cache_file_is_compiled_anew(tmp_path):
     assert again == values
 
 
+@pytest.mark.slow
 def test_a_cache_file_whose_header_says_something_else_is_compiled_anew(tmp_path):
     """The check sum is of the code; a header may be whole JSON and yet wrong."""
     _, _, values = run_script(tmp_path)
@@ -328,6 +329,7 @@ def test_the_cache_may_be_a_place_that_cannot_be_written(tmp_path):
     assert values[-1] == 4.0
 
 
+@pytest.mark.slow
 def test_processes_that_fill_the_cache_together_agree(tmp_path):
     runs = [
         subprocess.Popen(

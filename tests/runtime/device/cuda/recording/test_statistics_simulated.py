@@ -94,6 +94,7 @@ def test_of_several_blocks(dtype):
     check(numbers(dtype, ALONE + 5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i16"])
 @pytest.mark.parametrize("sizes", [[5], [STEP + 3, 0, ALONE + 5, 9]])
 def test_several_tensors_at_once_are_as_each_alone(dtype, sizes):

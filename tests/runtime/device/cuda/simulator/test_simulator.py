@@ -146,6 +146,7 @@ def test_a_fault_names_its_thread_and_leaves_nothing_behind():
     test_threads_wait_at_a_barrier()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, shapes, attrs",
     [
