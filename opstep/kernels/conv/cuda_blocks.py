@@ -93,6 +93,11 @@ def in_fours(halves: str, filters: int, channels: int, taps: int, groups: int) -
     return bool(halves) and few and filters > 16 and architecture() == 90
 
 
+def points(g: Geometry, x: Arg) -> bool:
+    """Whether each output sees the pixel at its own place alone."""
+    return g.rows == (0,) and g.columns == (0,) and g.stride == (1, 1) and g.out == x.shape[2:]
+
+
 def blocks_of(channels: int) -> int:
     return -(-channels // LINE)
 
@@ -124,7 +129,7 @@ def arranged(
     w: Arg, into: Scratch, groups: int, lines: Lines, starts: tuple[int, ...],
     counts: tuple[int, ...], places: tuple[int, ...],
 ) -> Grid:  # fmt: skip
-    """Filters in the order that `correlate_in_blocks` takes them; see `arrange_filters`."""
+    """Filters in the order that `correlate_seen` takes them; see `arrange_filters`."""
     blocks = blocks_of(lines.inner)
     size = groups * blocks * 8 * lines.rows * len(starts)
     return Grid(
@@ -171,7 +176,7 @@ def correlate_in_blocks(
     launches, laid = [turn], w
     if point:
         g = g._replace(stride=(1, 1), rows=(0,), columns=(0,))
-    if not point:
+    else:
         line = blocks_of(channels) * taps * LINE
         laid = Scratch(BITS, groups * filters * line)
         lines = Lines(filters, channels, filters * channels * taps, channels * taps, taps)
@@ -222,8 +227,7 @@ def correlate_seen(
     if shares is None:
         parts = -(-steps // part_steps)
     down, across = -(-filters // tile.rows), -(-pixels // tile.columns)
-    added_here = shares is None and parts > 1
-    sums = shares or (Scratch(y.dtype, parts * y.size) if added_here else y)
+    sums = shares or (Scratch(y.dtype, parts * y.size) if parts > 1 else y)
     launches = [
         Grid(
             convolve_blocks(
@@ -240,9 +244,7 @@ def correlate_seen(
             blocks=TOGETHER[tile],
         )
     ]
-    if added_here:
-        launches.append(shares_added(sums, bias, y, parts))
-    return launches
+    return launches + (shares_added(sums, bias, y, parts) if shares is None else [])
 
 
 def spread_in_blocks(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Grid]:
@@ -262,11 +264,7 @@ def spread_in_blocks(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     if gy_wide == 1:
         given, _ = _last(turned(gy), launches)
     point = taps == 1
-    x_wide = (
-        gy_wide
-        if point and g.rows == g.columns == (0,) and g.stride == (1, 1) and g.out == size
-        else 1
-    )
+    x_wide = gy_wide if points(g, x) else 1
     if x_wide == 1:
         seen, size = _last(turned(x, g if point else None), launches)
         if point:
@@ -283,7 +281,7 @@ def spread_in_blocks(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
             blocks=TOGETHER[tile],
         )
     )
-    return launches + ([shares_added(shares, None, gw, parts)] if parts > 1 else [])
+    return launches + shares_added(shares, None, gw, parts)
 
 
 def _last(made: tuple[Seen, Grid], launches: list[Grid]) -> tuple[Scratch, tuple[int, int]]:
@@ -298,12 +296,18 @@ def _progression(places: tuple[int, ...]) -> tuple[int, int]:
     return places[0], places[1] - places[0] if len(places) > 1 else 0
 
 
-def shares_added(shares: Scratch | Arg, bias: Arg | None, y: Arg, parts: int) -> Grid:
-    """Parts of sums added up in order, and a bias for each channel of y."""
+def shares_added(shares: Scratch | Arg, bias: Arg | None, y: Arg, parts: int) -> list[Grid]:
+    """Parts of sums added up in order, and a bias for each channel of y; nothing of one part, which
+    stands in y.
+    """
+    if parts == 1:
+        return []
     if bias is None:
-        return added(shares, None, y, y.size, 1, parts)
-    return Grid(
-        *(add_shares, shares, bias, y, y.size, parts, prod(y.shape[2:]), y.shape[1]),
-        grid=-(-y.size // THREADS),
-        block=THREADS,
-    )
+        return [added(shares, None, y, y.size, 1, parts)]
+    return [
+        Grid(
+            *(add_shares, shares, bias, y, y.size, parts, prod(y.shape[2:]), y.shape[1]),
+            grid=-(-y.size // THREADS),
+            block=THREADS,
+        )
+    ]

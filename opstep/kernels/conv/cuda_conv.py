@@ -21,6 +21,7 @@ from opstep.kernels.conv.cuda_blocks import (
     halves_of,
     in_blocks,
     in_fours,
+    points,
     shares_added,
     spread_in_blocks,
     tile_and_parts,
@@ -133,7 +134,7 @@ def correlate(
     near = isinstance(w, Arg) and within_reach(x, g)
     blocked = near and in_blocks(halves, filters, channels)
     even = not blocked or prod(g.out) % 4 == 0  # what is copied in pieces of four
-    if bias is None and groups == 1 and isinstance(w, Arg) and _points(g, x) and halves and even:
+    if bias is None and groups == 1 and isinstance(w, Arg) and points(g, x) and halves and even:
         return _pointwise(x, Side(w, channels, 1, (0,)), y)
     if not _fits(x, g, terms, pixels):
         return [_each(x, w, bias, y, groups, g, w_start)]
@@ -158,24 +159,22 @@ def correlate(
                 blocks=3,
             )
         ]
-    scattered = g.scattered
     paces = _HALVES if halves else _PACES[x.dtype.itemsize]
     tile, parts = cheapest(paces, filters, pixels, terms, groups)
-    if scattered:
+    if g.scattered:
         parts = 1 if shares is None else shares.size // y.size
     part_steps = -(-terms // (parts * tile.steps)) * tile.steps
     if shares is None:
         parts = -(-terms // part_steps)
     run = 4 if isinstance(tile, WarpTile) else tile.run
-    y_wide = 1 if scattered or prod(g.out) % run else run
+    y_wide = 1 if g.scattered or prod(g.out) % run else run
     if isinstance(tile, WarpTile):
         kernel = convolve_halves(tile, terms % 8 == 0, y_wide, halves == "bf16")
     else:
-        x_wide = run if prod(x.shape[2:]) % run == 0 and _points(g, x) else 1
+        x_wide = run if prod(x.shape[2:]) % run == 0 and points(g, x) else 1
         kernel = convolve_tiles(tile, 1 if terms % run else run, x_wide, y_wide)
     down, across = -(-filters // tile.rows), -(-pixels // tile.columns)
-    added_here = shares is None and parts > 1
-    sums = shares or (Scratch(y.dtype, parts * y.size) if added_here else y)
+    sums = shares or (Scratch(y.dtype, parts * y.size) if parts > 1 else y)
     biased = bias is not None
     launches = [
         Grid(
@@ -188,9 +187,7 @@ def correlate(
             blocks=0 if isinstance(tile, WarpTile) else _blocks(tile),
         )
     ]
-    if added_here:
-        launches.append(shares_added(sums, bias, y, parts))
-    return launches
+    return launches + (shares_added(sums, bias, y, parts) if shares is None else [])
 
 
 def _parts_of(
@@ -231,11 +228,6 @@ def _blocks(tile: Tile) -> int:
     registers = numbers * tile.itemsize // 4
     threads = 512 if registers <= 80 else 384 if registers <= 96 else 256
     return threads // tile.threads
-
-
-def _points(g: Geometry, x: Arg) -> bool:
-    """Whether each output sees the pixels at its own place alone."""
-    return g.rows == (0,) and g.columns == (0,) and g.stride == (1, 1) and g.out == x.shape[2:]
 
 
 def _steps(x: Arg, groups: int, g: Geometry) -> tuple[int, int, int, int]:
@@ -335,7 +327,7 @@ def gather_back(
         else:
             launches += correlate(gy, laid, own_bias, gx, groups, geometry, start, shares)
     if shares:
-        launches.append(shares_added(shares, bias, gx, parts))
+        launches += shares_added(shares, bias, gx, parts)
     order = tuple(starts), tuple(counts), tuple(places)
     if last:
         lines = Lines(channels, filters, filters * channels * taps, taps, channels * taps)
@@ -382,7 +374,7 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     if isinstance(tile, WarpTile):
         gw_wide = 1 if terms % 4 else 4
         whole = area % 8 == 0
-        kernel = filter_halves(tile, whole, whole and _points(g, x), gw_wide, halves == "bf16")
+        kernel = filter_halves(tile, whole, whole and points(g, x), gw_wide, halves == "bf16")
     else:
         kernel = filter_tiles(tile, 1 if area % tile.run else tile.run)
     down, across = -(-filters // tile.rows), -(-terms // tile.columns)
@@ -398,9 +390,7 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
             blocks=0 if isinstance(tile, WarpTile) else _blocks(tile),
         )
     ]
-    return launches + (
-        [shares_added(shares, None, gw, parts)] if isinstance(shares, Scratch) else []
-    )
+    return launches + shares_added(shares, None, gw, parts)
 
 
 def _few_gradients(gy, x, gw: Arg, sizes: Sequence[int], sight: Sight) -> list[Grid]:
@@ -417,6 +407,4 @@ def _few_gradients(gy, x, gw: Arg, sizes: Sequence[int], sight: Sight) -> list[G
             block=THREADS,
         )
     ]
-    return launches + (
-        [shares_added(shares, None, gw, parts)] if isinstance(shares, Scratch) else []
-    )
+    return launches + shares_added(shares, None, gw, parts)
