@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.api.external import ExternalTensor
-from opstep.runtime.device.binding import Address, Binding
+from opstep.runtime.device.binding import Binding
 from opstep.runtime.device.external import ExternalMemory
+from opstep.runtime.device.listening import Address
 from opstep.runtime.interpreter import Context
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan

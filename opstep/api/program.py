@@ -25,8 +25,8 @@ from opstep.runtime.plan.plan import MODES, Plan, Policy
 if TYPE_CHECKING:
     from opstep.api.places import Places
     from opstep.optim.optimizers import Optimizer
-    from opstep.runtime.device.binding import Listener
     from opstep.runtime.device.flagging import Which
+    from opstep.runtime.device.listening import Listener
     from opstep.runtime.device.protocols import Device, Recording
     from opstep.runtime.device.store import Store
     from opstep.runtime.interpreter import Context

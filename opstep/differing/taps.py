@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.device.binding import Binding, Execution
+from opstep.runtime.device.binding import Binding
+from opstep.runtime.device.listening import Execution
 from opstep.runtime.device.protocols import Device, Memory
 from opstep.runtime.ir.graph import Apply
 from opstep.runtime.ir.types import TensorType

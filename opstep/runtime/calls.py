@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opstep.runtime.device.binding import Address, Binding
+from opstep.runtime.device.binding import Binding
 from opstep.runtime.device.errors import error_at
+from opstep.runtime.device.listening import Address
 from opstep.runtime.device.protocols import Own
 from opstep.runtime.ir.control import GraphCall
 from opstep.runtime.ir.errors import DeviceError

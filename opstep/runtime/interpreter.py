@@ -14,9 +14,10 @@ from time import monotonic_ns
 from typing import Any
 
 from opstep.runtime.calls import check_depth, copies_of_outputs, first_call, next_call
-from opstep.runtime.device.binding import Address, Binding, Execution, Listener
+from opstep.runtime.device.binding import Binding
 from opstep.runtime.device.fence import Fence
 from opstep.runtime.device.flagging import Flags
+from opstep.runtime.device.listening import Address, Execution, Listener
 from opstep.runtime.device.null import NullDevice
 from opstep.runtime.device.protocols import Device, Event, Own, Recorder, Stream
 from opstep.runtime.device.store import Before, Store

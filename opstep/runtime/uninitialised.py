@@ -7,13 +7,12 @@ on what nobody wrote. What ranks do together is not run again: the others would 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from opstep.runtime.device.binding import Execution
-from opstep.runtime.ir.effects import is_shared
+from opstep.runtime.device.listening import Execution
+from opstep.runtime.device.searching import Search
 from opstep.runtime.plan.plan import Step
 
 
@@ -36,8 +35,7 @@ class UninitialisedCheck:
     def __init__(self):
         self.found: list[Unwritten] = []
         self._steps: dict[int, Step] = {}  # by id, that were looked at before
-        self._filled: dict[int, tuple[Step, bool]] = {}  # by id: whether its results were filled
-        self._answers: list[Callable[[], bool]] | None = None  # of the op under way
+        self._search: Search | None = None  # behind the op under way
 
     def take(self) -> list[Unwritten]:
         """What was found since it was last taken."""
@@ -47,18 +45,17 @@ class UninitialisedCheck:
     def before(self, execution: Execution) -> None:
         """Nothing to see before an op has run."""
 
-    def issued(self, execution: Execution) -> None:
-        """The search begins while nobody waits yet."""
-        step = execution.step
-        if id(step) not in self._filled:
-            repeats = bool(step.launches) and not is_shared(step.op, step.attrs)
-            self._filled[id(step)] = step, repeats and _was_filled(execution)
-        _, filled = self._filled[id(step)]
-        self._answers = execution.seek_unwritten() if filled else None
+    def knows(self, step: Step) -> bool:
+        return id(step) in self._steps
+
+    def issued(self, execution: Execution, search: Search | None) -> None:
+        self._search = search
 
     def after(self, execution: Execution) -> None:
-        answers, self._answers = self._answers, None
-        if answers is None or not self._suspect(execution, answers):
+        search, self._search = self._search, None
+        first = not self.knows(execution.step)
+        self._steps[id(execution.step)] = execution.step
+        if search is None or not self._suspect(execution, search, first):
             return
         kept = [a.copy() for a in execution.results()]
         execution.write_results([np.zeros_like(a) for a in kept])
@@ -71,11 +68,9 @@ class UninitialisedCheck:
                 self._report(execution, k, differs)
         execution.write_results(kept)
 
-    def _suspect(self, execution: Execution, answers: list[Callable[[], bool]]) -> bool:
+    def _suspect(self, execution: Execution, search: Search, first: bool) -> bool:
         step = execution.step
-        first = id(step) not in self._steps
-        self._steps[id(step)] = step
-        if any(answer() for answer in answers):
+        if search.found:
             return True
         if not first and not execution.binding.device.in_host_memory:
             return False  # to look for NaNs would be to copy each result, in each step
@@ -97,18 +92,6 @@ class UninitialisedCheck:
                 [tuple(map(int, p)) for p in places[: self.MOST]],
             )
         )
-
-
-def _was_filled(execution: Execution) -> bool:
-    """Whether the op's results were filled before it ran.
-
-    A result that takes over its operand's memory was not, and to run its op again would be to run
-    it on its own result; nor was a named tensor.
-    """
-    plan, step = execution.binding.plan, execution.step
-    read = {plan.values[v].buffer for v in step.operands if v is not None}
-    buffers = [plan.values[v].buffer for v in step.results]
-    return all(plan.buffers[b].kind == "temp" and b not in read for b in buffers)
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

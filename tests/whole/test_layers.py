@@ -65,7 +65,7 @@ CIRCLES = [
     "opstep.frontends.onnx: export_functions, export_writer, export_control",
     "opstep.lsp: file, item, environment",
     "opstep.lsp: server, protocol",
-    "opstep.runtime.device: binding, protocols, tape, flagging, store",
+    "opstep.runtime.device: binding, protocols, listening, searching, tape, flagging, store",
     "opstep.runtime.device.cpu: device, tape",
     "opstep.runtime.device.cuda: device, choice.trial, recording.tape, spinning",
     "opstep.runtime.device.cuda.simulator: simulator, simulated, simulated_scores, simulated_tiles",

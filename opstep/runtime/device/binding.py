@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from opstep.runtime.device.cache import Compiler
 from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.flagging import Looking, PlanFlags
-from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
+from opstep.runtime.device.listening import Address, Execution, Listener
+from opstep.runtime.device.protocols import Device, Own, Recorder, Stream
 from opstep.runtime.device.ranks import is_joined, may_agree, stand
 from opstep.runtime.device.routine import BoundCall
+from opstep.runtime.device.searching import Searching
 from opstep.runtime.device.store import Store
 from opstep.runtime.device.updates import Updates
 from opstep.runtime.ir.effects import is_shared
@@ -38,80 +40,6 @@ from opstep.runtime.plan.plan import (
     Sync,
     Wait,
 )
-
-
-class Address(NamedTuple):
-    """Where bytes stand."""
-
-    memory: Memory
-    offset: int
-
-    @property
-    def address(self) -> int:
-        return self.memory.address + self.offset
-
-
-class Execution(NamedTuple):
-    """One op about to run, or just run: what listeners are told. `number`: of the step in its plan.
-
-    Values are read through `binding`; on a device with streams they mean something only when the op
-    is done (`sync=op`).
-    """
-
-    binding: Binding
-    step: Step
-    stream: int
-    number: int
-
-    def operands(self) -> list[np.ndarray | None]:
-        """Its operands as stored; on the CPU views of memory, not copies. None: absent."""
-        return [None if v is None else self.binding.array(v) for v in self.step.operands]
-
-    def results(self) -> list[np.ndarray]:
-        return [self.binding.array(v) for v in self.step.results]
-
-    def seek_unwritten(self) -> list[Callable[[], bool]]:
-        """Looks for elements of its results that have the bits which `fill=nan` gives memory; what
-        is given answers when the stream is idle.
-        """
-        binding, values = self.binding, self.binding.plan.values
-        seek, stream = binding.device.seek_payload, binding.streams[self.stream]
-        return [seek(*binding.address_of(v), values[v].type, stream) for v in self.step.results]
-
-    def write_results(self, arrays: Sequence[np.ndarray]) -> None:
-        """Sets its results to arrays of their types."""
-        binding = self.binding
-        for value, array in zip(self.step.results, arrays, strict=True):
-            binding.device.write(*binding.address_of(value), binding.plan.values[value].type, array)
-
-    def clear_workspace(self) -> None:
-        """Sets its working memory, which `fill=nan` filled with NaNs of any float, to 0."""
-        binding, buffer = self.binding, self.step.workspace
-        if buffer >= 0:
-            nbytes = binding.plan.buffers[buffer].nbytes
-            binding.device.write(*binding.places[buffer], TensorType(u8, (nbytes,)), 0)
-
-    def repeat(self) -> None:
-        """Runs the op's kernels once more, at once; as ops are pure, the results are the same."""
-        bound = self.binding.launch(self.step)
-        if bound:
-            self.binding.device.run_now(bound)
-
-
-class Listener(Protocol):
-    """Told around every op; see `Execution`."""
-
-    def before(self, execution: Execution) -> None: ...
-    def after(self, execution: Execution) -> None: ...
-
-
-@runtime_checkable
-class Seeker(Listener, Protocol):
-    """One that has something to launch behind an op, before anybody waits for it."""
-
-    def issued(self, execution: Execution) -> None:
-        """Its kernels were launched; control flow launches none."""
-        ...
 
 
 class Segment(NamedTuple):
@@ -307,6 +235,7 @@ class _Coder:
         self.commits = self.plan.commits if self.binding.parent is None else 0
         self.unseen: dict[int, list[int]] = {}  # steps whose flags are raised at the end, by stream
         self.replayed = self._is_replayed()
+        self.searching = Searching.of(binding)
         self.updates = Updates(self.plan, self.commits) if self.replayed and not self.tape else None
         self.parted = self.commits > 0 and (not self.replayed or may_agree(self.plan))
         self.commit: list[Callable[[], Any]] = []
@@ -327,9 +256,8 @@ class _Coder:
         self._flush_all()
         if self.tape:
             self.tape.bound()
-        segments = [*self.done, Segment(self.code, None)]
-        if self.replayed:
-            segments = self._stretched(segments)
+        self._end_segment()
+        segments = self._stretched(self.done) if self.replayed else self.done
         if self.commits:
             self.commit = segments.pop().code
         if not segments and not any(s.op is assert_ for s in self.plan.steps):
@@ -357,7 +285,11 @@ class _Coder:
         self._flush_all()
         if self.tape:
             self.tape.fence()
-        self.done.append(Segment(self.code, None))
+        self._end_segment()
+
+    def _end_segment(self, call: Call | None = None, times: int = -1) -> None:
+        code = self.searching.segment(self.code) if self.searching else self.code
+        self.done.append(Segment(code, call, times))
         self.code = []
 
     def _is_replayed(self) -> bool:
@@ -385,27 +317,25 @@ class _Coder:
                 self._flush(stream)
                 fill, nbytes = self._fill(buffer), self.plan.buffers[buffer].nbytes
                 submit = partial(self.binding.streams[stream].submit, fill)
-                self.code.append(self.tape.fill(stream, fill, nbytes) if self.tape else submit)
+                self._issue(self.tape.fill(stream, fill, nbytes) if self.tape else submit)
             case Sync(stream):
                 self._flush_all()
                 self._synchronize(stream)
                 self._finish_op()
             case Call(step):
                 self._flush_all()
-                index = self.tape.call(step) if self.tape else -1
-                self.done.append(Segment(self.code, instruction, index))
-                self.code = []
+                self._end_segment(instruction, self.tape.call(step) if self.tape else -1)
             case Alloc() | Free():
                 pass  # memory was bound above; with `fresh` a binding is made for each run
 
     def _record(self, event: int, stream: int) -> None:
         if self.tape:
             self.tape.record(event, stream)
-        self.code.append(partial(self.binding.streams[stream].record, self.binding.events[event]))
+        self._issue(partial(self.binding.streams[stream].record, self.binding.events[event]))
 
     def _wait(self, event: int, stream: int) -> None:
         wait = partial(self.binding.streams[stream].wait, self.binding.events[event])
-        self.code.append(self.tape.wait(event, stream) if self.tape else wait)
+        self._issue(self.tape.wait(event, stream) if self.tape else wait)
 
     def _synchronize(self, stream: int) -> None:
         wait = partial(_synchronize, self.binding, stream, self.latest)
@@ -413,10 +343,15 @@ class _Coder:
 
     def _submit(self, stream: int, launches: list[Own]) -> None:
         if self.tape:
-            self.code.append(self.tape.launch(stream, launches))
+            self._issue(self.tape.launch(stream, launches))
             return
         work = self.device.capture(launches)
-        self.code.append(partial(self.binding.streams[stream].submit, work))
+        self._issue(partial(self.binding.streams[stream].submit, work))
+
+    def _issue(self, work: Callable[[], Any]) -> None:
+        self.code.append(work)
+        if self.searching:
+            self.searching.issue(work)
 
     def _fill(self, buffer: int):
         t = self.binding._types.get(buffer, TensorType(u8, (self.plan.buffers[buffer].nbytes,)))
@@ -464,8 +399,8 @@ class _Coder:
         self.code += [partial(listener.before, execution) for listener in listeners]
         if bound:
             self._submit(stream, bound)
-        seekers = [listener for listener in listeners if isinstance(listener, Seeker)]
-        self.code += [partial(seeker.issued, execution) for seeker in seekers]
+        if self.searching:
+            self.code += self.searching.behind(execution)
         if listeners:
             after = [partial(listener.after, execution) for listener in listeners]
             self.unfinished = lambda: self.code.extend(after)

@@ -186,16 +186,14 @@ class Device(Protocol):
         """
         ...
 
-    def seek_payload(
-        self, memory: Own, offset: int, t: TensorType, stream: Own
-    ) -> Callable[[], bool]:
-        """Looks whether an element has the bits that `fill` writes, behind what was submitted to
-        the stream; the callable says so when that is done. ``fill=nan sync=op`` asks for each op.
+    def seek_payload(self, memory: Own, offset: int, t: TensorType, words: np.ndarray) -> Own:
+        """Work that sets the first of these two `words` to 1 as it begins, and the second if an
+        element has the bits that `fill` writes. ``fill=nan sync=op`` asks for each op.
         """
         ...
 
     def words(self, count: int) -> np.ndarray:
-        """i64[count], zeros, in memory of the host that kernels write: flags of NaNs."""
+        """i64[count], zeros, in memory of the host that kernels write: flags, and what is found."""
         ...
 
     def fill(self, memory: Own, offset: int, nbytes: Bytes, dtype: DType) -> Own:
@@ -289,9 +287,9 @@ class Device(Protocol):
         """An event that was not recorded yet."""
         ...
 
-    def wait_for_op(self, stream: Own) -> None:
+    def wait_for_op(self, stream: Own, progress: Callable[[], int] = int) -> None:
         """What ``sync=op`` waits for behind each op: the stream is idle. Raises what went wrong,
-        and `DeviceError` after `patience`.
+        and `DeviceError` after `patience`, which begins anew where `progress` has changed.
         """
         stream.synchronize()
 

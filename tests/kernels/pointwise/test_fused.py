@@ -163,7 +163,7 @@ def test_other_policies_run_each_op_alone(options):
 
 def test_whoever_looks_sees_each_op(tmp_path):
     """Recordings and listeners."""
-    from opstep.runtime.device.binding import Listener
+    from opstep.runtime.device.listening import Listener
 
     seen = []
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from opstep.runtime.device.cuda.recording.tape import CudaTape
 
 WORTH_CAPTURING = 3  # pieces of work; fewer are issued as fast as a graph is launched
-SEARCHES = 4096  # for memory never written, that are kept for the next run
 STATIC_SHARED = 48 << 10  # bytes of shared memory that a block has without asking
 
 
@@ -80,9 +79,6 @@ class CudaDevice(Device):
         self._functions: dict[tuple[Kernel, int], int] = {}
         self._libraries: list[Any] = []
         self._own = CudaStream(self.gpu)
-        self._searches: dict[tuple[int, TensorType], tuple[Any, np.ndarray]] = {}
-        self._searching = threading.Lock()  # several runs may look for such elements at once
-        self._found = self.staging.pinned(SEARCHES)  # kernels write it where the host reads it
         self._chooser = self._choosing(Kernels("numba"))
         self._choices = {self._chooser.policy: self}
 
@@ -135,23 +131,10 @@ class CudaDevice(Device):
         return self.staging.lent(count)
 
     def seek_payload(
-        self, memory: CudaMemory, offset: int, t: TensorType, stream: CudaStream
-    ) -> Callable[[], bool]:
-        key = (memory.address + offset, t)
-        with self._searching:
-            if key not in self._searches:
-                if len(self._searches) >= SEARCHES:
-                    self._searches.clear()
-                at = len(self._searches)
-                found = self._found[at : at + 1]
-                launches, _ = self.prepare(*search_for(t.dtype, t.size))
-                bound = self.bind(launches, [key[0], found.ctypes.data], 0)
-                self._searches[key] = work_of(bound) if bound else None, found
-            search, found = self._searches[key]
-        found[0] = 0
-        if search is not None:
-            stream.submit(search)
-        return lambda: bool(found[0])
+        self, memory: CudaMemory, offset: int, t: TensorType, words: np.ndarray
+    ) -> Callable[[int], None]:
+        launches, _ = self.prepare(*search_for(t.dtype, t.size))
+        return work_of(self.bind(launches, [memory.address + offset, words.ctypes.data], 0))
 
     def copy(self, source: int, target: int, nbytes: Bytes) -> Callable[[int], None]:
         if not nbytes:
@@ -176,12 +159,12 @@ class CudaDevice(Device):
     def stream(self) -> CudaStream:
         return CudaStream(self.gpu)
 
-    def wait_for_op(self, stream: CudaStream) -> None:
+    def wait_for_op(self, stream: CudaStream, progress: Callable[[], int] = int) -> None:
         """A kernel that never ends is given up."""
         if self.patience is None:
             stream.synchronize()
         else:
-            stream.synchronize_within(self.patience)
+            stream.synchronize_within(self.patience, progress)
 
     def foreign_stream(self, handle: int) -> ForeignStream:
         return ForeignStream(self.gpu, handle)

@@ -14,31 +14,35 @@ from opstep.runtime.plan.plan import Step
 
 THREADS = 256
 EACH = 8  # elements a thread
-FLAG = TensorType(i64, ())
+WORDS = TensorType(i64, (2,))
 
 
-def find(x, flag, pattern, n):
+def find(x, words, pattern, n):
     first = cuda.blockIdx.x * (THREADS * EACH) + cuda.threadIdx.x
+    if first == 0:
+        words[0] = 1
     for k in range(EACH):
         i = first + k * THREADS
         if i < n and x[i] == pattern:
-            flag[0] = 1  # whoever is last, it is the same
+            words[1] = 1  # whoever is last, it is the same
 
 
 class search(Op):
-    """Sets `flag` to 1 if an element of `x`, seen as integers, is `pattern`."""
+    """Sets the first of `words` to 1, and the second if an element of `x`, seen as integers, is
+    `pattern`.
+    """
 
     name = "search"
     operands = (OperandSpec("x", "I", "I", False, False),)
     attrs = (AttrSpec("pattern", "int", True, None),)
-    results = ("flag",)
+    results = ("words",)
     family = "internal"
     moves = True
     grad = None
 
-    def cuda(x: Arg, flag: Arg, *, pattern: int) -> Grid:  # pyright: ignore
-        grid = -(-x.size // (THREADS * EACH))
-        return Grid(find, x, flag, pattern, x.size, grid=grid, block=THREADS)
+    def cuda(x: Arg, words: Arg, *, pattern: int) -> Grid:  # pyright: ignore
+        grid = max(1, -(-x.size // (THREADS * EACH)))
+        return Grid(find, x, words, pattern, x.size, grid=grid, block=THREADS)
 
 
 @cache
@@ -51,4 +55,4 @@ def search_for(dtype: DType, size: int) -> tuple[Step, tuple[TensorType, TensorT
     x = TensorType(seen, (size,))
     statement = Apply((), Name(search.name, NOWHERE), ())
     attrs = {"pattern": int(pattern.view(f"i{pattern.itemsize}"))}
-    return Step(search, (), (), (x,), attrs, 0, statement), (x, FLAG)
+    return Step(search, (), (), (x,), attrs, 0, statement), (x, WORDS)

@@ -121,16 +121,20 @@ class CudaStream(Stream):
             if driver.lost:  # it did not end by itself
                 raise driver.lost
 
-    def synchronize_within(self, seconds: float) -> None:
-        """`synchronize` that gives up on a kernel that does not end. Raises `LostDevice` then: no
-        kernel can be stopped but with its process. Other ranks have their own time.
+    def synchronize_within(self, seconds: float, progress: Callable[[], int] = int) -> None:
+        """`synchronize` that gives up where for so long nothing ends and `progress` stays the same.
+        Raises `LostDevice` then: no kernel can be stopped but with its process. Other ranks have
+        their own time.
         """
         if owed():
             self.synchronize()
             return
-        deadline = monotonic() + seconds
+        deadline, reached = monotonic() + seconds, 0
         while not self.done():
             if monotonic() > deadline:
+                if reached != (reached := progress()):
+                    deadline = monotonic() + seconds
+                    continue
                 raise self.gpu.driver.lose(
                     f"it has been running for {seconds:g} s",
                     hint=Wording.any_of(
