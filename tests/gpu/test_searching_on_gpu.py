@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import opstep
-import opstep.kernels  # noqa: F401 - registers the ops
+import opstep.kernels
 from opstep.runtime.device.cuda.compiling.names import cuda
 from opstep.runtime.device.launch import Grid
 from opstep.runtime.ir.op import OPS
@@ -24,7 +24,7 @@ graph main() -> f32[{SIZE}] {{
   z = relu(y)
   p = matmul(k, z)
   i = argsort(p)
-  j = cast(i, to=f32)
+  j = cast(i, dtype=f32)
   n <- m
   r = add(j, z)
   return r
