@@ -29,12 +29,23 @@ from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
     from onnx import NodeProto
-    from onnxruntime import InferenceSession
+    from onnxruntime import InferenceSession, SessionOptions
 
     from opstep.trace.recording import Recording
 
 OURS, THEIRS = "opstep", "onnxruntime"
 _FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+def exact_options() -> SessionOptions:
+    """Options with which ONNX Runtime's products of bytes are exact: on x86-64 processors without
+    VNNI it adds two at a time in 16 bits, where they saturate, unless it is asked not to.
+    """
+    from onnxruntime import SessionOptions
+
+    options = SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    return options
 
 
 class Compared(Opened):
@@ -90,7 +101,7 @@ class Compared(Opened):
         import onnxruntime
         from onnx import ModelProto, ValueInfoProto
 
-        options = onnxruntime.SessionOptions()
+        options = exact_options()
         options.log_severity_level = 4  # errors are raised as well
         options.add_session_config_entry(_FOLDER, str(self.path.absolute().parent))
         model = ModelProto()

@@ -12,6 +12,7 @@ import pytest
 
 import opstep
 from opstep.cli.main import main
+from opstep.frontends.onnx.comparing import exact_options
 
 
 def export(text: str, path: Path, graph: str | None = None, **options) -> onnx.ModelProto:
@@ -26,7 +27,7 @@ def checked(path: Path) -> onnx.ModelProto:
 
 
 def run(path: Path, **inputs):
-    options = onnxruntime.SessionOptions()
+    options = exact_options()
     options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(str(path), options).run(None, inputs)
 

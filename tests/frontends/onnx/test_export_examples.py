@@ -11,6 +11,7 @@ import pytest
 
 import opstep
 from opstep.api.sources import gather
+from opstep.frontends.onnx.comparing import exact_options
 from opstep.kernels.stdlib import library
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.op import Ref
@@ -51,7 +52,7 @@ def graphs(name: str) -> list[str]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_numbers(name, tmp_path):
     """All graphs of an example; after a run the params and states are the model's results."""
-    options = onnxruntime.SessionOptions()
+    options = exact_options()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     program = opstep.load(EXAMPLES / f"{name}.opg")
     for graph in graphs(name):

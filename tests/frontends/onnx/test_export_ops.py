@@ -14,6 +14,7 @@ from cases import Case, cases, inputs, program
 from values import compare
 
 import opstep
+from opstep.frontends.onnx.comparing import exact_options
 from opstep.runtime.ir.op import OPS
 
 # What differs, by design of ONNX or of its runtime. The op is exported all the same.
@@ -82,25 +83,35 @@ def together(found: list[Case]) -> opstep.Program:
     return opstep.loads("\n".join([*texts, head]))
 
 
+def given_to(case) -> dict[str, np.ndarray]:
+    """Bytes that are multiplied are half as large as others test them: where a processor has no
+    VNNI, ONNX Runtime adds two products in 16 bits, and saturates.
+    """
+    found = inputs(case, dtype_of(case))
+    if not case.file.endswith("_integer"):
+        return found
+    return {k: np.asarray(a // 2) if a.dtype.itemsize == 1 else a for k, a in found.items()}
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_same_numbers(file, tmp_path):
     found = [c for c in cases() if c.file == file and said(c) and c.id not in DIFFERENT]
     (path,) = opstep.to_onnx(together(found), tmp_path / "model.onnx", "all_of_them")
     onnx.checker.check_model(path, full_check=True)
-    options = onnxruntime.SessionOptions()
+    options = exact_options()
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(path, options)
     given = {
         f"{case.graph.name.text}__{name}": array
         for case in found
-        for name, array in inputs(case, dtype_of(case)).items()
+        for name, array in given_to(case).items()
     }
     results = iter(session.run(None, given))
     for case in found:
         dtype, graph = dtype_of(case), case.graph.name.text
         made = program(case.id, dtype)
-        expected = oracle.evaluate(made.verified, graph, inputs(case, dtype))
+        expected = oracle.evaluate(made.verified, graph, given_to(case))
         for want, t in zip(expected, made.graphs[graph].results, strict=True):
             got = np.asarray(next(results))
             assert (got.shape, got.dtype) == (want.shape, t.dtype.numpy), case.id

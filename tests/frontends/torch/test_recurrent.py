@@ -183,10 +183,12 @@ def test_a_sequence_without_a_batch(compiled):
 
 def test_autocast_computes_the_layer_in_its_type(compiled):
     model, x = nn.LSTM(5, 4), torch.randn(4, 2, 5)
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        found, wanted = compiled(model)(x)[0], model(x)[0]
+    with torch.no_grad():
+        wanted = model(x)[0]  # in f32: not on every processor PyTorch has the layer in bf16
+        with torch.autocast("cpu", torch.bfloat16):
+            found = compiled(model)(x)[0]
     assert found.dtype == torch.bfloat16
-    assert (found.float() - wanted.float()).abs().max() < 0.03
+    assert (found.float() - wanted).abs().max() < 0.03
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
