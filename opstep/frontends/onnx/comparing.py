@@ -29,23 +29,30 @@ from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
     from onnx import NodeProto
-    from onnxruntime import InferenceSession, SessionOptions
+    from onnxruntime import InferenceSession
 
     from opstep.trace.recording import Recording
 
 OURS, THEIRS = "opstep", "onnxruntime"
+_EXACTLY = "session.x64quantprecision"
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
 
-def exact_options() -> SessionOptions:
-    """Options with which ONNX Runtime's products of bytes are exact: on x86-64 processors without
-    VNNI it adds two at a time in 16 bits, where they saturate, unless it is asked not to.
+def exact_session(model: bytes | str, options: Any = None) -> InferenceSession:
+    """A session whose products of bytes are exact: on x86-64 processors without VNNI ONNX Runtime
+    adds two at a time in 16 bits, where they saturate, unless it is asked not to. Of some models it
+    cannot do what it takes for that. `options`: a `SessionOptions`.
     """
-    from onnxruntime import SessionOptions
+    import onnxruntime
+    from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
-    options = SessionOptions()
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    return options
+    options, providers = options or onnxruntime.SessionOptions(), ["CPUExecutionProvider"]
+    options.add_session_config_entry(_EXACTLY, "1")
+    try:
+        return onnxruntime.InferenceSession(model, options, providers)
+    except Fail:
+        options.add_session_config_entry(_EXACTLY, "0")
+        return onnxruntime.InferenceSession(model, options, providers)
 
 
 class Compared(Opened):
@@ -101,7 +108,7 @@ class Compared(Opened):
         import onnxruntime
         from onnx import ModelProto, ValueInfoProto
 
-        options = exact_options()
+        options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised as well
         options.add_session_config_entry(_FOLDER, str(self.path.absolute().parent))
         model = ModelProto()
@@ -110,7 +117,7 @@ class Compared(Opened):
         model.graph.output.extend(ValueInfoProto(name=n) for n in others)
         content = model.SerializeToString()
         with self._refused():
-            return onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
+            return exact_session(content, options)
 
     @contextmanager
     def _refused(self) -> Iterator[None]:

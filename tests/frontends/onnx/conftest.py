@@ -40,12 +40,12 @@ def agrees() -> Callable[..., Any]:
 
     def compare(model: Any, inputs: Mapping[str, np.ndarray], tolerance: float = 1e-5) -> Any:
         import opstep
-        from opstep.frontends.onnx.comparing import exact_options
+        from opstep.frontends.onnx.comparing import exact_session
 
         program = opstep.from_onnx(model)
         main = program.graph("main")
         content = str(model) if isinstance(model, Path) else model.SerializeToString()
-        session = runtime.InferenceSession(content, exact_options(), ["CPUExecutionProvider"])
+        session = exact_session(content)
         wanted = session.run(None, dict(inputs))
         names = [b.name.text for b in main.inputs]
         found = program.run("main", dict(zip(names, inputs.values(), strict=True)))

@@ -12,7 +12,7 @@ import pytest
 
 import opstep
 from opstep.cli.main import main
-from opstep.frontends.onnx.comparing import exact_options
+from opstep.frontends.onnx.comparing import exact_session
 
 
 def export(text: str, path: Path, graph: str | None = None, **options) -> onnx.ModelProto:
@@ -27,9 +27,9 @@ def checked(path: Path) -> onnx.ModelProto:
 
 
 def run(path: Path, **inputs):
-    options = exact_options()
+    options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(str(path), options).run(None, inputs)
+    return exact_session(str(path), options).run(None, inputs)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from cases import Case, cases, inputs, program
 from values import compare
 
 import opstep
-from opstep.frontends.onnx.comparing import exact_options
+from opstep.frontends.onnx.comparing import exact_session
 from opstep.runtime.ir.op import OPS
 
 # What differs, by design of ONNX or of its runtime. The op is exported all the same.
@@ -98,10 +98,10 @@ def test_same_numbers(file, tmp_path):
     found = [c for c in cases() if c.file == file and said(c) and c.id not in DIFFERENT]
     (path,) = opstep.to_onnx(together(found), tmp_path / "model.onnx", "all_of_them")
     onnx.checker.check_model(path, full_check=True)
-    options = exact_options()
+    options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(path, options)
+    session = exact_session(path, options)
     given = {
         f"{case.graph.name.text}__{name}": array
         for case in found
