@@ -24,7 +24,7 @@ from opstep.frontends.torch.inlining import drop_tokens
 from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
 from opstep.frontends.torch.pooling import drop_indices
-from opstep.frontends.torch.products import fold_transposes
+from opstep.frontends.torch.products import fold_products
 from opstep.frontends.torch.translator import Leaves, Translator
 from opstep.frontends.torch.writing import Writer
 from opstep.runtime.ir.graph import Graph, Module, Name, Return
@@ -78,7 +78,7 @@ class AtenGraph:
         self.drawn = take_out(self.graph)
         single_attention(self.graph)
         drop_indices(self.graph)
-        fold_transposes(self.graph)
+        fold_products(self.graph)
         self.placeholders = self.graph.find_nodes(op="placeholder")
         for node in self.placeholders:
             node.meta["label"] = label = labels.placeholder(node)

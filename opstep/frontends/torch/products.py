@@ -1,5 +1,6 @@
 """Matrix products as they were written: AOTAutograd gives ``x @ w.t()`` as a transpose, which our
-language computes, and a product; here they become one op again.
+language computes, and a product, and some layers as a product and a sum; here they become one op
+again.
 """
 
 from __future__ import annotations
@@ -26,8 +27,26 @@ def _product(b, x, y, first, second):
     return b.matmul(x, y, **{k: v for k, v in flags.items() if v})
 
 
-def fold_transposes(graph: fx.Graph) -> None:
-    """Takes transposes into the products that they are for. What nobody needs then stays there."""
+def layer(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """A linear layer with weights [in, out]."""
+    return torch.nn.functional.linear(x, w.mT, bias)
+
+
+@rule("layer")
+def _layer(b, x, w, bias):
+    return b.linear(x, w, bias, transpose_w=True)
+
+
+LAYERS = {aten.linear.default, layer}
+
+
+def fold_products(graph: fx.Graph) -> None:
+    """Takes transposes and biases into the products that they are for. What nobody needs then stays
+    there.
+    """
+    for node in list(graph.nodes):
+        if node.target is aten.add.Tensor and not node.kwargs:
+            _fold_bias(graph, node)
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
@@ -42,11 +61,40 @@ def fold_transposes(graph: fx.Graph) -> None:
         elif node.target is aten.addmm.default and not node.kwargs:
             bias, x, y = node.args
             w, transposed = _untransposed(y)
-            if transposed and len(bias.meta["val"].shape) == 1:
-                _replace(graph, node, aten.linear.default, (x, w, bias))
+            if _sizes(bias) == _sizes(node)[1:]:
+                _replace(graph, node, aten.linear.default if transposed else layer, (x, w, bias))
     for node in list(graph.nodes):
-        if node.target is aten.linear.default:
+        if node.target in LAYERS:
             _unflatten(graph, node)
+
+
+def _fold_bias(graph: fx.Graph, node: fx.Node) -> None:
+    """``F.linear`` of more axes than two is a product, a reshape and this sum where its operand was
+    not contiguous.
+    """
+    for shaped, bias in (node.args[:2], node.args[1::-1]):
+        if not (isinstance(shaped, fx.Node) and isinstance(bias, fx.Node)):
+            continue
+        product: Any = shaped.args[0] if shaped.target in RESHAPES else shaped
+        if product.target is not aten.mm.default or len(product.users) > 1:
+            continue
+        if len(shaped.users) > 1 or not _is_bias(bias, node, shaped):
+            continue
+        new = _replace(graph, product, aten.addmm.default, (bias, *product.args))
+        node.prepend(new)  # the bias may be computed behind the product
+        if shaped is product:
+            node.replace_all_uses_with(new)
+        else:
+            _replace(graph, node, shaped.target, (new, *shaped.args[1:]))
+        return
+
+
+def _is_bias(bias: fx.Node, node: fx.Node, shaped: fx.Node) -> bool:
+    if any("val" not in n.meta for n in (bias, shaped)):
+        return False
+    types = {n.meta["val"].dtype for n in (bias, node, shaped)}
+    sizes = _sizes(shaped)
+    return len(types) == 1 and _sizes(bias) == sizes[-1:] and _sizes(node) == sizes
 
 
 def _replace(graph: fx.Graph, node: fx.Node, target: Any, args: tuple) -> fx.Node:
@@ -93,7 +141,7 @@ def _unflatten(graph: fx.Graph, node: fx.Node) -> None:
     rows: Any = flat.args[1]  # pyright: ignore
     for user in list(node.users):
         if user.target in RESHAPES and _sizes(user) == [*shape[:-1], size]:
-            new = _replace(graph, user, aten.linear.default, (whole, *weights))
+            new = _replace(graph, user, node.target, (whole, *weights))
             node.prepend(new)  # for those who want it flattened
             with graph.inserting_before(node):
                 again = graph.call_function(aten.view.default, (new, [*rows[:-1], size]))

@@ -66,6 +66,11 @@ def erf(x):
 
 @vectorised(f32=float32.pow32)
 def pow(x, y):
+    """Squares and cubes are products, as in PyTorch: the general one costs ten times as much."""
+    if y == 2.0:
+        return x * x
+    if y == 3.0:
+        return x * x * x
     return math.pow(x, y)
 
 

@@ -346,43 +346,41 @@ def _batch_strides(t: Arg, shape: tuple[int, ...]) -> tuple[int, ...]:
 class linear(Op):
     """A fully connected layer: x·Wᵀ + b over the last axis.
 
-    x [..., K], w [N, K], b [N]; y [..., N].
+    x [..., K], w [N, K] (or [K, N] with `transpose_w`: then x·W + b), b [N]; y [..., N].
     """
 
-    signature = "linear(x: N, w: N, b: N?)"
-    source = "torch.nn.functional.linear, torch.addmm, ONNX Gemm (transB=1)"
+    signature = "linear(x: N, w: N, b: N?, *, transpose_w: bool = false)"
+    source = "torch.nn.functional.linear, torch.addmm, ONNX Gemm"
     formula = "y[..., j] = b[j] + sum over k of x[..., k] * w[j, k]"
     faults = LINEAR
 
-    def infer(x, w, b):
+    def infer(x, w, b, *, transpose_w):
+        kind = "[in, out]" if transpose_w else "[out, in]"
         if w.rank != 2:
-            raise Mismatch(f"linear takes weights [out, in], not {w}", 1)
-        if x.rank == 0 or x.shape[-1] != w.shape[1]:
+            raise Mismatch(f"linear takes weights {kind}, not {w}", 1)
+        n, k = w.shape[::-1] if transpose_w else w.shape
+        if x.rank == 0 or x.shape[-1] != k:
             has = f"the last axis of x {x} has {x.shape[-1]}" if x.rank else "x is a scalar"
-            raise Mismatch(
-                f"{has}, but weights {w} take {w.shape[1]} features", 1, "w is [out, in]"
-            )
-        if b is not None and b.shape != (w.shape[0],):
-            raise Mismatch(f"the bias is {b}, but there are {w.shape[0]} outputs", 2)
-        return x.with_shape((*x.shape[:-1], w.shape[0]))
+            raise Mismatch(f"{has}, but weights {w} take {k} features", 1, f"w is {kind}")
+        if b is not None and b.shape != (n,):
+            raise Mismatch(f"the bias is {b}, but there are {n} outputs", 2)
+        return x.with_shape((*x.shape[:-1], n))
 
-    def oracle(x, w, b=None):
-        y = np.matmul(x, w.T)
+    def oracle(x, w, b=None, *, transpose_w):
+        y = np.matmul(x, w if transpose_w else w.T)
         return y if b is None else y + b
 
-    def cpu(x, w, b, y):
-        (n, k), m = w.shape, prod(x.shape[:-1])
-        return product(Side(x, k, 1, ()), Side(w, 1, k, ()), y, (), m, n, k, b)
+    def cpu(x, w, b, y, *, transpose_w):
+        return product(*_layer(x, w, y, transpose_w), b)
 
-    def cuda(x, w, b, y):
-        (n, k), m = w.shape, prod(x.shape[:-1])
-        return cuda_gemm.product(Side(x, k, 1, ()), Side(w, 1, k, ()), y, (), m, n, k, b)
+    def cuda(x, w, b, y, *, transpose_w):
+        return cuda_gemm.product(*_layer(x, w, y, transpose_w), b)
 
-    def vendor(x, w, b, y):
-        (n, k), m = w.shape, prod(x.shape[:-1])
-        return products(x, w, y, (), ((), ()), m, n, k, (False, True), b)
+    def vendor(x, w, b, y, *, transpose_w):
+        *_, m, n, k = _layer(x, w, y, transpose_w)
+        return products(x, w, y, (), ((), ()), m, n, k, (False, not transpose_w), b)
 
-    def grad(g, operands, results, grads):
+    def grad(g, operands, results, grads, *, transpose_w):
         x, w, b = operands
         (gy,) = grads
         if x.type.rank == 1:
@@ -391,11 +389,19 @@ class linear(Op):
             gy_rows, x_rows = gy, x
         else:
             gy_rows, x_rows = (g.flatten(t, start=0, end=-2) for t in (gy, x))
+        left, right = (x_rows, gy_rows) if transpose_w else (gy_rows, x_rows)
         return (
-            g.matmul(gy, w),
-            g.matmul(gy_rows, x_rows, transpose_a=True),
+            g.matmul(gy, w, transpose_b=transpose_w),
+            g.matmul(left, right, transpose_a=True),
             None if b is None else g.sum_to(gy, b),
         )
 
-    def flops(x, w, b):
-        return 2 * x.size * w.shape[0]
+    def flops(x, w, b, *, transpose_w):
+        return 2 * x.size * w.shape[1 if transpose_w else 0]
+
+
+def _layer(x: Arg, w: Arg, y: Arg, transposed: bool) -> tuple:
+    """Operands of `product` for a layer: x [m, k] and w [n, k], or w [k, n] where `transposed`."""
+    n, k = w.shape[::-1] if transposed else w.shape
+    right = Side(w, n, 1, ()) if transposed else Side(w, 1, k, ())
+    return Side(x, k, 1, ()), right, y, (), prod(x.shape[:-1]), n, k

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 
 from opstep.kernels.move.copying import copy_block
@@ -122,6 +124,12 @@ class split(Op):
         if sum(y.shape[a] for y in ys) != x.shape[a]:
             raise Mismatch(f"the parts do not make up the {x.shape[a]} of axis {a}", 0)
         return _parts(ys, x, a, into=False)
+
+    def shows(x, *, sizes, sections, axis):
+        a = axis_of(axis, len(x.shape))
+        counts = _sizes(x.shape[a], sizes, sections)
+        starts = accumulate(counts, initial=0)
+        return tuple(x.along(a, first, n) for first, n in zip(starts, counts, strict=False))
 
     def grad(g, operands, results, grads, *, sizes, sections, axis):
         parts = [

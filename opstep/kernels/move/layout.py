@@ -15,6 +15,7 @@ from opstep.kernels.pointwise.elementwise import same
 from opstep.kernels.rules.axes import axes_of, strides_of
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.plan.moving import moved
 
 
 class transpose(Op):
@@ -37,6 +38,9 @@ class transpose(Op):
         steps = strides_of(x.shape)
         order = [steps[p] for p in _permutation(perm, x.rank)]
         return copy_block(x, y, y.shape, order, strides_of(y.shape))
+
+    def shows(x, *, perm):
+        return (x.permuted(_permutation(perm, len(x.shape))),)
 
     def grad(g, operands, results, grads, *, perm):
         perm = _permutation(perm, operands[0].type.rank)
@@ -278,3 +282,13 @@ def _triangle(x: Arg, y: Arg, diagonal: int, lower: bool) -> Launch:
         units=prod(x.shape[:-1]) if columns else 0,
         grain=max(1, 32768 // max(columns, 1)),
     )
+
+
+# --- several at once ------------------------------------------------------------------------------
+
+
+def _moved(x: Arg, y: Arg, *, start: int, strides: Sequence[int]) -> list[Launch]:
+    return copy_block(x, y, y.shape, strides, strides_of(y.shape), start)
+
+
+moved.cpu = _moved

@@ -56,6 +56,11 @@ class slice(Slicing):
         start, order = _walk(x.shape, cuts)
         return copy_block(x, y, y.shape, order, strides_of(y.shape), start)
 
+    def shows(x, *, starts, ends, axes, steps):
+        for axis, cut in enumerate(_cuts(x.shape, starts, ends, axes, steps)):
+            x = x.along(axis, *cut)
+        return (x,)
+
     def grad(g, operands, results, grads, *, starts, ends, axes, steps):
         x, gy = operands[0], grads[0]
         cuts = _cuts(x.shape, starts, ends, axes, steps)
@@ -121,6 +126,10 @@ class select(Op):
         before, n, after = around(x.shape, axis_of(axis, x.rank))
         start = _from_front(index, n) * after
         return copy_block(x, y, (before, after), (n * after, 1), (after, 1), start)
+
+    def shows(x, *, index, axis):
+        a = axis_of(axis, len(x.shape))
+        return (x.along(a, _from_front(index, x.shape[a]), 1).without(a),)
 
     def grad(g, operands, results, grads, *, index, axis):
         x = operands[0]

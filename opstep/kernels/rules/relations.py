@@ -99,12 +99,14 @@ def row_by_column(site: Site) -> Regions:
 
 
 def linear(site: Site) -> Regions:
-    """A row of the operand, a row of the weights, and an element of the bias."""
-    x, w, *_ = site.operands
+    """A row of the operand, a row of the weights (as they are multiplied, a column), and an element
+    of the bias.
+    """
     *before, column = site.index
     bias = None if len(site.operands) < 3 or site.operands[2] is None else (_one(column),)
-    del x
-    return [(*map(_one, before), slice(None)), (_one(column), *[slice(None)] * (w.ndim - 1)), bias]
+    weights = (_one(column), slice(None))
+    weights = weights[::-1] if site.attrs["transpose_w"] else weights
+    return [(*map(_one, before), slice(None)), weights, bias]
 
 
 def by_reduction(site: Site) -> Regions:

@@ -93,6 +93,8 @@ class Op:
     - ``element(*types, **attrs)``: where each element of the result is computed of one of each
       operand, the function of scalars that does it and the numbers that it takes behind them; None
       where it is better not joined with others (`plan.fusing`).
+    - ``shows(x, **attrs)``: where an op of one operand only moves elements, for each result which
+      elements of x it has, a `Strided` of the one given (`plan.moving`).
     - ``outside(operands, shape, **attrs)``: where an op takes indices, a mask of the elements of a
       result of that shape, or of the whole, that an index which does not exist was meant for.
     - ``faults``: what makes a NaN or an infinity of finite operands, see `ir.faults`; `NO_FAULTS`
@@ -129,6 +131,7 @@ class Op:
     faults: ClassVar[Faults] = UNKNOWN
     outside: ClassVar[Any] = None
     element: ClassVar[Any] = None
+    shows: ClassVar[Any] = None
 
     infer: ClassVar[Any]
     oracle: ClassVar[Any]
@@ -150,6 +153,7 @@ class Op:
             "scalar",
             "outside",
             "element",
+            "shows",
         ):
             function = cls.__dict__.get(key)
             if callable(function) and not isinstance(function, (staticmethod, classmethod)):

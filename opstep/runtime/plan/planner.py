@@ -20,6 +20,7 @@ from opstep.runtime.plan.flat import Flat, rows
 from opstep.runtime.plan.fusing import with_fused
 from opstep.runtime.plan.internal import Asserts
 from opstep.runtime.plan.lower import lower
+from opstep.runtime.plan.moving import with_joined_moves
 from opstep.runtime.plan.packing import FOREVER, pack, rounded
 from opstep.runtime.plan.plan import (
     Alloc,
@@ -81,7 +82,7 @@ def make_plan(
             flat = sunk(deferred(flat))
             again = bytes_computed_again(flat)
         fuse = fuse and policy == replace(policy, alloc="reuse", fill="none", sync="none")
-        joined = with_fused(flat) if fuse else flat
+        joined = with_fused(with_joined_moves(flat)) if fuse else flat
         if prepare is not None:
             _prepare(joined, prepare)
         joined.costs = _paced(joined, pace)

@@ -45,10 +45,10 @@ def _matmul_integer(b, t, x, y, x_zero, y_zero, transpose_a, transpose_b):
 
 
 @rule("linear")
-def _linear(b, t, x, w, bias):
+def _linear(b, t, x, w, bias, transpose_w):
     if x.type.rank == 2 and t.dtype.is_float:
-        return b.onnx("Gemm", x, w, bias, out=t, transB=1)
-    product = _multiplied(b, t, x, _swapped(b, w))
+        return b.onnx("Gemm", x, w, bias, out=t, transB=int(not transpose_w))
+    product = _multiplied(b, t, x, w if transpose_w else _swapped(b, w))
     return product if bias is None else b.add(product, bias)
 
 

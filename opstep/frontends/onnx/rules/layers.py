@@ -26,8 +26,8 @@ def matmul(b: Body, x, y):
 def gemm(b: Body, x, y, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=0):
     is_float = x.dtype.is_float
     alpha, beta = (v if is_float else int(v) for v in (alpha, beta))
-    if transB and not transA and alpha == 1 and beta == 1 and _is_row(c, y):
-        return b.linear(x, y, c)
+    if not transA and alpha == 1 and beta == 1 and (transB or c) and _is_row(c, y, transB):
+        return b.linear(x, y, c, **({} if transB else {"transpose_w": True}))
     product = b.matmul(x, y, transpose_a=bool(transA), transpose_b=bool(transB))
     product = product if alpha == 1 else b.mul(product, alpha)
     if c is None or beta == 0:
@@ -35,8 +35,8 @@ def gemm(b: Body, x, y, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broa
     return b.add(product, c if beta == 1 else b.mul(c, beta))
 
 
-def _is_row(c: Var | None, y: Var) -> bool:
-    return c is None or tuple(c.shape) == (y.shape[0],)
+def _is_row(c: Var | None, y: Var, turned: int) -> bool:
+    return c is None or tuple(c.shape) == (y.shape[0 if turned else 1],)
 
 
 # --- normalisation ---

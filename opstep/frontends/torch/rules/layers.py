@@ -28,6 +28,9 @@ def matmul(b: Body, x, y):
 
 @rule("addmm.default", "baddbmm.default", "addmv.default")
 def addmm(b: Body, bias, x, y, *, beta=1, alpha=1):
+    is_layer = x.type.rank == y.type.rank == 2 and bias.shape == y.shape[1:]
+    if is_layer and beta == alpha == 1 and x.dtype == y.dtype == bias.dtype:
+        return b.linear(x, y, bias, transpose_w=True)
     return _added(b, bias, matmul(b, x, y), beta, alpha)
 
 

@@ -1,0 +1,132 @@
+"""One copy where ops that only move elements follow each other.
+
+A transpose of a part of a tensor is made of that tensor at once, if nobody else reads the part:
+attention's heads are such, and images whose channels go last. It is one step, `moved`, at the place
+of the last of them. Reshapes between them are no copies; where strides cannot tell what one gives,
+nothing is joined through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
+from opstep.runtime.ir.strided import Strided
+from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.plan import Step
+
+
+class moved(Op):
+    """The elements of `x` that a `Strided` names; `kernels.move.layout` says how."""
+
+    name = "moved"
+    operands = (OperandSpec("x", "T", "T", False, False),)
+    attrs = (AttrSpec("start", "int", True, None), AttrSpec("strides", "ints", True, None))
+    family = "internal"
+    moves = True
+    grad = None
+
+
+class _Origin(NamedTuple):
+    """What a value is: elements of another value, which these steps have moved."""
+
+    base: int
+    view: Strided
+    steps: tuple[Step, ...]
+
+
+def with_joined_moves(flat: Flat) -> Flat:
+    """The same with such copies joined."""
+    begin = len(flat.steps) - flat.commits
+    origins = _origins(flat, begin)
+    joined = {k for k, step in enumerate(flat.steps[:begin]) if _is_joined(flat, step, origins)}
+    needed = _needed(flat, joined, origins)
+    # where all that it would skip is made for others, too, nothing is gained
+    joined = {k for k in joined if _skips(flat, flat.steps[k], origins, needed)}
+    if not joined:
+        return flat
+    needed = _needed(flat, joined, origins)
+    steps: list[Step] = []
+    costs: list[int] = []
+    kinds = flat.kinds.copy()
+    for k, (step, cost) in enumerate(zip(flat.steps, flat.costs, strict=True)):
+        if k in joined:
+            made = [_moved(flat, step, v, origins[v]) for v in step.results if v in needed]
+            steps += made
+            costs += [max(1, cost // len(step.results))] * len(made)
+            for v in step.results:
+                if v not in needed:
+                    kinds[flat.homes[v]] = "none"
+        elif _moves(step) and k < begin and not any(v in needed for v in step.results):
+            if not step.op.reinterprets:
+                for v in step.results:
+                    kinds[flat.homes[v]] = "none"
+        else:
+            steps.append(step)
+            costs.append(cost)
+    return replace(flat, steps=steps, costs=costs, kinds=kinds)
+
+
+def _moves(step: Step) -> bool:
+    """Whether a step does nothing but to show elements of one operand in another way."""
+    return (step.op.reinterprets or step.op.shows is not None) and len(step.operands) == 1
+
+
+def _origins(flat: Flat, begin: int) -> dict[int, _Origin]:
+    origins: dict[int, _Origin] = {}
+    for step in flat.steps[:begin]:
+        source = step.operands[0] if step.operands else None
+        if source is None or not _moves(step):
+            continue
+        t: Any = flat.types[source]  # concrete
+        origin = origins.get(source) or _Origin(source, Strided.whole(t.shape), ())
+        if flat.kinds[flat.homes[origin.base]] not in ("temp", "input"):
+            continue
+        if step.op.reinterprets:
+            shape: Any = flat.types[step.results[0]].shape
+            views: Sequence[Strided | None] = [origin.view.reshaped(shape)]
+        else:
+            views = step.op.shows(origin.view, **step.attrs)
+        for v, view in zip(step.results, views, strict=True):
+            if view is not None and flat.types[v].dtype is t.dtype:
+                origins[v] = _Origin(origin.base, view, (*origin.steps, step))
+    return origins
+
+
+def _is_joined(flat: Flat, step: Step, origins: dict[int, _Origin]) -> bool:
+    """Whether a step copies what another one has copied."""
+    if step.op.reinterprets or not all(v in origins for v in step.results):
+        return False
+    before = origins[step.results[0]].steps[:-1]
+    return any(not s.op.reinterprets for s in before)
+
+
+def _needed(flat: Flat, joined: set[int], origins: dict[int, _Origin]) -> set[int]:
+    """Values that have to be in memory."""
+    needed = set(flat.outputs)
+    begin = len(flat.steps) - flat.commits
+    for k in reversed(range(len(flat.steps))):
+        step = flat.steps[k]
+        wanted = [v for v in step.results if v in needed]
+        if k in joined:
+            needed.update(origins[v].base for v in wanted)
+        elif wanted or k >= begin or not _moves(step):
+            needed.update(v for v in (*step.operands, *step.touched) if v is not None)
+    return needed
+
+
+def _skips(flat: Flat, step: Step, origins: dict[int, _Origin], needed: set[int]) -> bool:
+    before = origins[step.results[0]].steps[:-1]
+    copies = (s for s in before if not s.op.reinterprets)
+    return any(not any(v in needed for v in s.results) for s in copies)
+
+
+def _moved(flat: Flat, step: Step, result: int, origin: _Origin) -> Step:
+    view = origin.view
+    return Step(
+        moved, (origin.base,), (result,), (flat.types[origin.base],),
+        {"start": view.start, "strides": view.strides}, step.frame, step.statement,
+        members=origin.steps,
+    )  # fmt: skip
