@@ -127,7 +127,8 @@ def _converted(x: Arg, y: Arg, dims: Dims, x_start: int, y_start: int) -> Grid:
 
 def _rows(memory: tuple, run: Run, pair: bool) -> Grid:
     bits = max(0, -(-run.count // TURN) - 1).bit_length()  # of the threads side by side in a row
-    bits = min(THREADS.bit_length() - 1, max(bits, min(2, (run.count - 1).bit_length())))
+    fewest = min(1 if run.pair else 2, (run.count - 1).bit_length())  # 32 bytes or so
+    bits = min(THREADS.bit_length() - 1, max(bits, fewest))
     rows = prod(n for n, _, _ in run.outer)
     across = -(-run.count // (TURN << bits))
     grid = across * -(-rows // (THREADS >> bits))

@@ -80,9 +80,24 @@ def as_stored(context, builder, pointer, value):
     value = context.cast(builder, value, pointer.dtype, types.float32)
     if name == "f16":
         return builder.bitcast(builder.fptrunc(value, ir.HalfType()), ir.IntType(16))
-    kind = ir.FunctionType(ir.IntType(16), [ir.FloatType()])
-    rounded = ir.InlineAsm(kind, "cvt.rn.bf16.f32 $0, $1;", "=h,f", side_effect=False)
-    return builder.call(rounded, [value])
+    return builder.trunc(_as_bf16(builder, "0f00000000, $1", value), ir.IntType(16))
+
+
+def _as_bf16(builder, operands: str, value):
+    """Two numbers as bf16 in 32 bits, the first of them in the upper half. The instruction that
+    converts one alone takes four times as long.
+    """
+    kind = ir.FunctionType(ir.IntType(32), [ir.FloatType()])
+    text = f"cvt.rn.bf16x2.f32 $0, {operands};"
+    return builder.call(ir.InlineAsm(kind, text, "=r,f", side_effect=False), [value])
+
+
+def through_half(context, builder, name: str, value):
+    """An f32 as it is read again where it is stored as a half."""
+    if name == "bf16":  # whose bits are the upper ones
+        return builder.bitcast(_as_bf16(builder, "$1, 0f00000000", value), ir.FloatType())
+    half = Elements(DTYPES[name], DTYPES["f32"])
+    return converted(context, builder, half, as_stored(context, builder, half, value))
 
 
 @intrinsic

@@ -17,13 +17,10 @@ from numba.cuda.extending import intrinsic
 
 from opstep.runtime.device import shared_intrinsics as shared
 from opstep.runtime.device.cuda.compiling.elements import (
-    Elements,
-    as_stored,
-    converted,
     load,
     store,
+    through_half,
 )
-from opstep.runtime.ir.types import DTYPES
 
 __all__ = ["load", "store"]
 
@@ -341,13 +338,11 @@ def _through(name: str):
     """An f32 as it is read again where it is stored as a half."""
 
     def make():
-        half = Elements(DTYPES[name], DTYPES["f32"])
-
         @intrinsic
         def rounded(_, number):
             def generate(context, builder, signature, args):
                 given = context.cast(builder, args[0], number, types.float32)
-                return converted(context, builder, half, as_stored(context, builder, half, given))
+                return through_half(context, builder, name, given)
 
             return types.float32(number), generate
 
