@@ -27,6 +27,10 @@ def drawn(random: Random) -> Drawn:
         channels, filters = random.choice(CHANNELS), random.choice(CHANNELS)
         images, size = random.randint(1, 3), [random.randint(1, 9) for _ in range(2)]
         kernel = [random.choice((1, 1, 2, 3, 5)) for _ in range(2)]
+        if random.random() < 0.2:  # a filter for each channel
+            groups, channels, filters = random.choice((1, 3, 70)), 1, 1
+            size = [random.choice((1, 7, 15, 30)) for _ in range(2)]
+            kernel = [random.choice((1, 3, 5, 7)) for _ in range(2)]
         stride, dilation = ([random.choice((1, 1, 2, 3)) for _ in range(2)] for _ in range(2))
         padding = [random.choice((0, 0, 1, 2)) for _ in range(random.choice((2, 4)))]
         attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
+from opstep.kernels.conv import cuda_depthwise
 from opstep.kernels.conv.correlation import Geometry, only_bias
 from opstep.kernels.conv.cuda_blocks import (
     BITS,
@@ -130,6 +131,8 @@ def correlate(
     terms, pixels = channels * len(g.rows) * len(g.columns), images * prod(g.out)
     if not pixels or not filters:
         return []
+    if isinstance(w, Arg) and cuda_depthwise.is_for(x, y, groups, g):
+        return [cuda_depthwise.convolve(x, w, bias, y, g)]
     halves = halves_of(x, w)
     near = isinstance(w, Arg) and within_reach(x, g)
     blocked = near and in_blocks(halves, filters, channels)
@@ -280,6 +283,9 @@ def gather_back(
         for a, over in down.items()
         for b, across in right.items()
     ]
+    if len(phases) == 1 and cuda_depthwise.is_for(gy, gx, groups, phases[0]):
+        convolved = cuda_depthwise.convolve(gy, w, bias, gx, phases[0])
+        return [convolved, *mended(gy, w, bias, gx, (rows, columns))]
     blocked = in_blocks(found, channels, filters) and gy.size > 0
     blocked = blocked and all(within_reach(gy, phase) for phase in phases)
     even = not blocked or prod(gx.shape[2:]) % 4 == 0

@@ -75,8 +75,12 @@ def attend(
     rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
     blocks = -(-rows // tile.held)
     wide = features % 8 == 0, columns % 8 == 0, 4 if columns % 4 == 0 else 1
+    *across, along = strides[-1]
+    kind = mask_kind(mask)
+    if kind == "bool" and along == 1 and not any(step % 2 for step in (keys, *across)):
+        kind = "pairs of bools"
     return Grid(
-        *(attending(tile, mask_kind(mask), *wide, q.stored.name == "bf16"), q, k, v, mask or q, y),
+        *(attending(tile, kind, *wide, q.stored.name == "bf16"), q, k, v, mask or q, y),
         *(shape, *strides, len(shape), rows, keys, features, columns, blocks),
         *(scale * LOG2_E, int(causal)),
         grid=prod(shape) * blocks,
@@ -101,7 +105,8 @@ def attending(
     weighted, arrived = tile.weighted(tile.columns, bf16), tile.arrived()
     starts = operand_starts(tile.warpgroups)
     write_rows = row_writer(tile.columns, tile.threads, y_wide)
-    masked, apply_mask = kind != "none", Intrinsic("mask_scores", int(kind == "bool"))
+    masked, paired = kind != "none", kind == "pairs of bools"
+    apply_mask = Intrinsic("mask_scores", int(kind != "float"), int(paired))
 
     def attend_halves(
         q, k, v, mask, y, shape, q_strides, k_strides, v_strides, mask_strides, rank, rows, keys,
@@ -193,5 +198,5 @@ def attending(
         some = min(held, rows - row0)
         write_rows(out, as_f32(shared), low - row0, column, sums, some, columns)
 
-    attend_halves.__name__ = f"attend_halves_{kind}"
+    attend_halves.__name__ = f"attend_halves_{kind.replace(' ', '_')}"
     return attend_halves

@@ -181,10 +181,21 @@ def hide_columns():
     return hide
 
 
-def mask_scores(is_bool: int):
+def mask_scores(is_bool: int, paired: int = 0):
     """(scores, mask, low, high, step, last, factor): masked by element low (high) + column * step,
     where columns beyond `last` take its element. Bools hide; numbers are added, times `factor`.
+    `paired`: bools of a column and the next are read as one, for low, high and last + 1 are even,
+    and the step is 1.
     """
+    pair, byte = ir.IntType(16), ir.IntType(8)
+
+    def two(builder, memory, start, last, k):
+        column = _LONG(_column(k))
+        inside = builder.icmp_signed("<", column, last)
+        column = builder.select(inside, column, builder.sub(last, _LONG(1)))
+        at = builder.gep(memory, [builder.add(start, column)])
+        found = builder.load(builder.bitcast(at, pair.as_pointer()))
+        return builder.trunc(found, byte), builder.trunc(builder.lshr(found, pair(8)), byte)
 
     @intrinsic
     def apply(_, scores, mask, low, high, step, last, factor):
@@ -196,8 +207,14 @@ def mask_scores(is_bool: int):
                 context.cast(builder, args[k], signature.args[k], types.int64) for k in (4, 5)
             )
             (times,) = _singles(context, builder, signature, args, 6)
-            made = []
+            made, held = [], ()
             for k, score in enumerate(cgutils.unpack_tuple(builder, args[0])):
+                if paired:
+                    if k % 2 == 0:
+                        held = two(builder, args[1], starts[_is_high(k)], final, k)
+                    seen = builder.icmp_unsigned("!=", held[k % 2], byte(0))
+                    made.append(builder.select(seen, score, _SINGLE(-_INFINITY)))
+                    continue
                 column = _LONG(_column(k))
                 column = builder.select(builder.icmp_signed("<", column, final), column, final)
                 at = builder.add(starts[_is_high(k)], builder.mul(column, stride))

@@ -78,7 +78,7 @@ def hide_columns():
     return hide
 
 
-def mask_scores(is_bool: int):
+def mask_scores(is_bool: int, paired: int = 0):
     def apply(scores, mask, low, high, step, last, factor):
         columns = np.minimum(_columns(len(scores)), last) * step
         places = columns + np.array([[low], [high]])
