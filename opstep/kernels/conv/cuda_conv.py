@@ -91,13 +91,19 @@ class Sight(NamedTuple):
 def _sight(g: Geometry, channels: int, height: int, width: int, multiple: int) -> Sight:
     """`multiple`: of which the table's terms are a number."""
     across = len(g.rows)  # bits of rows, then those of columns
+    inside = _is_inside(g, height, width)
     table = [
-        (1 << r | 1 << across + s) << 32 | (c * height + row) * width + column + HALF
+        (0 if inside else (1 << r | 1 << across + s) << 32)
+        + (c * height + row) * width
+        + column
+        + HALF
         for c in range(channels)
         for r, row in enumerate(g.rows)
         for s, column in enumerate(g.columns)
     ]
     table += [NEVER << 32 | HALF] * (-len(table) % multiple)
+    if inside:
+        return Sight(tuple(table), (NEVER,) * g.out[0], (0,) * g.out[1])
     rows = [
         NEVER
         | sum(1 << r for r, row in enumerate(g.rows) if not 0 <= i * g.stride[0] + row < height)
@@ -112,6 +118,16 @@ def _sight(g: Geometry, channels: int, height: int, width: int, multiple: int) -
         for j in range(g.out[1])
     ]
     return Sight(tuple(table), tuple(rows), tuple(columns))
+
+
+def _is_inside(g: Geometry, height: int, width: int) -> bool:
+    """Whether each output sees pixels of the image alone."""
+    return all(
+        min(places, default=0) >= 0 and (out - 1) * stride + max(places, default=0) < size
+        for places, out, stride, size in zip(
+            (g.rows, g.columns), g.out, g.stride, (height, width), strict=True
+        )
+    )
 
 
 def correlate(
@@ -218,10 +234,10 @@ def _pointwise(x: Arg, w: Side, y: Arg) -> list[Grid]:
 
 def _fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
     """Whether bits and tables of places serve."""
-    taps = len(g.rows) + len(g.columns)
+    few = len(g.rows) + len(g.columns) <= _MOST_TAPS or _is_inside(g, *x.shape[2:])
     supported = x.dtype.is_float and x.size and 0 < terms <= _MOST_TERMS
     supported = supported and prod(x.shape[1:]) < LIMIT // 4
-    return bool(supported and taps <= _MOST_TAPS and pixels + 4096 < LIMIT)
+    return bool(supported and few and pixels + 4096 < LIMIT)
 
 
 def _blocks(tile: Tile) -> int:
