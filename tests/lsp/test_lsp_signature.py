@@ -42,7 +42,7 @@ def active(found):
         ("  q = linear(|)", "x: N"),
         ("  q = linear(x, |", "w: N"),
         ("  q = linear(x, w, |", "b: N?"),
-        ("  q = linear(x, w, b, |", None),
+        ("  q = linear(x, w, b, |", "transpose_w: bool"),
         ("  q = softmax(y, |", "axis: int"),
         ("  q = softmax(y, axis=|", "axis: int"),
         ("  q = conv2d(y, w, padding=[1, |", "padding: ints"),

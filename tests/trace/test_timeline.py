@@ -118,6 +118,7 @@ def test_arguments_of_an_op_are_its_statement_spelled_out(tmp_path):
         "frame": "main/inner:out", "graph": "inner", "file": str(source), "line": 3,
         "statement": "y = linear(x, w)", "operands": '[["x", "f32[4, 3]"], ["w", "f32[2, 3]"]]',
         "results": "y: f32[4, 2]", "bytes": 4 * (12 + 6 + 8), "flops": 2 * 4 * 3 * 2,
+        "attrs": '{"transpose_w": false}',
     }  # fmt: skip
     assert second.args["attrs"] == '{"axis": 1}'
     assert second.track == (f"opstep run 1: main ({key})", "CPU", "stream 0")

@@ -97,7 +97,8 @@ def _origins(flat: Flat, begin: int) -> dict[int, _Origin]:
 
 def _is_joined(flat: Flat, step: Step, origins: dict[int, _Origin]) -> bool:
     """Whether a step copies what another one has copied."""
-    if step.op.reinterprets or not all(v in origins for v in step.results):
+    moves = bool(step.results) and all(v in origins for v in step.results)
+    if step.op.reinterprets or not moves:
         return False
     before = origins[step.results[0]].steps[:-1]
     return any(not s.op.reinterprets for s in before)

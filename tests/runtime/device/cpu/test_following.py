@@ -127,6 +127,8 @@ def test_results_are_those_of_the_oracle(name):
         attrs["groups"] = 96 if name == "planes" else 1
     elif op.name == "matmul":
         attrs = {"transpose_a": False, "transpose_b": False}
+    elif op.name == "linear":
+        attrs = {"transpose_w": False}
     expected = np.maximum(op.oracle(x, w, **attrs) + each, 0) * same
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 

@@ -270,7 +270,7 @@ def test_a_key_tells_types_and_attributes_apart():
         key_of(*step_of("matmul", (2, 3), (3, 4), **PLAIN)),
         key_of(*step_of("matmul", (2, 3), (4, 3), transpose_a=False, transpose_b=True)),
         key_of(*step_of("matmul", (5, 3), (3, 4), **PLAIN)),
-        key_of(*step_of("linear", (2, 3), (4, 3))),
+        key_of(*step_of("linear", (2, 3), (4, 3), transpose_w=False)),
     }
     assert len(keys) == 4
 
@@ -309,7 +309,7 @@ def test_vendor_says_what_is_missing_and_how_to_get_it(no_libraries):
 
 @pytest.mark.parametrize("op, shapes, attrs", [
     ("matmul", [(2, 3), (3, 4)], PLAIN),
-    ("linear", [(2, 3), (4, 3), (4,)], {}),
+    ("linear", [(2, 3), (4, 3), (4,)], {"transpose_w": False}),
     ("conv2d", [(1, 2, 5, 5), (3, 2, 3, 3)],
      {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}),
 ])  # fmt: skip
