@@ -121,7 +121,7 @@ def test_halves_are_computed_with_in_f32(stored):
     ptx, _ = to_ptx(kernel(lowered, stored), "sm_90")
     assert re.search(r"mul(\.\w+)*\.f32", ptx)
     assert ".f64" not in ptx
-    assert re.search(rf"cvt\.rn(\.\w+)*\.{stored}\.f32", ptx)
+    assert re.search(rf"cvt\.rn(\.\w+)*\.{stored}(x2)?\.f32", ptx)
     assert re.search(r"ld\.global(\.\w+)*\.[ub]16", ptx)
 
 
