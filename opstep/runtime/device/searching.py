@@ -220,9 +220,9 @@ def _can_repeat(plan: Plan, runs: Sequence[_Run]) -> bool:
     written: set[int] = set()
     for run in runs:
         found.update(b for b in run.step.reads if b not in written)
-        if any(b in found and plan.buffers[b].kind != "status" for b in run.step.writes):
-            return False
-        if any(plan.buffers[b].kind not in ("temp", "status") for b in run.step.writes):
-            return False
+        for b in run.step.writes:
+            kind = plan.buffers[b].kind
+            if kind != "status" and (b in found or kind != "temp"):
+                return False
         written.update(run.step.writes)
     return True

@@ -42,9 +42,9 @@ def with_joined_moves(flat: Flat) -> Flat:
     begin = len(flat.steps) - flat.commits
     origins = _origins(flat, begin)
     joined = {k for k, step in enumerate(flat.steps[:begin]) if _is_joined(flat, step, origins)}
-    needed = _needed(flat, joined, origins)
-    # where all that it would skip is made for others, too, nothing is gained
-    joined = {k for k in joined if _skips(flat, flat.steps[k], origins, needed)}
+    if joined:  # where all that one would skip is made for others, too, nothing is gained
+        needed = _needed(flat, joined, origins)
+        joined = {k for k in joined if _skips(flat.steps[k], origins, needed)}
     if not joined:
         return flat
     needed = _needed(flat, joined, origins)
@@ -118,7 +118,7 @@ def _needed(flat: Flat, joined: set[int], origins: dict[int, _Origin]) -> set[in
     return needed
 
 
-def _skips(flat: Flat, step: Step, origins: dict[int, _Origin], needed: set[int]) -> bool:
+def _skips(step: Step, origins: dict[int, _Origin], needed: set[int]) -> bool:
     before = origins[step.results[0]].steps[:-1]
     copies = (s for s in before if not s.op.reinterprets)
     return any(not any(v in needed for v in s.results) for s in copies)
