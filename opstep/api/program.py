@@ -256,7 +256,7 @@ class Program:
                     library=self.library,
                     asserts=self._asserts,
                     carried=carried,
-                    fuse=fuse, pace=on.pace, fills=on.fills,
+                    fuse=fuse, pace=on.pace, fills=on.fills, takes=on.takes,
                 )  # fmt: skip
         return self._plans[key]
 

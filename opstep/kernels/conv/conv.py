@@ -204,6 +204,7 @@ class conv2d(Convolution):
     """
 
     axes = 2
+    epilogues = True
     signature = f"conv2d(x: N, w: N, b: N?, *, {attributes(2)}"
     source = "torch.nn.functional.conv2d, ATen convolution, ONNX Conv"
     formula = (

@@ -13,11 +13,12 @@ from opstep.kernels.conv.cuda_layouts import (
     filters_of_four,
     pixels_of_four,
 )
-from opstep.kernels.conv.cuda_tiles import add_shares
+from opstep.kernels.conv.cuda_tiles import adding_shares
 from opstep.kernels.conv.cuda_warpgroups import NOWHERE, convolve_blocks, spread_over_blocks
 from opstep.kernels.matmul.cuda_gemm import added
 from opstep.kernels.matmul.cuda_gemm_tiles import Pace, cheapest
 from opstep.kernels.matmul.cuda_tile import LINE, WarpTile
+from opstep.kernels.pointwise.cuda_epilogue import ending_of
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Scratch
@@ -228,16 +229,17 @@ def correlate_seen(
         parts = -(-steps // part_steps)
     down, across = -(-filters // tile.rows), -(-pixels // tile.columns)
     sums = shares or (Scratch(y.dtype, parts * y.size) if parts > 1 else y)
+    whole = parts == 1 and not g.scattered
+    ending, rest = ending_of(y, y.shape[1], prod(g.plane)) if whole else (None, ())
+    wide = 1 if g.scattered or prod(g.out) % 4 else 4
     launches = [
         Grid(
-            convolve_blocks(
-                tile, 4 if channels <= 4 else 8, 1 if g.scattered or prod(g.out) % 4 else 4, bf16
-            ),
+            convolve_blocks(tile, 4 if channels <= 4 else 8, wide, bf16, ending),
             *(x.array, w, bias or y, sums, w_start, *_progression(g.rows)),
             *(*_progression(g.columns), len(g.rows), len(g.columns), groups, filters, channels),
             *(line, steps, pixels, x.height, x.width, *g.stride, *g.out),
             *(prod(g.plane), g.plane[1], *g.step, g.first[0] * g.plane[1] + g.first[1]),
-            *(down, across, parts, part_steps, y.size, bias is not None and parts == 1),
+            *(down, across, parts, part_steps, y.size, bias is not None and parts == 1, *rest),
             grid=down * across * parts * groups,
             block=tile.threads,
             shared=tile.shared,
@@ -304,9 +306,11 @@ def shares_added(shares: Scratch | Arg, bias: Arg | None, y: Arg, parts: int) ->
         return []
     if bias is None:
         return [added(shares, None, y, y.size, 1, parts)]
+    plane, channels = prod(y.shape[2:]), y.shape[1]
+    ending, rest = ending_of(y, channels, plane)
     return [
         Grid(
-            *(add_shares, shares, bias, y, y.size, parts, prod(y.shape[2:]), y.shape[1]),
+            *(adding_shares(ending), shares, bias, y, y.size, parts, plane, channels, *rest),
             grid=-(-y.size // THREADS),
             block=THREADS,
         )

@@ -21,6 +21,7 @@ from opstep.kernels.matmul.cuda_tile import (
     operand_offsets,
     sums_origin,
 )
+from opstep.kernels.pointwise.cuda_epilogue import AHEAD, Ending, finishing
 from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.compiling.names import (
     as_f32,
@@ -28,8 +29,6 @@ from opstep.runtime.device.cuda.compiling.names import (
     cuda,
     div32,
     pointer_to,
-    real,
-    spread,
     store8,
     stored_bits,
 )
@@ -39,21 +38,21 @@ _BITS = np.dtype(np.uint16)
 
 
 @cache
-def pixel_finisher(tile: WarpTile, wide: int):
+def pixel_finisher(tile: WarpTile, wide: int, ending: Ending | None = None):
     """(y, sums, bias, column0, pixels, area, out_w, image_step, plane, plane_w, step_h, step_w,
-    rows, biased): sums of filters by pixels, from shared memory to planes of y, `wide` neighbours
-    at once; those of one image are `area`, in rows of `out_w`.
+    rows, biased, channel0, rest): sums of filters by pixels, from shared memory to planes of y from
+    `channel0` on, `wide` neighbours at once; those of one image are `area`, in rows of `out_w`.
+    They are finished first, if they have an `ending`.
     """
     threads, sums_pitch, in_line = tile.threads, tile.sums_pitch, tile.columns // wide
-    load, store = Intrinsic("load", wide), Intrinsic("store", wide)
-    gather = Intrinsic("gather", wide)
     assert not threads % in_line, "a thread keeps to its columns"
+    apart, groups = threads // in_line, AHEAD if ending else 1
+    put = finishing(ending, wide, by_row=True)
 
     def finish(
         y, sums, bias, column0, pixels, area, out_w, image_step, plane, plane_w, step_h, step_w,
-        rows, biased,
+        rows, biased, channel0, rest,
     ):  # fmt: skip
-        mine = pointer_to(cuda.local.array(wide, real))
         thread = cuda.threadIdx.x
         column = thread % in_line * wide
         q = column0 + column
@@ -64,23 +63,13 @@ def pixel_finisher(tile: WarpTile, wide: int):
             if wide == 1:
                 i = div32(at, out_w)
                 spot += i * step_h * plane_w + (at - i * out_w) * step_w - at
-            first, apart = thread // in_line, threads // in_line
-            to, at = offset(y, spot + first * plane), first * sums_pitch + column
-            for r in range(first, rows, apart):
-                if wide > 1:
-                    spread(mine, load(sums, at))
-                else:
-                    mine[0] = sums[at]
-                if biased:
-                    more = bias[r]
-                    for e in range(wide):
-                        mine[e] += more
-                if wide > 1:
-                    store(to, 0, gather(mine))
-                else:
-                    to[0] = mine[0]
-                to = offset(to, apart * plane)
-                at += apart * sums_pitch
+            for row in range(thread // in_line, rows, groups * apart):
+                channel = channel0 + row
+                put(
+                    y, sums, row * sums_pitch + column, apart * sums_pitch, spot + channel * plane,
+                    apart * plane, channel, apart, (rows - row - 1) // apart + 1, bias, 0, biased,
+                    rest,
+                )  # fmt: skip
 
     return finish
 
@@ -179,9 +168,9 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
         cuda.syncthreads()
         channel = group * filters + row0
         finish(
-            offset(y, part * part_size + channel * plane + first), whole, offset(bias, channel),
-            column0, pixels, area, out_w, groups * filters * plane, plane, plane_w, step_h, step_w,
-            min(tile_rows, rows), biased,
+            offset(y, part * part_size + first), whole, bias, column0, pixels,
+            area, out_w, groups * filters * plane, plane, plane_w, step_h, step_w,
+            min(tile_rows, rows), biased, channel, (),
         )  # fmt: skip
 
     return convolve
@@ -309,6 +298,6 @@ def filter_halves(tile: WarpTile, gy_wide: bool, x_wide: bool, gw_wide: int, bf1
         put_sums(offset(whole, row * sums_pitch + column), sums)
         cuda.syncthreads()
         first = ((part * groups + group) * filters + row0) * terms + column0
-        finish(offset(gw, first), whole, gw, min(tile_rows, rows), terms - column0, terms, False)
+        finish(gw, first, whole, gw, min(tile_rows, rows), terms - column0, terms, False, 0, 0, ())
 
     return spread_over_filters

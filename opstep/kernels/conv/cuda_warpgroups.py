@@ -22,6 +22,7 @@ from opstep.kernels.matmul.cuda_tile import (
     operand_offsets,
     sums_origin,
 )
+from opstep.kernels.pointwise.cuda_epilogue import Ending
 from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.compiling.names import (
     as_f32,
@@ -51,10 +52,12 @@ def next_of(block, r, s, rows_seen, columns_seen):
 
 
 @cache
-def convolve_blocks(tile: WarpTile, wide: int, y_wide: int, bf16: bool):
+def convolve_blocks(
+    tile: WarpTile, wide: int, y_wide: int, bf16: bool, ending: Ending | None = None
+):
     """The kernel for tiles of filters by pixels; so many outputs are written at once. `wide`:
     channels that are copied together, 8 of a block of 64; or 4, all that there are, and a step is
-    16 places under the filter.
+    16 places under the filter. `ending`: see `pixel_finisher`.
     """
     threads, stages, stage, right_at = tile.threads, tile.stages, tile.stage, tile.right_at
     tile_rows, tile_columns = tile.rows, tile.columns
@@ -68,7 +71,7 @@ def convolve_blocks(tile: WarpTile, wide: int, y_wide: int, bf16: bool):
     starts, origin_of = operand_offsets(tile, True, True), sums_origin(tile)
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
-    finish = pixel_finisher(tile, y_wide)
+    finish = pixel_finisher(tile, y_wide, ending)
     assert lines % 8 == 0, "a thread keeps to its place in a swizzled line"
 
     def copy_right(
@@ -96,7 +99,7 @@ def convolve_blocks(tile: WarpTile, wide: int, y_wide: int, bf16: bool):
         x, w, bias, y, w_start, row_first, row_gap, column_first, column_gap, rows_seen,
         columns_seen, groups, filters, channels, line, steps, pixels, height, width, stride_h,
         stride_w, out_h, out_w, plane, plane_w, step_h, step_w, first, down, across, parts,
-        part_steps, part_size, biased,
+        part_steps, part_size, biased, rest,
     ):  # fmt: skip
         """y[part, n, group*filters + f, pixel] = the sum over a part of the steps."""
         shared = pointer_to(cuda.shared.array(0, _BITS))
@@ -188,9 +191,9 @@ def convolve_blocks(tile: WarpTile, wide: int, y_wide: int, bf16: bool):
         cuda.syncthreads()
         channel = group * filters + row0
         finish(
-            offset(y, part * part_size + channel * plane + first), whole, offset(bias, channel),
-            column0, pixels, area, out_w, groups * filters * plane, plane, plane_w, step_h, step_w,
-            min(tile_rows, rows), biased,
+            offset(y, part * part_size + first), whole, bias, column0, pixels,
+            area, out_w, groups * filters * plane, plane, plane_w, step_h, step_w,
+            min(tile_rows, rows), biased, channel, rest,
         )  # fmt: skip
 
     return convolve

@@ -9,12 +9,13 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from opstep.kernels.matmul.cuda_gemm_simt import add_parts, multiply_integers, tiled
+from opstep.kernels.matmul.cuda_gemm_simt import adding, multiply_integers, tiled
 from opstep.kernels.matmul.cuda_gemm_tensor_cores import align_lines, tensor_tiled
 from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, WARPGROUPS, cheapest, of_halves
 from opstep.kernels.matmul.cuda_gemm_vector import THREADS, WARPS, dots, weighted
 from opstep.kernels.matmul.cuda_tile import Tile, WarpTile
 from opstep.kernels.matmul.products import Side
+from opstep.kernels.pointwise.cuda_epilogue import Unfinished, ending_of
 from opstep.runtime.device.cuda.compiling.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 
@@ -165,6 +166,7 @@ def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list
     m, n, k, count = a.extent, b.extent, a.terms, prod(shape)
     c = out.array
     halves = _halves(a.array, b.array)
+    ending, by_row, rest = None, False, ()
     paces = of_halves() if halves else PLAIN[c.dtype.itemsize]
     tile, parts = cheapest(paces, m, n, k, count, out.contiguous)
     part_steps = -(-k // (parts * tile.steps)) * tile.steps if k else tile.steps
@@ -177,7 +179,12 @@ def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list
             a, b = _aligned(a, shape, launches), _aligned(b, shape, launches)
         wide = (a.wide(8) > 1, b.wide(8) > 1, out.wide(n, 4))
         extents = (a.extent, b.extent)
-        kernel = tensor_tiled(tile, a.along, b.along, *wide, halves == "bf16")
+        if parts == 1 and out.contiguous:
+            ending, rest = ending_of(c, n, 1)
+            if ending is None:
+                ending, rest = ending_of(c, m, n)
+                by_row = ending is not None
+        kernel = tensor_tiled(tile, a.along, b.along, *wide, halves == "bf16", ending, by_row)
     else:
         run = min(tile.run, 4)
         wide = (a.wide(run), b.wide(run), out.wide(n, run))
@@ -191,6 +198,7 @@ def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list
             *(kernel, a.array, b.array, bias or unused, out.array),
             *(shape, a.batch, b.batch, out.batch, len(shape), m, n, k),
             *(*extents, a.pitch, b.pitch, out.pitch, down, across, parts, part_steps, fused),
+            *rest,
             grid=down * across * parts * count,
             block=tile.threads,
             shared=tile.shared if isinstance(tile, WarpTile) else 0,
@@ -242,8 +250,11 @@ def _halves(a: Arg | Scratch, b: Arg | Scratch) -> str:
 
 def added(parts, bias: Arg | None, c: Arg | Scratch, count: int, n: int, part_count: int) -> Grid:
     """Sums of parts of sums, in their order: matrices of `count` elements in rows of n."""
+    channels, inner = (c.channels, c.inner) if isinstance(c, Unfinished) else (1, 1)
+    ending, rest = ending_of(c, channels, inner)
     return Grid(
-        *(add_parts, parts, bias or parts, c, c.size, count, n, part_count, bias is not None),
+        *(adding(ending), parts, bias or parts, c, c.size, count, n, part_count, bias is not None),
+        *(inner, channels, *rest),
         grid=-(-c.size // THREADS),
         block=THREADS,
     )

@@ -6,6 +6,7 @@ from functools import cache
 
 from opstep.kernels.matmul.cuda_tile import Tile, fetcher, putter, thread_origin
 from opstep.kernels.matmul.products import batch_offset
+from opstep.kernels.pointwise.cuda_epilogue import Ending, finishing
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32, pointer_to, real, spread
 from opstep.runtime.device.source import Intrinsic
@@ -113,27 +114,36 @@ def tiled(tile: Tile, a_along: bool, b_along: bool, a_wide: int, b_wide: int, c_
     return multiply_tiles
 
 
-def add_parts(parts, bias, c, size, count, n, part_count, biased):
-    """c[matrix, i] = the sum of parts[matrix, p, i] (+ a bias for each column): a thread an
-    element, of `size` (below 2**32) in all and `count` in a matrix.
+@cache
+def adding(ending: Ending | None):
+    """The kernel that adds parts of sums up, and finishes them if they have an `ending`, of whose
+    channels there are so many, of `inner` neighbours each.
     """
-    i = cuda.grid(1)
-    if i < size:
-        matrix = div32(i, count)
-        source = offset(parts, i + matrix * (part_count - 1) * count)
-        held = pointer_to(cuda.local.array(_AHEAD, real))
-        total = source[0]
-        last = (part_count - 1) % _AHEAD + 1
-        for p in range(1, last):
-            total += source[p * count]
-        for p in range(last, part_count, _AHEAD):
-            for u in range(_AHEAD):  # all under way before the first is waited for
-                held[u] = source[(p + u) * count]
-            for u in range(_AHEAD):
-                total += held[u]
-        if biased:
-            total += bias[mod32(i, n)]
-        c[i] = total
+    put = finishing(ending, 1)
+
+    def add_parts(parts, bias, c, size, count, n, part_count, biased, inner, channels, rest):
+        """c[matrix, i] = the sum of parts[matrix, p, i] (+ a bias for each column): a thread an
+        element, of `size` (below 2**32) in all and `count` in a matrix.
+        """
+        i = cuda.grid(1)
+        if i < size:
+            matrix = div32(i, count)
+            source = offset(parts, i + matrix * (part_count - 1) * count)
+            held = pointer_to(cuda.local.array(_AHEAD, real))
+            total = source[0]
+            last = (part_count - 1) % _AHEAD + 1
+            for p in range(1, last):
+                total += source[p * count]
+            for p in range(last, part_count, _AHEAD):
+                for u in range(_AHEAD):  # all under way before the first is waited for
+                    held[u] = source[(p + u) * count]
+                for u in range(_AHEAD):
+                    total += held[u]
+            held[0] = total
+            channel, column = mod32(div32(i, inner), channels), mod32(i, n)
+            put(c, held, 0, 0, i, 0, channel, 0, 1, bias, column, biased, rest)
+
+    return add_parts
 
 
 def multiply_integers(

@@ -17,6 +17,7 @@ from opstep.kernels.matmul.cuda_tile import (
     operand_offsets,
     sums_origin,
 )
+from opstep.kernels.pointwise.cuda_epilogue import AHEAD, Ending, finishing
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import (
     as_f32,
@@ -25,8 +26,6 @@ from opstep.runtime.device.cuda.compiling.names import (
     cuda,
     div32,
     pointer_to,
-    real,
-    spread,
     store8,
     stored_bits,
 )
@@ -84,55 +83,52 @@ def copier(extent: int, threads: int, along: bool, wide: bool):
 
 
 @cache
-def finisher(columns: int, threads: int, sums_pitch: int, wide: int):
-    """(c, sums, bias, rows, columns, pitch, biased): a tile's sums from shared memory to the
-    result, `wide` elements at once, as many rows and columns as there are.
+def finisher(
+    columns: int, threads: int, sums_pitch: int, wide: int, ending: Ending | None = None,
+    by_row: bool = False,
+):  # fmt: skip
+    """(c, at, sums, bias, rows, columns, pitch, biased, row0, column0, rest): a tile's sums from
+    shared memory to the result from element `at` on, `wide` at once, as many rows and columns as
+    there are, of which the first are `row0` and `column0`. They are finished first, if they have an
+    `ending`; its channels are rows, or columns.
     """
     chunks = columns // wide
-    load, store = Intrinsic("load", wide), Intrinsic("store", wide)
-    gather = Intrinsic("gather", wide)
+    keeps = threads % chunks == 0  # a thread to its columns
+    apart = threads // chunks if keeps else 0  # rows that are written together
+    groups = AHEAD if ending and keeps else 1
+    put = finishing(ending, wide, not by_row)
 
-    def put(c, sums, at, more, biased):
-        held = pointer_to(cuda.local.array(wide, real))
-        if wide > 1:
-            spread(held, load(sums, at))
-        else:
-            held[0] = sums[at]
-        if biased:
-            for e in range(wide):
-                held[e] += more[e]
-        if wide > 1:
-            store(c, 0, gather(held))
-        else:
-            c[0] = held[0]
-
-    def finish(c, sums, bias, rows, columns, pitch, biased):
+    def finish(c, at, sums, bias, rows, columns, pitch, biased, row0, column0, rest):
         for unit in range(cuda.threadIdx.x, rows * chunks, threads):
             row, column = unit // chunks, unit % chunks * wide
             if column < columns:
-                to = offset(c, row * pitch + column)
-                put(to, sums, row * sums_pitch + column, offset(bias, column), biased)
+                channel = row0 + row if by_row else column0 + column
+                put(
+                    c, sums, row * sums_pitch + column, 0, at + row * pitch + column, 0, channel, 0,
+                    1, bias, column, biased, rest,
+                )  # fmt: skip
 
-    def finish_columns(c, sums, bias, rows, columns, pitch, biased):
-        """A thread keeps to its columns."""
+    def finish_columns(c, at, sums, bias, rows, columns, pitch, biased, row0, column0, rest):
         first, column = cuda.threadIdx.x // chunks, cuda.threadIdx.x % chunks * wide
         if column < columns:
-            to, at = offset(c, first * pitch + column), first * sums_pitch + column
-            for _ in range(first, rows, threads // chunks):
-                put(to, sums, at, offset(bias, column), biased)
-                to = offset(to, threads // chunks * pitch)
-                at += threads // chunks * sums_pitch
+            for row in range(first, rows, groups * apart):
+                channel = row0 + row if by_row else column0 + column
+                put(
+                    c, sums, row * sums_pitch + column, apart * sums_pitch,
+                    at + row * pitch + column, apart * pitch, channel, apart if by_row else 0,
+                    (rows - row - 1) // apart + 1, bias, column, biased, rest,
+                )  # fmt: skip
 
-    return finish if threads % chunks else finish_columns
+    return finish_columns if keeps else finish
 
 
 @cache
 def tensor_tiled(
     tile: WarpTile, a_along: bool, b_along: bool, a_wide: bool, b_wide: bool, c_wide: int,
-    bf16: bool,
+    bf16: bool, ending: Ending | None = None, by_row: bool = False,
 ):  # fmt: skip
     """The kernel for tiles of that shape; `along`, `wide`: see `copier`; `c_wide`: how many
-    elements of the result are written at once.
+    elements of the result are written at once; `ending`, `by_row`: see `finisher`.
     """
     threads, steps, stages, stage = tile.threads, tile.steps, tile.stages, tile.stage
     tile_rows, tile_columns, right_at = tile.rows, tile.columns, tile.right_at
@@ -144,12 +140,12 @@ def tensor_tiled(
     put_sums, sums_pitch, finish = (
         tile.put_sums(),
         tile.sums_pitch,
-        finisher(tile.columns, threads, tile.sums_pitch, c_wide),
+        finisher(tile.columns, threads, tile.sums_pitch, c_wide, ending, by_row),
     )
 
     def multiply_halves(
         a, b, bias, c, batch_shape, a_strides, b_strides, c_strides, rank, m, n, k, a_extent,
-        b_extent, a_pitch, b_pitch, c_pitch, down, across, parts, part_steps, biased,
+        b_extent, a_pitch, b_pitch, c_pitch, down, across, parts, part_steps, biased, rest,
     ):  # fmt: skip
         """c[batch, part] = a·b over a part of the terms (+ a bias for each column); memory has
         `extent` rows of a, columns of b.
@@ -208,17 +204,11 @@ def tensor_tiled(
         row, column = origin_of(thread)
         put_sums(offset(whole, row * sums_pitch + column), sums)
         cuda.syncthreads()
-        out = offset(c, matrix_offset(matrix, rank, batch_shape, c_strides) + part * m * n)
-        out = offset(out, row0 * c_pitch + column0)
+        at = matrix_offset(matrix, rank, batch_shape, c_strides) + part * m * n
         finish(
-            out,
-            whole,
-            offset(bias, column0),
-            min(tile_rows, m - row0),
-            n - column0,
-            c_pitch,
-            biased,
-        )
+            c, at + row0 * c_pitch + column0, whole, offset(bias, column0),
+            min(tile_rows, m - row0), n - column0, c_pitch, biased, row0, column0, rest,
+        )  # fmt: skip
 
     return multiply_halves
 

@@ -228,6 +228,7 @@ class matmul(Op):
     source = "torch.matmul and mm and bmm and mv and dot, numpy.dot, ONNX MatMul"
     formula = "y[..., i, j] = sum over k of a[..., i, k] * b[..., k, j]"
     faults = MATRIX_PRODUCT
+    epilogues = True
 
     def infer(a, b, *, transpose_a, transpose_b):
         m, left = _matrix(a, transpose_a, 0)
@@ -353,6 +354,7 @@ class linear(Op):
     source = "torch.nn.functional.linear, torch.addmm, ONNX Gemm"
     formula = "y[..., j] = b[j] + sum over k of x[..., k] * w[j, k]"
     faults = LINEAR
+    epilogues = True
 
     def infer(x, w, b, *, transpose_w):
         kind = "[in, out]" if transpose_w else "[out, in]"

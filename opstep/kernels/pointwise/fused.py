@@ -36,7 +36,7 @@ from opstep.runtime.device.cuda.compiling.names import (
     through_bf16,
     through_f16,
 )
-from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.device.launch import Arg, Held, Launch
 from opstep.runtime.device.source import pinned, swaps
 from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import DType, TensorType, bf16, f32, i32, i64
@@ -387,11 +387,24 @@ def _rows(element: Element, ways: Sequence[str], results: list[int]) -> list[str
     return lines + indented(inner)
 
 
+def layout_of(args: Sequence[Arg], body: Body) -> Layout:
+    """How operands step along the results."""
+    count = len(body.operands)
+    shape = args[count].shape
+    return collapse(shape, seen_shapes(args[:count], len(shape), body))
+
+
+def seen_shapes(operands: Sequence[Arg | Held], rank: int, body: Body) -> list[tuple[int, ...]]:
+    """Shapes of a body's operands as they broadcast to results of that rank."""
+    shapes = [a.shape for a in operands]
+    for k in body.per_channel:
+        shapes[k] += (1,) * (rank - 2)
+    return shapes
+
+
 def launch(args: Sequence[Arg], body: Body, on_gpu: bool) -> Launch:
     """A launch of the loop; on a GPU, whose pointers convert halves, each unit is a thread's."""
-    count = len(body.operands)
-    operands, results = args[:count], args[count:]
-    layout = collapse(results[0].shape, [a.shape for a in operands])
+    layout, results = layout_of(args, body), args[len(body.operands) :]
     ways = ways_of(layout)
     kernel = _kernel(body, ways, on_gpu)
     strides = [s for s, way in zip(layout.strides, ways, strict=True) if way in (RUN, FIXED)]

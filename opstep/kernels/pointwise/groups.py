@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opstep.runtime.device.launch import Arg, Grid, Launch
 from opstep.runtime.plan.body import Body, fused
+from opstep.runtime.plan.epilogues import Epilogue, epilogued
 
 
 def _cpu(*args: Arg, body: Body) -> Launch:
@@ -18,5 +19,19 @@ def _cuda(*args: Arg, body: Body) -> Grid | Launch:
     return launch_on_gpu(args, body)
 
 
+def _epilogued_cuda(*args: Arg, epilogue: Epilogue) -> list[Grid | Launch]:
+    from opstep.kernels.pointwise.cuda_epilogue import epilogued_on_gpu
+
+    return epilogued_on_gpu(*args, epilogue=epilogue)
+
+
+def _is_taken(*args: Arg, epilogue: Epilogue) -> bool:
+    from opstep.kernels.pointwise.cuda_epilogue import is_taken
+
+    return is_taken(*args, epilogue=epilogue)
+
+
 fused.cpu = _cpu
 fused.cuda = _cuda
+epilogued.cuda = _epilogued_cuda
+epilogued.is_taken = _is_taken

@@ -100,7 +100,7 @@ def row_writer(length: int, threads: int, wide: int):
         cuda.syncthreads()
         put_sums(offset(shared, row * pitch + column), sums)
         cuda.syncthreads()
-        finish(y, shared, y, rows, columns, columns, False)
+        finish(y, 0, shared, y, rows, columns, columns, False, 0, 0, ())
 
     return write_rows
 

@@ -49,6 +49,7 @@ It takes the same arguments, but no range, and follows the same rules with these
 - f16 and bf16 operands are read and written as they are stored, and computed with as f32; so are
   operands whose type was promoted. ``Arg.stored`` is the dtype in memory, ``Arg.dtype`` the one
   computed with. Nothing is staged.
+- A last parameter `rest` takes all arguments that are left, as a tuple.
 - `cuda` is numba.cuda: its threads, shared memory, barriers. `device.cuda.compiling.names` has what
   kernels need beyond it: vector loads, shuffles, tensor cores.
 - Sizes that decide how code is laid out (tiles, threads of a block where shared memory depends on
@@ -241,6 +242,13 @@ class Variants:
 
     def __init__(self, launches: dict[str, Any]):
         self.launches = launches
+
+
+def with_rest(function: Callable, args: tuple) -> tuple:
+    """A kernel's arguments, or what stands for them, as it takes them: see `rest`, above."""
+    code = function.__code__
+    own = code.co_argcount - 1
+    return (*args[:own], args[own:]) if code.co_varnames[own] == "rest" else args
 
 
 def _three(sizes: int | tuple[int, ...]) -> tuple[int, int, int]:

@@ -160,6 +160,12 @@ class Device(Protocol):
         """Whether an op's launches, as prepared, leave nothing of the device to another stream."""
         return False
 
+    def takes(self, step: Step, types: Types) -> bool:
+        """Whether an `epilogued` step is computed by the kernel of its first op; see
+        `plan.epilogues`.
+        """
+        return False
+
     def enter(self) -> None:
         """The calling thread, which may have used another device, is about to use this one."""
 

@@ -92,7 +92,8 @@ class Op:
     - ``flops(*types, **attrs) -> Dim``: arithmetic operations of one execution.
     - ``element(*types, **attrs)``: where each element of the result is computed of one of each
       operand, the function of scalars that does it and the numbers that it takes behind them; None
-      where it is better not joined with others (`plan.fusing`).
+      where it is better not joined with others (`plan.fusing`). Operands broadcast, but for those
+      that are `per_channel`: they have an element for each place along axis 1 of the result.
     - ``shows(x, **attrs)``: where an op of one operand only moves elements, for each result which
       elements of x it has, a `Strided` of the one given (`plan.moving`).
     - ``outside(operands, shape, **attrs)``: where an op takes indices, a mask of the elements of a
@@ -128,9 +129,12 @@ class Op:
     formula: ClassVar[str] = ""  # for the docs, in plain text
     source: ClassVar[str] = ""  # where a formula comes from
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}  # the words that a str attribute can be
+    epilogues: ClassVar[bool] = False  # kernels may compute others of its result (`plan.epilogues`)
+    is_taken: ClassVar[Any] = None  # of a plan's own: takes what `cuda` does, says if kernels can
     faults: ClassVar[Faults] = UNKNOWN
     outside: ClassVar[Any] = None
     element: ClassVar[Any] = None
+    per_channel: ClassVar[tuple[int, ...]] = ()
     shows: ClassVar[Any] = None
 
     infer: ClassVar[Any]

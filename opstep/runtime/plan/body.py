@@ -39,7 +39,8 @@ class Body:
     """What a group computes, without shapes: groups with equal texts share a kernel.
 
     `results` are the registers that it stores, `updates` which of them only where the run's status
-    says so; that is operand number `status`, or -1.
+    says so; that is operand number `status`, or -1. Operands that are `per_channel` have an element
+    for each place along axis 1 of the results; others broadcast.
     """
 
     operands: tuple[DType, ...]
@@ -47,10 +48,13 @@ class Body:
     results: tuple[int, ...]
     updates: tuple[bool, ...]
     status: int
+    per_channel: tuple[int, ...] = ()
 
     @cached_property
     def text(self) -> str:
-        return repr((self.operands, self.members, self.results, self.updates, self.status))
+        return repr(
+            (self.operands, self.members, self.results, self.updates, self.status, self.per_channel)
+        )
 
     def __repr__(self) -> str:
         return self.text

@@ -30,7 +30,7 @@ def with_fused(flat: Flat) -> Flat:
     groups = _Finder(flat).groups()
     if not groups:
         return flat
-    made = _Steps(flat, groups)
+    made = Grouping(flat)
     gains: dict[str, int] = {}
     for group in groups:
         step, cost = made.step(group)
@@ -186,10 +186,16 @@ class _Finder:
         group.made.update(step.results)
 
 
-class _Steps:
-    """Makes steps of groups."""
+def _seen(step: Step) -> list[tuple[int, bool]]:
+    """What a step reads: values, and whether they have an element for each channel."""
+    per_channel = step.op.per_channel
+    return [(v, k in per_channel) for k, v in enumerate(step.operands) if v is not None]
 
-    def __init__(self, flat: Flat, groups: list[list[int]]):
+
+class Grouping:
+    """Makes steps of groups. `readers`: how many steps, and outputs, read each buffer."""
+
+    def __init__(self, flat: Flat):
         self.flat = flat
         self._made: dict[int, tuple[Step, int]] = {}
         last: dict[int, int] = {}  # buffer -> how many steps read it
@@ -208,29 +214,31 @@ class _Steps:
 
     def _step(self, steps: list[Step]) -> tuple[Step, int]:
         types = self.flat.types
-        operands, status = self._operands(steps)
-        register = {v: k for k, v in enumerate(operands)}
+        read, status = self._operands(steps)
+        register: dict[Any, int] = {key: k for k, key in enumerate(read)}
+        operands = [v for v, _ in read]
         members: list[Member] = []
         stored: list[tuple[int, int, bool]] = []  # value, register, whether it is an update
         kept = self._read_outside(steps)
         for step in steps:
             result = step.results[0]
             if step.op is update:
-                stored.append((result, register[step.operands[0] or 0], True))
+                stored.append((result, register[step.operands[0], False], True))
                 continue
-            inner = tuple(register[v] for v in step.operands if v is not None)
+            inner = tuple(register[key] for key in _seen(step))
             seen = tuple(t.dtype for t in step.operand_types if t is not None)
             attrs = tuple(step.attrs.items())
-            register[result] = len(operands) + len(members)
+            register[result, False] = len(operands) + len(members)
             members.append(Member(step.op, inner, seen, types[result].dtype, attrs))
             if result in kept:
-                stored.append((result, register[result], False))
+                stored.append((result, register[result, False], False))
         body = Body(
             tuple(types[v].dtype for v in operands),
             tuple(members),
             tuple(r for _, r, _ in stored),
             tuple(u for _, _, u in stored),
             operands.index(status) if status is not None else -1,
+            tuple(k for k, (_, per_channel) in enumerate(read) if per_channel),
         )
         last = steps[-1]
         seen_types = tuple(types[v] for v in operands)
@@ -240,13 +248,11 @@ class _Steps:
         )  # fmt: skip
         return made, self._cost(made)
 
-    def _operands(self, steps: list[Step]) -> tuple[list[int], int | None]:
-        """The values that come from outside, and which of them is the run's status."""
+    def _operands(self, steps: list[Step]) -> tuple[list[tuple[int, bool]], int | None]:
+        """The values that come from outside, as `_seen` tells them, and the run's status."""
         inside = {v for s in steps for v in s.results}
         status = next((s.operands[1] for s in steps if s.op is update), None)
-        found = dict.fromkeys(
-            v for s in steps for v in s.operands if v is not None and v not in inside
-        )
+        found = dict.fromkeys(key for s in steps for key in _seen(s) if key[0] not in inside)
         return list(found), status
 
     def _read_outside(self, steps: list[Step]) -> set[int]:

@@ -16,6 +16,7 @@ from opstep.runtime.ir.verified import Verified
 from opstep.runtime.plan import memory
 from opstep.runtime.plan.cost import LEAST_GAIN
 from opstep.runtime.plan.deferring import deferred
+from opstep.runtime.plan.epilogues import Takes, with_epilogues
 from opstep.runtime.plan.flat import Flat, rows
 from opstep.runtime.plan.fusing import with_fused
 from opstep.runtime.plan.internal import Asserts
@@ -67,13 +68,14 @@ def make_plan(
     fuse: bool = False,
     pace: int = 1,
     fills: Callable[[Any], bool] | None = None,
+    takes: Takes | None = None,
 ) -> Plan:
     """The plan of a graph for inputs of these concrete types (see `lower`), under a policy.
 
     `prepare` is the device's; without it steps have no launches. `carried`: the graph is the body
     of a loop, which carries values in the places of its inputs: an output may take over those of
     its own input. `fuse`: nobody looks at single ops, so that elementwise ones may be joined.
-    `pace` and `fills`: those of the device.
+    `pace`, `fills` and `takes`: those of the device.
     """
     with collector_paused():
         flat = lower(verified, graph, input_types, library, asserts)
@@ -83,6 +85,8 @@ def make_plan(
             again = bytes_computed_again(flat)
         fuse = fuse and policy == replace(policy, alloc="reuse", fill="none", sync="none")
         joined = with_fused(with_joined_moves(flat)) if fuse else flat
+        if fuse and takes is not None:
+            joined = with_epilogues(joined, takes)
         if prepare is not None:
             _prepare(joined, prepare)
         joined.costs = _paced(joined, pace)

@@ -12,6 +12,7 @@ import opstep
 SHAPES = (
     ((6, 40), (40,), (6, 1), (), (1, 40), (3, 6, 40)),
     ((5, 7), (7,), (5, 1), (), (1, 7), (2, 5, 7)),  # rows that vectors do not fit
+    ((2, 6, 4, 5), (5,), (6, 1, 1), (), (2, 1, 4, 5), (6,)),  # planes that fit some
 )
 FLOATS = ("f32", "f32", "f16", "bf16", "f64")
 TYPES = (*FLOATS, "i32", "i8", "bool", "i64")
@@ -38,6 +39,7 @@ class Writer:
         for k in range(self.random.randint(2, 5)):
             shape = self.random.choice(shapes) if k else shapes[0]
             self.inputs.append((f"x{k}", self.random.choice(TYPES if k else FLOATS), shape))
+        self.inputs.append(("c0", self.random.choice(FLOATS), shapes[0][1:2]))
         for k in range(self.random.randint(0, 2)):
             self.tensors.append((f"w{k}", self.random.choice(FLOATS), shapes[0]))
         self.values += self.inputs + self.tensors
@@ -58,8 +60,10 @@ class Writer:
         elif below < 0.45:
             dtype = self.random.choice(TYPES)
             call, shape = f"cast({x[0]}, dtype={dtype})", x[2]
-        elif below < 0.85:
+        elif below < 0.8:
             call, dtype, shape = self.binary()
+        elif below < 0.87:
+            call, dtype, shape = self.normalised()
         else:
             call, dtype, shape = self.where()
         if shape is None:
@@ -78,6 +82,17 @@ class Writer:
         if name == "prelu" and shape != a[2]:
             name = "add"
         return f"{name}({a[0]}, {b[0]})", promoted(a[1], b[1]), shape
+
+    def normalised(self):
+        x = self.pick(FLOATS)
+        fitting = [v for v in self.values if v[1] in FLOATS and v[2] == x[2][1:2]]
+        if len(x[2]) < 2 or not fitting:
+            return "", "", None
+        channels = [self.random.choice(fitting) for _ in range(4)]
+        dtype = x[1]
+        for _, other, _ in channels:
+            dtype = promoted(dtype, other)
+        return f"batch_norm({', '.join(v[0] for v in (x, *channels))})", dtype, x[2]
 
     def where(self):
         conditions = [v for v in self.values if v[1] == "bool"]
@@ -106,11 +121,72 @@ class Writer:
         return {n: array(random, t, s) for n, t, s in self.inputs}
 
 
+class ProductWriter(Writer):
+    """Writes a product or a convolution of halves, and what follows it element by element."""
+
+    def __init__(self, seed: int, ops: int = 5):
+        self.random = Random(seed)
+        self.lines, self.tensors = [], []
+        dtype = self.random.choice(("bf16", "f16"))
+        call, operands, shape, channels = self.random.choice((self.convolved, self.multiplied))()
+        self.lines.append(f"  p = {call}")
+        self.inputs = [(name, dtype, size) for name, size in operands]
+        around = [shape, shape, channels, (), shape[1:]]
+        for k in range(self.random.randint(1, 3)):
+            size = self.random.choice(around)
+            self.inputs.append((f"x{k}", self.random.choice(("f32", dtype, dtype, "i8")), size))
+        self.inputs.append(("c0", dtype, shape[1:2]))
+        self.values = [v for v in self.inputs if v[0][0] in "xc"] + [("p", dtype, shape)]
+        for k in range(ops):
+            self.statement(f"v{k}")
+
+    def pick(self, types=TYPES):
+        """Mostly the last: chains."""
+        fitting = [v for v in self.values if v[1] in types]
+        return fitting[-1] if self.random.random() < 0.6 else self.random.choice(fitting)
+
+    def convolved(self):
+        r = self.random
+        images, channels, filters = r.randint(1, 3), 8 * r.randint(4, 12), r.choice((3, 24, 70))
+        height, width = r.randint(3, 9), r.choice((4, 7, 8))
+        size, stride = r.choice((1, 3)), r.choice((1, 1, 2))
+        padding = size // 2
+        biased = r.random() < 0.5
+        out = [(n + 2 * padding - size) // stride + 1 for n in (height, width)]
+        operands = [
+            ("image", (images, channels, height, width)),
+            ("filter", (filters, channels, size, size)),
+        ] + [("bias", (filters,))] * biased
+        names = ", ".join(name for name, _ in operands)
+        call = f"conv2d({names}, stride=[{stride}, {stride}], padding=[{padding}, {padding}])"
+        return call, operands, (images, filters, *out), (filters, 1, 1)
+
+    def multiplied(self):
+        r = self.random
+        batch = (r.randint(2, 3),) * r.randint(0, 1)
+        m, n, k = r.randint(2, 90), r.choice((8, 33, 76)), r.choice((8, 40, 3000))
+        biased = r.random() < 0.5
+        operands = [("left", (*batch, m, k)), ("right", (n, k))]
+        operands += [("bias", (n,))] * biased
+        names = ", ".join(name for name, _ in operands)
+        return f"linear({names})", operands, (*batch, m, n), (n,)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        random = np.random.default_rng(self.random.randrange(1 << 30))
+        made = {n: array(random, t, s) for n, t, s in self.inputs}
+        for name, a in made.items():
+            if name[0] not in "xc":  # a NaN in there would be everywhere
+                made[name] = random.standard_normal(a.shape).astype(a.dtype)
+        return made
+
+
 def written(dtype: str, shape: tuple[int, ...]) -> str:
     return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 def broadcast(a, b):
+    if a is None or b is None:
+        return None
     try:
         return np.broadcast_shapes(a, b)
     except ValueError:
@@ -170,7 +246,8 @@ def simulated(plan, arrays: dict[str, np.ndarray], tensors: dict[str, np.ndarray
             memory[v] = np.array([buffer.literal or 0]).astype(value.type.dtype.numpy)
     latest = {plan.values[v].buffer: v for v in memory}
     for step in plan.steps:
-        types = [plan.values[v].type for v in (*step.operands, *step.results)]
+        places = (*step.operands, *step.results)
+        types = [None if v is None else plan.values[v].type for v in places]
         launches, size = Lowering(step, tuple(types)).prepared()
         for v in step.results:
             old = memory.get(latest.get(plan.values[v].buffer, -1))
@@ -178,8 +255,9 @@ def simulated(plan, arrays: dict[str, np.ndarray], tensors: dict[str, np.ndarray
             t = plan.values[v].type
             memory[v] = old.copy() if kept else np.zeros(t.size, t.dtype.numpy)
             latest[plan.values[v].buffer] = v
-        flat = [memory[v].view(np.uint8) for v in (*step.operands, *step.results)]
+        flat = [None if v is None else memory[v].view(np.uint8) for v in places]
+        workspace = np.zeros(size + 8, np.uint8)
         for launch in launches:
-            simulator.run(launch, flat, np.zeros(size + 8, np.uint8))
+            simulator.run(launch, flat, workspace)
     last = {b.name: memory[latest[k]] for k, b in enumerate(plan.buffers) if b.kind == "param"}
     return [bits(memory[v]) for v in plan.outputs] + [bits(last[n]) for n in sorted(last)]

@@ -188,6 +188,10 @@ class CudaDevice(Device):
             self._prepared[key] = [self.load(p) for p in launches], size
         return self._prepared[key]
 
+    def takes(self, step: Step, types: Types) -> bool:
+        with targeting(self.gpu.arch):
+            return self._chooser.takes(step, types)
+
     def with_kernels(self, policy: Kernels) -> CudaDevice:
         """This device where it chooses otherwise between an op's kernels. Memory and machine code
         are shared.

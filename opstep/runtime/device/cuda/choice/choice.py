@@ -85,10 +85,24 @@ class Chooser:
 
     def prepared(self, step: Step, types: Types) -> Made:
         """The launches of a step (operands as they are stored, then results)."""
+        return self._chosen(step, types)[1]
+
+    def takes(self, step: Step, types: Types) -> bool:
+        """Whether an `epilogued` step is one for kernels of ours: they can compute it, and are what
+        is chosen for its first op alone.
+        """
+        of, count = step.members[0], len(step.members[0].operands)
+        if not step.op.is_taken(*Lowering(step, types).args(), **step.attrs):
+            return False
+        result = step.attrs["epilogue"].result_type(types[-1])
+        return self._chosen(of, (*types[:count], result))[0].startswith(OURS)
+
+    def _chosen(self, step: Step, types: Types) -> tuple[str, Made]:
+        """The name of what is taken for a step, and its launches."""
         lowering = Lowering(step, types)
         variants = lowering.variants()
         if len(variants) == 1 and (step.op.vendor is None or self.policy == (OURS, False)):
-            return lowering.lowered(next(iter(variants.values())))
+            return OURS, lowering.lowered(next(iter(variants.values())))
         ours = {c.name: c for c in _ours(step, types, variants)}
         key = f"{key_of(step, types)} #{_digest(ours.values())}"
         times = self._times(key, step, types, ours)
@@ -98,7 +112,7 @@ class Chooser:
             names = sorted(times, key=lambda name: times[name])
         for candidate in self._in_order(step, types, ours, names):
             if (made := candidate.make()) is not None:
-                return made
+                return candidate.name, made
         raise AssertionError("our own kernels run every op")
 
     def _in_order(

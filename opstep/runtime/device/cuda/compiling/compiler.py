@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from opstep.runtime.device import source
 from opstep.runtime.device.cache import cached
 from opstep.runtime.device.cuda.compiling import names
+from opstep.runtime.device.launch import with_rest
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import DType
@@ -228,7 +229,10 @@ def _numba_types(kernel: Kernel) -> tuple:
         else:
             stored, _, seen = kind[1:].partition(":")
             found.append(pointer_type(stored, seen or stored))
-    return (*found, types.int64) if kernel.per_unit else tuple(found)
+    if kernel.per_unit:
+        return (*found, types.int64)
+    passed = with_rest(kernel.function, tuple(found))
+    return tuple(types.Tuple(t) if isinstance(t, tuple) else t for t in passed)
 
 
 def entry(kernel: Kernel, target: source.Target) -> FunctionType:

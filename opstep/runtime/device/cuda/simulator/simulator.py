@@ -22,6 +22,7 @@ from opstep.runtime.device.cuda.compiling import names
 from opstep.runtime.device.cuda.compiling.compiler import CUDA, entry
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.device.cuda.simulator.simulated_thread import Three, places
+from opstep.runtime.device.launch import with_rest
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.device.texts import text_of
@@ -205,7 +206,7 @@ def arguments(prepared: Prepared, memory: Sequence, workspace: np.ndarray) -> tu
                 start = places[k]
                 flat = workspace[start : len(workspace) // 8 * 8]
                 args.append(Pointer(flat.view(stored_as), seen_as))
-    return tuple(args)
+    return with_rest(prepared.kernel.function, tuple(args))
 
 
 _NUMPY = {"f16": np.uint16, "bf16": np.uint16, "bool": np.uint8}  # halves that are only moved

@@ -1,0 +1,235 @@
+"""Elementwise ops that the kernel of a product or a convolution computes of each sum, before it
+stores anything (`plan.epilogues`).
+
+An op's `cuda` is given an `Unfinished` in the place of its result. A kernel that can finish sums
+asks it how (`ending_of`), and calls what `finishing` makes; where none does, they are memory, and a
+launch of their own finishes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+from typing import Any, NamedTuple
+
+from opstep.kernels.pointwise.broadcast import broadcast_strides
+from opstep.kernels.pointwise.cuda_cast import as_numbers
+from opstep.kernels.pointwise.cuda_fused import element_text
+from opstep.kernels.pointwise.fused import Element, computed, indented, seen_shapes
+from opstep.kernels.pointwise.selection import same
+from opstep.runtime.device.cuda.compiling.names import through_bf16, through_f16
+from opstep.runtime.device.launch import Arg, Grid, Held, Launch, Scratch
+from opstep.runtime.device.source import Intrinsic
+from opstep.runtime.device.texts import from_text
+from opstep.runtime.plan.body import Body
+from opstep.runtime.plan.epilogues import Epilogue
+
+# Which element of an operand meets one of the result.
+SAME = "same"
+ONE = "one"  # the only one
+CHANNEL = "channel"  # that of its place along an axis
+
+_ROUNDED = {"bf16": through_bf16, "f16": through_f16}
+AHEAD = 8  # groups of neighbours whose operands a thread reads before it waits
+_WIDEST = 4  # bytes of an element, so that four neighbours are one load
+
+
+class Ending(NamedTuple):
+    """What kernels are compiled for. `body` finishes sums, which are its operand `place`; `ways`
+    are those of its operands. `text` tells bodies apart that are equal, as 0.0 and -0.0 are.
+    """
+
+    text: str
+    body: Body
+    place: int
+    ways: tuple[str, ...]
+
+
+class Unfinished(Held):
+    """The result of an op, which the ops of an epilogue follow. `arguments` are what kernels take
+    for `rest`: see `finishing`. Along the axis of its channels, if operands have any, it has so
+    many, of `inner` neighbours each.
+    """
+
+    __slots__ = ("arguments", "channels", "ending", "inner", "taken")
+
+    def __init__(self, epilogue: Epilogue, operands: Sequence[Arg], results: Sequence[Arg]):
+        body, place = epilogue.body, epilogue.place
+        stored = body.operands[place]
+        super().__init__(computed(stored), results[0].shape)
+        self.stored = stored
+        self.arguments = (*operands[:place], *operands[place:], *results, 0)
+        self.taken = False
+        self.channels = self.inner = 1
+        self.ending = self._ending(body, place, operands, results)
+
+    def _ending(self, body: Body, place: int, operands, results) -> Ending | None:
+        """None where kernels cannot finish the sums."""
+        given = [*operands[:place], self, *operands[place:]]
+        found: list[str] = []
+        axes: set[int] = set()
+        for shape in seen_shapes(given, self.rank, body):
+            steps = [d for d, s in enumerate(broadcast_strides(shape, self.rank)) if s]
+            if prod(shape) == self.size:
+                found.append(SAME)
+            elif len(steps) <= 1:
+                found.append(CHANNEL if steps else ONE)
+                axes.update(steps)
+            else:
+                return None
+        wide = any(a.stored.itemsize > _WIDEST for a in (*operands, *results))
+        if wide or len(axes) > 1 or self.dtype.name != "f32":
+            return None
+        for axis in axes:
+            self.channels, self.inner = self.shape[axis], prod(self.shape[axis + 1 :])
+        return Ending(f"{body} {place}", body, place, tuple(found))
+
+    def take(self, channels: int, inner: int) -> Ending | None:
+        """How a kernel is to finish the sums, which it has to, then. None where operands have other
+        channels than those that it knows the places of.
+        """
+        own = (self.channels, self.inner)
+        if self.ending is None or (CHANNEL in self.ending.ways and own != (channels, inner)):
+            return None
+        self.taken = True
+        return self.ending
+
+
+def ending_of(y: Arg | Scratch, channels: int, inner: int) -> tuple[Ending | None, tuple]:
+    """How a kernel whose result has so many channels, of `inner` neighbours each, is to finish its
+    sums, and what it takes for `rest`.
+    """
+    ending = y.take(channels, inner) if isinstance(y, Unfinished) else None
+    return ending, y.arguments if isinstance(y, Unfinished) and ending else ()
+
+
+def epilogued_on_gpu(*args: Arg, epilogue: Epilogue) -> list[Grid | Launch]:
+    """Launches of the op and of those that follow it."""
+    launches, unfinished = _begun(args, epilogue)
+    assert unfinished.taken, "a device takes the epilogues that its kernels compute"
+    return launches
+
+
+def is_taken(*args: Arg, epilogue: Epilogue) -> bool:
+    """Whether the kernels of the op compute what follows: those for halves can."""
+    first = args[0]
+    return first.stored.is_half and _begun(args, epilogue)[1].taken
+
+
+def _begun(args: Sequence[Arg], epilogue: Epilogue) -> tuple[list, Unfinished]:
+    """The op's own launches, and what became of its result."""
+    count = epilogue.count
+    others = count + len(epilogue.body.operands) - 1
+    numbers = [as_numbers(a) if a else a for a in args]
+    unfinished = Unfinished(epilogue, numbers[count:others], numbers[others:])
+    if unfinished.ending is None:
+        return [], unfinished
+    launches = epilogue.op.cuda(*numbers[:count], unfinished, **dict(epilogue.attrs))
+    return (launches if isinstance(launches, list) else [launches]), unfinished
+
+
+# --- what kernels call ----------------------------------------------------------------------------
+
+
+@cache
+def finishing(ending: Ending | None, wide: int, along: bool = False, by_row: bool = False):
+    """(y, sums, at, apart, index, further, channel, onward, left, bias, column, biased, rest):
+    takes groups of `wide` neighbours from sums[at] on, `apart` from each other, adds a bias, and
+    stores them from y[index] on, `further` from each other. As many as `AHEAD`, of which `left` are
+    there; one, if there is no `ending`.
+
+    With an `ending` it stores what becomes of them. The first group is of that channel, others are
+    `onward`; neighbours are of one channel, but `along` them each has its own. `rest`:
+    `Unfinished.arguments`. The bias is that of the first one's `column` and the next, or with
+    `by_row` that of the group's channel.
+    """
+    groups = AHEAD if ending else 1
+    scope: dict[str, Any] = {
+        "load": Intrinsic("load", wide),
+        "store": Intrinsic("store", wide),
+        "rounded": same,
+    }
+    lines = []
+    for g in range(groups):
+        lines.append(f"g{g} = min({g}, left - 1)" if g else "g0 = 0")
+        lines.append(f"i{g}, c{g} = index + g{g} * further, channel + g{g} * onward")
+    name = f"sums of {wide}"
+    element = _element(ending, name, scope) if ending else None
+    for g in range(groups):  # all under way before the first is waited for
+        if ending and element:
+            lines += _read(ending, element, wide, along, g)
+        lines.append(
+            f"v{g} = "
+            + (f"load(sums, at + g{g} * apart)" if wide > 1 else f"(sums[at + g{g} * apart],)")
+        )
+    lines.append("if biased:")
+    for g in range(groups):
+        places = [f"bias[c{g}]" if by_row else f"bias[column + {e}]" for e in range(wide)]
+        added = ", ".join(f"v{g}[{e}] + {place}" for e, place in enumerate(places))
+        lines.append(f"    v{g} = ({added},)")
+    for g in range(groups):
+        made = (
+            _stored(ending, element, wide, along, g)
+            if ending and element
+            else [f"store(y, i{g}, v{g})" if wide > 1 else f"y[i{g}] = v{g}[0]"]
+        )
+        lines += [f"if {g} < left:", *indented(made)] if g else made
+    head = "y, sums, at, apart, index, further, channel, onward, left, bias, column, biased, rest"
+    text = "\n".join([f"def finish({head}):", *indented(lines)])
+    return from_text(text, name, "finish", scope)
+
+
+def _element(ending: Ending, name: str, scope: dict[str, Any]) -> Element:
+    """What computes an element, as a function in `scope`, too."""
+    element = Element(ending.body, on_gpu=True)
+    scope |= element.scope
+    scope["rounded"] = _ROUNDED.get(ending.body.operands[ending.place].name, same)
+    text = element_text(element, ending.ways)
+    scope["element"] = from_text(text, f"{name}, an element", "element", scope)
+    return element
+
+
+def _operands(ending: Ending, element: Element) -> list[int]:
+    """Those that have to be read."""
+    needed = element.needed(range(len(ending.body.results)))
+    return [k for k in needed if k < len(ending.ways) and k != ending.place]
+
+
+def _many(way: str, wide: int, along: bool) -> bool:
+    """Whether each of the neighbours has an element of its own."""
+    return wide > 1 and (way == SAME or (way == CHANNEL and along))
+
+
+def _read(ending: Ending, element: Element, wide: int, along: bool, g: int) -> list[str]:
+    lines = []
+    for k in _operands(ending, element):
+        way = ending.ways[k]
+        source = f"rest[{k - (k > ending.place)}]"
+        start = {SAME: f"i{g}", ONE: "0", CHANNEL: f"c{g}"}[way]
+        many = _many(way, wide, along)
+        lines.append(
+            f"a{g}_{k} = " + (f"load({source}, {start})" if many else f"{source}[{start}]")
+        )
+    return lines
+
+
+def _stored(ending: Ending, element: Element, wide: int, along: bool, g: int) -> list[str]:
+    needed = sorted([*_operands(ending, element), ending.place])
+    results, others = len(ending.body.results), len(ending.ways) - 1
+    lines = []
+    for e in range(wide):
+        given = [
+            f"rounded(v{g}[{e}])"
+            if k == ending.place
+            else f"a{g}_{k}[{e}]"
+            if _many(ending.ways[k], wide, along)
+            else f"a{g}_{k}"
+            for k in needed
+        ]
+        lines.append(f"o{e} = element({', '.join(given)}, rest[{others + results}])")
+    for q in range(results):
+        values = ", ".join(f"o{e}[{q}]" for e in range(wide))
+        to = f"rest[{others + q}]"
+        lines.append(f"store({to}, i{g}, ({values}))" if wide > 1 else f"{to}[i{g}] = {values}")
+    return lines

@@ -1,0 +1,158 @@
+"""Ops behind a product or a convolution, computed of each element before it is stored: an epilogue.
+
+What follows elementwise (`plan.fusing`) then costs neither a launch nor a way through memory. Each
+op still rounds its own element type, so no bit changes. It is the device that says where it has
+kernels for that: they are the ones that would run the product alone, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.body import MOST_OPERANDS, Body, fused
+from opstep.runtime.plan.cost import BYTES_PER_NS, LAUNCH_NS
+from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.fusing import Grouping
+from opstep.runtime.plan.plan import Step
+
+_FIRST = 3  # operand whose memory a result may take over: no product or convolution has more
+
+
+class epilogued(Op):
+    """An op and those that follow it; `kernels.pointwise.groups` says how."""
+
+    name = "fused"
+    family = "internal"
+    moves = True  # its operands are seen as they are stored
+    inplace = tuple(range(_FIRST, _FIRST + MOST_OPERANDS))
+    grad = None
+
+    def flops(*types, epilogue):
+        own = types[: epilogue.count]
+        return epilogue.op.flops(*own, **dict(epilogue.attrs))
+
+
+@dataclass(frozen=True, repr=False)
+class Epilogue:
+    """What an `epilogued` op computes, without shapes: `op` of the first `count` operands, and
+    `body`, whose operand `place` is its result; the others follow.
+    """
+
+    op: type[Op]
+    attrs: tuple[tuple[str, Any], ...]
+    count: int
+    body: Body
+    place: int
+
+    def result_type(self, t: TensorType) -> TensorType:
+        """Of the op, where `t` is that of a result of the whole."""
+        return t.with_dtype(self.body.operands[self.place])
+
+    @cached_property
+    def text(self) -> str:
+        return repr((self.op.name, self.attrs, self.count, self.body, self.place))
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+# Whether a device computes such a step in the kernel of the step's first member.
+Takes = Callable[[Step, tuple[Any, ...]], bool]
+
+
+def with_epilogues(flat: Flat, takes: Takes) -> Flat:
+    """The same with such steps where the device takes them."""
+    grouping = Grouping(flat)
+    made: dict[int, tuple[int, Step]] = {}  # the last of their ops -> the first, and the step
+    gone: set[int] = set()
+    maker = {v: k for k, s in enumerate(flat.steps) for v in s.results if s.op.epilogues}
+    for k, step in enumerate(flat.steps[: len(flat.steps) - flat.commits]):
+        if step.op is not fused and step.op.element is None:
+            continue
+        for v in sorted({v for v in step.operands if v in maker}, reverse=True):
+            first = maker[v]
+            if not _alone(flat, grouping, v) or first in gone or not _waits(flat, first, k):
+                continue
+            joined = _joined(flat, grouping, first, k, v)
+            if joined is not None and takes(joined, _types(flat, joined)):
+                made[k] = first, joined
+                gone.add(first)
+                break
+    return _replaced(flat, made) if made else flat
+
+
+def _alone(flat: Flat, grouping: Grouping, v: int) -> bool:
+    """Whether one step reads a value, and nobody after the run."""
+    home = flat.homes[v]
+    return flat.kinds[home] == "temp" and grouping.readers.get(home, 0) == 1
+
+
+def _waits(flat: Flat, first: int, last: int) -> bool:
+    """Whether a step may run at the place of a later one: nothing between them changes what it
+    reads.
+    """
+    homes = flat.homes
+    read = {homes[v] for v in flat.steps[first].operands if v is not None}
+    between = flat.steps[first + 1 : last]
+    written = (v for s in between if not s.op.reinterprets for v in (*s.results, *s.changed))
+    return not any(homes[v] in read for v in written)
+
+
+def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> Step | None:
+    """The step that does the work of both; None where their shapes forbid it."""
+    of, then = flat.steps[first], flat.steps[last]
+    types = flat.types
+    group = then if then.op is fused else grouping.step([last])[0]
+    body: Body = group.attrs["body"]
+    alike = {types[r].shape for r in group.results} == {types[v].shape}
+    seen = zip(of.operands, of.operand_types, strict=True)
+    stored = all(w is None or t is None or types[w].dtype is t.dtype for w, t in seen)
+    place = group.operands.index(v)
+    others = [w for w in group.operands if w != v]
+    shared = {flat.homes[w] for w in of.operands if w is not None}
+    shared &= {flat.homes[w] for w in others if w is not None}
+    if (
+        not alike
+        or not stored
+        or shared
+        or body.status >= 0
+        or place in body.per_channel
+        or len(others) + 1 != len(group.operands)
+    ):
+        return None
+    epilogue = Epilogue(of.op, tuple(of.attrs.items()), len(of.operands), body, place)
+    operand_types = (*of.operand_types, *(types[w] for w in others if w is not None))
+    return Step(
+        epilogued, (*of.operands, *others), group.results, operand_types,
+        {"epilogue": epilogue}, then.frame, then.statement,
+        members=(of, *(then.members or (then,))),
+    )  # fmt: skip
+
+
+def _types(flat: Flat, step: Step) -> tuple[Any, ...]:
+    return tuple(None if v is None else flat.types[v] for v in (*step.operands, *step.results))
+
+
+def _replaced(flat: Flat, made: dict[int, tuple[int, Step]]) -> Flat:
+    gone = {first for first, _ in made.values()}
+    steps: list[Step] = []
+    costs: list[int] = []
+    kinds = flat.kinds.copy()
+    for k, (step, cost) in enumerate(zip(flat.steps, flat.costs, strict=True)):
+        if k in gone:
+            continue
+        if k in made:
+            first, step = made[k]
+            alone = flat.costs[first]
+            nbytes: Any = flat.types[flat.steps[first].results[0]].nbytes
+            cost = max(alone, alone + cost - LAUNCH_NS - 2 * nbytes // BYTES_PER_NS)
+            for v in (v for s in step.members for v in s.results if v not in step.results):
+                kinds[flat.homes[v]] = "none"
+        steps.append(step)
+        costs.append(cost)
+    return replace(flat, steps=steps, costs=costs, kinds=kinds)

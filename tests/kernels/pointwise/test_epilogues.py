@@ -1,0 +1,117 @@
+"""Ops behind a product or a convolution, in the same kernel: the same bits as one after the other.
+
+The kernels that do it are those for halves of a GPU; here the simulator runs them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import opstep
+from opstep.runtime.device.cuda.compiling.target import targeting
+from opstep.runtime.device.cuda.lowering import Lowering
+from opstep.runtime.plan import fusing
+from opstep.runtime.plan.hazards import check
+from opstep.runtime.plan.listing import listing
+from opstep.runtime.plan.plan import Plan
+from opstep.runtime.plan.planner import make_plan
+from opstep.runtime.plan.text import format_plan, parse_plan
+from tests.kernels.pointwise.fused_programs import ProductWriter, simulated
+
+
+@pytest.fixture(autouse=True)
+def on_hopper(monkeypatch):
+    """Groups of any size are worth a kernel, and the architecture has the largest tiles."""
+    monkeypatch.setattr(fusing, "WORTH_A_KERNEL_NS", 0)
+    with targeting("sm_90"):
+        yield
+
+
+def takes(step, types) -> bool:
+    return step.op.is_taken(*Lowering(step, types).args(), **step.attrs)
+
+
+def planned(program, fuse: bool = True) -> Plan:
+    types = [b.type for b in program.graphs["main"].inputs]
+    return make_plan(
+        program.verified, "main", types, opstep.policy(), library=program.library, fuse=fuse,
+        takes=takes,
+    )  # fmt: skip
+
+
+def names(plan: Plan) -> list[list[str]]:
+    return [[m.op.name for m in s.members] or [s.op.name] for s in plan.steps]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_same_bits_in_random_programs(seed):
+    writer = ProductWriter(seed)
+    program, arrays = opstep.loads(writer.text()), writer.arrays()
+    plan = planned(program)
+    assert not check(plan)
+    assert parse_plan(format_plan(plan)) == listing(plan)
+    with np.errstate(all="ignore"):
+        assert simulated(plan, arrays, {}) == simulated(planned(program, fuse=False), arrays, {})
+
+
+BLOCK = """
+graph main(
+    x: bf16[2, 64, 6, 8], w: bf16[24, 64, 3, 3], s: bf16[24], b: bf16[24], m: bf16[24],
+    v: bf16[24], r: bf16[2, 24, 6, 8],
+) -> bf16[2, 24, 6, 8] {
+  c = conv2d(x, w, padding=[1, 1])
+  n = batch_norm(c, s, b, m, v)
+  a = add(n, r)
+  y = relu(a)
+  return y
+}
+"""
+
+
+def test_a_block_of_a_residual_network_is_one_kernel():
+    plan = planned(opstep.loads(BLOCK))
+    assert names(plan) == [["conv2d", "batch_norm", "add", "relu"]]
+    types = [None if v is None else plan.values[v].type for v in plan.steps[0].operands]
+    results = [plan.values[v].type for v in plan.steps[0].results]
+    launches, _ = Lowering(plan.steps[0], (*types, *results)).prepared()
+    kernels = [launch.kernel.function.__name__ for launch in launches]
+    assert kernels == ["channels_last", "arrange_filters", "convolve"]
+    assert "fused(conv2d, batch_norm, add, relu)" in format_plan(plan)
+
+
+WIDE = BLOCK.replace("24", "64")  # x and r have one shape
+
+
+def test_a_result_that_the_group_reads_twice_stays_in_registers():
+    text = WIDE.replace("y = relu(a)", "y = mul(a, c)")
+    assert names(planned(opstep.loads(text))) == [["conv2d", "batch_norm", "add", "mul"]]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return y", "return c"),  # it is read after the run
+        ("add(n, r)", "add(n, x)"),  # y might take the place of what other tiles still read
+        ("bf16", "f32"),  # no kernel does it
+    ],
+)
+def test_what_stays_several_steps(old, new):
+    assert ["conv2d"] in names(planned(opstep.loads(WIDE.replace(old, new))))
+
+
+def test_a_product_does_not_go_behind_an_update_of_its_weights():
+    text = """
+state w: bf16[64, 64] = ones()
+
+graph main(x: bf16[8, 64]) -> bf16[8, 64] {
+  p = linear(x, w)
+  n = add(w, 1.0)
+  w <- n
+  y = relu(p)
+  return y
+}
+"""
+    program = opstep.loads(text)
+    assert ["linear", "relu"] in names(planned(program))
+    assert not check(planned(program))
