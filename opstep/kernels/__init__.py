@@ -27,6 +27,7 @@ from opstep.kernels.move import (
     padding,  # noqa: F401
     shape,  # noqa: F401
     slicing,  # noqa: F401
+    views,  # noqa: F401
 )
 from opstep.kernels.pick import (
     advanced_index,  # noqa: F401

@@ -63,13 +63,17 @@ def pixel_finisher(tile: WarpTile, wide: int, ending: Ending | None = None):
             if wide == 1:
                 i = div32(at, out_w)
                 spot += i * step_h * plane_w + (at - i * out_w) * step_w - at
-            for row in range(thread // in_line, rows, groups * apart):
-                channel = channel0 + row
+            first = thread // in_line
+            source, index = first * sums_pitch + column, spot + (channel0 + first) * plane
+            to = offset(y, index)
+            for row in range(first, rows, groups * apart):
                 put(
-                    y, sums, row * sums_pitch + column, apart * sums_pitch, spot + channel * plane,
-                    apart * plane, channel, apart, (rows - row - 1) // apart + 1, bias, 0, biased,
-                    rest,
+                    to, sums, source, apart * sums_pitch, index, apart * plane, channel0 + row,
+                    apart, (rows - row - 1) // apart + 1, bias, 0, biased, rest,
                 )  # fmt: skip
+                to = offset(to, groups * apart * plane)
+                index += groups * apart * plane
+                source += groups * apart * sums_pitch
 
     return finish
 

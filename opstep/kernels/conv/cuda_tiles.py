@@ -299,6 +299,6 @@ def adding_shares(ending: Ending | None):
             held = pointer_to(cuda.local.array(1, real))
             held[0] = total
             channel = mod32(div32(i, plane), channels)
-            put(y, held, 0, 0, i, 0, channel, 0, 1, bias, 0, True, rest)
+            put(offset(y, i), held, 0, 0, i, 0, channel, 0, 1, bias, 0, True, rest)
 
     return add_shares

@@ -141,7 +141,7 @@ def adding(ending: Ending | None):
                     total += held[u]
             held[0] = total
             channel, column = mod32(div32(i, inner), channels), mod32(i, n)
-            put(c, held, 0, 0, i, 0, channel, 0, 1, bias, column, biased, rest)
+            put(offset(c, i), held, 0, 0, i, 0, channel, 0, 1, bias, column, biased, rest)
 
     return add_parts
 

@@ -103,21 +103,27 @@ def finisher(
             row, column = unit // chunks, unit % chunks * wide
             if column < columns:
                 channel = row0 + row if by_row else column0 + column
+                to = at + row * pitch + column
                 put(
-                    c, sums, row * sums_pitch + column, 0, at + row * pitch + column, 0, channel, 0,
-                    1, bias, column, biased, rest,
+                    offset(c, to), sums, row * sums_pitch + column, 0, to, 0, channel, 0, 1, bias,
+                    column, biased, rest,
                 )  # fmt: skip
 
     def finish_columns(c, at, sums, bias, rows, columns, pitch, biased, row0, column0, rest):
         first, column = cuda.threadIdx.x // chunks, cuda.threadIdx.x % chunks * wide
         if column < columns:
+            to, source = offset(c, at + first * pitch + column), first * sums_pitch + column
+            index = at + first * pitch + column
             for row in range(first, rows, groups * apart):
                 channel = row0 + row if by_row else column0 + column
                 put(
-                    c, sums, row * sums_pitch + column, apart * sums_pitch,
-                    at + row * pitch + column, apart * pitch, channel, apart if by_row else 0,
-                    (rows - row - 1) // apart + 1, bias, column, biased, rest,
+                    to, sums, source, apart * sums_pitch, index, apart * pitch, channel,
+                    apart if by_row else 0, (rows - row - 1) // apart + 1, bias, column, biased,
+                    rest,
                 )  # fmt: skip
+                to = offset(to, groups * apart * pitch)
+                index += groups * apart * pitch
+                source += groups * apart * sums_pitch
 
     return finish_columns if keeps else finish
 

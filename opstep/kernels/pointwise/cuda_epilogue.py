@@ -135,14 +135,13 @@ def _begun(args: Sequence[Arg], epilogue: Epilogue) -> tuple[list, Unfinished]:
 @cache
 def finishing(ending: Ending | None, wide: int, along: bool = False, by_row: bool = False):
     """(y, sums, at, apart, index, further, channel, onward, left, bias, column, biased, rest):
-    takes groups of `wide` neighbours from sums[at] on, `apart` from each other, adds a bias, and
-    stores them from y[index] on, `further` from each other. As many as `AHEAD`, of which `left` are
-    there; one, if there is no `ending`.
+    takes `wide` neighbours from sums[at] on, adds a bias, and stores them where y points to. The
+    bias is that of the first one's `column` and the next, or with `by_row` that of the channel.
 
-    With an `ending` it stores what becomes of them. The first group is of that channel, others are
-    `onward`; neighbours are of one channel, but `along` them each has its own. `rest`:
-    `Unfinished.arguments`. The bias is that of the first one's `column` and the next, or with
-    `by_row` that of the group's channel.
+    With an `ending` it stores what becomes of them, and of as many groups as `AHEAD`, of which
+    `left` are there: the next is `apart` from the one before in `sums`, `further` in the results,
+    where the first is element `index`, and `onward` in channels. Neighbours are of one channel, but
+    `along` them each has its own. `rest`: `Unfinished.arguments`.
     """
     groups = AHEAD if ending else 1
     scope: dict[str, Any] = {
@@ -168,12 +167,11 @@ def finishing(ending: Ending | None, wide: int, along: bool = False, by_row: boo
         places = [f"bias[c{g}]" if by_row else f"bias[column + {e}]" for e in range(wide)]
         added = ", ".join(f"v{g}[{e}] + {place}" for e, place in enumerate(places))
         lines.append(f"    v{g} = ({added},)")
+    if ending and element:
+        for g in range(groups):
+            lines += _finished(ending, element, wide, along, g)
     for g in range(groups):
-        made = (
-            _stored(ending, element, wide, along, g)
-            if ending and element
-            else [f"store(y, i{g}, v{g})" if wide > 1 else f"y[i{g}] = v{g}[0]"]
-        )
+        made = _stored(ending, wide, g) if ending else [_put("y", "0", "v0[{}]", wide)]
         lines += [f"if {g} < left:", *indented(made)] if g else made
     head = "y, sums, at, apart, index, further, channel, onward, left, bias, column, biased, rest"
     text = "\n".join([f"def finish({head}):", *indented(lines)])
@@ -191,9 +189,9 @@ def _element(ending: Ending, name: str, scope: dict[str, Any]) -> Element:
 
 
 def _operands(ending: Ending, element: Element) -> list[int]:
-    """Those that have to be read."""
+    """Those that results depend on."""
     needed = element.needed(range(len(ending.body.results)))
-    return [k for k in needed if k < len(ending.ways) and k != ending.place]
+    return [k for k in needed if k < len(ending.ways)]
 
 
 def _many(way: str, wide: int, along: bool) -> bool:
@@ -204,6 +202,8 @@ def _many(way: str, wide: int, along: bool) -> bool:
 def _read(ending: Ending, element: Element, wide: int, along: bool, g: int) -> list[str]:
     lines = []
     for k in _operands(ending, element):
+        if k == ending.place:
+            continue
         way = ending.ways[k]
         source = f"rest[{k - (k > ending.place)}]"
         start = {SAME: f"i{g}", ONE: "0", CHANNEL: f"c{g}"}[way]
@@ -214,9 +214,10 @@ def _read(ending: Ending, element: Element, wide: int, along: bool, g: int) -> l
     return lines
 
 
-def _stored(ending: Ending, element: Element, wide: int, along: bool, g: int) -> list[str]:
-    needed = sorted([*_operands(ending, element), ending.place])
-    results, others = len(ending.body.results), len(ending.ways) - 1
+def _finished(ending: Ending, element: Element, wide: int, along: bool, g: int) -> list[str]:
+    """All groups without a branch, so that a processor has something to do while it waits."""
+    needed = _operands(ending, element)
+    zero = f"rest[{len(ending.ways) - 1 + len(ending.body.results)}]"
     lines = []
     for e in range(wide):
         given = [
@@ -227,9 +228,16 @@ def _stored(ending: Ending, element: Element, wide: int, along: bool, g: int) ->
             else f"a{g}_{k}"
             for k in needed
         ]
-        lines.append(f"o{e} = element({', '.join(given)}, rest[{others + results}])")
-    for q in range(results):
-        values = ", ".join(f"o{e}[{q}]" for e in range(wide))
-        to = f"rest[{others + q}]"
-        lines.append(f"store({to}, i{g}, ({values}))" if wide > 1 else f"{to}[i{g}] = {values}")
+        lines.append(f"o{g}_{e} = element({', '.join(given)}, {zero})")
     return lines
+
+
+def _stored(ending: Ending, wide: int, g: int) -> list[str]:
+    others, results = len(ending.ways) - 1, len(ending.body.results)
+    return [_put(f"rest[{others + q}]", f"i{g}", f"o{g}_{{}}[{q}]", wide) for q in range(results)]
+
+
+def _put(to: str, at: str, value: str, wide: int) -> str:
+    if wide == 1:
+        return f"{to}[{at}] = {value.format(0)}"
+    return f"store({to}, {at}, ({', '.join(value.format(e) for e in range(wide))}))"

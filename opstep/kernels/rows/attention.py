@@ -57,6 +57,7 @@ class scaled_dot_product_attention(Op):
     )
     formula = "softmax(q * k^T * scale + mask) * v"
     source = "Vaswani et al. 2017; torch.nn.functional.scaled_dot_product_attention"
+    views = 3
 
     def infer(q, k, v, mask, *, causal, scale, enable_gqa):
         batch = _batch(q, k, v, enable_gqa)
@@ -81,10 +82,13 @@ class scaled_dot_product_attention(Op):
         return attend(q, k, v, mask, y, shape, strides, causal, scale_of(scale, q.shape[-1]))
 
     def cuda(q, k, v, mask, y, *, causal, scale, enable_gqa):
-        shape, *strides = layout(q, k, v, mask, enable_gqa)
         if not y.size:
             return []
-        return gpu.attend(q, k, v, mask, y, shape, strides, causal, scale_of(scale, q.shape[-1]))
+        shape, *_, own = layout(q, k, v, mask, enable_gqa)
+        each = k.shape[-3] if enable_gqa else 0
+        places = [gpu.places(a, y, each) for a in (q, k, v, y)]
+        factor = scale_of(scale, q.shape[-1])
+        return gpu.attend(q, k, v, mask, y, shape, (*places, own), causal, factor)
 
     def flops(q, k, v, mask=None, *, causal, scale, enable_gqa):
         size: Dim = 2 * k.shape[-2] * (q.shape[-1] + v.shape[-1])

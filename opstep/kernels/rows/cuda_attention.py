@@ -12,16 +12,32 @@ from opstep.kernels.math.fastmath import exp
 from opstep.kernels.matmul.cuda_gemm_simt import matrix_offset
 from opstep.kernels.rows import cuda_attention_halves as halves
 from opstep.kernels.rows import cuda_attention_registers as registers
-from opstep.kernels.rows.cuda_attention_tiles import mask_kind, masked_score
+from opstep.kernels.rows.cuda_attention_tiles import mask_kind, masked_score, start_of
+from opstep.kernels.rules.axes import strides_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, real
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import Arg, Grid, Seen
 
 ROWS = 8  # of q, which share what a block reads of k
 KEYS = 32  # of a tile: one for each thread of a row
 FEATURES = 32  # that are looked at together
 PITCH = FEATURES + 1  # of keys in shared memory
 KEY_ROOM, QUERY_ROOM, SCORE_ROOM = KEYS * PITCH, ROWS * FEATURES, ROWS * KEYS
+
+
+def places(a: Arg, y: Arg, each: int) -> tuple[int, ...]:
+    """Where matrices of q, k, v or y begin: elements along each axis of problems, as `layout` has
+    them, then from row to row, then the first. `each`: heads of k that heads of y share, or 0.
+    """
+    start, strides = (a.start, a.strides) if isinstance(a, Seen) else (0, strides_of(a.shape))
+    *steps, pitch, _ = (0 if n == 1 else step for step, n in zip(strides, a.shape, strict=True))
+    steps = [0] * (len(y.shape) - len(a.shape)) + steps
+    if each:
+        group = y.shape[-3] // each
+        steps[-1:] = (
+            [steps[-1] * group, steps[-1]] if a.shape[-3] == y.shape[-3] else [steps[-1], 0]
+        )
+    return (*steps, pitch, start)
 
 
 def attend(
@@ -48,8 +64,8 @@ def attending(kind: str, held: int) -> Callable:
     with_mask = masked_score(kind)
 
     def attend(
-        q, k, v, mask, y, shape, q_strides, k_strides, v_strides, mask_strides, rank, rows, keys,
-        features, columns, blocks, scale, causal,
+        q, k, v, mask, y, shape, q_places, k_places, v_places, y_places, mask_strides, rank, rows,
+        keys, features, columns, blocks, scale, causal,
     ):  # fmt: skip
         some_keys = cuda.shared.array(KEY_ROOM, real)
         some_queries = cuda.shared.array(QUERY_ROOM, real)
@@ -60,9 +76,10 @@ def attending(kind: str, held: int) -> Callable:
         batch = div32(cuda.blockIdx.x, blocks)
         i = (cuda.blockIdx.x - batch * blocks) * ROWS + mine
         row = min(i, rows - 1)
-        query = offset(q, (matrix_offset(batch, rank, shape, q_strides) * rows + row) * features)
-        own = offset(k, matrix_offset(batch, rank, shape, k_strides) * keys * features)
-        values = offset(v, matrix_offset(batch, rank, shape, v_strides) * keys * columns)
+        query = offset(q, start_of(batch, rank, shape, q_places) + row * q_places[rank])
+        own = offset(k, start_of(batch, rank, shape, k_places))
+        values = offset(v, start_of(batch, rank, shape, v_places))
+        key_pitch, value_pitch = k_places[rank], v_places[rank]
         masked = matrix_offset(batch, rank, shape, mask_strides) + row * mask_strides[rank]
         for c in range(held):
             sums[c] = 0.0
@@ -78,7 +95,7 @@ def attending(kind: str, held: int) -> Callable:
                 for j in range(mine, KEYS, ROWS):
                     key = 0.0
                     if inside and j0 + j < keys:
-                        key = own[(j0 + j) * features + first + column]
+                        key = own[(j0 + j) * key_pitch + first + column]
                     some_keys[j * PITCH + column] = key
                 cuda.syncthreads()
                 for f in range(FEATURES):
@@ -110,13 +127,14 @@ def attending(kind: str, held: int) -> Callable:
                 for c in range(held):
                     e = c * KEYS + column
                     if e < columns:
-                        sums[c] += weight * values[(j0 + j) * columns + e]
+                        sums[c] += weight * values[(j0 + j) * value_pitch + e]
             cuda.syncthreads()
         share = 0.0 if total == 0.0 else 1.0 / total
+        out = offset(y, start_of(batch, rank, shape, y_places) + row * y_places[rank])
         for c in range(held):
             e = c * KEYS + column
             if i < rows and e < columns:
-                y[(batch * rows + row) * columns + e] = sums[c] * share
+                out[e] = sums[c] * share
 
     attend.__name__ = f"attend_{kind}"
     return attend

@@ -143,12 +143,12 @@ def by_queries(
         visible = min(keys, row0 + held) if causal else keys
         free = min(keys, row0 + 1) if causal else keys  # that all rows see
         tiles = div32(visible + streamed - 1, streamed)
-        copy_queries(shared, stored_bits(queries), rows - row0, features, thread)
+        copy_queries(shared, stored_bits(queries), rows - row0, features, features, thread)
         here = offset(shared, above_at)
-        copy_above(here, stored_bits(above), rows - row0, columns, thread)
+        copy_above(here, stored_bits(above), rows - row0, columns, columns, thread)
         here = offset(shared, streams_at)
-        copy_keys(here, own, keys, features, thread)
-        copy_values(offset(here, values_at), values, keys, columns, thread)
+        copy_keys(here, own, keys, features, features, thread)
+        copy_values(offset(here, values_at), values, keys, columns, columns, thread)
         commit_copies()
         held_start, streamed_start, weighted_start = starts(thread)
         low, column = sums_origin(thread)
@@ -180,10 +180,12 @@ def by_queries(
             if step + 1 < 2 * tiles:
                 ahead = 0 if step + 1 == tiles else j0 + streamed
                 there = offset(shared, streams_at + at)
-                copy_keys(there, offset(own, ahead * features), keys - ahead, features, thread)
+                copy_keys(
+                    there, offset(own, ahead * features), keys - ahead, features, features, thread
+                )
                 there = offset(there, values_at)
                 more = offset(values, ahead * columns)
-                copy_values(there, more, keys - ahead, columns, thread)
+                copy_values(there, more, keys - ahead, columns, columns, thread)
             commit_copies()
             scores, numbers = no_scores(0.0), no_scores(0.0)
             scores = similar(scores, offset(shared, held_start), offset(here, streamed_start))
@@ -231,7 +233,7 @@ def by_queries(
         arrived()
         out = offset(gq, first * features)
         some = min(held, rows - row0)
-        write_rows(out, as_f32(shared), low - row0, column, sums, some, features)
+        write_rows(out, as_f32(shared), low - row0, column, sums, some, features, features)
 
     attention_grad_queries.__name__ = f"attention_grad_queries_{kind}"
     return attention_grad_queries
@@ -285,9 +287,13 @@ def by_keys(
         key0 = (cuda.blockIdx.x - unit * blocks) * held
         first = unit * keys + key0
         limit = keys - key0
-        copy_own(shared, stored_bits(offset(k, first * features)), limit, features, thread)
+        copy_own(
+            shared, stored_bits(offset(k, first * features)), limit, features, features, thread
+        )
         here = offset(shared, held_values_at)
-        copy_own_values(here, stored_bits(offset(v, first * columns)), limit, columns, thread)
+        copy_own_values(
+            here, stored_bits(offset(v, first * columns)), limit, columns, columns, thread
+        )
         skipped = key0 - key0 % streamed if causal else 0  # queries that see none of the keys
         tiles = div32(max(0, rows - skipped) + streamed - 1, streamed)
         all_queries, all_above = stored_bits(q), stored_bits(gy)
@@ -295,9 +301,9 @@ def by_keys(
             i = unit * group * rows + skipped
             here = offset(shared, streams_at)
             limit = rows - skipped
-            copy_queries(here, offset(all_queries, i * features), limit, features, thread)
+            copy_queries(here, offset(all_queries, i * features), limit, features, features, thread)
             here = offset(here, above_at)
-            copy_above(here, offset(all_above, i * columns), limit, columns, thread)
+            copy_above(here, offset(all_above, i * columns), limit, columns, columns, thread)
             copy_known(known, logs, inner, i, limit, thread)
         commit_copies()
         held_start, streamed_start, weighted_start = starts(thread)
@@ -324,9 +330,11 @@ def by_keys(
                 i = (unit * group + next_turn) * rows + next_i0
                 limit = rows - next_i0
                 there = offset(shared, streams_at + at)
-                copy_queries(there, offset(all_queries, i * features), limit, features, thread)
+                copy_queries(
+                    there, offset(all_queries, i * features), limit, features, features, thread
+                )
                 there = offset(there, above_at)
-                copy_above(there, offset(all_above, i * columns), limit, columns, thread)
+                copy_above(there, offset(all_above, i * columns), limit, columns, columns, thread)
                 copy_known(offset(known, known_step), logs, inner, i, limit, thread)
             commit_copies()
             scores, numbers = no_scores(0.0), no_scores(0.0)
@@ -358,9 +366,9 @@ def by_keys(
         some, whole = min(held, keys - key0), as_f32(shared)
         arrived()
         out = offset(gk, first * features)
-        write_keys(out, whole, low - key0, column, key_sums, some, features)
+        write_keys(out, whole, low - key0, column, key_sums, some, features, features)
         out = offset(gv, first * columns)
-        write_values(out, whole, low - key0, column, value_sums, some, columns)
+        write_values(out, whole, low - key0, column, value_sums, some, columns, columns)
 
     attention_grad_keys.__name__ = f"attention_grad_keys_{kind}"
     return attention_grad_keys

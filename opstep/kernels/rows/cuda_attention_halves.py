@@ -24,6 +24,7 @@ from opstep.kernels.rows.cuda_attention_tiles import (
     padded,
     row_writer,
     shared_limit,
+    start_of,
     sums_origin,
     sums_pitch,
 )
@@ -109,8 +110,8 @@ def attending(
     apply_mask = Intrinsic("mask_scores", int(kind != "float"), int(paired))
 
     def attend_halves(
-        q, k, v, mask, y, shape, q_strides, k_strides, v_strides, mask_strides, rank, rows, keys,
-        features, columns, blocks, factor, causal,
+        q, k, v, mask, y, shape, q_places, k_places, v_places, y_places, mask_strides, rank, rows,
+        keys, features, columns, blocks, factor, causal,
     ):  # fmt: skip
         """y = the rows of v weighted by scores, which are those of the op times log2(e)."""
         shared = pointer_to(cuda.shared.array(0, _BITS))
@@ -120,17 +121,17 @@ def attending(
         if causal:  # those with most to do first
             row0 = blocks - 1 - row0
         row0 *= held
-        first = (matrix_offset(batch, rank, shape, q_strides) * rows + row0) * features
+        pitch, key_pitch, value_pitch = q_places[rank], k_places[rank], v_places[rank]
+        first = start_of(batch, rank, shape, q_places) + row0 * pitch
         queries = stored_bits(offset(q, first))
-        own = offset(k, matrix_offset(batch, rank, shape, k_strides) * keys * features)
-        values = offset(v, matrix_offset(batch, rank, shape, v_strides) * keys * columns)
-        own, values = stored_bits(own), stored_bits(values)
+        own = stored_bits(offset(k, start_of(batch, rank, shape, k_places)))
+        values = stored_bits(offset(v, start_of(batch, rank, shape, v_places)))
         visible = min(keys, row0 + held) if causal else keys
         free = min(keys, row0 + 1) if causal else keys  # that all rows see
-        copy_queries(shared, queries, rows - row0, features, thread)
+        copy_queries(shared, queries, rows - row0, features, pitch, thread)
         here = offset(shared, streams_at)
-        copy_keys(here, own, keys, features, thread)
-        copy_values(offset(here, values_at), values, keys, columns, thread)
+        copy_keys(here, own, keys, features, key_pitch, thread)
+        copy_values(offset(here, values_at), values, keys, columns, value_pitch, thread)
         commit_copies()
         held_start, streamed_start, weighted_start = starts(thread)
         low, column = sums_origin(thread)
@@ -154,10 +155,11 @@ def attending(
                 at = stage - at
                 if ahead < visible:
                     there = offset(shared, streams_at + at)
-                    copy_keys(there, offset(own, ahead * features), keys - ahead, features, thread)
+                    more = offset(own, ahead * key_pitch)
+                    copy_keys(there, more, keys - ahead, features, key_pitch, thread)
                     there = offset(there, values_at)
-                    more = offset(values, ahead * columns)
-                    copy_values(there, more, keys - ahead, columns, thread)
+                    more = offset(values, ahead * value_pitch)
+                    copy_values(there, more, keys - ahead, columns, value_pitch, thread)
                 commit_copies()
             scores = no_scores(0.0)
             scores = similar(scores, offset(shared, held_start), offset(here, streamed_start))
@@ -184,19 +186,21 @@ def attending(
             sums = weighted(sums, scores, offset(here, values_at + weighted_start))
             if stages == 1 and ahead < visible:
                 cuda.syncthreads()
-                copy_keys(here, offset(own, ahead * features), keys - ahead, features, thread)
+                more = offset(own, ahead * key_pitch)
+                copy_keys(here, more, keys - ahead, features, key_pitch, thread)
                 there = offset(here, values_at)
-                more = offset(values, ahead * columns)
-                copy_values(there, more, keys - ahead, columns, thread)
+                more = offset(values, ahead * value_pitch)
+                copy_values(there, more, keys - ahead, columns, value_pitch, thread)
                 commit_copies()
         low_total, high_total = sum_of_four(low_total), sum_of_four(high_total)
         low_share = 0.0 if low_total == 0.0 else 1.0 / low_total
         high_share = 0.0 if high_total == 0.0 else 1.0 / high_total
         sums = scale_rows(sums, low_share, high_share)
         arrived()
-        out = offset(y, (batch * rows + row0) * columns)
+        y_pitch = y_places[rank]
+        out = offset(y, start_of(batch, rank, shape, y_places) + row0 * y_pitch)
         some = min(held, rows - row0)
-        write_rows(out, as_f32(shared), low - row0, column, sums, some, columns)
+        write_rows(out, as_f32(shared), low - row0, column, sums, some, columns, y_pitch)
 
     attend_halves.__name__ = f"attend_halves_{kind.replace(' ', '_')}"
     return attend_halves

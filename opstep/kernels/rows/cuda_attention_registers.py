@@ -10,7 +10,13 @@ from math import prod
 from opstep.kernels.math.fastmath import exp
 from opstep.kernels.matmul.cuda_gemm_simt import matrix_offset
 from opstep.kernels.matmul.cuda_tile import Tile, fetcher, putter, thread_origin
-from opstep.kernels.rows.cuda_attention_tiles import mask_kind, masked_score, padded, supported
+from opstep.kernels.rows.cuda_attention_tiles import (
+    mask_kind,
+    masked_score,
+    padded,
+    start_of,
+    supported,
+)
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import (
     cuda,
@@ -94,8 +100,8 @@ def attending(kind: str, features: int, columns: int, q_wide: int, v_wide: int):
     with_mask = masked_score(kind)
 
     def attend_tiles(
-        q, k, v, mask, y, shape, q_strides, k_strides, v_strides, mask_strides, rank, rows, keys,
-        features, columns, blocks, scale, causal,
+        q, k, v, mask, y, shape, q_places, k_places, v_places, y_places, mask_strides, rank, rows,
+        keys, features, columns, blocks, scale, causal,
     ):  # fmt: skip
         shared = pointer_to(cuda.shared.array(0, real))
         passed = pointer_to(cuda.local.array(held, real))
@@ -110,9 +116,10 @@ def attending(kind: str, features: int, columns: int, q_wide: int, v_wide: int):
         if causal:  # those with most to do first
             row0 = blocks - 1 - row0
         row0 *= ROWS
-        queries = offset(q, matrix_offset(batch, rank, shape, q_strides) * rows * features)
-        own = offset(k, matrix_offset(batch, rank, shape, k_strides) * keys * features)
-        values = offset(v, matrix_offset(batch, rank, shape, v_strides) * keys * columns)
+        queries = offset(q, start_of(batch, rank, shape, q_places))
+        own = offset(k, start_of(batch, rank, shape, k_places))
+        values = offset(v, start_of(batch, rank, shape, v_places))
+        key_pitch, value_pitch, y_pitch = k_places[rank], v_places[rank], y_places[rank]
         score_row, score_column = score_origin(thread)
         first_row, first_column = origin(thread)
         line, first_key = thread % ROWS, thread // ROWS * half  # in the softmax
@@ -121,22 +128,22 @@ def attending(kind: str, features: int, columns: int, q_wide: int, v_wide: int):
         masked += min(row, rows - 1) * mask_strides[rank]
         across = mask_strides[rank + 1]
         for f in range(0, features, STEPS):
-            fetch(passed, queries, row0, rows, f, features, features, thread)
+            fetch(passed, queries, row0, rows, f, features, q_places[rank], thread)
             put(offset(shared, f * _PITCH), passed, thread)
         sums = no_sums(0.0)
         top = -1e999
         total = 0.0
         visible = min(keys, row0 + ROWS) if causal else keys
         for j0 in range(0, visible, KEYS):
-            fetch_values(values_passed, values, 0, columns, j0, keys, columns, thread)
+            fetch_values(values_passed, values, 0, columns, j0, keys, value_pitch, thread)
             put_values(tile_values, values_passed, thread)
             scores = no_scores(0.0)
-            fetch(passed, own, j0, keys, 0, features, features, thread)
+            fetch(passed, own, j0, keys, 0, features, key_pitch, thread)
             for f in range(0, features, STEPS):
                 put(weights, passed, thread)
                 cuda.syncthreads()
                 if f + STEPS < features:
-                    fetch(passed, own, j0, keys, f + STEPS, features, features, thread)
+                    fetch(passed, own, j0, keys, f + STEPS, features, key_pitch, thread)
                 left = offset(shared, f * _PITCH + score_row)
                 scores = similar(scores, left, offset(weights, score_column))
                 cuda.syncthreads()
@@ -196,7 +203,7 @@ def attending(kind: str, features: int, columns: int, q_wide: int, v_wide: int):
             factors[line] = 0.0 if total == 0.0 else 1.0 / total
         cuda.syncthreads()
         spread(mine, sums)
-        out = offset(y, batch * rows * columns)
+        out = offset(y, start_of(batch, rank, shape, y_places))
         for i in range(8):
             at = first_row + i // 4 * row_gap + i % 4
             if row0 + at < rows:
@@ -207,9 +214,9 @@ def attending(kind: str, features: int, columns: int, q_wide: int, v_wide: int):
                         for e in range(v_wide):
                             run[e] *= factors[at]
                         if v_wide > 1:
-                            store(out, (row0 + at) * columns + column, gather_wide(run))
+                            store(out, (row0 + at) * y_pitch + column, gather_wide(run))
                         else:
-                            out[(row0 + at) * columns + column] = run[0]
+                            out[(row0 + at) * y_pitch + column] = run[0]
 
     attend_tiles.__name__ = f"attend_tiles_{kind}"
     return attend_tiles

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opstep.kernels.matmul.cuda_gemm_simt import matrix_offset
 from opstep.kernels.matmul.cuda_gemm_tensor_cores import finisher
 from opstep.kernels.matmul.cuda_tile import LINE, chunk_offset
 from opstep.runtime.device.builtin import offset
@@ -89,18 +90,19 @@ def sums_pitch(length: int) -> int:
 
 @cache
 def row_writer(length: int, threads: int, wide: int):
-    """(y, shared memory as f32, row, column, sums, rows, columns): sums of all threads, of which
-    this one's first has that place, to so many rows of y, `wide` elements at once.
+    """(y, shared memory as f32, row, column, sums, rows, columns, pitch): sums of all threads, of
+    which this one's first has that place, to so many rows of y, `pitch` apart, `wide` elements at
+    once.
     """
-    pitch = sums_pitch(length)
-    put_sums = Intrinsic("put_sums", 1, length // 8, pitch)
-    finish = finisher(length, threads, pitch, wide)
+    own = sums_pitch(length)
+    put_sums = Intrinsic("put_sums", 1, length // 8, own)
+    finish = finisher(length, threads, own, wide)
 
-    def write_rows(y, shared, row, column, sums, rows, columns):
+    def write_rows(y, shared, row, column, sums, rows, columns, pitch):
         cuda.syncthreads()
-        put_sums(offset(shared, row * pitch + column), sums)
+        put_sums(offset(shared, row * own + column), sums)
         cuda.syncthreads()
-        finish(y, 0, shared, y, rows, columns, columns, False, 0, 0, ())
+        finish(y, 0, shared, y, rows, columns, pitch, False, 0, 0, ())
 
     return write_rows
 
@@ -132,16 +134,16 @@ def padded(length: int, step: int) -> int:
 
 @cache
 def copier(extent: int, length: int, threads: int, wide: bool):
-    """(shared, source, limit, terms, thread): starts this thread's part of copying `extent` rows of
-    `terms` elements, which follow each other, to lines of shared memory, with zeros up to `length`
-    and from the row `limit` on. `wide`: terms is a multiple of 8.
+    """(shared, source, limit, terms, pitch, thread): starts this thread's part of copying `extent`
+    rows of `terms` elements, `pitch` apart, to lines of shared memory, with zeros up to `length`
+    and from the row `limit` on. `wide`: terms and pitch are multiples of 8.
     """
     lines = threads // 8  # at once
     units, blocks = -(-extent // lines), -(-length // LINE)
     even = extent % lines == 0
     assert lines % 8 == 0, "a thread keeps to its chunk of a line"
 
-    def copy_chunks(shared, source, limit, terms, thread):
+    def copy_chunks(shared, source, limit, terms, pitch, thread):
         line, at = thread // 8, thread % 8 * 8
         to = offset(shared, chunk_offset(line, thread % 8))
         for b in range(blocks):
@@ -150,9 +152,9 @@ def copier(extent: int, length: int, threads: int, wide: bool):
                 if even or row < extent:
                     place = offset(to, (b * extent + u * lines) * LINE)
                     inside = row < limit and term < terms
-                    copy_async16(place, source, row * terms + term, inside)
+                    copy_async16(place, source, row * pitch + term, inside)
 
-    def copy_elements(shared, source, limit, terms, thread):
+    def copy_elements(shared, source, limit, terms, pitch, thread):
         line, at = thread // 8, thread % 8 * 8
         to = offset(shared, chunk_offset(line, thread % 8))
         for b in range(blocks):
@@ -161,11 +163,16 @@ def copier(extent: int, length: int, threads: int, wide: bool):
                     row, term = line + u * lines, b * LINE + at + e
                     bits = np.uint16(0)
                     if row < limit and term < terms:
-                        bits = source[row * terms + term]
+                        bits = source[row * pitch + term]
                     if even or row < extent:
                         to[(b * extent + u * lines) * LINE + e] = bits
 
     return copy_chunks if wide else copy_elements
+
+
+def start_of(batch, rank, shape, places):
+    """Where the batch-th matrix begins: see `cuda_attention.places`."""
+    return places[rank + 1] + matrix_offset(batch, rank, shape, places)
 
 
 @cache

@@ -60,7 +60,7 @@ It takes the same arguments, but no range, and follows the same rules with these
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
@@ -109,6 +109,19 @@ class Arg:
     @property
     def rank(self) -> int:
         return len(self.shape)
+
+
+class Seen(Arg):
+    """An operand or result of which a kernel sees a view: element i is the one at ``start + sum(i *
+    strides)`` of its memory.
+    """
+
+    __slots__ = ("start", "strides")
+
+    def __init__(self, arg: Arg, shape: Sequence[int], start: int, strides: Sequence[int]):
+        super().__init__(TensorType(arg.dtype, tuple(shape)), arg.slot, arg.stored)
+        self.start = start
+        self.strides = tuple(strides)
 
 
 LINES = 128  # bytes: two lines of a cache, which processors fetch together

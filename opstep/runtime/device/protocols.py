@@ -161,8 +161,8 @@ class Device(Protocol):
         return False
 
     def takes(self, step: Step, types: Types) -> bool:
-        """Whether an `epilogued` step is computed by the kernel of its first op; see
-        `plan.epilogues`.
+        """Whether a kernel does all of a step that is several in one: see `plan.epilogues` and
+        `plan.viewing`.
         """
         return False
 

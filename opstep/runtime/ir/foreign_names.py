@@ -22,14 +22,20 @@ def _key(name: str) -> str:
 
 @cache
 def _index(_count: int) -> dict[str, tuple[str, ...]]:
-    """Ops by their names elsewhere, made anew where more ops have been declared."""
-    found: dict[str, tuple[str, ...]] = {}
+    """Ops by their names elsewhere, those first that ATen calls so; made anew where more ops have
+    been declared.
+    """
+    found: dict[str, dict[str, bool]] = {}  # and whether it is not ATen's own name
     for op in OPS.values():
-        names = {_key(op.name)}
+        names = {_key(op.name): False}
         for match in _NAMED.finditer(op.source):
             for name in match[2].split(" and "):
                 parts = name.strip(".").split(".")
-                names.add(_key(parts[0] if match[1] else parts[-1]))
-        for name in names:
-            found[name] = (*found.get(name, ()), op.name)
-    return found
+                key = _key(parts[0] if match[1] else parts[-1])
+                names[key] = names.get(key, True) and not match[1]
+        for name, other in names.items():
+            found.setdefault(name, {})[op.name] = other
+    return {
+        name: tuple(sorted(ops, key=lambda op, ops=ops: (ops[op], op)))
+        for name, ops in found.items()
+    }

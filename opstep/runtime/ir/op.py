@@ -95,7 +95,7 @@ class Op:
       where it is better not joined with others (`plan.fusing`). Operands broadcast, but for those
       that are `per_channel`: they have an element for each place along axis 1 of the result.
     - ``shows(x, **attrs)``: where an op of one operand only moves elements, for each result which
-      elements of x it has, a `Strided` of the one given (`plan.moving`).
+      elements of x it has, `Places` of those given; may raise `Untellable` (`plan.moving`).
     - ``outside(operands, shape, **attrs)``: where an op takes indices, a mask of the elements of a
       result of that shape, or of the whole, that an index which does not exist was meant for.
     - ``faults``: what makes a NaN or an infinity of finite operands, see `ir.faults`; `NO_FAULTS`
@@ -130,6 +130,9 @@ class Op:
     source: ClassVar[str] = ""  # where a formula comes from
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}  # the words that a str attribute can be
     epilogues: ClassVar[bool] = False  # kernels may compute others of its result (`plan.epilogues`)
+    views: ClassVar[int] = (
+        0  # operands, the first, that kernels can read by strides (`plan.viewing`)
+    )
     is_taken: ClassVar[Any] = None  # of a plan's own: takes what `cuda` does, says if kernels can
     faults: ClassVar[Faults] = UNKNOWN
     outside: ClassVar[Any] = None

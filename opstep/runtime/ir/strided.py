@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import gcd, prod
 from typing import NamedTuple
+
+
+class Untellable(Exception):
+    """No strides say which elements these are."""
 
 
 class Strided(NamedTuple):
@@ -22,41 +27,88 @@ class Strided(NamedTuple):
             step *= n
         return cls(0, tuple(shape), tuple(reversed(strides)))
 
-    def along(self, axis: int, start: int, count: int, step: int = 1) -> Strided:
-        """So many of an axis, from one index on."""
-        shape, strides = list(self.shape), list(self.strides)
-        first = self.start + start * strides[axis]
-        shape[axis], strides[axis] = count, step * strides[axis]
-        return Strided(first, tuple(shape), tuple(strides))
 
-    def without(self, axis: int) -> Strided:
+Factors = tuple[tuple[int, int], ...]  # (extent, stride) of each, the slowest first
+
+
+class Places(NamedTuple):
+    """Where the elements of a tensor are: as `Strided` has it, but that an axis may be walked by
+    several strides. So a reshape that puts two axes together which do not follow each other in
+    memory can be told, and undone by another.
+    """
+
+    start: int
+    axes: tuple[Factors, ...]
+
+    @classmethod
+    def whole(cls, shape: Sequence[int]) -> Places:
+        """All of a tensor, row by row."""
+        return cls.of(Strided.whole(shape))
+
+    @classmethod
+    def of(cls, view: Strided) -> Places:
+        pairs = zip(view.shape, view.strides, strict=True)
+        return cls(view.start, tuple((pair,) for pair in pairs))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(prod(n for n, _ in axis) for axis in self.axes)
+
+    def strided(self) -> Strided | None:
+        """The same by one stride an axis, where that can be."""
+        axes = [_merged(axis) for axis in self.axes]
+        if any(len(axis) > 1 for axis in axes):
+            return None
+        strides = tuple(axis[0][1] if axis else 0 for axis in axes)
+        return Strided(self.start, self.shape, strides)
+
+    def along(self, axis: int, start: int, count: int, step: int = 1) -> Places:
+        """So many of an axis, from one index on. Raises `Untellable`."""
+        factors = self.axes[axis]
+        if (start, count, step) == (0, self.shape[axis], 1):
+            return self
+        (_, stride), *others = factors
+        inner = prod(n for n, _ in others)
+        if others and (step != 1 or start % inner or count % inner):
+            raise Untellable
+        first = (count // inner, step * stride)
+        axes = (*self.axes[:axis], (first, *others), *self.axes[axis + 1 :])
+        return Places(self.start + start // inner * stride, axes)
+
+    def without(self, axis: int) -> Places:
         """The elements at index 0 of an axis."""
-        keep = [a for a in range(len(self.shape)) if a != axis]
-        return self.permuted(keep)
+        return self.permuted([a for a in range(len(self.axes)) if a != axis])
 
-    def permuted(self, axes: Sequence[int]) -> Strided:
-        shape, strides = (tuple(of[a] for a in axes) for of in (self.shape, self.strides))
-        return Strided(self.start, shape, strides)
+    def permuted(self, axes: Sequence[int]) -> Places:
+        return Places(self.start, tuple(self.axes[a] for a in axes))
 
-    def reshaped(self, shape: Sequence[int]) -> Strided | None:
-        """The same elements in the same order; None where no strides say which."""
-        merged: list[tuple[int, int]] = []  # (extent, stride), each as long as it can be
-        for n, step in zip(self.shape, self.strides, strict=True):
-            if n == 1:
-                continue
-            if merged and merged[-1][1] == n * step:
-                merged[-1] = (merged[-1][0] * n, step)
-            else:
-                merged.append((n, step))
-        strides, left, step = [], 1, 0
+    def reshaped(self, shape: Sequence[int]) -> Places:
+        """The same elements in the same order. Raises `Untellable`."""
+        left = _merged(pair for axis in self.axes for pair in axis)
+        axes: list[Factors] = []
         for n in reversed(shape):
-            if n == 1:
-                strides.append(0)
-                continue
-            if left == 1 and merged:
-                left, step = merged.pop()
-            if n == 0 or left % n:
-                return None
-            strides.append(step)
-            left, step = left // n, step * n
-        return Strided(self.start, tuple(shape), tuple(reversed(strides)))
+            taken: list[tuple[int, int]] = []
+            while n != 1:
+                size, step = left.pop() if left else (1, 0)
+                part = gcd(size, n)
+                if part in (0, 1):
+                    raise Untellable
+                taken.append((part, step))
+                if size != part:
+                    left.append((size // part, step * part))
+                n //= part
+            axes.append(tuple(reversed(taken)) or ((1, 0),))
+        return Places(self.start, tuple(reversed(axes)))
+
+
+def _merged(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Factors, each as long as it can be."""
+    merged: list[tuple[int, int]] = []
+    for n, step in pairs:
+        if n == 1:
+            continue
+        if merged and merged[-1][1] == n * step:
+            merged[-1] = (merged[-1][0] * n, step)
+        else:
+            merged.append((n, step))
+    return merged

@@ -1,13 +1,12 @@
 """Ops behind a product or a convolution, computed of each element before it is stored: an epilogue.
 
-What follows elementwise (`plan.fusing`) then costs neither a launch nor a way through memory. Each
-op still rounds its own element type, so no bit changes. It is the device that says where it has
-kernels for that: they are the ones that would run the product alone, too.
+What follows elementwise (`plan.fusing`) then costs no launch. Each op still rounds its own element
+type, so no bit changes. It is the device that says where it has kernels for that: they are the ones
+that would run the product alone, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,8 +17,11 @@ from opstep.runtime.plan.body import MOST_OPERANDS, Body, fused
 from opstep.runtime.plan.cost import BYTES_PER_NS, LAUNCH_NS
 from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.fusing import Grouping
-from opstep.runtime.plan.plan import Step
+from opstep.runtime.plan.plan import Step, Takes
 
+# Elements, times the ops behind: tiles leave processors few threads to compute them with, so that
+# more are as fast on their own, at the speed of memory.
+MOST = 1 << 22
 _FIRST = 3  # operand whose memory a result may take over: no product or convolution has more
 
 
@@ -59,10 +61,6 @@ class Epilogue:
 
     def __repr__(self) -> str:
         return self.text
-
-
-# Whether a device computes such a step in the kernel of the step's first member.
-Takes = Callable[[Step, tuple[Any, ...]], bool]
 
 
 def with_epilogues(flat: Flat, takes: Takes) -> Flat:
@@ -114,12 +112,14 @@ def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> St
     stored = all(w is None or t is None or types[w].dtype is t.dtype for w, t in seen)
     place = group.operands.index(v)
     others = [w for w in group.operands if w != v]
+    size: Any = types[v].size
     shared = {flat.homes[w] for w in of.operands if w is not None}
     shared &= {flat.homes[w] for w in others if w is not None}
     if (
         not alike
         or not stored
         or shared
+        or size * len(body.members) > MOST
         or body.status >= 0
         or place in body.per_channel
         or len(others) + 1 != len(group.operands)

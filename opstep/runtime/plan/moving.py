@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
-from opstep.runtime.ir.strided import Strided
+from opstep.runtime.ir.strided import Places, Strided, Untellable
 from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.plan import Step
 
@@ -29,7 +29,7 @@ class moved(Op):
     grad = None
 
 
-class _Origin(NamedTuple):
+class Origin(NamedTuple):
     """What a value is: elements of another value, which these steps have moved."""
 
     base: int
@@ -40,7 +40,7 @@ class _Origin(NamedTuple):
 def with_joined_moves(flat: Flat) -> Flat:
     """The same with such copies joined."""
     begin = len(flat.steps) - flat.commits
-    origins = _origins(flat, begin)
+    origins = origins_of(flat, begin)
     joined = {k for k, step in enumerate(flat.steps[:begin]) if _is_joined(flat, step, origins)}
     if joined:  # where all that one would skip is made for others, too, nothing is gained
         needed = _needed(flat, joined, origins)
@@ -59,7 +59,7 @@ def with_joined_moves(flat: Flat) -> Flat:
             for v in step.results:
                 if v not in needed:
                     kinds[flat.homes[v]] = "none"
-        elif _moves(step) and k < begin and not any(v in needed for v in step.results):
+        elif moves(step) and k < begin and not any(v in needed for v in step.results):
             if not step.op.reinterprets:
                 for v in step.results:
                     kinds[flat.homes[v]] = "none"
@@ -69,33 +69,42 @@ def with_joined_moves(flat: Flat) -> Flat:
     return replace(flat, steps=steps, costs=costs, kinds=kinds)
 
 
-def _moves(step: Step) -> bool:
+def moves(step: Step) -> bool:
     """Whether a step does nothing but to show elements of one operand in another way."""
     return (step.op.reinterprets or step.op.shows is not None) and len(step.operands) == 1
 
 
-def _origins(flat: Flat, begin: int) -> dict[int, _Origin]:
-    origins: dict[int, _Origin] = {}
+def origins_of(flat: Flat, begin: int) -> dict[int, Origin]:
+    """Of values that are made by moving elements of another, as far as strides can tell."""
+    found: dict[int, tuple[int, Places, tuple[Step, ...]]] = {}
     for step in flat.steps[:begin]:
         source = step.operands[0] if step.operands else None
-        if source is None or not _moves(step):
+        if source is None or not moves(step):
             continue
         t: Any = flat.types[source]  # concrete
-        origin = origins.get(source) or _Origin(source, Strided.whole(t.shape), ())
-        if flat.kinds[flat.homes[origin.base]] not in ("temp", "input"):
+        base, places, steps = found.get(source) or (source, Places.whole(t.shape), ())
+        if flat.kinds[flat.homes[base]] not in ("temp", "input"):
             continue
-        if step.op.reinterprets:
-            shape: Any = flat.types[step.results[0]].shape
-            views: Sequence[Strided | None] = [origin.view.reshaped(shape)]
-        else:
-            views = step.op.shows(origin.view, **step.attrs)
+        try:
+            views = _shown(flat, step, places)
+        except Untellable:
+            continue
         for v, view in zip(step.results, views, strict=True):
-            if view is not None and flat.types[v].dtype is t.dtype:
-                origins[v] = _Origin(origin.base, view, (*origin.steps, step))
-    return origins
+            if flat.types[v].dtype is t.dtype:
+                found[v] = base, view, (*steps, step)
+    strided = ((v, base, places.strided(), steps) for v, (base, places, steps) in found.items())
+    return {v: Origin(base, view, steps) for v, base, view, steps in strided if view is not None}
 
 
-def _is_joined(flat: Flat, step: Step, origins: dict[int, _Origin]) -> bool:
+def _shown(flat: Flat, step: Step, places: Places) -> Sequence[Places]:
+    """What the results of a step are that moves elements which are at these places."""
+    if step.op.reinterprets:
+        shape: Any = flat.types[step.results[0]].shape
+        return [places.reshaped(shape)]
+    return step.op.shows(places, **step.attrs)
+
+
+def _is_joined(flat: Flat, step: Step, origins: dict[int, Origin]) -> bool:
     """Whether a step copies what another one has copied."""
     moves = bool(step.results) and all(v in origins for v in step.results)
     if step.op.reinterprets or not moves:
@@ -104,7 +113,7 @@ def _is_joined(flat: Flat, step: Step, origins: dict[int, _Origin]) -> bool:
     return any(not s.op.reinterprets for s in before)
 
 
-def _needed(flat: Flat, joined: set[int], origins: dict[int, _Origin]) -> set[int]:
+def _needed(flat: Flat, joined: set[int], origins: dict[int, Origin]) -> set[int]:
     """Values that have to be in memory."""
     needed = set(flat.outputs)
     begin = len(flat.steps) - flat.commits
@@ -113,18 +122,18 @@ def _needed(flat: Flat, joined: set[int], origins: dict[int, _Origin]) -> set[in
         wanted = [v for v in step.results if v in needed]
         if k in joined:
             needed.update(origins[v].base for v in wanted)
-        elif wanted or k >= begin or not _moves(step):
+        elif wanted or k >= begin or not moves(step):
             needed.update(v for v in (*step.operands, *step.touched) if v is not None)
     return needed
 
 
-def _skips(step: Step, origins: dict[int, _Origin], needed: set[int]) -> bool:
+def _skips(step: Step, origins: dict[int, Origin], needed: set[int]) -> bool:
     before = origins[step.results[0]].steps[:-1]
     copies = (s for s in before if not s.op.reinterprets)
     return any(not any(v in needed for v in s.results) for s in copies)
 
 
-def _moved(flat: Flat, step: Step, result: int, origin: _Origin) -> Step:
+def _moved(flat: Flat, step: Step, result: int, origin: Origin) -> Step:
     view = origin.view
     return Step(
         moved, (origin.base,), (result,), (flat.types[origin.base],),

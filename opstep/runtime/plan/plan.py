@@ -7,7 +7,7 @@ the interpreter binds it. Reading order: `Value` (what the graph computes) lives
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -100,6 +100,10 @@ class Step:
     touched: tuple[int, ...] = ()
     changed: tuple[int, ...] = ()
     members: tuple[Step, ...] = ()
+
+
+# Whether a device has a kernel for a step that is several in one, of these operands and results.
+Takes = Callable[[Step, tuple[Any, ...]], bool]
 
 
 class Alloc(NamedTuple):

@@ -16,7 +16,7 @@ from opstep.runtime.ir.verified import Verified
 from opstep.runtime.plan import memory
 from opstep.runtime.plan.cost import LEAST_GAIN
 from opstep.runtime.plan.deferring import deferred
-from opstep.runtime.plan.epilogues import Takes, with_epilogues
+from opstep.runtime.plan.epilogues import with_epilogues
 from opstep.runtime.plan.flat import Flat, rows
 from opstep.runtime.plan.fusing import with_fused
 from opstep.runtime.plan.internal import Asserts
@@ -36,6 +36,7 @@ from opstep.runtime.plan.plan import (
     Run,
     Step,
     Sync,
+    Takes,
     Value,
     Wait,
 )
@@ -48,6 +49,7 @@ from opstep.runtime.plan.schedule import (
     schedule,
 )
 from opstep.runtime.plan.sinking import sunk
+from opstep.runtime.plan.viewing import with_views
 
 _LITTLE = 0.01  # of the arena: who computes less than that again does not save memory
 
@@ -84,9 +86,7 @@ def make_plan(
             flat = sunk(deferred(flat))
             again = bytes_computed_again(flat)
         fuse = fuse and policy == replace(policy, alloc="reuse", fill="none", sync="none")
-        joined = with_fused(with_joined_moves(flat)) if fuse else flat
-        if fuse and takes is not None:
-            joined = with_epilogues(joined, takes)
+        joined = _joined(flat, takes) if fuse else flat
         if prepare is not None:
             _prepare(joined, prepare)
         joined.costs = _paced(joined, pace)
@@ -99,6 +99,13 @@ def make_plan(
         )  # fmt: skip
         return plan if plan.arena <= one_by_one.arena else one_by_one
     return plan
+
+
+def _joined(flat: Flat, takes: Takes | None) -> Flat:
+    """The same with several ops as one step, where nobody looks at single ones."""
+    if takes is None:
+        return with_fused(with_joined_moves(flat))
+    return with_epilogues(with_fused(with_joined_moves(with_views(flat, takes))), takes)
 
 
 def _paced(flat: Flat, pace: int) -> list[int]:

@@ -227,6 +227,21 @@ def outcome(text: str, arrays: dict[str, np.ndarray], **options: Any) -> list:
     return [bits(np.asarray(a)) for a in (*found.outputs, *named)]
 
 
+def joined_plan(program, fuse: bool = True):
+    """A plan of `main` for a GPU of the architecture that is targeted, as far as our kernels go."""
+    from opstep.runtime.device.cuda.lowering import Lowering
+    from opstep.runtime.plan.planner import make_plan
+
+    def takes(step, types) -> bool:
+        return step.op.is_taken(*Lowering(step, types).args(), **step.attrs)
+
+    types = [b.type for b in program.graphs["main"].inputs]
+    return make_plan(
+        program.verified, "main", types, opstep.policy(), library=program.library, fuse=fuse,
+        takes=takes,
+    )  # fmt: skip
+
+
 def simulated(plan, arrays: dict[str, np.ndarray], tensors: dict[str, np.ndarray]) -> list:
     """What a plan gives and leaves behind, each step by its CUDA kernels in the simulator."""
     from opstep.runtime.device.cuda.lowering import Lowering

@@ -15,9 +15,8 @@ from opstep.runtime.plan import fusing
 from opstep.runtime.plan.hazards import check
 from opstep.runtime.plan.listing import listing
 from opstep.runtime.plan.plan import Plan
-from opstep.runtime.plan.planner import make_plan
 from opstep.runtime.plan.text import format_plan, parse_plan
-from tests.kernels.pointwise.fused_programs import ProductWriter, simulated
+from tests.kernels.pointwise.fused_programs import ProductWriter, joined_plan, simulated
 
 
 @pytest.fixture(autouse=True)
@@ -28,18 +27,6 @@ def on_hopper(monkeypatch):
         yield
 
 
-def takes(step, types) -> bool:
-    return step.op.is_taken(*Lowering(step, types).args(), **step.attrs)
-
-
-def planned(program, fuse: bool = True) -> Plan:
-    types = [b.type for b in program.graphs["main"].inputs]
-    return make_plan(
-        program.verified, "main", types, opstep.policy(), library=program.library, fuse=fuse,
-        takes=takes,
-    )  # fmt: skip
-
-
 def names(plan: Plan) -> list[list[str]]:
     return [[m.op.name for m in s.members] or [s.op.name] for s in plan.steps]
 
@@ -48,11 +35,13 @@ def names(plan: Plan) -> list[list[str]]:
 def test_same_bits_in_random_programs(seed):
     writer = ProductWriter(seed)
     program, arrays = opstep.loads(writer.text()), writer.arrays()
-    plan = planned(program)
+    plan = joined_plan(program)
     assert not check(plan)
     assert parse_plan(format_plan(plan)) == listing(plan)
     with np.errstate(all="ignore"):
-        assert simulated(plan, arrays, {}) == simulated(planned(program, fuse=False), arrays, {})
+        assert simulated(plan, arrays, {}) == simulated(
+            joined_plan(program, fuse=False), arrays, {}
+        )
 
 
 BLOCK = """
@@ -70,7 +59,7 @@ graph main(
 
 
 def test_a_block_of_a_residual_network_is_one_kernel():
-    plan = planned(opstep.loads(BLOCK))
+    plan = joined_plan(opstep.loads(BLOCK))
     assert names(plan) == [["conv2d", "batch_norm", "add", "relu"]]
     types = [None if v is None else plan.values[v].type for v in plan.steps[0].operands]
     results = [plan.values[v].type for v in plan.steps[0].results]
@@ -85,7 +74,7 @@ WIDE = BLOCK.replace("24", "64")  # x and r have one shape
 
 def test_a_result_that_the_group_reads_twice_stays_in_registers():
     text = WIDE.replace("y = relu(a)", "y = mul(a, c)")
-    assert names(planned(opstep.loads(text))) == [["conv2d", "batch_norm", "add", "mul"]]
+    assert names(joined_plan(opstep.loads(text))) == [["conv2d", "batch_norm", "add", "mul"]]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +86,7 @@ def test_a_result_that_the_group_reads_twice_stays_in_registers():
     ],
 )
 def test_what_stays_several_steps(old, new):
-    assert ["conv2d"] in names(planned(opstep.loads(WIDE.replace(old, new))))
+    assert ["conv2d"] in names(joined_plan(opstep.loads(WIDE.replace(old, new))))
 
 
 def test_a_product_does_not_go_behind_an_update_of_its_weights():
@@ -113,5 +102,5 @@ graph main(x: bf16[8, 64]) -> bf16[8, 64] {
 }
 """
     program = opstep.loads(text)
-    assert ["linear", "relu"] in names(planned(program))
-    assert not check(planned(program))
+    assert ["linear", "relu"] in names(joined_plan(program))
+    assert not check(joined_plan(program))

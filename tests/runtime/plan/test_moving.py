@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import numpy as np
 import pytest
 
 import opstep
-from opstep.runtime.ir.strided import Strided
+from opstep.runtime.ir.strided import Places, Strided, Untellable
 from opstep.runtime.plan.plan import Run
 
 HEADS = """\
@@ -149,24 +150,43 @@ def test_random_moves_give_the_same_bits(block):
     assert joined > 10
 
 
+def elements(places: Places) -> np.ndarray:
+    """The indices in memory, in the shape of what is there."""
+    found = np.array(places.start)
+    for axis in places.axes:
+        own = np.zeros(1, int)
+        for n, step in axis:
+            own = (own[:, None] + np.arange(n) * step).reshape(-1)
+        found = found[..., None] + own
+    return found
+
+
 @pytest.mark.parametrize("seed", range(50))
-def test_a_view_is_numpys(seed):
+def test_places_are_numpys(seed):
     random = Random(seed)
     shape = [random.choice((1, 2, 3, 4)) for _ in range(random.randint(1, 4))]
-    array, view = np.arange(np.prod(shape)).reshape(shape), Strided.whole(shape)
-    memory = array.reshape(-1)
-    for _ in range(4):
+    array, view = np.arange(np.prod(shape)).reshape(shape), Places.whole(shape)
+    for _ in range(5):
         axes = random.sample(range(array.ndim), array.ndim)
         array, view = array.transpose(axes), view.permuted(axes)
         axis = random.randrange(array.ndim)
         first = random.randrange(array.shape[axis])
-        count = array.shape[axis] - first
-        array = array[(slice(None),) * axis + (slice(first, None),)]
-        view = view.along(axis, first, count)
+        count = random.randint(1, array.shape[axis] - first)
         flat = random.choice(([array.size], [1, array.size], list(array.shape[::-1])))
-        again = view.reshaped(flat)
-        if again is not None:
-            array, view = array.reshape(flat), again
-    steps = [s * memory.itemsize for s in view.strides]
-    seen = np.lib.stride_tricks.as_strided(memory[view.start :], view.shape, steps)
-    assert np.array_equal(seen, array)
+        with suppress(Untellable):
+            view = view.along(axis, first, count)
+            array = array[(slice(None),) * axis + (slice(first, first + count),)]
+        with suppress(Untellable):
+            view = view.reshaped(flat) if random.random() < 0.7 else view.reshaped(array.shape)
+            array = array.reshape(view.shape)
+    assert np.array_equal(elements(view), array)
+    if (strided := view.strided()) is not None:
+        assert np.array_equal(elements(Places.of(strided)), array)
+
+
+def test_axes_are_put_together_and_taken_apart_again():
+    heads = Places.whole([7, 2, 3 * 4 * 5]).along(2, 20, 20)  # the second of three
+    together = heads.reshaped([7, 8, 5]).permuted([1, 0, 2])
+    assert together.strided() is None
+    again = together.reshaped([2, 4, 7, 5]).strided()
+    assert again == Strided(20, (2, 4, 7, 5), (60, 5, 120, 1))

@@ -88,14 +88,16 @@ class Chooser:
         return self._chosen(step, types)[1]
 
     def takes(self, step: Step, types: Types) -> bool:
-        """Whether an `epilogued` step is one for kernels of ours: they can compute it, and are what
-        is chosen for its first op alone.
+        """Whether kernels of ours can do all of a step that is several in one. Behind another op
+        that one's are taken which is chosen for it alone.
         """
-        of, count = step.members[0], len(step.members[0].operands)
         if not step.op.is_taken(*Lowering(step, types).args(), **step.attrs):
             return False
+        if "epilogue" not in step.attrs:
+            return True
+        of = step.members[0]
         result = step.attrs["epilogue"].result_type(types[-1])
-        return self._chosen(of, (*types[:count], result))[0].startswith(OURS)
+        return self._chosen(of, (*types[: len(of.operands)], result))[0].startswith(OURS)
 
     def _chosen(self, step: Step, types: Types) -> tuple[str, Made]:
         """The name of what is taken for a step, and its launches."""

@@ -1,0 +1,195 @@
+"""Ops that read their operands where they are, and write results where they go: attention, whose
+heads are parts of one tensor.
+
+A copy that only moves elements is left out where the op that reads it can walk along the strides of
+what is copied, and nobody else reads the copy; likewise a transpose behind the op, whose result is
+then written in its order. It is the device that says which views its kernels take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.strided import Places, Strided
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.moving import Origin, moves, origins_of
+from opstep.runtime.plan.plan import Step, Takes
+
+
+class viewing(Op):
+    """An op on views of its operands; `kernels.pointwise.groups` says how."""
+
+    name = "viewing"
+    family = "internal"
+    grad = None
+
+    def flops(*types, views):
+        return views.op.flops(*views.types(types), **dict(views.attrs))
+
+
+@dataclass(frozen=True, repr=False)
+class Views:
+    """What a `viewing` op computes: `op` of views of its operands (None: the whole operand), whose
+    result `result` shows as the tensor that is written (None: that is the result).
+    """
+
+    op: type[Op]
+    attrs: tuple[tuple[str, Any], ...]
+    operands: tuple[Strided | None, ...]
+    result: Strided | None
+
+    def types(self, stored) -> list[TensorType | None]:
+        """Of the op's operands."""
+        return [
+            t if t is None or view is None else t.with_shape(view.shape)
+            for t, view in zip(stored, self.operands, strict=False)
+        ]
+
+    @cached_property
+    def text(self) -> str:
+        return repr((self.op.name, self.attrs, self.operands, self.result))
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def with_views(flat: Flat, takes: Takes) -> Flat:
+    """The same with such steps where the device takes them."""
+    begin = len(flat.steps) - flat.commits
+    viewers = {k for k, s in enumerate(flat.steps[:begin]) if s.op.views}
+    if not viewers:
+        return flat
+    origins: dict[int | None, Origin] = {
+        v: o for v, o in origins_of(flat, begin).items() if _copies(o)
+    }
+    read = _read_by_others(flat, begin, viewers, origins)
+    made: dict[int, Step] = {}
+    gone: set[int] = set()
+    for k in sorted(viewers):
+        free = {v: o for v, o in origins.items() if v not in read}
+        for behind in dict.fromkeys((_behind(flat, k, begin), None)):
+            step = _viewing(flat, k, free, behind)
+            if step is not None and takes(step, _types(flat, step)):
+                made[k] = step
+                gone |= {behind[0]} if behind else set()
+                break
+    return _without_copies(flat, begin, made, gone) if made else flat
+
+
+def _copies(origin: Origin) -> bool:
+    return any(not s.op.reinterprets for s in origin.steps)
+
+
+def _read_by_others(
+    flat: Flat, begin: int, viewers: set[int], origins: dict[int | None, Origin]
+) -> set[int]:
+    """Values that have to be in memory if viewers read what theirs are made of."""
+    read = set(flat.outputs)
+    for k in reversed(range(len(flat.steps))):
+        step = flat.steps[k]
+        if k in viewers:
+            for j, v in enumerate(step.operands):
+                origin = origins.get(v) if j < step.op.views else None
+                if v is not None:
+                    read.add(origin.base if origin else v)
+        elif k >= begin or not moves(step) or any(v in read for v in step.results):
+            read.update(v for v in (*step.operands, *step.touched) if v is not None)
+    return read
+
+
+def _behind(flat: Flat, k: int, begin: int) -> tuple[int, Strided] | None:
+    """The transpose that alone reads a step's result, and that as it lies in the transpose's."""
+    (result,) = flat.steps[k].results
+    readers = [j for j, s in enumerate(flat.steps) if result in (*s.operands, *s.touched)]
+    if len(readers) != 1 or result in flat.outputs:
+        return None
+    step = flat.steps[readers[0]]
+    alone = readers[0] < begin and moves(step) and not step.op.reinterprets
+    if not alone or len(step.results) != 1:
+        return None
+    shape: Any = flat.types[result].shape
+    (shown,) = step.op.shows(Places.whole(shape), **step.attrs)
+    places = _inverse(Strided.whole(shape), shown.strided())
+    return None if places is None else (readers[0], places)
+
+
+def _inverse(whole: Strided, shown: Strided | None) -> Strided | None:
+    """A whole tensor as it lies in what shows it with its axes in another order; None where that
+    does not show all of it.
+    """
+    if shown is None or shown.start:
+        return None
+    dense = Strided.whole(shown.shape).strides
+    places = {
+        (n, step): place
+        for n, step, place in zip(shown.shape, shown.strides, dense, strict=True)
+        if n != 1
+    }
+    axes = list(zip(whole.shape, whole.strides, strict=True))
+    if sorted(places) != sorted(axis for axis in axes if axis[0] != 1):
+        return None
+    return Strided(0, whole.shape, tuple(0 if n == 1 else places[n, step] for n, step in axes))
+
+
+def _viewing(
+    flat: Flat, k: int, origins: dict[int | None, Origin], behind: tuple[int, Strided] | None
+) -> Step | None:
+    """The step that does without the copies before it and the one behind it; None where there are
+    none.
+    """
+    of = flat.steps[k]
+    found = [origins.get(v) if j < of.op.views else None for j, v in enumerate(of.operands)]
+    if not any(found) and behind is None:
+        return None
+    pairs = zip(of.operands, of.operand_types, strict=True)
+    if any(
+        v is not None and t is not None and flat.types[v].dtype is not t.dtype for v, t in pairs
+    ):
+        return None
+    operands = tuple(o.base if o else v for o, v in zip(found, of.operands, strict=True))
+    views = Views(
+        of.op, tuple(of.attrs.items()), tuple(o.view if o else None for o in found),
+        behind[1] if behind else None,
+    )  # fmt: skip
+    last = flat.steps[behind[0]] if behind else of
+    copies = {id(s): s for o in found if o for s in o.steps}
+    members = (*copies.values(), of, *([last] if behind else []))
+    seen = tuple(None if v is None else flat.types[v] for v in operands)
+    return Step(
+        viewing, operands, last.results, seen, {"views": views}, of.frame, of.statement,
+        members=members,
+    )  # fmt: skip
+
+
+def _types(flat: Flat, step: Step) -> tuple[Any, ...]:
+    return tuple(None if v is None else flat.types[v] for v in (*step.operands, *step.results))
+
+
+def _without_copies(flat: Flat, begin: int, made: dict[int, Step], gone: set[int]) -> Flat:
+    """The graph with these steps, and without what moves elements that nobody reads any more."""
+    read = set(flat.outputs)
+    kept: list[tuple[Step, int]] = []
+    kinds = flat.kinds.copy()
+    commits = 0
+    for k in reversed(range(len(flat.steps))):
+        step = made.get(k, flat.steps[k])
+        unread = k < begin and moves(step) and not any(v in read for v in step.results)
+        if k in gone or unread:
+            if not step.op.reinterprets and k not in gone:
+                for v in step.results:
+                    kinds[flat.homes[v]] = "none"
+            continue
+        if k in made:
+            for v in flat.steps[k].results:
+                if v not in step.results:
+                    kinds[flat.homes[v]] = "none"
+        read.update(v for v in (*step.operands, *step.touched) if v is not None)
+        kept.append((step, flat.costs[k]))
+        commits += k >= begin
+    kept.reverse()
+    steps, costs = [s for s, _ in kept], [c for _, c in kept]
+    return replace(flat, steps=steps, costs=costs, commits=commits, kinds=kinds)

@@ -1,0 +1,79 @@
+"""Attention that reads heads where they are: the same bits as of copies.
+
+It is kernels for GPUs that do it; here the simulator runs them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import opstep
+from opstep.runtime.device.cuda.compiling.target import targeting
+from opstep.runtime.plan.hazards import check
+from opstep.runtime.plan.listing import listing
+from opstep.runtime.plan.text import format_plan, parse_plan
+from tests.kernels.pointwise.fused_programs import joined_plan, simulated
+from tests.runtime.plan.heads import attention_of_heads
+
+
+@pytest.fixture(autouse=True, params=["sm_90", "sm_75"])
+def architecture(request):
+    with targeting(request.param):
+        yield
+
+
+def ran(plan) -> list[str]:
+    return [s.op.name for s in plan.steps if not s.op.reinterprets]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_same_bits_in_random_programs(seed):
+    text, arrays = attention_of_heads(seed)
+    program = opstep.loads(text)
+    plan = joined_plan(program)
+    assert not check(plan)
+    assert parse_plan(format_plan(plan)) == listing(plan)
+    with np.errstate(all="ignore"):
+        assert simulated(plan, arrays, {}) == simulated(joined_plan(program, False), arrays, {})
+
+
+LAYER = """
+graph main(x: f16[2, 9, 96]) -> f16[2, 9, 32] {
+  a, b, c = split(x, sizes=[32, 32, 32], axis=2)
+  qh = reshape(a, shape=[2, 9, 2, 16])
+  kh = reshape(b, shape=[2, 9, 2, 16])
+  vh = reshape(c, shape=[2, 9, 2, 16])
+  q = transpose(qh, perm=[0, 2, 1, 3])
+  k = transpose(kh, perm=[0, 2, 1, 3])
+  v = transpose(vh, perm=[0, 2, 1, 3])
+  y = scaled_dot_product_attention(q, k, v)
+  z = transpose(y, perm=[0, 2, 1, 3])
+  out = reshape(z, shape=[2, 9, 32])
+  return out
+}
+"""
+
+
+def test_a_layer_copies_nothing():
+    plan = joined_plan(opstep.loads(LAYER))
+    assert ran(plan) == ["viewing"]
+    members = [m.op.name for m in plan.steps[0].members]
+    assert members.count("scaled_dot_product_attention") == 1 and members[-1] == "transpose"
+
+
+def test_what_others_read_is_copied():
+    text = LAYER.replace("-> f16[2, 9, 32]", "-> f16[2, 2, 9, 16], f16[2, 9, 32]")
+    text = text.replace("return out", "return q, out")
+    assert ran(joined_plan(opstep.loads(text))) == ["moved", "viewing"]
+
+
+def test_a_result_that_is_computed_with_is_not_transposed():
+    text = LAYER.replace("z = transpose(y", "e = exp(y)\n  z = transpose(e")
+    assert ran(joined_plan(opstep.loads(text))) == ["viewing", "exp", "transpose"]
+
+
+def test_rows_that_begin_anywhere_are_copied():
+    text = LAYER.replace("96]", "72]").replace("32", "24").replace("16", "12")
+    text = text.replace("f12", "f16")
+    assert "scaled_dot_product_attention" in ran(joined_plan(opstep.loads(text)))
