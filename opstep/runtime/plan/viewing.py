@@ -23,7 +23,7 @@ from opstep.runtime.plan.plan import Step, Takes
 class viewing(Op):
     """An op on views of its operands; `kernels.pointwise.groups` says how."""
 
-    name = "viewing"
+    name = "fused"
     family = "internal"
     grad = None
 
@@ -156,8 +156,8 @@ def _viewing(
         behind[1] if behind else None,
     )  # fmt: skip
     last = flat.steps[behind[0]] if behind else of
-    copies = {id(s): s for o in found if o for s in o.steps}
-    members = (*copies.values(), of, *([last] if behind else []))
+    copies = {id(s): s for o in found if o for s in o.steps if not s.op.reinterprets}
+    members = (of, *copies.values(), *([last] if behind else []))
     seen = tuple(None if v is None else flat.types[v] for v in operands)
     return Step(
         viewing, operands, last.results, seen, {"views": views}, of.frame, of.statement,
