@@ -67,11 +67,12 @@ def with_views(flat: Flat, takes: Takes) -> Flat:
         v: o for v, o in origins_of(flat, begin).items() if _copies(o)
     }
     read = _read_by_others(flat, begin, viewers, origins)
+    readers = _readers(flat, {v for k in viewers for v in flat.steps[k].results})
     made: dict[int, Step] = {}
     gone: set[int] = set()
     for k in sorted(viewers):
         free = {v: o for v, o in origins.items() if v not in read}
-        for behind in dict.fromkeys((_behind(flat, k, begin), None)):
+        for behind in dict.fromkeys((_behind(flat, k, begin, readers), None)):
             step = _viewing(flat, k, free, behind)
             if step is not None and takes(step, _types(flat, step)):
                 made[k] = step
@@ -101,20 +102,32 @@ def _read_by_others(
     return read
 
 
-def _behind(flat: Flat, k: int, begin: int) -> tuple[int, Strided] | None:
+def _readers(flat: Flat, values: set[int]) -> dict[int, list[int]]:
+    """The steps that read these; len(flat.steps) stands for those behind the run."""
+    found: dict[int, list[int]] = {v: [] for v in values}
+    for j, step in enumerate(flat.steps):
+        for v in values.intersection((*step.operands, *step.touched)):
+            found[v].append(j)
+    for v in values.intersection(flat.outputs):
+        found[v].append(len(flat.steps))
+    return found
+
+
+def _behind(
+    flat: Flat, k: int, begin: int, readers: dict[int, list[int]]
+) -> tuple[int, Strided] | None:
     """The transpose that alone reads a step's result, and that as it lies in the transpose's."""
     (result,) = flat.steps[k].results
-    readers = [j for j, s in enumerate(flat.steps) if result in (*s.operands, *s.touched)]
-    if len(readers) != 1 or result in flat.outputs:
+    at = readers[result][0] if len(readers[result]) == 1 else begin
+    if at >= begin:
         return None
-    step = flat.steps[readers[0]]
-    alone = readers[0] < begin and moves(step) and not step.op.reinterprets
-    if not alone or len(step.results) != 1:
+    step = flat.steps[at]
+    if not moves(step) or step.op.reinterprets or len(step.results) != 1:
         return None
     shape: Any = flat.types[result].shape
     (shown,) = step.op.shows(Places.whole(shape), **step.attrs)
     places = _inverse(Strided.whole(shape), shown.strided())
-    return None if places is None else (readers[0], places)
+    return None if places is None else (at, places)
 
 
 def _inverse(whole: Strided, shown: Strided | None) -> Strided | None:
