@@ -13,13 +13,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-MANY, ONE_OF = 8, 4  # `--cases some` takes one of four where a test has so many cases
+MANY, ONE_OF = 8, 6  # `--cases some` takes one of six where a test has so many cases
 
 
 def pytest_addoption(parser):
     parser.addoption(
         "--cases", choices=("some", "all"), default="all",
-        help="some: a quarter of the cases where a test has many, and no slow tests",
+        help="some: a sixth of the cases where a test has many, and no slow tests",
     )  # fmt: skip
     parser.addoption(
         "--every-op", action="store_true", help="take all ops where some stand for all"
