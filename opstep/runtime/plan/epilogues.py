@@ -77,7 +77,7 @@ def with_epilogues(flat: Flat, takes: Takes) -> Flat:
             if not _alone(flat, grouping, v) or first in gone or not _waits(flat, first, k):
                 continue
             joined = _joined(flat, grouping, first, k, v)
-            if joined is not None and takes(joined, _types(flat, joined)):
+            if joined is not None and takes(joined, flat.stored(joined)):
                 made[k] = first, joined
                 gone.add(first)
                 break
@@ -132,10 +132,6 @@ def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> St
         {"epilogue": epilogue}, then.frame, then.statement,
         members=(of, *(then.members or (then,))),
     )  # fmt: skip
-
-
-def _types(flat: Flat, step: Step) -> tuple[Any, ...]:
-    return tuple(None if v is None else flat.types[v] for v in (*step.operands, *step.results))
 
 
 def _replaced(flat: Flat, made: dict[int, tuple[int, Step]]) -> Flat:

@@ -49,6 +49,11 @@ class Flat:
         """The steps that other ranks take part in."""
         return frozenset(k for k, s in enumerate(self.steps) if is_shared(s.op, s.attrs))
 
+    def stored(self, step: Step) -> tuple[TensorType | None, ...]:
+        """Types of a step's operands as they are in memory (None: absent), then of its results."""
+        types = self.types
+        return tuple([None if v is None else types[v] for v in (*step.operands, *step.results)])
+
     def add_buffer(self, kind: str, nbytes: int) -> int:
         """A new buffer's id."""
         self.kinds.append(kind)

@@ -164,13 +164,11 @@ def prepared(
 
 def _prepare(flat: Flat, prepare: Prepare) -> None:
     """Asks the device for each step's launches; their working memory becomes a buffer."""
-    types = flat.types
     for step in flat.steps:
         if step.op.host or step.op.reinterprets:
             continue
-        stored = [None if v is None else types[v] for v in (*step.operands, *step.results)]
         try:
-            step.launches, workspace = prepare(step, tuple(stored))
+            step.launches, workspace = prepare(step, flat.stored(step))
         except Mismatch as error:
             raise _refused(flat, step, error) from None
         if workspace:

@@ -74,7 +74,7 @@ def with_views(flat: Flat, takes: Takes) -> Flat:
         free = {v: o for v, o in origins.items() if v not in read}
         for behind in dict.fromkeys((_behind(flat, k, begin, readers), None)):
             step = _viewing(flat, k, free, behind)
-            if step is not None and takes(step, _types(flat, step)):
+            if step is not None and takes(step, flat.stored(step)):
                 made[k] = step
                 gone |= {behind[0]} if behind else set()
                 break
@@ -176,10 +176,6 @@ def _viewing(
         viewing, operands, last.results, seen, {"views": views}, of.frame, of.statement,
         members=members,
     )  # fmt: skip
-
-
-def _types(flat: Flat, step: Step) -> tuple[Any, ...]:
-    return tuple(None if v is None else flat.types[v] for v in (*step.operands, *step.results))
 
 
 def _without_copies(flat: Flat, begin: int, made: dict[int, Step], gone: set[int]) -> Flat:
