@@ -23,7 +23,7 @@ from opstep.runtime.device.launch import Arg, Grid, Held, Launch, Scratch
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.device.texts import from_text
 from opstep.runtime.plan.body import Body
-from opstep.runtime.plan.epilogues import Epilogue
+from opstep.runtime.plan.epilogues import FIRST, Epilogue
 
 # Which element of an operand meets one of the result.
 SAME = "same"
@@ -119,13 +119,13 @@ def is_taken(*args: Arg, epilogue: Epilogue) -> bool:
 
 def _begun(args: Sequence[Arg], epilogue: Epilogue) -> tuple[list, Unfinished]:
     """The op's own launches, and what became of its result."""
-    count = epilogue.count
-    others = count + len(epilogue.body.operands) - 1
+    end = FIRST + len(epilogue.body.operands) - 1
     numbers = [as_numbers(a) if a else a for a in args]
-    unfinished = Unfinished(epilogue, numbers[count:others], numbers[others:])
+    unfinished = Unfinished(epilogue, numbers[FIRST:end], numbers[end:])
     if unfinished.ending is None:
         return [], unfinished
-    launches = epilogue.op.cuda(*numbers[:count], unfinished, **dict(epilogue.attrs))
+    own = numbers[: epilogue.count]
+    launches = epilogue.op.cuda(*own, unfinished, **dict(epilogue.attrs))
     return (launches if isinstance(launches, list) else [launches]), unfinished
 
 

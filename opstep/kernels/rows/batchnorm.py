@@ -50,7 +50,7 @@ class batch_norm(Op):
     per_channel = (1, 2, 3, 4)
 
     def element(x, scale, bias, mean, var, *, epsilon):
-        return normalised, [epsilon]
+        return None if x.rank == 2 else (normalised, [epsilon])  # no plane to share a root
 
     def infer(x, scale, bias, mean, var, *, epsilon):
         _check(x, (scale, bias, mean, var), epsilon)

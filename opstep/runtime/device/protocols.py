@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import DType, TensorType
-from opstep.runtime.plan.plan import Plan, Step
+from opstep.runtime.plan.plan import Plan, Step, Takes
 from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord
 
 if TYPE_CHECKING:
@@ -153,17 +153,15 @@ class Device(Protocol):
     """How many times faster than `plan.cost` estimates it is: what takes less time is less worth a
     stream of its own."""
 
+    takes: Takes | None = None
+    """Whether a kernel does all of a step that is several in one: see `plan.epilogues` and
+    `plan.viewing`. The planner asks, from any thread, before it has anything prepared."""
+
     patience: float | None = None
     """Seconds after which `wait_for_op` gives up, where a kernel can hang; None: never."""
 
     def fills(self, launches: list[Any]) -> bool:
         """Whether an op's launches, as prepared, leave nothing of the device to another stream."""
-        return False
-
-    def takes(self, step: Step, types: Types) -> bool:
-        """Whether a kernel does all of a step that is several in one: see `plan.epilogues` and
-        `plan.viewing`.
-        """
         return False
 
     def enter(self) -> None:

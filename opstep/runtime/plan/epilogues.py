@@ -16,13 +16,14 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.body import MOST_OPERANDS, Body, fused
 from opstep.runtime.plan.cost import BYTES_PER_NS, LAUNCH_NS
 from opstep.runtime.plan.flat import Flat
-from opstep.runtime.plan.fusing import Grouping
+from opstep.runtime.plan.fusing import Grouping, is_elementwise
 from opstep.runtime.plan.plan import Step, Takes
 
 # Elements, times the ops behind: tiles leave processors few threads to compute them with, so that
 # more are as fast on their own, at the speed of memory.
 MOST = 1 << 22
-_FIRST = 3  # operand whose memory a result may take over: no product or convolution has more
+NEAR = 16  # steps between a product and what follows it: its operands have to live as long
+FIRST = 3  # of the other operands, whose memory a result may take over: no product has more
 
 
 class epilogued(Op):
@@ -31,7 +32,7 @@ class epilogued(Op):
     name = "fused"
     family = "internal"
     moves = True  # its operands are seen as they are stored
-    inplace = tuple(range(_FIRST, _FIRST + MOST_OPERANDS))
+    inplace = tuple(range(FIRST, FIRST + MOST_OPERANDS))
     grad = None
 
     def flops(*types, epilogue):
@@ -42,7 +43,7 @@ class epilogued(Op):
 @dataclass(frozen=True, repr=False)
 class Epilogue:
     """What an `epilogued` op computes, without shapes: `op` of the first `count` operands, and
-    `body`, whose operand `place` is its result; the others follow.
+    `body`, whose operand `place` is its result; its others are those from `FIRST` on.
     """
 
     op: type[Op]
@@ -70,11 +71,13 @@ def with_epilogues(flat: Flat, takes: Takes) -> Flat:
     gone: set[int] = set()
     maker = {v: k for k, s in enumerate(flat.steps) for v in s.results if s.op.epilogues}
     for k, step in enumerate(flat.steps[: len(flat.steps) - flat.commits]):
-        if step.op is not fused and step.op.element is None:
+        found = sorted({v for v in step.operands if v in maker}, reverse=True)
+        if not found or not (step.op is fused or is_elementwise(step)):
             continue
-        for v in sorted({v for v in step.operands if v in maker}, reverse=True):
+        for v in found:
             first = maker[v]
-            if not _alone(flat, grouping, v) or first in gone or not _waits(flat, first, k):
+            near = k - first <= NEAR and first not in gone
+            if not near or not _alone(flat, grouping, v) or not _waits(flat, first, k):
                 continue
             joined = _joined(flat, grouping, first, k, v)
             if joined is not None and takes(joined, flat.stored(joined)):
@@ -126,9 +129,10 @@ def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> St
     ):
         return None
     epilogue = Epilogue(of.op, tuple(of.attrs.items()), len(of.operands), body, place)
-    operand_types = (*of.operand_types, *(types[w] for w in others if w is not None))
+    absent = (None,) * (FIRST - len(of.operands))
+    operand_types = (*of.operand_types, *absent, *(types[w] for w in others if w is not None))
     return Step(
-        epilogued, (*of.operands, *others), group.results, operand_types,
+        epilogued, (*of.operands, *absent, *others), group.results, operand_types,
         {"epilogue": epilogue}, then.frame, then.statement,
         members=(of, *(then.members or (then,))),
     )  # fmt: skip

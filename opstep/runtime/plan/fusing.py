@@ -131,9 +131,7 @@ class _Finder:
         if step.op is update:
             value, target = types[step.operands[0] or 0], types[step.results[0]]
             return value.dtype is target.dtype
-        if step.op.element is None or len(step.results) != 1 or None in step.operands:
-            return False
-        return step.op.element(*step.operand_types, **step.attrs) is not None
+        return is_elementwise(step)
 
     def _join(self, i: int, step: Step, before: list[_Group]) -> _Group | None:
         """The group that takes the step; a new one where none can."""
@@ -184,6 +182,15 @@ class _Finder:
             if whole:
                 self.readers[v] = group
         group.made.update(step.results)
+
+
+def is_elementwise(step: Step) -> bool:
+    """Whether each element of the one result comes of one of each operand, by an op that may be
+    joined with others.
+    """
+    if step.op.element is None or len(step.results) != 1 or None in step.operands:
+        return False
+    return step.op.element(*step.operand_types, **step.attrs) is not None
 
 
 def _seen(step: Step) -> list[tuple[int, bool]]:

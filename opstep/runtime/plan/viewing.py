@@ -19,6 +19,8 @@ from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.moving import Origin, moves, origins_of
 from opstep.runtime.plan.plan import Step, Takes
 
+NEAR = 64  # steps between a copy and who reads it: what it is a copy of has to live as long
+
 
 class viewing(Op):
     """An op on views of its operands; `kernels.pointwise.groups` says how."""
@@ -63,40 +65,50 @@ def with_views(flat: Flat, takes: Takes) -> Flat:
     viewers = {k for k, s in enumerate(flat.steps[:begin]) if s.op.views}
     if not viewers:
         return flat
-    origins: dict[int | None, Origin] = {
-        v: o for v, o in origins_of(flat, begin).items() if _copies(o)
-    }
-    read = _read_by_others(flat, begin, viewers, origins)
+    places = {id(step): k for k, step in enumerate(flat.steps)}
+    origins = origins_of(flat, begin)
+    found = {k: _origins_near(flat, k, origins, places) for k in viewers}
+    read = _read_by_others(flat, begin, found)
     readers = _readers(flat, {v for k in viewers for v in flat.steps[k].results})
+    bases = {origin.base for own in found.values() for origin in own.values()}
     made: dict[int, Step] = {}
     gone: set[int] = set()
     for k in sorted(viewers):
-        free = {v: o for v, o in origins.items() if v not in read}
-        for behind in dict.fromkeys((_behind(flat, k, begin, readers), None)):
-            step = _viewing(flat, k, free, behind)
+        free = {v: origin for v, origin in found[k].items() if v not in read}
+        behind = None if bases.intersection(flat.steps[k].results) else _behind(flat, k, readers)
+        for way in dict.fromkeys((behind, None)):
+            step = _viewing(flat, k, free, way)
             if step is not None and takes(step, flat.stored(step)):
                 made[k] = step
-                gone |= {behind[0]} if behind else set()
+                gone |= {way[0]} if way else set()
                 break
     return _without_copies(flat, begin, made, gone) if made else flat
 
 
-def _copies(origin: Origin) -> bool:
-    return any(not s.op.reinterprets for s in origin.steps)
+def _origins_near(
+    flat: Flat, k: int, origins: dict[int, Origin], places: dict[int, int]
+) -> dict[int, Origin]:
+    """What the operands are copies of that a step can read by strides, if they are made nearby."""
+    step = flat.steps[k]
+    own = {v: origins[v] for v in step.operands[: step.op.views] if v is not None and v in origins}
+    return {
+        v: origin
+        for v, origin in own.items()
+        if any(not s.op.reinterprets for s in origin.steps)
+        and all(k - places[id(s)] <= NEAR for s in origin.steps)
+    }
 
 
-def _read_by_others(
-    flat: Flat, begin: int, viewers: set[int], origins: dict[int | None, Origin]
-) -> set[int]:
+def _read_by_others(flat: Flat, begin: int, found: dict[int, dict[int, Origin]]) -> set[int]:
     """Values that have to be in memory if viewers read what theirs are made of."""
     read = set(flat.outputs)
     for k in reversed(range(len(flat.steps))):
         step = flat.steps[k]
-        if k in viewers:
+        if k in found:
+            own = found[k]
             for j, v in enumerate(step.operands):
-                origin = origins.get(v) if j < step.op.views else None
                 if v is not None:
-                    read.add(origin.base if origin else v)
+                    read.add(own[v].base if j < step.op.views and v in own else v)
         elif k >= begin or not moves(step) or any(v in read for v in step.results):
             read.update(v for v in (*step.operands, *step.touched) if v is not None)
     return read
@@ -113,11 +125,10 @@ def _readers(flat: Flat, values: set[int]) -> dict[int, list[int]]:
     return found
 
 
-def _behind(
-    flat: Flat, k: int, begin: int, readers: dict[int, list[int]]
-) -> tuple[int, Strided] | None:
+def _behind(flat: Flat, k: int, readers: dict[int, list[int]]) -> tuple[int, Strided] | None:
     """The transpose that alone reads a step's result, and that as it lies in the transpose's."""
     (result,) = flat.steps[k].results
+    begin = len(flat.steps) - flat.commits
     at = readers[result][0] if len(readers[result]) == 1 else begin
     if at >= begin:
         return None
@@ -149,13 +160,15 @@ def _inverse(whole: Strided, shown: Strided | None) -> Strided | None:
 
 
 def _viewing(
-    flat: Flat, k: int, origins: dict[int | None, Origin], behind: tuple[int, Strided] | None
+    flat: Flat, k: int, origins: dict[int, Origin], behind: tuple[int, Strided] | None
 ) -> Step | None:
     """The step that does without the copies before it and the one behind it; None where there are
     none.
     """
     of = flat.steps[k]
-    found = [origins.get(v) if j < of.op.views else None for j, v in enumerate(of.operands)]
+    found = [
+        None if v is None or j >= of.op.views else origins.get(v) for j, v in enumerate(of.operands)
+    ]
     if not any(found) and behind is None:
         return None
     pairs = zip(of.operands, of.operand_types, strict=True)

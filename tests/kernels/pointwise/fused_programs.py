@@ -21,8 +21,9 @@ UNARY = (
     "clip(X, low=-1.5, high=2)", "leaky_relu(X, slope=0.1)", "round(X)", "reciprocal(X)", "silu(X)",
     "log(X)", "gelu(X)", "sign(X)", "identity(X)",
 )  # fmt: skip
-BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "copysign", "prelu")
+BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "prelu")
 RELATIONS = ("less", "equal", "greater_equal", "logical_and", "not_equal")
+POISON = 0xAB  # bytes that nobody has written
 WHOLE = ("neg(X)", "abs(X)", "square(X)", "sign(X)", "identity(X)", "bitwise_not(X)")
 
 
@@ -243,36 +244,52 @@ def joined_plan(program, fuse: bool = True):
 
 
 def simulated(plan, arrays: dict[str, np.ndarray], tensors: dict[str, np.ndarray]) -> list:
-    """What a plan gives and leaves behind, each step by its CUDA kernels in the simulator."""
+    """What a plan gives and leaves behind, each step by its CUDA kernels in the simulator, in the
+    plan's memory.
+    """
     from opstep.runtime.device.cuda.lowering import Lowering
     from opstep.runtime.device.cuda.simulator import simulator
+    from opstep.runtime.plan.plan import Run
 
-    memory: dict[int, np.ndarray] = {}
+    memory = _memory(plan, tensors)
+
+    def of(v: int) -> np.ndarray:
+        value = plan.values[v]
+        return memory[value.buffer][: value.type.nbytes]
+
     for v, a in zip(plan.inputs, arrays.values(), strict=True):
-        memory[v] = np.ascontiguousarray(a).reshape(-1)
-    first: dict[int, int] = {}
-    for v, value in enumerate(plan.values):
-        buffer = plan.buffers[value.buffer] if value.buffer >= 0 else None
-        if buffer is None or first.setdefault(value.buffer, v) != v:
+        of(v)[:] = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+    for instruction in plan.instructions:
+        if not isinstance(instruction, Run):
             continue
-        if buffer.kind == "param":
-            memory[v] = tensors[buffer.name].reshape(-1).copy()
-        elif buffer.kind in ("const", "status"):
-            memory[v] = np.array([buffer.literal or 0]).astype(value.type.dtype.numpy)
-    latest = {plan.values[v].buffer: v for v in memory}
-    for step in plan.steps:
+        step = plan.steps[instruction.step]
+        if step.op.reinterprets:
+            continue
         places = (*step.operands, *step.results)
         types = [None if v is None else plan.values[v].type for v in places]
         launches, size = Lowering(step, tuple(types)).prepared()
-        for v in step.results:
-            old = memory.get(latest.get(plan.values[v].buffer, -1))
-            kept = old is not None and plan.buffers[plan.values[v].buffer].kind == "param"
-            t = plan.values[v].type
-            memory[v] = old.copy() if kept else np.zeros(t.size, t.dtype.numpy)
-            latest[plan.values[v].buffer] = v
-        flat = [None if v is None else memory[v].view(np.uint8) for v in places]
-        workspace = np.zeros(size + 8, np.uint8)
+        flat = [None if v is None else of(v) for v in places]
+        workspace = np.full(size + 8, POISON, np.uint8)
         for launch in launches:
             simulator.run(launch, flat, workspace)
-    last = {b.name: memory[latest[k]] for k, b in enumerate(plan.buffers) if b.kind == "param"}
-    return [bits(memory[v]) for v in plan.outputs] + [bits(last[n]) for n in sorted(last)]
+    last = {b.name: memory[k] for k, b in enumerate(plan.buffers) if b.kind == "param"}
+    named = [last[n].view(tensors[n].dtype) for n in sorted(last)]
+    results = [of(v).view(plan.values[v].type.dtype.numpy) for v in plan.outputs]
+    return [bits(a) for a in (*results, *named)]
+
+
+def _memory(plan, tensors: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Of each buffer, as bytes; what shares an arena's shares it here."""
+    arena = np.full(plan.arena, POISON, np.uint8)
+    types = {value.buffer: value.type for value in plan.values}
+    found = []
+    for k, b in enumerate(plan.buffers):
+        if b.kind == "param":
+            found.append(tensors[b.name].reshape(-1).copy().view(np.uint8))
+        elif b.kind in ("const", "status"):
+            found.append(np.array([b.literal or 0]).astype(types[k].dtype.numpy).view(np.uint8))
+        elif b.offset >= 0:
+            found.append(arena[b.offset : b.offset + b.nbytes])
+        else:
+            found.append(np.full(b.nbytes, POISON, np.uint8))
+    return found

@@ -104,3 +104,30 @@ graph main(x: bf16[8, 64]) -> bf16[8, 64] {
     program = opstep.loads(text)
     assert ["linear", "relu"] in names(joined_plan(program))
     assert not check(joined_plan(program))
+
+
+def test_ops_that_are_better_alone_stay_alone():
+    text = """
+graph main(x: bf16[8, 64], w: bf16[16, 64]) -> bf16[8, 16] {
+  p = linear(x, w)
+  y = sin(p)
+  return y
+}
+"""
+    assert names(joined_plan(opstep.loads(text))) == [["linear"], ["sin"]]
+
+
+def test_a_result_takes_over_the_memory_of_a_residual():
+    lines = "".join(
+        f"  p{k} = {call}\n  q{k} = linear({x}, v)\n  y{k} = add(p{k}, q{k})\n"
+        for k in range(4)
+        for x in [f"y{k - 1}" if k else "x"]
+        for call in [f"matmul({x}, w)"]
+    )
+    text = f"""
+graph main(x: bf16[64, 64], w: bf16[64, 64], v: bf16[64, 64]) -> bf16[64, 64] {{
+{lines}  return y3
+}}
+"""
+    plan = joined_plan(opstep.loads(text))
+    assert not check(plan) and plan.arena == 2 * 64 * 64 * 2

@@ -78,3 +78,33 @@ def test_rows_that_begin_anywhere_are_copied():
     text = LAYER.replace("96]", "72]").replace("32", "24").replace("16", "12")
     text = text.replace("f12", "f16")
     assert "scaled_dot_product_attention" in ran(joined_plan(opstep.loads(text)))
+
+
+def test_attention_of_attention():
+    """What the first one writes in another order is what the second one reads."""
+    text = """
+graph main(x: f16[2, 4, 4, 16]) -> f16[2, 4, 4, 16] {
+  y = scaled_dot_product_attention(x, x, x)
+  z = transpose(y, perm=[0, 2, 1, 3])
+  w = scaled_dot_product_attention(z, z, z)
+  return w
+}
+"""
+    program = opstep.loads(text)
+    plan = joined_plan(program)
+    assert not check(plan) and len(ran(plan)) == 2
+    x = np.random.default_rng(0).standard_normal((2, 4, 4, 16)).astype(np.float16)
+    assert simulated(plan, {"x": x}, {}) == simulated(joined_plan(program, False), {"x": x}, {})
+
+
+def test_what_is_read_far_behind_is_copied():
+    """A large tensor does not live on for a small part of it."""
+    lines = "".join(f"  e{k} = exp({f'e{k - 1}' if k else 's'})\n" for k in range(70))
+    text = f"""
+graph main(x: f16[8, 4, 16], s: f16[1]) -> f16[4, 16], f16[1] {{
+  q = select(x, index=0)
+{lines}  y = scaled_dot_product_attention(q, q, q)
+  return y, e69
+}}
+"""
+    assert "select" in ran(joined_plan(opstep.loads(text)))

@@ -76,6 +76,7 @@ class CudaDevice(Device):
         self.staging = Staging(self.gpu)
         self.constants = Constants(self.pool, self.staging)
         self._prepared: dict[tuple, tuple[list[Any], int]] = {}
+        self._taken: dict[tuple, bool] = {}
         self._functions: dict[tuple[Kernel, int], int] = {}
         self._libraries: list[Any] = []
         self._own = CudaStream(self.gpu)
@@ -179,8 +180,7 @@ class CudaDevice(Device):
 
         `types`: the operands as they are stored, then the results.
         """
-        attrs = repr(list(step.attrs.values())) if step.attrs else ""
-        key = (step.op, types, step.operand_types, attrs)
+        key = _key(step, types)
         if key not in self._prepared:
             self.gpu.enter()  # libraries ask for the context
             with targeting(self.gpu.arch):
@@ -188,9 +188,13 @@ class CudaDevice(Device):
             self._prepared[key] = [self.load(p) for p in launches], size
         return self._prepared[key]
 
-    def takes(self, step: Step, types: Types) -> bool:
-        with targeting(self.gpu.arch):
-            return self._chooser.takes(step, types)
+    def takes(self, step: Step, types: Types) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        key = _key(step, types)
+        if key not in self._taken:
+            self.gpu.enter()  # libraries ask for the context
+            with targeting(self.gpu.arch):
+                self._taken[key] = self._chooser.takes(step, types)
+        return self._taken[key]
 
     def with_kernels(self, policy: Kernels) -> CudaDevice:
         """This device where it chooses otherwise between an op's kernels. Memory and machine code
@@ -198,7 +202,7 @@ class CudaDevice(Device):
         """
         if policy not in self._choices:
             made = self._choices[policy] = copy(self)
-            made._prepared = {}
+            made._prepared, made._taken = {}, {}
             made._chooser = made._choosing(policy)
         return self._choices[policy]
 
@@ -326,6 +330,12 @@ class CudaDevice(Device):
     def unrecord(self, recorder: Recorder) -> None:
         """The recorder's run is over, or lies idle."""
         pending_records_of(self).end(recorder)
+
+
+def _key(step: Step, types: Types) -> tuple:
+    """What decides how an op is launched."""
+    attrs = repr(list(step.attrs.values())) if step.attrs else ""
+    return step.op, types, step.operand_types, attrs
 
 
 def _is_long(code: Sequence[Any]) -> bool:
