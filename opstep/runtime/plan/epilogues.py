@@ -111,8 +111,6 @@ def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> St
     group = then if then.op is fused else grouping.step([last])[0]
     body: Body = group.attrs["body"]
     alike = {types[r].shape for r in group.results} == {types[v].shape}
-    seen = zip(of.operands, of.operand_types, strict=True)
-    stored = all(w is None or t is None or types[w].dtype is t.dtype for w, t in seen)
     place = group.operands.index(v)
     others = [w for w in group.operands if w != v]
     size: Any = types[v].size
@@ -120,7 +118,7 @@ def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> St
     shared &= {flat.homes[w] for w in others if w is not None}
     if (
         not alike
-        or not stored
+        or flat.converts(of)
         or shared
         or size * len(body.members) > MOST
         or body.status >= 0

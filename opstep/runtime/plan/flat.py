@@ -54,6 +54,13 @@ class Flat:
         types = self.types
         return tuple([None if v is None else types[v] for v in (*step.operands, *step.results)])
 
+    def converts(self, step: Step) -> bool:
+        """Whether a step computes with an operand in another type than it has in memory."""
+        pairs = zip(step.operands, step.operand_types, strict=True)
+        return any(
+            v is not None and t is not None and self.types[v].dtype is not t.dtype for v, t in pairs
+        )
+
     def add_buffer(self, kind: str, nbytes: int) -> int:
         """A new buffer's id."""
         self.kinds.append(kind)

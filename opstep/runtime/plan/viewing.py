@@ -23,7 +23,7 @@ NEAR = 64  # steps between a copy and who reads it: what it is a copy of has to 
 
 
 class viewing(Op):
-    """An op on views of its operands; `kernels.pointwise.groups` says how."""
+    """An op on views of its operands; `kernels.move.views` says how."""
 
     name = "fused"
     family = "internal"
@@ -169,12 +169,7 @@ def _viewing(
     found = [
         None if v is None or j >= of.op.views else origins.get(v) for j, v in enumerate(of.operands)
     ]
-    if not any(found) and behind is None:
-        return None
-    pairs = zip(of.operands, of.operand_types, strict=True)
-    if any(
-        v is not None and t is not None and flat.types[v].dtype is not t.dtype for v, t in pairs
-    ):
+    if flat.converts(of) or (not any(found) and behind is None):
         return None
     operands = tuple(o.base if o else v for o, v in zip(found, of.operands, strict=True))
     views = Views(
@@ -196,7 +191,6 @@ def _without_copies(flat: Flat, begin: int, made: dict[int, Step], gone: set[int
     read = set(flat.outputs)
     kept: list[tuple[Step, int]] = []
     kinds = flat.kinds.copy()
-    commits = 0
     for k in reversed(range(len(flat.steps))):
         step = made.get(k, flat.steps[k])
         unread = k < begin and moves(step) and not any(v in read for v in step.results)
@@ -211,7 +205,6 @@ def _without_copies(flat: Flat, begin: int, made: dict[int, Step], gone: set[int
                     kinds[flat.homes[v]] = "none"
         read.update(v for v in (*step.operands, *step.touched) if v is not None)
         kept.append((step, flat.costs[k]))
-        commits += k >= begin
     kept.reverse()
     steps, costs = [s for s, _ in kept], [c for _, c in kept]
-    return replace(flat, steps=steps, costs=costs, commits=commits, kinds=kinds)
+    return replace(flat, steps=steps, costs=costs, kinds=kinds)
