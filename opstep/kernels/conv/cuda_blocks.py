@@ -13,7 +13,6 @@ from opstep.kernels.conv.cuda_layouts import (
     filters_of_four,
     pixels_of_four,
 )
-from opstep.kernels.conv.cuda_tiles import adding_shares
 from opstep.kernels.conv.cuda_warpgroups import NOWHERE, convolve_blocks, spread_over_blocks
 from opstep.kernels.matmul.cuda_gemm import added
 from opstep.kernels.matmul.cuda_gemm_tiles import Pace, cheapest
@@ -306,12 +305,4 @@ def shares_added(shares: Scratch | Arg, bias: Arg | None, y: Arg, parts: int) ->
         return []
     if bias is None:
         return [added(shares, None, y, y.size, 1, parts)]
-    plane, channels = prod(y.shape[2:]), y.shape[1]
-    ending, rest = ending_of(y, channels, plane)
-    return [
-        Grid(
-            *(adding_shares(ending), shares, bias, y, y.size, parts, plane, channels, *rest),
-            grid=-(-y.size // THREADS),
-            block=THREADS,
-        )
-    ]
+    return [added(shares, bias, y, y.size, y.shape[1], parts, prod(y.shape[2:]))]

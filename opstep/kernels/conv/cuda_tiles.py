@@ -15,9 +15,8 @@ import numpy as np
 
 from opstep.kernels.matmul.cuda_gemm_simt import tile_of
 from opstep.kernels.matmul.cuda_tile import Tile, fetcher, putter, thread_origin
-from opstep.kernels.pointwise.cuda_epilogue import Ending, finishing
 from opstep.runtime.device.builtin import offset, pick
-from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32, pointer_to, real, spread
+from opstep.runtime.device.cuda.compiling.names import cuda, div32, pointer_to, real, spread
 from opstep.runtime.device.source import Intrinsic
 
 NEVER = 1 << 30
@@ -282,23 +281,3 @@ def filter_tiles(tile: Tile, gy_wide: int):
                         target[r * terms + t] = held[i * thread_columns + j]
 
     return spread_over_filters
-
-
-@cache
-def adding_shares(ending: Ending | None):
-    """The kernel that adds parts of sums up, and finishes them if they have an `ending`."""
-    put = finishing(ending, 1, by_row=True)
-
-    def add_shares(shares, bias, y, size, count, plane, channels, rest):
-        """y[i] = the sum of shares[p, i] in their order + a bias for each channel of planes."""
-        i = cuda.grid(1)
-        if i < size:
-            total = shares[i]
-            for p in range(1, count):
-                total += shares[p * size + i]
-            held = pointer_to(cuda.local.array(1, real))
-            held[0] = total
-            channel = mod32(div32(i, plane), channels)
-            put(offset(y, i), held, 0, 0, i, 0, channel, 0, 1, bias, 0, True, rest)
-
-    return add_shares

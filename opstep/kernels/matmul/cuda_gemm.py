@@ -248,13 +248,19 @@ def _halves(a: Arg | Scratch, b: Arg | Scratch) -> str:
     return a.stored.name if supported and a.stored is b.stored and a.stored.is_half else ""
 
 
-def added(parts, bias: Arg | None, c: Arg | Scratch, count: int, n: int, part_count: int) -> Grid:
-    """Sums of parts of sums, in their order: matrices of `count` elements in rows of n."""
+def added(
+    parts, bias: Arg | None, c: Arg | Scratch, count: int, n: int, part_count: int, plane: int = 0
+) -> Grid:
+    """Sums of parts of sums, in their order: matrices of `count` elements in rows of n; with
+    `plane`, planes of so many, and n channels of them. A bias is one for each column, or channel.
+    """
     channels, inner = (c.channels, c.inner) if isinstance(c, Unfinished) else (1, 1)
+    if plane:
+        channels, inner = n, plane
     ending, rest = ending_of(c, channels, inner)
     return Grid(
-        *(adding(ending), parts, bias or parts, c, c.size, count, n, part_count, bias is not None),
-        *(inner, channels, *rest),
+        *(adding(ending, plane > 0), parts, bias or parts, c, c.size, count, n, part_count),
+        *(bias is not None, inner, channels, *rest),
         grid=-(-c.size // THREADS),
         block=THREADS,
     )

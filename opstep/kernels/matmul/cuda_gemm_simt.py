@@ -115,15 +115,15 @@ def tiled(tile: Tile, a_along: bool, b_along: bool, a_wide: int, b_wide: int, c_
 
 
 @cache
-def adding(ending: Ending | None):
-    """The kernel that adds parts of sums up, and finishes them if they have an `ending`, of whose
-    channels there are so many, of `inner` neighbours each.
+def adding(ending: Ending | None, by_channel: bool = False):
+    """The kernel that adds parts of sums up, and finishes them if they have an `ending`. There are
+    so many channels, of `inner` neighbours each; a bias is one for each, or for each column.
     """
-    put = finishing(ending, 1)
+    put = finishing(ending, 1, by_row=by_channel)
 
     def add_parts(parts, bias, c, size, count, n, part_count, biased, inner, channels, rest):
-        """c[matrix, i] = the sum of parts[matrix, p, i] (+ a bias for each column): a thread an
-        element, of `size` (below 2**32) in all and `count` in a matrix.
+        """c[matrix, i] = the sum of parts[matrix, p, i] (+ a bias): a thread an element, of `size`
+        (below 2**32) in all and `count` in a matrix.
         """
         i = cuda.grid(1)
         if i < size:
