@@ -1,4 +1,4 @@
-"""Attention, forward and backward, beside PyTorch's: its flash attention for halves.
+"""Attention, forward and backward, beside PyTorch's: for halves its flash attention and cuDNN's.
 
     PYTHONPATH=. python benchmarks/gpu/attention.py --tiles
 
@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from gpu_timing import op_work, timed
 from kernels import DTYPE
-from rows import Row, group, plain
+from rows import Row, at_least, group, plain
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opstep.api.devices import Setup, device_named
 from opstep.kernels.rows import cuda_attention_grad_halves, cuda_attention_halves
@@ -28,17 +29,21 @@ SIZES = [  # element type, features, lengths; batches and heads hold 16384 rows 
 ]
 TOKENS, WIDTH = 16384, 2048
 OP = "scaled_dot_product_attention"
+PEERS = {  # what PyTorch computes it by
+    "bf16": {
+        "PyTorch's flash attention": SDPBackend.FLASH_ATTENTION,
+        "cuDNN's attention": SDPBackend.CUDNN_ATTENTION,
+    },
+    "f32": {"PyTorch's attention": SDPBackend.EFFICIENT_ATTENTION},
+}
+BARRED = "PyTorch's flash attention"
+TIMES, TIMES_OF_GRADIENTS = 1.3, 1.5  # that ours may take as long
 
 
-def teraflops(seconds: float, flops: float) -> float:
-    return flops / seconds / 1e12
-
-
-def faster(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of both, taken by turns."""
-    first = timed(ours), timed(theirs)
-    second = timed(ours), timed(theirs)
-    return (first[0] + second[0]) / 2, (first[1] + second[1]) / 2
+def by_turns(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Seconds of each, the mean of two medians."""
+    turns = [{name: timed(call) for name, call in calls.items()} for _ in range(2)]
+    return {name: (turns[0][name] + turns[1][name]) / 2 for name in calls}
 
 
 @group("attention")
@@ -58,21 +63,31 @@ def _rows(on, dtype: str, shape: tuple[int, ...], causal: bool) -> Iterator[Row]
     flops = 4 * batch * heads * length**2 * features / (2 if causal else 1)
     what = f"{dtype} L {length} d {features}{' causal' if causal else ''}"
     ours, _ = op_work(OP, [q, k, v], on=on, causal=causal)
-
-    def theirs():
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-    name = "PyTorch's attention"
-    mine, peer = (teraflops(s, flops) for s in faster(ours, theirs))
-    yield plain(f"attention, {what}", mine, "TFLOP/s", name, peer)
-    ours, _ = op_work(f"{OP}_grad", [q, k, v, gy], on=on, causal=causal)
+    calls: dict[str, Callable[[], object]] = {"ours": ours}
+    backward: dict[str, Callable[[], object]] = {}
+    backward["ours"], _ = op_work(f"{OP}_grad", [q, k, v, gy], on=on, causal=causal)
     operands = [t.requires_grad_() for t in (q, k, v)]
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    mine, peer = (
-        teraflops(s, 2.5 * flops)
-        for s in faster(ours, lambda: torch.autograd.grad(y, operands, gy, retain_graph=True))
-    )
-    yield plain(f"its gradients, {what}", mine, "TFLOP/s", name, peer)
+    for peer, backend in PEERS[dtype].items():
+
+        def forward(backend: SDPBackend = backend) -> torch.Tensor:
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+        y = forward()
+        calls[peer] = torch.no_grad()(forward)
+        backward[peer] = lambda y=y: torch.autograd.grad(y, operands, gy, retain_graph=True)
+    yield from _beside(f"attention, {what}", calls, flops, TIMES)
+    yield from _beside(f"its gradients, {what}", backward, 2.5 * flops, TIMES_OF_GRADIENTS)
+
+
+def _beside(what: str, calls: dict[str, Callable[[], object]], flops: float, times: float):
+    rates = {name: flops / seconds / 1e12 for name, seconds in by_turns(calls).items()}
+    ours = rates.pop("ours")
+    for peer, rate in rates.items():
+        if peer == BARRED:
+            yield at_least(1 / times, what, ours, "TFLOP/s", peer, rate)
+        else:
+            yield plain(what, ours, "TFLOP/s", peer, rate)
 
 
 def _tiles(features: int) -> Iterator[FlashTile]:
@@ -105,7 +120,7 @@ def _by_tiles() -> Iterator[str]:
                     module.tile_for = lambda *_, tile=tile: tile
                     try:
                         ours, _ = op_work(name, operands[:count], on=on)
-                        rate = f"{teraflops(timed(ours), times * flops):7.1f} TFLOP/s"
+                        rate = f"{times * flops / timed(ours) / 1e12:7.1f} TFLOP/s"
                     except Exception as error:  # too many registers for a block, say
                         rate = f"{type(error).__name__}: {error}"[:100]
                     finally:
