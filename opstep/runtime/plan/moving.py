@@ -29,12 +29,64 @@ class moved(Op):
     grad = None
 
 
+class shown(Op):
+    """`x` under another shape: what a copy of it would be, which is not made."""
+
+    name = "shown"
+    operands = (OperandSpec("x", "T", "T", False, False),)
+    family = "internal"
+    moves = True
+    reinterprets = True
+    grad = None
+
+
 class Origin(NamedTuple):
     """What a value is: elements of another value, which these steps have moved."""
 
     base: int
     view: Strided
     steps: tuple[Step, ...]
+
+
+def without_idle_moves(flat: Flat) -> Flat:
+    """The same without copies that have the elements of their operand in its order, as transposes
+    have where all axes but one are of length 1: they are their operand.
+    """
+    fixed = {flat.homes[v] for v in flat.outputs}
+    homes: dict[int, int] = {}  # of such results, and those of what they are
+    steps = flat.steps.copy()
+    for k, step in enumerate(flat.steps[: len(flat.steps) - flat.commits]):
+        if not _is_idle(flat, step):
+            continue
+        (source, *_), (v,) = step.operands, step.results
+        assert source is not None
+        home = flat.homes[source]
+        home = homes.get(home, home)
+        if flat.kinds[home] in ("temp", "input") and flat.homes[v] not in fixed:
+            homes[flat.homes[v]] = home
+            steps[k] = replace(step, op=shown, attrs={}, members=(step,))
+    if not homes:
+        return flat
+    kinds = flat.kinds.copy()
+    for home in homes:
+        kinds[home] = "none"
+    kept = [homes.get(home, home) for home in flat.homes]
+    return replace(flat, steps=steps, homes=kept, kinds=kinds)
+
+
+def _is_idle(flat: Flat, step: Step) -> bool:
+    if step.op.shows is None or len(step.operands) != 1 or len(step.results) != 1:
+        return False
+    source, result = (flat.types[v] for v in (step.operands[0], *step.results) if v is not None)
+    if result.dtype is not source.dtype or result.size != source.size:
+        return False
+    shape: Any = source.shape
+    size: Any = source.size
+    try:
+        (places,) = step.op.shows(Places.whole(shape), **step.attrs)
+        return places.reshaped((size,)).strided() == Strided.whole((size,))
+    except Untellable:
+        return False
 
 
 def with_joined_moves(flat: Flat) -> Flat:

@@ -21,7 +21,7 @@ from opstep.runtime.plan.flat import Flat, rows
 from opstep.runtime.plan.fusing import with_fused
 from opstep.runtime.plan.internal import Asserts
 from opstep.runtime.plan.lower import lower
-from opstep.runtime.plan.moving import with_joined_moves
+from opstep.runtime.plan.moving import with_joined_moves, without_idle_moves
 from opstep.runtime.plan.packing import FOREVER, pack, rounded
 from opstep.runtime.plan.plan import (
     Alloc,
@@ -103,6 +103,7 @@ def make_plan(
 
 def _joined(flat: Flat, takes: Takes | None) -> Flat:
     """The same with several ops as one step, where nobody looks at single ones."""
+    flat = without_idle_moves(flat)
     if takes is None:
         return with_fused(with_joined_moves(flat))
     return with_epilogues(with_fused(with_joined_moves(with_views(flat, takes))), takes)
