@@ -20,8 +20,9 @@ from opstep.runtime.plan.fusing import Grouping, is_elementwise
 from opstep.runtime.plan.plan import Step, Takes
 
 # Elements, times the ops behind: tiles leave processors few threads to compute them with, so that
-# more are as fast on their own, at the speed of memory.
+# more are as fast on their own, at the speed of memory. But for those of an instruction or two.
 MOST = 1 << 22
+QUICK = frozenset({"relu", "clip", "neg", "abs"})
 NEAR = 16  # steps between a product and what follows it: its operands have to live as long
 FIRST = 3  # of the other operands, whose memory a result may take over: no product has more
 
@@ -120,7 +121,7 @@ def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> St
         not alike
         or flat.converts(of)
         or shared
-        or size * len(body.members) > MOST
+        or (size * len(body.members) > MOST and not _is_quick(body))
         or body.status >= 0
         or place in body.per_channel
         or len(others) + 1 != len(group.operands)
@@ -134,6 +135,11 @@ def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> St
         {"epilogue": epilogue}, then.frame, then.statement,
         members=(of, *(then.members or (then,))),
     )  # fmt: skip
+
+
+def _is_quick(body: Body) -> bool:
+    """Whether a tile takes hardly longer with this behind its sums."""
+    return len(body.operands) == 1 and all(m.op.name in QUICK for m in body.members)
 
 
 def _replaced(flat: Flat, made: dict[int, tuple[int, Step]]) -> Flat:
