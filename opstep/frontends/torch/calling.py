@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._C._dynamo import guards  # pyright: ignore[reportMissingImports]
 
 from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
@@ -17,10 +16,13 @@ from opstep.frontends.scripts.watching import Watch
 from opstep.frontends.torch.dims import Sizes, dtype_of, evaluated
 from opstep.frontends.torch.graphs import AtenGraph
 from opstep.frontends.torch.hunting import Hunter
+from opstep.frontends.torch.memory import Results, Wanted
 from opstep.frontends.torch.outstanding import outstanding
 from opstep.runtime.device.flagging import Raised
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DType, TensorType
+
+data_ptr, is_contiguous = torch.Tensor.data_ptr, torch.Tensor.is_contiguous  # to be mapped
 
 KEPT = 32  # executables of a graph whose sizes change, each for other sizes
 COPIED = 16 << 20  # bytes of inputs that PyTorch updates, which a hunt copies before
@@ -107,27 +109,30 @@ class _Ready:
         self._inputs = graph.inputs
         self._constants = [t.to(device).contiguous() for t in graph.constants]
         self._scalars = [k for k, n in enumerate(graph.sources) if n.meta["val"].device != device]
-        self._memory: list[Callable[[], torch.Tensor]] = []
         self._views: list[tuple[int, bool, int, Any]] = []  # result, of an input, which, shape
         self._restrided: list[tuple[int, Any, Any]] = []
-        for k in range(len(graph.results)):
-            self._set_result(graph, k, sizes)
+        wanted = [self._wanted(graph, k, sizes) for k in range(len(graph.results))]
+        for k, is_input, index, _ in self._views:
+            of = wanted[index] if not is_input and not graph.is_hidden(k) else None
+            if of is not None:
+                wanted[index] = of._replace(hidden=False)
+        self._results = Results(wanted, device)
         self._stream = _streams_of(device)
         self._hunts_late = self._hunter is not None and self._stream is not None
         self._updated = _by_dtype(graph.updated(), executable.types) if self._hunts_late else []
         self._outputs = [(o.kind, o.index, evaluated(o.value, sizes)) for o in graph.outputs]
 
-    def _set_result(self, graph: AtenGraph, k: int, sizes: Sizes) -> None:
-        """How the k-th result gets memory: its own, or that of what it is a view of."""
+    def _wanted(self, graph: AtenGraph, k: int, sizes: Sizes) -> Wanted | None:
+        """The memory that the k-th result needs; None where it is a view."""
         expected, alias = graph.expected(k), self.executable.aliases[k]
         shape: Any = self.executable.result_types[k].shape
         if alias is not None and alias.kind != "own" and graph.is_view(k, *alias):
             self._views.append((k, alias.kind == "input", alias.index, shape))
-            return
-        self._memory.append(_allocation(shape, expected.dtype, self.device))
+            return None
         strides = tuple(evaluated(s, sizes) for s in expected.stride())
         if not graph.is_kept(k) and _is_permuted(shape, strides):
             self._restrided.append((k, shape, strides))
+        return Wanted(shape, expected.dtype, graph.is_hidden(k))
 
     def __call__(self, args: list[Any]) -> list[Any]:
         if self._hunts_late:
@@ -135,18 +140,13 @@ class _Ready:
         if self._draw:
             args = [*args, *(draw(args) for draw in self._draw)]
         inputs = [args[k] for k in self._inputs]
-        for t in inputs:
-            if not t.is_contiguous():
-                inputs = [t.contiguous() for t in inputs]
-                break
+        if not all(map(is_contiguous, inputs)):
+            inputs = [t.contiguous() for t in inputs]
         if self._constants or self._scalars:
             inputs += self._constants
             for k in self._scalars:
                 inputs[k] = inputs[k].to(self.device)
-        results: list[Any] = [make() for make in self._memory]
-        if self._views:
-            results = self._spread(results)
-        self._run(inputs, results)
+        results: list[Any] = self._run(inputs)
         for k, is_input, index, shape in self._views:
             results[k] = (inputs if is_input else results)[index].view(shape)
         for k, shape, strides in self._restrided:
@@ -157,27 +157,23 @@ class _Ready:
             for kind, index, value in self._outputs
         ]
 
-    def _spread(self, made: list[torch.Tensor]) -> list[torch.Tensor | None]:
-        """Results with memory of their own, and None for views."""
-        views, own = {k for k, *_ in self._views}, iter(made)
-        return [None if k in views else next(own) for k in range(len(views) + len(made))]
-
-    def _run(self, inputs: list[torch.Tensor], results: list[torch.Tensor | None]) -> None:
+    def _run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        """Gives the results, None for views."""
         watch, stream = self.watch, self._stream and self._stream()
+        results, addresses, pieces = self._results.allocated()
         if watch.recording is not None:
+            self._results.fill_in(results, pieces)
             self.executable(
                 self._external(inputs, self.executable.types),
                 self._external(results, self.executable.result_types),
                 stream=stream, recording=watch.recording,
             )  # fmt: skip
         else:
-            self.executable.run(
-                [t.data_ptr() for t in inputs],
-                [0 if t is None else t.data_ptr() for t in results],
-                stream,
-            )
+            self.executable.run(list(map(data_ptr, inputs)), addresses, stream)
+            self._results.fill_in(results, pieces)
         if self._hunter is not None:
             self._hunt(self._hunter, inputs, results)
+        return results
 
     # --- hunts ---
 
@@ -219,16 +215,13 @@ class _Ready:
         """
         assert self._stream is not None
         try:
-            again = [make() for make in self._memory]
+            again = self._results.apart()
         except torch.OutOfMemoryError:
             return None
-        targets = self._spread(again) if self._views else again
-        raised = self.executable.repeat(
-            [t.data_ptr() for t in inputs],
-            [0 if t is None else t.data_ptr() for t in targets],
-            self._stream(),
-        )
-        for (before, version), after in zip(results, again, strict=False):
+        targets = [0 if t is None else t.data_ptr() for t in again]
+        raised = self.executable.repeat(list(map(data_ptr, inputs)), targets, self._stream())
+        made = [t for t in again if t is not None]
+        for (before, version), after in zip(results, made, strict=False):
             if before._version == version and not _have_same_bits(before, after):
                 return None
         return raised
@@ -267,17 +260,6 @@ def _streams_of(device: torch.device) -> Callable[[], int] | None:
     index = torch.cuda.current_device() if device.index is None else device.index
     # as inductor asks: `torch.cuda.current_stream` takes ten times as long
     return partial(torch._C._cuda_getCurrentRawStream, index)  # pyright: ignore
-
-
-def _allocation(
-    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> Callable[[], torch.Tensor]:
-    """What allocates a contiguous tensor."""
-    quick = getattr(guards, "_empty_strided_cpu", None)  # a fifth of the time
-    if device.type == "cpu" and quick is not None:
-        strides = torch.empty(shape, device="meta").stride()
-        return partial(quick, shape, strides, dtype)
-    return partial(torch.empty, shape, dtype=dtype, device=device)
 
 
 def _is_permuted(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

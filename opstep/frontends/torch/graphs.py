@@ -157,6 +157,19 @@ class AtenGraph:
             if o == ("result", k, None)
         )
 
+    def is_hidden(self, k: int) -> bool:
+        """Whether the k-th result is one of a forward that the caller does not see: the backward
+        does, or PyTorch overwrites an input with it.
+        """
+        seen = [
+            d
+            for o, d in zip(self.outputs, self._described, strict=False)
+            if o == ("result", k, None)
+        ]
+        return self.name == "forward" and all(
+            "Saved" in type(d).__name__ or hasattr(d, "mutated_input") for d in seen
+        )
+
     def updated(self) -> list[int]:
         """Numbers of the inputs that PyTorch overwrites with results once they are there."""
         found = [getattr(d, "mutated_input", None) for d in self._described]
