@@ -14,7 +14,7 @@ import opstep
 from opstep.api.settings import RunSettings
 from opstep.hunting.search import hunt
 from opstep.runtime.device.flagging import leaving
-from opstep.runtime.interpreter import drive
+from opstep.runtime.driving import drive
 
 TESTS = Path(__file__).parent.parent / "tests"
 sys.path += [str(TESTS / "hunting"), str(TESTS / "shared")]

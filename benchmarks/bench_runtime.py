@@ -10,7 +10,7 @@ from harness import Measured, Timed, at_most, bench, times_faster, times_peer
 import opstep
 from opstep.api.inputs import conform
 from opstep.api.settings import RunSettings
-from opstep.runtime.interpreter import drive
+from opstep.runtime.driving import drive
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -20,7 +20,7 @@ from rows import Row, at_least, at_most, by_turns, group
 import opstep
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.flagging import leaving
-from opstep.runtime.interpreter import drive
+from opstep.runtime.driving import drive
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

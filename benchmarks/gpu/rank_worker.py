@@ -31,7 +31,7 @@ from opstep.distributed.gloo import GlooTransport, joined  # noqa: E402
 from opstep.distributed.gpus import device_of, meet  # noqa: E402
 from opstep.distributed.place import place_in  # noqa: E402
 from opstep.runtime.device.cuda.vendor.nccl import communicator_of  # noqa: E402
-from opstep.runtime.interpreter import drive  # noqa: E402
+from opstep.runtime.driving import drive  # noqa: E402
 from opstep.runtime.ir.mesh import WORLD, Group, Mesh  # noqa: E402
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30)  # bytes

@@ -17,11 +17,11 @@ from typing import Any
 import known_models
 import numpy as np
 import torch
-from rows import Row, at_most, by_turns, group, plain
+from rows import Row, at_most, by_turns, group, in_rows, plain
 
 import opstep
 from opstep.api.settings import RunSettings
-from opstep.runtime.interpreter import drive
+from opstep.runtime.driving import drive
 
 DEVICE = "cuda"
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -179,7 +179,7 @@ def training(name: str, batch: int) -> Iterator[Row]:
     del exactly, wide
     losses = {through: losses_of(call) for through, call in calls.items()}
     check_losses(name, losses, exact)
-    ms = {k: s * 1e3 for k, s in by_turns({k: waited(c) for k, c in calls.items()}).items()}
+    ms = {k: s * 1e3 for k, s in in_rows(calls, wait).items()}
     what = f"{name} training step, batch {batch}, f32"
     yield at_most(1.0, what, ms["ours"], "ms", "PyTorch eager", ms["eager"])
     yield at_most(1.2, f"{what}, numba", ms["numba"], "ms", "PyTorch eager", ms["eager"])

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,10 @@ from opstep.api.places import Places, Targets, Tensors, aliases_of
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.binding import Binding
 from opstep.runtime.device.flagging import Raised, Verdict, Which, born, leaving
-from opstep.runtime.interpreter import Context, drive
+from opstep.runtime.driving import drive
+from opstep.runtime.interpreter import Context
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.uninitialised import UninitialisedCheck
@@ -208,10 +210,15 @@ class Executable:
         places, context = held.places, held.context
         binding = held.binding or held.bind()
         if places.moved:
-            binding.moved()
+            binding.moved(places.number)
+        quick = self._pure and context.recorder is None
+        if quick and foreign is not None:
+            after = places.after(binding)
+            if context.launched_on(foreign, binding, places.before, after):
+                return
         if places.before or foreign is not None or context.ends:
             context.enter(places.before, foreign)
-        if self._pure and context.recorder is None:
+        if quick:
             context.issue(binding, places.after(binding), foreign)
             return
         with Held(AT_ONCE) as signals:
@@ -341,7 +348,7 @@ class _Held:
         self.binding: Binding | None = None
         self.job: Any = None
         if not executable.device.in_host_memory:  # memory is given back when nothing uses it
-            ending = weakref.finalize(self, _finish, self.context.streams)
+            ending = weakref.finalize(self, _finish, self.context)
             ending.atexit = False  # the streams are gone by then
 
     def record(self, recorder: Recorder) -> None:
@@ -372,8 +379,12 @@ def _step(job: Job, places: Places, signals: Held) -> None:
     places.device.work_now(places.after(job.binding))
 
 
-def _finish(streams: Sequence[Stream]) -> None:
-    for stream in streams:
+def _finish(context: Context) -> None:
+    """Waits for what is under way."""
+    with suppress(DeviceError):
+        for event in context.ends:
+            event.wait()
+    for stream in context.streams:
         stream.abandon()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,9 @@ from opstep.runtime.plan.plan import Plan
 if TYPE_CHECKING:
     from opstep.runtime.device.protocols import Device, Memory, Own
 
-MOVES = 4  # of a tensor that will go on moving
+MOVES = 8  # of a tensor that will go on moving
+WORTH = 32  # launches to issue anew that are worth a copy to spare them
+KNOWN = 64  # addresses of a whole call that are remembered
 BYTES_WORTH_A_LAUNCH = 1 << 20  # a GPU copies them in about the time that a launch takes
 MOST_SETTLED = 64 << 20  # bytes
 
@@ -35,7 +38,8 @@ class Alias(NamedTuple):
 
 class _Cell(ExternalMemory):
     """Where an input or a result is in the present call. `mask`: bits that its address must not
-    have. `scratch`: where it is instead. `moves`: how often it moved; `settled`: it will no more.
+    have. `scratch`: where it is instead. `moves`: how often it has moved since a call was where one
+    was before; `settled`: it moves no more.
     """
 
     __slots__ = ("mask", "moves", "pointers", "scratch", "settled")
@@ -59,8 +63,8 @@ class Places:
     to be done first: copies of inputs that kernels cannot read where they are.
 
     A device that replays what it ran at the same addresses (`Device.replays`) has to issue it anew
-    where one tensor moved. So a tensor that keeps moving is copied to or from a place of its own,
-    if that costs less.
+    where a tensor is at none of those that it was at before. So one that keeps moving is copied to
+    or from a place of its own, if that costs less. `number` stands for all addresses of the call.
     """
 
     def __init__(
@@ -82,6 +86,11 @@ class Places:
         self._inputs = [Address(c, 0) for c in self.inputs]
         self.before: list[Own] = []
         self.moved = False
+        self.number = 0
+        self._given: tuple[list[int], list[int]] = ([], [])  # to `point`
+        self._made = 0  # numbers
+        self._known: OrderedDict[tuple[int, ...], int] = OrderedDict()
+        self._astray: set[_Cell] = set()  # those that moved in the latest calls
         self._copies: list[tuple[int, int, int]] = []  # result, target, bytes
         issued = len(plan.steps) * BYTES_WORTH_A_LAUNCH if device.replays else 0
         self._to_settle = min(issued, MOST_SETTLED)  # bytes
@@ -124,6 +133,11 @@ class Places:
         that it is.
         """
         self.moved = False
+        if self._given == (inputs, results):
+            self._moves_no_more()
+            return
+        self._given = list(inputs), list(results)
+        moved: list[_Cell] = []
         if self.before:
             self.before = []
         for cell, address in zip(self.inputs, inputs, strict=True):
@@ -131,7 +145,8 @@ class Places:
                 source, address = address, self._scratch(cell)
                 self.before.append(self.device.copy(source, address, cell.nbytes))
             if address != cell.address:
-                self._move(cell, address)
+                cell.move(address)
+                moved.append(cell)
         self._copies.clear()
         for k, (cell, address) in enumerate(zip(self._cells, results, strict=True)):
             if cell is None:
@@ -143,15 +158,40 @@ class Places:
                 self._copies.append((k, address, cell.nbytes))
                 address = self._scratch(cell)
             if address != cell.address:
-                self._move(cell, address)
+                cell.move(address)
+                moved.append(cell)
+        if moved:
+            self.moved = True
+            if self.device.replays:
+                self._recognise(moved)
 
-    def _move(self, cell: _Cell, address: int) -> None:
-        self.moved = True
-        cell.move(address)
-        cell.moves += 1
-        if cell.moves == MOVES and cell.nbytes <= self._to_settle:
-            self._to_settle -= cell.nbytes
-            cell.settled = True
+    def _recognise(self, moved: list[_Cell]) -> None:
+        """Finds the number of these addresses; those that led to unknown ones may settle."""
+        cells = (*self.inputs, *self.results.values())
+        addresses = tuple([cell.address for cell in cells])
+        known = self._known.pop(addresses, None)
+        if known is not None:
+            self.number = known
+            self._moves_no_more()
+        else:
+            self._made += 1
+            self.number = self._made
+            self._astray.update(moved)
+            few = len(moved) * WORTH < len(self.plan.steps)
+            for cell in moved:
+                cell.moves += 1
+                small = few and cell.nbytes <= BYTES_WORTH_A_LAUNCH
+                if (small or cell.moves >= MOVES) and cell.nbytes <= self._to_settle:
+                    self._to_settle -= cell.nbytes
+                    cell.settled = True
+        self._known[addresses] = self.number
+        if len(self._known) > KNOWN:
+            self._known.popitem(last=False)
+
+    def _moves_no_more(self) -> None:
+        for cell in self._astray:
+            cell.moves = 0
+        self._astray.clear()
 
     def _scratch(self, cell: _Cell) -> int:
         if cell.scratch is None:

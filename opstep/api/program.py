@@ -314,7 +314,7 @@ class Program:
         those of the last finished step, for which `on_step` was called. A Ctrl-C that comes while
         `on_step` runs is raised when it returns, a second one at once.
         """
-        from opstep.runtime.interpreter import drive
+        from opstep.runtime.driving import drive
 
         settings = RunSettings(
             device=device, mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync,
@@ -349,7 +349,7 @@ class Program:
         """`run` for an event loop: other tasks, and other runs, go on while the device works.
         Where the task is cancelled, params and states are those of the last finished step, too.
         """
-        from opstep.runtime.interpreter import drive_async, drive_through
+        from opstep.runtime.driving import drive_async, drive_through
 
         settings = RunSettings(**options)
         with self._running(graph, inputs, settings, listeners, recording) as job:

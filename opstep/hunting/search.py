@@ -22,7 +22,8 @@ from opstep.api.settings import BUDGET, RunSettings
 from opstep.hunting.report import Hunt
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.device.flagging import born, leaving
-from opstep.runtime.interpreter import Context, drive
+from opstep.runtime.driving import drive
+from opstep.runtime.interpreter import Context
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.errors import InputError

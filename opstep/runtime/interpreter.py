@@ -1,8 +1,7 @@
 """The loop: runs bound plans, and the control flow between them, as a coroutine.
 
-`run_plan` is a generator. Where the host needs a value (the test of a `while`) it yields a `Fence`:
-the streams that it waits for. `drive` waits in place; `drive_async` lets an event loop do other
-things meanwhile, such as drive another context.
+A run is a generator. Where the host needs a value (the test of a `while`) it yields a `Fence`: the
+streams that it waits for. `driving` has what waits for them.
 """
 
 from __future__ import annotations
@@ -18,12 +17,9 @@ from opstep.runtime.device.binding import Binding
 from opstep.runtime.device.fence import Fence
 from opstep.runtime.device.flagging import Flags
 from opstep.runtime.device.listening import Address, Execution, Listener
-from opstep.runtime.device.null import NullDevice
 from opstep.runtime.device.protocols import Device, Event, Own, Recorder, Stream
 from opstep.runtime.device.store import Before, Store
-from opstep.runtime.interrupts import Held
 from opstep.runtime.ir.control import BODY, TEST, GraphCall
-from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.control import control_of, passed_types
@@ -143,6 +139,27 @@ class Context:
             self.streams[0].submit(work)
         if before:
             self._order([0], range(len(self.streams)))
+
+    def launched_on(
+        self, foreign: Stream, binding: Binding, before: Sequence[Own], after: Sequence[Own]
+    ) -> bool:
+        """`enter` and `issue` on a stream of somebody else alone, where the device has captured all
+        that lies between this work; False where it has not.
+        """
+        replay = binding.replay
+        if replay is None or not replay.ready:
+            return False
+        self._running = binding
+        for event in self.ends:
+            foreign.wait(event)
+        for work in before:
+            foreign.submit(work)
+        replay.launch(foreign)
+        for work in after:
+            foreign.submit(work)
+        self.ends = [self.device.event()]
+        foreign.record(self.ends[0])
+        return True
 
     def issue(
         self, binding: Binding, after: Sequence[Own] = (), foreign: Stream | None = None
@@ -455,44 +472,3 @@ def _release(binding: Binding) -> None:
         for event in binding.events:
             event.set()
         bindings += binding.children.values()
-
-
-# --- drivers --------------------------------------------------------------------------------------
-
-
-def drive(
-    coroutine: Generator[Fence, None, None], between: Callable[[], Any] = lambda: None
-) -> None:
-    """Runs to the end, waiting in place. `between` is called whenever that is over."""
-    for fence in coroutine:
-        fence.wait()
-        between()
-
-
-async def drive_async(coroutine: Generator[Fence, None, None]) -> None:
-    """Runs to the end; while the device works, the event loop is free."""
-    for fence in coroutine:
-        await fence.reached()
-
-
-async def drive_through(coroutine: Generator[Fence, None, None]) -> BaseException | None:
-    """`drive_async` that nothing cuts short: when the task is cancelled, or Ctrl-C ends its loop,
-    the rest is waited for in place. What it was gives the caller to raise.
-    """
-    stopped: BaseException | None = None
-    fence: Fence | None = Fence((), (), NullDevice())  # nothing to wait for yet
-    while True:
-        try:
-            with Held():
-                fence = next(coroutine, None)
-            if fence is None:
-                return stopped
-            await fence.reached()
-        except OpstepError:
-            raise
-        except BaseException as caught:
-            stopped = stopped or caught
-            if fence is None:  # it came at the end, which is reached
-                return stopped
-            with Held():
-                fence.wait()

@@ -161,27 +161,116 @@ def test_memory_of_a_device_is_adopted_there(far):
     np.testing.assert_array_equal(np.asarray(w), 7 - 2 * x, "is brought here")
 
 
-def test_tensors_that_keep_moving_are_copied_where_that_spares_launches(far, monkeypatch):
-    """A device replays what it ran at the same addresses; tensors of others are elsewhere each
-    time. After some calls they have places of their own.
+def called(far, executable: Executable, memory: list, seed: int) -> None:
+    """A call with all of its tensors in this memory, checked."""
+    types = [*executable.types, *executable.result_types]
+    x, y = random((8, 4), seed), random((8, 4), 50 + seed)
+    expected = [a.tobytes() for a in opstep.loads(TEXT).run(inputs={"x": x, "y": y}).outputs]
+    for m, t, array in zip(memory, types, (x, y), strict=False):
+        far.write(m, 0, t, array)
+    executable.run([m.address for m in memory[:2]], [m.address for m in memory[2:]])
+    found = [far.read(m, 0, t).tobytes() for m, t in zip(memory[2:], types[2:], strict=True)]
+    assert found == expected
+
+
+@pytest.fixture
+def replaying(far, monkeypatch):
+    """An executable on a device that replays what it ran at the same addresses, somewhere to put
+    its tensors, and the numbers of addresses that the device was told.
     """
     far.replays = True
-    moves: list[int] = []
-    monkeypatch.setattr(far, "moved", lambda code: moves.append(len(code)))
-    types = [TensorType(f32, (8, 4))] * 4 + [TensorType(f32, ())]
-    executable = Executable(opstep.loads(TEXT), None, types[:2], RunSettings(device="far"))
-    counted = []
-    memory = []  # kept, so that each call's is elsewhere
-    for call in range(8):
-        x, y = random((8, 4), call), random((8, 4), 50 + call)
+    told: list[int] = []
+    monkeypatch.setattr(far, "moved", lambda code, places: told.append(places))
+    types = [TensorType(f32, (8, 4))] * 2
+    executable = Executable(opstep.loads(TEXT), None, types, RunSettings(device="far"))
+    nbytes = [*executable.nbytes, *executable.result_nbytes]
+    return executable, lambda: [far.alloc(n) for n in nbytes], told
+
+
+def test_tensors_that_keep_moving_are_copied_where_that_spares_launches(far, replaying):
+    """After some calls they have places of their own."""
+    executable, somewhere, told = replaying
+    counted, memory = [], []  # kept, so that each call's is elsewhere
+    for seed in range(14):
+        memory.append(somewhere())
+        called(far, executable, memory[-1], seed)
+        counted.append(len(told))
+    assert counted[0] < counted[7] <= counted[9] == counted[13]
+    assert len(set(told)) == 9, "each is another place, and the last one that of its own"
+
+
+def test_tensors_that_come_back_are_used_where_they_are(far, replaying):
+    """Nothing is copied for them, and the device knows their places again."""
+    executable, somewhere, told = replaying
+    places = [somewhere() for _ in range(3)]
+    for seed in range(30):
+        called(far, executable, places[seed % 3], seed)
+    numbers = sorted(set(told))
+    turn = told[: len(told) // 10]
+    assert len(numbers) == 3 and told == turn * 10
+    (held,) = executable._idle[None]
+    assert not held.places.before and not held.places._copies
+
+
+class Captured:
+    """A stretch that a device has captured once it was issued."""
+
+    def __init__(self, code, streams):
+        self.code, self.streams = code, streams
+        self.ready, self.launches = False, []
+
+    def __call__(self):
+        self.ready = True
+        for do in self.code:
+            do()
+
+    def launch(self, stream):
+        self.launches.append(stream)
+        stream.synchronize()  # what comes before it
+        self()
+        for own in self.streams:
+            own.synchronize()
+
+
+def test_what_is_captured_goes_to_the_stream_of_others_itself(far, monkeypatch):
+    """With copies of what kernels cannot read or write where it is, behind the call before; the
+    next one that is not captured comes behind it.
+    """
+    made: list[Captured] = []
+
+    def stretch(code, streams, *_):
+        made.append(Captured(code, streams))
+        return [made[-1]]
+
+    monkeypatch.setattr(far, "stretches", True, raising=False)
+    monkeypatch.setattr(far, "stretch", stretch)
+    types = [TensorType(f32, (8, 4))] * 2
+    executable = Executable(opstep.loads(TEXT), None, types, RunSettings(device="far"))
+    nbytes = [n + 4 for n in (*executable.nbytes, *executable.result_nbytes)]
+    memory = [far.alloc(n) for n in nbytes]
+
+    def call(seed: int, at: int) -> list:
+        """Tensors begin at that byte."""
+        x, y = random((8, 4), seed), random((8, 4), 50 + seed)
         expected = [a.tobytes() for a in opstep.loads(TEXT).run(inputs={"x": x, "y": y}).outputs]
-        memory.append([far.alloc(t.nbytes) for t in types])
-        for m, t, array in zip(memory[-1], types, (x, y), strict=False):
-            far.write(m, 0, t, array)
-        executable.run([m.address for m in memory[-1][:2]], [m.address for m in memory[-1][2:]])
+        for m, array in zip(memory, (x, y), strict=False):
+            far.write(m, at, types[0], array)
+        far.theirs = Noted()
+        addresses = [m.address + at for m in memory]
+        executable.run(addresses[:2], addresses[2:], 9)
+        reach(executable, far.theirs.told)
+        far.theirs.synchronize()
         found = [
-            far.read(m, 0, t).tobytes() for m, t in zip(memory[-1][2:], types[2:], strict=True)
+            far.read(m, at, t).tobytes()
+            for m, t in zip(memory[2:], executable.result_types, strict=True)
         ]
         assert found == expected
-        counted.append(len(moves))
-    assert counted[0] < counted[3] <= counted[5] == counted[7]
+        return [kind for kind, _ in far.theirs.told]
+
+    assert call(0, 0) == ["record", "wait"], "issued on streams of its own"
+    assert call(1, 0) == ["wait", "record"], "behind the last one's end"
+    assert call(2, 4) == ["wait", "record"]
+    assert [type(s).__name__ for s in made[0].launches] == ["Noted", "Noted"]
+    made[0].ready = False
+    assert call(3, 0) == ["wait", "record", "wait"]
+    assert call(4, 0) == ["wait", "record"]

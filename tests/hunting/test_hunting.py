@@ -14,7 +14,7 @@ import opstep
 from opstep.api.settings import RunSettings
 from opstep.hunting.search import hunt
 from opstep.runtime.device.flagging import born
-from opstep.runtime.interpreter import drive
+from opstep.runtime.driving import drive
 from opstep.runtime.nan.backtrace import trace_back
 from opstep.runtime.nan.findings import Finding
 

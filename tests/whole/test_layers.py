@@ -41,7 +41,7 @@ RUNTIME_LAYERS = [
     ["plan"],
     ["recording", "statistics"],
     ["device"],
-    ["calls"],
+    ["calls", "driving"],
     ["interpreter", "uninitialised"],
     ["expressions"],
     ["debugger"],

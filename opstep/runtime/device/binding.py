@@ -18,7 +18,7 @@ from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.flagging import Looking, PlanFlags
 from opstep.runtime.device.listening import Address, Execution, Listener
-from opstep.runtime.device.protocols import Device, Own, Recorder, Stream
+from opstep.runtime.device.protocols import Device, Own, Recorder, Replayed, Stream
 from opstep.runtime.device.ranks import is_joined, may_agree, stand
 from opstep.runtime.device.routine import BoundCall
 from opstep.runtime.device.searching import Searching
@@ -104,7 +104,14 @@ class Binding:
         coder = _Coder(self)
         self.segments = coder.segments()
         self.commit, self.parted, self.early = coder.commit, coder.parted, coder.early
+        self.replay = self._replay()
         self.calls = any(s.call is not None for s in self.segments)  # graphs, by control flow
+
+    def _replay(self) -> Replayed | None:
+        """All that a run does, where that is one stretch."""
+        code = [do for segment in self.segments for do in segment.code]
+        alone = len(code) == 1 and not self.commit and self.segments[0].call is None
+        return code[0] if alone and isinstance(code[0], Replayed) else None
 
     def address_of(self, value: int) -> Address:
         return self.places[self.plan.values[value].buffer]
@@ -157,11 +164,13 @@ class Binding:
                     found[buffer] += pointers(bound, slot)
         return found
 
-    def moved(self) -> None:
-        """Buffers have other addresses; nothing is under way that a called graph does."""
+    def moved(self, places: int) -> None:
+        """Buffers have other addresses, all of them those that this number stands for (0: those
+        they were bound with); nothing is under way that a called graph does.
+        """
         for segment in self.segments:
-            self.device.moved(segment.code)
-        self.device.moved(self.commit)
+            self.device.moved(segment.code, places)
+        self.device.moved(self.commit, places)
         for child in self.children.values():
             child.close()
         self.children.clear()  # bound anew when they are called
@@ -174,6 +183,7 @@ class Binding:
         self._launched.clear()
         self.lookers.clear()
         self.segments.clear()
+        self.replay = None
         self.commit.clear()
         self.places.clear()
         self.staging.clear()

@@ -19,7 +19,7 @@ plainest that computes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import DType, TensorType
@@ -118,6 +118,20 @@ class Stream(Protocol):
 
     def abandon(self) -> None:
         """Behind `drop`: returns when nothing is under way, and forgets what went wrong."""
+        ...
+
+
+@runtime_checkable
+class Replayed(Protocol):
+    """Code of `Device.stretch` that the device captures."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether `launch` is all of it now, on whatever stream."""
+        ...
+
+    def launch(self, stream: Any) -> None:
+        """Issues it there."""
         ...
 
 
@@ -243,8 +257,10 @@ class Device(Protocol):
         """
         ...
 
-    def moved(self, code: Sequence[Callable[[], Any]]) -> None:
-        """Addresses in this code, of `stretch`, were changed by `pointers`."""
+    def moved(self, code: Sequence[Callable[[], Any]], places: int) -> None:
+        """Addresses in this code, of `stretch`, were changed by `pointers`: to those that this
+        number stands for, 0 for the first.
+        """
 
     def capture(self, bound: list[Own]) -> Own:
         """Bound launches, in their order, as one piece of work for any stream."""

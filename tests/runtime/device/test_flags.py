@@ -17,7 +17,7 @@ from opstep.api.external import ExternalTensor
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.device.flagging import born, leaving, step_for
-from opstep.runtime.interpreter import drive
+from opstep.runtime.driving import drive
 from opstep.runtime.ir.types import DTYPES, TensorType
 
 

@@ -248,10 +248,10 @@ class CudaDevice(Device):
     def pointers(self, bound: list[Any], slot: int) -> list[Callable[[int], None]]:
         return [setter for b in bound for setter in b.pointers(slot)]
 
-    def moved(self, code: Sequence[Callable[[], Any]]) -> None:
+    def moved(self, code: Sequence[Callable[[], Any]], places: int) -> None:
         for piece in code:
             if isinstance(piece, Replay):
-                piece.moved()
+                piece.moved(places)
 
     def capture(self, bound: list[Any]) -> Callable[[int], None]:
         """Launches as one piece of work for a stream."""

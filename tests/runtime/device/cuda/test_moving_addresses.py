@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -28,12 +29,13 @@ class Driver:
 
     def __init__(self):
         self.calls: list[tuple] = []
+        self.numbers = count(1)
         self.module = self
 
     def __getattr__(self, name):
         def call(*args):
             self.calls.append((name, *args))
-            return len(self.calls)
+            return next(self.numbers)
 
         return call
 
@@ -48,6 +50,7 @@ class Gpu:
 
     def __init__(self):
         self.driver = Driver()
+        self.spare_events = []
 
     def enter(self):
         return self.driver
@@ -74,24 +77,85 @@ def test_the_words_of_a_launch_are_set():
     assert first.value == 3000
 
 
-def test_a_captured_stretch_is_issued_again_while_addresses_change(gpu):
-    issued = []
-    replay = Replay(gpu, [lambda: issued.append(1)], [CudaStream(gpu)], True)
+class Stretch:
+    """A stretch at changing addresses. What a run does: `i`ssues it, `C`aptures and launches, or
+    launches a `g`raph.
+    """
 
-    def run(moved: bool) -> str:
-        if moved:
-            replay.moved()
-        gpu.driver.calls.clear()
-        replay()
-        names = gpu.driver.names()
-        return "C" if "cuStreamBeginCapture" in names else "g" if "cuGraphLaunch" in names else "i"
+    def __init__(self, gpu, watch=None):
+        self.gpu = gpu
+        self.replay = Replay(gpu, [int], [CudaStream(gpu)], True, watch)
 
-    assert "".join(run(False) for _ in range(4)) == "iCgg"
-    assert "".join(run(True) for _ in range(5)) == "iiiii", "nothing is captured for one run"
-    assert "".join(run(False) for _ in range(3)) == "iCg", "longer than the first time"
-    replay.moved()
-    assert "cuGraphExecDestroy" in gpu.driver.names(), "at once"
-    assert "".join(run(False) for _ in range(6)) == "iiiiCg"
+    def run(self, *places: int) -> str:
+        found = []
+        for at in places:
+            self.replay.moved(at)
+            self.gpu.driver.calls.clear()
+            self.replay()
+            calls = self.gpu.driver.calls
+            names = [name for name, *_ in calls]
+            graphs = [call[1] for call in calls if call[0] == "cuGraphLaunch"]
+            captured = "cuStreamBeginCapture" in names
+            found.append("C" if captured else f"g{graphs[0]}" if graphs else "i")
+        return "".join(found)
+
+
+def test_a_stretch_has_a_graph_for_each_of_the_places_that_come_again(gpu):
+    stretch = Stretch(gpu)
+    assert stretch.run(1, 1) == "iC"
+    first = stretch.run(1)
+    assert first.startswith("g") and stretch.run(1) == first
+    assert stretch.run(2, 3, 2, 3) == "iiCC"
+    again = [stretch.run(at) for at in (1, 2, 3)]
+    assert again[0] == first and len(set(again)) == 3
+    assert stretch.run(*range(4, 400)) == "i" * 396, "nothing is captured for one run"
+    assert [stretch.run(at) for at in (1, 2, 3)] == again
+
+
+def test_of_many_places_the_latest_have_graphs(gpu):
+    stretch = Stretch(gpu)
+    for at in range(8):
+        assert stretch.run(at, at) == "iC"
+    zeroth = stretch.run(0)
+    assert stretch.run(8) == "i"
+    stretch.replay.moved(8)
+    stretch.replay()
+    destroyed = [call for call in gpu.driver.calls if call[0] == "cuGraphExecDestroy"]
+    assert len(destroyed) == 1, "that of places 1"
+    assert stretch.run(0) == zeroth
+    assert stretch.run(1, 1, 1) == "iiC", "more runs than before are to be worth it"
+
+
+class Watched:
+    """What a stretch tells of itself."""
+
+    at_once, variant = False, "one"
+
+    def __init__(self):
+        self.told: list[str] = []
+
+    def issued(self):
+        self.told.append("issued")
+
+    def moved(self):
+        self.told.append("moved")
+
+    def replay(self, launch):
+        self.told.append("replay")
+        launch()
+
+
+def test_whoever_watches_a_stretch_knows_of_one_graph(gpu):
+    watch = Watched()
+    stretch = Stretch(gpu, watch)
+    stretch.replay()
+    stretch.replay()
+    assert watch.told == ["issued", "replay"]
+    assert stretch.run(1) == "i"
+    assert watch.told[2:] == ["moved"], "once more it has to be worth a graph"
+    stretch.replay()
+    stretch.replay()
+    assert watch.told[3:] == ["issued", "replay"]
 
 
 def test_a_stream_of_others_is_waited_for_and_waits(gpu):

@@ -158,6 +158,7 @@ class Gpu:
         self.arch = f"sm_{major}{minor}"
         self.multiprocessors = self._attribute("MULTIPROCESSOR_COUNT")
         self.context = self.driver.cuDevicePrimaryCtxRetain(self.handle)
+        self.spare_events: list[Any] = []
 
     def _attribute(self, name: str) -> int:
         attribute = getattr(self.driver.module.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")

@@ -2,15 +2,19 @@
 
 A stretch is what stands between two calls of graphs that the host runs. It is issued as it is the
 first time, captured the second, and replayed from then on. A graph begins on the first stream; the
-others join it there, as they are joined again at its end. A graph has the addresses that it was
-captured with: where they change it is dropped, and the stretch is issued as it is for a while,
-longer each time, for to capture takes as long as to issue it many times.
+others join it there, as they are joined again at its end.
+
+A graph has the addresses that it was captured with. Where they change, the stretch begins anew;
+its graph is kept, for an allocator often gives the same addresses again a step or two later. To
+capture takes as long as to issue a stretch many times: each time that a graph is given up for
+others, the next ones have to be worth more.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -24,6 +28,8 @@ from opstep.runtime.ir.errors import DeviceError
 
 _lock = threading.Lock()  # one capture at a time
 _SIDES = 8  # kernels that run beside each other, at most
+_KEPT = 8  # graphs of a stretch
+_NOTED = 8 * _KEPT  # addresses at which runs are counted
 _LONGEST = 256  # runs at the same addresses before a stretch is captured
 
 
@@ -66,29 +72,33 @@ class Replay:
         self.watch = watch
         count = max(_SIDES, len(streams))
         self.sides = _sides(gpu, count) if spread or watch else None
-        self._graphs: dict[Hashable, Any] = {}  # by variant
+        self._places = 0  # stands for the addresses now
+        # by variant and places, the latest that was used last
+        self._graphs: OrderedDict[Hashable, Any] = OrderedDict()
+        self._issued: OrderedDict[Hashable, int] = OrderedDict()
         self._stood: list[Any] = []  # what of it other ranks have a part in
         self._wait = 0 if watch and watch.at_once else 1  # runs that are issued before a capture
-        self._issued: dict[Hashable, int] = {}  # by variant, at these addresses
         self._events = [CudaEvent(gpu) for _ in range(2 * len(streams))]
 
     def __call__(self) -> None:
-        variant = self.watch.variant if self.watch else None
-        issued = self._issued.get(variant, 0)
-        if issued < self._wait:
-            self._issued[variant] = issued + 1
+        key = (self.watch.variant if self.watch else None, self._places)
+        if key in self._graphs:
+            self._graphs.move_to_end(key)
+        elif self._is_issued(key):
             self._issue()
-            if self.watch and issued + 1 == self._wait:
+            if self.watch and self._issued[key] == self._wait:
                 self.watch.issued()
             return
-        if variant not in self._graphs:
-            self._graphs[variant] = self._captured()
+        else:
+            self._graphs[key] = self._captured()
+            if len(self._graphs) > _KEPT:
+                self._give_up(next(iter(self._graphs)))
         first, others = self.streams[0], self.streams[1:]
         if not self.alone:
             self._join(others, [first])
         for plan, step in self._stood:
             stand(plan, step, first.handle)
-        launch = partial(self.gpu.driver.cuGraphLaunch, self._graphs[variant][0], first.handle)
+        launch = partial(self.gpu.driver.cuGraphLaunch, self._graphs[key][0], first.handle)
         if self.watch:
             self.watch.replay(launch)
         else:
@@ -96,16 +106,42 @@ class Replay:
         if not self.alone:
             self._join([first], others)
 
-    def moved(self) -> None:
-        """Addresses have changed."""
-        if self._graphs:
-            for _, drop in self._graphs.values():
-                drop()
-            self._graphs.clear()
-            self._wait = min(max(2 * self._wait, 1), _LONGEST)
-        if self.watch and self._wait:
-            self.watch.moved()
-        self._issued.clear()
+    @property
+    def ready(self) -> bool:
+        """Whether `launch` is the whole of a run at these addresses, on whatever stream."""
+        captured = (None, self._places) in self._graphs
+        return captured and self.alone and not self.watch and not self._stood
+
+    def launch(self, stream: CudaStream) -> None:
+        """What `ready` says."""
+        key = (None, self._places)
+        self._graphs.move_to_end(key)
+        self.gpu.driver.cuGraphLaunch(self._graphs[key][0], stream.handle)
+
+    def moved(self, places: int) -> None:
+        """Addresses have changed, to those that `places` stands for."""
+        self._places = places
+        if self.watch is not None:  # it knows of one graph a variant
+            for key in list(self._graphs):
+                self._give_up(key)
+            self._issued.clear()
+            if self._wait:
+                self.watch.moved()
+
+    def _is_issued(self, key: Hashable) -> bool:
+        """Whether a stretch without a graph is not worth one yet; counts its runs."""
+        issued = self._issued.pop(key, 0)
+        if issued >= self._wait:
+            return False
+        self._issued[key] = issued + 1
+        if len(self._issued) > _NOTED:
+            self._issued.popitem(last=False)
+        return True
+
+    def _give_up(self, key: Hashable) -> None:
+        _, drop = self._graphs.pop(key)
+        drop()
+        self._wait = min(max(2 * self._wait, 1), _LONGEST)
 
     def _issue(self) -> None:
         for do in self.code:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -30,21 +31,32 @@ capturing = _Capturing()
 
 
 class CudaEvent(Event):
-    """A point in a stream, without a time. `within`: the stretch that it was captured in."""
+    """A point in a stream, without a time. `within`: the stretch that it was captured in. The
+    driver's event serves another one later: a call on a stream of others takes two.
+    """
 
-    __slots__ = ("__weakref__", "_callbacks", "_gpu", "_recorded", "handle", "within")
+    __slots__ = ("_callbacks", "_gpu", "_recorded", "handle", "within")
 
     def __init__(self, gpu: Gpu):
-        driver = gpu.enter()
-        flags = driver.CUevent_flags
-        self.handle = driver.cuEventCreate(
-            flags.CU_EVENT_DISABLE_TIMING | flags.CU_EVENT_BLOCKING_SYNC
-        )
+        self.within: Any = None
         self._gpu = gpu
         self._callbacks: list[Callable[[], Any]] = []
         self._recorded = False
-        self.within: Any = None
-        weakref.finalize(self, _destroy, gpu, "cuEventDestroy", self.handle)
+        try:
+            self.handle = gpu.spare_events.pop()
+        except IndexError:
+            driver = gpu.enter()
+            flags = driver.CUevent_flags
+            self.handle = driver.cuEventCreate(
+                flags.CU_EVENT_DISABLE_TIMING | flags.CU_EVENT_BLOCKING_SYNC
+            )
+
+    def __del__(self):
+        handle = getattr(self, "handle", None)
+        if handle is not None and self.within is None:
+            self._gpu.spare_events.append(handle)
+        elif handle is not None and not sys.is_finalizing():  # of a capture: it cannot be asked
+            _destroy(self._gpu, "cuEventDestroy", handle)
 
     def reset(self) -> None:
         """A GPU's event is recorded anew without being reset."""
