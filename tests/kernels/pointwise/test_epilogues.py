@@ -89,6 +89,31 @@ def test_what_stays_several_steps(old, new):
     assert ["conv2d"] in names(joined_plan(opstep.loads(WIDE.replace(old, new))))
 
 
+@pytest.mark.parametrize(
+    "behind, joins",
+    [
+        ("relu(c)", True),
+        ("clip(c, low=0.0, high=6.0)", True),
+        ("silu(c)", False),
+        ("add(c, c)", False),
+    ],
+)
+def test_of_a_large_result_only_what_is_quick_joins(behind, joins):
+    text = f"""
+graph main(x: bf16[32, 64, 64, 64], w: bf16[64, 64, 3, 3]) -> bf16[32, 64, 64, 64] {{
+  c = conv2d(x, w, padding=[1, 1])
+  y = {behind}
+  return y
+}}
+"""
+    found = names(joined_plan(opstep.loads(text)))
+    assert found == (
+        [["conv2d", behind[: behind.index("(")]]]
+        if joins
+        else [["conv2d"], [behind[: behind.index("(")]]]
+    )
+
+
 def test_a_product_does_not_go_behind_an_update_of_its_weights():
     text = """
 state w: bf16[64, 64] = ones()
