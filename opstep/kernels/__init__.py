@@ -12,6 +12,7 @@ from opstep.kernels.conv import (
     conv,  # noqa: F401
     conv_integer,  # noqa: F401
     conv_transpose,  # noqa: F401
+    layouts,  # noqa: F401
     unfold,  # noqa: F401
 )
 from opstep.kernels.matmul import (

@@ -37,7 +37,6 @@ from opstep.kernels.conv.windows import (
     windows,
 )
 from opstep.kernels.rules.pitfalls import CONVOLUTION
-from opstep.runtime.device.launch import Arg
 from opstep.runtime.ir.op import Mismatch, Op
 
 _LETTERS = ("", "S", "R, S", "T, R, S")
@@ -69,11 +68,11 @@ def want_bias(b, channels) -> None:
         raise Mismatch(f"the bias is {b}, but there are {channels} output channels", 2)
 
 
-def geometry_of(views: Sequence[Window], y: Arg) -> Geometry:
-    """Where outputs of a convolution look."""
+def geometry_of(views: Sequence[Window], size: tuple[int, ...]) -> Geometry:
+    """Where outputs of a convolution look, of a plane of that size."""
     missing = 3 - len(views)
     planes, rows, columns = (LINE,) * missing + tuple(views)
-    out = (1,) * missing + y.shape[2:]
+    out = (1,) * missing + size
     places = [
         tuple(k * v.dilation - v.before for k in range(v.kernel))  # pyright: ignore[reportArgumentType]
         for v in (planes, rows, columns)
@@ -149,12 +148,12 @@ class Convolution(Op):
             alone = slide_alone(x, w, b, y, views)
             if alone is not None:
                 return alone
-        return correlate(flat(x), w, b, flat(y), groups, geometry_of(views, y))
+        return correlate(flat(x), w, b, flat(y), groups, geometry_of(views, y.shape[2:]))
 
     def cuda(x, w, b, y, *, stride, padding, dilation, groups):
         if not y.size:
             return []
-        geometry = geometry_of(windows(w.shape[2:], stride, padding, dilation), y)
+        geometry = geometry_of(windows(w.shape[2:], stride, padding, dilation), y.shape[2:])
         if x.rank == 5:
             return volumes.correlate(x, w, b, y, groups, geometry)
         return gpu.correlate(flat(x), flat(w), b, flat(y), groups, geometry)
@@ -173,6 +172,10 @@ class Convolution(Op):
             of_rank(g, x, "_weight_grad")(gy, x, kernel=w.shape[2:], **attrs),
             bias_gradient(g, b, gy),
         )
+
+    def views_of(kernel, attrs) -> Sequence[Window]:
+        """Where windows lie along the axes of a plane, under filters of this size."""
+        return windows(kernel, attrs["stride"], attrs["padding"], attrs["dilation"])
 
     def flops(x, w, b, *, stride, padding, dilation, groups):
         flops = 2 * x.shape[0] * w.size
@@ -211,6 +214,9 @@ class conv2d(Convolution):
         "y[n, k, i, j] = b[k] + sum over c, r, s of "
         "x[n, c, i*stride + r*dilation - top, ...] * w[k, c, r, s]"
     )
+
+    def lays_out(x, w, *others, stride, **attrs):
+        return prod(w.shape[2:]) > 1 or prod(stride) > 1 or prod(x.shape[2:]) % 8 > 0
 
 
 class conv3d(Convolution):
@@ -380,11 +386,11 @@ class WeightGradient(Op):
     def cpu(gy, x, gw, *, kernel, stride, padding, dilation, groups):
         if not gw.size:
             return []
-        geometry = geometry_of(windows(kernel, stride, padding, dilation), gy)
+        geometry = geometry_of(windows(kernel, stride, padding, dilation), gy.shape[2:])
         return filter_gradients(flat(gy), flat(x), flat(gw), groups, geometry)
 
     def cuda(gy, x, gw, *, kernel, stride, padding, dilation, groups):
-        geometry = geometry_of(windows(kernel, stride, padding, dilation), gy)
+        geometry = geometry_of(windows(kernel, stride, padding, dilation), gy.shape[2:])
         if x.rank == 5:
             return volumes.filter_gradients(gy, x, gw, groups, geometry)
         return gpu.filter_gradients(flat(gy), flat(x), flat(gw), groups, geometry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opstep.kernels.conv.correlation import Geometry
 from opstep.kernels.conv.cuda_layouts import (
@@ -143,7 +143,7 @@ def arranged(
 class Seen(NamedTuple):
     """Images with channels last: [N, height, width, channels]."""
 
-    array: Scratch
+    array: Arg | Scratch
     height: int
     width: int
 
@@ -169,25 +169,45 @@ def correlate_in_blocks(
     x: Arg, w: Arg, bias: Arg | None, y: Arg, groups: int, g: Geometry
 ) -> list[Grid]:
     """`cuda_conv.correlate` of halves."""
+    launches, seen, laid, line, g = prepared(x, w, groups, g)
+    bf16 = x.stored.name == "bf16"
+    return launches + correlate_seen(seen, laid, bias, y, groups, w.shape[1], g, bf16, line)
+
+
+def prepared(
+    x: Arg, w: Arg, groups: int, g: Geometry, seen: Seen | None = None
+) -> tuple[list[Grid], Seen, Arg | Scratch, int, Geometry]:
+    """(launches, images, filters, terms of each, where outputs look): what a convolution needs. The
+    images are those that are `seen`, if there are.
+    """
     filters, channels = w.shape[0] // groups, w.shape[1]
     taps, line = len(g.rows) * len(g.columns), channels
+    launches: list[Grid] = []
     point = taps == 1
-    seen, turn = turned(x, g if point else None)
-    launches, laid = [turn], w
+    if seen is None:
+        seen, turn = turned(x, g if point else None)
+        launches.append(turn)
+        if point:
+            g = g._replace(stride=(1, 1), rows=(0,), columns=(0,))
     if point:
-        g = g._replace(stride=(1, 1), rows=(0,), columns=(0,))
-    else:
-        line = blocks_of(channels) * taps * LINE
-        laid = Scratch(BITS, groups * filters * line)
-        lines = Lines(filters, channels, filters * channels * taps, channels * taps, taps)
-        order = (0,) * taps, (taps,) * taps, tuple(range(taps))
-        launches.append(arranged(w, laid, groups, lines, *order))
-    bf16 = x.stored.name == "bf16"
-    return launches + correlate_seen(seen, laid, bias, y, groups, channels, g, bf16, line)
+        return launches, seen, w, line, g
+    line = blocks_of(channels) * taps * LINE
+    laid = Scratch(BITS, groups * filters * line)
+    lines = Lines(filters, channels, filters * channels * taps, channels * taps, taps)
+    order = (0,) * taps, (taps,) * taps, tuple(range(taps))
+    launches.append(arranged(w, laid, groups, lines, *order))
+    return launches, seen, laid, line, g
 
 
 def correlate_in_fours(x: Arg, w: Arg, bias: Arg | None, y: Arg, g: Geometry) -> list[Grid]:
     """`cuda_conv.correlate` of halves of at most four channels."""
+    launches, seen, laid, line = prepared_fours(x, w, g)
+    bf16 = x.stored.name == "bf16"
+    return launches + correlate_seen(seen, laid, bias, y, 1, 4, g, bf16, line)
+
+
+def prepared_fours(x: Arg, w: Arg, g: Geometry) -> tuple[list[Grid], Seen, Scratch, int]:
+    """`prepared` of at most four channels."""
     images, channels, height, width = x.shape
     filters, taps = w.shape[0], len(g.rows) * len(g.columns)
     places = steps_of(4, g) * _PLACES
@@ -208,8 +228,7 @@ def correlate_in_fours(x: Arg, w: Arg, bias: Arg | None, y: Arg, g: Geometry) ->
             (filters_of_four, w, laid, (channels, taps, places)),
         )
     ]
-    bf16 = x.stored.name == "bf16"
-    return launches + correlate_seen(seen, laid, bias, y, 1, 4, g, bf16, 4 * places)
+    return launches, seen, laid, 4 * places
 
 
 def correlate_seen(
@@ -226,26 +245,71 @@ def correlate_seen(
     part_steps = -(-steps // parts)
     if shares is None:
         parts = -(-steps // part_steps)
-    down, across = -(-filters // tile.rows), -(-pixels // tile.columns)
     sums = shares or (Scratch(y.dtype, parts * y.size) if parts > 1 else y)
     whole = parts == 1 and not g.scattered
     ending, rest = ending_of(y, y.shape[1], prod(g.plane)) if whole else (None, ())
     wide = 1 if g.scattered or prod(g.out) % 4 else 4
-    launches = [
-        Grid(
-            convolve_blocks(tile, 4 if channels <= 4 else 8, wide, bf16, ending),
-            *(x.array, w, bias or y, sums, w_start, *_progression(g.rows)),
-            *(*_progression(g.columns), len(g.rows), len(g.columns), groups, filters, channels),
-            *(line, steps, pixels, x.height, x.width, *g.stride, *g.out),
-            *(prod(g.plane), g.plane[1], *g.step, g.first[0] * g.plane[1] + g.first[1]),
-            *(down, across, parts, part_steps, y.size, bias is not None and parts == 1, *rest),
-            grid=down * across * parts * groups,
-            block=tile.threads,
-            shared=tile.shared,
-            blocks=TOGETHER[tile],
-        )
-    ]
+    kernel = convolve_blocks(tile, 4 if channels <= 4 else 8, wide, bf16, ending)
+    tiles = -(-filters // tile.rows), -(-pixels // tile.columns)
+    cut = Cut(tile, tiles, parts, part_steps, rest)
+    launches = [_convolved(kernel, x, w, bias, y, sums, groups, channels, g, line, w_start, cut)]
     return launches + (shares_added(sums, bias, y, parts) if shares is None else [])
+
+
+class Cut(NamedTuple):
+    """How a convolution is cut: `tiles` down and across, parts of the sums, steps of each."""
+
+    tile: WarpTile
+    tiles: tuple[int, int]
+    parts: int
+    part_steps: int
+    rest: tuple  # what ends it
+
+
+def _convolved(
+    kernel, x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, sums: Arg | Scratch, groups: int,
+    channels: int, g: Geometry, line: int, w_start: int, cut: Cut,
+) -> Grid:  # fmt: skip
+    images = y.shape[0]
+    filters = y.size // (images * prod(g.plane) * groups)
+    down, across = cut.tiles
+    return Grid(
+        *(kernel, x.array, w, bias or y, sums, w_start, *_progression(g.rows)),
+        *(*_progression(g.columns), len(g.rows), len(g.columns), groups, filters, channels),
+        *(line, steps_of(channels, g), images * prod(g.out), x.height, x.width, *g.stride, *g.out),
+        *(prod(g.plane), g.plane[1], *g.step, g.first[0] * g.plane[1] + g.first[1]),
+        *(down, across, cut.parts, cut.part_steps, y.size, bias is not None and cut.parts == 1),
+        *cut.rest,
+        grid=down * across * cut.parts * groups,
+        block=cut.tile.threads,
+        shared=cut.tile.shared,
+        blocks=TOGETHER[cut.tile],
+    )
+
+
+def correlate_last(
+    x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, channels: int, g: Geometry, bf16: bool,
+    line: int, parts: int,
+) -> list[Grid]:  # fmt: skip
+    """`correlate_seen` into y [N, *g.out, K], with sums of so many parts: those that it would have
+    with channels first.
+    """
+    images, filters = y.shape[0], y.shape[3]
+    steps, pixels = steps_of(channels, g), images * prod(g.out)
+    tile, _ = cheapest(FORWARD, pixels, filters, steps * LINE, 1, parts=parts)
+    assert isinstance(tile, WarpTile)
+    part_steps = -(-steps // parts)
+    parts = -(-steps // part_steps)
+    sums = Scratch(y.dtype, parts * y.size) if parts > 1 else y
+    ending, rest = ending_of(y, filters, 1) if parts == 1 else (None, ())
+    wide = 1 if filters % 4 else 4
+    kernel = convolve_blocks(tile, 4 if channels <= 4 else 8, wide, bf16, ending, last=True)
+    tiles = -(-pixels // tile.rows), -(-filters // tile.columns)
+    cut = Cut(tile, tiles, parts, part_steps, rest)
+    launches = [_convolved(kernel, x, w, bias, y, sums, 1, channels, g, line, 0, cut)]
+    if parts > 1:
+        launches.append(added(sums, bias, y, y.size, filters, parts))
+    return launches
 
 
 def spread_in_blocks(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Grid]:
@@ -285,7 +349,7 @@ def spread_in_blocks(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     return launches + shares_added(shares, None, gw, parts)
 
 
-def _last(made: tuple[Seen, Grid], launches: list[Grid]) -> tuple[Scratch, tuple[int, int]]:
+def _last(made: tuple[Seen, Grid], launches: list[Grid]) -> tuple[Any, tuple[int, int]]:
     """Images with channels last, and how large they are; what makes them joins the launches."""
     seen, grid = made
     launches.append(grid)

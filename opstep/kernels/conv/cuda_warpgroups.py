@@ -14,7 +14,7 @@ import numpy as np
 
 from opstep.kernels.conv.cuda_tensor_cores import pixel_finisher
 from opstep.kernels.matmul.cuda_gemm_simt import tile_of
-from opstep.kernels.matmul.cuda_gemm_tensor_cores import copier
+from opstep.kernels.matmul.cuda_gemm_tensor_cores import copier, finisher
 from opstep.kernels.matmul.cuda_tile import (
     LINE,
     WarpTile,
@@ -53,28 +53,31 @@ def next_of(block, r, s, rows_seen, columns_seen):
 
 @cache
 def convolve_blocks(
-    tile: WarpTile, wide: int, y_wide: int, bf16: bool, ending: Ending | None = None
-):
+    tile: WarpTile, wide: int, y_wide: int, bf16: bool, ending: Ending | None = None,
+    last: bool = False,
+):  # fmt: skip
     """The kernel for tiles of filters by pixels; so many outputs are written at once. `wide`:
     channels that are copied together, 8 of a block of 64; or 4, all that there are, and a step is
-    16 places under the filter. `ending`: see `pixel_finisher`.
+    16 places under the filter. `ending`: see `pixel_finisher`. With `last` tiles are pixels by
+    filters, and y has channels last, too.
     """
     threads, stages, stage, right_at = tile.threads, tile.stages, tile.stage, tile.right_at
     tile_rows, tile_columns = tile.rows, tile.columns
     pieces = LINE // wide  # of a pixel, a thread each
     lines = threads // pieces  # pixels that are looked at together
-    held = tile_columns // lines
+    held = (tile_rows if last else tile_columns) // lines
     few = wide == 4
-    copy_left = copier(tile_rows, threads, True, True)
+    copy_filters = copier(tile_columns if last else tile_rows, threads, True, True)
+    pixels_at, filters_at = (0, right_at) if last else (right_at, 0)
     copy = Intrinsic("copy_async", 2 * wide)
     multiply, settled = tile.product(True, True, bf16), tile.settled()
     starts, origin_of = operand_offsets(tile, True, True), sums_origin(tile)
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
-    finish = pixel_finisher(tile, y_wide, ending)
+    finish = _finisher(tile, y_wide, ending, last)
     assert lines % 8 == 0, "a thread keeps to its place in a swizzled line"
 
-    def copy_right(
+    def copy_pixels(
         shared, x, tops, sides, bases, block, r, s, row_gap, column_gap, columns_seen, taps,
         channels, height, width, line, thread,
     ):  # fmt: skip
@@ -110,6 +113,9 @@ def convolve_blocks(
         batch = div32(cuda.blockIdx.x, down * across)
         tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
         row0, column0 = tile_row * tile_rows, tile_column * tile_columns
+        filter0, pixel0 = row0, column0
+        if last:
+            filter0, pixel0 = column0, row0
         group = div32(batch, parts)
         part = batch - group * parts
         taps, pixel_step = rows_seen * columns_seen, np.int32(groups * channels)
@@ -118,7 +124,7 @@ def convolve_blocks(
         area = out_h * out_w
         mine = pick(few, 0, thread % pieces * wide)  # of the channels of a block
         for u in range(held):
-            q = column0 + thread // pieces + u * lines
+            q = pixel0 + thread // pieces + u * lines
             tops[u], sides[u], bases[u] = np.int32(NOWHERE), np.int32(0), np.int32(0)
             if q < pixels:
                 image = div32(q, area)
@@ -130,8 +136,8 @@ def convolve_blocks(
                 bases[u] = np.int32(pixel * pixel_step + group * channels + mine)
         height, width = np.int32(height), np.int32(width)
         seen = stored_bits(x)
-        left = stored_bits(offset(w, w_start + (group * filters + row0) * line + begin * LINE))
-        rows, terms = filters - row0, line - begin * LINE
+        left = stored_bits(offset(w, w_start + (group * filters + filter0) * line + begin * LINE))
+        rows, terms = filters - filter0, line - begin * LINE
         block, r, s = begin, 0, 0  # what is copied next
         if not few:
             block = div32(begin, taps)
@@ -144,9 +150,9 @@ def convolve_blocks(
         for _ in range(stages - 1):
             if ahead < end:
                 here = offset(shared, to)
-                copy_left(here, left, rows, terms, line, thread)
-                copy_right(
-                    offset(here, right_at), seen, tops, sides, bases, block, r, s, row_gap,
+                copy_filters(offset(here, filters_at), left, rows, terms, line, thread)
+                copy_pixels(
+                    offset(here, pixels_at), seen, tops, sides, bases, block, r, s, row_gap,
                     column_gap, columns_seen, taps, channels, height, width, pixel_step, thread,
                 )  # fmt: skip
                 left = offset(left, LINE)
@@ -166,9 +172,9 @@ def convolve_blocks(
             sums = multiply(sums, offset(here, left_start), offset(here, right_start))
             if ahead < end:
                 here = offset(shared, to)
-                copy_left(here, left, rows, terms, line, thread)
-                copy_right(
-                    offset(here, right_at), seen, tops, sides, bases, block, r, s, row_gap,
+                copy_filters(offset(here, filters_at), left, rows, terms, line, thread)
+                copy_pixels(
+                    offset(here, pixels_at), seen, tops, sides, bases, block, r, s, row_gap,
                     column_gap, columns_seen, taps, channels, height, width, pixel_step, thread,
                 )  # fmt: skip
                 left = offset(left, LINE)
@@ -189,14 +195,43 @@ def convolve_blocks(
         row, column = origin_of(thread)
         put_sums(offset(whole, row * sums_pitch + column), sums)
         cuda.syncthreads()
-        channel = group * filters + row0
+        channel = group * filters + filter0
         finish(
-            offset(y, part * part_size + first), whole, bias, column0, pixels,
-            area, out_w, groups * filters * plane, plane, plane_w, step_h, step_w,
-            min(tile_rows, rows), biased, channel, rest,
+            y, part * part_size + first, whole, bias, pixel0, pixels, area, out_w,
+            groups * filters, plane, plane_w, step_h, step_w, rows, biased, channel, rest,
         )  # fmt: skip
 
     return convolve
+
+
+@cache
+def _finisher(tile: WarpTile, y_wide: int, ending: Ending | None, last: bool):
+    """Puts a tile's sums where they go, from element `begin` of y on: `rows` filters from `channel`
+    on, of `filters` in all.
+    """
+    tile_rows = tile.rows
+    by_pixels = finisher(tile.columns, tile.threads, tile.sums_pitch, y_wide, ending)
+    by_filters = pixel_finisher(tile, y_wide, ending)
+
+    def finish_last(
+        y, begin, sums, bias, pixel0, pixels, area, out_w, filters, plane, plane_w, step_h, step_w,
+        rows, biased, channel, rest,
+    ):  # fmt: skip
+        by_pixels(
+            y, begin + pixel0 * filters + channel, sums, offset(bias, channel),
+            min(tile_rows, pixels - pixel0), rows, filters, biased, pixel0, channel, rest,
+        )  # fmt: skip
+
+    def finish(
+        y, begin, sums, bias, pixel0, pixels, area, out_w, filters, plane, plane_w, step_h, step_w,
+        rows, biased, channel, rest,
+    ):  # fmt: skip
+        by_filters(
+            offset(y, begin), sums, bias, pixel0, pixels, area, out_w, filters * plane, plane,
+            plane_w, step_h, step_w, min(tile_rows, rows), biased, channel, rest,
+        )  # fmt: skip
+
+    return finish_last if last else finish
 
 
 @cache

@@ -46,7 +46,7 @@ def correlate_bytes(
 
     # padding is laid out; of images of points nothing is left that strides skip
     views = [v._replace(before=0, after=0, stride=1 if points else v.stride) for v in views]
-    geometry = geometry_of(views, y)
+    geometry = geometry_of(views, y.shape[2:])
     words = seen.shape[1] // groups
 
     def under(filters: Arg | Scratch, start: Arg | Scratch | None, to: Arg | Held) -> list[Launch]:
@@ -161,7 +161,7 @@ def _as_numbers(
         alone = slide_alone(seen, filters, bias, y, views)
         if alone is not None:
             return [*launches, alone]
-    geometry = geometry_of(views, y)
+    geometry = geometry_of(views, y.shape[2:])
     return [*launches, correlate(seen, filters, bias, flat(y), groups, geometry)]
 
 

@@ -76,13 +76,14 @@ def of_halves() -> Sequence[Pace]:
 
 
 def cheapest(
-    paces: Sequence[Pace], m: int, n: int, k: int, count: int, cut: bool = True
+    paces: Sequence[Pace], m: int, n: int, k: int, count: int, cut: bool = True, parts: int = 0
 ) -> tuple[Tile | WarpTile, int]:
     """(the tile, parts of the sums) for `count` products of [m, k] and [k, n]. `cut`: there may be
-    more parts than one.
+    more parts than one; with `parts` there are so many.
     """
-    most = _PARTS if cut else 1
-    return min(_costs(paces, m, n, k, count, most), key=lambda found: found[0])[1:]
+    most = parts or (_PARTS if cut else 1)
+    found = _costs(paces, m, n, k, count, most)
+    return min((f for f in found if not parts or f[2] == parts), key=lambda f: f[0])[1:]
 
 
 def _costs(

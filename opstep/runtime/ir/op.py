@@ -130,6 +130,10 @@ class Op:
     source: ClassVar[str] = ""  # where a formula comes from
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}  # the words that a str attribute can be
     epilogues: ClassVar[bool] = False  # kernels may compute others of its result (`plan.epilogues`)
+    lays_out: ClassVar[Any] = (
+        None  # of an op with kernels for channels last (`plan.layouts`): takes
+    )
+    # operands' types, says whether others turn images for themselves
     views: ClassVar[int] = (
         0  # operands, the first, that kernels can read by strides (`plan.viewing`)
     )

@@ -133,7 +133,7 @@ def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> St
     return Step(
         epilogued, (*of.operands, *absent, *others), group.results, operand_types,
         {"epilogue": epilogue}, then.frame, then.statement,
-        members=(of, *(then.members or (then,))),
+        members=(*(of.members or (of,)), *(then.members or (then,))),
     )  # fmt: skip
 
 

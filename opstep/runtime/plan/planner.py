@@ -20,6 +20,7 @@ from opstep.runtime.plan.epilogues import with_epilogues
 from opstep.runtime.plan.flat import Flat, rows
 from opstep.runtime.plan.fusing import with_fused
 from opstep.runtime.plan.internal import Asserts
+from opstep.runtime.plan.layouts import with_layouts
 from opstep.runtime.plan.lower import lower
 from opstep.runtime.plan.moving import with_joined_moves, without_idle_moves
 from opstep.runtime.plan.packing import FOREVER, pack, rounded
@@ -106,7 +107,8 @@ def _joined(flat: Flat, takes: Takes | None) -> Flat:
     flat = without_idle_moves(flat)
     if takes is None:
         return with_fused(with_joined_moves(flat))
-    return with_epilogues(with_fused(with_joined_moves(with_views(flat, takes))), takes)
+    flat = with_fused(with_joined_moves(with_views(flat, takes)))
+    return with_epilogues(with_layouts(flat, takes), takes)
 
 
 def _paced(flat: Flat, pace: int) -> list[int]:

@@ -181,6 +181,84 @@ class ProductWriter(Writer):
         return made
 
 
+class NetworkWriter(Writer):
+    """Writes convolutions of halves with elementwise ops, and others, between them. `scale`: of the
+    images.
+    """
+
+    def __init__(self, seed: int, ops: int = 10, scale: int = 1):
+        self.random = r = Random(seed)
+        self.lines, self.tensors, self.values, self.inputs = [], [], [], []
+        self.dtype = r.choice(("bf16", "f16"))
+        size = r.randint(4, 7) * scale, r.randint(4, 8) * scale
+        self.given("x", (r.randint(1, 2), r.choice((3, 32, 40, 64)), *size))
+        self.values = self.inputs[:]
+        for k in range(ops):
+            name, _, shape = self.pick()
+            kind = r.choice(("conv2d",) * 5 + ("norm", "act", "add", "add", "pool", "mean"))
+            getattr(self, f"_{kind}")(f"v{k}", name, shape)
+
+    def given(self, name: str, shape: tuple[int, ...]) -> str:
+        self.inputs.append((name, self.dtype, shape))
+        return name
+
+    def pick(self, types=TYPES):
+        images = [v for v in self.values if len(v[2]) == 4]
+        return images[-1] if self.random.random() < 0.65 else self.random.choice(images)
+
+    def made(self, name: str, call: str, shape: tuple[int, ...]) -> None:
+        self.lines.append(f"  {name} = {call}")
+        self.values.append((name, self.dtype, shape))
+
+    def _conv2d(self, name: str, x: str, shape) -> None:
+        r = self.random
+        n, c, *size = shape
+        k, side = r.choice((32, 32, 40, 64, 70)), r.choice((1, 1, 3, 3, 2))
+        stride, before = r.choice((1, 1, 2)), r.choice((side // 2, side // 2, 0, 1))
+        out = [(s + 2 * before - side) // stride + 1 for s in size]
+        if min(out) < 1:
+            return
+        operands = [x, self.given(f"w{name}", (k, c, side, side))]
+        if r.random() < 0.5:
+            operands.append(self.given(f"b{name}", (k,)))
+        attrs = f"stride=[{stride}, {stride}], padding=[{before}, {before}]"
+        self.made(name, f"conv2d({', '.join(operands)}, {attrs})", (n, k, *out))
+
+    def _norm(self, name: str, x: str, shape) -> None:
+        own = [self.given(f"{letter}{name}", shape[1:2]) for letter in "gbmv"]
+        self.made(name, f"batch_norm({', '.join((x, *own))})", shape)
+
+    def _act(self, name: str, x: str, shape) -> None:
+        self.made(
+            name, self.random.choice(("relu(X)", "silu(X)", "mul(X, 0.5)")).replace("X", x), shape
+        )
+
+    def _add(self, name: str, x: str, shape) -> None:
+        others = [v[0] for v in self.values if v[2] == shape]
+        self.made(
+            name, f"{self.random.choice(('add', 'mul'))}({x}, {self.random.choice(others)})", shape
+        )
+
+    def _pool(self, name: str, x: str, shape) -> None:
+        if min(shape[2:]) >= 3:
+            out = [(s - 3) // 2 + 1 for s in shape[2:]]
+            self.made(name, f"max_pool2d({x}, kernel=[3, 3], stride=[2, 2])", (*shape[:2], *out))
+
+    def _mean(self, name: str, x: str, shape) -> None:
+        self.made(name, f"mean({x}, axes=[2, 3], keepdims=false)", shape[:2])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        from opstep.runtime.ir.types import DTYPES
+
+        random = np.random.default_rng(self.random.randrange(1 << 30))
+        found = {}
+        for name, dtype, shape in self.inputs:
+            numbers = random.standard_normal(shape) / max(shape[1:2] or (1,)) ** 0.5
+            numbers = np.abs(numbers) if name[0] == "v" else numbers
+            found[name] = numbers.astype(DTYPES[dtype].numpy)
+        return found
+
+
 def written(dtype: str, shape: tuple[int, ...]) -> str:
     return f"{dtype}[{', '.join(map(str, shape))}]"
 

@@ -21,6 +21,8 @@ from opstep.runtime.device.cuda.vendor.libraries import INSTALL, Refused, Unavai
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.wording import Argument, Wording
+from opstep.runtime.plan.epilogues import Epilogue
+from opstep.runtime.plan.layouts import Layout
 from opstep.runtime.plan.plan import Step
 
 OURS = "numba"
@@ -88,16 +90,22 @@ class Chooser:
         return self._chosen(step, types)[1]
 
     def takes(self, step: Step, types: Types) -> bool:
-        """Whether kernels of ours can do all of a step that is several in one. Behind another op
-        that one's are taken which is chosen for it alone.
+        """Whether kernels of ours can do all of a step that is several in one, or has its images
+        in another way. Of an op that has libraries those are taken which are chosen for it alone.
         """
         if not step.op.is_taken(*Lowering(step, types).args(), **step.attrs):
             return False
-        if "epilogue" not in step.attrs:
-            return True
+        layout: Layout | None = step.attrs.get("layout")
+        epilogue: Epilogue | None = step.attrs.get("epilogue")
         of = step.members[0]
-        result = step.attrs["epilogue"].result_type(types[-1])
-        return self._chosen(of, (*types[: len(of.operands)], result))[0].startswith(OURS)
+        if layout is not None:
+            alone = layout.types_alone(types)
+        elif epilogue is not None and epilogue.op.vendor is not None:
+            assert types[-1] is not None
+            alone = (*types[: len(of.operands)], epilogue.result_type(types[-1]))
+        else:
+            return True
+        return self._chosen(of, alone)[0].startswith(OURS)
 
     def _chosen(self, step: Step, types: Types) -> tuple[str, Made]:
         """The name of what is taken for a step, and its launches."""

@@ -91,7 +91,7 @@ def warp_product(
             )
             for j in range(n_tiles // 2)
         ]
-        return np.vstack(rows) @ np.vstack(columns).T
+        return product_of(np.vstack(rows), np.vstack(columns))
 
     def multiply(sums, a, b):
         made = for_lanes(32, (a, b), product)
@@ -147,6 +147,13 @@ def _numbers(bits: np.ndarray, bf16: int) -> np.ndarray:
     return np.ascontiguousarray(bits).view(np.float16).astype(np.float32)
 
 
+def product_of(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Of halves, whose sums are as good as exact: the same whatever else is multiplied with them,
+    as those of tensor cores are.
+    """
+    return (rows.astype(np.float64) @ columns.T.astype(np.float64)).astype(np.float32)
+
+
 def warpgroup_product(
     columns: int, steps: int, a_turned: int, b_turned: int, bf16: int,
     a_extent: int = 0, b_extent: int = 0,
@@ -154,7 +161,7 @@ def warpgroup_product(
     def product(given):
         a, b = given[0]
         x = halves_operand(a, 64, 16 * steps, a_turned, a_extent, bf16)
-        return x @ halves_operand(b, columns, 16 * steps, b_turned, b_extent, bf16).T
+        return product_of(x, halves_operand(b, columns, 16 * steps, b_turned, b_extent, bf16))
 
     def multiply(sums, a, b):
         return tuple(np.array(sums, np.float32) + of_warpgroup(for_lanes(128, (a, b), product)))

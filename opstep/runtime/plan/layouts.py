@@ -1,0 +1,280 @@
+"""Images with channels last between convolutions, where nobody looks at single ops.
+
+Kernels that sum over channels want them as neighbours, and turn images for that, each convolution
+its own. Where one's result goes to another one, by way of elementwise ops or none, it is stored
+with channels last instead, and so is what those ops read: nothing is turned between them. Whoever
+else reads such a value gets a copy; where these copies take more than is spared, all stays as it
+is. It is the device that says which convolutions can do that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.body import Body, fused
+from opstep.runtime.plan.cost import BYTES_PER_NS, LAUNCH_NS
+from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.fusing import Grouping, is_elementwise
+from opstep.runtime.plan.moving import moved
+from opstep.runtime.plan.plan import Step, Takes
+
+LAUNCH = 4 << 20  # bytes that a GPU copies in the time of a launch
+
+
+class channels_last(Op):
+    """A convolution that reads or writes images so; `kernels.conv.layouts` says how."""
+
+    name = "channels_last"
+    family = "internal"
+    epilogues = True
+    grad = None
+
+    def flops(*types, layout):
+        x, *others = types
+        x = with_channels_first(x) if layout.x_last else x
+        return layout.op.flops(x, *others, **dict(layout.attrs))
+
+
+@dataclass(frozen=True, repr=False)
+class Layout:
+    """What a `channels_last` op computes: `op`, whose images and result are so."""
+
+    op: type[Op]
+    attrs: tuple[tuple[str, Any], ...]
+    x_last: bool
+    y_last: bool
+
+    def types_alone(self, types) -> tuple[TensorType | None, ...]:
+        """Of the op by itself, where `types` are those of operands and the result as stored."""
+        x, *others, y = types
+        x = with_channels_first(x) if self.x_last else x
+        return (x, *others, with_channels_first(y) if self.y_last else y)
+
+    @cached_property
+    def text(self) -> str:
+        return repr((self.op.name, self.attrs, self.x_last, self.y_last))
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def with_channels_last(t: Any) -> Any:
+    """The type [N, C, H, W] as [N, H, W, C]."""
+    n, c, *size = t.shape
+    return t.with_shape((n, *size, c))
+
+
+def with_channels_first(t: Any) -> Any:
+    """The type [N, H, W, C] as [N, C, H, W]."""
+    n, *size, c = t.shape
+    return t.with_shape((n, c, *size))
+
+
+def with_layouts(flat: Flat, takes: Takes) -> Flat:
+    """The same with such steps where the device takes them."""
+    layouts = _Layouts(flat, takes)
+    if not layouts.last:
+        return flat
+    made = layouts.flat_with_them()
+    return made if layouts.spared > 0 else flat
+
+
+class _Layouts:
+    """`last`: values that are stored with channels last. `convs`: places of convolutions;
+    `pointwise`: elementwise steps on such values, by place. `spared`: bytes that are not copied.
+    """
+
+    def __init__(self, flat: Flat, takes: Takes):
+        self.flat = flat
+        self.takes = takes
+        self.last: set[int] = set()
+        self.spared = 0
+        self.pointwise: dict[int, Step] = {}
+        steps = flat.steps[: len(flat.steps) - flat.commits]
+        self.convs = {
+            k
+            for k, s in enumerate(steps)
+            if s.op.lays_out is not None and len(s.results) == 1 and not flat.converts(s)
+        }
+        if not self.convs:
+            return
+        self._grouping = Grouping(flat)
+        self._able: dict[tuple[int, bool, bool], bool] = {}
+        self._readers: dict[int, list[int]] = {}
+        self._fixed = set(flat.outputs)
+        homes: dict[int, int] = {}
+        for home in flat.homes:
+            homes[home] = homes.get(home, 0) + 1
+        self._shared = {home for home, count in homes.items() if count > 1}
+        for k, step in enumerate(flat.steps):
+            self._fixed.update(step.touched)
+            if k >= len(steps):
+                self._fixed.update(v for v in step.operands if v is not None)
+            for v in {v for v in step.operands if v is not None}:
+                self._readers.setdefault(v, []).append(k)
+        for k in reversed(range(len(steps))):
+            self._decide(k, steps[k])
+
+    def _decide(self, k: int, step: Step) -> None:
+        """Whether a step's results have channels last; all who read them are decided."""
+        wanted = any(map(self._is_wanted, step.results))
+        if not wanted or not all(map(self._is_free, step.results)):
+            return
+        if k in self.convs:
+            if self._can(k, False, True) and self._can(k, True, True):
+                self.last.update(step.results)
+            return
+        found = self._on_images(k, step)
+        if found is not None:
+            self.pointwise[k] = found
+            self.last.update(step.results)
+
+    def _is_free(self, v: int) -> bool:
+        """Whether a value may be stored in another way: only steps read it, as itself."""
+        flat, home = self.flat, self.flat.homes[v]
+        own = flat.kinds[home] == "temp" and home not in self._shared and v not in self._fixed
+        return own and flat.types[v].rank == 4
+
+    def _is_wanted(self, v: int) -> bool:
+        """Whether a step that reads a value has channels last itself."""
+        return any(k in self.pointwise or self._takes_in(k, v) for k in self._readers.get(v, ()))
+
+    def _takes_in(self, k: int, v: int) -> bool:
+        """Whether a step is a convolution that can read a value so."""
+        if k not in self.convs:
+            return False
+        step = self.flat.steps[k]
+        return step.operands[0] == v and self._can(k, True, step.results[0] in self.last)
+
+    def _can(self, k: int, x_last: bool, y_last: bool) -> bool:
+        key = (k, x_last, y_last)
+        if key not in self._able:
+            step = self.flat.steps[k]
+            x, y = (self.flat.types[v] for v in (step.operands[0] or 0, *step.results))
+            types = [None if v is None else self.flat.types[v] for v in step.operands]
+            types[0] = with_channels_last(x) if x_last else x
+            made = self._convolving(step, step.operands, types, x_last, y_last)
+            stored = (*types, with_channels_last(y) if y_last else y)
+            self._able[key] = self.takes(made, stored)
+        return self._able[key]
+
+    def _convolving(self, step: Step, operands, types, x_last: bool, y_last: bool) -> Step:
+        layout = Layout(step.op, tuple(step.attrs.items()), x_last, y_last)
+        return Step(
+            channels_last, tuple(operands), step.results, tuple(types), {"layout": layout},
+            step.frame, step.statement, members=(step,),
+        )  # fmt: skip
+
+    def _on_images(self, k: int, step: Step) -> Step | None:
+        """An elementwise step whose operands are images of one shape, single numbers, or have one
+        for each channel; None where it is none.
+        """
+        if step.op is not fused and not is_elementwise(step):
+            return None
+        found = step if step.op is fused else self._grouping.step([k])[0]
+        body: Body = found.attrs["body"]
+        types = self.flat.types
+        shape = types[step.results[0]].shape
+        fits = all(
+            t.shape == (shape[1:2] if j in body.per_channel else shape) or t.size == 1
+            for j, t in enumerate(types[v] for v in found.operands if v is not None)
+        )
+        alike = {types[v].shape for v in step.results} == {shape}
+        if not fits or not alike or body.status >= 0 or found.results != step.results:
+            return None
+        return found if step.op is fused or body.per_channel else step
+
+    # --- the graph with them ---
+
+    def flat_with_them(self) -> Flat:
+        flat = self.flat
+        columns = {
+            name: getattr(flat, name).copy()
+            for name in ("names", "types", "homes", "frame_of", "kinds", "sizes")
+        }
+        made = replace(flat, steps=[], costs=[], **columns)
+        for v in self.last:
+            made.types[v] = with_channels_last(flat.types[v])
+        twins: dict[int, int] = {}
+        several = self._read_by_several()
+        for k, (step, cost) in enumerate(zip(flat.steps, flat.costs, strict=True)):
+            source = step.operands[0] if k in self.convs else None
+            y_last = k in self.convs and step.results[0] in self.last
+            x_last = source is not None and (source in self.last or source in several)
+            x_last = x_last and self._can(k, True, y_last)
+            of = self.pointwise.get(k, step)
+            last = {source} if x_last else set(of.operands) if k in self.pointwise else set()
+            operands = tuple(
+                None if v is None else self._as(made, twins, v, v in last, step)
+                for v in of.operands
+            )
+            if x_last and step.op.lays_out(*step.operand_types, **step.attrs):
+                self._spare(source, 1)
+            if x_last or y_last:
+                types = [None if v is None else made.types[v] for v in operands]
+                made.steps.append(self._convolving(step, operands, types, x_last, y_last))
+            elif k in self.pointwise:
+                made.steps.append(_permuted(made, of, operands))
+            else:
+                made.steps.append(step if operands == step.operands else _reading(step, operands))
+            made.costs.append(cost)
+        return made
+
+    def _read_by_several(self) -> set[int]:
+        """Values with channels first that several steps want last: they share a copy."""
+        counts: dict[int, int] = {}
+        for k in self.convs:
+            step = self.flat.steps[k]
+            v = step.operands[0]
+            if v is not None and v not in self.last and self._takes_in(k, v):
+                counts[v] = counts.get(v, 0) + 1
+        for step in self.pointwise.values():
+            for v in {v for v in step.operands if v is not None and v not in self.last}:
+                if self.flat.types[v].shape == self.flat.types[step.results[0]].shape:
+                    counts[v] = counts.get(v, 0) + 1
+        return {v for v, count in counts.items() if count > 1}
+
+    def _spare(self, v: int | None, copies: int) -> None:
+        nbytes: Any = self.flat.types[v or 0].nbytes
+        self.spared += copies * (nbytes + LAUNCH)
+
+    def _as(self, made: Flat, twins: dict[int, int], v: int, last: bool, reader: Step) -> int:
+        """The value with channels last or first, whichever is meant; a copy, if it has to be."""
+        t = self.flat.types[v]
+        if last is (v in self.last) or t.rank != 4 or t.size == 1:
+            return v
+        if v not in twins:
+            self._spare(v, -1)
+            wanted = with_channels_last(t) if last else t
+            nbytes: Any = t.nbytes
+            name = f"{made.names[v]}_{'last' if last else 'first'}"
+            home = made.add_buffer("temp", nbytes)
+            twins[v] = made.add_value(name, wanted, home, made.frame_of[v])
+            _, c, h, w = t.shape
+            strides = (c * h * w, w, 1, h * w) if last else (c * h * w, 1, w * c, c)
+            attrs = {"start": 0, "strides": strides}
+            frame, statement = reader.frame, reader.statement
+            types = (made.types[v],)
+            made.steps.append(Step(moved, (v,), (twins[v],), types, attrs, frame, statement))
+            made.costs.append(LAUNCH_NS + 2 * nbytes // BYTES_PER_NS)
+        return twins[v]
+
+
+def _permuted(made: Flat, of: Step, operands: tuple[int | None, ...]) -> Step:
+    """An elementwise step on images with channels last: what there is one of for each channel lies
+    along the last axis.
+    """
+    types = tuple(None if v is None else made.types[v] for v in operands)
+    if of.op is not fused:
+        return _reading(of, operands, types)
+    body = replace(of.attrs["body"], per_channel=())
+    return _reading(replace(of, attrs={"body": body}), operands, types)
+
+
+def _reading(step: Step, operands: tuple[int | None, ...], types: Any = None) -> Step:
+    """A step on other values."""
+    return replace(step, operands=operands, operand_types=types or step.operand_types)

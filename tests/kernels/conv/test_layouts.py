@@ -1,0 +1,120 @@
+"""Convolutions whose images have their channels last: the same bits as with channels first.
+
+The kernels that do it are those for halves of a GPU; here the simulator runs them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import opstep
+from opstep.runtime.device.cuda.compiling.target import targeting
+from opstep.runtime.device.cuda.lowering import Lowering
+from opstep.runtime.plan import fusing
+from opstep.runtime.plan.hazards import check
+from opstep.runtime.plan.listing import listing
+from opstep.runtime.plan.plan import Plan
+from opstep.runtime.plan.text import format_plan, parse_plan
+from tests.kernels.pointwise.fused_programs import NetworkWriter, joined_plan, simulated
+
+
+@pytest.fixture(autouse=True)
+def on_hopper(monkeypatch):
+    """Groups of any size are worth a kernel, and the architecture has the largest tiles."""
+    monkeypatch.setattr(fusing, "WORTH_A_KERNEL_NS", 0)
+    with targeting("sm_90"):
+        yield
+
+
+def kernels(plan: Plan) -> list[list[str]]:
+    """Of each step."""
+    found = []
+    for step in plan.steps:
+        places = (*step.operands, *step.results)
+        types = tuple(None if v is None else plan.values[v].type for v in places)
+        launches, _ = Lowering(step, types).prepared()
+        found.append([launch.kernel.function.__name__ for launch in launches])
+    return found
+
+
+def layouts(plan: Plan) -> list[tuple[bool, bool]]:
+    """Of convolutions: whether their images and results have channels last."""
+    attrs = [
+        dict(s.attrs["epilogue"].attrs) if "epilogue" in s.attrs else s.attrs for s in plan.steps
+    ]
+    return [(a["layout"].x_last, a["layout"].y_last) for a in attrs if "layout" in a]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_same_bits_in_random_networks(seed):
+    writer = NetworkWriter(seed)
+    program, arrays = opstep.loads(writer.text()), writer.arrays()
+    plan = joined_plan(program)
+    assert not check(plan)
+    assert parse_plan(format_plan(plan)) == listing(plan)
+    with np.errstate(all="ignore"):
+        assert simulated(plan, arrays, {}) == simulated(
+            joined_plan(program, fuse=False), arrays, {}
+        )
+
+
+def test_random_networks_have_channels_last():
+    plans = [joined_plan(opstep.loads(NetworkWriter(seed).text())) for seed in range(24)]
+    found = [layouts(plan) for plan in plans]
+    assert sum(len(each) > 1 for each in found) > 6
+    assert {each for some in found for each in some} == {(False, True), (True, True), (True, False)}
+
+
+BLOCK = """
+graph main(
+    x: bf16[2, 32, 8, 8], w0: bf16[64, 32, 3, 3], s: bf16[64], b: bf16[64], m: bf16[64],
+    v: bf16[64], w1: bf16[64, 64, 3, 3], w2: bf16[64, 64, 1, 1], w3: bf16[64, 64, 3, 3],
+) -> bf16[2, 64] {
+  a = conv2d(x, w0, padding=[1, 1])
+  c = conv2d(a, w1, padding=[1, 1])
+  n = batch_norm(c, s, b, m, v)
+  r = relu(n)
+  d = conv2d(r, w2)
+  e = add(d, a)
+  f = conv2d(e, w3, padding=[1, 1])
+  g = relu(f)
+  y = mean(g, axes=[2, 3], keepdims=false)
+  return y
+}
+"""
+
+
+def test_images_are_turned_once():
+    plan = joined_plan(opstep.loads(BLOCK))
+    assert kernels(plan) == [
+        ["channels_last", "arrange_filters", "convolve"],
+        ["arrange_filters", "convolve"],
+        ["convolve"],
+        ["arrange_filters", "convolve"],
+        kernels(plan)[-1],
+    ]
+    assert [[m.op.name for m in s.members] for s in plan.steps[:-1]] == [
+        ["conv2d"],
+        ["conv2d", "batch_norm", "relu"],
+        ["conv2d", "add"],
+        ["conv2d", "relu"],
+    ]
+
+
+def test_what_the_caller_is_given_has_channels_first():
+    text = BLOCK.replace("return y", "return a").replace("-> bf16[2, 64]", "-> bf16[2, 64, 8, 8]")
+    assert joined_plan(opstep.loads(text)).steps[0].op.name == "conv2d"
+
+
+def test_there_are_kernels_for_halves_alone():
+    assert not layouts(joined_plan(opstep.loads(BLOCK.replace("bf16", "f32"))))
+
+
+def test_whoever_else_reads_an_image_gets_a_copy():
+    text = BLOCK.replace("mean(g", "mean(p").replace(
+        "  g = relu(f)", "  g = relu(f)\n  p = max_pool2d(e, kernel=[3, 3])"
+    )
+    plan = joined_plan(opstep.loads(text))
+    names = [s.op.name for s in plan.steps]
+    assert names.count("moved") == 1 and not check(plan)
