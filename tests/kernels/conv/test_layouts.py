@@ -63,7 +63,7 @@ def test_random_networks_have_channels_last():
     plans = [joined_plan(opstep.loads(NetworkWriter(seed).text())) for seed in range(24)]
     found = [layouts(plan) for plan in plans]
     assert sum(len(each) > 1 for each in found) > 6
-    assert {each for some in found for each in some} == {(False, True), (True, True), (True, False)}
+    assert {each for some in found for each in some} >= {(True, True), (True, False)}
 
 
 BLOCK = """
@@ -87,6 +87,7 @@ graph main(
 
 def test_images_are_turned_once():
     plan = joined_plan(opstep.loads(BLOCK))
+    assert layouts(plan) == [(False, True), (True, True), (True, True), (True, False)]
     assert kernels(plan) == [
         ["channels_last", "arrange_filters", "convolve"],
         ["arrange_filters", "convolve"],
@@ -109,6 +110,21 @@ def test_what_the_caller_is_given_has_channels_first():
 
 def test_there_are_kernels_for_halves_alone():
     assert not layouts(joined_plan(opstep.loads(BLOCK.replace("bf16", "f32"))))
+
+
+def test_copies_that_take_more_than_they_spare_are_not_made():
+    """The image is read by a pool, and by a filter of one place, which turns nothing by itself."""
+    text = """
+graph main(
+    x: bf16[2, 32, 8, 8], w0: bf16[64, 32, 3, 3], w1: bf16[64, 64, 1, 1],
+) -> bf16[2, 64, 2, 2], bf16[2, 64, 8, 8] {
+  a = conv2d(x, w0, padding=[1, 1])
+  p = max_pool2d(a, kernel=[3, 3])
+  y = conv2d(a, w1)
+  return p, y
+}
+"""
+    assert not layouts(joined_plan(opstep.loads(text)))
 
 
 def test_whoever_else_reads_an_image_gets_a_copy():
