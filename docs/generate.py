@@ -230,7 +230,9 @@ def gpu_benchmarks(figures: Path = FIGURES, count: str = "one") -> str:
         ours, peer = (figure(row[key], row["unit"]) for key in ("ours", "peer"))
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.3g}"
         verdict = {None: "", True: "reached", False: "**missed**"}[row["reached"]]
-        parts = (row["what"], ours, row["peer_name"], peer, ratio, row["bar"], verdict)
+        elsewhere = f" ({row['gpu']})" if row.get("gpu", gpu) != gpu else ""
+        what = row["what"] + elsewhere
+        parts = (what, ours, row["peer_name"], peer, ratio, row["bar"], verdict)
         lines.append(f"| {' | '.join(map(cell, parts))} |")
     return "\n".join(lines) + "\n"
 
