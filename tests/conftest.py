@@ -13,13 +13,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-MANY, ONE_OF = 8, 6  # `--cases some` takes one of six where a test has so many cases
+MANY = 8  # cases of a test, of which some are left out
+ONE_OF = {"some": 6, "most": 2, "all": 1}  # by `--cases`
 
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--cases", choices=("some", "all"), default="all",
-        help="some: a sixth of the cases where a test has many, and no slow tests",
+        "--cases", choices=tuple(ONE_OF), default="all",
+        help="of the cases of a test that has many: half; some: a sixth, and no slow tests",
     )  # fmt: skip
     parser.addoption(
         "--every-op", action="store_true", help="take all ops where some stand for all"
@@ -44,16 +45,17 @@ def pytest_collection(session):
 
 def pytest_collection_modifyitems(config, items):
     """Which cases are taken is the same in every run, and another part of each test's."""
-    if config.getoption("--cases") == "all":
+    wanted = config.getoption("--cases")
+    if wanted == "all":
         return
     tests = {}
     for item in items:
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     taken = set()
     for name, cases in tests.items():
-        if cases[0].get_closest_marker("slow"):
+        if wanted == "some" and cases[0].get_closest_marker("slow"):
             continue
-        step = ONE_OF if len(cases) >= MANY else 1
+        step = ONE_OF[wanted] if len(cases) >= MANY else 1
         taken.update(cases[crc32(name.encode()) % step :: step])
     config.hook.pytest_deselected(items=[item for item in items if item not in taken])
     items[:] = [item for item in items if item in taken]
