@@ -19,6 +19,7 @@ from opstep.runtime.device.flagging import Flags
 from opstep.runtime.device.listening import Address, Execution, Listener
 from opstep.runtime.device.protocols import Device, Event, Own, Recorder, Stream
 from opstep.runtime.device.store import Before, Store
+from opstep.runtime.interrupts import Held
 from opstep.runtime.ir.control import BODY, TEST, GraphCall
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
@@ -150,15 +151,21 @@ class Context:
         if replay is None or not replay.ready:
             return False
         self._running = binding
+        end = self.device.event()
         for event in self.ends:
             foreign.wait(event)
-        for work in before:
-            foreign.submit(work)
-        replay.launch(foreign)
-        for work in after:
-            foreign.submit(work)
-        self.ends = [self.device.event()]
-        foreign.record(self.ends[0])
+        try:
+            for work in before:
+                foreign.submit(work)
+            replay.launch(foreign)
+            for work in after:
+                foreign.submit(work)
+            foreign.record(end)
+            self.ends = [end]
+        except BaseException:  # whatever is under way there uses memory of ours
+            with Held():
+                foreign.abandon()
+            raise
         return True
 
     def issue(

@@ -274,3 +274,30 @@ def test_what_is_captured_goes_to_the_stream_of_others_itself(far, monkeypatch):
     made[0].ready = False
     assert call(3, 0) == ["wait", "record", "wait"]
     assert call(4, 0) == ["wait", "record"]
+
+
+def test_an_interrupt_behind_a_launch_waits_for_the_stream_of_others(far, monkeypatch):
+    """It uses memory that is given back next."""
+    monkeypatch.setattr(far, "stretches", True, raising=False)
+    monkeypatch.setattr(far, "stretch", lambda code, streams, *_: [Captured(code, streams)])
+    types = [TensorType(f32, (8, 4))] * 2
+    executable = Executable(opstep.loads(TEXT), None, types, RunSettings(device="far"))
+    memory = [far.alloc(n) for n in (*executable.nbytes, *executable.result_nbytes)]
+    addresses = [m.address for m in memory]
+
+    class Interrupted(Noted):
+        abandoned = False
+
+        def record(self, event):
+            raise KeyboardInterrupt
+
+        def abandon(self):
+            self.abandoned = True
+
+    first = far.theirs = Noted()
+    executable.run(addresses[:2], addresses[2:], 9)
+    reach(executable, first.told)
+    far.theirs = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        executable.run(addresses[:2], addresses[2:], 9)
+    assert far.theirs.abandoned

@@ -113,9 +113,9 @@ class _Ready:
         self._restrided: list[tuple[int, Any, Any]] = []
         wanted = [self._wanted(graph, k, sizes) for k in range(len(graph.results))]
         for k, is_input, index, _ in self._views:
-            of = wanted[index] if not is_input and not graph.is_hidden(k) else None
+            of = wanted[index] if not is_input and not graph.hidden(k) else None
             if of is not None:
-                wanted[index] = of._replace(hidden=False)
+                wanted[index] = of._replace(hidden="")
         self._results = Results(wanted, device)
         self._stream = _streams_of(device)
         self._hunts_late = self._hunter is not None and self._stream is not None
@@ -132,7 +132,7 @@ class _Ready:
         strides = tuple(evaluated(s, sizes) for s in expected.stride())
         if not graph.is_kept(k) and _is_permuted(shape, strides):
             self._restrided.append((k, shape, strides))
-        return Wanted(shape, expected.dtype, graph.is_hidden(k))
+        return Wanted(shape, expected.dtype, graph.hidden(k))
 
     def __call__(self, args: list[Any]) -> list[Any]:
         if self._hunts_late:

@@ -157,18 +157,22 @@ class AtenGraph:
             if o == ("result", k, None)
         )
 
-    def is_hidden(self, k: int) -> bool:
-        """Whether the k-th result is one of a forward that the caller does not see: the backward
-        does, or PyTorch overwrites an input with it.
+    def hidden(self, k: int) -> str:
+        """For whom the k-th result of a forward is, if the caller does not see it: the "backward",
+        or "updates", where PyTorch overwrites an input with it. Else "".
         """
-        seen = [
-            d
+        found = {
+            "backward"
+            if "Saved" in type(d).__name__
+            else "updates"
+            if hasattr(d, "mutated_input")
+            else ""
             for o, d in zip(self.outputs, self._described, strict=False)
             if o == ("result", k, None)
-        ]
-        return self.name == "forward" and all(
-            "Saved" in type(d).__name__ or hasattr(d, "mutated_input") for d in seen
-        )
+        }
+        if self.name != "forward" or "" in found:
+            return ""
+        return min(found, default="")  # it lives as long as the backward needs it
 
     def updated(self) -> list[int]:
         """Numbers of the inputs that PyTorch overwrites with results once they are there."""

@@ -21,11 +21,13 @@ Make = Callable[[], torch.Tensor]
 
 
 class Wanted(NamedTuple):
-    """A contiguous tensor. `hidden`: neither the caller nor anybody later sees it as itself."""
+    """A contiguous tensor. `hidden`: for whom it is, where the caller does not see it; "" where it
+    does. Those of one kind are used as long.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
-    hidden: bool
+    hidden: str
 
     @property
     def nbytes(self) -> int:
@@ -56,13 +58,16 @@ class Results:
         self._own = [(k, make) for k, make in self._all if k not in hidden]
         self._parts: list[_Part] = []
         sizes: list[int] = []
+        at: dict[str, int] = {}  # the piece that those of a kind go to
         for k in sorted(hidden):
             w: Any = wanted[k]
             rounded = -(-w.nbytes // ALIGNMENT) * ALIGNMENT
-            if not sizes or sizes[-1] + rounded > LARGEST:
+            if w.hidden not in at or sizes[at[w.hidden]] + rounded > LARGEST:
+                at[w.hidden] = len(sizes)
                 sizes.append(0)
-            self._parts.append(_Part(k, len(sizes) - 1, sizes[-1], w))
-            sizes[-1] += rounded
+            piece = at[w.hidden]
+            self._parts.append(_Part(k, piece, sizes[piece], w))
+            sizes[piece] += rounded
         self._pieces = [allocation((size,), torch.uint8, device) for size in sizes]
 
     def apart(self) -> list[torch.Tensor | None]:

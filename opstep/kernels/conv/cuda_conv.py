@@ -155,7 +155,7 @@ def correlate(
     even = not blocked or prod(g.out) % 4 == 0  # what is copied in pieces of four
     if bias is None and groups == 1 and isinstance(w, Arg) and points(g, x) and halves and even:
         return _pointwise(x, Side(w, channels, 1, (0,)), y)
-    if not _fits(x, g, terms, pixels):
+    if not fits(x, g, terms, pixels):
         return [_each(x, w, bias, y, groups, g, w_start)]
     if blocked and isinstance(w, Arg):
         return correlate_in_blocks(x, w, bias, y, groups, g)
@@ -232,7 +232,7 @@ def _pointwise(x: Arg, w: Side, y: Arg) -> list[Grid]:
     return product(w, seen, y, (images,), y.shape[1], plane, channels)
 
 
-def _fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
+def fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
     """Whether bits and tables of places serve."""
     few = len(g.rows) + len(g.columns) <= _MOST_TAPS or _is_inside(g, *x.shape[2:])
     supported = x.dtype.is_float and x.size and 0 < terms <= _MOST_TERMS
@@ -371,7 +371,7 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     images, channels, filters = x.shape[0], gw.shape[1], gw.shape[0] // groups
     terms, area = prod(gw.shape[1:]), prod(g.out)
     pixels = images * area
-    if not _fits(x, g, terms, pixels) or gw.size * 512 >= LIMIT:
+    if not fits(x, g, terms, pixels) or gw.size * 512 >= LIMIT:
         sizes = (images, groups, filters, channels, *x.shape[2:], *g.stride, *g.out, gw.size)
         return [
             Grid(

@@ -25,6 +25,7 @@ from opstep.kernels.conv.cuda_blocks import (
     tile_and_parts,
     within_reach,
 )
+from opstep.kernels.conv.cuda_conv import fits
 from opstep.kernels.conv.windows import Window
 from opstep.kernels.matmul.cuda_gemm_tiles import cheapest, of_halves
 from opstep.runtime.device.launch import Arg, Grid
@@ -66,6 +67,8 @@ def _parts(
 ) -> int:
     """Of the sums where images have channels first; 0 where other kernels make them."""
     images, plane = x.shape[0], prod(g.out)
+    if not fits(x, g, channels * taps, images * plane):
+        return 0
     if in_fours(halves, filters, channels, taps, 1):
         return tile_and_parts(filters, 4, g, images, 1)[1]
     if not in_blocks(halves, filters, channels) or plane == 1:

@@ -207,10 +207,10 @@ class _Layouts:
             x_last = source is not None and (source in self.last or source in several)
             x_last = x_last and self._can(k, True, y_last)
             of = self.pointwise.get(k, step)
-            last = {source} if x_last else set(of.operands) if k in self.pointwise else set()
+            last = [k in self.pointwise or (x_last and not j) for j in range(len(of.operands))]
             operands = tuple(
-                None if v is None else self._as(made, twins, v, v in last, step)
-                for v in of.operands
+                None if v is None else self._as(made, twins, v, wanted, step)
+                for v, wanted in zip(of.operands, last, strict=True)
             )
             if x_last and step.op.lays_out(*step.operand_types, **step.attrs):
                 self._spare(source, 1)
@@ -268,7 +268,10 @@ def _permuted(made: Flat, of: Step, operands: tuple[int | None, ...]) -> Step:
     """An elementwise step on images with channels last: what there is one of for each channel lies
     along the last axis.
     """
-    types = tuple(None if v is None else made.types[v] for v in operands)
+    types = tuple(
+        t if t is None or v is None else t.with_shape(made.types[v].shape)
+        for t, v in zip(of.operand_types, operands, strict=True)
+    )
     if of.op is not fused:
         return _reading(of, operands, types)
     body = replace(of.attrs["body"], per_channel=())

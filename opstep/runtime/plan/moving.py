@@ -54,7 +54,7 @@ def without_idle_moves(flat: Flat) -> Flat:
     """
     fixed = {flat.homes[v] for v in flat.outputs}
     homes: dict[int, int] = {}  # of such results, and those of what they are
-    steps = flat.steps.copy()
+    steps, costs = flat.steps.copy(), flat.costs.copy()
     for k, step in enumerate(flat.steps[: len(flat.steps) - flat.commits]):
         if not _is_idle(flat, step):
             continue
@@ -65,13 +65,14 @@ def without_idle_moves(flat: Flat) -> Flat:
         if flat.kinds[home] in ("temp", "input") and flat.homes[v] not in fixed:
             homes[flat.homes[v]] = home
             steps[k] = replace(step, op=shown, attrs={}, members=(step,))
+            costs[k] = 1
     if not homes:
         return flat
     kinds = flat.kinds.copy()
     for home in homes:
         kinds[home] = "none"
     kept = [homes.get(home, home) for home in flat.homes]
-    return replace(flat, steps=steps, homes=kept, kinds=kinds)
+    return replace(flat, steps=steps, costs=costs, homes=kept, kinds=kinds)
 
 
 def _is_idle(flat: Flat, step: Step) -> bool:

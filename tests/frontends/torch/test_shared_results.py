@@ -27,12 +27,12 @@ def filled(results: Results) -> list[torch.Tensor | None]:
 
 def test_hidden_results_lie_side_by_side(shared):
     wanted = [
-        Wanted((3, 5), torch.float32, True),
-        Wanted((7,), torch.float32, False),
+        Wanted((3, 5), torch.float32, "backward"),
+        Wanted((7,), torch.float32, ""),
         None,
-        Wanted((), torch.int64, True),
-        Wanted((4, 0), torch.float16, True),
-        Wanted((600,), torch.bool, True),
+        Wanted((), torch.int64, "backward"),
+        Wanted((4, 0), torch.float16, "backward"),
+        Wanted((600,), torch.bool, "backward"),
     ]
     made = filled(Results(wanted, CPU))
     for t, w in zip(made, wanted, strict=True):
@@ -41,7 +41,7 @@ def test_hidden_results_lie_side_by_side(shared):
             continue
         assert (tuple(t.shape), t.dtype, t.is_contiguous()) == (w.shape, w.dtype, True)
         own = t.untyped_storage().nbytes() == w.nbytes
-        assert own is not (w.hidden and w.nbytes > 0)
+        assert own is not (w.hidden != "" and w.nbytes > 0)
         assert own or t.data_ptr() % memory.ALIGNMENT == made[0].data_ptr() % memory.ALIGNMENT
     given = [t for t in made if t is not None]
     for k, t in enumerate(given):
@@ -53,7 +53,9 @@ def test_hidden_results_lie_side_by_side(shared):
 
 def test_pieces_have_a_largest_size(shared, monkeypatch):
     monkeypatch.setattr(memory, "LARGEST", 2048)
-    made = filled(Results([Wanted((n,), torch.uint8, True) for n in (1000, 1000, 1, 9000, 1)], CPU))
+    made = filled(
+        Results([Wanted((n,), torch.uint8, "backward") for n in (1000, 1000, 1, 9000, 1)], CPU)
+    )
     storages = [t.untyped_storage() for t in made if t is not None]
     assert [s.nbytes() for s in storages] == [2048, 2048, 512, 9216, 512]
 
@@ -105,7 +107,7 @@ def test_what_the_caller_sees_has_memory_of_its_own(monkeypatch):
     monkeypatch.setattr(memory, "is_shared", lambda device: True)
     monkeypatch.setattr(Results, "allocated", noted)
     found = trained(x)
-    assert pieces == [1, 0] * 3, "forward and backward"
+    assert pieces == [2, 0] * 3, "forward, for the backward and for statistics, and backward"
     for a, b in zip(found[0], expected[0], strict=True):
         assert torch.equal(a, b)
         assert a.untyped_storage().nbytes() == b.untyped_storage().nbytes()

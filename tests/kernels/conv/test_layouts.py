@@ -59,6 +59,47 @@ def test_same_bits_in_random_networks(seed):
         )
 
 
+OWN_FILTERS = """
+graph main(
+    x: bf16[32, 32, 3, 3], w: bf16[32, 32, 3, 3], w2: bf16[40, 32, 3, 3], w3: bf16[40, 40, 3, 3],
+) -> bf16[32], bf16[32] {
+  a = conv2d(x, w, padding=[1, 1])
+  b = conv2d(a, a, padding=[1, 1])
+  c = conv2d(b, w2, padding=[1, 1])
+  d = conv2d(x, x, padding=[1, 1])
+  e = conv2d(x, w2, padding=[1, 1])
+  f = conv2d(e, w3, padding=[1, 1])
+  g = mean(f, axes=[1, 2, 3], keepdims=false)
+  h = mean(d, axes=[1, 2, 3], keepdims=false)
+  i = mean(c, axes=[1, 2, 3], keepdims=false)
+  y = add(g, h)
+  return y, i
+}
+"""
+LONG = """
+graph main(
+    x: f16[1, 32, 10, 10], w: f16[32, 32, 1, 1], w1: f16[32, 32, 16, 16], w2: f16[32, 32, 3, 3],
+) -> f16[1, 32, 9, 9] {
+  a = conv2d(x, w)
+  b = conv2d(a, w1, padding=[7, 7])
+  y = conv2d(b, w2, padding=[1, 1])
+  return y
+}
+"""
+
+
+@pytest.mark.parametrize("text", [OWN_FILTERS, LONG], ids=["own filters", "long filters"])
+def test_same_bits_where_an_image_is_its_own_filter_or_other_kernels_run(text):
+    program, rng = opstep.loads(text), np.random.default_rng(1)
+    arrays = {
+        b.name.text: (rng.standard_normal(shape) / shape[1] ** 0.5).astype(b.type.dtype.numpy)
+        for b in program.graphs["main"].inputs
+        for shape in [b.type.shape]
+    }
+    plans = joined_plan(program), joined_plan(program, fuse=False)
+    assert simulated(plans[0], arrays, {}) == simulated(plans[1], arrays, {})
+
+
 def test_random_networks_have_channels_last():
     plans = [joined_plan(opstep.loads(NetworkWriter(seed).text())) for seed in range(24)]
     found = [layouts(plan) for plan in plans]

@@ -10,6 +10,9 @@ import pytest
 
 import opstep
 from opstep.runtime.ir.strided import Places, Strided, Untellable
+from opstep.runtime.ir.types import TensorType, f32
+from opstep.runtime.plan.lower import lower
+from opstep.runtime.plan.moving import shown, without_idle_moves
 from opstep.runtime.plan.plan import Run
 
 HEADS = """\
@@ -95,6 +98,8 @@ def test_copies_with_all_elements_in_their_order_are_left_out():
     expected = program.run("main", {"x": x}, mode="debug")
     for a, b in zip(found.outputs, expected.outputs, strict=True):
         assert a.tobytes() == b.tobytes()
+    flat = without_idle_moves(lower(program.verified, "main", [TensorType(f32, x.shape)]))
+    assert {c for s, c in zip(flat.steps, flat.costs, strict=True) if s.op is shown} == {1}
 
 
 def test_named_tensors_are_not_read_later_than_written():
