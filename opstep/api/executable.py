@@ -211,15 +211,15 @@ class Executable:
         binding = held.binding or held.bind()
         if places.moved:
             binding.moved(places.number)
-        quick = self._pure and context.recorder is None
-        if quick and foreign is not None:
-            after = places.after(binding)
-            if context.launched_on(foreign, binding, places.before, after):
-                return
-        if places.before or foreign is not None or context.ends:
-            context.enter(places.before, foreign)
+        quick, before = self._pure and context.recorder is None, places.before
+        after = places.after(binding) if quick else []
+        theirs = foreign if quick else None
+        if theirs is not None and context.launched_on(theirs, binding, before, after):
+            return
+        if before or foreign is not None or context.ends:
+            context.enter(before, foreign)
         if quick:
-            context.issue(binding, places.after(binding), foreign)
+            context.issue(binding, after, foreign)
             return
         with Held(AT_ONCE) as signals:
             _step(held.job, places, signals)

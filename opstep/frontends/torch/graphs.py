@@ -151,11 +151,7 @@ class AtenGraph:
 
     def is_kept(self, k: int) -> bool:
         """Whether only the backward sees the k-th result."""
-        return all(
-            "Saved" in type(d).__name__ or d is None
-            for o, d in zip(self.outputs, self._described, strict=False)
-            if o == ("result", k, None)
-        )
+        return all("Saved" in type(d).__name__ or d is None for d in self._descriptions(k))
 
     def hidden(self, k: int) -> str:
         """For whom the k-th result of a forward is, if the caller does not see it: the "backward",
@@ -167,12 +163,16 @@ class AtenGraph:
             else "updates"
             if hasattr(d, "mutated_input")
             else ""
-            for o, d in zip(self.outputs, self._described, strict=False)
-            if o == ("result", k, None)
+            for d in self._descriptions(k)
         }
         if self.name != "forward" or "" in found:
             return ""
         return min(found, default="")  # it lives as long as the backward needs it
+
+    def _descriptions(self, k: int) -> list[Any]:
+        """What PyTorch says that the k-th result is, for each time that it is given back."""
+        pairs = zip(self.outputs, self._described, strict=False)
+        return [d for o, d in pairs if o == ("result", k, None)]
 
     def updated(self) -> list[int]:
         """Numbers of the inputs that PyTorch overwrites with results once they are there."""

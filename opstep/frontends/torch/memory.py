@@ -35,12 +35,13 @@ class Wanted(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Where a result lies: number `piece`, from that byte on."""
+    """Where a result lies: in piece number `piece`, from that byte on."""
 
     number: int
     piece: int
     start: int
     wanted: Wanted
+    strides: tuple[int, ...]
 
 
 class Results:
@@ -66,7 +67,7 @@ class Results:
                 at[w.hidden] = len(sizes)
                 sizes.append(0)
             piece = at[w.hidden]
-            self._parts.append(_Part(k, piece, sizes[piece], w))
+            self._parts.append(_Part(k, piece, sizes[piece], w, strides_of(w.shape)))
             sizes[piece] += rounded
         self._pieces = [allocation((size,), torch.uint8, device) for size in sizes]
 
@@ -86,18 +87,18 @@ class Results:
             addresses[k] = tensor.data_ptr()
         pieces = [make() for make in self._pieces]
         bases = [piece.data_ptr() for piece in pieces]
-        for number, piece, start, _ in self._parts:
+        for number, piece, start, *_ in self._parts:
             addresses[number] = bases[piece] + start
         return made, addresses, pieces
 
     def fill_in(self, made: list[torch.Tensor | None], pieces: list[torch.Tensor]) -> None:
         """Sets those that lie in pieces: there is time for that once the GPU is at work."""
         seen: dict[Any, torch.Tensor] = {}
-        for number, piece, start, (shape, dtype, _) in self._parts:
+        for number, piece, start, (shape, dtype, _), strides in self._parts:
             whole = seen.get((piece, dtype))
             if whole is None:
                 whole = seen[piece, dtype] = pieces[piece].view(dtype)
-            made[number] = whole.as_strided(shape, strides_of(shape), start // dtype.itemsize)
+            made[number] = whole.as_strided(shape, strides, start // dtype.itemsize)
 
 
 def is_shared(device: torch.device) -> bool:

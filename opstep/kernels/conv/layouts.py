@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from opstep.runtime.device.launch import Arg, Grid, Seen
-from opstep.runtime.plan.layouts import Layout, channels_last
+from opstep.runtime.plan.layouts import Layout, channels_first, channels_last
 
 
 def _cuda(*args: Arg, layout: Layout) -> list[Grid]:
@@ -23,16 +22,11 @@ def _launches(x, w, b, y, *, layout: Layout) -> list[Grid] | None:
     from opstep.kernels.conv import cuda_last
 
     attrs = dict(layout.attrs)
-    first = Seen(x, with_channels_first(x.shape), 0, ()) if layout.x_last else x
+    first = Seen(x, channels_first(x.shape), 0, ()) if layout.x_last else x
     views = layout.op.views_of(w.shape[2:], attrs)
     if attrs["groups"] != 1 or not prod(y.shape):
         return None
     return cuda_last.correlate(x if layout.x_last else None, first, w, b, y, views, layout.y_last)
-
-
-def with_channels_first(shape) -> tuple[Any, ...]:
-    n, *size, c = shape
-    return (n, c, *size)
 
 
 channels_last.cuda = _cuda

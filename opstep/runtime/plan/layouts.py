@@ -9,6 +9,7 @@ is. It is the device that says which convolutions can do that.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -70,8 +71,13 @@ def with_channels_last(t: Any) -> Any:
 
 def with_channels_first(t: Any) -> Any:
     """The type [N, H, W, C] as [N, C, H, W]."""
-    n, *size, c = t.shape
-    return t.with_shape((n, c, *size))
+    return t.with_shape(channels_first(t.shape))
+
+
+def channels_first(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    """(N, H, W, C) as (N, C, H, W)."""
+    n, *size, c = shape
+    return (n, c, *size)
 
 
 def with_layouts(flat: Flat, takes: Takes) -> Flat:
@@ -106,10 +112,7 @@ class _Layouts:
         self._able: dict[tuple[int, bool, bool], bool] = {}
         self._readers: dict[int, list[int]] = {}
         self._fixed = set(flat.outputs)
-        homes: dict[int, int] = {}
-        for home in flat.homes:
-            homes[home] = homes.get(home, 0) + 1
-        self._shared = {home for home, count in homes.items() if count > 1}
+        self._shared = {home for home, count in Counter(flat.homes).items() if count > 1}
         for k, step in enumerate(flat.steps):
             self._fixed.update(step.touched)
             if k >= len(steps):
@@ -226,16 +229,16 @@ class _Layouts:
 
     def _read_by_several(self) -> set[int]:
         """Values with channels first that several steps want last: they share a copy."""
-        counts: dict[int, int] = {}
+        counts: Counter[int] = Counter()
         for k in self.convs:
             step = self.flat.steps[k]
             v = step.operands[0]
             if v is not None and v not in self.last and self._takes_in(k, v):
-                counts[v] = counts.get(v, 0) + 1
+                counts[v] += 1
         for step in self.pointwise.values():
             for v in {v for v in step.operands if v is not None and v not in self.last}:
                 if self.flat.types[v].shape == self.flat.types[step.results[0]].shape:
-                    counts[v] = counts.get(v, 0) + 1
+                    counts[v] += 1
         return {v for v, count in counts.items() if count > 1}
 
     def _spare(self, v: int | None, copies: int) -> None:

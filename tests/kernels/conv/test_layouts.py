@@ -13,10 +13,8 @@ from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.lowering import Lowering
 from opstep.runtime.plan import fusing
 from opstep.runtime.plan.hazards import check
-from opstep.runtime.plan.listing import listing
 from opstep.runtime.plan.plan import Plan
-from opstep.runtime.plan.text import format_plan, parse_plan
-from tests.kernels.pointwise.fused_programs import NetworkWriter, joined_plan, simulated
+from tests.kernels.pointwise.fused_programs import NetworkWriter, check_joined, joined_plan
 
 
 @pytest.fixture(autouse=True)
@@ -49,14 +47,7 @@ def layouts(plan: Plan) -> list[tuple[bool, bool]]:
 @pytest.mark.parametrize("seed", range(24))
 def test_same_bits_in_random_networks(seed):
     writer = NetworkWriter(seed)
-    program, arrays = opstep.loads(writer.text()), writer.arrays()
-    plan = joined_plan(program)
-    assert not check(plan)
-    assert parse_plan(format_plan(plan)) == listing(plan)
-    with np.errstate(all="ignore"):
-        assert simulated(plan, arrays, {}) == simulated(
-            joined_plan(program, fuse=False), arrays, {}
-        )
+    check_joined(opstep.loads(writer.text()), writer.arrays())
 
 
 OWN_FILTERS = """
@@ -96,8 +87,7 @@ def test_same_bits_where_an_image_is_its_own_filter_or_other_kernels_run(text):
         for b in program.graphs["main"].inputs
         for shape in [b.type.shape]
     }
-    plans = joined_plan(program), joined_plan(program, fuse=False)
-    assert simulated(plans[0], arrays, {}) == simulated(plans[1], arrays, {})
+    check_joined(program, arrays)
 
 
 def test_random_networks_have_channels_last():

@@ -321,6 +321,21 @@ def joined_plan(program, fuse: bool = True):
     )  # fmt: skip
 
 
+def check_joined(program, arrays: dict[str, np.ndarray]) -> None:
+    """The joined plan is sound, can be written and read, and gives the bits of single ops."""
+    from opstep.runtime.plan.hazards import check
+    from opstep.runtime.plan.listing import listing
+    from opstep.runtime.plan.text import format_plan, parse_plan
+
+    plan = joined_plan(program)
+    assert not check(plan)
+    assert parse_plan(format_plan(plan)) == listing(plan)
+    with np.errstate(all="ignore"):
+        assert simulated(plan, arrays, {}) == simulated(
+            joined_plan(program, fuse=False), arrays, {}
+        )
+
+
 def simulated(plan, arrays: dict[str, np.ndarray], tensors: dict[str, np.ndarray]) -> list:
     """What a plan gives and leaves behind, each step by its CUDA kernels in the simulator, in the
     plan's memory.
