@@ -158,7 +158,7 @@ def linear_by(which, rows):
     from opstep.runtime.device.cuda.lowering import PreparedCall
 
     operands = [np.zeros((rows, 512), np.float32), np.zeros((rows, 512), np.float32)]
-    step, stored, results = one_step(OPS["linear"], operands, {})
+    step, stored, results = one_step(OPS["linear"], operands, {"transpose_w": False})
     on = CudaDevice().with_kernels(Kernels(which))
     launches, _ = on.prepare(step, (*stored, *results))
     return any(isinstance(p, PreparedCall) for p in launches)
@@ -196,7 +196,7 @@ def library_names(rows):
 
     device(0).enter()
     operands = [np.zeros((rows, 512), np.float32), np.zeros((rows, 512), np.float32)]
-    step, stored, results = one_step(OPS["linear"], operands, {})
+    step, stored, results = one_step(OPS["linear"], operands, {"transpose_w": False})
     return [candidate.name for candidate in _vendors(step, (*stored, *results))]
 
 
