@@ -1,9 +1,10 @@
-"""Runs the kernels of the ops' test graphs once each, in one process: for compute-sanitizer.
+"""Runs kernels in one process, for compute-sanitizer: those of the ops' test graphs, once each, and
+those of random programs whose plans join ops.
 
-    compute-sanitizer --tool memcheck --error-exitcode 1 python3 tests/gpu/sweep.py
+    compute-sanitizer --tool memcheck --error-exitcode 1 python3 tests/gpu/sweep.py [ops|joined]
 
-Of kernels that differ only by constants or by how elements are converted the two that differ most
-are run.
+Of kernels of ops that differ only by constants or by how elements are converted the two that differ
+most are run.
 """
 
 from __future__ import annotations
@@ -19,8 +20,14 @@ from cases import cases, inputs, program  # noqa: E402
 from cuda_kernels import launched, representatives, steps  # noqa: E402
 from values import op_by_op  # noqa: E402
 
+import opstep  # noqa: E402
 from opstep.runtime.device.cuda.compiling.target import targeting  # noqa: E402
 from opstep.runtime.device.cuda.device import device, execute  # noqa: E402
+from opstep.runtime.plan import fusing  # noqa: E402
+from tests.kernels.pointwise.fused_programs import NetworkWriter, ProductWriter  # noqa: E402
+
+PROGRAMS = [ProductWriter(seed) for seed in range(4)]
+PROGRAMS += [NetworkWriter(seed, scale=scale) for scale in (1, 5) for seed in range(8)]
 
 
 def chosen(arch: str) -> dict:
@@ -42,11 +49,25 @@ def run(application, operands) -> list[np.ndarray]:
     return execute(application.op, list(operands), dict(application.attrs))
 
 
-def main() -> int:
+def sweep_ops() -> None:
     wanted = chosen(device(0).gpu.arch)
     for (case_id, dtype), case in wanted.items():
         op_by_op(program(case_id, dtype), case, inputs(case, dtype), run)
     print(f"{len(wanted)} graphs run")
+
+
+def sweep_joined() -> None:
+    fusing.WORTH_A_KERNEL_NS = 0  # of groups of any size
+    for writer in PROGRAMS:
+        program = opstep.loads(writer.text())
+        program.run(inputs=writer.arrays(), device="cuda", kernels="numba")
+    print(f"{len(PROGRAMS)} programs run")
+
+
+def main() -> int:
+    sweeps = {"ops": sweep_ops, "joined": sweep_joined}
+    for name in sys.argv[1:] or sweeps:
+        sweeps[name]()
     return 0
 
 
