@@ -15,9 +15,10 @@ import opstep.kernels
 from opstep.api.devices import Setup
 from opstep.runtime.device.cache import Compiler
 from opstep.runtime.device.cuda.choice import tuning
-from opstep.runtime.device.cuda.choice.choice import Chooser, Kernels
+from opstep.runtime.device.cuda.choice.choice import Chooser, Kernels, as_judged
 from opstep.runtime.device.cuda.choice.trial import _alike
 from opstep.runtime.device.cuda.choice.tuning import TuningTable, key_of
+from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.vendor import libraries
 from opstep.runtime.device.launch import Grid, Variants
 from opstep.runtime.device.single import one_step
@@ -263,6 +264,63 @@ def test_an_op_with_one_kernel_is_not_tried(path):
     chooser.prepared(*step_of("relu", (3, 3)))
     assert trials.asked == {"times": [], "quickest": []}
     assert not path.exists()
+
+
+@pytest.fixture
+def convolution(monkeypatch):
+    """One of halves that can have its images with channels last, and a library that does it, too:
+    by `write_one`.
+    """
+
+    def vendor(x, w, b, y, **attrs):
+        yield "library", lambda: Grid(write_one, y, grid=1, block=1)
+
+    monkeypatch.setattr(OPS["conv2d"], "vendor", staticmethod(vendor))
+    operands = [np.zeros(s, np.float16) for s in ((32, 64, 28, 28), (64, 64, 3, 3))]
+    attrs = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    step, stored, results = one_step(OPS["conv2d"], [*operands, None], attrs)
+    with targeting("sm_90"):
+        yield step, (*stored, *results)
+
+
+def is_by_library(chooser: Chooser, convolution) -> bool:
+    launches, _ = chooser.prepared(*convolution)
+    return launches[-1].kernel.function.__name__ == "write_one"
+
+
+@pytest.mark.parametrize(
+    "ours, last, library",
+    [
+        (100.0, 60.0, False),  # with channels last it is faster
+        (100.0, 90.0, True),
+        (130.0, 60.0, True),  # where it had to turn images it would be far slower
+        (83.0, 60.0, False),  # by little
+        (70.0, 90.0, False),
+    ],
+)
+@pytest.mark.parametrize("sight", ["first", "autotune"])
+def test_convolutions_are_judged_as_they_run_in_networks(
+    path, convolution, ours, last, library, sight
+):
+    class Judge(Trials):
+        def quickest(self, step, types, candidates):
+            self.times(step, types, candidates)
+            judged = as_judged(self.found)
+            return min(judged, key=lambda name: judged[name])
+
+    trials = Judge({"numba": ours, "numba, channels last": last, "library": 80.0})
+    table = TuningTable(path, "a GPU")
+    chooser = Chooser(Kernels("auto", sight == "autotune"), lambda: table, trials)
+    assert is_by_library(chooser, convolution) is library
+    assert trials.asked["times"] == [["numba", "numba, channels last", "library"]]
+    again = Chooser(Kernels(), lambda: TuningTable(path, "a GPU"), Trials())
+    assert is_by_library(again, convolution) is library
+
+
+def test_where_no_time_is_left_images_are_not_turned_between_convolutions(path, convolution):
+    for _ in range(2):
+        chooser = Chooser(Kernels(), lambda: TuningTable(path, "a GPU"), Trials())
+        assert not is_by_library(chooser, convolution)
 
 
 def test_a_key_tells_types_and_attributes_apart():
