@@ -215,8 +215,9 @@ class conv2d(Convolution):
         "x[n, c, i*stride + r*dilation - top, ...] * w[k, c, r, s]"
     )
 
-    def lays_out(x, w, *others, stride, **attrs):
-        return prod(w.shape[2:]) > 1 or prod(stride) > 1 or prod(x.shape[2:]) % 8 > 0
+    def lays_out(x, w, *others, stride, groups, **attrs):
+        points = prod(w.shape[2:]) == prod(stride) == 1 and prod(x.shape[2:]) % 8 == 0
+        return groups == 1 and not points
 
 
 class conv3d(Convolution):

@@ -28,12 +28,12 @@ _MOST_SPAN = 16  # rows and columns from a filter's first to its last
 def is_for(x: Arg, y: Arg, groups: int, g: Geometry) -> bool:
     """Whether these are such filters, and nothing stands between their outputs."""
     alone = groups == x.shape[1] == y.shape[1] and x.dtype.is_float and x.size and y.size
-    taps, spans = len(g.rows) * len(g.columns), [_span(v) for v in (g.rows, g.columns)]
+    taps, spans = len(g.rows) * len(g.columns), [span_of(v) for v in (g.rows, g.columns)]
     small = taps <= _MOST_TAPS and max(spans) <= _MOST_SPAN and max(g.stride) <= 4
     return bool(alone and small and not g.scattered and max(x.size, y.size) < LIMIT)
 
 
-def _span(places: tuple[int, ...]) -> int:
+def span_of(places: tuple[int, ...]) -> int:
     return max(places) - min(places) + 1
 
 
@@ -41,7 +41,7 @@ def convolve(x: Arg, w: Arg, bias: Arg | None, y: Arg, g: Geometry) -> Grid:
     """x [N, C, H, W] under filters w [C, 1, R, S] into y [N, C, *g.out]."""
     (down, right), taps = g.stride, len(g.rows) * len(g.columns)
     planes, (out_h, out_w) = x.shape[0] * x.shape[1], g.out
-    high, wide = _span(g.rows), _span(g.columns)
+    high, wide = span_of(g.rows), span_of(g.columns)
     strip = min(_STRIPS, key=lambda n: -(-out_h // n) * (n * taps + _reads(n, g) + 40))
     itemsize = x.dtype.itemsize
 
@@ -80,7 +80,7 @@ def convolve(x: Arg, w: Arg, bias: Arg | None, y: Arg, g: Geometry) -> Grid:
 
 def _reads(strip: int, g: Geometry) -> int:
     """Of shared memory, by a thread."""
-    seen = (strip - 1) * g.stride[0] + _span(g.rows)
+    seen = (strip - 1) * g.stride[0] + span_of(g.rows)
     return (seen + len(g.rows)) * len(g.columns)
 
 

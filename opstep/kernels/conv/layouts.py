@@ -24,9 +24,10 @@ def _launches(x, w, b, y, *, layout: Layout) -> list[Grid] | None:
     attrs = dict(layout.attrs)
     first = Seen(x, channels_first(x.shape), 0, ()) if layout.x_last else x
     views = layout.op.views_of(w.shape[2:], attrs)
-    if attrs["groups"] != 1 or not prod(y.shape):
+    if not prod(y.shape):
         return None
-    return cuda_last.correlate(x if layout.x_last else None, first, w, b, y, views, layout.y_last)
+    last = x if layout.x_last else None
+    return cuda_last.correlate(last, first, w, b, y, views, attrs["groups"], layout.y_last)
 
 
 channels_last.cuda = _cuda

@@ -133,17 +133,19 @@ def _begun(args: Sequence[Arg], epilogue: Epilogue) -> tuple[list, Unfinished]:
 
 
 @cache
-def finishing(ending: Ending | None, wide: int, along: bool = False, by_row: bool = False):
+def finishing(
+    ending: Ending | None, wide: int, along: bool = False, by_row: bool = False, ahead: int = AHEAD
+):
     """(y, sums, at, apart, index, further, channel, onward, left, bias, column, biased, rest):
     takes `wide` neighbours from sums[at] on, adds a bias, and stores them where y points to. The
     bias is that of the first one's `column` and the next, or with `by_row` that of the channel.
 
-    With an `ending` it stores what becomes of them, and of as many groups as `AHEAD`, of which
+    With an `ending` it stores what becomes of them, and of `ahead` groups like them, of which
     `left` are there: the next is `apart` from the one before in `sums`, `further` in the results,
     where the first is element `index`, and `onward` in channels. Neighbours are of one channel, but
     `along` them each has its own. `rest`: `Unfinished.arguments`.
     """
-    groups = AHEAD if ending else 1
+    groups = ahead if ending else 1
     scope: dict[str, Any] = {
         "load": Intrinsic("load", wide),
         "store": Intrinsic("store", wide),

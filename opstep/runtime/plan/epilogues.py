@@ -121,7 +121,7 @@ def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> St
         not alike
         or flat.converts(of)
         or shared
-        or (size * len(body.members) > MOST and not _is_quick(body))
+        or (size * len(body.members) > MOST and _in_tiles(of) and not _is_quick(body))
         or body.status >= 0
         or place in body.per_channel
         or len(others) + 1 != len(group.operands)
@@ -135,6 +135,13 @@ def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> St
         {"epilogue": epilogue}, then.frame, then.statement,
         members=(*(of.members or (of,)), *(then.members or (then,))),
     )  # fmt: skip
+
+
+def _in_tiles(of: Step) -> bool:
+    """Whether a product is made by tiles: convolutions of each channel by itself are not."""
+    layout = of.attrs.get("layout")
+    attrs = dict(layout.attrs) if layout else of.attrs
+    return attrs.get("groups", 1) == 1
 
 
 def _is_quick(body: Body) -> bool:

@@ -2,9 +2,10 @@
 
 Kernels that sum over channels want them as neighbours, and turn images for that, each convolution
 its own. Where one's result goes to another one, by way of elementwise ops or none, it is stored
-with channels last instead, and so is what those ops read: nothing is turned between them. Whoever
-else reads such a value gets a copy; where these copies take more than is spared, all stays as it
-is. It is the device that says which convolutions can do that.
+with channels last instead, and so is what those ops read: nothing is turned between them. A
+transpose that a program makes to have them so is no copy, then. Whoever else reads such a value
+gets a copy; where these copies take more than is spared, all stays as it is. It is the device that
+says which convolutions can do that.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from functools import cached_property
 from typing import Any
 
 from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.strided import Places, Strided, Untellable
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.body import Body, fused
 from opstep.runtime.plan.cost import BYTES_PER_NS, LAUNCH_NS
 from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.fusing import Grouping, is_elementwise
-from opstep.runtime.plan.moving import moved
+from opstep.runtime.plan.moving import moved, moves, shown, without_idle_moves
 from opstep.runtime.plan.plan import Step, Takes
 
 LAUNCH = 4 << 20  # bytes that a GPU copies in the time of a launch
@@ -86,7 +88,7 @@ def with_layouts(flat: Flat, takes: Takes) -> Flat:
     if not layouts.last:
         return flat
     made = layouts.flat_with_them()
-    return made if layouts.spared > 0 else flat
+    return without_idle_moves(made) if layouts.spared > 0 else flat
 
 
 class _Layouts:
@@ -128,9 +130,13 @@ class _Layouts:
         if not wanted or not all(map(self._is_free, step.results)):
             return
         if k in self.convs:
-            if self._can(k, False, True) and self._can(k, True, True):
+            if self._can(k, False, True) or self._can(k, True, True):
                 self.last.update(step.results)
             return
+        self.last.update(step.results)
+        if self._moves_nothing(k, False):
+            return
+        self.last.difference_update(step.results)
         found = self._on_images(k, step)
         if found is not None:
             self.pointwise[k] = found
@@ -143,8 +149,11 @@ class _Layouts:
         return own and flat.types[v].rank == 4
 
     def _is_wanted(self, v: int) -> bool:
-        """Whether a step that reads a value has channels last itself."""
-        return any(k in self.pointwise or self._takes_in(k, v) for k in self._readers.get(v, ()))
+        """Whether a step that reads a value has channels last itself, or would move it there."""
+        return any(
+            k in self.pointwise or self._takes_in(k, v) or self._moves_nothing(k, True)
+            for k in self._readers.get(v, ())
+        )
 
     def _takes_in(self, k: int, v: int) -> bool:
         """Whether a step is a convolution that can read a value so."""
@@ -152,6 +161,17 @@ class _Layouts:
             return False
         step = self.flat.steps[k]
         return step.operands[0] == v and self._can(k, True, step.results[0] in self.last)
+
+    def _moves_nothing(self, k: int, x_last: bool) -> bool:
+        """Whether a step is a copy that moves nothing where its operand has channels last or first,
+        but does as the program has it.
+        """
+        step = self.flat.steps[k]
+        copies = step.op is moved or (moves(step) and not step.op.reinterprets)
+        if not copies or len(step.results) != 1 or (step.op is moved and x_last):
+            return False
+        y_last = step.results[0] in self.last
+        return (x_last or y_last) and _is_idle(self.flat, step, x_last, y_last)
 
     def _can(self, k: int, x_last: bool, y_last: bool) -> bool:
         key = (k, x_last, y_last)
@@ -174,7 +194,7 @@ class _Layouts:
 
     def _on_images(self, k: int, step: Step) -> Step | None:
         """An elementwise step whose operands are images of one shape, single numbers, or have one
-        for each channel; None where it is none.
+        for each channel, of all images or of each; None where it is none.
         """
         if step.op is not fused and not is_elementwise(step):
             return None
@@ -184,8 +204,9 @@ class _Layouts:
         shape = types[step.results[0]].shape
         fits = all(
             t.shape == (shape[1:2] if j in body.per_channel else shape) or t.size == 1
+            or _is_of_channels(t.shape, shape)
             for j, t in enumerate(types[v] for v in found.operands if v is not None)
-        )
+        )  # fmt: skip
         alike = {types[v].shape for v in step.results} == {shape}
         if not fits or not alike or body.status >= 0 or found.results != step.results:
             return None
@@ -208,11 +229,14 @@ class _Layouts:
             source = step.operands[0] if k in self.convs else None
             y_last = k in self.convs and step.results[0] in self.last
             x_last = source is not None and (source in self.last or source in several)
+            x_last = x_last or (y_last and not self._can(k, False, True))
             x_last = x_last and self._can(k, True, y_last)
+            as_it_is = self._moves_nothing(k, any(v in self.last for v in step.operands))
+            idle = as_it_is or self._moves_nothing(k, False)
             of = self.pointwise.get(k, step)
             last = [k in self.pointwise or (x_last and not j) for j in range(len(of.operands))]
             operands = tuple(
-                None if v is None else self._as(made, twins, v, wanted, step)
+                v if v is None or as_it_is else self._as(made, twins, v, wanted, step)
                 for v, wanted in zip(of.operands, last, strict=True)
             )
             if x_last and step.op.lays_out(*step.operand_types, **step.attrs):
@@ -222,6 +246,9 @@ class _Layouts:
                 made.steps.append(self._convolving(step, operands, types, x_last, y_last))
             elif k in self.pointwise:
                 made.steps.append(_permuted(made, of, operands))
+            elif idle:
+                self._spare(step.results[0], 1)
+                made.steps.append(_unmoved(made, step))
             else:
                 made.steps.append(step if operands == step.operands else _reading(step, operands))
             made.costs.append(cost)
@@ -247,7 +274,9 @@ class _Layouts:
 
     def _as(self, made: Flat, twins: dict[int, int], v: int, last: bool, reader: Step) -> int:
         """The value with channels last or first, whichever is meant; a copy, if it has to be."""
-        t = self.flat.types[v]
+        t: Any = self.flat.types[v]  # concrete
+        if last and t.shape[-2:] == (1, 1) and v not in self.last and t.size > 1:
+            return self._of_channels(made, twins, v, reader)
         if last is (v in self.last) or t.rank != 4 or t.size == 1:
             return v
         if v not in twins:
@@ -265,6 +294,59 @@ class _Layouts:
             made.steps.append(Step(moved, (v,), (twins[v],), types, attrs, frame, statement))
             made.costs.append(LAUNCH_NS + 2 * nbytes // BYTES_PER_NS)
         return twins[v]
+
+    def _of_channels(self, made: Flat, twins: dict[int, int], v: int, reader: Step) -> int:
+        """What has one number for each channel, with channels last: nothing is moved for that."""
+        if v not in twins:
+            t = self.flat.types[v]
+            wanted = t.with_shape((*t.shape[:-3], 1, 1, t.shape[-3]))
+            twins[v] = made.add_value(made.names[v], wanted, made.homes[v], made.frame_of[v])
+            made.steps.append(
+                Step(shown, (v,), (twins[v],), (t,), {}, reader.frame, reader.statement)
+            )
+            made.costs.append(1)
+        return twins[v]
+
+
+def _is_idle(flat: Flat, step: Step, x_last: bool, y_last: bool) -> bool:
+    """Whether a copy gives the elements in the order that they have in memory already."""
+    of: list[Any] = [flat.types[v] for v in (step.operands[0] or 0, *step.results)]
+    x, y = of  # concrete
+    if (x_last and x.rank != 4) or (y_last and y.rank != 4) or x.size != y.size:
+        return False
+    try:
+        if step.op is moved:
+            places = Places.of(Strided(step.attrs["start"], y.shape, step.attrs["strides"]))
+        else:
+            stored = _as_stored(x.shape) if x_last else Strided.whole(x.shape)
+            (places,) = step.op.shows(Places.of(stored), **step.attrs)
+        places = places.permuted((0, 2, 3, 1)) if y_last else places
+        return places.reshaped((x.size,)).strided() == Strided.whole((x.size,))
+    except Untellable:
+        return False
+
+
+def _as_stored(shape: tuple[int, ...]) -> Strided:
+    """Where images [N, C, H, W] are whose channels are stored last."""
+    _, c, h, w = shape
+    return Strided(0, shape, (c * h * w, 1, w * c, c))
+
+
+def _is_of_channels(shape: tuple[Any, ...], images: tuple[Any, ...]) -> bool:
+    """Whether a tensor has one number for each channel of images: [C, 1, 1], [1 or N, C, 1, 1]."""
+    own = (1,) * (4 - len(shape)) + tuple(shape)
+    return len(own) == 4 and own[1:] == (images[1], 1, 1) and own[0] in (1, images[0])
+
+
+def _unmoved(made: Flat, step: Step) -> Step:
+    """A copy that moves nothing."""
+    (v,), (result,) = step.operands, step.results
+    t: Any = made.types[result]  # concrete
+    whole = Strided.whole(t.shape)
+    return Step(
+        moved, (v,), (result,), (made.types[v or 0],), {"start": 0, "strides": whole.strides},
+        step.frame, step.statement, members=(step,),
+    )  # fmt: skip
 
 
 def _permuted(made: Flat, of: Step, operands: tuple[int | None, ...]) -> Step:

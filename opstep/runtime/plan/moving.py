@@ -76,15 +76,21 @@ def without_idle_moves(flat: Flat) -> Flat:
 
 
 def _is_idle(flat: Flat, step: Step) -> bool:
-    if step.op.shows is None or len(step.operands) != 1 or len(step.results) != 1:
+    told = step.op is moved or step.op.shows is not None
+    if not told or len(step.operands) != 1 or len(step.results) != 1:
         return False
     source, result = (flat.types[v] for v in (step.operands[0], *step.results) if v is not None)
     if result.dtype is not source.dtype or result.size != source.size:
         return False
     shape: Any = source.shape
+    given: Any = result.shape
     size: Any = source.size
+    shows: Any = step.op.shows
     try:
-        (places,) = step.op.shows(Places.whole(shape), **step.attrs)
+        if step.op is moved:
+            places = Places.of(Strided(step.attrs["start"], given, step.attrs["strides"]))
+        else:
+            (places,) = shows(Places.whole(shape), **step.attrs)
         return places.reshaped((size,)).strided() == Strided.whole((size,))
     except Untellable:
         return False

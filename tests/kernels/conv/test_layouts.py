@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import opstep
+from opstep.runtime.device.cuda.compiling.compiler import to_ptx
 from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.lowering import Lowering
 from opstep.runtime.plan import fusing
@@ -165,3 +166,84 @@ def test_whoever_else_reads_an_image_gets_a_copy():
     plan = joined_plan(opstep.loads(text))
     names = [s.op.name for s in plan.steps]
     assert names.count("moved") == 1 and not check(plan)
+
+
+PIXELS = """
+graph main(
+    x: bf16[2, 3, 16, 16], w: bf16[64, 3, 2, 2], d: bf16[64, 1, 7, 7], w1: bf16[128, 64],
+    w2: bf16[64, 128], s: bf16[64, 1, 1], w3: bf16[64, 64, 3, 3],
+) -> bf16[2, 64] {
+  a = conv2d(x, w, stride=[2, 2])
+  b = conv2d(a, d, padding=[3, 3], groups=64)
+  c = transpose(b, perm=[0, 2, 3, 1])
+  n = layer_norm(c, shape=[64])
+  e = linear(n, w1)
+  f = gelu(e)
+  g = linear(f, w2)
+  h = transpose(g, perm=[0, 3, 1, 2])
+  i = mul(h, s)
+  j = add(i, a)
+  k = conv2d(j, w3, padding=[1, 1])
+  y = mean(k, axes=[2, 3], keepdims=false)
+  return y
+}
+"""
+
+
+def test_transposes_of_programs_move_nothing_between_images_with_channels_last():
+    plan = joined_plan(opstep.loads(PIXELS))
+    names = [s.op.name for s in plan.steps]
+    assert layouts(plan) == [(False, True), (True, True), (True, False)]
+    assert not {"moved", "transpose"} & set(names) and names.count("shown") == 3
+    check_pixels()
+
+
+def test_numbers_of_channels_and_images_scale_them_where_they_are():
+    text = PIXELS.replace("s: bf16[64, 1, 1]", "s: bf16[2, 64, 1, 1]")
+    names = [s.op.name for s in joined_plan(opstep.loads(text)).steps]
+    assert not {"moved", "transpose"} & set(names)
+    check_pixels(text)
+
+
+def check_pixels(text: str = PIXELS) -> None:
+    program, rng = opstep.loads(text), np.random.default_rng(2)
+    shapes = {b.name.text: b.type.shape for b in program.graphs["main"].inputs}
+    dtype = program.graphs["main"].inputs[0].type.dtype.numpy
+    arrays = {n: (rng.standard_normal(s) / s[1] ** 0.5).astype(dtype) for n, s in shapes.items()}
+    check_joined(program, arrays)
+
+
+SEPARABLE = """
+graph main(
+    x: f16[2, 32, 9, 8], w0: f16[64, 32, 3, 3], d: f16[64, 1, 3, 3], b: f16[64], g: f16[64],
+    o: f16[64], m: f16[64], v: f16[64], w1: f16[64, 64, 1, 1],
+) -> f16[2, 64] {
+  a = conv2d(x, w0, padding=[1, 1])
+  c = conv2d(a, d, b, stride=[2, 2], padding=[1, 1], groups=64)
+  n = batch_norm(c, g, o, m, v)
+  e = clip(n, low=0.0, high=6.0)
+  f = conv2d(e, w1)
+  y = mean(f, axes=[2, 3], keepdims=false)
+  return y
+}
+"""
+
+
+def test_convolutions_of_single_channels_finish_their_sums():
+    plan = joined_plan(opstep.loads(SEPARABLE))
+    assert layouts(plan) == [(False, True), (True, True), (True, False)]
+    assert [m.op.name for m in plan.steps[1].members] == ["conv2d", "batch_norm", "clip"]
+    assert kernels(plan)[1] == ["convolve"]
+
+
+@pytest.mark.parametrize("text", [PIXELS, SEPARABLE], ids=["pixels", "separable"])
+def test_their_kernels_compile(text):
+    plan = joined_plan(opstep.loads(text))
+    for step in plan.steps:
+        if step.op.reinterprets:
+            continue
+        places = (*step.operands, *step.results)
+        types = tuple(None if v is None else plan.values[v].type for v in places)
+        for launch in Lowering(step, types).prepared()[0]:
+            if launch.kernel.function.__name__ == "convolve":
+                assert ".entry" in to_ptx(launch.kernel, "sm_90")[0]

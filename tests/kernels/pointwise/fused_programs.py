@@ -195,7 +195,8 @@ class NetworkWriter(Writer):
         self.values = self.inputs[:]
         for k in range(ops):
             name, _, shape = self.pick()
-            kind = r.choice(("conv2d",) * 5 + ("norm", "act", "add", "add", "pool", "mean"))
+            others = ("norm", "act", "add", "add", "pool", "mean", "scale", "alone", "turned")
+            kind = r.choice(("conv2d",) * 5 + others)
             getattr(self, f"_{kind}")(f"v{k}", name, shape)
 
     def given(self, name: str, shape: tuple[int, ...]) -> str:
@@ -223,6 +224,49 @@ class NetworkWriter(Writer):
             operands.append(self.given(f"b{name}", (k,)))
         attrs = f"stride=[{stride}, {stride}], padding=[{before}, {before}]"
         self.made(name, f"conv2d({', '.join(operands)}, {attrs})", (n, k, *out))
+
+    def _alone(self, name: str, x: str, shape) -> None:
+        """A filter for each channel, and one of one place behind it, or behind what follows it."""
+        r = self.random
+        n, c, *size = shape
+        sides = r.choice(((3, 3), (3, 3), (1, 3), (5, 2), (7, 7)))
+        strides = r.choice(((1, 1), (1, 1), (2, 2), (2, 1)))
+        before = [r.randint(0, side // 2) for side in sides]
+        dilation = [r.choice((1, 1, 2)) for _ in sides]
+        out = [
+            (s + 2 * b - (side - 1) * d - 1) // step + 1
+            for s, b, side, d, step in zip(size, before, sides, dilation, strides, strict=True)
+        ]
+        if min(out) < 1:
+            return
+        operands = [x, self.given(f"w{name}", (c, 1, *sides))]
+        if r.random() < 0.5:
+            operands.append(self.given(f"b{name}", (c,)))
+        attrs = f"stride={list(strides)}, padding={before}, dilation={dilation}, groups={c}"
+        self.made(name, f"conv2d({', '.join(operands)}, {attrs})", (n, c, *out))
+        follow = r.choice((None, None, self._norm, self._act, self._scale))
+        if follow:
+            follow(f"{name}f", name, (n, c, *out))
+        self._points(f"{name}p", self.values[-1][0], (n, c, *out))
+
+    def _points(self, name: str, x: str, shape) -> None:
+        n, c, *size = shape
+        k = self.random.choice((32, 40, 64))
+        filters = self.given(f"w{name}", (k, c, 1, 1))
+        self.made(name, f"conv2d({x}, {filters})", (n, k, *size))
+
+    def _scale(self, name: str, x: str, shape) -> None:
+        n, c, *_ = shape
+        own = self.random.choice(((c, 1, 1), (1, c, 1, 1), (n, c, 1, 1)))
+        self.made(name, f"mul({x}, {self.given(f's{name}', own)})", shape)
+
+    def _turned(self, name: str, x: str, shape) -> None:
+        """Something of pixels whose channels are neighbours, as transformers of images have it."""
+        c = shape[1]
+        self.lines.append(f"  {name}a = transpose({x}, perm=[0, 2, 3, 1])")
+        call = self.random.choice((f"layer_norm({name}a, shape=[{c}])", f"relu({name}a)"))
+        self.lines.append(f"  {name}b = {call}")
+        self.made(name, f"transpose({name}b, perm=[0, 3, 1, 2])", shape)
 
     def _norm(self, name: str, x: str, shape) -> None:
         own = [self.given(f"{letter}{name}", shape[1:2]) for letter in "gbmv"]
