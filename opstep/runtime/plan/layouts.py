@@ -248,7 +248,7 @@ class _Layouts:
                 made.steps.append(_permuted(made, of, operands))
             elif idle:
                 self._spare(step.results[0], 1)
-                made.steps.append(_unmoved(made, step))
+                made.steps.append(_unmoved(made, step, operands))
             else:
                 made.steps.append(step if operands == step.operands else _reading(step, operands))
             made.costs.append(cost)
@@ -338,9 +338,9 @@ def _is_of_channels(shape: tuple[Any, ...], images: tuple[Any, ...]) -> bool:
     return len(own) == 4 and own[1:] == (images[1], 1, 1) and own[0] in (1, images[0])
 
 
-def _unmoved(made: Flat, step: Step) -> Step:
+def _unmoved(made: Flat, step: Step, operands: tuple[int | None, ...]) -> Step:
     """A copy that moves nothing."""
-    (v,), (result,) = step.operands, step.results
+    (v,), (result,) = operands, step.results
     t: Any = made.types[result]  # concrete
     whole = Strided.whole(t.shape)
     return Step(

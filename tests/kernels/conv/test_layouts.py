@@ -198,6 +198,30 @@ def test_transposes_of_programs_move_nothing_between_images_with_channels_last()
     check_pixels()
 
 
+BOTH_WAYS = """
+graph main(
+    x: bf16[1, 32, 2, 32], w0: bf16[32, 32, 3, 3], w1: bf16[32, 32, 3, 3], w2: bf16[32, 32, 3, 3],
+    w3: bf16[32, 32, 3, 3],
+) -> bf16[1, 32], bf16[1, 32] {
+  v = conv2d(x, w0, padding=[1, 1])
+  a = conv2d(v, w1, padding=[1, 1])
+  u = transpose(v, perm=[0, 3, 1, 2])
+  b = conv2d(u, w2, padding=[1, 1])
+  c = conv2d(b, w3, padding=[1, 1])
+  y = mean(a, axes=[2, 3], keepdims=false)
+  z = mean(c, axes=[2, 3], keepdims=false)
+  return y, z
+}
+"""
+
+
+def test_a_transpose_of_an_image_with_channels_last_may_be_of_its_copy():
+    """It moves nothing of one with channels first, which is wanted last by another."""
+    names = [s.op.name for s in joined_plan(opstep.loads(BOTH_WAYS)).steps]
+    assert names.count("moved") == names.count("shown") == 1
+    check_pixels(BOTH_WAYS)
+
+
 def test_numbers_of_channels_and_images_scale_them_where_they_are():
     text = PIXELS.replace("s: bf16[64, 1, 1]", "s: bf16[2, 64, 1, 1]")
     names = [s.op.name for s in joined_plan(opstep.loads(text)).steps]
