@@ -35,6 +35,7 @@ _PAIRS = 16  # of channels that a block has, at most
 _LEAST_PAIRS = 8  # at least, where there are more: so many lie beside each other
 _ROOM = 44 << 10  # bytes of shared memory: four blocks have room on a multiprocessor
 _BLOCKS = 132 * 4  # that run at once
+_MOST_BLOCKS = 1 << 16  # along the second axis of a grid
 _READ, _FILL, _FIXED = 2, 12, 40  # times of a read from shared memory, a fill, and a strip
 
 
@@ -48,7 +49,8 @@ class _Tile(NamedTuple):
 def is_for(x: Arg) -> bool:
     """Whether so many channels can be shared out, besides what `cuda_depthwise.is_for` says."""
     pairs = x.shape[-1] // 2
-    return x.shape[-1] % 2 == 0 and _pairs(pairs) >= min(_LEAST_PAIRS, pairs)
+    some = _pairs(pairs) if x.shape[-1] % 2 == 0 else 0
+    return some >= max(1, min(_LEAST_PAIRS, pairs)) and pairs // some < _MOST_BLOCKS
 
 
 def _pairs(pairs: int) -> int:

@@ -173,6 +173,13 @@ class _Layouts:
         y_last = step.results[0] in self.last
         return (x_last or y_last) and _is_idle(self.flat, step, x_last, y_last)
 
+    def _is_left_out(self, step: Step) -> bool:
+        """Whether `without_idle_moves` leaves out a copy that moves nothing."""
+        flat, source = self.flat, step.operands[0]
+        fixed = {flat.homes[v] for v in flat.outputs}
+        there = source is not None and flat.kinds[flat.homes[source]] in ("temp", "input")
+        return there and flat.homes[step.results[0]] not in fixed
+
     def _can(self, k: int, x_last: bool, y_last: bool) -> bool:
         key = (k, x_last, y_last)
         if key not in self._able:
@@ -239,15 +246,17 @@ class _Layouts:
                 v if v is None or as_it_is else self._as(made, twins, v, wanted, step)
                 for v, wanted in zip(of.operands, last, strict=True)
             )
-            if x_last and step.op.lays_out(*step.operand_types, **step.attrs):
-                self._spare(source, 1)
+            if x_last or y_last:
+                turned = step.op.lays_out(*step.operand_types, **step.attrs)
+                self._spare(source, turned if x_last else turned - 1)
             if x_last or y_last:
                 types = [None if v is None else made.types[v] for v in operands]
                 made.steps.append(self._convolving(step, operands, types, x_last, y_last))
             elif k in self.pointwise:
                 made.steps.append(_permuted(made, of, operands))
             elif idle:
-                self._spare(step.results[0], 1)
+                if self._is_left_out(step):
+                    self._spare(step.results[0], 1)
                 made.steps.append(_unmoved(made, step, operands))
             else:
                 made.steps.append(step if operands == step.operands else _reading(step, operands))

@@ -159,6 +159,17 @@ graph main(
     assert not layouts(joined_plan(opstep.loads(text)))
 
 
+def test_nothing_is_spared_where_a_copy_stays_for_the_caller():
+    text = """
+graph main(x: f16[2, 64, 8, 8], w: f16[64, 64, 1, 1]) -> f16[2, 8, 8, 64] {
+  a = conv2d(x, w)
+  y = transpose(a, perm=[0, 2, 3, 1])
+  return y
+}
+"""
+    assert not layouts(joined_plan(opstep.loads(text)))
+
+
 def test_whoever_else_reads_an_image_gets_a_copy():
     text = BLOCK.replace("mean(g", "mean(p").replace(
         "  g = relu(f)", "  g = relu(f)\n  p = max_pool2d(e, kernel=[3, 3])"

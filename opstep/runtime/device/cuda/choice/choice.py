@@ -111,6 +111,7 @@ class Chooser:
         self.policy = policy
         self._table = table
         self._trials = trials
+        self._untimed: set[str] = set()  # trials that failed: what is taken then stays
 
     def prepared(self, step: Step, types: Types) -> Made:
         """The launches of a step (operands as they are stored, then results)."""
@@ -178,11 +179,14 @@ class Chooser:
         """What is known, or can be found out if that is wanted."""
         table = self._table()
         times = table.get(key)
-        if times is None and self.policy.autotune:
+        if times is None and self.policy.autotune and key not in self._untimed:
             candidates = [*ours, *_vendors(step, types)]
-            times = self._trials.times(step, types, candidates) if len(candidates) > 1 else {}
+            several = sum(c.comparable for c in candidates) > 1
+            times = self._trials.times(step, types, candidates) if several else {}
             if times:
                 table.put(key, times)
+            else:
+                self._untimed.add(key)
         return times or {}
 
     def _at_first_sight(
@@ -231,17 +235,18 @@ def _with_channels_last(step: Step, types: Types) -> list[Candidate]:
     x, *others, y = types
     if step.op.lays_out is None or (x, *others) != step.operand_types:
         return []
-    layout = Layout(step.op, tuple(step.attrs.items()), True, True)
-    stored = (with_channels_last(x), *others, with_channels_last(y))
-    of = Step(
-        channels_last, step.operands, step.results, stored[:-1], {"layout": layout}, step.frame,
-        step.statement, members=(step,),
-    )  # fmt: skip
-    lowering = Lowering(of, stored)
-    if not channels_last.is_taken(*lowering.args(), layout=layout):
-        return []
-    nbytes: Any = stored[-1].nbytes  # concrete
-    return [Candidate(LAST, lowering.prepared, TURN_US + nbytes / BYTES_TURNED)]
+    for x_last in (True, False):
+        layout = Layout(step.op, tuple(step.attrs.items()), x_last, True)
+        stored = (with_channels_last(x) if x_last else x, *others, with_channels_last(y))
+        of = Step(
+            channels_last, step.operands, step.results, stored[:-1], {"layout": layout},
+            step.frame, step.statement, members=(step,),
+        )  # fmt: skip
+        lowering = Lowering(of, stored)
+        if channels_last.is_taken(*lowering.args(), layout=layout):
+            nbytes: Any = stored[-1].nbytes  # concrete
+            return [Candidate(LAST, lowering.prepared, TURN_US + nbytes / BYTES_TURNED)]
+    return []
 
 
 def _vendors(step: Step, types: Types) -> Iterator[Candidate]:

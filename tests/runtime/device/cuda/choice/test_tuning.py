@@ -323,6 +323,17 @@ def test_where_no_time_is_left_images_are_not_turned_between_convolutions(path, 
         assert not is_by_library(chooser, convolution)
 
 
+def test_what_ran_behind_a_trial_that_failed_stays(path, convolution):
+    """As where memory was short: debug mode has to run what the plan was made for."""
+    trials = Trials()
+    table = TuningTable(path, "a GPU")
+    chooser = Chooser(Kernels("auto", True), lambda: table, trials)
+    before = is_by_library(chooser, convolution)
+    trials.found = {"numba": 2.0, "library": 1.0}
+    assert not before and not is_by_library(chooser, convolution)
+    assert len(trials.asked["times"]) == 1
+
+
 def test_a_key_tells_types_and_attributes_apart():
     keys = {
         key_of(*step_of("matmul", (2, 3), (3, 4), **PLAIN)),
