@@ -16,15 +16,23 @@ from functools import cached_property
 from typing import Any
 
 from opstep.runtime.ir.op import Op
-from opstep.runtime.ir.strided import Places, Strided, Untellable
+from opstep.runtime.ir.strided import Strided
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.body import Body, fused
 from opstep.runtime.plan.cost import BYTES_PER_NS, LAUNCH_NS
 from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.fusing import Grouping, is_elementwise
-from opstep.runtime.plan.moving import moved, moves, shown, without_idle_moves
+from opstep.runtime.plan.moving import (
+    is_idle,
+    may_be_shown,
+    moved,
+    moves,
+    shown,
+    without_idle_moves,
+)
 from opstep.runtime.plan.plan import Step, Takes
 
+_LAST = (0, 2, 3, 1)  # axes of an image, as they lie in memory with channels last
 LAUNCH = 4 << 20  # bytes that a GPU copies in the time of a launch
 
 
@@ -82,6 +90,15 @@ def channels_first(shape: tuple[Any, ...]) -> tuple[Any, ...]:
     return (n, c, *size)
 
 
+def convolving(step: Step, operands, types, x_last: bool, y_last: bool) -> Step:
+    """A convolution's step that reads operands of such types, as they are stored."""
+    layout = Layout(step.op, tuple(step.attrs.items()), x_last, y_last)
+    return Step(
+        channels_last, tuple(operands), step.results, tuple(types), {"layout": layout},
+        step.frame, step.statement, members=(step,),
+    )  # fmt: skip
+
+
 def with_layouts(flat: Flat, takes: Takes) -> Flat:
     """The same with such steps where the device takes them."""
     layouts = _Layouts(flat, takes)
@@ -133,10 +150,9 @@ class _Layouts:
             if self._can(k, False, True) or self._can(k, True, True):
                 self.last.update(step.results)
             return
-        self.last.update(step.results)
-        if self._moves_nothing(k, False):
+        if self._moves_nothing(step, False, True):
+            self.last.update(step.results)
             return
-        self.last.difference_update(step.results)
         found = self._on_images(k, step)
         if found is not None:
             self.pointwise[k] = found
@@ -151,7 +167,7 @@ class _Layouts:
     def _is_wanted(self, v: int) -> bool:
         """Whether a step that reads a value has channels last itself, or would move it there."""
         return any(
-            k in self.pointwise or self._takes_in(k, v) or self._moves_nothing(k, True)
+            k in self.pointwise or self._takes_in(k, v) or self._shows_last(k)
             for k in self._readers.get(v, ())
         )
 
@@ -162,23 +178,19 @@ class _Layouts:
         step = self.flat.steps[k]
         return step.operands[0] == v and self._can(k, True, step.results[0] in self.last)
 
-    def _moves_nothing(self, k: int, x_last: bool) -> bool:
-        """Whether a step is a copy that moves nothing where its operand has channels last or first,
-        but does as the program has it.
-        """
+    def _shows_last(self, k: int) -> bool:
+        """Whether a step is a copy that moves nothing of an operand with channels last."""
         step = self.flat.steps[k]
-        copies = step.op is moved or (moves(step) and not step.op.reinterprets)
-        if not copies or len(step.results) != 1 or (step.op is moved and x_last):
-            return False
-        y_last = step.results[0] in self.last
-        return (x_last or y_last) and _is_idle(self.flat, step, x_last, y_last)
+        return self._moves_nothing(step, True, any(v in self.last for v in step.results))
 
-    def _is_left_out(self, step: Step) -> bool:
-        """Whether `without_idle_moves` leaves out a copy that moves nothing."""
-        flat, source = self.flat, step.operands[0]
-        fixed = {flat.homes[v] for v in flat.outputs}
-        there = source is not None and flat.kinds[flat.homes[source]] in ("temp", "input")
-        return there and flat.homes[step.results[0]] not in fixed
+    def _moves_nothing(self, step: Step, x_last: bool, y_last: bool) -> bool:
+        """Whether a copy, which a step may be, moves nothing where operand and result are so."""
+        copies = (step.op is moved and not x_last) or (moves(step) and not step.op.reinterprets)
+        x: Any = self.flat.types[step.operands[0] or 0] if copies else None  # concrete
+        if not copies or not (x_last or y_last) or (x_last and x.rank != 4):
+            return False
+        source = _as_stored(x.shape) if x_last else None
+        return is_idle(self.flat, step, source, _LAST if y_last else None)
 
     def _can(self, k: int, x_last: bool, y_last: bool) -> bool:
         key = (k, x_last, y_last)
@@ -187,17 +199,10 @@ class _Layouts:
             x, y = (self.flat.types[v] for v in (step.operands[0] or 0, *step.results))
             types = [None if v is None else self.flat.types[v] for v in step.operands]
             types[0] = with_channels_last(x) if x_last else x
-            made = self._convolving(step, step.operands, types, x_last, y_last)
+            made = convolving(step, step.operands, types, x_last, y_last)
             stored = (*types, with_channels_last(y) if y_last else y)
             self._able[key] = self.takes(made, stored)
         return self._able[key]
-
-    def _convolving(self, step: Step, operands, types, x_last: bool, y_last: bool) -> Step:
-        layout = Layout(step.op, tuple(step.attrs.items()), x_last, y_last)
-        return Step(
-            channels_last, tuple(operands), step.results, tuple(types), {"layout": layout},
-            step.frame, step.statement, members=(step,),
-        )  # fmt: skip
 
     def _on_images(self, k: int, step: Step) -> Step | None:
         """An elementwise step whose operands are images of one shape, single numbers, or have one
@@ -231,6 +236,7 @@ class _Layouts:
         for v in self.last:
             made.types[v] = with_channels_last(flat.types[v])
         twins: dict[int, int] = {}
+        fixed = {flat.homes[v] for v in flat.outputs}
         several = self._read_by_several()
         for k, (step, cost) in enumerate(zip(flat.steps, flat.costs, strict=True)):
             source = step.operands[0] if k in self.convs else None
@@ -238,8 +244,10 @@ class _Layouts:
             x_last = source is not None and (source in self.last or source in several)
             x_last = x_last or (y_last and not self._can(k, False, True))
             x_last = x_last and self._can(k, True, y_last)
-            as_it_is = self._moves_nothing(k, any(v in self.last for v in step.operands))
-            idle = as_it_is or self._moves_nothing(k, False)
+            shown_last = any(v in self.last for v in step.results)
+            read_last = any(v in self.last for v in step.operands)
+            as_it_is = self._moves_nothing(step, read_last, shown_last)
+            idle = as_it_is or self._moves_nothing(step, False, shown_last)
             of = self.pointwise.get(k, step)
             last = [k in self.pointwise or (x_last and not j) for j in range(len(of.operands))]
             operands = tuple(
@@ -251,11 +259,11 @@ class _Layouts:
                 self._spare(source, turned if x_last else turned - 1)
             if x_last or y_last:
                 types = [None if v is None else made.types[v] for v in operands]
-                made.steps.append(self._convolving(step, operands, types, x_last, y_last))
+                made.steps.append(convolving(step, operands, types, x_last, y_last))
             elif k in self.pointwise:
                 made.steps.append(_permuted(made, of, operands))
             elif idle:
-                if self._is_left_out(step):
+                if may_be_shown(flat, step, fixed):
                     self._spare(step.results[0], 1)
                 made.steps.append(_unmoved(made, step, operands))
             else:
@@ -315,24 +323,6 @@ class _Layouts:
             )
             made.costs.append(1)
         return twins[v]
-
-
-def _is_idle(flat: Flat, step: Step, x_last: bool, y_last: bool) -> bool:
-    """Whether a copy gives the elements in the order that they have in memory already."""
-    of: list[Any] = [flat.types[v] for v in (step.operands[0] or 0, *step.results)]
-    x, y = of  # concrete
-    if (x_last and x.rank != 4) or (y_last and y.rank != 4) or x.size != y.size:
-        return False
-    try:
-        if step.op is moved:
-            places = Places.of(Strided(step.attrs["start"], y.shape, step.attrs["strides"]))
-        else:
-            stored = _as_stored(x.shape) if x_last else Strided.whole(x.shape)
-            (places,) = step.op.shows(Places.of(stored), **step.attrs)
-        places = places.permuted((0, 2, 3, 1)) if y_last else places
-        return places.reshaped((x.size,)).strided() == Strided.whole((x.size,))
-    except Untellable:
-        return False
 
 
 def _as_stored(shape: tuple[int, ...]) -> Strided:

@@ -8,7 +8,7 @@ nothing is joined through it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -56,14 +56,9 @@ def without_idle_moves(flat: Flat) -> Flat:
     homes: dict[int, int] = {}  # of such results, and those of what they are
     steps, costs = flat.steps.copy(), flat.costs.copy()
     for k, step in enumerate(flat.steps[: len(flat.steps) - flat.commits]):
-        if not _is_idle(flat, step):
-            continue
-        (source, *_), (v,) = step.operands, step.results
-        assert source is not None
-        home = flat.homes[source]
-        home = homes.get(home, home)
-        if flat.kinds[home] in ("temp", "input") and flat.homes[v] not in fixed:
-            homes[flat.homes[v]] = home
+        if is_idle(flat, step) and may_be_shown(flat, step, fixed):
+            home = flat.homes[step.operands[0] or 0]
+            homes[flat.homes[step.results[0]]] = homes.get(home, home)
             steps[k] = replace(step, op=shown, attrs={}, members=(step,))
             costs[k] = 1
     if not homes:
@@ -75,25 +70,37 @@ def without_idle_moves(flat: Flat) -> Flat:
     return replace(flat, steps=steps, costs=costs, homes=kept, kinds=kinds)
 
 
-def _is_idle(flat: Flat, step: Step) -> bool:
+def is_idle(
+    flat: Flat, step: Step, source: Strided | None = None, order: Sequence[int] | None = None
+) -> bool:
+    """Whether a step is a copy that gives the elements of its operand as they lie in memory: where
+    `source` says, or row by row. `order`: the axes of the result, as that is to lie in memory.
+    """
     told = step.op is moved or step.op.shows is not None
     if not told or len(step.operands) != 1 or len(step.results) != 1:
         return False
-    source, result = (flat.types[v] for v in (step.operands[0], *step.results) if v is not None)
-    if result.dtype is not source.dtype or result.size != source.size:
+    x, y = (flat.types[v] for v in (step.operands[0], *step.results) if v is not None)
+    if y.dtype is not x.dtype or y.size != x.size:
         return False
-    shape: Any = source.shape
-    given: Any = result.shape
-    size: Any = source.size
+    shape: Any = x.shape
+    given: Any = y.shape
+    size: Any = x.size
     shows: Any = step.op.shows
     try:
         if step.op is moved:
             places = Places.of(Strided(step.attrs["start"], given, step.attrs["strides"]))
         else:
-            (places,) = shows(Places.whole(shape), **step.attrs)
+            (places,) = shows(Places.of(source or Strided.whole(shape)), **step.attrs)
+        places = places.permuted(order) if order else places
         return places.reshaped((size,)).strided() == Strided.whole((size,))
     except Untellable:
         return False
+
+
+def may_be_shown(flat: Flat, step: Step, fixed: Container[int]) -> bool:
+    """Whether the result of such a copy may be its operand. `fixed`: homes of the caller's."""
+    source = flat.homes[step.operands[0] or 0]
+    return flat.kinds[source] in ("temp", "input") and flat.homes[step.results[0]] not in fixed
 
 
 def with_joined_moves(flat: Flat) -> Flat:

@@ -5,6 +5,8 @@ The kernels that do it are those for halves of a GPU; here the simulator runs th
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.lowering import Lowering
 from opstep.runtime.plan import fusing
 from opstep.runtime.plan.hazards import check
-from opstep.runtime.plan.plan import Plan
+from opstep.runtime.plan.plan import Plan, Step
 from tests.kernels.pointwise.fused_programs import NetworkWriter, check_joined, joined_plan
 
 
@@ -26,15 +28,15 @@ def on_hopper(monkeypatch):
         yield
 
 
+def launches(plan: Plan, step: Step) -> list[Any]:
+    places = (*step.operands, *step.results)
+    types = tuple(None if v is None else plan.values[v].type for v in places)
+    return Lowering(step, types).prepared()[0]
+
+
 def kernels(plan: Plan) -> list[list[str]]:
     """Of each step."""
-    found = []
-    for step in plan.steps:
-        places = (*step.operands, *step.results)
-        types = tuple(None if v is None else plan.values[v].type for v in places)
-        launches, _ = Lowering(step, types).prepared()
-        found.append([launch.kernel.function.__name__ for launch in launches])
-    return found
+    return [[g.kernel.function.__name__ for g in launches(plan, step)] for step in plan.steps]
 
 
 def layouts(plan: Plan) -> list[tuple[bool, bool]]:
@@ -274,11 +276,7 @@ def test_convolutions_of_single_channels_finish_their_sums():
 @pytest.mark.parametrize("text", [PIXELS, SEPARABLE], ids=["pixels", "separable"])
 def test_their_kernels_compile(text):
     plan = joined_plan(opstep.loads(text))
-    for step in plan.steps:
-        if step.op.reinterprets:
-            continue
-        places = (*step.operands, *step.results)
-        types = tuple(None if v is None else plan.values[v].type for v in places)
-        for launch in Lowering(step, types).prepared()[0]:
+    for step in (s for s in plan.steps if not s.op.reinterprets):
+        for launch in launches(plan, step):
             if launch.kernel.function.__name__ == "convolve":
                 assert ".entry" in to_ptx(launch.kernel, "sm_90")[0]

@@ -26,7 +26,7 @@ from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.wording import Argument, Wording
 from opstep.runtime.plan.epilogues import Epilogue
-from opstep.runtime.plan.layouts import Layout, channels_last, with_channels_last
+from opstep.runtime.plan.layouts import Layout, convolving, with_channels_last
 from opstep.runtime.plan.plan import Step
 
 OURS = "numba"
@@ -236,14 +236,10 @@ def _with_channels_last(step: Step, types: Types) -> list[Candidate]:
     if step.op.lays_out is None or (x, *others) != step.operand_types:
         return []
     for x_last in (True, False):
-        layout = Layout(step.op, tuple(step.attrs.items()), x_last, True)
         stored = (with_channels_last(x) if x_last else x, *others, with_channels_last(y))
-        of = Step(
-            channels_last, step.operands, step.results, stored[:-1], {"layout": layout},
-            step.frame, step.statement, members=(step,),
-        )  # fmt: skip
-        lowering = Lowering(of, stored)
-        if channels_last.is_taken(*lowering.args(), layout=layout):
+        made = convolving(step, step.operands, stored[:-1], x_last, True)
+        lowering = Lowering(made, stored)
+        if made.op.is_taken(*lowering.args(), **made.attrs):
             nbytes: Any = stored[-1].nbytes  # concrete
             return [Candidate(LAST, lowering.prepared, TURN_US + nbytes / BYTES_TURNED)]
     return []
