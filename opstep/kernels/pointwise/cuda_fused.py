@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opstep.kernels.pointwise.broadcast import Layout
 from opstep.kernels.pointwise.cuda_cast import as_numbers
 from opstep.kernels.pointwise.cuda_elementwise import (
     COLUMN,
@@ -40,15 +41,23 @@ def launch_on_gpu(given: Sequence[Arg], body: Body) -> Grid | Launch:
     if n >= LIMIT * width:
         return launch(args, body, on_gpu=True)
     *sizes, inner = layout.shape
-    steps: dict[tuple[int, ...], int] = {}  # of those that repeat, and which of them they are
-    walks = tuple(
-        steps.setdefault(s[:-1], len(steps)) if way in (ROW, COLUMN) else -1
-        for s, way in zip(layout.strides, ways, strict=True)
-    )
+    walks, steps = walks_of(layout, ways)
     kernel = _kernel(body, ways, walks, width)
     where = (inner, tuple(sizes), len(sizes), *steps) if steps else ()
     grid = -(-n // (width * THREADS))
     return Grid(kernel, *args, 0, n, *where, grid=grid, block=THREADS)
+
+
+def walks_of(
+    layout: Layout, ways: Sequence[str]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """The strides of operands that repeat, each once, and which of them an operand has, or -1."""
+    steps: dict[tuple[int, ...], int] = {}
+    walks = tuple(
+        steps.setdefault(s[:-1], len(steps)) if way in (ROW, COLUMN) else -1
+        for s, way in zip(layout.strides, ways, strict=True)
+    )
+    return walks, list(steps)
 
 
 def _width(args: Sequence[Arg], n: int) -> int:
@@ -117,24 +126,24 @@ def _vector(
     element: Element, ways: Sequence[str], walks: Sequence[int], needed: Sequence[int], width: int
 ) -> list[str]:
     """Loads, computes and stores a vector; loads that need no place are under way before others."""
-    lines = [f"a{k} = {_loaded(k, 'at', width)}" for k in needed if ways[k] == SAME]
+    lines = [f"a{k} = {loaded(k, 'at', width)}" for k in needed if ways[k] == SAME]
     lines += _places(walks, needed, width)
     for k in needed:
         if ways[k] == COLUMN:
             lines.append(f"r{k} = x{k}[q{walks[k]}]")
         elif ways[k] == ROW:
-            lines.append(f"a{k} = {_loaded(k, f'q{walks[k]} + column', width)}")
+            lines.append(f"a{k} = {loaded(k, f'q{walks[k]} + column', width)}")
     for e in range(width):
         given = [f"r{k}" if ways[k] in (ONE, COLUMN) else f"a{k}[{e}]" for k in needed]
         lines.append(f"o{e} = element({', '.join([*given, 'zero'])})")
     for q in range(len(element.body.results)):
         values = ", ".join(f"o{e}[{q}]" for e in range(width))
         line = f"store(y{q}, at, ({values},))" if width > 1 else f"y{q}[at] = {values}"
-        lines += _guarded(element.body, q, line)
+        lines += guarded(element.body, q, line)
     return lines
 
 
-def _loaded(k: int, place: str, width: int) -> str:
+def loaded(k: int, place: str, width: int) -> str:
     return f"load(x{k}, {place})" if width > 1 else f"(x{k}[{place}],)"
 
 
@@ -142,9 +151,9 @@ def _single(element: Element, ways, needed: Sequence[int]) -> list[str]:
     given = [f"r{k}" if ways[k] == ONE else f"x{k}[i]" for k in needed]
     lines = [f"o = element({', '.join([*given, 'zero'])})"]
     for q in range(len(element.body.results)):
-        lines += _guarded(element.body, q, f"y{q}[i] = o[{q}]")
+        lines += guarded(element.body, q, f"y{q}[i] = o[{q}]")
     return lines
 
 
-def _guarded(body: Body, q: int, line: str) -> list[str]:
+def guarded(body: Body, q: int, line: str) -> list[str]:
     return ["if takes:", f"    {line}"] if body.updates[q] else [line]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opstep.runtime.device.launch import Arg, Grid, Launch
-from opstep.runtime.plan.body import Body, fused
+from opstep.runtime.plan.body import Body, fused, measured
 from opstep.runtime.plan.epilogues import Epilogue, epilogued
 
 
@@ -17,6 +17,12 @@ def _cuda(*args: Arg, body: Body) -> Grid | Launch:
     from opstep.kernels.pointwise.cuda_fused import launch_on_gpu
 
     return launch_on_gpu(args, body)
+
+
+def _measured_cuda(*args: Arg, body: Body, registers: tuple[int, ...]) -> Grid:
+    from opstep.kernels.pointwise.cuda_measured import launch_measured
+
+    return launch_measured(args, body, registers)
 
 
 def _epilogued_cuda(*args: Arg, epilogue: Epilogue) -> list[Grid | Launch]:
@@ -33,5 +39,6 @@ def _is_taken(*args: Arg, epilogue: Epilogue) -> bool:
 
 fused.cpu = _cpu
 fused.cuda = _cuda
+measured.cuda = _measured_cuda
 epilogued.cuda = _epilogued_cuda
 epilogued.is_taken = _is_taken

@@ -22,6 +22,16 @@ class fused(Op):
     grad = None
 
 
+class measured(Op):
+    """As `fused`; moments and counts of some registers beside it, for a recorded run."""
+
+    name = "measured"
+    family = "internal"
+    moves = True
+    inplace = fused.inplace
+    grad = None
+
+
 class Member(NamedTuple):
     """One op of a group. Its operands are registers: those of the group's operands come first, then
     one for each member. `seen`: the types that it computes with.

@@ -1,13 +1,13 @@
 """Statistics of a tensor on a GPU: read once, exact counts, the same bits on every run.
 
-A block of threads takes a stretch of the tensor, tile by tile, 16 elements a thread and tile, which
-stay in registers. Each thread sums distances from the first number that it met, and their squares,
-in f64: what is lost when those become a mean and a spread is then bounded by the number of its
-elements, however far from 0 they lie. Threads, then blocks, are put together in a fixed order by
-the formula of Chan, Golub and LeVeque (1979).
+A block of threads takes a stretch of the tensor, tile by tile, 16 elements a thread and tile. Each
+thread sums distances from the first number that it met, and their squares, in f64: what is lost
+when those become a mean and a spread is then bounded by the number of its elements, however far
+from 0 they lie. Threads, then blocks, are put together in a fixed order by the formula of Chan,
+Golub and LeVeque (1979).
 
 The histogram is counted in shared memory, a column for each lane of a warp: no two lanes of a warp
-ever want one bank. Tiles that hold NaNs or infinities, and what is left at the end of a stretch,
+ever want one bank. Vectors that hold NaNs or infinities, and what is left at the end of a stretch,
 are taken element by element.
 """
 
@@ -51,6 +51,7 @@ from opstep.runtime.device.cuda.recording.merging import (
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.source import pinned
+from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import DType, TensorType, f32, f64, i32, i64
 from opstep.runtime.statistics import BINS
 
@@ -152,13 +153,10 @@ def block_kernel(dtype: DType):
 def stretch_accumulator(dtype: DType):
     """Takes the stretch that is a block's, one of so many; nothing where `on` is 0."""
     kind = Kind(dtype)
-    floating, value, tiny = kind.floating, kind.value, kind.tiny
-    low_end, high_end = kind.low, kind.high
-    load, width, vectors = kind.load, kind.width, TILE // kind.width
-    finite = kind.finite
-    counter_of, size_of, smaller, larger = kind.counter, kind.size, kind.smaller, kind.larger
-    add_element, count_tiny = element_accumulator(dtype), tiny_counter(dtype)
-    fold = block_folder(dtype)
+    value, low_end, high_end, counter_of = kind.value, kind.low, kind.high, kind.counter
+    add_tile, add_element, fold = (
+        f(dtype) for f in (tile_accumulator, element_accumulator, block_folder)
+    )
 
     def accumulate(x, raw, on, counts, moments, limits, size, span, unwritten, block, blocks):
         columns = pointer_to(cuda.shared.array(CELLS, np.int32))
@@ -169,58 +167,88 @@ def stretch_accumulator(dtype: DType):
         if on == 0:  # tested late: it is read while counters are cleared
             return
         cuda.syncthreads()
-        values = cuda.local.array(TILE, value)
         n, low, high = 0, high_end, low_end
         pivot, total, squares = 0.0, 0.0, 0.0
         at = block * span
         end = min(at + span, size)
         while at + STEP <= end:
-            for k in range(vectors):
-                vector = load(x, at + (k * THREADS + thread) * width)
-                for j in range(width):
-                    values[k * width + j] = vector[j]
-            if n == 0:
-                first = low_end
-                for k in range(TILE):
-                    first = values[k] if finite(values[k]) else first
-                pivot = np.float64(first) if finite(first) else 0.0
-            part, part_squares = 0.0, 0.0
-            least, most, finest = values[0], values[0], size_of(values[0])
-            for k in range(TILE):
-                v = values[k]
-                away = np.float64(v) - pivot
-                part += away
-                part_squares += away * away
-                least = smaller(least, v)
-                most = larger(most, v)
-                if floating:
-                    own = size_of(v)
-                    finest = pick(own < finest, own, finest)
-                atomic_add(columns, counter_of(v, lane), 1)
-            if part_squares < np.inf:
-                n += TILE
-                total += part
-                squares += part_squares
-                low = smaller(low, least)
-                high = larger(high, most)
-                if floating and finest < tiny:
-                    for k in range(TILE):
-                        count_tiny(values[k], columns, lane)
-            else:
-                for k in range(TILE):
-                    i = at + (k // width * THREADS + thread) * width + k % width
-                    n, low, high, pivot, total, squares = add_element(
-                        x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
-                    )
+            n, low, high, pivot, total, squares = add_tile(
+                x, raw, at, thread, unwritten, columns, lane, n, low, high, pivot, total, squares
+            )
             at += STEP
         for i in range(at + thread, end, THREADS):
-            atomic_add(columns, counter_of(x[i], lane), 1)
+            v = value(x[i])
+            atomic_add(columns, counter_of(v, lane), 1)
             n, low, high, pivot, total, squares = add_element(
-                x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
+                v, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
             )
         fold(
             columns, n, low, high, pivot, total, squares, counts, moments, limits, block, blocks
         )  # fmt: skip
+
+    return pinned("f64")(accumulate)
+
+
+@cache
+def tile_accumulator(dtype: DType):
+    """Takes a thread's vectors of a tile: all are under way before the first is looked at."""
+    width = Kind(dtype).width
+    state = "n, low, high, pivot, total, squares"
+    vectors = range(TILE // width)
+    lines = [f"def accumulate(x, raw, at, thread, unwritten, columns, lane, {state}):"]
+    lines += [f"    i{k} = at + ({k} * THREADS + thread) * {width}" for k in vectors]
+    lines += [f"    v{k} = load(x, i{k})" for k in vectors]
+    given = f"unwritten, columns, lane, {state}"
+    lines += [f"    {state} = add_vector(v{k}, raw, i{k}, {given})" for k in vectors]
+    scope = {"THREADS": THREADS, "load": Kind(dtype).load, "add_vector": vector_accumulator(dtype)}
+    text = "\n".join([*lines, f"    return {state}"])
+    return pinned("f64")(from_text(text, f"tiles of {width}", "accumulate", scope))
+
+
+@cache
+def vector_accumulator(dtype: DType):
+    """Takes elements that follow each other, 16 bytes of them, from `i` on. `unwritten`, if not 0:
+    the bits of those never written, which stand in `raw`.
+    """
+    kind = Kind(dtype)
+    floating, tiny, width, finite = kind.floating, kind.tiny, kind.width, kind.finite
+    counter_of, size_of, smaller, larger = kind.counter, kind.size, kind.smaller, kind.larger
+    add_element, count_tiny = element_accumulator(dtype), tiny_counter(dtype)
+
+    def accumulate(
+        values, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
+    ):  # fmt: skip
+        if n == 0:
+            pivot = np.float64(values[0]) if finite(values[0]) else 0.0
+        part, part_squares = 0.0, 0.0
+        least, most, finest = values[0], values[0], size_of(values[0])
+        for j in range(width):
+            v = values[j]
+            away = np.float64(v) - pivot
+            part += away
+            part_squares += away * away
+            least = smaller(least, v)
+            most = larger(most, v)
+            if floating:
+                own = size_of(v)
+                finest = pick(own < finest, own, finest)
+            atomic_add(columns, counter_of(v, lane), 1)
+        if part_squares < np.inf:
+            n += width
+            total += part
+            squares += part_squares
+            low = smaller(low, least)
+            high = larger(high, most)
+            if floating and finest < tiny:
+                for j in range(width):
+                    count_tiny(values[j], columns, lane)
+        else:
+            for j in range(width):
+                n, low, high, pivot, total, squares = add_element(
+                    values[j], raw, i + j, unwritten, columns, lane,
+                    n, low, high, pivot, total, squares,
+                )  # fmt: skip
+        return n, low, high, pivot, total, squares
 
     return pinned("f64")(accumulate)
 
@@ -244,10 +272,9 @@ def element_accumulator(dtype: DType):
     """Takes one element that may be anything, all but its exponent."""
     kind = Kind(dtype)
     floating, raw_of, count_tiny = kind.floating, kind.raw, tiny_counter(dtype)
-    value, smaller, larger = kind.value, kind.smaller, kind.larger
+    smaller, larger = kind.smaller, kind.larger
 
-    def accumulate(x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares):
-        v = value(x[i])
+    def accumulate(v, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares):
         if floating and not is_finite(v):
             row = NANS if v != v else ABOVE if v > 0.0 else BELOW
             atomic_add(columns, extra(row, lane), 1)

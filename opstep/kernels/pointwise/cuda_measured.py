@@ -1,0 +1,235 @@
+"""Groups of elementwise ops on CUDA with the statistics of what they read and compute: nothing is
+read again, and what stays in registers is counted there.
+
+A thread has the elements, in the order, that it has where a tensor's statistics are taken by
+themselves (`recording.statistics`), so they have the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from opstep.kernels.pointwise.cuda_cast import as_numbers
+from opstep.kernels.pointwise.cuda_elementwise import COLUMN, EACH, ONE, ROW, SAME, ways_of
+from opstep.kernels.pointwise.cuda_fused import element_text, guarded, loaded, walks_of
+from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
+from opstep.kernels.pointwise.fused import Element, indented, layout_of
+from opstep.runtime.device.builtin import atomic_add, offset
+from opstep.runtime.device.cuda.compiling.names import cuda, div32, pointer_to
+from opstep.runtime.device.cuda.recording.counters import LANES, Kind
+from opstep.runtime.device.cuda.recording.merging import ROWS, THREADS
+from opstep.runtime.device.cuda.recording.statistics import (
+    CELLS,
+    STEP,
+    TILE,
+    block_folder,
+    blocks_for,
+    element_accumulator,
+    span_for,
+    vector_accumulator,
+)
+from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.source import Intrinsic, pinned
+from opstep.runtime.device.texts import from_text
+from opstep.runtime.ir.types import DType
+from opstep.runtime.plan.body import Body
+
+MOST = 5  # tensors: a multiprocessor has room for the counters of two blocks then
+
+
+def most_measured(given: Sequence[Arg], body: Body, registers: Sequence[int]) -> list[int]:
+    """Those of the registers whose statistics the group's kernel can take; none where its rows end
+    within vectors. `given`: operands and results of the group.
+    """
+    args = tuple(as_numbers(a) for a in given)
+    types = [*body.operands, *(m.result for m in body.members)]
+    width = width_of(body)
+    size = args[len(body.operands)].size
+    if size >= LIMIT or EACH in _ways(args, body, width):
+        return []
+    return [r for r in registers if 16 // types[r].itemsize == width][:MOST]
+
+
+def width_of(body: Body) -> int:
+    """Elements of a vector: those of 16 bytes of the widest type."""
+    types = [*body.operands, *(m.result for m in body.members)]
+    return 16 // max(t.itemsize for t in types)
+
+
+def _ways(args: Sequence[Arg], body: Body, width: int) -> tuple[str, ...]:
+    layout = layout_of(args, body)
+    return ways_of(layout.shape, layout.strides, width)
+
+
+def launch_measured(given: Sequence[Arg], body: Body, registers: tuple[int, ...]) -> Grid:
+    """`given`: operands and results of the group, then what blocks leave of each register, one
+    behind the other: counts, moments, limits (`recording.statistics.block_folder`).
+    """
+    *given, counts, moments, limits = given
+    args = tuple(as_numbers(a) for a in given)
+    size, width = args[len(body.operands)].size, width_of(body)
+    layout = layout_of(args, body)
+    ways = ways_of(layout.shape, layout.strides, width)
+    walks, steps = walks_of(layout, ways)
+    *sizes, inner = layout.shape
+    where = (inner, tuple(sizes), len(sizes), *steps) if steps else ()
+    left = (counts, moments, limits)
+    return Grid(
+        _kernel(body, registers, ways, walks), *args, 0, size, span_for(size), *left, *where,
+        grid=blocks_for(size), block=THREADS, shared=4 * CELLS * len(registers), blocks=2,
+    )  # fmt: skip
+
+
+_kernels: dict[tuple, Any] = {}
+
+
+def _kernel(body: Body, registers: tuple[int, ...], ways: tuple[str, ...], walks: tuple[int, ...]):
+    key = (body.text, registers, ways, walks)
+    if key not in _kernels:
+        width = width_of(body)
+        more = tuple(False for _ in registers)
+        every = replace(body, results=body.results + registers, updates=body.updates + more)
+        element = Element(every, on_gpu=True)
+        name = f"measured on CUDA {len(_kernels)}"
+        scope = element.scope | _SCOPE
+        scope |= {"load": Intrinsic("load", width), "store": Intrinsic("store", width)}
+        scope |= {"cells": CELLS * len(registers)}
+        for m, r in enumerate(registers):
+            scope |= {f"{what}{m}": f for what, f in _functions(element.types[r]).items()}
+        text = element_text(element, ways)
+        scope["element"] = from_text(text, f"{name} element", "element", scope)
+        text = _Text(element, len(body.results), len(registers), ways, walks, width).kernel()
+        _kernels[key] = pinned("f64")(from_text(text, name, "measured", scope))
+        _kernels[key].__name__ = "fused with statistics"
+    return _kernels[key]
+
+
+_SCOPE = {
+    "cuda": cuda, "np": np, "div32": div32, "spot": spot, "pointer_to": pointer_to,
+    "offset": offset, "atomic_add": atomic_add, "THREADS": THREADS, "STEP": STEP, "LANES": LANES,
+    "CELLS": CELLS, "ROWS": ROWS,
+}  # fmt: skip
+
+
+@cache
+def _functions(dtype: DType) -> dict[str, Any]:
+    kind = Kind(dtype)
+    return {
+        "value": kind.value, "low_end": kind.low, "high_end": kind.high, "place": kind.counter,
+        "add_vector": vector_accumulator(dtype), "add_element": element_accumulator(dtype),
+        "fold": block_folder(dtype),
+    }  # fmt: skip
+
+
+class _Text:
+    """That of a kernel: (*operands, *results, a 0, size, span, counts, moments, limits, inner,
+    sizes, count, *strides of operands that repeat)
+    """
+
+    def __init__(self, element: Element, stored: int, measured: int, ways, walks, width: int):
+        self.element = element
+        self.stored = stored  # results that are written
+        self.measured = measured
+        self.ways, self.walks, self.width = ways, walks, width
+        everything = range(stored + measured)
+        self.needed = [k for k in element.needed(everything) if k < len(ways)]
+        self.walked = sorted({walks[k] for k in self.needed if walks[k] >= 0})
+
+    def kernel(self) -> str:
+        ways, body = self.ways, self.element.body
+        repeats = max(self.walks, default=-1) >= 0
+        head = [f"x{k}" for k in range(len(ways))] + [f"y{q}" for q in range(self.stored)]
+        head += ["zero", "n", "span", "counts", "moments", "limits"]
+        if repeats:
+            head += ["inner", "sizes", "count", *(f"s{w}" for w in range(max(self.walks) + 1))]
+        lines = [
+            "columns = pointer_to(cuda.shared.array(0, np.int32))",
+            "thread = np.int64(cuda.threadIdx.x)",
+            "block, blocks = cuda.blockIdx.x, cuda.gridDim.x",
+            "lane = thread & (LANES - 1)",
+            "for k in range(thread, cells, THREADS):",
+            "    columns[k] = 0",
+            "cuda.syncthreads()",
+        ]
+        for m in range(self.measured):
+            lines += [f"n{m} = 0", f"low{m} = high_end{m}", f"high{m} = low_end{m}"]
+            lines += [f"pivot{m} = 0.0", f"total{m} = 0.0", f"squares{m} = 0.0"]
+            lines.append(f"columns{m} = offset(columns, {m} * CELLS)")
+        lines += [f"r{k} = x{k}[0]" for k in self.needed if ways[k] == ONE]
+        if body.status >= 0:
+            lines.append(f"takes = takes_effect(x{body.status}[0])")
+        lines += ["at = block * span", "end = min(at + span, n)"]
+        lines += ["while at + STEP <= end:", *indented(self._tile())]
+        lines += ["for i in range(at + thread, end, THREADS):", *indented(self._single())]
+        for m in range(self.measured):
+            given = f"columns{m}, {_state(m)}, offset(counts, {m} * ROWS * blocks)"
+            given += f", offset(moments, {2 * m} * blocks), offset(limits, {3 * m} * blocks)"
+            lines.append(f"fold{m}({given}, block, blocks)")
+        return "\n".join([f"def measured({', '.join(head)}):", *indented(lines)])
+
+    def _tile(self) -> list[str]:
+        """Loads, computes, stores and counts a thread's part of a tile."""
+        ways, width, vectors = self.ways, self.width, TILE // self.width
+        lines = [f"at{u} = at + ({u} * THREADS + thread) * {width}" for u in range(vectors)]
+        for u in range(vectors):  # all are under way before the first is computed with
+            lines += [
+                f"a{k}_{u} = {loaded(k, f'at{u}', width)}" for k in self.needed if ways[k] == SAME
+            ]
+        for u in range(vectors):
+            lines += self._vector(u)
+        return [*lines, "at += STEP"]
+
+    def _vector(self, u: int) -> list[str]:
+        ways, width = self.ways, self.width
+        lines = self._spots(f"at{u}")
+        for k in self.needed:
+            if ways[k] == COLUMN:
+                lines.append(f"r{k} = x{k}[q{self.walks[k]}]")
+            elif ways[k] == ROW:
+                place = f"q{self.walks[k]} + column"
+                lines.append(f"a{k}_{u} = {loaded(k, place, width)}")
+        for e in range(width):
+            given = [f"r{k}" if ways[k] in (ONE, COLUMN) else f"a{k}_{u}[{e}]" for k in self.needed]
+            lines.append(f"o{e} = element({', '.join([*given, 'zero'])})")
+        for q in range(self.stored):
+            values = self._elements(q)
+            line = f"store(y{q}, at{u}, {values})" if width > 1 else f"y{q}[at{u}] = {values}[0]"
+            lines += guarded(self.element.body, q, line)
+        for m in range(self.measured):
+            given = f"{self._elements(self.stored + m)}, moments, at{u}, 0, columns{m}, lane"
+            lines.append(f"{_state(m)} = add_vector{m}({given}, {_state(m)})")
+        return lines
+
+    def _spots(self, at: str) -> list[str]:
+        """Where operands that repeat have the element at a place."""
+        if not self.walked:
+            return []
+        lines = [f"row = div32({at}, inner)", f"column = {at} - row * inner"]
+        return lines + [f"q{w} = spot(row, sizes, s{w}, count)" for w in self.walked]
+
+    def _elements(self, q: int) -> str:
+        return f"({', '.join(f'o{e}[{q}]' for e in range(self.width))},)"
+
+    def _single(self) -> list[str]:
+        """The same of one element, of those that do not fill a tile."""
+        lines, ways = self._spots("i"), self.ways
+        places = {SAME: "x{k}[i]", ONE: "r{k}", COLUMN: "x{k}[q{w}]", ROW: "x{k}[q{w} + column]"}
+        given = [places[ways[k]].format(k=k, w=self.walks[k]) for k in self.needed]
+        lines.append(f"o = element({', '.join([*given, 'zero'])})")
+        for q in range(self.stored):
+            lines += guarded(self.element.body, q, f"y{q}[i] = o[{q}]")
+        for m in range(self.measured):
+            lines.append(f"v{m} = value{m}(o[{self.stored + m}])")
+            lines.append(f"atomic_add(columns{m}, place{m}(v{m}, lane), 1)")
+            given = f"v{m}, moments, i, 0, columns{m}, lane, {_state(m)}"
+            lines.append(f"{_state(m)} = add_element{m}({given})")
+        return lines
+
+
+def _state(m: int) -> str:
+    return f"n{m}, low{m}, high{m}, pivot{m}, total{m}, squares{m}"
