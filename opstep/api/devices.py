@@ -13,6 +13,7 @@ from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
     from opstep.runtime.device.protocols import Device, Recording
+    from opstep.runtime.plan.plan import Fuse
 
 KERNELS = ("auto", "numba", "vendor")
 HOST = "cpu"  # the device where named tensors are set, drawn and looked at
@@ -114,11 +115,15 @@ def kind_of(name: str) -> Kind:
     return _parsed(name)[0]
 
 
-def is_apart(recording: Recording | None, device: str) -> bool:
-    """Whether each op of a run there is launched by itself, as it is recorded. On a GPU, where that
-    takes longer than a small op, one of times alone shows the plan that runs without it.
+def fusing_for(recording: Recording | None, device: str) -> Fuse:
+    """Which ops of a run there may run as one. On the CPU each op of a recorded run is by itself;
+    on a GPU, where that takes longer than a small op, the plan is like that of other runs.
     """
-    return recording is not None and not (kind_of(device).gpu and recording.fuses)
+    from opstep.runtime.plan.plan import Fuse
+
+    if recording is None:
+        return Fuse.ALL
+    return recording.fuses if kind_of(device).gpu else Fuse.NOTHING
 
 
 def canonical(name: str) -> str:

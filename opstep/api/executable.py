@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.api import program as hooks
-from opstep.api.devices import is_apart, kind_of
+from opstep.api.devices import fusing_for, kind_of
 from opstep.api.external import ExternalTensor
 from opstep.api.job import Job, recorder_of
 from opstep.api.places import Places, Targets, Tensors, aliases_of
@@ -38,7 +38,7 @@ from opstep.runtime.interpreter import Context
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.plan.plan import Plan
+from opstep.runtime.plan.plan import Fuse, Plan
 from opstep.runtime.uninitialised import UninitialisedCheck
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Executable:
         program.reseed_with(settings.seed)
         policy = settings.policy
         self.flagged: Which | None = None if alarm is None else born if masked else leaving
-        self.plan = self._planned(fuse=self.flagged is not born)
+        self.plan = self._planned(Fuse.NOTHING if self.flagged is born else Fuse.ALL)
         self.result_types = tuple(self.plan.values[v].type for v in self.plan.outputs)
         self.aliases = aliases_of(self.plan)
         self.nbytes: list[Any] = [t.nbytes for t in self.types]
@@ -148,7 +148,7 @@ class Executable:
         self._idle.setdefault(held.recording, []).append(held)
         return raised
 
-    def _planned(self, fuse: bool) -> Plan:
+    def _planned(self, fuse: Fuse) -> Plan:
         how = self.settings
         return self.program.plan(
             self.graph.name.text, self.types, how.policy, how.device, setup=how.setup, fuse=fuse
@@ -232,7 +232,8 @@ class Executable:
 
     def _run_anew(self, inputs, results, recording, listeners) -> list[ExternalTensor]:
         named = dict(zip(self._names, inputs, strict=True))
-        places = self.places(bool(listeners) or is_apart(recording, self.settings.device))
+        fuse = fusing_for(recording, self.settings.device)
+        places = self.places(Fuse.NOTHING if listeners else fuse)
         given = places.place(inputs, results)
         with (
             Held(AT_ONCE) as signals,
@@ -267,9 +268,9 @@ class Executable:
             given.append(target)
         return given
 
-    def places(self, watched: bool = False) -> Places:
-        """`watched`: each op of the call has a launch of its own."""
-        plan = self._planned(fuse=False) if watched else self.plan
+    def places(self, fuse: Fuse = Fuse.ALL) -> Places:
+        """`fuse`: which ops of the call may run as one."""
+        plan = self.plan if fuse is Fuse.ALL else self._planned(fuse)
         return Places(plan, self.device, self.aliases, self.allocate)
 
     def allocate(self, k: int) -> ExternalTensor:
@@ -340,7 +341,7 @@ class _Held:
         self.executable = executable
         self.moves = moves
         self.recording = recording
-        self.places = executable.places(is_apart(recording, settings.device))
+        self.places = executable.places(fusing_for(recording, settings.device))
         checked = recording is not None and policy.fill == "nan" and policy.sync == "op"
         self.check = UninitialisedCheck() if checked else None  # what it finds is recorded
         listeners = (self.check,) if self.check else ()

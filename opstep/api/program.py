@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.devices import PLAIN, Setup, canonical, device_named, is_apart, kind_of
+from opstep.api.devices import PLAIN, Setup, canonical, device_named, fusing_for, kind_of
 from opstep.api.files import Files, check_fallback, importer_of, parsed, save
 from opstep.api.job import Job, recorder_of
 from opstep.api.meshes import mesh_for, verified_on
@@ -20,7 +20,7 @@ from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import Graph, Module
 from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.types import DType, TensorType
-from opstep.runtime.plan.plan import MODES, Plan, Policy
+from opstep.runtime.plan.plan import MODES, Fuse, Plan, Policy
 
 if TYPE_CHECKING:
     from opstep.api.places import Places
@@ -195,11 +195,11 @@ class Program:
         self, graph: str | None = None, types: Sequence[TensorType] | None = None,
         policy: Policy = MODES["async"], device: str = "cpu", *,
         symbols: Mapping[str, int | str | DType] | None = None, setup: Setup = PLAIN,
-        fuse: bool = False,
+        fuse: Fuse = Fuse.NOTHING,
     ) -> Plan:  # fmt: skip
         """The plan of a graph for inputs of these concrete types, or for sizes of its symbols.
 
-        `fuse`: as a run has it that nobody looks at: elementwise ops may be joined.
+        `fuse`: which ops may run as one; all that a device can join, where nobody looks.
         """
         found = self.graph(graph)
         if types is None:
@@ -210,7 +210,7 @@ class Program:
         self, graph: str | None = None, types: Sequence[TensorType] | None = None,
         policy: Policy = MODES["async"], device: str = "cpu", *,
         symbols: Mapping[str, int | str | DType] | None = None, setup: Setup = PLAIN,
-        most: int = 100, fuse: bool = False,
+        most: int = 100, fuse: Fuse = Fuse.NOTHING,
     ) -> list[Plan]:  # fmt: skip
         """`plan`, and behind it those of the graphs that control flow in it calls, each once.
 
@@ -239,7 +239,7 @@ class Program:
 
     def _plan(
         self, device: str, setup: Setup, graph: str, types, policy: Policy, carried: bool = False,
-        fuse: bool = False,
+        fuse: Fuse = Fuse.NOTHING,
     ) -> Plan:  # fmt: skip
         from opstep.runtime.plan.planner import make_plan
         from opstep.runtime.recording import spending
@@ -262,7 +262,7 @@ class Program:
 
     def plan_to_run(
         self, device: str, setup: Setup, graph: str, types: tuple[TensorType, ...],
-        policy: Policy, carried: bool = False, fuse: bool = False,
+        policy: Policy, carried: bool = False, fuse: Fuse = Fuse.NOTHING,
     ) -> Plan:  # fmt: skip
         """A plan that a run is at hand of; `carried` and `fuse` as for `make_plan`. Raises
         `InputError` at ops that it may not run.
@@ -441,7 +441,8 @@ class Program:
             context.recorder = recorder
             return context
         device, setup, chosen, recording, flagged, _ = key
-        fuse = not (listeners or is_apart(recording, device) or flagged is born)
+        fuse = fusing_for(recording, device)
+        fuse = Fuse.NOTHING if listeners or flagged is born else fuse
 
         def plan_for(
             graph: str, types: tuple[TensorType, ...], policy: Policy, carried: bool = False

@@ -82,6 +82,7 @@ def plan(file: str, **options: Any) -> int:
         return check_saved(file, options["as_json"])
     from opstep.cli.inputs import check_symbols, choose_graph, parse_symbols
     from opstep.runtime.plan.hazards import check
+    from opstep.runtime.plan.plan import Fuse
     from opstep.runtime.plan.text import format_plan
 
     program = load_program(file, options)
@@ -89,7 +90,7 @@ def plan(file: str, **options: Any) -> int:
     policy = RunSettings.of(options).policy
     symbols = parse_symbols(options["symbols"])
     check_symbols(graph, symbols)
-    plans = program.plans(graph.name.text, None, policy, symbols=symbols, fuse=True)
+    plans = program.plans(graph.name.text, None, policy, symbols=symbols, fuse=Fuse.ALL)
     hazards = [h for one in plans for h in check(one)]
     faults = rank_faults(program, graph.name.text, symbols)
     if options["as_json"]:

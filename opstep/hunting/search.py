@@ -32,7 +32,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.nan.findings import INTENDED, MASKED
 from opstep.runtime.nan.kinds import KINDS, Criteria
 from opstep.runtime.nan.tracing import Trace
-from opstep.runtime.plan.plan import DEBUG, Plan
+from opstep.runtime.plan.plan import DEBUG, Fuse, Plan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -336,7 +336,7 @@ class Hunter:
         how = self.settings
         plans = self.program.plans(
             self.graph, self.types, how.policy, how.device, setup=how.setup,
-            fuse=self.flagged is not born,
+            fuse=Fuse.NOTHING if self.flagged is born else Fuse.ALL,
         )  # fmt: skip
         if self.plan is not None:
             plans[0] = self.plan

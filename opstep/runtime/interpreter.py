@@ -26,7 +26,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.control import control_of, passed_types
 from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Call, Plan, Policy, Step
-from opstep.runtime.recording import spending
+from opstep.runtime.recording import Taken, spending
 
 Coroutine = Generator[
     "Fence | Coroutine", None, None
@@ -57,7 +57,7 @@ class Context:
         self.listeners = tuple(listeners)
         self.recorder = recorder
         self.flags = flags  # raised by ops that give NaNs and infinities, where someone asks
-        self._recorded = (0, False)  # number of the step under way, and whether with statistics
+        self._recorded = (0, Taken.TIMES)  # number of the step under way, and what is recorded
         self.streams: list[Stream] = []
         self.status = Address(device.alloc(STATUS.nbytes), 0)
         device.write(*self.status, STATUS, 0)

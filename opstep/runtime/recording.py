@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from enum import IntEnum
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
 
 
 COPY, FILL = 0, 1
+
+
+class Taken(IntEnum):
+    """What is recorded of a step: the times of its ops, their statistics as well, or nothing of
+    them. False and True are the first two.
+    """
+
+    TIMES = 0
+    STATISTICS = 1
+    NOTHING = 2
 
 
 class Launch(NamedTuple):

@@ -28,9 +28,9 @@ class Ops:
         self._live: dict[int, dict[int, int]] = {}
 
     def info(self, plan: Plan, step: int) -> OpInfo:
-        number = self.run.first_op(plan) + step
+        number = self.run.op(plan, step)
         if number not in self._infos:
-            self._infos[number] = describe(plan, step)
+            self._infos[number] = describe(plan, plan.steps[step])
         return self._infos[number]
 
     def value(self, plan: Plan, step: int) -> str:
@@ -62,7 +62,7 @@ class Ops:
         }
         return {
             **self.ids(activation),
-            "op": self.run.first_op(activation.plan) + step,
+            "op": self.run.op(activation.plan, step),
             "name": info.name,
             "site": info.site,
             "frame": info.frame,

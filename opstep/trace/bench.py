@@ -14,8 +14,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.runtime.device.protocols import Recorder
-from opstep.runtime.plan.plan import Plan, Step
-from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord
+from opstep.runtime.plan.plan import Fuse, Plan, Step
+from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord, Taken
 from opstep.trace.describe import describe
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Ceilings(NamedTuple):
 class Stopwatch(Recorder):
     """A recording of times alone: given to `Program.run` as its `recording`."""
 
-    fuses = False  # each op is measured
+    fuses = Fuse.NOTHING  # each op is measured
 
     def __init__(self) -> None:
         self._records: list[StreamRecord] = []
@@ -91,9 +91,9 @@ class Stopwatch(Recorder):
     def values_to_record(self, plan: Plan) -> Sequence[tuple[int, int]]:
         return ()
 
-    def begin_step(self) -> tuple[int, bool]:
+    def begin_step(self) -> tuple[int, Taken]:
         self._step += 1
-        return self._step, False
+        return self._step, Taken.TIMES
 
     def next_number(self) -> int:
         return next(self._numbers)
@@ -130,7 +130,7 @@ class Stopwatch(Recorder):
 
 
 def _described(plan: Plan, number: int, seconds: list[float], steps: int) -> Measured:
-    info = describe(plan, number)
+    info = describe(plan, plan.steps[number])
     return Measured(
         *(info.name, info.site, info.file, info.line),
         *(", ".join(str(t) for _, t in info.results), _computes_in(plan.steps[number])),

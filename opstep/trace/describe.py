@@ -30,9 +30,8 @@ class OpInfo(NamedTuple):
     flops: int
 
 
-def describe(plan: Plan, number: int) -> OpInfo:
-    """Step `number` of a plan."""
-    step = plan.steps[number]
+def describe(plan: Plan, step: Step) -> OpInfo:
+    """A step of a plan, or an op of one that is several."""
     frame = plan.frames[step.frame]
     source = plan.sources.get(frame.graph.name.text)
     values = [plan.values[v] for v in step.operands if v is not None]

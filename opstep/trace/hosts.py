@@ -61,7 +61,7 @@ def _turn(tracks: Tracks, activation: Activation) -> tuple[Any, Any]:
     roles = [k for k, v in called.attrs.items() if isinstance(v, Ref) and v.name == graph]
     name = f"{roles[0] if len(roles) == 1 else called.op.name} {graph}"
     arguments = tracks.ops.ids(activation) | {
-        "op": tracks.run.first_op(caller.plan) + activation.call,
+        "op": tracks.run.op(caller.plan, activation.call),
         "site": tracks.ops.info(caller.plan, activation.call).site,
         "graph": graph,
     }

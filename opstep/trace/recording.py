@@ -26,13 +26,14 @@ from opstep.runtime.device.protocols import Recorder, Types
 from opstep.runtime.interrupts import EndedBySigterm
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.types import TensorType, dtype_of
-from opstep.runtime.plan.plan import Plan, Step
+from opstep.runtime.plan.plan import Fuse, Plan, Step
 from opstep.runtime.recording import (
     HostRecord,
     Outputs,
     Overhead,
     RunInfo,
     StreamRecord,
+    Taken,
     spender,
     spending,
 )
@@ -93,7 +94,9 @@ class Recording:
         self.selection = Selection(stats if workspace is not None else "none")
         self.every = stats_every
         self.details = Details(stats_also)
-        self.fuses = workspace is None  # whose questions are about single ops
+        self.fuses = Fuse.ALL
+        if workspace is not None:  # its questions are about single ops
+            self.fuses = Fuse.NOTHING if stats_also else Fuse.ELEMENTWISE
         self.files = {
             what: Path(path)
             for what, path in (("workspace", workspace), ("trace", trace))
@@ -309,12 +312,21 @@ class _Recorder(Recorder):
     def next_number(self) -> int:
         return next(self._recording.numbers)
 
-    def begin_step(self) -> tuple[int, bool]:
+    def begin_step(self) -> tuple[int, Taken]:
         self._began_ns = time.monotonic_ns()
         every = self.run.keep_inputs
         if every and self._steps and self._steps % every == 0:
             self._checkpoint()
-        return self._steps, self._steps % self.run.every == 0
+        return self._steps, self._taken()
+
+    def _taken(self) -> Taken:
+        """Between steps with statistics no op is recorded, so that they are as fast as any; but a
+        timeline shows all steps, and so does a run without statistics.
+        """
+        if self._steps % self.run.every == 0:
+            return Taken.STATISTICS
+        told = "trace" in self.run.files or self.run.selection == "none"
+        return Taken.TIMES if told else Taken.NOTHING
 
     def _checkpoint(self) -> None:
         """What a repeat from the step on needs that begins now: no other is under way."""

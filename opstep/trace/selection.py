@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.wording import Argument, Wording
-from opstep.runtime.plan.plan import Plan
+from opstep.runtime.plan.plan import Plan, Step
 
 _NAMED = ("param", "state")
 
@@ -39,25 +39,26 @@ class Selection:
             return []
         outputs = set(plan.outputs)
         found = []
-        for number, step in enumerate(plan.steps):
+        for number, step in ((k, op) for k, s in enumerate(plan.steps) for op in s.members or (s,)):
             if step.op.host or step.op.name in ("assert", "snapshot"):
                 continue
+            launched = bool(plan.steps[number].launches)
             for value in step.results:
                 if self.text == "outputs":
                     selected = value in outputs
                 elif self.text == "all":
                     empty = not plan.values[value].type.nbytes  # nothing is launched for it
-                    selected = bool(step.launches) or (empty and not step.op.reinterprets)
+                    selected = launched or (empty and not step.op.reinterprets)
                 else:
-                    selected = self._matches(plan, number, value)
+                    selected = self._matches(plan, step, value)
                 if selected:
                     found.append((number, value))
         return found
 
-    def _matches(self, plan: Plan, number: int, value: int) -> bool:
+    def _matches(self, plan: Plan, step: Step, value: int) -> bool:
         from opstep.trace.describe import frame_path
 
-        step, name = plan.steps[number], plan.values[value].name
+        name = plan.values[value].name
         return self._named(step.op.name, name, f"{frame_path(plan, step.frame)}/{name}")
 
     def tensor(self, op: str, name: str) -> bool:
@@ -91,8 +92,9 @@ class Selection:
         plans = list(plans)
         if any(self.values(plan) or self._tensors(plan) for plan in plans):
             return
-        names = {p.values[v].name for p in plans for s in p.steps for v in s.results}
-        ops = {f"{s.op.name}:*" for p in plans for s in p.steps}
+        steps = [(p, op) for p in plans for step in p.steps for op in step.members or (step,)]
+        names = {p.values[v].name for p, op in steps for v in op.results}
+        ops = {f"{op.op.name}:*" for _, op in steps}
         near = did_you_mean(self.patterns[0], names | ops)
         raise InputError(
             Wording(Argument("stats", self.text), ": no tensor of the graph has such a name"),

@@ -12,6 +12,7 @@ from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import HostRecord, Overhead, RunInfo, StreamRecord
 from opstep.runtime.statistics import Statistics
 from opstep.trace.details import Details
+from opstep.trace.numbering import Numbering
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,19 +40,29 @@ class Run:
     keep_inputs: int = 0  # what a repeat needs is kept of each so many steps; 0: of none
     details: Details = field(default_factory=Details)  # what is taken beyond statistics
     initial: list[Initial] = field(default_factory=list)  # complete when the first record comes
-    _plans: dict[int, tuple[int, Plan]] = field(default_factory=dict)  # by id: first number, plan
+    # by id: first number, the plan, how its ops are counted
+    _plans: dict[int, tuple[int, Plan, Numbering]] = field(default_factory=dict)
     _ops: int = 0  # numbers given
 
     def first_op(self, plan: Plan) -> int:
-        """Number of the plan's step 0 in the run; step k has the k-th after it.
+        """Number of the plan's first op in the run; the others follow (`numbering`).
 
         All sinks number ops like this, so that what they write can be joined: plans in the order in
         which they are first asked for, which is that of the records.
         """
         if id(plan) not in self._plans:
-            self._plans[id(plan)] = (self._ops, plan)
-            self._ops += len(plan.steps)
+            numbering = Numbering(plan)
+            self._plans[id(plan)] = (self._ops, plan, numbering)
+            self._ops += len(numbering)
         return self._plans[id(plan)][0]
+
+    def numbering(self, plan: Plan) -> Numbering:
+        self.first_op(plan)
+        return self._plans[id(plan)][2]
+
+    def op(self, plan: Plan, step: int) -> int:
+        """The number of a step's op in the run; of several that run as one, that of the last."""
+        return self.first_op(plan) + self.numbering(plan).last[step]
 
 
 class Initial(NamedTuple):

@@ -107,7 +107,7 @@ class _Stream:
 
     def _statistics(self, step: int) -> None:
         ops, index = self.tracks.ops, self.statistics_rows.pop(step)
-        about = {"op": self.tracks.run.first_op(self.plan) + step}
+        about = {"op": self.tracks.run.op(self.plan, step)}
         about |= {"site": ops.info(self.plan, step).site}
         arguments, track = ops.ids(self.activation) | about, self.tracks.track(self.stream)
         pair = self.tracks.interned.slice(track, "statistics", "statistics", arguments)

@@ -176,7 +176,7 @@ class RunTracks:
         layout, caller = activation.layout, activation.caller
         called = None
         if caller is not None:
-            called = self.run.first_op(caller.plan) + activation.call
+            called = self.run.op(caller.plan, activation.call)
         live = 0 if caller is None else self.ops.live(caller, activation.call)
         parts = (layout.launches, layout.waits, layout.syncs, layout.calls, *layout.rows)
         held = tuple(tuple(part) for part in (*parts, *layout.stats))

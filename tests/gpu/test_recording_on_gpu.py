@@ -15,6 +15,7 @@ import opstep
 from opstep.api import sources
 from opstep.runtime.device.cuda.recording.records import issued
 from opstep.runtime.device.protocols import Recorder
+from opstep.runtime.plan.plan import Fuse
 from opstep.runtime.recording import FILL, GraphLaunch, HostRecord, StreamRecord
 from opstep.runtime.statistics import decode
 from opstep.trace import recording as recordings
@@ -25,7 +26,7 @@ EXAMPLES = ["lenet", "while", "unet_two", "branches"]
 class Notes(Recorder):
     """Takes records down, of every run that it is given."""
 
-    fuses = False
+    fuses = Fuse.NOTHING
 
     def __init__(self, with_stats=False):
         self.records = []

@@ -12,6 +12,7 @@ import opstep
 from opstep.api import executable, program
 from opstep.kernels import stdlib
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.plan.plan import Fuse
 from opstep.trace.describe import members_of
 from opstep.trace.viewer.engine import Engine
 from opstep.trace.viewer.slice_positions import find
@@ -49,7 +50,7 @@ def recorded(folder, text, inputs):
     made = opstep.load(folder / "net.opg")
     with pytest.MonkeyPatch.context() as patch:
         for module in (program, executable):
-            patch.setattr(module, "is_apart", lambda recording, device: False)
+            patch.setattr(module, "fusing_for", lambda recording, device: Fuse.ALL)
         with opstep.Recording(trace=folder / "run.pftrace") as recording:
             assert recording.fuses
             made.run("main", inputs, recording=recording, steps=3)
@@ -127,6 +128,8 @@ def test_an_ops_own_attributes_are_not_taken_for_ops(attrs):
     assert members_of(attrs) == []
 
 
-def test_recordings_whose_ops_are_asked_about_have_them_apart(tmp_path):
+def test_recordings_whose_tensors_are_asked_about_have_them_in_registers(tmp_path):
     with opstep.Recording(workspace=tmp_path / "a.db", stats="none") as recording:
-        assert not recording.fuses
+        assert recording.fuses is Fuse.ELEMENTWISE
+    with opstep.Recording(workspace=tmp_path / "a.db", stats_also="signed") as recording:
+        assert recording.fuses is Fuse.NOTHING

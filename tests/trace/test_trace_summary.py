@@ -185,7 +185,9 @@ def test_a_real_run_has_its_ops(real):
     expected = Counter()
     for _, record, row, step in told.ops():
         begin, end = record.times[row].tolist()
-        expected[describe(record.activation.plan, step).site] += end - begin
+        expected[describe(record.activation.plan, record.activation.plan.steps[step]).site] += (
+            end - begin
+        )
     assert {op.site: op.total_ns for op in run.ops} == expected
     assert {op.count for op in run.ops} == {5}
     assert sum(op.share for op in run.ops) == pytest.approx(1)

@@ -206,6 +206,7 @@ def test_a_file_of_version_1(path):
         connection.execute(f"alter table runs drop column {column}")
     for column in ("format", "epoch", "batch", "rows", "seed", "metric", "score"):
         connection.execute(f"alter table checkpoints drop column {column}")
+    connection.execute("alter table ops drop column fused_into")
     for table in ("settings", "buffers", "quantiles", "signed", "channels"):
         connection.execute(f"drop table {table}")
     connection.execute("pragma user_version = 1")

@@ -155,7 +155,7 @@ def expected_ops(told: Told) -> list[tuple]:
     found = []
     for key, record, row, step in told.ops():
         activation = record.activation
-        info = describe(activation.plan, step)
+        info = describe(activation.plan, activation.plan.steps[step])
         start, end = record.times[row].tolist()
         work = info.flops or info.nbytes
         args = {

@@ -48,9 +48,7 @@ def launch_on_gpu(given: Sequence[Arg], body: Body) -> Grid | Launch:
     return Grid(kernel, *args, 0, n, *where, grid=grid, block=THREADS)
 
 
-def walks_of(
-    layout: Layout, ways: Sequence[str]
-) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+def walks_of(layout: Layout, ways: Sequence[str]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """The strides of operands that repeat, each once, and which of them an operand has, or -1."""
     steps: dict[tuple[int, ...], int] = {}
     walks = tuple(

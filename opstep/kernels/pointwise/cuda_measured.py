@@ -31,34 +31,37 @@ from opstep.runtime.device.cuda.recording.statistics import (
     blocks_for,
     element_accumulator,
     span_for,
-    vector_accumulator,
+    sums_named,
+    taking,
+    usual_named,
+    vector_functions,
 )
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic, pinned
 from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import DType
-from opstep.runtime.plan.body import Body
+from opstep.runtime.plan.body import MOST_MEASURED, Body
 
-MOST = 5  # tensors: a multiprocessor has room for the counters of two blocks then
+AHEAD = 1  # vectors of an operand that are under way while one is computed with
+TOGETHER = 16  # elements whose sums are under way at once
+MOST_TOGETHER = 3  # tensors; of more, whose sums take more registers, two
 
 
-def most_measured(given: Sequence[Arg], body: Body, registers: Sequence[int]) -> list[int]:
-    """Those of the registers whose statistics the group's kernel can take; none where its rows end
-    within vectors. `given`: operands and results of the group.
+def is_measured(given: Sequence[Arg], body: Body, registers: Sequence[int]) -> bool:
+    """Whether the group's kernel can take the statistics of all these registers. `given`: operands
+    and results of the group, and more.
     """
     args = tuple(as_numbers(a) for a in given)
-    types = [*body.operands, *(m.result for m in body.members)]
     width = width_of(body)
-    size = args[len(body.operands)].size
-    if size >= LIMIT or EACH in _ways(args, body, width):
-        return []
-    return [r for r in registers if 16 // types[r].itemsize == width][:MOST]
+    small = args[len(body.operands)].size < LIMIT
+    alike = all(16 // body.types[r].itemsize == width for r in registers)
+    few = len(registers) <= MOST_MEASURED
+    return small and alike and few and EACH not in _ways(args, body, width)
 
 
 def width_of(body: Body) -> int:
     """Elements of a vector: those of 16 bytes of the widest type."""
-    types = [*body.operands, *(m.result for m in body.members)]
-    return 16 // max(t.itemsize for t in types)
+    return 16 // max(t.itemsize for t in body.types)
 
 
 def _ways(args: Sequence[Arg], body: Body, width: int) -> tuple[str, ...]:
@@ -121,8 +124,8 @@ def _functions(dtype: DType) -> dict[str, Any]:
     kind = Kind(dtype)
     return {
         "value": kind.value, "low_end": kind.low, "high_end": kind.high, "place": kind.counter,
-        "add_vector": vector_accumulator(dtype), "add_element": element_accumulator(dtype),
-        "fold": block_folder(dtype),
+        "add_element": element_accumulator(dtype), "fold": block_folder(dtype),
+        **vector_functions(dtype),
     }  # fmt: skip
 
 
@@ -138,6 +141,7 @@ class _Text:
         self.ways, self.walks, self.width = ways, walks, width
         everything = range(stored + measured)
         self.needed = [k for k in element.needed(everything) if k < len(ways)]
+        self._whole = [k for k in self.needed if ways[k] == SAME]
         self.walked = sorted({walks[k] for k in self.needed if walks[k] >= 0})
 
     def kernel(self) -> str:
@@ -164,7 +168,11 @@ class _Text:
         if body.status >= 0:
             lines.append(f"takes = takes_effect(x{body.status}[0])")
         lines += ["at = block * span", "end = min(at + span, n)"]
-        lines += ["while at + STEP <= end:", *indented(self._tile())]
+        lines.append("if at + STEP <= end:")
+        for u in range(AHEAD):
+            place = f"at + ({u} * THREADS + thread) * {self.width}"
+            lines += indented(self._loads(u, place))
+        lines += ["    while at + STEP <= end:", *indented(self._tile(), 2)]
         lines += ["for i in range(at + thread, end, THREADS):", *indented(self._single())]
         for m in range(self.measured):
             given = f"columns{m}, {_state(m)}, offset(counts, {m} * ROWS * blocks)"
@@ -174,15 +182,19 @@ class _Text:
 
     def _tile(self) -> list[str]:
         """Loads, computes, stores and counts a thread's part of a tile."""
-        ways, width, vectors = self.ways, self.width, TILE // self.width
-        lines = [f"at{u} = at + ({u} * THREADS + thread) * {width}" for u in range(vectors)]
-        for u in range(vectors):  # all are under way before the first is computed with
-            lines += [
-                f"a{k}_{u} = {loaded(k, f'at{u}', width)}" for k in self.needed if ways[k] == SAME
-            ]
-        for u in range(vectors):
+        vectors = range(TILE // self.width)
+        lines = [f"at{u} = at + ({u} * THREADS + thread) * {self.width}" for u in vectors]
+        lines += ["next = at + STEP", "next = next if next + STEP <= end else at"]
+        ahead = [f"next + ({u} * THREADS + thread) * {self.width}" for u in range(AHEAD)]
+        places = [*(f"at{u}" for u in vectors), *ahead]
+        for u in vectors:
+            lines += self._loads(u + AHEAD, places[u + AHEAD])
             lines += self._vector(u)
-        return [*lines, "at += STEP"]
+        taken = [f"a{k}_{u} = a{k}_{u + len(vectors)}" for u in range(AHEAD) for k in self._whole]
+        return [*lines, *taken, "at += STEP"]
+
+    def _loads(self, u: int, place: str) -> list[str]:
+        return [f"a{k}_{u} = {loaded(k, place, self.width)}" for k in self._whole]
 
     def _vector(self, u: int) -> list[str]:
         ways, width = self.ways, self.width
@@ -200,9 +212,28 @@ class _Text:
             values = self._elements(q)
             line = f"store(y{q}, at{u}, {values})" if width > 1 else f"y{q}[at{u}] = {values}[0]"
             lines += guarded(self.element.body, q, line)
-        for m in range(self.measured):
-            given = f"{self._elements(self.stored + m)}, moments, at{u}, 0, columns{m}, lane"
-            lines.append(f"{_state(m)} = add_vector{m}({given}, {_state(m)})")
+        return lines + self._counted(u)
+
+    def _counted(self, u: int) -> list[str]:
+        """Several tensors are summed up before anything is asked of the sums of one, so that none
+        waits for another.
+        """
+        lines: list[str] = []
+        together = min(max(TOGETHER // self.width, 1), MOST_TOGETHER)
+        if self.measured > MOST_TOGETHER:
+            together = min(together, 2)
+        for first in range(0, self.measured, together):
+            some = range(first, min(first + together, self.measured))
+            for m in some:
+                lines.append(f"v{m} = {self._elements(self.stored + m)}")
+                lines.append(f"count{m}(v{m}, columns{m}, lane)")
+                lines.append(f"pivot{m} = pivot_of{m}(n{m}, v{m}, pivot{m})")
+            lines += [f"{sums_named(m)} = sums{m}(v{m}, pivot{m})" for m in some]
+            usual = " & ".join(f"is_usual{m}({usual_named(m)})" for m in some)
+            lines += [f"if {usual}:", *(f"    {taking(m, m)}" for m in some), "else:"]
+            for m in some:
+                given = f"v{m}, moments, at{u}, 0, columns{m}, lane, {_state(m)}"
+                lines.append(f"    {_state(m)} = settle{m}({given})")
         return lines
 
     def _spots(self, at: str) -> list[str]:
@@ -224,9 +255,9 @@ class _Text:
         for q in range(self.stored):
             lines += guarded(self.element.body, q, f"y{q}[i] = o[{q}]")
         for m in range(self.measured):
-            lines.append(f"v{m} = value{m}(o[{self.stored + m}])")
-            lines.append(f"atomic_add(columns{m}, place{m}(v{m}, lane), 1)")
-            given = f"v{m}, moments, i, 0, columns{m}, lane, {_state(m)}"
+            lines.append(f"w{m} = value{m}(o[{self.stored + m}])")
+            lines.append(f"atomic_add(columns{m}, place{m}(w{m}, lane), 1)")
+            given = f"w{m}, moments, i, 0, columns{m}, lane, {_state(m)}"
             lines.append(f"{_state(m)} = add_element{m}({given})")
         return lines
 

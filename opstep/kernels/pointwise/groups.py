@@ -25,6 +25,12 @@ def _measured_cuda(*args: Arg, body: Body, registers: tuple[int, ...]) -> Grid:
     return launch_measured(args, body, registers)
 
 
+def _is_measured(*args: Arg, body: Body, registers: tuple[int, ...]) -> bool:
+    from opstep.kernels.pointwise.cuda_measured import is_measured
+
+    return is_measured(args, body, registers)
+
+
 def _epilogued_cuda(*args: Arg, epilogue: Epilogue) -> list[Grid | Launch]:
     from opstep.kernels.pointwise.cuda_epilogue import epilogued_on_gpu
 
@@ -40,5 +46,6 @@ def _is_taken(*args: Arg, epilogue: Epilogue) -> bool:
 fused.cpu = _cpu
 fused.cuda = _cuda
 measured.cuda = _measured_cuda
+measured.is_taken = _is_measured
 epilogued.cuda = _epilogued_cuda
 epilogued.is_taken = _is_taken

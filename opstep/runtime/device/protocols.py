@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import DType, TensorType
-from opstep.runtime.plan.plan import Plan, Step, Takes
-from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord
+from opstep.runtime.plan.plan import Fuse, Plan, Step, Takes
+from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord, Taken
 
 if TYPE_CHECKING:
     import numpy as np
@@ -350,8 +350,8 @@ class Recorder(Protocol):
         """
         return ()
 
-    def begin_step(self) -> tuple[int, bool]:
-        """The number of the step that begins, and whether its statistics are wanted."""
+    def begin_step(self) -> tuple[int, Taken]:
+        """The number of the step that begins, and what is recorded of it."""
         ...
 
     def next_number(self) -> int:
@@ -383,10 +383,10 @@ class Recorder(Protocol):
 
 
 class Recording(Protocol):
-    """Where runs are recorded: gives each its recorder. `fuses`: whether elementwise ops may run as
-    one, as they do in runs that are not recorded; else each has a row, and results to look at.
+    """Where runs are recorded: gives each its recorder. `fuses`: which ops may run as one on a GPU,
+    as they do in runs that are not recorded; those that do share a row.
     """
 
-    fuses: bool
+    fuses: Fuse
 
     def begin_run(self, info: RunInfo) -> Recorder: ...

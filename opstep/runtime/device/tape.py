@@ -12,7 +12,7 @@ import numpy as np
 
 from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.plan.plan import Step
-from opstep.runtime.recording import Activation, Launch, Layout, Wait
+from opstep.runtime.recording import Activation, Launch, Layout, Taken, Wait
 
 if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
@@ -37,7 +37,7 @@ class Tape(ABC):
             self.recorded.setdefault(step, []).append(value)
         streams = range(max(plan.streams, 1))
         self.layout = Layout(plan, [[] for _ in streams], [[] for _ in streams])
-        self.with_stats = False  # in the step under way
+        self.taken = Taken.TIMES  # in the step under way
         self._launched = [0] * len(streams)  # rows already handed over
         self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
         self._fence = slice(0)
@@ -103,7 +103,7 @@ class Tape(ABC):
     # --- while it runs ---
 
     @abstractmethod
-    def begin(self, recorder: Recorder, step: int, with_stats: bool) -> None:
+    def begin(self, recorder: Recorder, step: int, taken: Taken) -> None:
         """Before the plan's first instruction."""
 
     def _activate(self, recorder: Recorder, step: int, layout: Layout) -> Activation:

@@ -10,6 +10,7 @@ from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import DType
 
 MOST_OPERANDS = 24  # of a group
+MOST_MEASURED = 5  # of its registers: a multiprocessor has room for two blocks that count them
 
 
 class fused(Op):
@@ -59,6 +60,11 @@ class Body:
     updates: tuple[bool, ...]
     status: int
     per_channel: tuple[int, ...] = ()
+
+    @property
+    def types(self) -> tuple[DType, ...]:
+        """Of the registers."""
+        return self.operands + tuple(m.result for m in self.members)
 
     @cached_property
     def text(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.graph import Graph, Source, Statement
@@ -29,6 +30,17 @@ class Policy:
 ASYNC = Policy(streams=4)
 DEBUG = Policy(streams=1, alloc="fresh", fill="nan", sync="op")
 MODES = {"async": ASYNC, "debug": DEBUG}
+
+
+class Fuse(IntEnum):
+    """Which ops of a plan may run as one: none, all that a device can join, or elementwise ones
+    alone, each of whose results a group's kernel has in a register. False and True are the first
+    two.
+    """
+
+    NOTHING = 0
+    ALL = 1
+    ELEMENTWISE = 2
 
 
 class Frame(NamedTuple):

@@ -30,6 +30,7 @@ from opstep.runtime.plan.plan import (
     Call,
     Fill,
     Free,
+    Fuse,
     Instruction,
     Plan,
     Policy,
@@ -68,7 +69,7 @@ def make_plan(
     library: Sequence[Module] = (),
     asserts: Asserts | None = None,
     carried: bool = False,
-    fuse: bool = False,
+    fuse: Fuse = Fuse.NOTHING,
     pace: int = 1,
     fills: Callable[[Any], bool] | None = None,
     takes: Takes | None = None,
@@ -77,8 +78,8 @@ def make_plan(
 
     `prepare` is the device's; without it steps have no launches. `carried`: the graph is the body
     of a loop, which carries values in the places of its inputs: an output may take over those of
-    its own input. `fuse`: nobody looks at single ops, so that elementwise ones may be joined.
-    `pace`, `fills` and `takes`: those of the device.
+    its own input. `fuse`: what may be joined, as far as nobody looks at single ops. `pace`, `fills`
+    and `takes`: those of the device.
     """
     with collector_paused():
         flat = lower(verified, graph, input_types, library, asserts)
@@ -86,12 +87,13 @@ def make_plan(
         if policy.alloc == "reuse":
             flat = sunk(deferred(flat))
             again = bytes_computed_again(flat)
-        fuse = fuse and policy == replace(policy, alloc="reuse", fill="none", sync="none")
-        joined = _joined(flat, takes) if fuse else flat
+        if policy != replace(policy, alloc="reuse", fill="none", sync="none"):
+            fuse = Fuse.NOTHING
+        joined = _joined(flat, takes, fuse) if fuse else flat
         if prepare is not None:
             _prepare(joined, prepare)
         joined.costs = _paced(joined, pace)
-        filled = fuse and fills is not None and _filled(joined, fills)
+        filled = bool(fuse) and fills is not None and _filled(joined, fills)
         plan = _planner(joined, policy, carried, again, filled).plan()
     if again and joined is not flat:  # memory comes first
         one_by_one = make_plan(
@@ -102,8 +104,10 @@ def make_plan(
     return plan
 
 
-def _joined(flat: Flat, takes: Takes | None) -> Flat:
+def _joined(flat: Flat, takes: Takes | None, fuse: Fuse) -> Flat:
     """The same with several ops as one step, where nobody looks at single ones."""
+    if fuse is Fuse.ELEMENTWISE:
+        return with_fused(flat)
     flat = without_idle_moves(flat)
     if takes is None:
         return with_fused(with_joined_moves(flat))

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from opstep.runtime.plan.plan import Alloc, Call, Free, Plan, Run
 from opstep.trace.describe import frame_path
+from opstep.trace.numbering import Numbering
 from opstep.trace.workspace.rows import plain
 
 NAMED = ("param", "state")
 
 
 def buffer_rows(
-    run: int, first: int, plan: Plan, kinds: dict[str, str], caller: int | None
-) -> list[tuple]:
+    run: int, first: int, plan: Plan, numbering: Numbering, kinds: dict[str, str],
+    caller: int | None,
+) -> list[tuple]:  # fmt: skip
     """Of a plan whose ops are numbered from `first`. `kinds`: of named tensors; `caller`: the op
     that runs the plan, whose operands its inputs are; None for the run's own.
     """
     from_op, until = _lifetimes(plan)
     names, types = _names(plan)
-    last = first + max(len(plan.steps) - 1, 0)
+    last = first + max(len(numbering) - 1, 0)
     rows = []
     for number, buffer in enumerate(plan.buffers):
         kind = kinds.get(buffer.name, "param") if buffer.kind == "param" else buffer.kind
@@ -27,7 +29,8 @@ def buffer_rows(
         if kind == "temp":
             if number not in from_op:
                 continue
-            begin, end = first + from_op[number], first + until[number]
+            begin = first + numbering.first[from_op[number]]
+            end = first + numbering.last[until[number]]
             kind = "temporary" if number in names else "workspace"
         name = buffer.name if kind in NAMED else names.get(number)
         row = (run, first, number, caller, kind, plain(name) if name else None)

@@ -39,7 +39,11 @@ def insert_details(
     executions = np.array([n.first for n in alike], np.int64)
     at = 0
     for k, t in enumerate(columns.types):
-        op, row, result = columns.stat_ops[k], columns.stat_rows[k], columns.results[k]
+        op, row, result = (
+            columns.stat_ops[k] + columns.first,
+            columns.stat_rows[k],
+            columns.results[k],
+        )
         positions = [steps, np.full_like(steps, op), executions + row, np.full_like(steps, result)]
         end = at + sum(size for _, size in state.run.details.words(t))
         _insert(connection, schema, state, t, positions, words[:, at:end])

@@ -69,11 +69,12 @@ class _Inserting:
     def calls(self) -> tuple[int, int]:
         """Control flow, which the host runs."""
         activation = self.records[0].activation
-        steps = np.array(activation.layout.calls, np.int64)
+        run, plan = self.state.run, activation.plan
+        last = run.numbering(plan).last
+        ops = np.array([last[step] for step in activation.layout.calls], np.int64)
         times = np.stack([r.calls for r in self.records])
-        self.sums.add_times(steps, times)
-        ops = steps + self.state.run.first_op(activation.plan)
-        return self._executions(HOST, ops, 0, times), 0
+        self.sums.add_times(ops, times)
+        return self._executions(HOST, ops + run.first_op(plan), 0, times), 0
 
     def stream(self) -> tuple[int, int]:
         record = self.records[0]
@@ -81,14 +82,14 @@ class _Inserting:
         count = 0
         if len(columns.ops):
             times = np.stack([r.times for r in self.records])
-            self.sums.add_times(columns.steps, times)
-            count = self._executions(record.stream, columns.ops, 0, times)
+            self.sums.add_times(columns.timed, times)
+            self.sums.executions[columns.fused] += len(self.records)
+            ops = columns.ops + columns.first
+            count = self._executions(record.stream, ops, 0, times[:, columns.rows])
         if record.stats is None or not len(record.stats):
             return count, 0
         if columns.untimed:
-            ops = np.array(columns.untimed, np.int64) + (
-                columns.stat_ops[0] - columns.stat_steps[0]
-            )
+            ops = np.array(columns.untimed, np.int64) + columns.first
             count += self._executions(record.stream, ops, len(columns.ops), None)
             self.sums.executions[columns.untimed] += len(self.records)
         return count, self._stats(columns)
@@ -112,14 +113,15 @@ class _Inserting:
         flat = words.reshape(-1, width)
         steps, turns = (np.repeat(self.positions[:, k], count) for k in (1, 3))
         hashed = hashes(flat, steps, turns, np.tile(columns.results, records))
-        self.sums.add_stats(columns.stat_steps, hashed.reshape(records, count))
+        self.sums.add_stats(columns.stat_ops, hashed.reshape(records, count))
         figures = stats_columns(flat, np.tile(columns.is_float, records))
         row = _ANY
         if is_usual(flat):
             row, k = _USUAL, _NAN_COLUMN
             figures = [*figures[:k], figures[k + 3], *figures[k + 6 :]]
         ops, rows, results = (
-            np.tile(c, records) for c in (columns.stat_ops, columns.stat_rows, columns.results)
+            np.tile(c, records)
+            for c in (columns.stat_ops + columns.first, columns.stat_rows, columns.results)
         )
         positions = [
             self.state.id,

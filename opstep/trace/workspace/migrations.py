@@ -55,12 +55,18 @@ def add_training(connection: sqlite3.Connection) -> None:
         connection.execute(f"alter table checkpoints add column {column}")
 
 
+def add_fused(connection: sqlite3.Connection) -> None:
+    """Each op of older runs was by itself."""
+    connection.execute("alter table ops add column fused_into INTEGER")
+
+
 # MIGRATIONS[v] changes a workspace of version v into one of version v + 1.
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
     1: add_kernels,
     2: add_buffers_and_settings,
     3: add_details,
     4: add_training,
+    5: add_fused,
 }
 
 

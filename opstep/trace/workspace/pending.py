@@ -10,11 +10,12 @@ import numpy as np
 
 from opstep.runtime.recording import Activation, HostRecord, Layout, StreamRecord
 from opstep.trace.arguments import Ops
+from opstep.trace.numbering import Numbering
 from opstep.trace.sink import Run, StepDone
 
 
 class Sums:
-    """Of each op of a plan over its executions: columns over the plan's steps."""
+    """Of each op of a plan over its executions: columns over the ops, as they are numbered."""
 
     def __init__(self, ops: int):
         self.executions = np.zeros(ops, np.int64)
@@ -26,7 +27,7 @@ class Sums:
         self.counted = np.zeros(ops, bool)  # whether it has statistics
 
     def add_times(self, rows: np.ndarray, times: np.ndarray) -> None:
-        """`rows`: steps, each once; `times`: i64[k, n, 2], of k records."""
+        """`rows`: ops, each once; `times`: i64[k, n, 2], of k records."""
         took = times[:, :, 1] - times[:, :, 0]
         self.executions[rows] += len(times)
         self.total[rows] += took.sum(axis=0)
@@ -62,23 +63,25 @@ class Sums:
 class Columns:
     """What is the same in all records of one stream of a plan."""
 
-    def __init__(self, layout: Layout, stream: int, first: int):
-        plan = layout.plan
-        self.steps = np.array(layout.rows[stream], np.int64)
-        self.ops = self.steps + first
+    def __init__(self, layout: Layout, stream: int, first: int, numbering: Numbering):
+        plan, rows = layout.plan, layout.rows[stream]
+        whole = [range(numbering.first[step], numbering.last[step] + 1) for step in rows]
+        self.ops = np.array([op for ops in whole for op in ops], np.int64)
+        self.rows = np.repeat(np.arange(len(rows)), [len(ops) for ops in whole])  # of times
+        self.timed = np.array([numbering.last[step] for step in rows], np.int64)
+        self.fused = np.setdiff1d(self.ops, self.timed)
         statistics = layout.stats[stream]
-        self.stat_steps = np.array([step for step, _ in statistics], np.int64)
-        self.stat_ops = self.stat_steps + first
-        self.results = np.array(
-            [plan.steps[step].results.index(value) for step, value in statistics], np.int64
-        )
+        given = [numbering.giver(*of) for of in statistics]
+        self.stat_ops = np.array([op for op, _ in given], np.int64)
+        self.results = np.array([result for _, result in given], np.int64)
         self.types = [plan.values[value].type for _, value in statistics]
         self.is_float = np.array([t.dtype.is_float for t in self.types], bool)
         # ops without kernels have statistics and no times: their executions come behind the others
-        row = {step: k for k, step in enumerate(layout.rows[stream])}
-        self.untimed = [s for s in dict.fromkeys(self.stat_steps.tolist()) if s not in row]
-        row |= {step: len(self.steps) + k for k, step in enumerate(self.untimed)}
-        self.stat_rows = np.array([row[s] for s in self.stat_steps.tolist()], np.int64)
+        row = {op: k for k, op in enumerate(self.ops.tolist())}
+        self.untimed = [op for op in dict.fromkeys(self.stat_ops.tolist()) if op not in row]
+        row |= {op: len(self.ops) + k for k, op in enumerate(self.untimed)}
+        self.stat_rows = np.array([row[op] for op in self.stat_ops.tolist()], np.int64)
+        self.first = first
 
 
 class Numbered(NamedTuple):
@@ -131,7 +134,7 @@ class RunState:
         first = self.run.first_op(activation.plan)
         if first not in self.sums:
             self.new[first] = activation
-            self.sums[first] = Sums(len(activation.plan.steps))
+            self.sums[first] = Sums(len(self.run.numbering(activation.plan)))
         if activation.caller or first not in self.held:
             self._note_held(activation, first)
         if isinstance(record, HostRecord):
@@ -172,7 +175,9 @@ class RunState:
         first = self.run.first_op(layout.plan)
         found = self._columns.get((first, record.stream))
         if found is None:
-            found = self._columns[first, record.stream] = Columns(layout, record.stream, first)
+            numbering = self.run.numbering(layout.plan)
+            found = Columns(layout, record.stream, first, numbering)
+            self._columns[first, record.stream] = found
         return found
 
     def sums_of(self, activation: Activation, ended: bool) -> Sums:
@@ -180,4 +185,5 @@ class RunState:
         first = self.run.first_op(activation.plan)
         if ended:
             return self.sums[first]
-        return self.open_sums.setdefault(first, Sums(len(activation.plan.steps)))
+        numbering = self.run.numbering(activation.plan)
+        return self.open_sums.setdefault(first, Sums(len(numbering)))

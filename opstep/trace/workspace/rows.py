@@ -30,6 +30,7 @@ from opstep.runtime.statistics import (
     Statistics,
 )
 from opstep.trace.describe import OpInfo, describe
+from opstep.trace.numbering import Numbering
 from opstep.trace.sink import Initial
 from opstep.trace.workspace.bins import histograms
 
@@ -121,24 +122,29 @@ def hashes(
 
 
 def op_rows(
-    run: int, first: int, layout: Layout, initial: Sequence[Initial], main: bool, held: int
-) -> tuple[list[tuple], list[tuple]]:
-    """Rows of `ops` (without its sums) and of `results` for the steps of a plan, while whose ops
-    run its callers hold so many bytes.
+    run: int, first: int, layout: Layout, numbering: Numbering, initial: Sequence[Initial],
+    main: bool, held: int,
+) -> tuple[list[tuple], list[tuple]]:  # fmt: skip
+    """Rows of `ops` (without its sums) and of `results` for the ops of a plan, while which run its
+    callers hold so many bytes.
     """
     plan = layout.plan
     streams = {step: k for k, rows in enumerate(layout.rows) for step in rows}
     live = {step: nbytes + held for step, nbytes in live_bytes(plan).items()}
-    sources = _sources(plan, first, initial, main)
+    sources = _sources(plan, first, numbering, initial, main)
     ops, results = [], []
-    for number in range(len(plan.steps)):
-        info = describe(plan, number)
+    for number, op in enumerate(numbering.ops):
+        info, step = describe(plan, op), numbering.step_of[number]
+        last = numbering.stands_for(number)
+        work = describe(plan, plan.steps[step])
+        alone = number == last
+        done = (work.nbytes, work.flops) if alone else (0, 0)
         ops.append(
             (
                 run, first + number, info.name, info.site, plan.graph, info.graph, info.frame,
                 plain(info.file) or None, info.line or None, plain(info.statement),
                 _json(info.operands), _json(sources[number]), _json(info.attrs),
-                streams.get(number, HOST), info.nbytes, info.flops, live.get(number),
+                streams.get(step, HOST), *done, live.get(step), None if alone else first + last,
             )
         )  # fmt: skip
         results += _result_rows(run, first + number, info)
@@ -160,7 +166,9 @@ def initial_rows(run: int, graph: str, initial: Sequence[Initial]) -> tuple[list
     for k, tensor in enumerate(initial):
         op = -1 - k
         head = (run, op, tensor.kind, f"{tensor.kind}/{tensor.name}", graph, graph, graph)
-        ops.append((*head, None, None, None, "[]", "[]", "{}", HOST, tensor.type.nbytes, 0, None))
+        ops.append(
+            (*head, None, None, None, "[]", "[]", "{}", HOST, tensor.type.nbytes, 0, None, None)
+        )
         shape = _json(tensor.type.shape)
         results.append((run, op, 0, tensor.name, tensor.type.dtype.name, shape, tensor.type.nbytes))
         if tensor.statistics is not None:
@@ -169,11 +177,15 @@ def initial_rows(run: int, graph: str, initial: Sequence[Initial]) -> tuple[list
     return ops, results, executions, stats
 
 
-def _sources(plan: Plan, first: int, initial: Sequence[Initial], main: bool) -> list[list[Any]]:
-    """For each step, who gave its operands: see the column."""
+def _sources(
+    plan: Plan, first: int, numbering: Numbering, initial: Sequence[Initial], main: bool
+) -> list[list[Any]]:
+    """For each op, who gave its operands: see the column."""
     numbers = {(i.kind == "input", i.name): -1 - k for k, i in enumerate(initial)}
     gave: dict[int, Any] = {}
     for value, v in enumerate(plan.values):
+        if v.buffer < 0:
+            continue
         buffer = plan.buffers[v.buffer]
         if buffer.kind == "const":
             gave[value] = 0
@@ -184,7 +196,7 @@ def _sources(plan: Plan, first: int, initial: Sequence[Initial], main: bool) -> 
         if (True, name) in numbers:
             gave[value] = [numbers[True, name], 0]
     found = []
-    for number, step in enumerate(plan.steps):
+    for number, step in enumerate(numbering.ops):
         found.append([gave.get(v) for v in step.operands if v is not None])
         for k, value in enumerate(step.results):
             if step.op.reinterprets and step.operands[0] is not None:

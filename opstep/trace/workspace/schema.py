@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from opstep.trace.workspace.views import BAD
 
-VERSION = 5
+VERSION = 6
 APPLICATION = (
     0x6F707374  # "opst", PRAGMA application_id: tells a workspace from another SQLite file
 )
@@ -142,8 +142,16 @@ TABLES = (
             ),
             Column("attrs", "TEXT", "JSON: its attributes"),
             Column("stream", "INTEGER", "stream that the plan assigns it to"),
-            Column("bytes", "INTEGER", "bytes read and written by one execution"),
-            Column("flops", "INTEGER", "floating-point operations of one execution"),
+            Column(
+                "bytes",
+                "INTEGER",
+                "bytes read and written by one execution of its kernels; 0 if it is fused",
+            ),
+            Column(
+                "flops",
+                "INTEGER",
+                "floating-point operations of one execution of its kernels; 0 if it is fused",
+            ),
             Column(
                 "live_bytes",
                 "INTEGER",
@@ -154,13 +162,22 @@ TABLES = (
                 "INTEGER",
                 "how often it ran; this and the next columns are updated once a second",
             ),
-            Column("total_ns", "INTEGER", "total time of its executions; null: it has no kernels"),
+            Column(
+                "total_ns",
+                "INTEGER",
+                "total time of its executions; null: it has no kernels of its own",
+            ),
             Column("least_ns", "INTEGER", "time of the fastest execution"),
             Column("most_ns", "INTEGER", "time of the slowest execution"),
             Column(
                 "digest",
                 "INTEGER",
                 "digest of all its statistics, by step and iteration",
+            ),
+            Column(
+                "fused_into",
+                "INTEGER",
+                "op in whose kernel it runs, where several run as one; null: not in another's",
             ),
         ),
         key=("run", "op"),
@@ -227,7 +244,11 @@ TABLES = (
                 "activation", "INTEGER", "number of its plan's activation, one per iteration; or -1"
             ),
             Column("turn", "INTEGER", "iteration of the loop that it runs in"),
-            Column("start_ns", "INTEGER", "start of its first kernel; null: it has no kernels"),
+            Column(
+                "start_ns",
+                "INTEGER",
+                "start of its first kernel, which fused ops share; null: it has no kernels",
+            ),
             Column("end_ns", "INTEGER", "end of its last kernel"),
         ),
         key=("run", "execution"),

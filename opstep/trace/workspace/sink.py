@@ -46,7 +46,7 @@ SUMS_S = 1.0  # between two updates of the sums in `ops`
 
 _OPS = (
     "ops (run, op, name, site, plan, graph, frame, file, line, statement, operands, sources, "
-    "attrs, stream, bytes, flops, live_bytes)"
+    "attrs, stream, bytes, flops, live_bytes, fused_into)"
 )
 
 _BUFFERS = "buffers (run, plan, buffer, caller, kind, name, type, nbytes, first_op, last_op)"
@@ -229,9 +229,14 @@ class WorkspaceSink:
         for first, activation in state.new.items():
             layout, caller = activation.layout, activation.caller
             main_plan = main and layout.plan.graph == run.info.graph
-            more = op_rows(state.id, first, layout, run.initial, main_plan, state.held[first])
-            called = run.first_op(caller.plan) + activation.call if caller else None
-            buffers += buffer_rows(state.id, first, layout.plan, kinds, called)
+            more = op_rows(
+                state.id, first, layout, run.numbering(layout.plan), run.initial, main_plan,
+                state.held[first],
+            )  # fmt: skip
+            called = run.op(caller.plan, activation.call) if caller else None
+            buffers += buffer_rows(
+                state.id, first, layout.plan, run.numbering(layout.plan), kinds, called
+            )
             ops += more[0]
             results += more[1]
             if main_plan:

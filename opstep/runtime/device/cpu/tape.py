@@ -20,7 +20,7 @@ from opstep.runtime.device.tape import Tape, timed
 from opstep.runtime.ir.types import TensorType, i64
 from opstep.runtime.plan.plan import Run, Step
 from opstep.runtime.plan.plan import Wait as Await
-from opstep.runtime.recording import Activation, HostRecord, StreamRecord
+from opstep.runtime.recording import Activation, HostRecord, StreamRecord, Taken
 from opstep.runtime.statistics import ENABLED, RECORD, WORDS, step_for
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class CpuTape(Tape):
     def __init__(self, device: CpuDevice, binding: Binding, recorder: Recorder):
         super().__init__(binding, recorder)
         self.device = device
-        self._cell = device.alloc(ENABLED.nbytes)  # where the kernels look for `with_stats`
+        self._cell = device.alloc(ENABLED.nbytes)  # where the kernels look whether they are wanted
         self._enabled = device.view(self._cell, 0, ENABLED)
         self._enabled[...] = False
         self._groups = [0] * len(self.layout.rows)  # steps whose statistics are taken, so far
@@ -159,18 +159,18 @@ class CpuTape(Tape):
 
     # --- while it runs ---
 
-    def begin(self, recorder: Recorder, step: int, with_stats: bool) -> None:
+    def begin(self, recorder: Recorder, step: int, taken: Taken) -> None:
         self._activate(recorder, step, self.layout)
-        if with_stats != self.with_stats:  # no stream is busy, or the value stays as it is
-            self._enabled[...] = self.with_stats = with_stats
+        if taken != self.taken:  # no stream is busy, or the value stays as it is
+            self.taken = taken
+            self._enabled[...] = taken == Taken.STATISTICS
 
     def finish(self) -> None:
         """The figures are copied when they stand."""
-        activation, with_stats, deliver = (
-            self.activation,
-            self.with_stats,
-            self.recorder.add_record,
-        )
+        if self.taken == Taken.NOTHING:
+            return
+        activation, deliver = self.activation, self.recorder.add_record
+        with_stats = self.taken == Taken.STATISTICS
         assert activation is not None
         for stream, track in enumerate(self._tracks):
             if track.used:

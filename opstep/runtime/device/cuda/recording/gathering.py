@@ -2,7 +2,9 @@
 
 A tensor waits until others are there, until something is about to be written over it, or until a
 launch of its stream ends. What the blocks of all those tensors leave is put together by one launch
-at the end. How a tensor is cut into blocks depends on its size alone, and so do the bits.
+at the end, with that of tensors whose statistics a group of ops takes, or which it writes to memory
+that they share (`packing`). How a tensor is cut into blocks depends on its size alone, and so do
+the bits.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda
 from opstep.runtime.device.cuda.recording.merging import ROWS, THREADS, WARPS, merge
+from opstep.runtime.device.cuda.recording.packing import Packing, accumulate_packed, table_of
 from opstep.runtime.device.cuda.recording.statistics import (
     MOST,
     as_numbers,
@@ -43,12 +46,13 @@ def gathers(t: TensorType) -> bool:
 
 class Gathering:
     """The statistics of a stream: tensors of these types, in any order. `out`: the address of their
-    records.
+    records; `room`: bytes of the memory that small tensors share.
     """
 
     def __init__(
-        self, device: Device, types: Sequence[TensorType], enabled: int, out: int, filled: bool
-    ):
+        self, device: Device, types: Sequence[TensorType], enabled: int, out: int, filled: bool,
+        room: int = 0,
+    ):  # fmt: skip
         self._device = device
         self._enabled, self._out = enabled, out
         self._filled = filled
@@ -58,15 +62,38 @@ class Gathering:
         self._held = min(HELD, sum(blocks_for(_size(t)) for t in types if gathers(t)))
         self._types = left_by(self._held)
         self._memory = [device.alloc(t.nbytes, "statistics") for t in self._types if self._held]
+        self._packing = Packing(room)
+        self._packed = device.alloc(room, "statistics") if room else None
 
     def add(self, address: int, t: TensorType, index: int) -> list[Any]:
         """Launches that have to come behind what gives the tensor, but not at once."""
-        made = []
-        if self._used + sum(self._blocks()) + blocks_for(_size(t)) > self._held:
-            made = [*self.flush(), *self.merge()]
+        made = self._room([t])
         self._waiting.append((address, t, index))
         same = [w for w in self._waiting if w[1].dtype is t.dtype]
         return made + (self._launches_of(same) if len(same) == TOGETHER else [])
+
+    def of_group(
+        self, within: Sequence[tuple[TensorType, int]], packed: Sequence[tuple[TensorType, int]]
+    ) -> tuple[list[Any], list[tuple[TensorType, int]], list[int]]:
+        """Of tensors, with the places of their records, whose statistics a group's kernel takes,
+        and of those that it writes to memory that they share: launches that have to come before it;
+        what the kernel leaves, type and address; where it writes the others.
+        """
+        types = [t for t, _ in (*within, *packed)]
+        if not types:
+            return [], [], []
+        made = self._room(types)
+        if not self._packing.fits([t for t, _ in packed]):
+            made += self._launches_of_packed()
+        left = list(zip(self._types, self._left(self._used), strict=True))
+        for t, index in within:
+            self._enter(t, index, filled=False)
+        places = []
+        for t, index in packed:
+            assert self._packed is not None  # there is room for those of one group at least
+            places.append(self._packed.address + self._packing.place(t, self._used))
+            self._enter(t, index, filled=False)
+        return made, left, places
 
     def before(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
         """What has to come before something is written to these addresses."""
@@ -75,9 +102,9 @@ class Gathering:
             return self.flush()
         return []
 
-    def flush(self) -> list[Any]:
-        """All that waits."""
-        made = []
+    def flush(self, packed: bool = True) -> list[Any]:
+        """All that waits. `packed`: what no one else writes over, too."""
+        made = self._launches_of_packed() if packed else []
         while self._waiting:
             dtype = self._waiting[0][1].dtype
             made += self._launches_of([w for w in self._waiting if w[1].dtype is dtype])
@@ -89,11 +116,36 @@ class Gathering:
             return []
         table, self._table, self._used = tuple(self._table), [], 0
         step, types = step_of(merge_several, [ENABLED, *self._types], [RECORD], table=table)
-        left = [memory.address for memory in self._memory]
-        return self._bound(step, types, [self._enabled, *left, self._out])
+        return self._bound(step, types, [self._enabled, *self._left(0), self._out])
 
-    def _blocks(self) -> list[int]:
-        return [blocks_for(_size(t)) for _, t, _ in self._waiting]
+    def _room(self, types: Sequence[TensorType]) -> list[Any]:
+        """What has to be launched so that there is room for what these leave."""
+        waiting = (t for _, t, _ in self._waiting)
+        if self._used + sum(blocks_for(_size(t)) for t in (*waiting, *types)) > self._held:
+            return [*self.flush(), *self.merge()]
+        return []
+
+    def _enter(self, t: TensorType, index: int, filled: bool) -> None:
+        """From now on the next blocks are those of this tensor."""
+        blocks, kind = blocks_for(_size(t)), filled + 2 * t.dtype.is_float
+        self._table += [self._used, blocks, _size(t), kind, index]
+        self._used += blocks
+
+    def _left(self, first: int) -> list[int]:
+        """The addresses of what the blocks leave, from that one on."""
+        return [
+            memory.address + n * first * t.dtype.itemsize
+            for memory, t, n in zip(self._memory, self._types, (ROWS, 2, 3), strict=True)
+        ]
+
+    def _launches_of_packed(self) -> list[Any]:
+        made = []
+        for dtype, tensors in self._packing.taken().items():
+            whole = TensorType(dtype, (self._packing.room // dtype.itemsize,))
+            step, types = step_of(accumulate_packed, [whole], self._types, table=table_of(tensors))
+            assert self._packed is not None
+            made += self._bound(step, types, [self._packed.address, *self._left(0)])
+        return made
 
     def _launches_of(self, tensors: Sequence[tuple[int, TensorType, int]]) -> list[Any]:
         """Of one dtype, and not more than `TOGETHER`."""
@@ -101,19 +153,15 @@ class Gathering:
         first, dtype = self._used, tensors[0][1].dtype
         filled = self._filled and dtype.is_float
         for _, t, index in tensors:
-            blocks, kind = blocks_for(_size(t)), filled + 2 * dtype.is_float
-            self._table += [self._used, blocks, _size(t), kind, index]
-            self._used += blocks
+            self._enter(t, index, filled)
         padded = [*tensors, *[tensors[0]] * (TOGETHER - len(tensors))]
         step, types = step_of(
             accumulate_several, [*(t for _, t, _ in padded), ENABLED], self._types,
             count=len(tensors), filled=filled,
         )  # fmt: skip
-        left = [
-            memory.address + n * first * t.dtype.itemsize
-            for memory, t, n in zip(self._memory, self._types, (ROWS, 2, 3), strict=True)
-        ]
-        return self._bound(step, types, [*(a for a, _, _ in padded), self._enabled, *left])
+        return self._bound(
+            step, types, [*(a for a, _, _ in padded), self._enabled, *self._left(first)]
+        )
 
     def _bound(self, step: Step, types: Any, addresses: list[int]) -> list[Any]:
         launches, _ = self._device.prepare(step, types)

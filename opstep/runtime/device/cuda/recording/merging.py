@@ -30,6 +30,7 @@ from opstep.runtime.statistics import (
 THREADS = 256
 WARPS = THREADS // LANES
 ROWS = BINS + UNWRITTEN - NAN + 1  # what a block leaves: the bins, the words from NAN to UNWRITTEN
+_NUMBERS, _MOMENTS = 3 * WARPS, 2 * WARPS  # that warps leave
 _LARGEST, _SMALLEST = 480, -400  # exponents between which f64 holds sums of squares well
 
 
@@ -44,25 +45,34 @@ def centred(n, pivot, total, squares):
 
 @pinned("f64")
 def merge_threads(n, mean, m2, low, high):
-    """(elements, mean, m2, least key, greatest key) of a whole block, in its first thread."""
+    """(elements, mean, m2, least key, greatest key) of a whole block, in its first thread: those of
+    each warp, then of all, which no other thread may still read.
+    """
+    numbers = cuda.shared.array(_NUMBERS, np.int64)
+    moments = cuda.shared.array(_MOMENTS, np.float64)
     thread = cuda.threadIdx.x
-    numbers = cuda.shared.array(THREADS, np.int64)
-    lows = cuda.shared.array(THREADS, np.int64)
-    highs = cuda.shared.array(THREADS, np.int64)
-    means = cuda.shared.array(THREADS, np.float64)
-    spreads = cuda.shared.array(THREADS, np.float64)
-    numbers[thread], means[thread], spreads[thread] = n, mean, m2
-    lows[thread], highs[thread] = low, high
-    half = cuda.blockDim.x // 2  # not a constant: unrolled, it would be read from memory each time
-    while half > 0:
-        cuda.syncthreads()
-        if thread < half:
-            other = thread + half
-            n, mean, m2 = chan(n, mean, m2, numbers[other], means[other], spreads[other])
-            low, high = min(low, lows[other]), max(high, highs[other])
-            numbers[thread], means[thread], spreads[thread] = n, mean, m2
-            lows[thread], highs[thread] = low, high
-        half //= 2
+    lane, warp = thread % LANES, thread // LANES
+    n, mean, m2, low, high = merge_lanes(n, mean, m2, low, high, LANES)
+    cuda.syncthreads()
+    if lane == 0:
+        numbers[warp], numbers[WARPS + warp], numbers[2 * WARPS + warp] = n, low, high
+        moments[warp], moments[WARPS + warp] = mean, m2
+    cuda.syncthreads()
+    k = thread % WARPS
+    n, low, high = numbers[k], numbers[WARPS + k], numbers[2 * WARPS + k]
+    return merge_lanes(n, moments[k], moments[WARPS + k], low, high, WARPS)
+
+
+@pinned("f64")
+def merge_lanes(n, mean, m2, low, high, count):
+    """Likewise of the first so many threads of a warp."""
+    step = count // 2
+    while step > 0:
+        lower, higher = shuffle_down(low, step), shuffle_down(high, step)
+        more, other = shuffle_down(n, step), shuffle_down(mean, step)
+        n, mean, m2 = chan(n, mean, m2, more, other, shuffle_down(m2, step))
+        low, high = min(low, lower), max(high, higher)
+        step //= 2
     return n, mean, m2, low, high
 
 

@@ -14,6 +14,7 @@ are taken element by element.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -57,10 +58,11 @@ from opstep.runtime.statistics import BINS
 
 TILE = 16  # elements of a thread
 STEP = THREADS * TILE
+TOGETHER = 8  # elements whose sums are under way at once
 ALONE = 4 * STEP  # elements that one block takes without the help of others
 MOST = 792  # blocks: twice what an H200 runs at once, at 3 a multiprocessor
 FEW = 264  # blocks of a tensor that is not large: 2 a multiprocessor, as each has a price
-LONG = 16  # tiles of a block; those of such a tensor have no more
+LONG = 32  # tiles of a block; those of such a tensor have no more
 CELLS = COUNTED * LANES
 
 
@@ -154,9 +156,8 @@ def stretch_accumulator(dtype: DType):
     """Takes the stretch that is a block's, one of so many; nothing where `on` is 0."""
     kind = Kind(dtype)
     value, low_end, high_end, counter_of = kind.value, kind.low, kind.high, kind.counter
-    add_tile, add_element, fold = (
-        f(dtype) for f in (tile_accumulator, element_accumulator, block_folder)
-    )
+    add_tile, add_element = tile_accumulator(dtype), element_accumulator(dtype)
+    fold = block_folder(dtype)
 
     def accumulate(x, raw, on, counts, moments, limits, size, span, unwritten, block, blocks):
         columns = pointer_to(cuda.shared.array(CELLS, np.int32))
@@ -191,7 +192,9 @@ def stretch_accumulator(dtype: DType):
 
 @cache
 def tile_accumulator(dtype: DType):
-    """Takes a thread's vectors of a tile: all are under way before the first is looked at."""
+    """Takes a thread's vectors of a tile: all are under way before the first is looked at, and some
+    are summed up before anything is asked of the sums of one, so that none waits for another.
+    """
     width = Kind(dtype).width
     state = "n, low, high, pivot, total, squares"
     vectors = range(TILE // width)
@@ -199,27 +202,59 @@ def tile_accumulator(dtype: DType):
     lines += [f"    i{k} = at + ({k} * THREADS + thread) * {width}" for k in vectors]
     lines += [f"    v{k} = load(x, i{k})" for k in vectors]
     given = f"unwritten, columns, lane, {state}"
-    lines += [f"    {state} = add_vector(v{k}, raw, i{k}, {given})" for k in vectors]
-    scope = {"THREADS": THREADS, "load": Kind(dtype).load, "add_vector": vector_accumulator(dtype)}
+    together = max(TOGETHER // width, 1)
+    for first in vectors[::together]:
+        some = vectors[first : first + together]
+        lines += [f"    count(v{k}, columns, lane)" for k in some]
+        lines.append(f"    pivot = pivot_of(n, v{first}, pivot)")
+        lines += [f"    {sums_named(k)} = sums(v{k}, pivot)" for k in some]
+        usual = " & ".join(f"is_usual({usual_named(k)})" for k in some)
+        lines += [f"    if {usual}:", *(f"        {taking(k)}" for k in some), "    else:"]
+        lines += [f"        {state} = settle(v{k}, raw, i{k}, {given})" for k in some]
+    scope = {"THREADS": THREADS, "load": Kind(dtype).load, **vector_functions(dtype)}
     text = "\n".join([*lines, f"    return {state}"])
     return pinned("f64")(from_text(text, f"tiles of {width}", "accumulate", scope))
 
 
+def sums_named(k: int) -> str:
+    """What `sums` gives, of one vector of several."""
+    return f"part{k}, part_squares{k}, least{k}, most{k}, finest{k}"
+
+
+def usual_named(k: int) -> str:
+    return f"part_squares{k}, finest{k}"
+
+
+def taking(k: int, m: int | str = "") -> str:
+    """The line that adds the sums of vector k to the state of tensor m."""
+    state = f"n{m}, low{m}, high{m}, total{m}, squares{m}"
+    return f"{state} = take{m}({state}, part{k}, part_squares{k}, least{k}, most{k})"
+
+
 @cache
-def vector_accumulator(dtype: DType):
-    """Takes elements that follow each other, 16 bytes of them, from `i` on. `unwritten`, if not 0:
-    the bits of those never written, which stand in `raw`.
+def vector_functions(dtype: DType) -> dict[str, Any]:
+    """What a thread does with elements that follow each other, 16 bytes of them:
+
+    - ``count``: their exponents. ``sums``: distances from a pivot, their squares, extremes, the
+      least size. ``is_usual``: whether all are finite and none is subnormal or dust; ``take`` adds
+      the sums of such to the state.
+    - ``settle`` does for any what ``sums`` and ``take`` do. `unwritten`, if not 0: the bits of
+      those never written, which stand in `raw` from `i` on.
     """
     kind = Kind(dtype)
     floating, tiny, width, finite = kind.floating, kind.tiny, kind.width, kind.finite
     counter_of, size_of, smaller, larger = kind.counter, kind.size, kind.smaller, kind.larger
     add_element, count_tiny = element_accumulator(dtype), tiny_counter(dtype)
 
-    def accumulate(
-        values, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
-    ):  # fmt: skip
-        if n == 0:
-            pivot = np.float64(values[0]) if finite(values[0]) else 0.0
+    def count(values, columns, lane):
+        for j in range(width):
+            atomic_add(columns, counter_of(values[j], lane), 1)
+
+    def pivot_of(n, values, pivot):
+        first = np.float64(values[0]) if finite(values[0]) else 0.0
+        return first if n == 0 else pivot
+
+    def sums(values, pivot):
         part, part_squares = 0.0, 0.0
         least, most, finest = values[0], values[0], size_of(values[0])
         for j in range(width):
@@ -232,13 +267,25 @@ def vector_accumulator(dtype: DType):
             if floating:
                 own = size_of(v)
                 finest = pick(own < finest, own, finest)
-            atomic_add(columns, counter_of(v, lane), 1)
+        return part, part_squares, least, most, finest
+
+    def is_usual(part_squares, finest):
+        return (part_squares < np.inf) & (finest >= tiny) if floating else part_squares < np.inf
+
+    def take(n, low, high, total, squares, part, part_squares, least, most):
+        total += part
+        squares += part_squares
+        return n + width, smaller(low, least), larger(high, most), total, squares
+
+    def settle(
+        values, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
+    ):  # fmt: skip
+        pivot = pivot_of(n, values, pivot)
+        part, part_squares, least, most, finest = sums(values, pivot)
         if part_squares < np.inf:
-            n += width
-            total += part
-            squares += part_squares
-            low = smaller(low, least)
-            high = larger(high, most)
+            n, low, high, total, squares = take(
+                n, low, high, total, squares, part, part_squares, least, most
+            )
             if floating and finest < tiny:
                 for j in range(width):
                     count_tiny(values[j], columns, lane)
@@ -250,7 +297,8 @@ def vector_accumulator(dtype: DType):
                 )  # fmt: skip
         return n, low, high, pivot, total, squares
 
-    return pinned("f64")(accumulate)
+    functions = (count, pivot_of, sums, is_usual, take, settle)
+    return {f.__name__: pinned("f64")(f) for f in functions}
 
 
 @cache

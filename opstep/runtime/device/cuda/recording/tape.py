@@ -7,16 +7,17 @@ stretch that is replayed as a graph has them in the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from opstep.runtime.device.cuda.driver.launching import BoundGrid, work_of
 from opstep.runtime.device.cuda.driver.streams import capturing
 from opstep.runtime.device.cuda.recording.gathering import Gathering, gathers
+from opstep.runtime.device.cuda.recording.measuring import Group, groups_of, room_for
 from opstep.runtime.device.cuda.recording.pending import COPIES, Part, PendingActivation
 from opstep.runtime.device.cuda.recording.records import merged
 from opstep.runtime.device.cuda.recording.stamps import FLAGS, NO_ROW, Marks, Move
@@ -26,7 +27,7 @@ from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.device.tape import Tape
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Fill, Run, Step
-from opstep.runtime.recording import COPY, Launch, Layout
+from opstep.runtime.recording import COPY, Launch, Layout, Taken
 from opstep.runtime.statistics import ENABLED, WORDS, step_for
 
 if TYPE_CHECKING:
@@ -38,6 +39,18 @@ if TYPE_CHECKING:
 
 
 _NBYTES = 8 * WORDS  # of a tensor's statistics
+
+
+class Work(NamedTuple):
+    """A launch of a row, in steps without statistics and in those with them; None where none is."""
+
+    row: int
+    bare: Any
+    whole: Any
+
+
+def statistics(launches: Iterable[Any]) -> list[Work]:
+    return [Work(NO_ROW, None, b) for b in launches]
 
 
 class CudaTape(Tape):
@@ -55,12 +68,15 @@ class CudaTape(Tape):
         self._streams = cast("Sequence[CudaStream]", binding.streams)  # as the device made them
         self._pending_records = pending_records
         self._details = Details(device, recorder)
+        self._groups = groups_of(binding.plan, self.recorded, device)
+        self._later = {v for g in self._groups.values() for k, v in g.values if k != g.number}
         values = self._recorded_values()
         self._memory = self._allocated(values)
         self._gathering = [self._gathering_of(s, of_stream) for s, of_stream in enumerate(values)]
         # with statistics and without; the same where there are none
         bare, whole = self._marks_now(), self._marks_now() if self.recorded else None
         self._marks = {False: bare, True: whole or bare}
+        self._left = self._still_to_come()
         self._copies: list[list[tuple[Any, Any]]] = [[] for _ in values]  # stamps around each
         self._bound: list[list[list[Any]]] = [[] for _ in values]  # each row's, until described
         self._launches: list[Launch] = []
@@ -82,6 +98,14 @@ class CudaTape(Tape):
                 by_stream[instruction.stream] += self.recorded.get(instruction.step, ())
         return by_stream
 
+    def _still_to_come(self) -> list[int]:
+        """Of each stream the steps that are not issued yet; updates at the end may never be."""
+        plan, left = self.binding.plan, [0] * len(self.layout.rows)
+        for instruction in plan.instructions:
+            if isinstance(instruction, Run) and instruction.step < len(plan.steps) - plan.commits:
+                left[instruction.stream] += 1
+        return left
+
     def _allocated(self, values: Sequence[Sequence[int]]) -> _RecordMemory:
         plan = self.binding.plan
         stamps = [0] * len(values)
@@ -99,41 +123,74 @@ class CudaTape(Tape):
         plan, memory = self.binding.plan, self._memory
         types = [plan.values[v].type for v in values]
         places = (memory.enabled.address, memory.statistics(stream, 0))
-        return Gathering(self.device, types, *places, plan.policy.fill == "nan")
+        runs = [i for i in plan.instructions if isinstance(i, Run) and i.stream == stream]
+        groups = [self._groups[i.step] for i in runs if i.step in self._groups]
+        return Gathering(self.device, types, *places, plan.policy.fill == "nan", room_for(groups))
 
-    def unrecorded(self, launches: list[Any]) -> list[tuple[int, Any]]:
-        return [(FLAGS, b) for b in launches]
+    def unrecorded(self, launches: list[Any]) -> list[Work]:
+        return [Work(FLAGS, b, b) for b in launches]
 
-    def around(self, number: int, step: Step, stream: int, bound: Any) -> list[tuple[int, Any]]:
+    def around(self, number: int, step: Step, stream: int, bound: Any) -> list[Work]:
         """The step's launches and those of its statistics, each with its row."""
         rows = self.layout.rows[stream]
         gathering = self._gathering[stream]
-        work: list[tuple[int, Any]] = []
+        work: list[Work] = []
         if bound:
-            work += [(NO_ROW, b) for b in gathering.before(self._write_ranges(step))]
-            work += [(len(rows), b) for b in bound]
+            work += statistics(gathering.before(self._write_ranges(step)))
+            work += self._of_step(number, step, stream, bound)
             rows.append(number)
             self._bound[stream].append(bound)
+        plan, group = self.binding.plan, self._groups.get(number)
+        taken = [v for _, v in group.values] if group else ()
         for value in self.recorded.get(number, ()):
-            plan = self.binding.plan
+            if value in self._later or value in taken:
+                continue
             recorded, t = self.layout.stats[stream], plan.values[value].type
-            source = self.binding.address_of(value).address
-            work += [(NO_ROW, b) for b in self._detailed(t, source, stream)]
+            source = self._source(value, group)
+            work += statistics(self._detailed(t, source, stream))
             if gathers(t):
-                work += [(NO_ROW, b) for b in gathering.add(source, t, len(recorded))]
+                work += statistics(gathering.add(source, t, len(recorded)))
                 recorded.append((number, value))
                 continue
             launches, nbytes = self.device.prepare(*step_for(t, plan.policy.fill == "nan"))
             target = self._memory.statistics(stream, len(recorded))
             addresses = [source, self._memory.enabled.address, target]
-            statistics = self.device.bind(
-                launches, addresses, self._memory.workspace(stream, nbytes)
-            )
-            work += [(NO_ROW, b) for b in statistics]
+            workspace = self._memory.workspace(stream, nbytes)
+            work += statistics(self.device.bind(launches, addresses, workspace))
             recorded.append((number, value))
+        self._left[stream] -= number < len(plan.steps) - plan.commits
         if not bound:  # nothing else may have this launched
-            work += [(NO_ROW, b) for b in gathering.flush()]
+            work += statistics(self._gathered(stream))
         return work
+
+    def _gathered(self, stream: int) -> list[Any]:
+        """What is to be launched before others may write over what waits; at last, all."""
+        gathering = self._gathering[stream]
+        if self._left[stream] > 0:
+            return gathering.flush(packed=False)
+        return [*gathering.flush(), *gathering.merge()]
+
+    def _source(self, value: int, group: Group | None) -> int:
+        """The address of a value whose statistics are taken behind a step."""
+        if group and value in group.apart:
+            return group.apart[value].address
+        empty = not self.binding.plan.values[value].type.size
+        return 0 if empty else self.binding.address_of(value).address
+
+    def _of_step(self, number: int, step: Step, stream: int, bound: list[Any]) -> list[Work]:
+        """Its launches; those of a group that takes statistics are others in steps with them."""
+        row, group = len(self.layout.rows[stream]), self._groups.get(number)
+        if group is None:
+            return [Work(row, b, b) for b in bound]
+        recorded, values = self.layout.stats[stream], (*step.operands, *step.results)
+        addresses = [self.binding.address_of(v).address for v in values if v is not None]
+        before, whole = group.bound(self.device, addresses, self._gathering[stream], len(recorded))
+        recorded += group.values
+        return [
+            *statistics(before),
+            *(Work(row, b, None) for b in bound),
+            *(Work(row, None, w) for w in whole),
+        ]
 
     def _detailed(self, t: TensorType, source: int, stream: int) -> list[Any]:
         memory = self._memory
@@ -147,26 +204,32 @@ class CudaTape(Tape):
         places, buffers = self.binding.places, self.binding.plan.buffers
         return [(places[b].address, places[b].address + buffers[b].nbytes) for b in step.writes]
 
-    def launch(self, stream: int, launches: list[tuple[int, Any]]) -> Callable[[], None]:
-        gathering = self._gathering[stream]
-        launches = [*launches, *((NO_ROW, b) for b in (*gathering.flush(), *gathering.merge()))]
+    def launch(self, stream: int, launches: list[Work]) -> Callable[[], None]:
+        launches = [*launches, *statistics(self._gathered(stream))]
         self._launches.append(self._rows_launched(stream))
         index = len(self._launches) - 1
-        bare = [launch for launch in launches if launch[0] != NO_ROW]
-        bundle = self._bundle(stream, lambda m, stats: m.around(launches if stats else bare))
+        bare = [(work.row, work.bare) for work in launches if work.bare is not None]
+        whole = [(work.row, work.whole) for work in launches if work.whole is not None]
+        alone = [launch for _, launch in bare]
+        bundle = self._bundle(stream, alone, lambda m, stats: m.around(whole if stats else bare))
         issue = partial(self._issue, bundle, index, self._streams[stream])
         self._indices[id(issue)] = index
         return issue
 
     def fill(self, stream: int, work: Any, nbytes: int) -> Callable[[], None]:
-        bundle = self._bundle(stream, lambda m, _: m.around_fill(work, nbytes))
+        bundle = self._bundle(stream, [work], lambda m, _: m.around_fill(work, nbytes))
         handle = self._streams[stream].handle
-        return lambda: bundle.of(self.with_stats)(handle)
+        return lambda: bundle.of(self.taken)(handle)
 
-    def _bundle(self, stream: int, stamped: Callable[[Marks, bool], list[Any]]) -> Bundle:
-        """Of what `stamped` makes for steps without statistics and with them."""
-        bare, whole = (self._marks[with_stats][stream] for with_stats in (False, True))
-        return Bundle(stamped(bare, False), None if whole is bare else stamped(whole, True))
+    def _bundle(
+        self, stream: int, bare: list[Any], stamped: Callable[[Marks, bool], list[Any]]
+    ) -> Bundle:
+        """Of what `stamped` makes for steps without statistics and with them. `bare`: without
+        stamps.
+        """
+        timed, whole = (self._marks[with_stats][stream] for with_stats in (False, True))
+        works = [stamped(timed, False), *([] if whole is timed else [stamped(whole, True)])]
+        return Bundle(works[0], works[-1], bare)
 
     def bound(self) -> None:
         self.layout.launches += self._launches
@@ -197,8 +260,12 @@ class CudaTape(Tape):
         assert self._pending is not None  # an activation began
         return self._pending
 
-    def begin(self, recorder: Recorder, step: int, with_stats: bool) -> None:
-        self.with_stats = with_stats
+    def begin(self, recorder: Recorder, step: int, taken: Taken) -> None:
+        self.taken = Taken(taken)
+        if taken == Taken.NOTHING:
+            self._sync_times = np.zeros((len(self.layout.syncs), 2), np.int64)
+            self._call_times = np.zeros((len(self.layout.calls), 2), np.int64)
+            return
         layout, self._places = self._layout_now()
         self._in_graph = any(s.alone and s.replayed for s in self._stretches)
         pending = self._next
@@ -220,11 +287,11 @@ class CudaTape(Tape):
         return self._layouts[replayed]
 
     def copy(self, stream: int, work: Any, nbytes: int) -> None:
-        pending, handle = self._now, self._streams[stream].handle
-        copies, around = pending.copies[stream], self._copies[stream]
-        if len(copies) == COPIES:
+        handle = self._streams[stream].handle
+        if self.taken == Taken.NOTHING or len(self._now.copies[stream]) == COPIES:
             work(handle)
             return
+        copies, around = self._now.copies[stream], self._copies[stream]
         first = self._memory.parts[stream].stamps + 2 * len(copies)
         if len(copies) == len(around):
             address = self._memory.parts[stream].address
@@ -237,13 +304,15 @@ class CudaTape(Tape):
         behind(handle)
 
     def finish(self) -> None:
+        if self.taken == Taken.NOTHING:
+            return
         pending = self._now
-        pending.with_stats = self.with_stats
-        pending.marks = self._marks[self.with_stats]
+        pending.with_stats = self.taken == Taken.STATISTICS
+        pending.marks = self._marks[pending.with_stats]
         for stream, part in enumerate(self._memory.parts):
             copies = len(pending.copies[stream])
             words = part.stamps + 2 * copies if copies else pending.marks[stream].count
-            words = part.words if self.with_stats and part.statistics else words
+            words = part.words if pending.with_stats and part.statistics else words
             if words:
                 slot = self._pending_records.slots.get(words)
                 home = self._streams[0 if self._in_graph else stream]
@@ -279,29 +348,29 @@ class CudaTape(Tape):
 
     def _issue(self, bundle: Bundle, index: int, stream: CudaStream) -> None:
         began = monotonic_ns()
-        bundle.of(self.with_stats)(stream.handle)
-        if capturing.stretch is None:
+        bundle.of(self.taken)(stream.handle)
+        if capturing.stretch is None and self.taken != Taken.NOTHING:
             self._now.launches[self._places[index]] = began, monotonic_ns()
 
     def replay(self, stretch: Stretch, launch: Callable[[], None]) -> None:
         began = monotonic_ns()
         launch()
-        if stretch.launches:
+        if stretch.launches and self.taken != Taken.NOTHING:
             self._now.launches[self._places[stretch.launches[0]]] = began, monotonic_ns()
 
 
 class Bundle:
-    """What is handed over at once, in steps with statistics (`whole`) and without (`bare`)."""
+    """What is handed over at once: with stamps, with statistics as well, or with neither."""
 
-    __slots__ = ("_bare", "_whole", "bound")
+    __slots__ = ("_works", "bound")
 
-    def __init__(self, bare: list[Any], whole: list[Any] | None):
-        self.bound = bare if whole is None else whole
-        self._bare = work_of(bare)
-        self._whole = self._bare if whole is None else work_of(whole)
+    def __init__(self, timed: list[Any], whole: list[Any], bare: list[Any]):
+        self.bound = whole
+        works = work_of(timed), None if whole is timed else work_of(whole), work_of(bare)
+        self._works = works[0], works[1] or works[0], works[2]
 
-    def of(self, with_stats: bool) -> Callable[[int], None]:
-        return self._whole if with_stats else self._bare
+    def of(self, taken: Taken) -> Callable[[int], None]:
+        return self._works[taken]
 
 
 class _RecordMemory:
@@ -347,12 +416,11 @@ class Stretch:
         self.launches = launches
         self.alone = alone
         self.at_once = at_once
-        self._issued: set[bool] = set()  # once, as they are: they are graphs from then on
+        self._issued: set[Taken] = set()  # once, as they are: they are graphs from then on
 
     @property
-    def variant(self) -> bool:
-        """Whether statistics are taken now."""
-        return self.tape.with_stats
+    def variant(self) -> Taken:
+        return self.tape.taken
 
     @property
     def replayed(self) -> bool:

@@ -32,8 +32,8 @@ class Device:
         return [(step.op.name, step.attrs, addresses) for step in launches]
 
 
-def gathering_of(*types, filled=False):
-    return Gathering(Device(), types, ENABLED, OUT, filled)
+def gathering_of(*types, filled=False, room=0):
+    return Gathering(Device(), types, ENABLED, OUT, filled, room)
 
 
 def taken(launches):
@@ -99,3 +99,30 @@ def test_full_memory_is_put_together_first(monkeypatch):
     assert [name for name, _, _ in made] == ["accumulate_several", "merge_several"]
     assert taken(made) == [[1000, 2000]]
     assert taken(some.flush()) == [[3000]]
+
+
+def test_what_a_group_takes_lies_beside_what_waits():
+    some = gathering_of(SMALL, LARGE, SMALL, SMALL, room=2048)
+    some.add(1000, SMALL, 0)
+    made, left, places = some.of_group([(LARGE, 1)], [(SMALL, 2), (SMALL, 3)])
+    assert not made
+    blocks = blocks_for(2 * ALONE)
+    assert len(left) == 3
+    assert places[1] - places[0] == 512
+    packed, waiting = some.flush()
+    assert (packed[0], packed[2][0]) == ("accumulate_packed", places[0])
+    assert packed[1]["table"] == (0, 1, 100, 4096, 0, blocks, 1, 1, 100, 4096, 128, blocks + 1)
+    assert taken([waiting]) == [[1000]]
+    ((_, attrs, _),) = some.merge()
+    records = [attrs["table"][k + 4] for k in range(0, 20, 5)]
+    assert records == [1, 2, 3, 0]
+
+
+def test_shared_memory_that_is_full_is_looked_at_first():
+    some = gathering_of(SMALL, SMALL, SMALL, room=1024)
+    made, _, first = some.of_group([], [(SMALL, 0), (SMALL, 1)])
+    assert not made
+    made, _, second = some.of_group([], [(SMALL, 2)])
+    assert [name for name, _, _ in made] == ["accumulate_packed"]
+    assert second == first[:1]
+    assert len(some.flush()) == 1

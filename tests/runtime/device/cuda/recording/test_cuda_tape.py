@@ -18,6 +18,7 @@ from opstep.runtime.device.cuda.recording.kernels import Launched
 from opstep.runtime.device.cuda.recording.pending import PendingRecords, Slots
 from opstep.runtime.device.cuda.recording.tape import CudaTape
 from opstep.runtime.device.protocols import Recorder, Stream
+from opstep.runtime.plan.plan import Fuse
 from opstep.runtime.recording import HostRecord, StreamRecord
 
 LOOP = """
@@ -121,7 +122,7 @@ class TapedDevice(CpuDevice):
 class Notes(Recorder):
     """A recording and its recorder, of times alone."""
 
-    fuses = False
+    fuses = Fuse.NOTHING
 
     def __init__(self):
         self.numbers, self.steps = count(), count()
