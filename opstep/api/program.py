@@ -441,8 +441,7 @@ class Program:
             context.recorder = recorder
             return context
         device, setup, chosen, recording, flagged, _ = key
-        fuse = fusing_for(recording, device)
-        fuse = Fuse.NOTHING if listeners or flagged is born else fuse
+        fuse = Fuse.NOTHING if listeners or flagged is born else fusing_for(recording, device)
 
         def plan_for(
             graph: str, types: tuple[TensorType, ...], policy: Policy, carried: bool = False

@@ -242,7 +242,7 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
             default=1,
             show_default=True,
             metavar="N",
-            help="Record statistics only in every Nth step.",
+            help="Record statistics only in every Nth step, and without --trace times as well.",
         ),
         click.option(
             "--stats-also",

@@ -272,6 +272,7 @@ def test_a_file_of_before_is_brought_up_to_date(path):
     for table, columns in (
         ("runs", ("also", "parent", "parent_step")),
         ("checkpoints", ("format", "epoch", "batch", "rows", "seed", "metric", "score")),
+        ("ops", ("fused_into",)),
     ):
         for column in columns:
             connection.execute(f"alter table {table} drop column {column}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from opstep.runtime.plan.fusing import MOST_OPS
+
 
 class View(NamedTuple):
     name: str
@@ -98,7 +100,8 @@ VIEWS = (
         (
             ("run", "the run"),
             ("op", "number of the op in its run"),
-            *_OP,
+            ("name", "name of the op; where several run as one, of all: batch_norm+add+relu"),
+            *_OP[1:],
             ("executions", "how often it ran"),
             ("total_ns", "total time"),
             ("mean_ns", "mean time of an execution"),
@@ -107,12 +110,19 @@ VIEWS = (
             ("gflops", "floating-point operations per nanosecond"),
             ("gbytes", "bytes read and written per nanosecond"),
         ),
-        """
-        select run, op, name, site, file, line, statement, executions, total_ns,
-          total_ns / executions as mean_ns, least_ns, most_ns,
-          round(1.0 * flops * executions / max(total_ns, 1), 3) as gflops,
-          round(1.0 * bytes * executions / max(total_ns, 1), 3) as gbytes
-        from ops where total_ns is not null
+        f"""
+        select o.run, o.op,
+          coalesce((
+            select group_concat(name, '+') || '+' from (
+              select m.name from ops as m where m.run = o.run and m.fused_into = o.op
+                and m.op between o.op - {MOST_OPS} and o.op order by m.op
+            )
+          ), '') || o.name as name,
+          o.site, o.file, o.line, o.statement, o.executions, o.total_ns,
+          o.total_ns / o.executions as mean_ns, o.least_ns, o.most_ns,
+          round(1.0 * o.flops * o.executions / max(o.total_ns, 1), 3) as gflops,
+          round(1.0 * o.bytes * o.executions / max(o.total_ns, 1), 3) as gbytes
+        from ops as o where o.total_ns is not null
         """,
     ),
     View(

@@ -32,7 +32,7 @@ from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
 from opstep.runtime.ir.types import DType, TensorType, f64, i32, i64
 from opstep.runtime.plan.plan import Step
-from opstep.runtime.statistics import ENABLED, RECORD, WORDS
+from opstep.runtime.statistics import ENABLED, WORDS
 
 TOGETHER = 4  # tensors of one launch
 HELD = 64 * MOST  # blocks whose counts are held until they are put together
@@ -61,6 +61,7 @@ class Gathering:
         self._used = 0  # blocks
         self._held = min(HELD, sum(blocks_for(_size(t)) for t in types if gathers(t)))
         self._types = left_by(self._held)
+        self._records = TensorType(i64, (len(types) * WORDS,))
         self._memory = [device.alloc(t.nbytes, "statistics") for t in self._types if self._held]
         self._packing = Packing(room)
         self._packed = device.alloc(room, "statistics") if room else None
@@ -115,7 +116,7 @@ class Gathering:
         if not self._table:
             return []
         table, self._table, self._used = tuple(self._table), [], 0
-        step, types = step_of(merge_several, [ENABLED, *self._types], [RECORD], table=table)
+        step, types = step_of(merge_several, [ENABLED, *self._types], [self._records], table=table)
         return self._bound(step, types, [self._enabled, *self._left(0), self._out])
 
     def _room(self, types: Sequence[TensorType]) -> list[Any]:
