@@ -106,7 +106,8 @@ def forward() -> Iterator[Row]:
             yield at_most(times, what, ms[kernels], "ms", "PyTorch eager", ms["PyTorch eager"])
 
 
-WATCHED: dict[str, dict[str, float]] = {  # how it is watched: at most how many times a bare run, of each network
+# How it is watched: at most how many times a bare run, of each network.
+WATCHED: dict[str, dict[str, float]] = {
     "timeline": {"U-Net b64": 1.05, "ResNet-50 b32": 1.03, "ResNet-50 b1": 1.1},
     "statistics": {
         "U-Net b64": 1.2, "ResNet-50 b32": 1.12, "ResNet-50 b32 bf16": 1.25, "ResNet-50 b1": 1.5,

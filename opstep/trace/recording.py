@@ -58,8 +58,9 @@ class Recording:
 
     `stats`: whose statistics are taken, see `Selection`; without a workspace, none. `stats_every`:
     of every so many steps, beginning with the first; without a timeline nothing is recorded of the
-    ops of other steps. `trace_steps`: those that the timeline is to show, ``range(100, 110)``; all. Raises `InputError` where a file cannot be
-    used. `stats_also`: what is taken beyond statistics, see `Details`: quantiles, signed, channels.
+    ops of other steps. `trace_steps`: those that the timeline is to show, ``range(100, 110)``; all.
+    Raises `InputError` where a file cannot be used. `stats_also`: what is taken beyond statistics,
+    see `Details`: quantiles, signed, channels.
     A file that has no room, or cannot be written any more, does not stop a run: `close` tells of
     it.
 
