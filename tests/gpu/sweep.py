@@ -1,7 +1,9 @@
 """Runs kernels in one process, for compute-sanitizer: those of the ops' test graphs, once each, and
-those of random programs whose plans join ops.
+those of random programs whose plans join ops, and of such whose runs are recorded.
 
-    compute-sanitizer --tool memcheck --error-exitcode 1 python3 tests/gpu/sweep.py [ops|joined]
+    compute-sanitizer --tool memcheck --error-exitcode 1 python3 tests/gpu/sweep.py [NAME...]
+
+NAME: ops, joined, recorded.
 
 Of kernels of ops that differ only by constants or by how elements are converted the two that differ
 most are run.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent), str(TESTS / "shared"), str(TESTS / "kernels")]
@@ -23,8 +26,15 @@ from values import op_by_op  # noqa: E402
 import opstep  # noqa: E402
 from opstep.runtime.device.cuda.compiling.target import targeting  # noqa: E402
 from opstep.runtime.device.cuda.device import device, execute  # noqa: E402
+from opstep.runtime.device.cuda.recording import measuring  # noqa: E402
 from opstep.runtime.plan import fusing  # noqa: E402
-from tests.kernels.pointwise.fused_programs import NetworkWriter, ProductWriter  # noqa: E402
+from tests.kernels.pointwise import fused_programs  # noqa: E402
+from tests.kernels.pointwise.fused_programs import (  # noqa: E402
+    NetworkWriter,
+    ProductWriter,
+    Writer,
+)
+from tests.kernels.pointwise.test_measured import LARGE  # noqa: E402
 
 PROGRAMS = [ProductWriter(seed) for seed in range(4)]
 PROGRAMS += [NetworkWriter(seed, scale=scale) for scale in (1, 5) for seed in range(8)]
@@ -64,8 +74,23 @@ def sweep_joined() -> None:
     print(f"{len(PROGRAMS)} programs run")
 
 
+def sweep_recorded() -> None:
+    """Groups take the statistics of each other program themselves; those of the rest are packed."""
+    fusing.WORTH_A_KERNEL_NS = 0
+    fused_programs.SHAPES = (*fused_programs.SHAPES, *LARGE)
+    writers = [Writer(seed) for seed in range(10)] + [NetworkWriter(seed) for seed in range(4)]
+    with TemporaryDirectory() as folder:
+        for number, writer in enumerate(writers):
+            measuring.LARGE = 1 if number % 2 else 1 << 30
+            with opstep.Recording(workspace=f"{folder}/runs.db") as recording:
+                opstep.loads(writer.text()).run(
+                    inputs=writer.arrays(), device="cuda", kernels="numba", recording=recording
+                )
+    print(f"{len(writers)} programs recorded")
+
+
 def main() -> int:
-    sweeps = {"ops": sweep_ops, "joined": sweep_joined}
+    sweeps = {"ops": sweep_ops, "joined": sweep_joined, "recorded": sweep_recorded}
     for name in sys.argv[1:] or sweeps:
         sweeps[name]()
     return 0
