@@ -25,7 +25,7 @@ from opstep.runtime.device.details import Details
 from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.device.tape import Tape
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import TensorType, i64
 from opstep.runtime.plan.plan import Fill, Run, Step
 from opstep.runtime.recording import COPY, Launch, Layout, Taken
 from opstep.runtime.statistics import ENABLED, WORDS, step_for
@@ -386,7 +386,10 @@ class _RecordMemory:
         device.write(self.enabled, 0, ENABLED, 1)  # where they are not, nothing is launched
         streams = zip(stamps, counts, detail_bytes, strict=True)
         parts = [Part(0, s, n * WORDS, nbytes // 8) for s, n, nbytes in streams]
-        self._memory = device.alloc(8 * sum(p.words for p in parts), what)
+        words = sum(p.words for p in parts)
+        self._memory = device.alloc(8 * words, what)
+        if words:  # all of it is copied out, also what is kept for copies that no step makes
+            device.write(self._memory, 0, TensorType(i64, (words,)), np.zeros(words, np.int64))
         starts = np.cumsum([0, *(8 * p.words for p in parts)]) + self._memory.address
         self.parts = [p._replace(address=int(a)) for p, a in zip(parts, starts, strict=False)]
         # of each stream, where the next one's are written
