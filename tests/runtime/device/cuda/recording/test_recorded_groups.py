@@ -93,9 +93,8 @@ def check(record, text, inputs, **options):
     return ops
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_small_tensors_lie_together(record, seed):
-    writer = Writer(seed, ops=8)
+def test_small_tensors_lie_together(record):
+    writer = Writer(0, ops=8)
     ops = check(record, writer.text(), writer.arrays())
     assert any(into is not None for *_, into, _ in ops)
 
