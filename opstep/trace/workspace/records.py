@@ -25,6 +25,7 @@ class OpRecord(NamedTuple):
     bytes: int  # read and written by one execution
     flops: int
     live_bytes: int | None  # of temporary tensors while it runs
+    fused_into: int | None = None  # the op in whose kernel it runs; `bytes` and `flops` are 0 then
 
 
 class ExecutionRecord(NamedTuple):

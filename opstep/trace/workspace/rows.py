@@ -136,15 +136,15 @@ def op_rows(
     for number, op in enumerate(numbering.ops):
         info, step = describe(plan, op), numbering.step_of[number]
         last = numbering.stands_for(number)
-        work = describe(plan, plan.steps[step])
-        alone = number == last
-        done = (work.nbytes, work.flops) if alone else (0, 0)
+        is_last = number == last
+        whole = describe(plan, plan.steps[step]) if is_last and plan.steps[step].members else info
+        done = (whole.nbytes, whole.flops) if is_last else (0, 0)
         ops.append(
             (
                 run, first + number, info.name, info.site, plan.graph, info.graph, info.frame,
                 plain(info.file) or None, info.line or None, plain(info.statement),
                 _json(info.operands), _json(sources[number]), _json(info.attrs),
-                streams.get(step, HOST), *done, live.get(step), None if alone else first + last,
+                streams.get(step, HOST), *done, live.get(step), None if is_last else first + last,
             )
         )  # fmt: skip
         results += _result_rows(run, first + number, info)

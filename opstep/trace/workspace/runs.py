@@ -125,7 +125,7 @@ class RecordedRun:
             results.setdefault(op, []).append(name)
         rows = self._rows(
             "select op, name, site, graph, file, line, statement, operands, attrs, stream, bytes, "
-            "flops, live_bytes from ops where run = :run order by op"
+            "flops, live_bytes, fused_into from ops where run = :run order by op"
         )
         return [
             OpRecord(
@@ -134,6 +134,7 @@ class RecordedRun:
                 results=results.get(row[0], []),
                 attrs=parsed(row[8] or "{}"),
                 stream=row[9], bytes=row[10], flops=row[11], live_bytes=row[12],
+                fused_into=row[13],
             )
             for row in rows
         ]  # fmt: skip

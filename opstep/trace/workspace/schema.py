@@ -160,7 +160,8 @@ TABLES = (
             Column(
                 "executions",
                 "INTEGER",
-                "how often it ran; this and the next columns are updated once a second",
+                "how often it ran, in recorded steps; this and the next columns are updated once a "
+                "second",
             ),
             Column(
                 "total_ns",

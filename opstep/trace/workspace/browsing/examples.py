@@ -55,6 +55,8 @@ EXAMPLES = (
             "select run, statement, live_bytes, arena_bytes, param_bytes, file, line, site\n"
             "from memory_peak"),
     Example("How busy was each stream?", "Time of kernels in each step.",
-            "select step, stream, sum(end_ns - start_ns) as busy_ns\n"
-            f"from executions where run = {_LAST} and stream >= 0\ngroup by step, stream"),
+            "select step, e.stream, sum(end_ns - start_ns) as busy_ns\n"
+            "from executions as e join ops as o using (run, op)\n"
+            f"where run = {_LAST} and e.stream >= 0 and o.fused_into is null\n"
+            "group by step, e.stream"),
 )  # fmt: skip

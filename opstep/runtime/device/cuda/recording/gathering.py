@@ -123,7 +123,9 @@ class Gathering:
         """What has to be launched so that there is room for what these leave."""
         waiting = (t for _, t, _ in self._waiting)
         if self._used + sum(blocks_for(_size(t)) for t in (*waiting, *types)) > self._held:
-            return [*self.flush(), *self.merge()]
+            made = [*self.flush(), *self.merge()]
+            assert sum(blocks_for(_size(t)) for t in types) <= self._held  # at most 792 of each
+            return made
         return []
 
     def _enter(self, t: TensorType, index: int, filled: bool) -> None:

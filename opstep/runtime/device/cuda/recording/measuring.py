@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from opstep.runtime.device.cuda.recording.gathering import Gathering, gathers
@@ -26,8 +27,9 @@ LARGE = 1 << 20  # elements from which on a group's kernel counts them itself
 class Group:
     """What a group's kernel takes: registers, and which value of which step each of them is.
 
-    `within`: those whose statistics it takes; it writes the others. `apart`: values that have no
-    memory and are looked at by themselves; here they have it.
+    The kernel takes the statistics of the first `within` of them, and writes the others to memory
+    that tensors share. `apart`: where values are that have no memory of their own, and whose
+    statistics are taken behind the group.
     """
 
     plan: Plan
@@ -46,9 +48,13 @@ class Group:
     def packed(self) -> list[TensorType]:
         return [self.plan.values[v].type for _, v in self.values[self.within :]]
 
-    def look_apart(self, device: Device, register: int, value: int) -> None:
+    def look_apart(self, device: Device, register: int, value: int, memories: list[Memory]) -> None:
+        """`memories`: those of the stream, which groups use one after the other."""
         nbytes: Any = self.plan.values[value].type.nbytes
-        self.apart[value] = device.alloc(nbytes, "statistics")
+        k = len(self.apart)
+        if k == len(memories) or memories[k].nbytes < nbytes:
+            memories[k:] = [device.alloc(nbytes, "statistics"), *memories[k + 1 :]]
+        self.apart[value] = memories[k]
         self._apart.append(register)
 
     def choose(self, device: Device) -> None:
@@ -79,12 +85,18 @@ class Group:
         values = self.plan.values
         places = [(values[v].type, first + k) for k, (_, v) in enumerate(self.values)]
         within, packed = places[: self.within], places[self.within :]
-        before, left, written = gathering.of_group(within, packed)
+        stored = self.registers[self.within :]
+        before: list[Any] = []
+        while sum(padded(t) for t, _ in packed) > ROOM and len(packed) > 1:
+            count = self._fitting([t for t, _ in packed])
+            before += self._storing(device, addresses, gathering, packed[:count], stored[:count])
+            packed, stored = packed[count:], stored[count:]
+        made, left, written = gathering.of_group(within, packed)
+        before += made
         types = _types(self.plan, step)
         types += [*(t for t, _ in packed), *(values[v].type for v in self.apart)]
         written += [memory.address for memory in self.apart.values()]
-        stored = (*self.registers[self.within :], *self._apart)
-        attrs: dict[str, Any] = {"body": _storing(body, stored)}
+        attrs: dict[str, Any] = {"body": _storing(body, (*stored, *self._apart))}
         op = fused
         if within:
             op = measured
@@ -93,6 +105,26 @@ class Group:
             written += [address for _, address in left]
         launches, _ = device.prepare(replace(step, op=op, attrs=attrs), tuple(types))
         return before, device.bind(launches, [*addresses, *written], 0)
+
+    def _fitting(self, types: Sequence[TensorType]) -> int:
+        """How many of these, from the first on, there is room for; one at least."""
+        sums = accumulate(map(padded, types))
+        return max(sum(nbytes <= ROOM for nbytes in sums), 1)
+
+    def _storing(
+        self, device: Device, addresses: Sequence[int], gathering: Gathering,
+        packed: Sequence[tuple[TensorType, int]], registers: Sequence[int],
+    ) -> list[Any]:  # fmt: skip
+        """Launches that compute the group for these registers alone, before it is computed: there
+        is no room for all at once.
+        """
+        step, body = self.step, self.step.attrs["body"]
+        before, _, written = gathering.of_group([], packed)
+        alone = replace(body, results=tuple(registers), updates=(False,) * len(registers))
+        count = len(step.operands)
+        types = [*_types(self.plan, step)[:count], *(t for t, _ in packed)]
+        made, _ = device.prepare(replace(step, attrs={"body": alone}), tuple(types))
+        return [*before, *device.bind(made, [*addresses[:count], *written], 0)]
 
 
 def _types(plan: Plan, step: Step) -> list[TensorType]:
@@ -112,6 +144,7 @@ def groups_of(
     """The groups of a plan that take statistics of `recorded` (values by step), by step."""
     found: dict[int, Group] = {}
     waiting: dict[int, tuple[int, int]] = {}  # value -> the step that gives it, its stream
+    apart: dict[int, list[Memory]] = {}  # by stream
     for instruction in plan.instructions:
         if not isinstance(instruction, Run):
             continue
@@ -132,7 +165,7 @@ def groups_of(
                 group.registers.append(register)
                 group.values.append((origin, value))
             elif plan.values[value].buffer < 0:
-                group.look_apart(device, register, value)
+                group.look_apart(device, register, value, apart.setdefault(stream, []))
         if group.registers or group.apart:
             group.choose(device)
             found[number] = group
@@ -152,6 +185,6 @@ def _registers(plan: Plan, step: Step) -> Iterator[tuple[int, int]]:
 
 
 def room_for(groups: Sequence[Group]) -> int:
-    """Bytes of the memory that small tensors of these share."""
-    needs = [sum(map(padded, group.packed)) for group in groups]
+    """Bytes of the memory that small tensors of these share; the largest one fits."""
+    needs = [padded(t) for group in groups for t in group.packed]
     return max(min(sum(needs), ROOM), max(needs, default=0))

@@ -108,6 +108,13 @@ def test_kernels_take_the_statistics_of_large_ones(record, monkeypatch, seed):
     check(record, writer.text(), writer.arrays())
 
 
+def test_what_shared_memory_has_no_room_for_is_computed_before(record, monkeypatch):
+    monkeypatch.setattr(measuring, "ROOM", 1600)
+    check(record, NETWORK, given())
+    monkeypatch.setattr(measuring, "ROOM", 1)
+    check(record, NETWORK.replace("f32", "f64"), {n: a.astype("f8") for n, a in given().items()})
+
+
 NETWORK = """graph main(x: f32[2, 4, 6, 6], w: f32[4, 4, 3, 3], g: f32[4], b: f32[4], m: f32[4],
     v: f32[4]) -> f32[2, 4, 6, 6], f32[2, 4] {
   c = conv2d(x, w, padding=[1, 1])
