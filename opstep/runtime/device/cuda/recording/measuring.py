@@ -89,7 +89,9 @@ class Group:
         before: list[Any] = []
         while sum(padded(t) for t, _ in packed) > ROOM and len(packed) > 1:
             count = self._fitting([t for t, _ in packed])
-            before += self._storing(device, addresses, gathering, packed[:count], stored[:count])
+            before += self._stored_before(
+                device, addresses, gathering, packed[:count], stored[:count]
+            )
             packed, stored = packed[count:], stored[count:]
         made, left, written = gathering.of_group(within, packed)
         before += made
@@ -111,7 +113,7 @@ class Group:
         sums = accumulate(map(padded, types))
         return max(sum(nbytes <= ROOM for nbytes in sums), 1)
 
-    def _storing(
+    def _stored_before(
         self, device: Device, addresses: Sequence[int], gathering: Gathering,
         packed: Sequence[tuple[TensorType, int]], registers: Sequence[int],
     ) -> list[Any]:  # fmt: skip

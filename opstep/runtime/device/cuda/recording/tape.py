@@ -69,7 +69,7 @@ class CudaTape(Tape):
         self._pending_records = pending_records
         self._details = Details(device, recorder)
         self._groups = groups_of(binding.plan, self.recorded, device)
-        self._later = {v for g in self._groups.values() for k, v in g.values if k != g.number}
+        self._of_groups = {v for group in self._groups.values() for _, v in group.values}
         values = self._recorded_values()
         self._memory = self._allocated(values)
         self._gathering = [self._gathering_of(s, of_stream) for s, of_stream in enumerate(values)]
@@ -141,9 +141,8 @@ class CudaTape(Tape):
             rows.append(number)
             self._bound[stream].append(bound)
         plan, group = self.binding.plan, self._groups.get(number)
-        taken = [v for _, v in group.values] if group else ()
         for value in self.recorded.get(number, ()):
-            if value in self._later or value in taken:
+            if value in self._of_groups:
                 continue
             recorded, t = self.layout.stats[stream], plan.values[value].type
             source = self._source(value, group)
@@ -230,8 +229,8 @@ class CudaTape(Tape):
         stamps.
         """
         timed, whole = (self._marks[with_stats][stream] for with_stats in (False, True))
-        works = [stamped(timed, False), *([] if whole is timed else [stamped(whole, True)])]
-        return Bundle(works[0], works[-1], bare)
+        made = stamped(timed, False)
+        return Bundle(made, made if whole is timed else stamped(whole, True), bare)
 
     def bound(self) -> None:
         self.layout.launches += self._launches
@@ -368,8 +367,8 @@ class Bundle:
 
     def __init__(self, timed: list[Any], whole: list[Any], bare: list[Any]):
         self.bound = whole
-        works = work_of(timed), None if whole is timed else work_of(whole), work_of(bare)
-        self._works = works[0], works[1] or works[0], works[2]
+        work = work_of(timed)
+        self._works = work, work if whole is timed else work_of(whole), work_of(bare)
 
     def of(self, taken: Taken) -> Callable[[int], None]:
         return self._works[taken]
