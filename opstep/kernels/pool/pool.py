@@ -115,7 +115,7 @@ class Kernels(NamedTuple):
 
 def _highest_on_cpu(x, y, rows: Window, columns: Window) -> list[Launch]:
     line = max((y.shape[3] - 1) * columns.stride + columns.span, columns.before + 1)  # pyright: ignore
-    lines = Scratch(x.dtype, line, per_lane=True)
+    lines = Scratch(x.dtype, 2 * line + 3 * y.shape[3], per_lane=True)
     units = prod(y.shape[:3])
     return [
         Launch(
