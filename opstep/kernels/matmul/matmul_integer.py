@@ -127,7 +127,9 @@ def _side(a: Arg, lines: int, k: int, across: bool, batch, flip: int) -> tuple[S
     kernel, units = (lay_out_across, count * words) if across else (lay_out_along, count * lines)
     each = lines if across else words
     launch = Launch(
-        *(kernel, a, packed, lines, k, words, flip), units=units, grain=max(1, _GRAIN // each)
+        *(kernel, a, packed, lines, k, words, flip),
+        units=units,
+        grain=max(1, _GRAIN // max(1, each)),
     )
     return Side(packed, *steps, batch), [launch]
 
