@@ -69,6 +69,15 @@ def product(
     return _blocks(a, b, c, shape, m, n, k, bias, of_rows, kind)
 
 
+def products_of_panels(
+    a: Side, b: Side, c: Held, count: int, m: int, n: int, k: int, apart: int
+) -> list[Launch]:
+    """So many products, whose right matrices stand in panels, as `lay_out_right` makes them; the
+    results begin so many elements `apart`.
+    """
+    return _blocks(a, b, c, (count,), m, n, k, None, False, 0, packed=True, apart=apart)
+
+
 def _turned(side: Side) -> Side:
     return Side(side.array, side.column, side.row, side.batch)
 
@@ -145,8 +154,12 @@ def _blocks(
     of_rows: bool,
     kind: int,
     turned: bool = False,
+    packed: bool = False,
+    apart: int = 0,
 ) -> list[Launch]:
-    """Register tiles over blocks of the result; `turned`: c is stored column by column."""
+    """Register tiles over blocks of the result; `turned`: c is stored column by column. `packed`: b
+    has been laid out as tiles read it. `apart`: elements from result to result, m * n if 0.
+    """
     size = c.dtype.itemsize
     panel = PANEL // size
     n_block = _columns(n, size, _COLUMNS)
@@ -167,14 +180,14 @@ def _blocks(
         n_block = -(-n_block // (2 * panel)) * panel
     while units() < wanted and m_block > 32:
         m_block = -(-m_block // 16) * 8  # whole panels of eight rows
-    ready = once and m > m_block
+    ready = packed or (once and m > m_block)
     right: Arg | Scratch = b.array
     launches = []
-    if ready:
+    if ready and not packed:
         right = Scratch(c.dtype, -(-n // panel) * panel * k + OVERREAD // size)
         launches.append(
             Launch(
-                *(lay_out_right, b.array, right, k, n, b.row, b.column, panel),
+                *(lay_out_right, b.array, right, k, n, b.row, b.column),
                 units=-(-k // 64),
                 grain=max(1, _GRAIN_LAID_OUT // (64 * n)),
             )
@@ -184,6 +197,8 @@ def _blocks(
     held = m_block * n_block if turned else 0
     lane = -(-(laid_out + left + held) // 64) * 64
     biased = bias is not None
+    # where a tile's step k looks, in panels of as many columns as the processor's tiles have
+    tables = tuple(k * (panel // parts) for parts in (1, 2, 4) for k in range(steps))
     along = not turned and n * m_block * size <= _WHOLE_ROWS
     launches.append(
         Launch(
@@ -195,9 +210,10 @@ def _blocks(
                 c,
                 Scratch(c.dtype, lane, per_lane=True),
             ),
-            *(lane, laid_out, laid_out + left, tuple(i * panel for i in range(steps))),
+            *(lane, laid_out, laid_out + left, tables),
             *(shape, a.batch, b.batch, len(shape)),
-            *(m, n, k, a.row, a.column, b.row, b.column, *((1, m) if turned else (n, 1))),
+            *(m, n, k, a.row, a.column, b.row, b.column, apart or m * n),
+            *((1, m) if turned else (n, 1)),
             *(biased and of_rows, biased and not of_rows),
             *(m_block, n_block, steps, panel, ready, along),
             units=units(),

@@ -26,7 +26,7 @@ from opstep.runtime.device.builtin import (
 from opstep.runtime.device.launch import Arg, Scratch, lanes
 from opstep.runtime.device.source import by_dtype
 
-PANEL = 3 * 64  # bytes of the right operand's rows that are laid out behind each other
+PANEL = 3 * 64  # bytes of a row in the widest tile
 _AHEAD = 32  # rows that are asked for before they are copied
 OVERREAD = PANEL  # bytes that a tile may read past its columns
 
@@ -114,8 +114,8 @@ def multiply(kind: int):
     outer_tile, column_tile = TILES[kind].outer[8], TILES[kind].column
 
     def multiply_blocks(
-        a, b, bias, c, buffers, lane_size, left_at, held_at, table, batch_shape, a_strides,
-        b_strides, rank, m, n, steps, a_row, a_step, b_row, b_column, c_row, c_column,
+        a, b, bias, c, buffers, lane_size, left_at, held_at, tables, batch_shape, a_strides,
+        b_strides, rank, m, n, steps, a_row, a_step, b_row, b_column, c_batch, c_row, c_column,
         bias_row, bias_column, m_block, n_block, step_block, panel, ready, along, lo, hi, lane,
     ):  # fmt: skip
         """c[i, j] = sum of a[i, k] * b[k, j], and a bias for each row or each column if set.
@@ -124,7 +124,8 @@ def multiply(kind: int):
         buffer = offset(buffers, lane * lane_size)
         m_blocks = (m + m_block - 1) // m_block
         n_blocks = (n + n_block - 1) // n_block
-        widest = 3 * vector_length(a)
+        widest = 3 * vector_length(a)  # columns of a tile, and of a panel: it reads all of that
+        table = offset(tables, panel // widest // 2 * step_block)
         tall = column_rows(a)
         for unit in range(lo, hi):
             i0 = unit % m_blocks * m_block
@@ -134,13 +135,15 @@ def multiply(kind: int):
                 j0 = unit % n_blocks * n_block
             batch = unit // (m_blocks * n_blocks)
             left = offset(a, batch_offset(batch, rank, batch_shape, a_strides) + i0 * a_row)
-            right = offset(b, batch_offset(batch, rank, batch_shape, b_strides) + j0 * b_column)
+            whole_right = offset(b, batch_offset(batch, rank, batch_shape, b_strides))
+            right = offset(whole_right, j0 * b_column)
             rows = min(m_block, m - i0)
             columns = min(n_block, n - j0)
             filled = columns
-            if a_step == 1 and rows >= tall and tall >= 8:  # of short vectors it takes some rows
+            if a_step == 1 and rows >= tall and tall >= 16:  # of short vectors it takes some rows
                 filled -= stragglers(columns, vector_length(a))
-            whole = offset(c, batch * m * n + i0 * c_row + j0 * c_column)
+            shares = max(1, (filled + widest - 1) // widest * ((rows + 7) // 8))
+            whole = offset(c, batch * c_batch + i0 * c_row + j0 * c_column)
             target = whole
             pitch = c_row
             if c_column != 1:
@@ -149,10 +152,10 @@ def multiply(kind: int):
             for k in range(0, max(steps, 1), step_block):
                 some = min(step_block, steps - k)
                 source = buffer
-                apart = step_block * panel
+                apart = step_block
                 if ready:
-                    source = offset(b, j0 * steps + k * panel)
-                    apart = steps * panel
+                    source = offset(whole_right, j0 * steps + k * widest)
+                    apart = steps
                 else:
                     lay_out(
                         offset(right, k * b_row),
@@ -161,8 +164,8 @@ def multiply(kind: int):
                         columns,
                         b_row,
                         b_column,
-                        apart,
-                        panel,
+                        apart * widest,
+                        widest,
                     )
                 if a_step != 1:  # rows are not contiguous along the sum: panels of eight that are
                     for s in range(some):
@@ -171,14 +174,14 @@ def multiply(kind: int):
                             to = offset(buffer, left_at + i * step_block + i * 2 + s * 8)
                             copy_run(to, offset(part, i), min(8, rows - i))
                 for j in range(0, filled, widest):
-                    across = offset(source, j // panel * apart + j % panel)
+                    across = offset(source, j * apart)
                     for i in range(0, rows, 8):
-                        # what the next tile reads, and a share of what is laid out next
-                        if j == 0 and a_step == 1:
-                            ahead = offset(left, (i + 8) * a_row + k)
-                            if i + 8 >= rows:
-                                ahead = offset(left, k + some if k + some < steps else rows * a_row)
-                            for r in range(8):
+                        # a share of what is read next: the left rows' next terms or the next rows,
+                        # and what is laid out next
+                        if a_step == 1:
+                            ahead = offset(left, k + some if k + some < steps else rows * a_row)
+                            share = j // widest * ((rows + 7) // 8) + i // 8
+                            for r in range(share * rows // shares, (share + 1) * rows // shares):
                                 prefetch_run(offset(ahead, r * a_row), some)
                         if j == 0 and b_column == 1 and not ready:
                             for s in range(i * some // rows, (i + 8) * some // rows):
@@ -216,7 +219,7 @@ def multiply(kind: int):
                                 start = place
                                 if start_row == 0:
                                     start = offset(bias, j0 + f)
-                            few = offset(source, f // panel * apart + f % panel)
+                            few = offset(source, f // widest * widest * apart + f % widest)
                             column_tile(
                                 some, rows_here, row, few, table, place, pitch, mode, start,
                                 start_row, rows - i, columns - f,
@@ -227,10 +230,11 @@ def multiply(kind: int):
     return multiply_blocks
 
 
-def lay_out_right(b, packed, steps, n, b_row, b_column, panel, lo, hi):
-    """The right operand as `multiply` wants it `ready`: panels of [steps, panel]; a unit is 64
-    steps of all.
+def lay_out_right(b, packed, steps, n, b_row, b_column, lo, hi):
+    """The right operand as `multiply` wants it `ready`: panels of [steps, a tile's columns]; a unit
+    is 64 steps of all.
     """
+    panel = 3 * vector_length(b)
     for unit in range(lo, hi):
         k = unit * 64
         lay_out(

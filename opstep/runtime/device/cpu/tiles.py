@@ -32,12 +32,22 @@ from opstep.runtime.device.cpu.vectors import FIXED, INDEX, WORD, Vectors, joine
 
 # widths (in vectors) that an outer tile of so many rows comes in; rows * width fit in 32 registers
 _WIDTHS = {8: (1, 2, 3), 4: (1, 2, 4, 6), 2: (1, 2, 4, 8), 1: (1, 2, 4, 8)}
+_SIDE_BY_SIDE = 2  # groups of rows that one column is computed for: sums that need not wait
+_TOGETHER = 4  # steps between two tests for the end, where factors follow each other
 
 
 def _clamped(builder, i: int, live):
     """min(i, live - 1): rows past the last are the last once more."""
     last = builder.sub(live, WORD(1))
     return builder.select(builder.icmp_signed("<", WORD(i), last), WORD(i), last)
+
+
+def _pinned(builder, word):
+    """The same word, which LLVM may not look at before it is needed: it would prepare each tile for
+    ways that it does not take.
+    """
+    same = ir.FunctionType(word.type, [word.type])
+    return builder.asm(same, "", "=r,0", [word], side_effect=True)
 
 
 def outer_tile(rows: int, kind: int = 0):
@@ -90,6 +100,8 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
     masks = [v.mask(builder.sub(columns, WORD(j * v.length))) for j in range(sure, width)]
     masks = [None] * sure + masks
     full = builder.icmp_signed(">=", columns, WORD(width * v.length))
+    regular = builder.icmp_signed("==", a_step, WORD(1))
+    blocks = builder.select(regular, builder.udiv(steps, WORD(_TOGETHER)), WORD(0))
     for first in range(0, rows, band):
         with builder.if_then(builder.icmp_signed("<", WORD(first), live)):
             rank = [_clamped(builder, i, live) for i in range(first, first + band)]
@@ -97,10 +109,10 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
             origin = [v.at(start, builder.mul(start_row, i)) for i in rank]
             target = [v.at(c, builder.mul(c_row, i)) for i in rank]
 
-            def step(k, sums, left=left):
+            def step(k, sums, across=None, left=left):
                 base = v.at(b, builder.load(builder.gep(table, [k])))
                 right = [v.load(v.at(base, WORD(j * v.length))) for j in range(width)]
-                across = builder.mul(k, a_step)
+                across = across or builder.mul(k, a_step)
                 after = []
                 for i, row in enumerate(left):
                     factor = v.broadcast(builder.load(v.at(row, across)))
@@ -110,8 +122,15 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
                     ]
                 return after
 
+            def steps_together(block, sums, step=step):
+                for u in range(_TOGETHER):
+                    k = builder.add(builder.mul(block, WORD(_TOGETHER)), WORD(u))
+                    sums = step(k, sums, k)
+                return sums
+
             sums = _start(v, mode, origin, masks)
-            sums = loop(builder, WORD(0), steps, sums, step)
+            sums = loop(builder, WORD(0), blocks, sums, steps_together)
+            sums = loop(builder, builder.mul(blocks, WORD(_TOGETHER)), steps, sums, step)
             _finish(v, sums, target, masks, full)
 
 
@@ -171,9 +190,12 @@ def column_tile(columns: int, kind: int = 0):
             one = builder.icmp_signed("==", args[-1], WORD(1))
             with builder.if_else(one) as (then, otherwise):
                 with then:
-                    _columns(v, piece, 1, *args)
+                    _columns(v, piece, 1, range(_SIDE_BY_SIDE), *args)
                 with otherwise:
-                    _columns(v, piece, columns, *args)
+                    for group in range(_SIDE_BY_SIDE):
+                        first = WORD(group * v.length)
+                        with builder.if_then(builder.icmp_signed("<", first, args[-2])):
+                            _columns(v, piece, columns, range(group, group + 1), *args)
             return context.get_dummy_value()
 
         word, table_type = types.int64, types.CPointer(types.int64)
@@ -189,7 +211,7 @@ def column_rows():
     @intrinsic
     def rows(_, pointer):
         def generate(context, builder, signature, args):
-            return WORD(_of_rows(context, builder, pointer.dtype).length)
+            return WORD(_SIDE_BY_SIDE * _of_rows(context, builder, pointer.dtype).length)
 
         return types.int64(pointer), generate
 
@@ -204,12 +226,15 @@ def _of_rows(context, builder, number, kind=0):
 
 
 def _columns(
-    v, piece, columns, steps, a, a_row, b, table, c, c_row, mode, start, start_row, live, some
-):
+    v, piece, columns, groups, steps, a, a_row, b, table, c, c_row, mode, start, start_row, live,
+    some,
+):  # fmt: skip
+    """The tile of these `groups` of rows, each a vector's."""
     builder, n = v.builder, v.length
-    row = [_clamped(builder, i, live) for i in range(n)]
+    live = _pinned(builder, live)
+    row = [[_clamped(builder, g * n + i, live) for i in range(n)] for g in groups]
     column = [_clamped(builder, j, some) for j in range(columns)]
-    left = [v.at(a, builder.mul(a_row, i)) for i in row]
+    left = [[v.at(a, builder.mul(a_row, i)) for i in rows] for rows in row]
 
     def add_products(k, kk, turned, sums):
         base = v.at(b, builder.load(builder.gep(table, [builder.add(k, WORD(kk))])))
@@ -218,36 +243,42 @@ def _columns(
 
     def add_block(block, sums):
         k = builder.mul(block, WORD(n))
-        turned = _turned(v, piece, [v.at(p, k) for p in left], None)
-        for kk in range(n):
-            sums = add_products(k, kk, turned, sums)
-        return sums
+        after = []
+        for g, rows in enumerate(left):
+            known = sums[g * columns : (g + 1) * columns]
+            turned = _turned(v, piece, [v.at(p, k) for p in rows], None)
+            for kk in range(n):
+                known = add_products(k, kk, turned, known)
+            after += known
+        return after
 
     blocks = builder.sdiv(steps, WORD(n))
-    sums = _start_columns(v, mode, start, start_row, row, column)
-    sums = loop(builder, WORD(0), blocks, sums, add_block)
+    begin = [_start_columns(v, mode, start, start_row, rows, column) for rows in row]
+    sums = loop(builder, WORD(0), blocks, [s for group in begin for s in group], add_block)
     done = builder.mul(blocks, WORD(n))
     rest = builder.sub(steps, done)
-    end = builder.append_basic_block("end")
-    exits, turned = [], []
-    for kk in range(n - 1):
-        exits.append((builder.block, sums))
-        more = builder.append_basic_block("more")
-        builder.cbranch(builder.icmp_signed("<", WORD(kk), rest), more, end)
-        builder.position_at_end(more)
-        turned = turned or _turned(v, piece, [v.at(p, done) for p in left], rest)
-        sums = add_products(done, kk, turned, sums)
-    exits.append((builder.block, sums))
-    builder.branch(end)
-    builder.position_at_end(end)
-    totals = [builder.phi(v.type) for _ in column]
-    for block, values in exits:
-        for phi, value in zip(totals, values, strict=True):
-            phi.add_incoming(value, block)
-    for lane, i in enumerate(row):
-        target = v.at(c, builder.mul(c_row, i))
-        for j, total in zip(column, totals, strict=True):
-            builder.store(builder.extract_element(total, INDEX(lane)), v.at(target, j))
+    for g, rows in enumerate(left):
+        known = sums[g * columns : (g + 1) * columns]
+        end = builder.append_basic_block("end")
+        exits, turned = [], []
+        for kk in range(n - 1):
+            exits.append((builder.block, known))
+            more = builder.append_basic_block("more")
+            builder.cbranch(builder.icmp_signed("<", WORD(kk), rest), more, end)
+            builder.position_at_end(more)
+            turned = turned or _turned(v, piece, [v.at(p, done) for p in rows], rest)
+            known = add_products(done, kk, turned, known)
+        exits.append((builder.block, known))
+        builder.branch(end)
+        builder.position_at_end(end)
+        totals = [builder.phi(v.type) for _ in column]
+        for block, values in exits:
+            for phi, value in zip(totals, values, strict=True):
+                phi.add_incoming(value, block)
+        for lane, i in enumerate(row[g]):
+            target = v.at(c, builder.mul(c_row, i))
+            for j, total in zip(column, totals, strict=True):
+                builder.store(builder.extract_element(total, INDEX(lane)), v.at(target, j))
 
 
 def _turned(v, piece, rows, count):
