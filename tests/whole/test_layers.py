@@ -109,7 +109,16 @@ IMPORTERS = {
 COMPILERS = {f"opstep.runtime.device.{name}" for name in ("compiling", "shared_intrinsics")}
 COMPILERS |= {
     f"opstep.runtime.device.cpu.{name}"
-    for name in ("emitting", "intrinsics", "quads", "runs", "tiles", "vectors", "windows")
+    for name in (
+        "emitting",
+        "intrinsics",
+        "quads",
+        "runs",
+        "tiles",
+        "vectors",
+        "windows",
+        "winograd",
+    )
 }
 COMPILERS |= {
     f"opstep.runtime.device.cuda.compiling.{name}"

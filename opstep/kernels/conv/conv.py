@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from opstep.kernels.conv import cuda_conv as gpu
-from opstep.kernels.conv import volumes
+from opstep.kernels.conv import volumes, winograd
 from opstep.kernels.conv.correlation import Depth, Geometry, correlate
 from opstep.kernels.conv.depthwise import slide_alone
 from opstep.kernels.conv.filter_grad import filter_gradients
@@ -148,6 +148,8 @@ class Convolution(Op):
             alone = slide_alone(x, w, b, y, views)
             if alone is not None:
                 return alone
+        if winograd.pays(x, w, y, views, groups):
+            return winograd.correlate(x, w, b, y, views)
         return correlate(flat(x), w, b, flat(y), groups, geometry_of(views, y.shape[2:]))
 
     def cuda(x, w, b, y, *, stride, padding, dilation, groups):

@@ -100,11 +100,14 @@ class _Cpu:
 CPU = _Cpu()
 
 
+_EMITTERS = ("vectors", "runs", "quads", "tiles", "windows", "winograd")
+
+
 @cache
 def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
-    from opstep.runtime.device.cpu import intrinsics, quads, runs, tiles, vectors, windows
+    from opstep.runtime.device.cpu import intrinsics, quads, runs, tiles, vectors, windows, winograd
 
-    modules = (tiles, windows, runs, vectors, quads, intrinsics)
+    modules = (tiles, windows, winograd, runs, vectors, quads, intrinsics)
     return next(getattr(m, name) for m in modules if hasattr(m, name))(*shape)
 
 
@@ -112,7 +115,7 @@ def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
 def _recipe() -> str:
     """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
     here = Path(__file__).parent
-    names = ("jit", "emitting", "intrinsics", "vectors", "runs", "quads", "tiles", "windows")
+    names = ("jit", "emitting", "intrinsics", *_EMITTERS)
     files = [here / f"{n}.py" for n in names]
     files += [here.parent / f"{n}.py" for n in ("source", "compiling", "shared_intrinsics")]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
