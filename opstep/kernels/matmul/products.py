@@ -82,16 +82,17 @@ def lay_out(b, buffer, steps, columns, b_row, b_column, pitch, panel):
     """Panels of so many columns: element (k, j) of b stands in row k of the panel of column j, and
     panels are `pitch` apart. One of b's strides is 1.
     """
+    if b_column == 1:
+        for k in range(steps):
+            row = offset(b, k * b_row)
+            prefetch_run(offset(row, _AHEAD * b_row), columns)
+            for j in range(0, columns, panel):
+                to = offset(buffer, j // panel * pitch + k * panel)
+                copy_run(to, offset(row, j), min(panel, columns - j))
+        return
     for j in range(0, columns, panel):
         to = offset(buffer, j // panel * pitch)
-        source = offset(b, j * b_column)
-        count = min(panel, columns - j)
-        if b_column == 1:
-            for k in range(steps):
-                prefetch_run(offset(source, (k + _AHEAD) * b_row), count)
-                copy_run(offset(to, k * panel), offset(source, k * b_row), count)
-        else:
-            transpose(source, b_column, to, panel, count, steps)
+        transpose(offset(b, j * b_column), b_column, to, panel, min(panel, columns - j), steps)
 
 
 def transpose(x, x_row, y, y_row, rows, columns):
