@@ -69,6 +69,20 @@ def rows(wanted, dtypes) -> dict[str, str]:
     return found
 
 
+def large(wanted, dtypes) -> dict[str, str]:
+    """What takes other kernels than small operands do."""
+    found = {}
+    if "conv2d" in wanted and "f32" in dtypes:
+        rng = np.random.default_rng(7)
+        for size in (24, 29):
+            x = rng.standard_normal((2, 64, size, size), np.float32)
+            w = rng.standard_normal((72, 64, 3, 3), np.float32)
+            attrs = complete(OPS["conv2d"], {"padding": (1, 1)})
+            y = device.execute(OPS["conv2d"], [x, w, None], attrs, lanes=1)
+            found[f"conv2d of 64 channels of {size}"] = digest(y)
+    return found
+
+
 PAIRS = ("add", "mse_loss", "softmax_grad", "matmul")
 ROWS: list[tuple[str, dict]] = [
     *((op, {}) for op in ("exp", "log1p", "tanh", "erf", "sin", "cos", "gelu", "sigmoid")),
@@ -83,7 +97,8 @@ ROWS: list[tuple[str, dict]] = [
 def digests(dtypes: str, *wanted: str) -> dict[str, str]:
     """Of all graphs with these dtypes, or of those of the ops that are named."""
     chosen = wanted or {case.file for case in cases()}
-    return graphs(chosen, dtypes.split(",")) | rows(chosen, dtypes.split(","))
+    kinds = dtypes.split(",")
+    return graphs(chosen, kinds) | rows(chosen, kinds) | large(chosen, kinds)
 
 
 if __name__ == "__main__":
