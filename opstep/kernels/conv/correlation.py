@@ -196,7 +196,7 @@ def in_one_run(g: Geometry, slots: tuple[int, ...]) -> bool:
     return g.stride == (1, 1) and slots[-1:] == (slots[0] + len(slots) - 1,) if slots else False
 
 
-def _even(total: int, most: int, multiple: int = 1) -> int:
+def even(total: int, most: int, multiple: int = 1) -> int:
     """The size of equal pieces of `total`, each at most `most` (but at least `multiple`)."""
     pieces = -(-total // max(most, 1))
     size = -(-total // max(pieces, 1))
@@ -211,7 +211,7 @@ def _cut(
     copies, taps = max(1, copies), max(1, len(g.rows) * len(g.columns))
     budget = (_LARGE_BUFFER if filters >= _SHARING else _BUFFER) // itemsize
     few = min(channels, -(-96 // taps))  # at a time: the tile's loop shall be long
-    columns = _even(g.out[1], budget // (few * copies * count_slots(g, 1) or 1), 16)
+    columns = even(g.out[1], budget // (few * copies * count_slots(g, 1) or 1), 16)
     columns = max(1, min(columns, g.out[1]))
     work = 2 * images * prod(g.out) * filters * channels * taps
     sharing = max(1, min(lanes(), work // _GRAIN))
@@ -248,10 +248,10 @@ def _cut(
         found = {1}
     cuts = [filters]
     while sharing > 1 and cuts[-1] >= 2 * _SHARING:
-        cuts.append(_even(cuts[-1], cuts[-1] // 2, tile))
+        cuts.append(even(cuts[-1], cuts[-1] // 2, tile))
     rows, block = min(((r, f) for r in sorted(found, reverse=True) for f in cuts), key=duration)
     most = min(room(rows), _FILTERS // (itemsize * taps * max(1, block)))
-    return _Blocks(max(1, rows), columns, block, _even(channels, most), tile)
+    return _Blocks(max(1, rows), columns, block, even(channels, most), tile)
 
 
 @cache

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from math import prod
 
+from opstep.kernels.conv.correlation import even
 from opstep.kernels.matmul.matmul import products_of_panels
 from opstep.kernels.matmul.products import PANEL, Side, transpose
 from opstep.runtime.device.builtin import (
@@ -28,7 +29,7 @@ from opstep.runtime.device.builtin import (
 from opstep.runtime.device.launch import Arg, Held, Launch, Scratch, Tiles
 from opstep.runtime.ir.types import f32
 
-PLACES = 16  # products of a tile and a channel
+_PLACES = 16  # products of a tile and a channel
 _SIZE = 2  # results of a tile, along both axes
 _ROWS = 8  # rows of tiles whose pixels are laid out at a time
 _MEMORY = 2 << 20  # bytes of transformed images and products at a time, which a cache shall hold
@@ -54,7 +55,7 @@ def pays(x, w, y, views, groups: int) -> bool:
     direct = filters * channels * 9 * prod(y.shape[2:])
     taken = filters * channels * (tiles + _FILTER)
     taken += tiles * (channels * _IMAGE + filters * _RESULT)
-    return min(filters, channels) >= 16 and PLACES * taken < 0.9 * direct
+    return min(filters, channels) >= 16 and _PLACES * taken < 0.9 * direct
 
 
 def _tiles(y) -> int:
@@ -66,15 +67,15 @@ def correlate(x, w, bias, y, views) -> list[Launch]:
     (images, channels), filters, size = x.shape[:2], y.shape[1], x.dtype.itemsize
     down, across = (-(-n // _SIZE) for n in y.shape[2:])
     panel, rows = PANEL // size, images * down
-    fitting = max(_LEAST, _MEMORY // (PLACES * size * (channels + filters)))
-    some = _even(rows, fitting // across)
+    fitting = max(_LEAST, _MEMORY // (_PLACES * size * (channels + filters)))
+    some = even(rows, fitting // across)
     of_filters = filters * channels + _LINE
     of_images = -(-some * across // panel) * panel * channels + _LINE
     of_products = filters * some * across + _LINE
-    turned = Scratch(x.dtype, PLACES * of_filters)
-    seen = Scratch(x.dtype, PLACES * of_images + _SLACK)
-    products = Held(x.dtype, (PLACES, filters, some * across))
-    products.size = PLACES * of_products + _SLACK
+    turned = Scratch(x.dtype, _PLACES * of_filters)
+    seen = Scratch(x.dtype, _PLACES * of_images + _SLACK)
+    products = Held(x.dtype, (_PLACES, filters, some * across))
+    products.size = _PLACES * of_products + _SLACK
     pixels = Scratch(x.dtype, 9 * channels + _SLACK, per_lane=True)
     lines = Scratch(x.dtype, (2 * min(_ROWS, down) + 2) * 2 * (across + 1) + _SLACK, per_lane=True)
     again = Scratch(x.dtype, 2 * y.shape[3] + 2, per_lane=True)
@@ -98,7 +99,7 @@ def correlate(x, w, bias, y, views) -> list[Launch]:
             )
         )
         launches += products_of_panels(
-            left, right, products, PLACES, filters, here * across, channels, of_products
+            left, right, products, _PLACES, filters, here * across, channels, of_products
         )
         launches.append(
             Launch(
@@ -117,11 +118,6 @@ def _planes(y: Arg) -> Tiles:
     """A unit writes a plane."""
     pixels = prod(y.shape[2:])
     return Tiles(y, y.shape[1], pixels, 1, pixels)
-
-
-def _even(total: int, most: int) -> int:
-    """The size of pieces of `total`, as alike as can be: at most `most`, but at least 1."""
-    return -(-total // -(-total // max(1, most)))
 
 
 def turn_filters(w, to, buffers, lane_size, channels, apart, lo, hi, lane):
@@ -163,14 +159,14 @@ def turn_images(
                 j = 0
                 while j < across:
                     place = (at + j) % panel
-                    some = min(length, across - j, panel - place)
+                    room = min(length, panel - place)
                     # where there is room no mask is needed: the next tiles are written over it
                     winograd_images(
                         offset(lines, i * 4 * half + j), 2 * half,
                         offset(to, (at + j - place) * channels + c * panel + place), apart,
-                        min(length, panel - place),
+                        room,
                     )  # fmt: skip
-                    j += some
+                    j += min(room, across - j)
             row += rows
 
 

@@ -18,6 +18,7 @@ import hashlib
 import threading
 from collections.abc import Callable
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -100,14 +101,13 @@ class _Cpu:
 CPU = _Cpu()
 
 
-_EMITTERS = ("vectors", "runs", "quads", "tiles", "windows", "winograd")
+# Modules that hold intrinsics. They are imported by name, where something is compiled.
+_EMITTERS = ("tiles", "windows", "winograd", "runs", "vectors", "quads", "intrinsics")
 
 
 @cache
 def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
-    from opstep.runtime.device.cpu import intrinsics, quads, runs, tiles, vectors, windows, winograd
-
-    modules = (tiles, windows, winograd, runs, vectors, quads, intrinsics)
+    modules = (import_module(f"{__package__}.{emitter}") for emitter in _EMITTERS)
     return next(getattr(m, name) for m in modules if hasattr(m, name))(*shape)
 
 
@@ -115,8 +115,7 @@ def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
 def _recipe() -> str:
     """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
     here = Path(__file__).parent
-    names = ("jit", "emitting", "intrinsics", *_EMITTERS)
-    files = [here / f"{n}.py" for n in names]
+    files = [here / f"{n}.py" for n in ("jit", "emitting", *_EMITTERS)]
     files += [here.parent / f"{n}.py" for n in ("source", "compiling", "shared_intrinsics")]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 

@@ -13,15 +13,14 @@ from numba.extending import intrinsic
 
 from opstep.runtime.device.cpu.vectors import INDEX, WORD, Vectors
 
-PLACES = 16  # of a tile of 4x4 pixels
-
 
 def winograd_filters():
     """(g, pitch, to, apart, count): to[e*apart + j] from the filters' pixels g[p*pitch + j], for
     j < count, which is a vector at most.
     """
 
-    def transform(v, read):
+    def transform(v, g, pitch):
+        read = _reader(v, g, pitch)
         half = v.broadcast(ir.Constant(v.real, 0.5))
 
         def along(a, b, c):
@@ -32,7 +31,7 @@ def winograd_filters():
         rows = [along(*(read(3 * r + s) for r in range(3))) for s in range(3)]
         return [x for r in range(4) for x in along(*(rows[s][r] for s in range(3)))]
 
-    return _apart(lambda v, x, pitch: transform(v, _reader(v, x, pitch)))
+    return _apart(transform)
 
 
 def winograd_images():
@@ -47,16 +46,9 @@ def winograd_images():
             return [_less(v, a, c), v.add(b, c), _less(v, c, b), _less(v, b, d)]
 
         half = builder.udiv(pitch, WORD(2))
-        columns = [(WORD(0), 0), (half, 0), (WORD(0), 1), (half, 1)]
-        seen = [
-            along(
-                *(
-                    v.load(v.at(v.at(x, builder.mul(pitch, WORD(r))), builder.add(at, WORD(more))))
-                    for r in range(4)
-                )
-            )
-            for at, more in columns
-        ]
+        columns = [WORD(0), half, WORD(1), builder.add(half, WORD(1))]
+        reads = [_reader(v, v.at(x, at), pitch) for at in columns]
+        seen = [along(*(read(r) for r in range(4))) for read in reads]
         return [y for r in range(4) for y in along(*(seen[s][r] for s in range(4)))]
 
     return _apart(transform)
@@ -109,7 +101,7 @@ def _reader(v, x, pitch):
 
 
 def _apart(transform):
-    """Stores `transform(vectors, x, pitch)`, `PLACES` vectors that are `apart`."""
+    """Stores `transform(vectors, x, pitch)`, 16 vectors that are `apart`."""
 
     @intrinsic
     def run(_, x, pitch, to, apart, count):
