@@ -184,35 +184,48 @@ class Unknown(CudaDevice):
         return self._own_table
 
 
-def chosen(names: tuple[str, ...], layers: tuple[Layer, ...], dtype: str) -> Iterator[list[float]]:
-    """Microseconds of each op of some layers by each choice of kernels."""
+class Chosen(NamedTuple):
+    """Microseconds of an op by each choice of kernels."""
+
+    what: str
+    numba: float
+    vendor: float
+    auto: float
+
+    @property
+    def best(self) -> float:
+        return min(self.numba, self.vendor)
+
+    def __str__(self) -> str:
+        times = zip(("numba", "vendor", "auto"), self[1:], strict=True)
+        return f"{self.what:68}" + ", ".join(f"{name} {us:8.1f} µs" for name, us in times)
+
+
+def chosen(layers: tuple[Layer, ...], dtype: str) -> Iterator[Chosen]:
+    """The times of each op of some layers; `auto` has not seen any of them before."""
     gpu = Unknown()
-    on = [gpu.with_kernels(Kernels(name)) for name in names]
+    on = [gpu.with_kernels(Kernels(name)) for name in ("numba", "vendor", "auto")]
     for layer in layers:
         for op in KINDS:
             samplers = [microseconds(calls(op, layer, dtype, one)[0]) for one in on]
             found = [[sample() for sample in samplers] for _ in range(SAMPLES)]
-            yield [median(times) for times in zip(*found, strict=True)]
+            yield Chosen(f"{op} of {layer}", *map(median, zip(*found, strict=True)))
             torch.cuda.empty_cache()
 
 
 @group("choices of kernels")
 def choices() -> Iterator[Row]:
     """`auto`, as it chooses when it sees an op for the first time, beside the better of both."""
+    peer = "the better of numba and vendor"
     for dtype in DTYPE:
         for network, layers in NETWORKS.items():
-            found = list(chosen(("numba", "vendor", "auto"), layers, dtype))
-            best = sum(min(ours, theirs) for ours, theirs, _ in found)
-            auto = sum(times[-1] for times in found)
+            found = list(chosen(layers, dtype))
+            print(*found, sep="\n")
+            auto, best = sum(c.auto for c in found), sum(c.best for c in found)
             what = f"{network}, {dtype}, {len(found)} convolutions and gradients, --kernels auto"
-            yield at_most(
-                1.03, what, auto / 1e3, "ms", "the better of numba and vendor", best / 1e3
-            )
-            worst = max(found, key=lambda times: times[2] / min(times[:2]))
-            yield at_most(
-                1.03, f"{what}: worst", worst[2], "µs", "the better of numba and vendor",
-                min(worst[:2]),
-            )  # fmt: skip
+            yield at_most(1.03, what, auto / 1e3, "ms", peer, best / 1e3)
+            worst = max(found, key=lambda c: c.auto / c.best)
+            yield at_most(1.03, f"{what}: worst, {worst.what}", worst.auto, "µs", peer, worst.best)
 
 
 def geometric_mean(ratios: list[float]) -> float:
