@@ -19,8 +19,8 @@ from opstep.runtime.device.builtin import (
     outer_tile_1,
     thin_run,
     vector_length,
-    window_columns_3,
-    window_columns_3_by_2,
+    window_rows_3,
+    window_rows_3_by_2,
 )
 from opstep.runtime.device.launch import Arg, Launch, Scratch, Tiles
 
@@ -67,7 +67,7 @@ def _slide_windows(
     x: Arg, w: Arg, bias: Arg | None, y: Arg, views: Sequence[Window], kernel: Callable
 ) -> Launch:
     axes = zip(views, y.shape[2:], x.shape[2:], strict=True)
-    zeros = Scratch(x.dtype, 3 * 64, per_lane=True)  # two vectors of bytes, and a filter
+    zeros = Scratch(x.dtype, -(-x.shape[-1] // 64) * 64, per_lane=True)  # a row
     return Launch(
         *(kernel, x, w, bias or w, y, zeros, zeros.size, bias is not None),
         *(w.shape[0], w.shape[0] // x.shape[1]),
@@ -84,7 +84,7 @@ def _planes(y: Arg) -> Tiles:
     return Tiles(y, y.size // area, area, 1, area)
 
 
-def _slider(columns_of):
+def _slider(rows_of):
     def slide_windows(
         x, w, bias, y, zeros, zero_count, biased, filters, each, rows, columns, lo, hi, lane
     ):
@@ -98,14 +98,13 @@ def _slider(columns_of):
             if biased:
                 start = offset(bias, f)
             target = offset(y, unit * rows[1] * columns[1])
-            for j in range(0, columns[1], vector_length(x)):
-                columns_of(seen, none, offset(w, 9 * f), start, biased, target, rows, columns, j)
+            rows_of(seen, none, offset(w, 9 * f), start, biased, target, rows, columns)
 
     return slide_windows
 
 
 # by kernel, dilation and stride of both axes
-_WINDOWS = {(3, 1, 1): _slider(window_columns_3), (3, 1, 2): _slider(window_columns_3_by_2)}
+_WINDOWS = {(3, 1, 1): _slider(window_rows_3), (3, 1, 2): _slider(window_rows_3_by_2)}
 
 
 def slide_filter(
