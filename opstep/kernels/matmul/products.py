@@ -85,7 +85,8 @@ def lay_out(b, buffer, steps, columns, b_row, b_column, pitch, panel):
     if b_column == 1:
         for k in range(steps):
             row = offset(b, k * b_row)
-            prefetch_run(offset(row, _AHEAD * b_row), columns)
+            if k + _AHEAD < steps:
+                prefetch_run(offset(row, _AHEAD * b_row), columns)
             for j in range(0, columns, panel):
                 to = offset(buffer, j // panel * pitch + k * panel)
                 copy_run(to, offset(row, j), min(panel, columns - j))
@@ -185,8 +186,11 @@ def multiply(kind: int):
                             for r in range(share * rows // shares, (share + 1) * rows // shares):
                                 prefetch_run(offset(ahead, r * a_row), some)
                         if j == 0 and b_column == 1 and not ready:
+                            ahead = offset(
+                                right, (k + some) * b_row if k + some < steps else columns
+                            )
                             for s in range(i * some // rows, (i + 8) * some // rows):
-                                prefetch_run(offset(right, (k + some + s) * b_row), columns)
+                                prefetch_run(offset(ahead, s * b_row), columns)
                         place = offset(target, i * pitch + j)
                         start = place
                         start_row = pitch
