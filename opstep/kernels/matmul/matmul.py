@@ -29,7 +29,9 @@ from opstep.runtime.ir.types import TensorType
 _ROWS = 128  # of the left operand in a block of the result, where not all are
 _LEFT = 256 << 10  # bytes of all rows' terms at a time up to which they are one block
 _COLUMNS = 384  # bytes of the right one's rows in it: up to four times as many where sums are short
-_STEPS = 128  # terms of the sums at a time: their part of a panel stays in the first-level cache
+_STEPS = (
+    128  # terms of the sums at a time, about: their part of a panel stays in the first-level cache
+)
 _LAID_OUT = 32 << 20  # bytes of a right operand that may be laid out as a whole
 _PARTS = 16  # of the sum that a large matrix is shared by
 _WHOLE_ROWS = 512 << 10  # bytes of the result's rows up to which blocks along them come first
@@ -162,8 +164,8 @@ def _blocks(
     """
     size = c.dtype.itemsize
     panel = PANEL // size
-    steps = max(1, min(k, _STEPS))
-    n_block = _columns(n, size, _COLUMNS * min(4, _STEPS // steps))
+    steps = max(1, -(-k // max(1, round(k / _STEPS))))
+    n_block = _columns(n, size, _COLUMNS * max(1, min(4, _STEPS // steps)))
     batches = prod(shape)
     wanted = min(pieces(), 2 * c.size * k // _GRAIN)
     m_block = -(-m // 8) * 8

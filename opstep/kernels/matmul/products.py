@@ -180,16 +180,16 @@ def multiply(kind: int):
                     for i in range(0, rows, 8):
                         # a share of what is read next: the left rows' next terms or the next rows,
                         # and what is laid out next
+                        share = j // widest * ((rows + 7) // 8) + i // 8
                         if a_step == 1:
                             ahead = offset(left, k + some if k + some < steps else rows * a_row)
-                            share = j // widest * ((rows + 7) // 8) + i // 8
                             for r in range(share * rows // shares, (share + 1) * rows // shares):
                                 prefetch_run(offset(ahead, r * a_row), some)
-                        if j == 0 and b_column == 1 and not ready:
+                        if b_column == 1 and not ready:
                             ahead = offset(
                                 right, (k + some) * b_row if k + some < steps else columns
                             )
-                            for s in range(i * some // rows, (i + 8) * some // rows):
+                            for s in range(share * some // shares, (share + 1) * some // shares):
                                 prefetch_run(offset(ahead, s * b_row), columns)
                         place = offset(target, i * pitch + j)
                         start = place
