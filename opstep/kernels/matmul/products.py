@@ -175,22 +175,23 @@ def multiply(kind: int):
                         for i in range(0, rows, 8):
                             to = offset(buffer, left_at + i * step_block + i * 2 + s * 8)
                             copy_run(to, offset(part, i), min(8, rows - i))
+                # each tile asks for a share of what is read next: the left rows' next terms or the
+                # next rows, and what is laid out next
+                next_left = offset(left, k + some if k + some < steps else rows * a_row)
+                next_right = offset(right, (k + some) * b_row if k + some < steps else columns)
+                rows_each, steps_each = -(-rows // shares), -(-some // shares)
+                rows_asked = steps_asked = 0
                 for j in range(0, filled, widest):
                     across = offset(source, j * apart)
                     for i in range(0, rows, 8):
-                        # a share of what is read next: the left rows' next terms or the next rows,
-                        # and what is laid out next
-                        share = j // widest * ((rows + 7) // 8) + i // 8
                         if a_step == 1:
-                            ahead = offset(left, k + some if k + some < steps else rows * a_row)
-                            for r in range(share * rows // shares, (share + 1) * rows // shares):
-                                prefetch_run(offset(ahead, r * a_row), some)
+                            for r in range(rows_asked, min(rows_asked + rows_each, rows)):
+                                prefetch_run(offset(next_left, r * a_row), some)
+                            rows_asked += rows_each
                         if b_column == 1 and not ready:
-                            ahead = offset(
-                                right, (k + some) * b_row if k + some < steps else columns
-                            )
-                            for s in range(share * some // shares, (share + 1) * some // shares):
-                                prefetch_run(offset(ahead, s * b_row), columns)
+                            for s in range(steps_asked, min(steps_asked + steps_each, some)):
+                                prefetch_run(offset(next_right, s * b_row), columns)
+                            steps_asked += steps_each
                         place = offset(target, i * pitch + j)
                         start = place
                         start_row = pitch
