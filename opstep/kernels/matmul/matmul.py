@@ -8,8 +8,11 @@ import numpy as np
 
 from opstep.kernels.matmul import cuda_gemm
 from opstep.kernels.matmul.products import (
+    LAID_OUT,
     OVERREAD,
     PANEL,
+    READY,
+    STANDING,
     Side,
     add_parts,
     dot_rows,
@@ -33,6 +36,9 @@ _STEPS = (
     128  # terms of the sums at a time, about: their part of a panel stays in the first-level cache
 )
 _LAID_OUT = 32 << 20  # bytes of a right operand that may be laid out as a whole
+_FEW_ROWS = 96  # of a left operand for which the right one is not worth laying out
+_SETS, _WAYS = 64, 8  # of a first-level cache of 32 KiB
+_FAR = 1 << 20  # bytes of a result that will not be in a cache
 _PARTS = 16  # of the sum that a large matrix is shared by
 _WHOLE_ROWS = 512 << 10  # bytes of the result's rows up to which blocks along them come first
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
@@ -182,10 +188,14 @@ def _blocks(
         n_block = -(-n_block // (2 * panel)) * panel
     while units() < wanted and m_block > 32:
         m_block = -(-m_block // 16) * 8  # whole panels of eight rows
-    ready = packed or (once and m > m_block)
+    ready = LAID_OUT
+    if packed or (once and m > m_block):
+        ready = READY
+    elif m <= _FEW_ROWS and b.column == 1 and _spread(b.row * size, steps):
+        ready = STANDING
     right: Arg | Scratch = b.array
     launches = []
-    if ready and not packed:
+    if ready == READY and not packed:
         right = Scratch(c.dtype, -(-n // panel) * panel * k + OVERREAD // size)
         launches.append(
             Launch(
@@ -194,13 +204,14 @@ def _blocks(
                 grain=max(1, _GRAIN_LAID_OUT // (64 * n)),
             )
         )
-    laid_out = 0 if ready else n_block * steps + OVERREAD // size
+    laid_out = 0 if ready == READY else n_block * steps + OVERREAD // size
     left = m_block * (steps + 2) if a.column != 1 else 0
     held = m_block * n_block if turned else 0
     lane = -(-(laid_out + left + held) // 64) * 64
     biased = bias is not None
     # where a tile's step k looks, in panels of as many columns as the processor's tiles have
     tables = tuple(k * (panel // parts) for parts in (1, 2, 4) for k in range(steps))
+    tables += tuple(k * b.row for k in range(steps))
     along = not turned and n * m_block * size <= _WHOLE_ROWS
     launches.append(
         Launch(
@@ -217,7 +228,7 @@ def _blocks(
             *(m, n, k, a.row, a.column, b.row, b.column, apart or m * n),
             *((1, m) if turned else (n, 1)),
             *(biased and of_rows, biased and not of_rows),
-            *(m_block, n_block, steps, panel, ready, along),
+            *(m_block, n_block, steps, panel, ready, along, m * n * size >= _FAR),
             units=units(),
             grain=_grain(units(), 2 * c.size * k),
             tiles=Tiles(c, n, m, n_block, m_block, along=True)
@@ -226,6 +237,14 @@ def _blocks(
         )
     )
     return launches
+
+
+def _spread(apart: int, count: int) -> bool:
+    """Whether rows so many bytes apart, of three lines each, stay in a first-level cache: they may
+    be far from each other, but in some of its sets only.
+    """
+    sets = {k * apart // 64 % _SETS for k in range(count)}
+    return 3 * count <= len(sets) * _WAYS
 
 
 def _columns(n: int, itemsize: int, nbytes: int) -> int:

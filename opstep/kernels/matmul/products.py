@@ -29,6 +29,7 @@ from opstep.runtime.device.source import by_dtype
 PANEL = 3 * 64  # bytes of a row in the widest tile
 _AHEAD = 32  # rows that are asked for before they are copied
 OVERREAD = PANEL  # bytes that a tile may read past its columns
+LAID_OUT, READY, STANDING = range(3)  # by `multiply`, before it, not at all: the right operand
 
 
 class Side(NamedTuple):
@@ -118,16 +119,18 @@ def multiply(kind: int):
     def multiply_blocks(
         a, b, bias, c, buffers, lane_size, left_at, held_at, tables, batch_shape, a_strides,
         b_strides, rank, m, n, steps, a_row, a_step, b_row, b_column, c_batch, c_row, c_column,
-        bias_row, bias_column, m_block, n_block, step_block, panel, ready, along, lo, hi, lane,
+        bias_row, bias_column, m_block, n_block, step_block, panel, ready, along, far, lo,
+        hi, lane,
     ):  # fmt: skip
         """c[i, j] = sum of a[i, k] * b[k, j], and a bias for each row or each column if set.
-        Blocks `along` a row follow each other, else those along a column.
+        Blocks `along` a row follow each other, else those along a column. Results that are `far`
+        are asked for before they are written.
         """
         buffer = offset(buffers, lane * lane_size)
         m_blocks = (m + m_block - 1) // m_block
         n_blocks = (n + n_block - 1) // n_block
         widest = 3 * vector_length(a)  # columns of a tile, and of a panel: it reads all of that
-        table = offset(tables, panel // widest // 2 * step_block)
+        standing = offset(tables, 3 * step_block)
         tall = column_rows(a)
         for unit in range(lo, hi):
             i0 = unit % m_blocks * m_block
@@ -155,9 +158,14 @@ def multiply(kind: int):
                 some = min(step_block, steps - k)
                 source = buffer
                 apart = step_block
-                if ready:
+                table = offset(tables, panel // widest // 2 * step_block)
+                if ready == READY:
                     source = offset(whole_right, j0 * steps + k * widest)
                     apart = steps
+                elif ready == STANDING and filled % vector_length(a) == 0:  # none reads past a row
+                    source = offset(right, k * b_row)
+                    apart = 1
+                    table = standing
                 else:
                     lay_out(
                         offset(right, k * b_row),
@@ -188,11 +196,14 @@ def multiply(kind: int):
                             for r in range(rows_asked, min(rows_asked + rows_each, rows)):
                                 prefetch_run(offset(next_left, r * a_row), some)
                             rows_asked += rows_each
-                        if b_column == 1 and not ready:
+                        if b_column == 1 and ready != READY:
                             for s in range(steps_asked, min(steps_asked + steps_each, some)):
                                 prefetch_run(offset(next_right, s * b_row), columns)
                             steps_asked += steps_each
                         place = offset(target, i * pitch + j)
+                        if far and k == 0 and j + widest < filled:
+                            for r in range(min(8, rows - i)):
+                                prefetch_run(offset(place, r * pitch + widest), widest)
                         start = place
                         start_row = pitch
                         mode = 1
