@@ -16,6 +16,7 @@ from opstep.runtime.device.builtin import (
     clear_run,
     column_rows,
     copy_run,
+    copy_vectors_3,
     fma,
     inner_tile_1x8,
     offset,
@@ -80,17 +81,20 @@ def stragglers(columns, length):
 
 
 def lay_out(b, buffer, steps, columns, b_row, b_column, pitch, panel):
-    """Panels of so many columns: element (k, j) of b stands in row k of the panel of column j, and
-    panels are `pitch` apart. One of b's strides is 1.
+    """Panels of so many columns, three vectors: element (k, j) of b stands in row k of the panel of
+    column j, and panels are `pitch` apart. One of b's strides is 1.
     """
     if b_column == 1:
+        whole = columns - columns % panel
         for k in range(steps):
             row = offset(b, k * b_row)
+            to = offset(buffer, k * panel)
             if k + _AHEAD < steps:
                 prefetch_run(offset(row, _AHEAD * b_row), columns)
-            for j in range(0, columns, panel):
-                to = offset(buffer, j // panel * pitch + k * panel)
-                copy_run(to, offset(row, j), min(panel, columns - j))
+            for j in range(0, whole, panel):
+                copy_vectors_3(to, offset(row, j))
+                to = offset(to, pitch)
+            copy_run(to, offset(row, whole), columns - whole)
         return
     for j in range(0, columns, panel):
         to = offset(buffer, j // panel * pitch)

@@ -35,6 +35,7 @@ buffer_f64_512 = Intrinsic("buffer", 64, 512)
 # Register tiles, on the CPU.
 vector_length = Intrinsic("vector_length")
 copy_run = Intrinsic("copy_run")
+copy_vectors_3 = Intrinsic("copy_vectors", 3)
 clear_run = Intrinsic("clear_run")
 thin_run = Intrinsic("thin_run")
 prefetch_run = Intrinsic("prefetch_run")
