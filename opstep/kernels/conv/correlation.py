@@ -13,7 +13,7 @@ from functools import cache
 from math import prod
 from typing import NamedTuple
 
-from opstep.kernels.matmul.products import stragglers
+from opstep.kernels.matmul.products import FAR, prefetch_tile, stragglers
 from opstep.runtime.device.builtin import (
     TILES,
     clear_run,
@@ -138,6 +138,7 @@ def correlate(
         *(*g.out, *g.stride, *g.plane, *g.step, *g.first),
         *(*depth_sizes(x, g), g.depth.whole, g.depth.step, g.depth.first),
         *(blocks.rows, blocks.columns, blocks.filters, blocks.channels),
+        filters * prod(g.out) * y.dtype.itemsize >= FAR,
         units=units,
         grain=max(1, units * _GRAIN // max(work, 1)),
         tiles=tiles,
@@ -265,7 +266,7 @@ def _kernel(rows: int, kind: int):
         line, biased, together, planes, scattered, channels, filters, groups, height, width, out_h,
         out_w, stride_h, stride_w, plane_h, plane_w, step_h, step_w, first_h, first_w, depths,
         depth_taps, depth, out_d, stride_d, whole_d, step_d, first_d, row_block, column_block,
-        filter_block, channel_block, lo, hi, lane,
+        filter_block, channel_block, far, lo, hi, lane,
     ):  # fmt: skip
         buffer = offset(buffers, lane * lane_size)
         row_blocks = (out_h + row_block - 1) // row_block
@@ -329,6 +330,9 @@ def _kernel(rows: int, kind: int):
                                     place = offset(w, ahead + r * channels * taps)
                                     prefetch_run(place, some * taps)
                             place = offset(target, f * pitch + i * target_line + p)
+                            if far and c == 0 and p + widest < filled:
+                                there = offset(place, widest)
+                                prefetch_tile(there, pitch, min(rows, f1 - f), widest)
                             start = place
                             mode = 1
                             if c == 0:

@@ -8,6 +8,7 @@ import numpy as np
 
 from opstep.kernels.matmul import cuda_gemm
 from opstep.kernels.matmul.products import (
+    FAR,
     LAID_OUT,
     OVERREAD,
     PANEL,
@@ -38,7 +39,6 @@ _STEPS = (
 _LAID_OUT = 32 << 20  # bytes of a right operand that may be laid out as a whole
 _FEW_ROWS = 96  # of a left operand for which the right one is not worth laying out
 _SETS, _WAYS = 64, 8  # of a first-level cache of 32 KiB
-_FAR = 1 << 20  # bytes of a result that will not be in a cache
 _PARTS = 16  # of the sum that a large matrix is shared by
 _WHOLE_ROWS = 512 << 10  # bytes of the result's rows up to which blocks along them come first
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
@@ -228,7 +228,7 @@ def _blocks(
             *(m, n, k, a.row, a.column, b.row, b.column, apart or m * n),
             *((1, m) if turned else (n, 1)),
             *(biased and of_rows, biased and not of_rows),
-            *(m_block, n_block, steps, panel, ready, along, m * n * size >= _FAR),
+            *(m_block, n_block, steps, panel, ready, along, m * n * size >= FAR),
             units=units(),
             grain=_grain(units(), 2 * c.size * k),
             tiles=Tiles(c, n, m, n_block, m_block, along=True)

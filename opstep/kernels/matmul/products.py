@@ -30,6 +30,7 @@ from opstep.runtime.device.source import by_dtype
 PANEL = 3 * 64  # bytes of a row in the widest tile
 _AHEAD = 32  # rows that are asked for before they are copied
 OVERREAD = PANEL  # bytes that a tile may read past its columns
+FAR = 1 << 20  # bytes of a result that will not be in a cache
 LAID_OUT, READY, STANDING = range(3)  # by `multiply`, before it, not at all: the right operand
 
 
@@ -99,6 +100,12 @@ def lay_out(b, buffer, steps, columns, b_row, b_column, pitch, panel):
     for j in range(0, columns, panel):
         to = offset(buffer, j // panel * pitch)
         transpose(offset(b, j * b_column), b_column, to, panel, min(panel, columns - j), steps)
+
+
+def prefetch_tile(place, pitch, rows, columns):
+    """Asks for the memory of a part of a result."""
+    for r in range(rows):
+        prefetch_run(offset(place, r * pitch), columns)
 
 
 def transpose(x, x_row, y, y_row, rows, columns):
@@ -206,8 +213,7 @@ def multiply(kind: int):
                             steps_asked += steps_each
                         place = offset(target, i * pitch + j)
                         if far and k == 0 and j + widest < filled:
-                            for r in range(min(8, rows - i)):
-                                prefetch_run(offset(place, r * pitch + widest), widest)
+                            prefetch_tile(offset(place, widest), pitch, min(8, rows - i), widest)
                         start = place
                         start_row = pitch
                         mode = 1
