@@ -27,7 +27,7 @@ THREADS = ("one thread", "two threads")
 EXACT = "exact"
 LARGEST = {"floats": 1e-4, EXACT: 1e-4, "bytes": 0.15}  # difference, of the largest element
 ROUNDS = 9
-SETTLE = 0.05  # seconds: ONNX Runtime's threads go on looking for work for a while
+SETTLE = 0.1  # seconds: ONNX Runtime's threads go on looking for work for some 60 ms
 
 MISSING = [n for n in ("onnx", "onnxruntime", "onnxscript") if find_spec(n) is None]
 MISSING += known_models.MISSING

@@ -47,18 +47,23 @@ def call_kernel():
     return call
 
 
-def call_c():
-    """(address, pointer word) -> int32: a C function of one pointer, such as sem_post."""
+def call_c(count: int):
+    """(address, `count` words) -> int32: a C function of pointers and numbers, such as sem_post."""
+
+    def generate(context, builder, signature, args):
+        return _call(builder, args[0], args[1:], ir.IntType(32))
+
+    signature = types.int32(types.int64, *[types.int64] * count)
 
     @intrinsic
-    def call(_, address, word):
-        def generate(context, builder, signature, args):
-            pointer = builder.inttoptr(args[1], ir.IntType(8).as_pointer())
-            return _call(builder, args[0], [pointer], ir.IntType(32))
+    def call_1(_, address, word):
+        return signature, generate
 
-        return types.int32(types.int64, types.int64), generate
+    @intrinsic
+    def call_3(_, address, a, b, c):
+        return signature, generate
 
-    return call
+    return {1: call_1, 3: call_3}[count]
 
 
 def launch_kernel():

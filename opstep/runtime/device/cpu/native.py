@@ -10,7 +10,8 @@ result (see `launch`), so lanes come and go without a trace in the bits.
 
 Helpers that have nothing to do look out for the next launch for a while, letting other threads go
 first, and then sleep on POSIX semaphores: most launches come soon after the last, and waking a
-sleeper takes longer than many of them (and a system may put it on a core that is busy).
+sleeper takes longer than many of them. Linux may put it on the core of whoever wakes it, though
+others are idle, and leave it there for milliseconds: it is woken where that one is not.
 
 There is one team of lanes a process. While one stream uses it, others run their launches alone.
 """
@@ -31,6 +32,7 @@ from opstep.runtime.device.builtin import (
     atomic_load,
     atomic_swap,
     call_c,
+    call_c_3,
     compare_and_swap,
     monotonic_ns,
     offset,
@@ -40,13 +42,15 @@ from opstep.runtime.device.cpu.following import FOLLOWERS, GRAIN, ROW, UNITS, ru
 from opstep.runtime.ir.types import i64
 
 # words of a team
-_LANES, _BUSY, _ROW, _CHUNK, _CHUNKS, _SHARES, _POST, _WAIT, _YIELD, _CLOCK = range(10)
-_HELPER = 16  # then words of each lane: state, start semaphore, done semaphore; its next chunk
+_LANES, _BUSY, _ROW, _CHUNK, _CHUNKS, _SHARES, _POST, _WAIT, _YIELD, _CLOCK, _CPU = range(11)
+_GET_CPUS, _SET_CPUS, _MASK = range(11, 14)
+_HELPER = 16  # then words of each lane: state, start and done semaphores, thread; its next chunk
 _NEXT = 8  # a line of cache behind
 _STRIDE = 16
 _NONE, _ASKED, _TAKEN, _AWAITED, _ASLEEP = range(5)  # states
 _PATIENCE = 300_000  # ns for which a thread looks at a state before it sleeps
 _GREED = 100  # looks between which it gives no other thread a chance
+_MASK_WORDS = 16  # of a set of processors; behind the lanes are two of them
 _SEMAPHORE_WORDS = 8  # sizeof(sem_t) is 32 on 64-bit Linux; room to spare
 
 ENTRY = ctypes.CFUNCTYPE(
@@ -101,7 +105,7 @@ def _share(team, row, units, grain):
     for lane in range(1, shares):
         state = _HELPER + _STRIDE * lane
         if atomic_swap(team, state, _ASKED) == _ASLEEP:
-            call_c(team[_POST], team[state + 1])
+            _wake(team, state)
     _take_chunks(team, 0)
     for lane in range(1, shares):
         state = _HELPER + _STRIDE * lane
@@ -109,6 +113,23 @@ def _share(team, row, units, grain):
         begun = compare_and_swap(team, state, _ASKED, _NONE) != _ASKED
         if begun and not _seen(team, state, _NONE):
             _sleep_until_done(team, state)
+
+
+def _wake(team, state):
+    """Wakes a helper, on any processor that it may use but this thread's, if there is one."""
+    rest = offset(team, _HELPER + _STRIDE * team[_LANES])
+    whole = offset(rest, _MASK_WORDS)
+    cpu = call_c(team[_CPU], 0)
+    if cpu >= 0 and call_c_3(team[_GET_CPUS], 0, 8 * _MASK_WORDS, team[_MASK]) == 0:
+        others = 0
+        for k in range(_MASK_WORDS):
+            whole[k] = rest[k]
+            if k == cpu // 64:
+                rest[k] &= ~(1 << cpu % 64)
+            others |= rest[k]
+        if others != 0:
+            call_c_3(team[_SET_CPUS], team[state + 3], 8 * _MASK_WORDS, team[_MASK])
+    call_c(team[_POST], team[state + 1])
 
 
 def _sleep_until_done(team, state):
@@ -153,6 +174,7 @@ def help_forever(team, lo, hi, lane):
         if not asked and compare_and_swap(team, state, _NONE, _ASLEEP) == _NONE:
             while call_c(team[_WAIT], team[state + 1]) != 0:
                 pass
+            call_c_3(team[_SET_CPUS], 0, 8 * _MASK_WORDS, team[_MASK] + 8 * _MASK_WORDS)
         if compare_and_swap(team, state, _ASKED, _TAKEN) == _ASKED:
             _take_chunks(team, lo)
             if atomic_swap(team, state, _NONE) == _AWAITED:
@@ -187,17 +209,15 @@ class Team:
     def __init__(self, lanes: int):
         semaphores = _semaphores() if lanes > 1 else None
         self.lanes = lanes if semaphores else 1
-        self.words = np.zeros(_HELPER + _STRIDE * self.lanes, np.int64)
+        self.words = np.zeros(_HELPER + _STRIDE * self.lanes + 2 * _MASK_WORDS, np.int64)
         self.words[_LANES] = self.lanes
         self.address = self.words.ctypes.data
         if self.lanes == 1 or semaphores is None:
             return
-        init, post, wait, yields, clock = semaphores
+        init, *called = semaphores
         self._memory = np.zeros((self.lanes, 2, _SEMAPHORE_WORDS), np.int64)
-        self.words[_POST] = post
-        self.words[_WAIT] = wait
-        self.words[_YIELD] = yields
-        self.words[_CLOCK] = clock
+        self.words[_POST : _SET_CPUS + 1] = called
+        self.words[_MASK] = self.address + 8 * (_HELPER + _STRIDE * self.lanes)
         for lane in range(1, self.lanes):
             for which in (0, 1):
                 address = self._memory[lane, which].ctypes.data
@@ -208,19 +228,19 @@ class Team:
             ).start()
 
     def _help(self, lane: int) -> None:
+        self.words[_HELPER + _STRIDE * lane + 3] = threading.get_native_id()
         args = np.array([self.address], np.int64)
         call(HELP.address(), args.ctypes.data, lane, lane + 1)
 
 
 @cache
 def _semaphores():
-    """(sem_init, addresses of sem_post, sem_wait, sched_yield and clock_gettime), or None where
-    they lack.
-    """
+    """(sem_init, addresses of what a team calls, from `_POST` on), or None where they lack."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)
     called = (libc.sem_post, libc.sem_wait, libc.sched_yield, libc.clock_gettime)
+    called += (libc.sched_getcpu, libc.sched_getaffinity, libc.sched_setaffinity)
     return libc.sem_init, *(ctypes.cast(f, ctypes.c_void_p).value or 0 for f in called)
 
 

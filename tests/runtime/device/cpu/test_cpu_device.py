@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
+import time
 
 import ml_dtypes
 import numpy as np
@@ -98,6 +100,33 @@ def test_every_unit_runs_once_whatever_the_lanes(monkeypatch, lanes):
         (y,) = execute(op, [np.zeros(37, np.float32)], {}, lanes)
         assert y.min() >= 1
         assert y.max() <= lanes
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others place threads themselves")
+@pytest.mark.parametrize("processors", [1, None])
+def test_lanes_that_slept_may_use_the_processors_of_their_caller(monkeypatch, processors):
+    op = declare(
+        monkeypatch,
+        "lanes(x: F)",
+        infer=lambda x: x,
+        cpu=lambda x, y: Launch(mark_lane, y, units=y.size, grain=1),
+    )
+    everywhere = os.sched_getaffinity(0)
+    here = set(sorted(everywhere)[:processors])
+    deadline = time.monotonic() + PATIENCE_S
+    os.sched_setaffinity(0, here)  # of this thread
+    try:
+        found = None
+        while found != here and time.monotonic() < deadline:
+            time.sleep(0.002)  # lanes look for work for less
+            (y,) = execute(op, [np.zeros(37, np.float32)], {}, 7)
+            assert y.min() > 0
+            (helper,) = (t for t in threading.enumerate() if t.name == "opstep lane 6")
+            assert helper.native_id is not None
+            found = os.sched_getaffinity(helper.native_id)
+        assert found == here
+    finally:
+        os.sched_setaffinity(0, everywhere)
 
 
 def test_lanes_have_scratch_of_their_own(monkeypatch):
