@@ -102,10 +102,15 @@ def _share(team, row, units, grain):
     team[_SHARES] = shares
     for lane in range(shares):
         atomic_swap(team, _HELPER + _STRIDE * lane + _NEXT, lane * chunks // shares)
+    elsewhere = -1
     for lane in range(1, shares):
         state = _HELPER + _STRIDE * lane
         if atomic_swap(team, state, _ASKED) == _ASLEEP:
-            _wake(team, state)
+            if elsewhere < 0:
+                elsewhere = _elsewhere(team)
+            if elsewhere == 1:
+                call_c_3(team[_SET_CPUS], team[state + 3], 8 * _MASK_WORDS, team[_MASK])
+            call_c(team[_POST], team[state + 1])
     _take_chunks(team, 0)
     for lane in range(1, shares):
         state = _HELPER + _STRIDE * lane
@@ -115,21 +120,22 @@ def _share(team, row, units, grain):
             _sleep_until_done(team, state)
 
 
-def _wake(team, state):
-    """Wakes a helper, on any processor that it may use but this thread's, if there is one."""
+def _elsewhere(team):
+    """Whether this thread may use other processors than the one it is on; which are then in the
+    first set behind the lanes, and all in the second.
+    """
     rest = offset(team, _HELPER + _STRIDE * team[_LANES])
     whole = offset(rest, _MASK_WORDS)
     cpu = call_c(team[_CPU], 0)
-    if cpu >= 0 and call_c_3(team[_GET_CPUS], 0, 8 * _MASK_WORDS, team[_MASK]) == 0:
-        others = 0
-        for k in range(_MASK_WORDS):
-            whole[k] = rest[k]
-            if k == cpu // 64:
-                rest[k] &= ~(1 << cpu % 64)
-            others |= rest[k]
-        if others != 0:
-            call_c_3(team[_SET_CPUS], team[state + 3], 8 * _MASK_WORDS, team[_MASK])
-    call_c(team[_POST], team[state + 1])
+    if cpu < 0 or call_c_3(team[_GET_CPUS], 0, 8 * _MASK_WORDS, team[_MASK]) != 0:
+        return 0
+    others = 0
+    for k in range(_MASK_WORDS):
+        whole[k] = rest[k]
+        if k == cpu // 64:
+            rest[k] &= ~(1 << cpu % 64)
+        others |= rest[k]
+    return 1 if others != 0 else 0
 
 
 def _sleep_until_done(team, state):
@@ -239,13 +245,26 @@ def _semaphores():
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)
-    called = (libc.sem_post, libc.sem_wait, libc.sched_yield, libc.clock_gettime)
-    called += (libc.sched_getcpu, libc.sched_getaffinity, libc.sched_setaffinity)
+    try:
+        called = (libc.sem_post, libc.sem_wait, libc.sched_yield, libc.clock_gettime)
+        called += (libc.sched_getcpu, libc.sched_getaffinity, libc.sched_setaffinity)
+    except AttributeError:
+        return None
     return libc.sem_init, *(ctypes.cast(f, ctypes.c_void_p).value or 0 for f in called)
 
 
 _teams: dict[tuple[int, int], Team] = {}
 _team_lock = threading.Lock()
+
+
+def _forget_helpers() -> None:
+    """In a forked child, which has none of them: what is bound already runs on one lane."""
+    for team in _teams.values():
+        team.words[_LANES] = 1
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forget_helpers)
 
 
 def team(lanes: int) -> Team:

@@ -309,6 +309,41 @@ print(json.dumps([Compiler.compiled, "numba" in sys.modules, y.tolist()]))
 """
 
 
+FORKING = """
+import os, threading, time
+import numpy as np
+import opstep
+from opstep.api.executable import Executable
+from opstep.api.external import ExternalTensor
+from opstep.api.settings import RunSettings
+
+lines = "graph main(x: f32[512, 512]) -> f32[512, 512] {", "y = matmul(x, x)", "return y", "}"
+program = opstep.loads(os.linesep.join(lines))
+types = [b.type for b in program.graphs["main"].inputs]
+held = Executable(program, "main", types, RunSettings(threads=2))
+x = ExternalTensor.of(np.ones((512, 512), np.float32))
+
+def is_right():
+    return bool((np.from_dlpack(held([x])[0]) == 512).all())
+
+assert is_right()
+time.sleep(0.05)  # until helpers sleep
+child = os.fork()
+if child == 0:
+    os._exit(0 if is_right() else 1)
+_, status = os.waitpid(child, 0)
+helpers = [t.native_id for t in threading.enumerate() if t.name.startswith("opstep lane")]
+allowed = [os.sched_getaffinity(h) == os.sched_getaffinity(0) for h in helpers]
+print(status, allowed, is_right())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nobody forks elsewhere")
+def test_a_forked_child_leaves_the_lanes_of_its_parent_alone():
+    out = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True)
+    assert out.stdout == "0 [True] True\n", out.stderr
+
+
 def run_script(folder):
     out = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder)], capture_output=True, text=True, check=True
