@@ -197,14 +197,14 @@ class Chosen(NamedTuple):
         return min(self.numba, self.vendor)
 
     def __str__(self) -> str:
-        times = zip(("numba", "vendor", "auto"), self[1:], strict=True)
+        times = zip(self._fields[1:], self[1:], strict=True)
         return f"{self.what:68}" + ", ".join(f"{name} {us:8.1f} µs" for name, us in times)
 
 
 def chosen(layers: tuple[Layer, ...], dtype: str) -> Iterator[Chosen]:
     """The times of each op of some layers; `auto` has not seen any of them before."""
     gpu = Unknown()
-    on = [gpu.with_kernels(Kernels(name)) for name in ("numba", "vendor", "auto")]
+    on = [gpu.with_kernels(Kernels(name)) for name in Chosen._fields[1:]]
     for layer in layers:
         for op in KINDS:
             samplers = [microseconds(calls(op, layer, dtype, one)[0]) for one in on]

@@ -13,14 +13,13 @@ from functools import cache
 from math import prod
 from typing import NamedTuple
 
-from opstep.kernels.matmul.products import FAR, prefetch_tile, stragglers
+from opstep.kernels.matmul.products import FAR, prefetch_rows, stragglers
 from opstep.runtime.device.builtin import (
     TILES,
     clear_run,
     column_rows,
     copy_run,
     offset,
-    prefetch_run,
     thin_run,
     vector_length,
 )
@@ -326,13 +325,12 @@ def _kernel(rows: int, kind: int):
                                     ahead = (weights + f1) * channels * taps
                                     if c + some < channels:
                                         ahead = ((weights + f0) * channels + c + some) * taps
-                                for r in range(rows):
-                                    place = offset(w, ahead + r * channels * taps)
-                                    prefetch_run(place, some * taps)
+                                there = offset(w, ahead)
+                                prefetch_rows(there, channels * taps, rows, some * taps)
                             place = offset(target, f * pitch + i * target_line + p)
                             if far and c == 0 and p + widest < filled:
                                 there = offset(place, widest)
-                                prefetch_tile(there, pitch, min(rows, f1 - f), widest)
+                                prefetch_rows(there, pitch, min(rows, f1 - f), widest)
                             start = place
                             mode = 1
                             if c == 0:

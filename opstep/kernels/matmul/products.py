@@ -102,8 +102,8 @@ def lay_out(b, buffer, steps, columns, b_row, b_column, pitch, panel):
         transpose(offset(b, j * b_column), b_column, to, panel, min(panel, columns - j), steps)
 
 
-def prefetch_tile(place, pitch, rows, columns):
-    """Asks for the memory of a part of a result."""
+def prefetch_rows(place, pitch, rows, columns):
+    """Asks for the memory of so many rows that are `pitch` apart."""
     for r in range(rows):
         prefetch_run(offset(place, r * pitch), columns)
 
@@ -141,7 +141,6 @@ def multiply(kind: int):
         m_blocks = (m + m_block - 1) // m_block
         n_blocks = (n + n_block - 1) // n_block
         widest = 3 * vector_length(a)  # columns of a tile, and of a panel: it reads all of that
-        standing = offset(tables, 3 * step_block)
         tall = column_rows(a)
         for unit in range(lo, hi):
             i0 = unit % m_blocks * m_block
@@ -176,7 +175,7 @@ def multiply(kind: int):
                 elif ready == STANDING and filled % vector_length(a) == 0:  # none reads past a row
                     source = offset(right, k * b_row)
                     apart = 1
-                    table = standing
+                    table = offset(tables, 3 * step_block)
                 else:
                     lay_out(
                         offset(right, k * b_row),
@@ -204,16 +203,17 @@ def multiply(kind: int):
                     across = offset(source, j * apart)
                     for i in range(0, rows, 8):
                         if a_step == 1:
-                            for r in range(rows_asked, min(rows_asked + rows_each, rows)):
-                                prefetch_run(offset(next_left, r * a_row), some)
+                            there = offset(next_left, rows_asked * a_row)
+                            prefetch_rows(there, a_row, min(rows_each, rows - rows_asked), some)
                             rows_asked += rows_each
                         if b_column == 1 and ready != READY:
-                            for s in range(steps_asked, min(steps_asked + steps_each, some)):
-                                prefetch_run(offset(next_right, s * b_row), columns)
+                            there = offset(next_right, steps_asked * b_row)
+                            count = min(steps_each, some - steps_asked)
+                            prefetch_rows(there, b_row, count, columns)
                             steps_asked += steps_each
                         place = offset(target, i * pitch + j)
                         if far and k == 0 and j + widest < filled:
-                            prefetch_tile(offset(place, widest), pitch, min(8, rows - i), widest)
+                            prefetch_rows(offset(place, widest), pitch, min(8, rows - i), widest)
                         start = place
                         start_row = pitch
                         mode = 1

@@ -68,14 +68,18 @@ def _slide(v, size, stride, x, zeros, w, bias, biased, y, rows, columns, short=F
     kept = v.mask(out_w) if short else None
     reach = WORD((v.length - 1) * stride + size)  # of a vector's windows
 
+    def left_of(j):
+        """Where the window of column j begins."""
+        return b.sub(b.mul(j, WORD(stride)), before)
+
     def at_edge(j):
         """The masks of a vector of windows, for each column of the filter."""
-        left = b.sub(b.mul(j, WORD(stride)), before)
+        left = left_of(j)
         places = [[b.add(left, WORD(s + k)) for k in v.begins(stride)] for s in range(size)]
         return [[_inside(v, place, width) for place in some] for some in places]
 
     def add_vector(i, places, j, masks):
-        left = b.sub(b.mul(j, WORD(stride)), before)
+        left = left_of(j)
         total = start
         for r, place in enumerate(places):
             for s, under in enumerate(masks):
@@ -97,7 +101,7 @@ def _slide(v, size, stride, x, zeros, w, bias, biased, y, rows, columns, short=F
 
         def add_between(k, _):
             j = b.mul(k, WORD(v.length))
-            left = b.sub(b.mul(j, WORD(stride)), before)
+            left = left_of(j)
             ends = b.icmp_signed("<=", b.add(left, reach), width)
             whole = b.and_(b.icmp_signed(">=", left, WORD(0)), ends)
             with b.if_else(whole, likely=True) as (then, otherwise):

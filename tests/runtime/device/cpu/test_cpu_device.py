@@ -59,6 +59,17 @@ def declare(monkeypatch, signature, **parts):
 
 
 @pytest.fixture
+def marking(monkeypatch):
+    """An op whose units say which lane ran them."""
+    return declare(
+        monkeypatch,
+        "lanes(x: F)",
+        infer=lambda x: x,
+        cpu=lambda x, y: Launch(mark_lane, y, units=y.size, grain=1),
+    )
+
+
+@pytest.fixture
 def twice(monkeypatch):
     return declare(
         monkeypatch,
@@ -89,28 +100,16 @@ def test_a_kernel_runs_in_every_dtype(twice, name, size):
 
 
 @pytest.mark.parametrize("lanes", [2, 3, 5])
-def test_every_unit_runs_once_whatever_the_lanes(monkeypatch, lanes):
-    op = declare(
-        monkeypatch,
-        "lanes(x: F)",
-        infer=lambda x: x,
-        cpu=lambda x, y: Launch(mark_lane, y, units=y.size, grain=1),
-    )
+def test_every_unit_runs_once_whatever_the_lanes(marking, lanes):
     for _ in range(200):
-        (y,) = execute(op, [np.zeros(37, np.float32)], {}, lanes)
+        (y,) = execute(marking, [np.zeros(37, np.float32)], {}, lanes)
         assert y.min() >= 1
         assert y.max() <= lanes
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others place threads themselves")
 @pytest.mark.parametrize("processors", [1, None])
-def test_lanes_that_slept_may_use_the_processors_of_their_caller(monkeypatch, processors):
-    op = declare(
-        monkeypatch,
-        "lanes(x: F)",
-        infer=lambda x: x,
-        cpu=lambda x, y: Launch(mark_lane, y, units=y.size, grain=1),
-    )
+def test_lanes_that_slept_may_use_the_processors_of_their_caller(marking, processors):
     everywhere = os.sched_getaffinity(0)
     here = set(sorted(everywhere)[:processors])
     deadline = time.monotonic() + PATIENCE_S
@@ -119,7 +118,7 @@ def test_lanes_that_slept_may_use_the_processors_of_their_caller(monkeypatch, pr
         found = None
         while found != here and time.monotonic() < deadline:
             time.sleep(0.002)  # lanes look for work for less
-            (y,) = execute(op, [np.zeros(37, np.float32)], {}, 7)
+            (y,) = execute(marking, [np.zeros(37, np.float32)], {}, 7)
             assert y.min() > 0
             (helper,) = (t for t in threading.enumerate() if t.name == "opstep lane 6")
             assert helper.native_id is not None
