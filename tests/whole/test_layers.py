@@ -112,7 +112,7 @@ COMPILERS |= {
     for name in (
         "emitting",
         "intrinsics",
-        "quads",
+        "packed",
         "runs",
         "tiles",
         "vectors",

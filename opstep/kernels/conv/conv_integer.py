@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels.conv.conv import Convolution, attributes
-from opstep.kernels.conv.quads import correlate_bytes
+from opstep.kernels.conv.packed import correlate_bytes
 from opstep.kernels.conv.windows import windows
 from opstep.kernels.matmul.matmul_integer import want_bytes, want_zero
 from opstep.runtime.device.builtin import offset

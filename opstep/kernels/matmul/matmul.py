@@ -33,7 +33,7 @@ from opstep.runtime.ir.types import TensorType
 _ROWS = 128  # of the left operand in a block of the result, where not all are
 _LEFT = 256 << 10  # bytes of all rows' terms at a time up to which they are one block
 _COLUMNS = 384  # bytes of the right one's rows in it: up to four times as many where sums are short
-_STEPS = 128  # terms of the sums at a time, about: their panel stays in the first-level cache
+_STEPS = 256  # terms of the sums at a time, about: their panel stays in the first-level cache
 _LAID_OUT = 32 << 20  # bytes of a right operand that may be laid out as a whole
 _FEW_ROWS = 96  # of a left operand for which the right one is not worth laying out
 _SETS, _WAYS = 64, 8  # of a first-level cache of 32 KiB

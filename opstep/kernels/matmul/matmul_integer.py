@@ -7,9 +7,9 @@ from math import prod
 import numpy as np
 
 from opstep.kernels.matmul.matmul import matmul, matrices_of, product
+from opstep.kernels.matmul.packed import each_of, flip_of, per_word, word, words_of
 from opstep.kernels.matmul.products import Side, batch_offset
-from opstep.kernels.matmul.quads import each_of, flip_of, quad, words_of
-from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT, join_quads, offset
+from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT, offset, pack_rows
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch, Op
@@ -78,7 +78,7 @@ class matmul_integer(Op):
         right = Side(turned.array, turned.column, turned.row, turned.batch)
         kind = SIGNED_LEFT if left_signed else SIGNED_RIGHT
         launches += more
-        launches += product(left, right, y, shape, m, n, -(-k // 4), kind=kind)
+        launches += product(left, right, y, shape, m, n, -(-k // per_word()), kind=kind)
         if not k or (a_zero is None and b_zero is None and not flip):
             return launches
         rows = Scratch(i32, a.size // k)
@@ -117,19 +117,20 @@ def _side(a: Arg, lines: int, k: int, across: bool, batch, flip: int) -> tuple[S
     """Matrices of so many lines along the sum as words; `across`: their elements are a line's
     neighbours.
     """
-    words = -(-k // 4)
+    each = per_word()
+    words = -(-k // each)
     steps = (1, lines) if across else (words, 1)
     batch = tuple(s // max(1, lines * k) * lines * words for s in batch)
-    if not across and k % 4 == 0 and not flip:
+    if not across and k % 4 == 0 and each == 4 and not flip:
         return Side(words_of(a), *steps, batch), []
     count = a.size // max(1, lines * k)
     packed = Scratch(i32, count * lines * words)
     kernel, units = (lay_out_across, count * words) if across else (lay_out_along, count * lines)
-    each = lines if across else words
+    length = lines if across else words
     launch = Launch(
-        *(kernel, a, packed, lines, k, words, flip),
+        *(kernel, a, packed, each, lines, k, words, flip),
         units=units,
-        grain=max(1, _GRAIN // max(1, each)),
+        grain=max(1, _GRAIN // max(1, length)),
     )
     return Side(packed, *steps, batch), [launch]
 
@@ -137,37 +138,37 @@ def _side(a: Arg, lines: int, k: int, across: bool, batch, flip: int) -> tuple[S
 # --- kernels --------------------------------------------------------------------------------------
 
 
-def lay_out_across(x, to, lines, k, words, flip, lo, hi):
-    """Words of four rows, whose elements are those of as many lines; a unit is a row of words."""
-    flips = quad(flip, flip, flip, flip)
+def lay_out_across(x, to, each, lines, k, words, flip, lo, hi):
+    """Words of `each` rows, whose elements are those of as many lines; a unit is a row of words."""
+    flips = word(flip, flip, flip, flip, each)
     for unit in range(lo, hi):
-        first = unit % words * 4
+        first = unit % words * each
         last = k - 1 - first
         source = offset(x, (unit // words * k + first) * lines)
         b = offset(source, min(1, last) * lines)
         c = offset(source, min(2, last) * lines)
         d = offset(source, min(3, last) * lines)
         out = offset(to, unit * lines)
-        join_quads(source, b, c, d, out, lines, flips)
-        if last < 3:  # there are no such rows
-            live = 0xFFFFFFFF >> (8 * (3 - last))
+        pack_rows(source, b, c, d, out, lines, flips)
+        if last < each - 1:  # there are no such rows
+            live = 0xFFFFFFFF >> (32 // each * (each - 1 - last))
             for j in range(lines):
                 out[j] &= live
 
 
-def lay_out_along(x, to, lines, k, words, flip, lo, hi):
-    """Words of four neighbours; a unit is a line."""
-    flips = quad(flip, flip, flip, flip)
+def lay_out_along(x, to, each, lines, k, words, flip, lo, hi):
+    """Words of `each` neighbours; a unit is a line."""
+    flips = word(flip, flip, flip, flip, each)
     for unit in range(lo, hi):
         source = offset(x, unit * k)
         out = offset(to, unit * words)
-        for q in range(k // 4):
-            four = quad(source[4 * q], source[4 * q + 1], source[4 * q + 2], source[4 * q + 3])
-            out[q] = four ^ flips
-        if k % 4 > 0:
+        for q in range(k // each):
+            a = offset(source, each * q)
+            out[q] = word(a[0], a[1], a[each - 2], a[each - 1], each) ^ flips
+        if k % each > 0:
             total = 0
-            for i in range(k // 4 * 4, k):
-                total |= ((source[i] ^ flip) & 255) << (8 * (i % 4))
+            for i in range(k // each * each, k):
+                total |= word(source[i] ^ flip, 0, 0, 0, each) << (32 // each * (i % each))
             out[words - 1] = total
 
 

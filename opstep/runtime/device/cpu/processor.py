@@ -24,6 +24,14 @@ class Processor(NamedTuple):
             return 32, 16
         return 16, 16 if self.has("sse2") else 32
 
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether an instruction adds products of bytes, four to each i32 of a register."""
+        if self.registers[0] == 64:
+            return self.has("avx512vnni")
+        vnni = self.has("avxvnni") or (self.has("avx512vnni") and self.has("avx512vl"))
+        return self.registers[0] == 32 and vnni
+
 
 @cache
 def this() -> Processor:

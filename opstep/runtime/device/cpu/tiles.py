@@ -11,8 +11,8 @@ a thousand products are added to it. Three forms, for any number type:
   right rows; the lanes are added up at the end. For operands that are both contiguous along the
   sum.
 
-The first two also come in a `kind` that takes words of four bytes (`quads`): a product is then the
-sum of those of four bytes.
+The first two also come in a `kind` that takes words of bytes (`packed`): a product is then the sum
+of those of their bytes.
 
 Every product is added with one rounding (`fma`). An element of `outer_tile` is one sum in the order
 of the steps, whatever the width of the machine's vectors, and so is one of `column_tile`; the
@@ -27,7 +27,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from opstep.runtime.device.cpu import processor
-from opstep.runtime.device.cpu.quads import vectors_of
+from opstep.runtime.device.cpu.packed import vectors_of
 from opstep.runtime.device.cpu.vectors import FIXED, INDEX, WORD, Vectors, joined, loop, transposed
 
 # widths (in vectors) that an outer tile of so many rows comes in; rows * width fit in 32 registers
@@ -100,6 +100,10 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
     masks = [v.mask(builder.sub(columns, WORD(j * v.length))) for j in range(sure, width)]
     masks = [None] * sure + masks
     full = builder.icmp_signed(">=", columns, WORD(width * v.length))
+    # a register that products need, too: the last vector is then an operand in memory, at a place
+    # that LLVM cannot know to be the same for all rows
+    crowded = band * width + width + 1 + v.spare > number
+    last = [_pinned(builder, WORD((width - 1) * v.length)) for _ in range(band * crowded)]
     regular = builder.icmp_signed("==", a_step, WORD(1))
     blocks = builder.select(regular, builder.udiv(steps, WORD(_TOGETHER)), WORD(0))
     for first in range(0, rows, band):
@@ -111,14 +115,15 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
 
             def step(k, sums, across=None, left=left):
                 base = v.at(b, builder.load(builder.gep(table, [k])))
-                right = [v.load(v.at(base, WORD(j * v.length))) for j in range(width)]
+                right = [v.load(v.at(base, WORD(j * v.length))) for j in range(width - crowded)]
                 across = across or builder.mul(k, a_step)
                 after = []
                 for i, row in enumerate(left):
                     factor = v.broadcast(builder.load(v.at(row, across)))
+                    whole = [*right, v.load(v.at(base, last[i]))] if crowded else right
                     known = sums[i * width : (i + 1) * width]
                     after += [
-                        v.multiply_add(factor, r, s) for r, s in zip(right, known, strict=True)
+                        v.multiply_add(factor, r, s) for r, s in zip(whole, known, strict=True)
                     ]
                 return after
 

@@ -27,6 +27,8 @@ class Vectors:
     holds.
     """
 
+    spare = 0  # registers that `multiply_add` needs beside those of its operands
+
     def __init__(self, context, builder, number, length: int = 0):
         self.builder = builder
         self.real = context.get_value_type(number)

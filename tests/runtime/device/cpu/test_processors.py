@@ -42,16 +42,10 @@ def ops(config, dtype: str) -> tuple[str, ...]:
     return () if every_op(config) else OPS[dtype]
 
 
-def elsewhere(folder: str, name: str, features: str, dtype: str, config) -> dict[str, str]:
-    command = [
-        sys.executable,
-        on_processor.__file__,
-        folder,
-        name,
-        features,
-        dtype,
-        *ops(config, dtype),
-    ]
+def elsewhere(
+    folder: str, name: str, features: str, dtype: str, wanted: tuple[str, ...]
+) -> dict[str, str]:
+    command = [sys.executable, on_processor.__file__, folder, name, features, dtype, *wanted]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -87,6 +81,19 @@ def here(request, dtype) -> dict[str, str]:
 def test_same_bits(which, dtype, here, request, tmp_path):
     name, features, setting = PROCESSORS[which]
     flags = ",".join([*(f"+{f}" for f in features.split()), setting])
-    there = elsewhere(str(tmp_path), name, flags, dtype, request.config)
+    there = elsewhere(str(tmp_path), name, flags, dtype, ops(request.config, dtype))
+    assert len(there) == len(here) > 0
+    assert {k for k in here if here[k] != there[k]} == set()
+
+
+@pytest.mark.slow
+def test_words_of_four_bytes(tmp_path):
+    """As a processor takes them that has an instruction for their products, whether this one has it
+    or not; one without takes two bytes a word.
+    """
+    this, wanted = processor.this(), ("conv2d_integer", "matmul_integer")
+    flags = this.features + on_processor.IN_TURN
+    there = elsewhere(str(tmp_path), this.name, flags, "f32", wanted)
+    here = on_processor.digests("f32", *wanted)
     assert len(there) == len(here) > 0
     assert {k for k in here if here[k] != there[k]} == set()

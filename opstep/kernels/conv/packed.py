@@ -1,10 +1,10 @@
-"""Convolutions of bytes on the CPU: words of four channels under words of four weights, in the
-kernels of other convolutions, with tiles that multiply such words.
+"""Convolutions of bytes on the CPU: words of neighbouring channels under words of their weights, in
+the kernels of other convolutions, with tiles that multiply such words (`matmul.packed`).
 
 Images are laid out in words, with their padding; bytes of filters that are not contiguous along
-channels, too. The tiles take u8 from images and i8 from filters: other bytes are moved by 128, and
-their zero points with them. What zero points take off is the same for all pixels of a filter, but
-where the filter has one: then a filter of ones tells the sum of what each pixel sees.
+channels, too. Images are on the tiles' unsigned side, filters on the signed one. What zero points
+take off is the same for all pixels of a filter, but where the filter has one: then a filter of ones
+tells the sum of what each pixel sees.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from opstep.kernels.conv.correlation import correlate
 from opstep.kernels.conv.depthwise import slide_alone
 from opstep.kernels.conv.windows import Window, flat, windows
 from opstep.kernels.matmul.matmul import product
+from opstep.kernels.matmul.packed import each_of, flip_of, per_word, word, words_of
 from opstep.kernels.matmul.products import Side
-from opstep.kernels.matmul.quads import each_of, flip_of, quad, words_of
-from opstep.runtime.device.builtin import SIGNED_LEFT, join_quads, offset
+from opstep.runtime.device.builtin import SIGNED_LEFT, offset, pack_rows
 from opstep.runtime.device.launch import Arg, Held, Launch, Scratch
 from opstep.runtime.ir.types import i32
 
@@ -73,8 +73,8 @@ def _images(
     x: Arg, x_zero: Arg | None, y: Arg, channels: int, views: Sequence[Window], groups: int,
     points: bool,
 ) -> tuple[Held, Launch]:  # fmt: skip
-    """Words of four channels, in each group, with padding; of points, those that strides leave."""
-    words = -(-channels // 4)
+    """Words of channels, in each group, with padding; of points, those that strides leave."""
+    words = -(-channels // per_word())
     inside = y.shape[2:] if points else x.shape[2:]
     sizes = tuple(n + v.before + v.after for n, v in zip(inside, views, strict=True))
     axes = [
@@ -88,7 +88,7 @@ def _images(
     units = x.shape[0] * groups * words
     launch = Launch(
         *(lay_out_images, x, x_zero or x, seen, x_zero is not None),
-        *(flip_of(x, signed=False), channels, words, *axes),
+        *(flip_of(x, signed=False), per_word(), channels, words, *axes),
         units=units,
         grain=max(1, _GRAIN * units // max(1, seen.size)),
     )
@@ -96,13 +96,13 @@ def _images(
 
 
 def _filters(w: Arg) -> tuple[Arg | Scratch, list[Launch]]:
-    """Words of four channels at each place of each filter."""
+    """Words of channels at each place of each filter."""
     channels, taps, flip = w.shape[1], prod(w.shape[2:]), flip_of(w, signed=True)
-    words = -(-channels // 4)
-    if taps == 1 and channels % 4 == 0 and not flip:
+    words = -(-channels // per_word())
+    if taps == 1 and channels % 4 == 0 and per_word() == 4 and not flip:
         return words_of(w), []
     packed = Scratch(i32, w.shape[0] * words * taps)
-    sizes = (channels, words, taps, flip)
+    sizes = (per_word(), channels, words, taps, flip)
     return packed, [Launch(lay_out_filters, w, packed, *sizes, units=w.shape[0], grain=16)]
 
 
@@ -130,7 +130,7 @@ def _less_zeros(w: Arg, w_zero: Arg | None, y: Arg, under: Any, words: int, grou
     sums = Held(i32, _plane((y.shape[0], groups, *y.shape[2:])))
     sizes = (*each_of(w_zero), flip_of(w, signed=True), w.shape[0], w.shape[0] // groups, area)
     return [
-        Launch(lay_out_ones, ones, channels, words, taps, units=groups * words),
+        Launch(lay_out_ones, ones, per_word(), channels, words, taps, units=groups * words),
         *under(ones, None, sums),
         Launch(
             *(take_off, y, sums, w_zero or w, *sizes),
@@ -169,23 +169,23 @@ def _as_numbers(
 
 
 def lay_out_images(
-    x, zero, to, shifted, flip, channels, words, planes, rows, columns, lo, hi
+    x, zero, to, shifted, flip, each, channels, words, planes, rows, columns, lo, hi
 ):  # fmt: skip
-    """Words of four channels, a unit; of each axis, its size, that with padding, how far apart
+    """Words of `each` channels, a unit; of each axis, its size, that with padding, how far apart
     elements are taken, and how many stand before.
     """
-    flips = quad(flip, flip, flip, flip)
+    flips = word(flip, flip, flip, flip, each)
     fill = flips
     if shifted:
-        fill ^= quad(zero[0], zero[0], zero[0], zero[0])
+        fill ^= word(zero[0], zero[0], zero[0], zero[0], each)
     volume = planes[0] * rows[0] * columns[0]
     stride = columns[2]
     before = columns[3]
     count = columns[1]
     end = before + min(count - before, (columns[0] + stride - 1) // stride)
     for unit in range(lo, hi):
-        first = unit // words * channels + unit % words * 4
-        live = channels - unit % words * 4
+        first = unit // words * channels + unit % words * each
+        live = channels - unit % words * each
         a = offset(x, first * volume)
         b = offset(x, (first + min(1, live - 1)) * volume)
         c = offset(x, (first + min(2, live - 1)) * volume)
@@ -205,52 +205,52 @@ def lay_out_images(
             at = (z * rows[0] + i) * columns[0]
             length = end - before
             if stride == 1:
-                join_quads(
+                pack_rows(
                     offset(a, at), offset(b, at), offset(c, at), offset(d, at),
                     offset(out, before), length, flips,
                 )  # fmt: skip
             else:
                 for j in range(length):
                     k = at + j * stride
-                    out[before + j] = quad(a[k], b[k], c[k], d[k]) ^ flips
+                    out[before + j] = word(a[k], b[k], c[k], d[k], each) ^ flips
 
 
-def lay_out_filters(w, to, channels, words, taps, flip, lo, hi):
+def lay_out_filters(w, to, each, channels, words, taps, flip, lo, hi):
     """A unit is a filter."""
-    flips = quad(flip, flip, flip, flip)
+    flips = word(flip, flip, flip, flip, each)
     for unit in range(lo, hi):
         source = offset(w, unit * channels * taps)
         out = offset(to, unit * words * taps)
-        whole = channels // 4
+        whole = channels // each
         if taps > 1:
             # whole vectors: what lies behind a word's places is overwritten by the next one
             sure = whole - (_WHOLE + taps - 1) // taps
             for q in range(whole):
-                a = offset(source, 4 * q * taps)
+                a = offset(source, each * q * taps)
                 count = (taps + _WHOLE - 1) // _WHOLE * _WHOLE if q < sure else taps
-                join_quads(
+                pack_rows(
                     a, offset(a, taps), offset(a, 2 * taps), offset(a, 3 * taps),
                     offset(out, q * taps), count, flips,
                 )  # fmt: skip
         else:
             for q in range(whole):
-                a = offset(source, 4 * q)
-                out[q] = quad(a[0], a[1], a[2], a[3]) ^ flips
+                a = offset(source, each * q)
+                out[q] = word(a[0], a[1], a[each - 2], a[each - 1], each) ^ flips
         for t in range(taps if whole < words else 0):
             total = 0
-            for k in range(channels - 4 * whole):
-                byte = (source[(4 * whole + k) * taps + t] ^ flip) & 255
-                total |= byte << (8 * k)
+            for k in range(channels - each * whole):
+                byte = source[(each * whole + k) * taps + t] ^ flip
+                total |= word(byte, 0, 0, 0, each) << (32 // each * k)
             out[whole * taps + t] = total
 
 
-def lay_out_ones(to, channels, words, taps, lo, hi):
+def lay_out_ones(to, each, channels, words, taps, lo, hi):
     """The filter that adds up all that there is; a unit is a word at all its places."""
     for unit in range(lo, hi):
-        live = min(4, channels - unit % words * 4)
-        word = quad(1, live > 1, live > 2, live > 3)
+        live = channels - unit % words * each
+        ones = word(1, live > 1, live > 2, live > 3, each)
         for t in range(taps):
-            to[unit * taps + t] = word
+            to[unit * taps + t] = ones
 
 
 def begin_sums(
