@@ -160,11 +160,12 @@ def turn_images(
                 while j < across:
                     place = (at + j) % panel
                     room = min(length, panel - place)
-                    # where there is room no mask is needed: the next tiles are written over it
+                    # a mask is slow and seldom needed: the next tiles are written over what is too
+                    # much, or those of the next channel, which begin where this panel's end
                     winograd_images(
                         offset(lines, i * 4 * half + j), 2 * half,
                         offset(to, (at + j - place) * channels + c * panel + place), apart,
-                        room,
+                        room if c + 1 == hi else length,
                     )  # fmt: skip
                     j += min(room, across - j)
             row += rows
@@ -172,6 +173,7 @@ def turn_images(
 
 def lay_out_halves(plane, to, row, height, width, left, half):
     """A row of an image, zeros around it: every second pixel, then those between."""
+    length = vector_length(plane)
     for odd in range(2):
         begin = min(half, max(0, (left - odd + 1) // 2))
         end = max(begin, min(half, (width + left - odd + 1) // 2))
@@ -182,7 +184,11 @@ def lay_out_halves(plane, to, row, height, width, left, half):
             clear_run(here, plane, half)
         if begin < end:
             source = offset(plane, row * width + 2 * begin + odd - left)
-            thin_run(offset(here, begin), source, end - begin)
+            if end - begin < length:  # which takes a mask
+                for j in range(end - begin):
+                    here[begin + j] = source[2 * j]
+            else:
+                thin_run(offset(here, begin), source, end - begin)
 
 
 def turn_back(
