@@ -142,15 +142,22 @@ def saturated(name: str, low: int, high: int) -> Callable:
     float type, and what lies between them is one of i32: vectors have twice the elements.
     """
     scope = {"np": np, "whole": getattr(np, name)}
-    narrow = high < 1 << 24
-    real, integer = ("np.float32", "np.int32") if narrow else ("np.float64", "np.int64")
-    text = f"""def whole_of(v):
-    w = {"v" if narrow else "np.float64(v)"}
+    if high < 1 << 24:
+        # where v is NaN, comparisons leave a number: these become a maximum and a minimum
+        number = "v" if low == 0 else "(v if v == v else np.float32(0))"
+        text = f"""def whole_of(v):
+    w = {number}
+    w = w if w > np.float32({low}) else np.float32({low})
+    return whole(np.int32(w if w < np.float32({high}) else np.float32({high})))
+"""
+    else:
+        text = f"""def whole_of(v):
+    w = np.float64(v)
     if w != w:
         return whole(0)
-    if w <= {real}({low}):
+    if w <= np.float64({low}):
         return whole({low})
-    return whole({high}) if w >= {real}({high}) else whole({integer}(w))
+    return whole({high}) if w >= np.float64({high}) else whole(np.int64(w))
 """
     return from_text(text, f"float to {name}", "whole_of", scope)
 
