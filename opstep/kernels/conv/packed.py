@@ -2,9 +2,9 @@
 the kernels of other convolutions, with tiles that multiply such words (`matmul.packed`).
 
 Images are laid out in words, with their padding; bytes of filters that are not contiguous along
-channels, too. Images are on the tiles' unsigned side, filters on the signed one. What zero points
-take off is the same for all pixels of a filter, but where the filter has one: then a filter of ones
-tells the sum of what each pixel sees.
+channels, too. Of words of four, images are the unsigned side, filters the signed one. What zero
+points take off is the same for all pixels of a filter, but where the filter has one: then a filter
+of ones tells the sum of what each pixel sees.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _filters(w: Arg) -> tuple[Arg | Scratch, list[Launch]]:
     """Words of channels at each place of each filter."""
     channels, taps, flip = w.shape[1], prod(w.shape[2:]), flip_of(w, signed=True)
     words = -(-channels // per_word())
-    if taps == 1 and channels % 4 == 0 and per_word() == 4 and not flip:
+    if per_word() == 4 and taps == 1 and channels % 4 == 0 and not flip:
         return words_of(w), []
     packed = Scratch(i32, w.shape[0] * words * taps)
     sizes = (per_word(), channels, words, taps, flip)

@@ -160,8 +160,9 @@ def turn_images(
                 while j < across:
                     place = (at + j) % panel
                     room = min(length, panel - place)
-                    # a mask is slow and seldom needed: the next tiles are written over what is too
-                    # much, or those of the next channel, which begin where this panel's end
+                    # A mask is slow. What a whole vector writes too much is overwritten by the next
+                    # tiles or, where a panel ends, by the next channel, whose row follows; that of
+                    # the last channel may be another lane's.
                     winograd_images(
                         offset(lines, i * 4 * half + j), 2 * half,
                         offset(to, (at + j - place) * channels + c * panel + place), apart,
@@ -184,7 +185,7 @@ def lay_out_halves(plane, to, row, height, width, left, half):
             clear_run(here, plane, half)
         if begin < end:
             source = offset(plane, row * width + 2 * begin + odd - left)
-            if end - begin < length:  # which takes a mask
+            if end - begin < length:  # `thin_run` would need a mask
                 for j in range(end - begin):
                     here[begin + j] = source[2 * j]
             else:

@@ -26,6 +26,7 @@ from opstep.kernels.matmul.vendor import products
 from opstep.kernels.pointwise.broadcast import broadcast_shape, broadcast_strides
 from opstep.kernels.rules.pitfalls import LINEAR, MATRIX_PRODUCT
 from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT
+from opstep.runtime.device.cpu import processor
 from opstep.runtime.device.launch import Arg, Held, Launch, Scratch, Tiles
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
@@ -33,7 +34,8 @@ from opstep.runtime.ir.types import TensorType
 _ROWS = 128  # of the left operand in a block of the result, where not all are
 _LEFT = 256 << 10  # bytes of all rows' terms at a time up to which they are one block
 _COLUMNS = 384  # bytes of the right one's rows in it: up to four times as many where sums are short
-_STEPS = 256  # terms of the sums at a time, about: their panel stays in the first-level cache
+_CACHED = 24 << 10  # bytes of a panel of the right one, about: of a first-level cache of 32 KiB
+_FEW_TERMS = 128  # of the sums at a time, about, where the right one is read as it stands
 _LAID_OUT = 32 << 20  # bytes of a right operand that may be laid out as a whole
 _FEW_ROWS = 96  # of a left operand for which the right one is not worth laying out
 _SETS, _WAYS = 64, 8  # of a first-level cache of 32 KiB
@@ -168,8 +170,11 @@ def _blocks(
     """
     size = c.dtype.itemsize
     panel = PANEL // size
-    steps = max(1, -(-k // max(1, round(k / _STEPS))))
-    n_block = _columns(n, size, _COLUMNS * max(1, min(4, _STEPS // steps)))
+    standing = not packed and m <= _FEW_ROWS and b.column == 1
+    standing = standing and _spread(b.row * size, _even(k, _FEW_TERMS))
+    most = _FEW_TERMS if standing else _CACHED // (3 * processor.this().registers[0])
+    steps = _even(k, most)
+    n_block = _columns(n, size, _COLUMNS * max(1, min(4, most // steps)))
     batches = prod(shape)
     wanted = min(pieces(), 2 * c.size * k // _GRAIN)
     m_block = -(-m // 8) * 8
@@ -189,7 +194,7 @@ def _blocks(
     ready = LAID_OUT
     if packed or (once and m > m_block):
         ready = READY
-    elif m <= _FEW_ROWS and b.column == 1 and _spread(b.row * size, steps):
+    elif standing:
         ready = STANDING
     right: Arg | Scratch = b.array
     launches = []
@@ -235,6 +240,11 @@ def _blocks(
         )
     )
     return launches
+
+
+def _even(k: int, most: int) -> int:
+    """Terms in a piece of a sum of k: pieces alike, of about `most`."""
+    return max(1, -(-k // max(1, round(k / most))))
 
 
 def _spread(apart: int, count: int) -> bool:

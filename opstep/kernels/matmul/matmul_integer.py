@@ -70,7 +70,7 @@ class matmul_integer(Op):
         _, _, _, shape, strides, m, n, k, _ = matrices_of(a, b, y, transpose_a, transpose_b)
         if not y.size:
             return []
-        # tiles take u8 on one side and i8 on the other: of equal types, the right one's change
+        # words of four take u8 on one side and i8 on the other: of equal types the right one's move
         left_signed = a.dtype is i8
         flip = flip_of(b, signed=not left_signed)
         left, launches = _side(a, m, k, transpose_a, strides[0], 0)
@@ -121,7 +121,7 @@ def _side(a: Arg, lines: int, k: int, across: bool, batch, flip: int) -> tuple[S
     words = -(-k // each)
     steps = (1, lines) if across else (words, 1)
     batch = tuple(s // max(1, lines * k) * lines * words for s in batch)
-    if not across and k % 4 == 0 and each == 4 and not flip:
+    if each == 4 and not across and k % 4 == 0 and not flip:
         return Side(words_of(a), *steps, batch), []
     count = a.size // max(1, lines * k)
     packed = Scratch(i32, count * lines * words)

@@ -1,8 +1,8 @@
 """Words of 32 bits that hold neighbours along a sum, as tiles multiply them (`device.cpu.packed`):
 four bytes, or two as 16 bits, by the processor.
 
-Tiles take i8 on one side and u8 on the other. Of four bytes a word, those of the wrong kind are
-turned by 128, and their zero points with them; 16 bits hold either kind as it is.
+Where they hold four, tiles take i8 on one side and u8 on the other: bytes of the other type are
+moved by 128, and their zero points with them. 16 bits hold either type as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def per_word() -> int:
 
 
 def flip_of(a: Arg, signed: bool) -> int:
-    """The bits that make its bytes i8 where words need them signed, else u8."""
+    """The bits that make i8 of its bytes where words of four need them `signed`, else u8."""
     return 0 if (a.dtype is i8) == signed or per_word() == 2 else FLIP
 
 

@@ -113,9 +113,11 @@ def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
 
 @cache
 def _recipe() -> str:
-    """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
+    """A digest of how kernels are compiled: of this file and of those that emit LLVM, or decide how
+    they do it.
+    """
     here = Path(__file__).parent
-    files = [here / f"{n}.py" for n in ("jit", "emitting", *_EMITTERS)]
+    files = [here / f"{n}.py" for n in ("jit", "emitting", "processor", *_EMITTERS)]
     files += [here.parent / f"{n}.py" for n in ("source", "compiling", "shared_intrinsics")]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 

@@ -39,7 +39,7 @@ class Packed(Vectors):
         return self.builder.call(dot, [c, unsigned, signed])
 
     def _of_pairs(self, a, b, c):
-        """In the form in which LLVM knows the instructions."""
+        """In the form that LLVM makes one instruction of, where the processor has it (pmaddwd)."""
         builder, n = self.builder, self.length
         halves, wide = (ir.VectorType(ir.IntType(bits), 2 * n) for bits in (16, 32))
         factors = [builder.sext(builder.bitcast(x, halves), wide) for x in (a, b)]
@@ -53,7 +53,7 @@ class Packed(Vectors):
         """The same sum, which LLVM may not look through: it would add up the products of several
         steps first, and hold them in registers that there are not.
         """
-        if not processor.this().has("sse2"):
+        if not processor.this().has("sse2"):  # x86's letter for a vector register is no one else's
             return total
         same = ir.FunctionType(self.type, [self.type])
         return self.builder.asm(same, "", "=v,0", [total], side_effect=True)
@@ -68,7 +68,7 @@ def vectors_of(kind: int, context, builder, number, length: int = 0) -> Vectors:
 
 def pack_rows():
     """(a, b, c, d, to, count, flips): to[j] is the word of the bytes a[j], b[j], c[j] and d[j],
-    with the bits of `flips` turned; of two a word, of the first two.
+    with the bits of `flips` turned. Where words hold two, c and d are not read.
     """
 
     @intrinsic
@@ -76,7 +76,6 @@ def pack_rows():
         def generate(context, builder, signature, args):
             *sources, to_pointer, count, flips = args
             word = Vectors(context, builder, types.int32)
-            byte = Vectors(context, builder, a.dtype, 4 * word.length)
             short = Vectors(context, builder, a.dtype, word.length)
             turn = word.broadcast(builder.trunc(flips, word.real))
             fours = processor.this().multiplies_bytes
@@ -84,6 +83,8 @@ def pack_rows():
 
             def constant(value):
                 return ir.Constant(word.type, [value] * word.length)
+
+            byte = Vectors(context, builder, a.dtype, 4 * word.length)
 
             def many(k, _):
                 at = builder.mul(k, WORD(byte.length))

@@ -100,9 +100,9 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
     masks = [v.mask(builder.sub(columns, WORD(j * v.length))) for j in range(sure, width)]
     masks = [None] * sure + masks
     full = builder.icmp_signed(">=", columns, WORD(width * v.length))
-    # a register that products need, too: the last vector is then an operand in memory, at a place
-    # that LLVM cannot know to be the same for all rows
-    crowded = band * width + width + 1 + v.spare > number
+    # where registers do not suffice, the last right vector is an operand in memory for each row, at
+    # an offset that LLVM does not know to be the same
+    crowded = v.spare > 0 and band * width + width + 1 + v.spare > number
     last = [_pinned(builder, WORD((width - 1) * v.length)) for _ in range(band * crowded)]
     regular = builder.icmp_signed("==", a_step, WORD(1))
     blocks = builder.select(regular, builder.udiv(steps, WORD(_TOGETHER)), WORD(0))
