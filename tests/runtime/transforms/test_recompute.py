@@ -69,8 +69,9 @@ def test_less_and_less_memory():
         again.append(print_module(program.module).count("_again = "))
         for options in RUNS:
             assert results(program, "loss_grad", inputs, **options) == expected
-    assert again[0] == 0
-    assert again == sorted(again)
+    # which ops pay depends on the memory that kernels work in, and so on the processor
+    assert again[0] == 0 < min(again[1:])
+    assert again[-1] == max(again)
 
 
 def test_what_is_computed_again_names_its_line():
