@@ -51,6 +51,11 @@ def elsewhere(
     return json.loads(done.stdout)
 
 
+def compare(here: dict[str, str], there: dict[str, str]) -> None:
+    assert len(there) == len(here) > 0
+    assert {k for k in here if here[k] != there[k]} == set()
+
+
 def pytest_generate_tests(metafunc):
     """Of those that this processor can stand in for, all or the first two."""
     if "which" in metafunc.fixturenames:
@@ -82,8 +87,7 @@ def test_same_bits(which, dtype, here, request, tmp_path):
     name, features, setting = PROCESSORS[which]
     flags = ",".join([*(f"+{f}" for f in features.split()), setting])
     there = elsewhere(str(tmp_path), name, flags, dtype, ops(request.config, dtype))
-    assert len(there) == len(here) > 0
-    assert {k for k in here if here[k] != there[k]} == set()
+    compare(here, there)
 
 
 @pytest.mark.slow
@@ -94,6 +98,4 @@ def test_words_of_four_bytes(tmp_path):
     this, wanted = processor.this(), ("conv2d_integer", "matmul_integer")
     flags = this.features + on_processor.IN_TURN
     there = elsewhere(str(tmp_path), this.name, flags, "f32", wanted)
-    here = on_processor.digests("f32", *wanted)
-    assert len(there) == len(here) > 0
-    assert {k for k in here if here[k] != there[k]} == set()
+    compare(on_processor.digests("f32", *wanted), there)
