@@ -25,7 +25,20 @@ def pytest_addoption(parser):
     parser.addoption(
         "--every-op", action="store_true", help="take all ops where some stand for all"
     )
+    parser.addoption(
+        "--registers", type=lambda given: tuple(map(int, given.split(","))), metavar="BYTES,NUMBER",
+        help="make the CPU's kernels, and plan their memory, as for vector registers like these",
+    )  # fmt: skip
     parser.addoption("--kills", type=int, default=2, help="how often a rank is killed at random")
+
+
+def pytest_configure(config):
+    registers = config.getoption("--registers")
+    if registers:
+        processor = importlib.import_module("opstep.runtime.device.cpu.processor")
+        name = f"Processor{registers}"  # kernels are cached by it
+        given = type(name, (processor.Processor,), {"registers": registers})(*processor.this())
+        processor.this = lambda: given
 
 
 @pytest.hookimpl(wrapper=True)

@@ -35,7 +35,8 @@ _ROWS = 128  # of the left operand in a block of the result, where not all are
 _LEFT = 256 << 10  # bytes of all rows' terms at a time up to which they are one block
 _COLUMNS = 384  # bytes of the right one's rows in it: up to four times as many where sums are short
 _CACHED = 24 << 10  # bytes of a panel of the right one, about: of a first-level cache of 32 KiB
-_FEW_TERMS = 128  # of the sums at a time, about, where the right one is read as it stands
+_TERMS = 256  # of the sums at a time, at most: what a panel takes is memory of the program's
+_FEW_TERMS = 128  # ... about, where the right one is read as it stands
 _LAID_OUT = 32 << 20  # bytes of a right operand that may be laid out as a whole
 _FEW_ROWS = 96  # of a left operand for which the right one is not worth laying out
 _SETS, _WAYS = 64, 8  # of a first-level cache of 32 KiB
@@ -172,7 +173,7 @@ def _blocks(
     panel = PANEL // size
     standing = not packed and m <= _FEW_ROWS and b.column == 1
     standing = standing and _spread(b.row * size, _even(k, _FEW_TERMS))
-    most = _FEW_TERMS if standing else _CACHED // (3 * processor.this().registers[0])
+    most = _FEW_TERMS if standing else min(_TERMS, _CACHED // (3 * processor.this().registers[0]))
     steps = _even(k, most)
     n_block = _columns(n, size, _COLUMNS * max(1, min(4, most // steps)))
     batches = prod(shape)
