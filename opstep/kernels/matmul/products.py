@@ -29,6 +29,7 @@ from opstep.runtime.device.source import by_dtype
 
 PANEL = 3 * 64  # bytes of a row in the widest tile
 _AHEAD = 32  # rows that are asked for before they are copied
+_HIGH = 128  # rows that a tile goes over, in bands
 OVERREAD = PANEL  # bytes that a tile may read past its columns
 FAR = 1 << 20  # bytes of a result that will not be in a cache
 LAID_OUT, READY, STANDING = range(3)  # by `multiply`, before it, not at all: the right operand
@@ -125,7 +126,7 @@ def transpose(x, x_row, y, y_row, rows, columns):
 @cache
 def multiply(kind: int):
     """The kernel whose tiles are of that kind."""
-    outer_tile, column_tile = TILES[kind].outer[8], TILES[kind].column
+    outer_tile, column_tile = TILES[kind].outer[_HIGH], TILES[kind].column
 
     def multiply_blocks(
         a, b, bias, c, buffers, lane_size, left_at, held_at, tables, batch_shape, a_strides,
@@ -155,9 +156,12 @@ def multiply(kind: int):
             rows = min(m_block, m - i0)
             columns = min(n_block, n - j0)
             filled = columns
-            if a_step == 1 and rows >= tall and tall >= 16:  # of short vectors it takes some rows
-                filled -= stragglers(columns, vector_length(a))
-            shares = max(1, (filled + widest - 1) // widest * ((rows + 7) // 8))
+            high = 8  # rows of a tile, as they are laid out
+            if a_step == 1:
+                high = _HIGH
+                if rows >= tall and tall >= 16:  # of short vectors it takes some rows
+                    filled -= stragglers(columns, vector_length(a))
+            shares = max(1, (filled + widest - 1) // widest * ((rows + high - 1) // high))
             whole = offset(c, batch * c_batch + i0 * c_row + j0 * c_column)
             target = whole
             pitch = c_row
@@ -201,7 +205,7 @@ def multiply(kind: int):
                 rows_asked = steps_asked = 0
                 for j in range(0, filled, widest):
                     across = offset(source, j * apart)
-                    for i in range(0, rows, 8):
+                    for i in range(0, rows, high):
                         if a_step == 1:
                             there = offset(next_left, rows_asked * a_row)
                             prefetch_rows(there, a_row, min(rows_each, rows - rows_asked), some)
@@ -213,7 +217,7 @@ def multiply(kind: int):
                             steps_asked += steps_each
                         place = offset(target, i * pitch + j)
                         if far and k == 0 and j + widest < filled:
-                            prefetch_rows(offset(place, widest), pitch, min(8, rows - i), widest)
+                            prefetch_rows(offset(place, widest), pitch, min(high, rows - i), widest)
                         start = place
                         start_row = pitch
                         mode = 1
@@ -236,21 +240,21 @@ def multiply(kind: int):
                             step = 8
                         outer_tile(
                             some, rows_here, row, step, across, table, place, pitch, mode,
-                            start, start_row, rows - i, min(widest, filled - j),
+                            start, start_row, min(high, rows - i), min(widest, filled - j),
                         )  # fmt: skip
-                        if j + widest < filled or i % tall > 0:
+                        if j + widest < filled:
                             continue
                         for f in range(filled, columns, 4):
-                            place = offset(target, i * pitch + f)
-                            if mode == 1:
-                                start = place
-                                if start_row == 0:
-                                    start = offset(bias, j0 + f)
                             few = offset(source, f // widest * widest * apart + f % widest)
-                            column_tile(
-                                some, rows_here, row, few, table, place, pitch, mode, start,
-                                start_row, rows - i, columns - f,
-                            )  # fmt: skip
+                            for r in range(0, min(high, rows - i), tall):
+                                place = offset(target, (i + r) * pitch + f)
+                                first = offset(start, r * start_row)
+                                if mode == 1:
+                                    first = offset(bias, j0 + f) if start_row == 0 else place
+                                column_tile(
+                                    some, offset(rows_here, r * a_row), row, few, table, place,
+                                    pitch, mode, first, start_row, rows - i - r, columns - f,
+                                )  # fmt: skip
             if c_column != 1:
                 transpose(target, pitch, whole, c_column, rows, columns)
 

@@ -64,7 +64,7 @@ class Tiles(NamedTuple):
 
 
 def _tiles(*kind: int) -> Tiles:
-    outer = {rows: Intrinsic("outer_tile", rows, *kind) for rows in (8, 4, 2, 1)}
+    outer = {rows: Intrinsic("outer_tile", rows, *kind) for rows in (128, 8, 4, 2, 1)}
     return Tiles(outer, Intrinsic("column_tile", 4, *kind))
 
 

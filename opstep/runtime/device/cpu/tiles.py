@@ -31,7 +31,7 @@ from opstep.runtime.device.cpu.packed import vectors_of
 from opstep.runtime.device.cpu.vectors import FIXED, INDEX, WORD, Vectors, joined, loop, transposed
 
 # widths (in vectors) that an outer tile of so many rows comes in; rows * width fit in 32 registers
-_WIDTHS = {8: (1, 2, 3), 4: (1, 2, 4, 6), 2: (1, 2, 4, 8), 1: (1, 2, 4, 8)}
+_WIDTHS = {128: (1, 2, 3), 8: (1, 2, 3), 4: (1, 2, 4, 6), 2: (1, 2, 4, 8), 1: (1, 2, 4, 8)}
 _SIDE_BY_SIDE = 2  # groups of rows that one column is computed for: sums that need not wait
 _TOGETHER = 4  # steps between two tests for the end, where factors follow each other
 
@@ -93,6 +93,7 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
     registers hold.
     """
     mode, start, start_row, live, columns = rest
+    live = _clamped(v.builder, rows, v.builder.add(live, WORD(1)))
     builder, number = v.builder, processor.this().registers[1]
     band = next(
         r for r in (8, 4, 2, 1) if r <= rows and (r * width + width + 1 <= number or r == 1)
@@ -106,37 +107,41 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
     last = [_pinned(builder, WORD((width - 1) * v.length)) for _ in range(band * crowded)]
     regular = builder.icmp_signed("==", a_step, WORD(1))
     blocks = builder.select(regular, builder.udiv(steps, WORD(_TOGETHER)), WORD(0))
-    for first in range(0, rows, band):
-        with builder.if_then(builder.icmp_signed("<", WORD(first), live)):
-            rank = [_clamped(builder, i, live) for i in range(first, first + band)]
-            left = [v.at(a, builder.mul(a_row, i)) for i in rank]
-            origin = [v.at(start, builder.mul(start_row, i)) for i in rank]
-            target = [v.at(c, builder.mul(c_row, i)) for i in rank]
 
-            def step(k, sums, across=None, left=left):
-                base = v.at(b, builder.load(builder.gep(table, [k])))
-                right = [v.load(v.at(base, WORD(j * v.length))) for j in range(width - crowded)]
-                across = across or builder.mul(k, a_step)
-                after = []
-                for i, row in enumerate(left):
-                    factor = v.broadcast(builder.load(v.at(row, across)))
-                    whole = [*right, v.load(v.at(base, last[i]))] if crowded else right
-                    known = sums[i * width : (i + 1) * width]
-                    after += [
-                        v.multiply_add(factor, r, s) for r, s in zip(whole, known, strict=True)
-                    ]
-                return after
+    def add_up(number, none):
+        first = builder.mul(number, WORD(band))
+        here = builder.sub(live, first)
+        rank = [builder.add(first, _clamped(builder, i, here)) for i in range(band)]
+        left = [v.at(a, builder.mul(a_row, i)) for i in rank]
+        origin = [v.at(start, builder.mul(start_row, i)) for i in rank]
+        target = [v.at(c, builder.mul(c_row, i)) for i in rank]
 
-            def steps_together(block, sums, step=step):
-                for u in range(_TOGETHER):
-                    k = builder.add(builder.mul(block, WORD(_TOGETHER)), WORD(u))
-                    sums = step(k, sums, k)
-                return sums
+        def step(k, sums, across=None):
+            base = v.at(b, builder.load(builder.gep(table, [k])))
+            right = [v.load(v.at(base, WORD(j * v.length))) for j in range(width - crowded)]
+            across = across or builder.mul(k, a_step)
+            after = []
+            for i, row in enumerate(left):
+                factor = v.broadcast(builder.load(v.at(row, across)))
+                whole = [*right, v.load(v.at(base, last[i]))] if crowded else right
+                known = sums[i * width : (i + 1) * width]
+                after += [v.multiply_add(factor, r, s) for r, s in zip(whole, known, strict=True)]
+            return after
 
-            sums = _start(v, mode, origin, masks)
-            sums = loop(builder, WORD(0), blocks, sums, steps_together)
-            sums = loop(builder, builder.mul(blocks, WORD(_TOGETHER)), steps, sums, step)
-            _finish(v, sums, target, masks, full)
+        def steps_together(block, sums):
+            for u in range(_TOGETHER):
+                k = builder.add(builder.mul(block, WORD(_TOGETHER)), WORD(u))
+                sums = step(k, sums, k)
+            return sums
+
+        sums = _start(v, mode, origin, masks)
+        sums = loop(builder, WORD(0), blocks, sums, steps_together)
+        sums = loop(builder, builder.mul(blocks, WORD(_TOGETHER)), steps, sums, step)
+        _finish(v, sums, target, masks, full)
+        return none
+
+    bands = builder.sdiv(builder.add(live, WORD(band - 1)), WORD(band))
+    loop(builder, WORD(0), bands, [], add_up)
 
 
 def _start(v, mode, origin, masks):
