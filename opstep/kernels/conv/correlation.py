@@ -23,7 +23,7 @@ from opstep.runtime.device.builtin import (
     thin_run,
     vector_length,
 )
-from opstep.runtime.device.launch import Arg, Held, Launch, Scratch, Tiles, lanes
+from opstep.runtime.device.launch import NO_LIMITS, Arg, Held, Launch, Scratch, Tiles, lanes
 
 _WIDEST = {8: 3, 4: 6, 2: 8, 1: 8}  # vectors in a tile of so many filters
 _OVERREAD = 8 * 64  # bytes that a tile may read past its pixels
@@ -137,7 +137,7 @@ def correlate(
         *(*g.out, *g.stride, *g.plane, *g.step, *g.first),
         *(*depth_sizes(x, g), g.depth.whole, g.depth.step, g.depth.first),
         *(blocks.rows, blocks.columns, blocks.filters, blocks.channels),
-        filters * prod(g.out) * y.dtype.itemsize >= FAR,
+        *(filters * prod(g.out) * y.dtype.itemsize >= FAR, NO_LIMITS),
         units=units,
         grain=max(1, units * _GRAIN // max(work, 1)),
         tiles=tiles,
@@ -265,7 +265,7 @@ def _kernel(rows: int, kind: int):
         line, biased, together, planes, scattered, channels, filters, groups, height, width, out_h,
         out_w, stride_h, stride_w, plane_h, plane_w, step_h, step_w, first_h, first_w, depths,
         depth_taps, depth, out_d, stride_d, whole_d, step_d, first_d, row_block, column_block,
-        filter_block, channel_block, far, lo, hi, lane,
+        filter_block, channel_block, far, limits, lo, hi, lane,
     ):  # fmt: skip
         buffer = offset(buffers, lane * lane_size)
         row_blocks = (out_h + row_block - 1) // row_block
@@ -304,6 +304,7 @@ def _kernel(rows: int, kind: int):
                 filled -= stragglers(pixels, vector_length(x))
             for c in range(0, max(channels, 1), channel_block):
                 some = min(channel_block, channels - c)
+                limited = limits[0] if c + some >= channels else 0
                 source = offset(x, image * channels // depth_taps * depth * height * width)
                 if planes:
                     lay_out_planes(
@@ -351,6 +352,8 @@ def _kernel(rows: int, kind: int):
                                 pitch if c > 0 else 1,
                                 f1 - f,
                                 min(widest, filled - p),
+                                limited,
+                                limits,
                             )
                             if p + widest < filled or (f - f0) % tall > 0:
                                 continue
@@ -371,6 +374,8 @@ def _kernel(rows: int, kind: int):
                                     pitch if c > 0 else 1,
                                     f1 - f,
                                     pixels - q,
+                                    limited,
+                                    limits,
                                 )
             if scattered:
                 for f in range(f0, f1):

@@ -144,7 +144,7 @@ def slide_filter(
         for p in range(0, run, widest):
             outer_tile_1(
                 taps, offset(w, f * taps), 0, 1, offset(buffer, p), table, offset(held, p), 0,
-                2 * biased, offset(bias, f), 0, 1, min(widest, run - p),
+                2 * biased, offset(bias, f), 0, 1, min(widest, run - p), 0, table,
             )  # fmt: skip
         target = offset(y, unit * out_h * out_w)
         for i in range(out_h):

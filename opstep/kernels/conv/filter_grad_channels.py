@@ -171,7 +171,7 @@ def spread_over_channels(
                             outer_tile_8(
                                 count, offset(source, f * pitch + i * out_w), pitch, 1,
                                 offset(seen, c), places, place, channels, mode, place, channels,
-                                high - f, min(widest, wide - c),
+                                high - f, min(widest, wide - c), 0, places,
                             )  # fmt: skip
                 mode = 1
 

@@ -27,7 +27,7 @@ from opstep.kernels.pointwise.broadcast import broadcast_shape, broadcast_stride
 from opstep.kernels.rules.pitfalls import LINEAR, MATRIX_PRODUCT
 from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT
 from opstep.runtime.device.cpu import processor
-from opstep.runtime.device.launch import Arg, Held, Launch, Scratch, Tiles
+from opstep.runtime.device.launch import NO_LIMITS, Arg, Held, Launch, Scratch, Tiles
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 
@@ -232,7 +232,7 @@ def _blocks(
             *(m, n, k, a.row, a.column, b.row, b.column, apart or m * n),
             *((1, m) if turned else (n, 1)),
             *(biased and of_rows, biased and not of_rows),
-            *(m_block, n_block, steps, panel, ready, along, m * n * size >= FAR),
+            *(m_block, n_block, steps, panel, ready, along, m * n * size >= FAR, NO_LIMITS),
             units=units(),
             grain=_grain(units(), 2 * c.size * k),
             tiles=Tiles(c, n, m, n_block, m_block, along=True)

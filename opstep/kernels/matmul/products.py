@@ -131,12 +131,12 @@ def multiply(kind: int):
     def multiply_blocks(
         a, b, bias, c, buffers, lane_size, left_at, held_at, tables, batch_shape, a_strides,
         b_strides, rank, m, n, steps, a_row, a_step, b_row, b_column, c_batch, c_row, c_column,
-        bias_row, bias_column, m_block, n_block, step_block, panel, ready, along, far, lo,
+        bias_row, bias_column, m_block, n_block, step_block, panel, ready, along, far, limits, lo,
         hi, lane,
     ):  # fmt: skip
         """c[i, j] = sum of a[i, k] * b[k, j], and a bias for each row or each column if set.
         Blocks `along` a row follow each other, else those along a column. Results that are `far`
-        are asked for before they are written.
+        are asked for before they are written. `limits`: see `Launch`.
         """
         buffer = offset(buffers, lane * lane_size)
         m_blocks = (m + m_block - 1) // m_block
@@ -170,6 +170,7 @@ def multiply(kind: int):
                 pitch = n_block
             for k in range(0, max(steps, 1), step_block):
                 some = min(step_block, steps - k)
+                limited = limits[0] if k + some >= steps else 0
                 source = buffer
                 apart = step_block
                 table = offset(tables, panel // widest // 2 * step_block)
@@ -241,6 +242,7 @@ def multiply(kind: int):
                         outer_tile(
                             some, rows_here, row, step, across, table, place, pitch, mode,
                             start, start_row, min(high, rows - i), min(widest, filled - j),
+                            limited, limits,
                         )  # fmt: skip
                         if j + widest < filled:
                             continue
@@ -254,6 +256,7 @@ def multiply(kind: int):
                                 column_tile(
                                     some, offset(rows_here, r * a_row), row, few, table, place,
                                     pitch, mode, first, start_row, rows - i - r, columns - f,
+                                    limited, limits,
                                 )  # fmt: skip
             if c_column != 1:
                 transpose(target, pitch, whole, c_column, rows, columns)

@@ -14,6 +14,7 @@ from opstep.kernels.math.fastmath import tanh as tanh_of
 from opstep.kernels.pointwise.elementwise import Binary, Unary, onto
 from opstep.kernels.rules.pitfalls import OVERFLOW
 from opstep.kernels.rules.relations import elementwise
+from opstep.runtime.device.launch import Clamp
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
 from opstep.runtime.ir.op import Mismatch
 
@@ -31,6 +32,9 @@ class relu(Unary):
 
     def scalar(x):
         return 0.0 if x <= 0.0 else x
+
+    def clamp(dtype):
+        return Clamp(0.0, 0.0, math.inf)
 
     def grad(g, operands, results, grads):
         return (g.where(g.greater(results[0], 0.0), grads[0], 0.0),)

@@ -13,6 +13,7 @@ from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, onto
 from opstep.kernels.rules.literals import check_value, limits
 from opstep.kernels.rules.pitfalls import OVERFLOW, REMAINDER
 from opstep.kernels.rules.relations import elementwise
+from opstep.runtime.device.launch import Clamp
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import DType
@@ -396,6 +397,13 @@ class clip(Unary):
     def scalar(x, low, high):
         x = low if x < low else x
         return high if x > high else x
+
+    def clamp(dtype, *, low, high):
+        number = dtype.numpy.type
+        low = number(-math.inf if low is None else low)
+        high = number(math.inf if high is None else high)
+        below = np.nextafter(low, number(-math.inf))  # a limit of 0 leaves -0 as it is
+        return Clamp(float(below), float(low), float(high))
 
     @classmethod
     def function(cls, x, *, low, high):

@@ -14,9 +14,9 @@ import numpy as np
 from opstep.kernels.math.cuda_fast import faster
 from opstep.kernels.pointwise.broadcast import broadcast_shape, collapse, locate
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
-from opstep.runtime.device.launch import Launch
+from opstep.runtime.device.launch import Clamp, Launch
 from opstep.runtime.ir.op import Op
-from opstep.runtime.ir.types import DTYPES, boolean
+from opstep.runtime.ir.types import DTYPES, boolean, f32, f64
 from opstep.runtime.transforms.builder import Builder, Var
 
 EVERY_TYPE = tuple(DTYPES)
@@ -41,11 +41,16 @@ class Unary(Op):
         """What computes an element of x's dtype, and the numbers that it takes behind x."""
         return cls.scalar, list(attrs.values())
 
+    def clamp(dtype, **attrs) -> Clamp | None:
+        """What it is to numbers of that type, if it is one."""
+        return None
+
     @classmethod
     def cpu(cls, x, y, **attrs):
         f, numbers = cls.function(x, **attrs)
         kernel = unary_loop(f, cls.name, len(numbers))
-        return Launch(kernel, x, y, *numbers, units=y.size, each=True)
+        clamp = cls.clamp(x.dtype, **attrs) if x.dtype in (f32, f64) else None
+        return Launch(kernel, x, y, *numbers, units=y.size, each=True, clamp=clamp)
 
     @classmethod
     def cuda(cls, x, y, **attrs):

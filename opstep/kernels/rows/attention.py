@@ -380,6 +380,7 @@ def blocks_kernel(kind: str) -> Callable:
                         outer_tile_8(
                             features, offset(queries, i * features), features, 1, offset(tile, j),
                             key_table, out, width, 0, out, 0, some - i, min(widest, count - j),
+                            0, key_table,
                         )  # fmt: skip
                 for i in range(some):
                     row = offset(scores, i * width)
@@ -399,7 +400,7 @@ def blocks_kernel(kind: str) -> Callable:
                         outer_tile_8(
                             count, offset(scores, i * width), width, 1, offset(below, e),
                             value_table, out, columns, int(j0 > 0), out, columns, some - i,
-                            min(wide, columns - e),
+                            min(wide, columns - e), 0, value_table,
                         )  # fmt: skip
             for i in range(some):
                 share = rounded(0.0 if totals[i] == 0.0 else 1.0 / totals[i])

@@ -220,7 +220,7 @@ def multiply_packed(left, steps, packed, table, out, line, rows, columns, width)
                 to = offset(out, i * line + j0 + j)
                 outer_tile_8(
                     steps, offset(left, i * steps), steps, 1, offset(tile, j), table, to, line, 0,
-                    to, 0, rows - i, min(widest, count - j),
+                    to, 0, rows - i, min(widest, count - j), 0, table,
                 )  # fmt: skip
 
 
@@ -232,7 +232,8 @@ def multiply_rows(steps, left, left_row, left_step, right, table, out, rows, col
             to = offset(out, i * columns + e)
             outer_tile_8(
                 steps, offset(left, i * left_row), left_row, left_step, offset(right, e), table,
-                to, columns, mode, to, columns, rows - i, min(widest, columns - e),
+                to, columns, mode, to, columns, rows - i, min(widest, columns - e), 0,
+                table,
             )  # fmt: skip
 
 

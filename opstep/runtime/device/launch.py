@@ -176,16 +176,30 @@ class Tiles(NamedTuple):
     along: bool = False
 
 
+class Clamp(NamedTuple):
+    """What an element x becomes: `low` where x <= `floor`, `high` where x > `high`. NaN stays."""
+
+    floor: float
+    low: float
+    high: float
+
+
+NO_LIMITS = (0, 0, 0, 0)
+"""The last argument of a kernel that can clamp what it writes; see `Launch`."""
+
+
 class Launch:
     """One kernel over one range. `grain`: units under which it is not worth waking another lane.
 
     `tiles`, if given, say what each unit writes. `each`: unit i writes element i of the results,
     and reads that of operands which have as many elements. So a device may run the second on what a
-    unit of the first wrote while that is in a cache. `cuda`, where it is given, makes the `Grid`
-    that does the same on CUDA, or None.
+    unit of the first wrote while that is in a cache. `clamp`: all that it does to each element. A
+    device may have it done by the launch before, if the last argument of that is `NO_LIMITS`: it
+    passes 1 and the bits of the clamp's numbers, as f64, instead. `cuda`, where it is given, makes
+    the `Grid` that does the same on CUDA, or None.
     """
 
-    __slots__ = ("args", "cuda", "each", "grain", "kernel", "tiles", "units")
+    __slots__ = ("args", "clamp", "cuda", "each", "grain", "kernel", "tiles", "units")
 
     def __init__(
         self,
@@ -195,6 +209,7 @@ class Launch:
         grain: int = 32768,
         tiles: Tiles | None = None,
         each: bool = False,
+        clamp: Clamp | None = None,
         cuda: Callable[[], Grid | None] | None = None,
     ):
         self.kernel = kernel
@@ -203,6 +218,7 @@ class Launch:
         self.grain = grain
         self.tiles = tiles
         self.each = each
+        self.clamp = clamp
         self.cuda = cuda
 
 

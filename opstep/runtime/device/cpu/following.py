@@ -88,6 +88,28 @@ class Span(NamedTuple):
         return self.first < other.end and other.first < self.end
 
 
+def clamped(launches: Sequence[Any]) -> list[Any]:
+    """The launches (`lowering.Bound`) without those that only clamp what the one before them wrote,
+    in its place, if that can do it as it writes.
+    """
+    found: list[Any] = []
+    free = False  # whether the last may take one
+    for bound in launches:
+        if free and bound.prepared.clamp and _in_place(found[-1], bound):
+            found[-1].limit(bound.prepared.clamp)
+            free = False
+            continue
+        found.append(bound)
+        free = bound.prepared.limits >= 0
+    return found
+
+
+def _in_place(first: Any, then: Any) -> bool:
+    """Whether the second reads and writes exactly what the first writes."""
+    written = {span for word, span in first.spans() if word in first.prepared.written}
+    return len(written) == 1 and {span for _, span in then.spans()} == written
+
+
 def rows_of(launches: Sequence[Any]) -> list[list[int]]:
     """The words of each launch, bound to addresses (`lowering.Bound`), in a table."""
     found: list[list[int]] = []

@@ -13,7 +13,15 @@ from opstep.runtime.device import foreign, ranks
 from opstep.runtime.device.convert import conversion
 from opstep.runtime.device.cpu import internal, jit, native
 from opstep.runtime.device.cpu.following import Span
-from opstep.runtime.device.launch import Arg, Launch, Scratch, Tiles, shared_by
+from opstep.runtime.device.launch import (
+    NO_LIMITS,
+    Arg,
+    Clamp,
+    Launch,
+    Scratch,
+    Tiles,
+    shared_by,
+)
 from opstep.runtime.device.routine import PreparedCall
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import DType, TensorType, f32, i64
@@ -28,8 +36,8 @@ class Prepared:
     """
 
     __slots__ = (
-        *("_arrays", "_entry", "each", "extents", "grain", "kernel", "slots", "tiles", "units"),
-        *("words", "workspace", "written"),
+        *("_arrays", "_entry", "clamp", "each", "extents", "grain", "kernel", "limits", "slots"),
+        *("tiles", "units", "words", "workspace", "written"),
     )
 
     def __init__(self, kernel: jit.Kernel, words, slots, workspace, arrays, units, grain):
@@ -43,6 +51,8 @@ class Prepared:
         self.grain = grain
         self.tiles: Tiles | None = None  # as in `Launch`; with `each`, and what says if that holds:
         self.each = False
+        self.clamp: Clamp | None = None
+        self.limits = -1  # the word that says how results are clamped, if the kernel can do it
         self.extents: list[tuple[int, int, int]] = []  # [(word, bytes there, of an element)]
         self.written: list[int] = []  # words of results
 
@@ -58,7 +68,7 @@ class Prepared:
 class Bound:
     """A launch with addresses: a row of a table."""
 
-    __slots__ = ("_words", "prepared", "row")
+    __slots__ = ("_limits", "_words", "prepared", "row")
 
     def __init__(self, prepared: Prepared, addresses: list[int], workspace: int):
         words = prepared.words.copy()
@@ -69,6 +79,11 @@ class Bound:
         self._words = words
         self.prepared = prepared
         self.row = (prepared.entry, words.ctypes.data, prepared.units, prepared.grain)
+
+    def limit(self, clamp: Clamp) -> None:
+        """Has the kernel clamp what it writes."""
+        self._limits = np.array([1, *np.array(clamp, np.float64).view(np.int64)])
+        self._words[self.prepared.limits] = self._limits.ctypes.data
 
     def spans(self) -> Iterator[tuple[int, Span]]:
         """The memory of each operand, result and scratch, with its word."""
@@ -206,6 +221,9 @@ class Lowering:
         kernel = jit.Kernel(launch.kernel, tuple(signature), dtype, distinct=True)
         made = Prepared(kernel, _words(words), slots, workspace, arrays, launch.units, launch.grain)
         made.tiles, made.each, made.extents = launch.tiles, launch.each, extents
+        made.clamp = launch.clamp
+        if launch.args[-1] is NO_LIMITS:
+            made.limits = len(launch.args) - 1
         made.written = [word for word, slot in slots if slot >= len(self.step.operand_types)]
         return made
 

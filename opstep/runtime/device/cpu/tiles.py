@@ -53,20 +53,25 @@ def _pinned(builder, word):
 def outer_tile(rows: int, kind: int = 0):
     """c[i, j] = start + sum over k of a[i*a_row + k*a_step] * b[table[k] + j]
 
-    (steps, a, a_row, a_step, b, table, c, c_row, mode, start, start_row, live, columns): for i <
-    live <= rows and j < columns <= `widest(rows)` vectors. Reads b up to a whole vector past
-    `columns`. The sum starts from 0 (mode 0), from start[i*start_row + j] (mode 1) or from
-    start[i*start_row] (mode 2).
+    (steps, a, a_row, a_step, b, table, c, c_row, mode, start, start_row, live, columns, limited,
+    limits): for i < live <= rows and j < columns <= `widest(rows)` vectors. Reads b up to a whole
+    vector past `columns`. The sum starts from 0 (mode 0), from start[i*start_row + j] (mode 1) or
+    from start[i*start_row] (mode 2). If `limited`, results are clamped by `limits` (`launch.Launch`
+    says how).
     """
 
     @intrinsic
-    def tile(_, steps, a, a_row, a_step, b, table, c, c_row, mode, start, start_row, live, columns):
+    def tile(
+        _, steps, a, a_row, a_step, b, table, c, c_row, mode, start, start_row, live, columns,
+        limited, limits,
+    ):  # fmt: skip
         def generate(context, builder, signature, args):
             v = vectors_of(kind, context, builder, a.dtype)
             end = builder.append_basic_block("end")
+            columns = args[12]
             sure = 0
             for width in _WIDTHS[rows]:
-                fits = builder.icmp_signed("<=", args[-1], WORD(width * v.length))
+                fits = builder.icmp_signed("<=", columns, WORD(width * v.length))
                 here = builder.append_basic_block(f"width{width}")
                 wider = builder.append_basic_block("wider")
                 builder.cbranch(fits, here, wider)
@@ -81,7 +86,8 @@ def outer_tile(rows: int, kind: int = 0):
 
         word, table_type = types.int64, types.CPointer(types.int64)
         signature = types.void(
-            *(word, a, word, word, a, table_type, a, word, word, a, word, word, word)
+            *(word, a, word, word, a, table_type, a, word, word, a, word, word, word),
+            *(word, table_type),
         )
         return signature, generate
 
@@ -92,7 +98,7 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
     """A tile `width` vectors wide, of which `sure` are full, in bands of as many rows as the
     registers hold.
     """
-    mode, start, start_row, live, columns = rest
+    mode, start, start_row, live, columns, *limits = rest
     live = _clamped(v.builder, rows, v.builder.add(live, WORD(1)))
     builder, number = v.builder, processor.this().registers[1]
     band = next(
@@ -137,7 +143,7 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
         sums = _start(v, mode, origin, masks)
         sums = loop(builder, WORD(0), blocks, sums, steps_together)
         sums = loop(builder, builder.mul(blocks, WORD(_TOGETHER)), steps, sums, step)
-        _finish(v, sums, target, masks, full)
+        _finish(v, _limited(v, sums, *limits), target, masks, full)
         return none
 
     bands = builder.sdiv(builder.add(live, WORD(band - 1)), WORD(band))
@@ -174,6 +180,23 @@ def _start(v, mode, origin, masks):
     return phis
 
 
+def _limited(v, sums, limited, limits):
+    """The sums, clamped if `limited`."""
+    if not v.floating:
+        return sums
+    builder = v.builder
+    before = builder.block
+    with builder.if_then(builder.icmp_signed("!=", limited, WORD(0))):
+        bits = [builder.load(builder.gep(limits, [WORD(k)])) for k in (1, 2, 3)]
+        found = v.clamped(sums, *(v.broadcast(v.from_bits(b)) for b in bits))
+        after = builder.block
+    phis = [builder.phi(v.type) for _ in sums]
+    for phi, plain, value in zip(phis, sums, found, strict=True):
+        phi.add_incoming(plain, before)
+        phi.add_incoming(value, after)
+    return phis
+
+
 def _finish(v, sums, target, masks, full):
     """Stores the tile; without masks where it is `full`."""
     with v.builder.if_else(full) as (then, otherwise):
@@ -188,28 +211,35 @@ def _finish(v, sums, target, masks, full):
 def column_tile(columns: int, kind: int = 0):
     """c[i, j] = start + sum over k of a[i*a_row + k] * b[table[k] + j]
 
-    (steps, a, a_row, b, table, c, c_row, mode, start, start_row, live, live_columns): for i <
-    live <= `column_rows` and j < live_columns <= `columns`. The start is that of `outer_tile`.
+    (steps, a, a_row, b, table, c, c_row, mode, start, start_row, live, live_columns, limited,
+    limits): for i < live <= `column_rows` and j < live_columns <= `columns`. The start and the
+    limits are those of `outer_tile`.
     """
 
     @intrinsic
-    def tile(_, steps, a, a_row, b, table, c, c_row, mode, start, start_row, live, live_columns):
+    def tile(
+        _, steps, a, a_row, b, table, c, c_row, mode, start, start_row, live, live_columns, limited,
+        limits,
+    ):  # fmt: skip
         def generate(context, builder, signature, args):
             v = _of_rows(context, builder, a.dtype, kind)
             piece = Vectors(context, builder, a.dtype, min(v.length, 16 // v.size))
-            one = builder.icmp_signed("==", args[-1], WORD(1))
+            live, some = args[10:12]
+            one = builder.icmp_signed("==", some, WORD(1))
             with builder.if_else(one) as (then, otherwise):
                 with then:
                     _columns(v, piece, 1, range(_SIDE_BY_SIDE), *args)
                 with otherwise:
                     for group in range(_SIDE_BY_SIDE):
                         first = WORD(group * v.length)
-                        with builder.if_then(builder.icmp_signed("<", first, args[-2])):
+                        with builder.if_then(builder.icmp_signed("<", first, live)):
                             _columns(v, piece, columns, range(group, group + 1), *args)
             return context.get_dummy_value()
 
         word, table_type = types.int64, types.CPointer(types.int64)
-        signature = types.void(*(word, a, word, a, table_type, a, word, word, a, word, word, word))
+        signature = types.void(
+            *(word, a, word, a, table_type, a, word, word, a, word, word, word, word, table_type)
+        )
         return signature, generate
 
     return tile
@@ -237,7 +267,7 @@ def _of_rows(context, builder, number, kind=0):
 
 def _columns(
     v, piece, columns, groups, steps, a, a_row, b, table, c, c_row, mode, start, start_row, live,
-    some,
+    some, limited, limits,
 ):  # fmt: skip
     """The tile of these `groups` of rows, each a vector's."""
     builder, n = v.builder, v.length
@@ -285,6 +315,7 @@ def _columns(
         for block, values in exits:
             for phi, value in zip(totals, values, strict=True):
                 phi.add_incoming(value, block)
+        totals = _limited(v, totals, limited, limits)
         for lane, i in enumerate(row[g]):
             target = v.at(c, builder.mul(c_row, i))
             for j, total in zip(column, totals, strict=True):

@@ -103,6 +103,19 @@ class Vectors:
         kind = ir.FunctionType(self.type, [self.type] * 3)
         return self.builder.call(self._function(f"llvm.fma.{self.suffix}", kind), [a, b, c])
 
+    def clamped(self, vectors, floor, low, high):
+        """As `launch.Clamp` says."""
+        b, found = self.builder, []
+        for x in vectors:
+            x = b.select(b.fcmp_ordered("<=", x, floor), low, x)
+            found.append(b.select(b.fcmp_ordered(">", x, high), high, x))
+        return found
+
+    def from_bits(self, word):
+        """The number of which a word holds the bits, as f64."""
+        number = self.builder.bitcast(word, ir.DoubleType())
+        return number if self.size == 8 else self.builder.fptrunc(number, self.real)
+
     def add(self, a, b):
         return self.builder.fadd(a, b) if self.floating else self.builder.add(a, b)
 

@@ -21,7 +21,8 @@ WAYS = ({}, {"threads": 1}, {"threads": 2, "streams": 1}, {"threads": 3}, {"allo
 EXPRESSIONS = (
     "relu({0})", "clip({0}, low=-0.5, high=0.75)", "tanh({0})", "add({0}, {1})", "mul({1}, {0})",
     "add({0}, same)", "mul(same, {0})", "add({0}, each)", "maximum({0}, {1})",
-    "add({0}, {0})", "sub({1}, {0})", "gelu({0})", "add({0}, one)",
+    "add({0}, {0})", "sub({1}, {0})", "gelu({0})", "add({0}, one)", "clip({0}, low=0.0)",
+    "clip({0}, high=0.25)",
 )  # fmt: skip
 
 
@@ -114,6 +115,35 @@ def test_same_bits_where_threads_share(monkeypatch, name, at_once):
     assert all(bits(program, **how) == alone for how in WAYS)
 
 
+CLAMPS = (
+    "relu(c)", "clip(c, low=0.0, high=6.0)", "clip(c, low=-0.0)", "clip(c, high=-0.0)",
+    "clip(c, low=0.1)", "clip(c, low=1.0, high=-1.0)", "relu(c)\n z = clip(y, high=0.1)",
+)  # fmt: skip
+SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 0.1, -1.0, 6.0, 6.000001, 3e38, -3e38)
+
+
+@pytest.mark.parametrize("clamp", CLAMPS)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("taps", [1, 3])
+def test_clamped_as_they_are_stored(clamp, dtype, taps):
+    """Numbers as they are, by a filter of one 1: also in the columns that fill no vector."""
+    shapes = ([2, 1, 7, 7], [40, 1, taps, taps], [40])
+    head = ", ".join(f"{n}: {dtype}{list(s)}" for n, s in zip("xwb", shapes, strict=True))
+    conv, last = f"conv2d(x, w, b, padding={[taps // 2] * 2})", "z" if "z" in clamp else "y"
+    body = f" c = {conv}\n y = {clamp}\n return {last}\n"
+    text = f"graph main({head}) -> {dtype}[2, 40, 7, 7] {{\n{body}}}\n"
+    program, kind = opstep.loads(text), np.dtype(f"f{int(dtype[1:]) // 8}")
+    w, b = np.zeros(shapes[1], kind), np.full(shapes[2], -0.0, kind)
+    w[:, :, taps // 2, taps // 2] = 1
+    x = np.resize(np.array(SPECIAL, kind), shapes[0])
+    x[1] = -x[1, :, ::-1]
+    given = {"x": x, "w": w, "b": b}
+    (alone,) = program.run("main", given, mode="debug").outputs
+    for how in WAYS:
+        (found,) = program.run("main", given, **how).outputs
+        assert found.tobytes() == alone.tobytes(), how
+
+
 @pytest.mark.parametrize("name", LARGE)
 def test_results_are_those_of_the_oracle(name):
     program = program_of(LARGE[name], ("add({0}, each)", "relu({0})", "mul({0}, same)"), [3])
@@ -180,5 +210,8 @@ def test_whatever_memory_an_op_takes_over(monkeypatch, place, taps):
     if place != "within y":  # which no plan has: elements are overwritten before they are read
         assert (found[0].view(np.float32) == np.maximum(before, 0)).all()
         assert (found[0] == found[1]).all()
-    table = following.rows_of([*conv[1], *relu[1]])
+    both = [*conv[1], *relu[1]]
+    table = following.rows_of(both)
     assert table[-2][following.FOLLOWERS] == (place in ("apart", "over y"))
+    clamped = following.clamped(both)  # what is alone in its place is clamped as it is stored
+    assert clamped == (conv[1] if place == "over y" else both)
