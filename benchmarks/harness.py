@@ -39,9 +39,10 @@ def in_process(file: str, *arguments: str) -> dict[str, float]:
     """What a process of a benchmark's file measures: its last line, as JSON. Threads and memory are
     then its own.
     """
+    path = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, file, *arguments],
-        env=dict(os.environ, PYTHONPATH=str(Path(__file__).parent.parent)),
+        env=dict(os.environ, PYTHONPATH=os.pathsep.join(path)),
         capture_output=True,
         text=True,
     )

@@ -115,15 +115,15 @@ def test_lanes_that_slept_may_use_the_processors_of_their_caller(marking, proces
     deadline = time.monotonic() + PATIENCE_S
     os.sched_setaffinity(0, here)  # of this thread
     try:
-        found = None
-        while found != here and time.monotonic() < deadline:
+        found = []
+        while here not in found and time.monotonic() < deadline:
             time.sleep(0.002)  # lanes look for work for less
             (y,) = execute(marking, [np.zeros(37, np.float32)], {}, 7)
             assert y.min() > 0
-            (helper,) = (t for t in threading.enumerate() if t.name == "opstep lane 6")
-            assert helper.native_id is not None
-            found = os.sched_getaffinity(helper.native_id)
-        assert found == here
+            # of this device, and of others where tests have used as many lanes
+            helpers = [t.native_id for t in threading.enumerate() if t.name == "opstep lane 6"]
+            found = [os.sched_getaffinity(thread) for thread in helpers if thread is not None]
+        assert here in found
     finally:
         os.sched_setaffinity(0, everywhere)
 
