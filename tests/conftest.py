@@ -17,6 +17,11 @@ MANY = 8  # cases of a test, of which some are left out
 ONE_OF = {"some": 6, "most": 2, "all": 1}  # by `--cases`
 
 
+def registers_of(given: str) -> tuple[int, int]:
+    size, number = map(int, given.split(","))
+    return size, number
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--cases", choices=tuple(ONE_OF), default="all",
@@ -26,7 +31,7 @@ def pytest_addoption(parser):
         "--every-op", action="store_true", help="take all ops where some stand for all"
     )
     parser.addoption(
-        "--registers", type=lambda given: tuple(map(int, given.split(","))), metavar="BYTES,NUMBER",
+        "--registers", type=registers_of, metavar="BYTES,NUMBER",
         help="make the CPU's kernels, and plan their memory, as for vector registers like these",
     )  # fmt: skip
     parser.addoption("--kills", type=int, default=2, help="how often a rank is killed at random")

@@ -141,6 +141,7 @@ def correlate(
         units=units,
         grain=max(1, units * _GRAIN // max(work, 1)),
         tiles=tiles,
+        clamps=not g.scattered,
     )
 
 

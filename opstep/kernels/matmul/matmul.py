@@ -238,6 +238,7 @@ def _blocks(
             tiles=Tiles(c, n, m, n_block, m_block, along=True)
             if turned
             else Tiles(c, m, n, m_block, n_block, along),
+            clamps=isinstance(c, Arg) and c.size == batches * m * n,
         )
     )
     return launches

@@ -400,9 +400,10 @@ class clip(Unary):
 
     def clamp(dtype, *, low, high):
         number = dtype.numpy.type
-        low = number(-math.inf if low is None else low)
-        high = number(math.inf if high is None else high)
-        below = np.nextafter(low, number(-math.inf))  # a limit of 0 leaves -0 as it is
+        with np.errstate(all="ignore"):
+            low = number(-math.inf if low is None else low)
+            high = number(math.inf if high is None else high)
+            below = np.nextafter(low, number(-math.inf))  # a limit of 0 leaves -0 as it is
         return Clamp(float(below), float(low), float(high))
 
     @classmethod

@@ -42,7 +42,7 @@ class Unary(Op):
         return cls.scalar, list(attrs.values())
 
     def clamp(dtype, **attrs) -> Clamp | None:
-        """What it is to numbers of that type, if it is one."""
+        """The clamp that this op is, for elements of `dtype`; None if it is none."""
         return None
 
     @classmethod

@@ -185,7 +185,9 @@ class Clamp(NamedTuple):
 
 
 NO_LIMITS = (0, 0, 0, 0)
-"""The last argument of a kernel that can clamp what it writes; see `Launch`."""
+"""The last argument of a kernel that can clamp what it writes: 1 and the bits of a `Clamp`'s
+numbers, as f64, where it shall. One that adds up in several passes does it in the last.
+"""
 
 
 class Launch:
@@ -194,12 +196,12 @@ class Launch:
     `tiles`, if given, say what each unit writes. `each`: unit i writes element i of the results,
     and reads that of operands which have as many elements. So a device may run the second on what a
     unit of the first wrote while that is in a cache. `clamp`: all that it does to each element. A
-    device may have it done by the launch before, if the last argument of that is `NO_LIMITS`: it
-    passes 1 and the bits of the clamp's numbers, as f64, instead. `cuda`, where it is given, makes
-    the `Grid` that does the same on CUDA, or None.
+    device may have it done by the launch before, if that `clamps`: its last argument is `NO_LIMITS`
+    then, and it writes every element of its one result. `cuda`, where it is given, makes the `Grid`
+    that does the same on CUDA, or None.
     """
 
-    __slots__ = ("args", "clamp", "cuda", "each", "grain", "kernel", "tiles", "units")
+    __slots__ = ("args", "clamp", "clamps", "cuda", "each", "grain", "kernel", "tiles", "units")
 
     def __init__(
         self,
@@ -210,6 +212,7 @@ class Launch:
         tiles: Tiles | None = None,
         each: bool = False,
         clamp: Clamp | None = None,
+        clamps: bool = False,
         cuda: Callable[[], Grid | None] | None = None,
     ):
         self.kernel = kernel
@@ -219,6 +222,7 @@ class Launch:
         self.tiles = tiles
         self.each = each
         self.clamp = clamp
+        self.clamps = clamps
         self.cuda = cuda
 
 

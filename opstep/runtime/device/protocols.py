@@ -263,7 +263,9 @@ class Device(Protocol):
         """
 
     def capture(self, bound: list[Own]) -> Own:
-        """Bound launches, in their order, as one piece of work for any stream."""
+        """Bound launches, in their order, as one piece of work for any stream. They are not
+        captured again: one may do what the next is for.
+        """
         ...
 
     def run_now(self, bound: list[Own]) -> None:

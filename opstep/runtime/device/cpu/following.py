@@ -4,7 +4,8 @@ A launch that says which elements its units write (`Tiles`) may have followers: 
 in a table whose unit i needs of these elements only element i. Whoever has run some units of the
 first then runs the followers on what these wrote. So an activation behind a convolution costs
 neither a pass over memory nor another meeting of the lanes. Each unit of each launch runs once, as
-it would without, so no bit changes.
+it would without, so no bit changes. Launches that only clamp what the one before wrote are left
+out, where that does it as it writes.
 
 What decides is where the bytes lie: a follower must not write what another unit of those before it
 still reads, nor read what another unit writes.

@@ -13,15 +13,7 @@ from opstep.runtime.device import foreign, ranks
 from opstep.runtime.device.convert import conversion
 from opstep.runtime.device.cpu import internal, jit, native
 from opstep.runtime.device.cpu.following import Span
-from opstep.runtime.device.launch import (
-    NO_LIMITS,
-    Arg,
-    Clamp,
-    Launch,
-    Scratch,
-    Tiles,
-    shared_by,
-)
+from opstep.runtime.device.launch import Arg, Clamp, Launch, Scratch, Tiles, shared_by
 from opstep.runtime.device.routine import PreparedCall
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import DType, TensorType, f32, i64
@@ -81,7 +73,7 @@ class Bound:
         self.row = (prepared.entry, words.ctypes.data, prepared.units, prepared.grain)
 
     def limit(self, clamp: Clamp) -> None:
-        """Has the kernel clamp what it writes."""
+        """Has the kernel clamp what it writes, from now on."""
         self._limits = np.array([1, *np.array(clamp, np.float64).view(np.int64)])
         self._words[self.prepared.limits] = self._limits.ctypes.data
 
@@ -222,7 +214,7 @@ class Lowering:
         made = Prepared(kernel, _words(words), slots, workspace, arrays, launch.units, launch.grain)
         made.tiles, made.each, made.extents = launch.tiles, launch.each, extents
         made.clamp = launch.clamp
-        if launch.args[-1] is NO_LIMITS:
+        if launch.clamps:
             made.limits = len(launch.args) - 1
         made.written = [word for word, slot in slots if slot >= len(self.step.operand_types)]
         return made

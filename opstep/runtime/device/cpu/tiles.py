@@ -30,7 +30,7 @@ from opstep.runtime.device.cpu import processor
 from opstep.runtime.device.cpu.packed import vectors_of
 from opstep.runtime.device.cpu.vectors import FIXED, INDEX, WORD, Vectors, joined, loop, transposed
 
-# widths (in vectors) that an outer tile of so many rows comes in; rows * width fit in 32 registers
+# widths (in vectors) that an outer tile of so many rows comes in
 _WIDTHS = {128: (1, 2, 3), 8: (1, 2, 3), 4: (1, 2, 4, 6), 2: (1, 2, 4, 8), 1: (1, 2, 4, 8)}
 _SIDE_BY_SIDE = 2  # groups of rows that one column is computed for: sums that need not wait
 _TOGETHER = 4  # steps between two tests for the end, where factors follow each other
@@ -96,26 +96,26 @@ def outer_tile(rows: int, kind: int = 0):
 
 def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *rest):
     """A tile `width` vectors wide, of which `sure` are full, in bands of as many rows as the
-    registers hold.
+    registers hold. Rows past the most are another tile's.
     """
     mode, start, start_row, live, columns, *limits = rest
-    live = _clamped(v.builder, rows, v.builder.add(live, WORD(1)))
-    builder, number = v.builder, processor.this().registers[1]
+    builder, registers = v.builder, processor.this().registers[1]
+    live = builder.select(builder.icmp_signed("<", live, WORD(rows)), live, WORD(rows))
     band = next(
-        r for r in (8, 4, 2, 1) if r <= rows and (r * width + width + 1 <= number or r == 1)
+        r for r in (8, 4, 2, 1) if r <= rows and (r * width + width + 1 <= registers or r == 1)
     )
     masks = [v.mask(builder.sub(columns, WORD(j * v.length))) for j in range(sure, width)]
     masks = [None] * sure + masks
     full = builder.icmp_signed(">=", columns, WORD(width * v.length))
     # where registers do not suffice, the last right vector is an operand in memory for each row, at
     # an offset that LLVM does not know to be the same
-    crowded = v.spare > 0 and band * width + width + 1 + v.spare > number
+    crowded = v.spare > 0 and band * width + width + 1 + v.spare > registers
     last = [_pinned(builder, WORD((width - 1) * v.length)) for _ in range(band * crowded)]
     regular = builder.icmp_signed("==", a_step, WORD(1))
     blocks = builder.select(regular, builder.udiv(steps, WORD(_TOGETHER)), WORD(0))
 
-    def add_up(number, none):
-        first = builder.mul(number, WORD(band))
+    def add_up(k, none):
+        first = builder.mul(k, WORD(band))
         here = builder.sub(live, first)
         rank = [builder.add(first, _clamped(builder, i, here)) for i in range(band)]
         left = [v.at(a, builder.mul(a_row, i)) for i in rank]

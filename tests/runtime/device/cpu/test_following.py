@@ -122,26 +122,72 @@ CLAMPS = (
 SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 0.1, -1.0, 6.0, 6.000001, 3e38, -3e38)
 
 
+PRODUCTS = {  # each copies a number of x, or adds it to zeros: shapes of x, w, b and the result
+    "conv2d(x, w, b)": ([2, 1, 7, 7], [40, 1, 1, 1], [40], [2, 40, 7, 7]),
+    "conv2d(x, w, b, padding=[1, 1])": ([2, 1, 7, 7], [40, 1, 3, 3], [40], [2, 40, 7, 7]),
+    "linear(x, w, b)": ([40, 1], [49, 1], [49], [40, 49]),
+    "linear(x, w, b, transpose_w=true)": ([40, 1], [1, 49], [49], [40, 49]),
+}
+
+
+@pytest.fixture
+def left_out(monkeypatch) -> list[int]:
+    """How many launches each piece of work does without."""
+    found = []
+
+    def counted(launches, clamped=following.clamped):
+        kept = clamped(launches)
+        found.append(len(launches) - len(kept))
+        return kept
+
+    monkeypatch.setattr("opstep.runtime.device.cpu.device.clamped", counted)
+    return found
+
+
 @pytest.mark.parametrize("clamp", CLAMPS)
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
-@pytest.mark.parametrize("taps", [1, 3])
-def test_clamped_as_they_are_stored(clamp, dtype, taps):
-    """Numbers as they are, by a filter of one 1: also in the columns that fill no vector."""
-    shapes = ([2, 1, 7, 7], [40, 1, taps, taps], [40])
-    head = ", ".join(f"{n}: {dtype}{list(s)}" for n, s in zip("xwb", shapes, strict=True))
-    conv, last = f"conv2d(x, w, b, padding={[taps // 2] * 2})", "z" if "z" in clamp else "y"
-    body = f" c = {conv}\n y = {clamp}\n return {last}\n"
-    text = f"graph main({head}) -> {dtype}[2, 40, 7, 7] {{\n{body}}}\n"
-    program, kind = opstep.loads(text), np.dtype(f"f{int(dtype[1:]) // 8}")
-    w, b = np.zeros(shapes[1], kind), np.full(shapes[2], -0.0, kind)
-    w[:, :, taps // 2, taps // 2] = 1
-    x = np.resize(np.array(SPECIAL, kind), shapes[0])
-    x[1] = -x[1, :, ::-1]
-    given = {"x": x, "w": w, "b": b}
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_clamped_as_they_are_stored(left_out, clamp, dtype, product):
+    *shapes, y = PRODUCTS[product]
+    head = ", ".join(f"{n}: {dtype}{shape}" for n, shape in zip("xwb", shapes, strict=True))
+    last = "z" if "z" in clamp else "y"
+    body = f" c = {product}\n y = {clamp}\n return {last}\n"
+    program = opstep.loads(f"graph main({head}) -> {dtype}{y} {{\n{body}}}\n")
+    kind = np.dtype(f"f{int(dtype[1:]) // 8}")
+    x, w, b = np.resize(np.array(SPECIAL, kind), shapes[0]), np.ones(shapes[1], kind), shapes[2]
+    if w.shape[-1] == 3:
+        w[...] = [[0, 0, 0], [0, 1, 0], [0, 0, 0]]
+    given = {"x": x, "w": w, "b": np.full(b, -0.0, kind)}
     (alone,) = program.run("main", given, mode="debug").outputs
     for how in WAYS:
+        left_out.clear()
         (found,) = program.run("main", given, **how).outputs
         assert found.tobytes() == alone.tobytes(), how
+        assert sum(left_out) == ("alloc" not in how)  # then y has memory of its own
+
+
+@pytest.mark.parametrize("last", ["relu(c)", "clip(c, low=1.0)"])
+def test_what_writes_parts_of_a_result_clamps_none(last):
+    text = f"""
+    graph main(x: f32[1, 0, 2, 2], w: f32[0, 1, 2, 2], b: f32[1]) -> f32[1, 1, 4, 4] {{
+      c = conv_transpose2d(x, w, b, stride=[2, 2])
+      y = {last}
+      return y
+    }}
+    """
+    given = {"x": np.empty((1, 0, 2, 2), "f4"), "w": np.empty((0, 1, 2, 2), "f4"), "b": [-1.0]}
+    for how in WAYS:
+        (y,) = opstep.loads(text).run("main", given, **how).outputs
+        assert (y == ("low" in last)).all()
+
+
+def test_limits_are_no_concern_of_numpys():
+    text = "graph main(x: f32[3]) -> f32[3] {\n y = clip(x, low=LOW)\n return y\n}\n"
+    with np.errstate(all="raise"):
+        for low in ("0.0", "-3.4028234663852886e38", "1e-46"):
+            program = opstep.loads(text.replace("LOW", low))
+            (y,) = program.run("main", {"x": np.array([-1, np.nan, 2], "f4")}).outputs
+            assert y[0] == np.clip(np.float32(-1), np.float32(float(low)), None) and y[2] == 2
 
 
 @pytest.mark.parametrize("name", LARGE)
