@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from harness import SCRATCH, Timed, at_most, bench
+from harness import SCRATCH, Timed, at_most, bench, environment
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "opstep" / "data"
@@ -34,13 +33,13 @@ with torch.no_grad():
 
 def process(*arguments: str, cache: Path | None = None):
     """A callable that runs a Python process to its end; it must end well."""
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    given = environment()
     if cache is not None:
-        environment["OPSTEP_CACHE"] = str(cache)
+        given["OPSTEP_CACHE"] = str(cache)
 
     def run() -> None:
         done = subprocess.run(
-            [sys.executable, *arguments], env=environment, capture_output=True, text=True
+            [sys.executable, *arguments], env=given, capture_output=True, text=True
         )
         if done.returncode:
             raise RuntimeError(done.stderr.strip()[-300:])

@@ -35,14 +35,19 @@ SCRATCH = Path(_scratch.name)
 SCALES = {"s": 1.0, "ms": 1e3, "µs": 1e6, "ns": 1e9}
 
 
+def environment() -> dict[str, str]:
+    """That of a process which finds this opstep, and packages where this one does."""
+    path = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return dict(os.environ, PYTHONPATH=os.pathsep.join(path))
+
+
 def in_process(file: str, *arguments: str) -> dict[str, float]:
     """What a process of a benchmark's file measures: its last line, as JSON. Threads and memory are
     then its own.
     """
-    path = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, file, *arguments],
-        env=dict(os.environ, PYTHONPATH=os.pathsep.join(path)),
+        env=environment(),
         capture_output=True,
         text=True,
     )

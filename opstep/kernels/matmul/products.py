@@ -29,7 +29,7 @@ from opstep.runtime.device.source import by_dtype
 
 PANEL = 3 * 64  # bytes of a row in the widest tile
 _AHEAD = 32  # rows that are asked for before they are copied
-_HIGH = 128  # rows that a tile goes over, in bands
+_HIGH = max(TILES[0].outer)  # rows that a tile goes over, in bands
 OVERREAD = PANEL  # bytes that a tile may read past its columns
 FAR = 1 << 20  # bytes of a result that will not be in a cache
 LAID_OUT, READY, STANDING = range(3)  # by `multiply`, before it, not at all: the right operand

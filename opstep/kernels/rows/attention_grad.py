@@ -232,8 +232,7 @@ def multiply_rows(steps, left, left_row, left_step, right, table, out, rows, col
             to = offset(out, i * columns + e)
             outer_tile_8(
                 steps, offset(left, i * left_row), left_row, left_step, offset(right, e), table,
-                to, columns, mode, to, columns, rows - i, min(widest, columns - e), 0,
-                table,
+                to, columns, mode, to, columns, rows - i, min(widest, columns - e), 0, table,
             )  # fmt: skip
 
 

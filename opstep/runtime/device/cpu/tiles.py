@@ -28,7 +28,16 @@ from numba.extending import intrinsic
 
 from opstep.runtime.device.cpu import processor
 from opstep.runtime.device.cpu.packed import vectors_of
-from opstep.runtime.device.cpu.vectors import FIXED, INDEX, WORD, Vectors, joined, loop, transposed
+from opstep.runtime.device.cpu.vectors import (
+    FIXED,
+    INDEX,
+    WORD,
+    Vectors,
+    joined,
+    loop,
+    merged,
+    transposed,
+)
 
 # widths (in vectors) that an outer tile of so many rows comes in
 _WIDTHS = {128: (1, 2, 3), 8: (1, 2, 3), 4: (1, 2, 4, 6), 2: (1, 2, 4, 8), 1: (1, 2, 4, 8)}
@@ -170,14 +179,10 @@ def _start(v, mode, origin, masks):
                 values += [v.load_under(m, p) for m, p in zip(masks, places, strict=True)]
             else:
                 values += [v.broadcast(builder.load(row))] * len(masks)
-        incoming.append((values, builder.block))
+        incoming.append((builder.block, values))
         builder.branch(joined)
     builder.position_at_end(joined)
-    phis = [builder.phi(v.type) for _ in incoming[0][0]]
-    for values, block in incoming:
-        for phi, value in zip(phis, values, strict=True):
-            phi.add_incoming(value, block)
-    return phis
+    return merged(builder, incoming)
 
 
 def _limited(v, sums, limited, limits):
@@ -190,11 +195,7 @@ def _limited(v, sums, limited, limits):
         bits = [builder.load(builder.gep(limits, [WORD(k)])) for k in (1, 2, 3)]
         found = v.clamped(sums, *(v.broadcast(v.from_bits(b)) for b in bits))
         after = builder.block
-    phis = [builder.phi(v.type) for _ in sums]
-    for phi, plain, value in zip(phis, sums, found, strict=True):
-        phi.add_incoming(plain, before)
-        phi.add_incoming(value, after)
-    return phis
+    return merged(builder, [(before, sums), (after, found)])
 
 
 def _finish(v, sums, target, masks, full):
@@ -311,11 +312,7 @@ def _columns(
         exits.append((builder.block, known))
         builder.branch(end)
         builder.position_at_end(end)
-        totals = [builder.phi(v.type) for _ in column]
-        for block, values in exits:
-            for phi, value in zip(totals, values, strict=True):
-                phi.add_incoming(value, block)
-        totals = _limited(v, totals, limited, limits)
+        totals = _limited(v, merged(builder, exits), limited, limits)
         for lane, i in enumerate(row[g]):
             target = v.at(c, builder.mul(c_row, i))
             for j, total in zip(column, totals, strict=True):
@@ -351,11 +348,7 @@ def _start_columns(v, mode, start, start_row, row, column):
                 vector = builder.insert_element(vector, value, INDEX(lane))
             found.append(vector)
         after = builder.block
-    phis = [builder.phi(v.type) for _ in column]
-    for phi, value in zip(phis, found, strict=True):
-        phi.add_incoming(v.zero, before)
-        phi.add_incoming(value, after)
-    return phis
+    return merged(builder, [(before, [v.zero] * len(found)), (after, found)])
 
 
 def inner_tile(rows: int, columns: int):
@@ -428,11 +421,7 @@ def _inner(v, rows, columns, steps, a, a_row, b, table, c, c_row, c_column, mode
     with builder.if_then(rest):
         more = add_products(lambda p: v.load_under(mask, p), done, sums)
         tail = builder.block
-    joined = [builder.phi(v.type) for _ in sums]
-    for phi, old, new in zip(joined, sums, more, strict=True):
-        phi.add_incoming(old, before)
-        phi.add_incoming(new, tail)
-    totals = v.totals(joined)
+    totals = v.totals(merged(builder, [(before, sums), (tail, more)]))
     _finish_inner(v, totals, row, column, c, c_row, c_column, mode, start)
 
 
@@ -452,10 +441,7 @@ def _finish_inner(v, totals, row, column, c, c_row, c_column, mode, start):
             with builder.if_then(loads):
                 value = builder.load(source)
                 block = builder.block
-            first = builder.phi(v.real)
-            first.add_incoming(zero, before)
-            first.add_incoming(value, block)
             places.append(address)
-            firsts.append(first)
+            firsts += merged(builder, [(before, [zero]), (block, [value])])
     for address, first, total in zip(places, firsts, totals, strict=True):
         builder.store(v.add(first, total), address)

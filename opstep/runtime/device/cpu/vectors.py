@@ -180,6 +180,15 @@ def loop(builder, first, stop, start, step):
     return values
 
 
+def merged(builder, ways):
+    """The values of the block that was left for this one; `ways`: [(block, values)]."""
+    phis = [builder.phi(value.type) for value in ways[0][1]]
+    for block, values in ways:
+        for phi, value in zip(phis, values, strict=True):
+            phi.add_incoming(value, block)
+    return phis
+
+
 def vector_length():
     """(pointer) -> elements in a vector of its type."""
 
@@ -351,11 +360,7 @@ def _chains(v, count, first, joined):
             mask = v.mask(builder.sub(rest, WORD(j * v.length)))
             after.append(builder.select(mask, joined(chain, at(done, j), mask), chain))
         tail = builder.block
-    found = [builder.phi(v.type) for _ in chains]
-    for phi, old, new in zip(found, chains, after, strict=True):
-        phi.add_incoming(old, before)
-        phi.add_incoming(new, tail)
-    return found
+    return merged(builder, [(before, chains), (tail, after)])
 
 
 def _typed(runs: int, in_f64: bool, centred: bool, generate):

@@ -109,21 +109,25 @@ def test_every_unit_runs_once_whatever_the_lanes(marking, lanes):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others place threads themselves")
 @pytest.mark.parametrize("processors", [1, None])
-def test_lanes_that_slept_may_use_the_processors_of_their_caller(marking, processors):
+def test_lanes_that_slept_may_use_the_processors_of_their_caller(monkeypatch, marking, processors):
+    monkeypatch.setattr(native, "_teams", {})  # a team of this test's, whoever had as many lanes
+    others = threading.enumerate()
     everywhere = os.sched_getaffinity(0)
     here = set(sorted(everywhere)[:processors])
     deadline = time.monotonic() + PATIENCE_S
     os.sched_setaffinity(0, here)  # of this thread
     try:
-        found = []
-        while here not in found and time.monotonic() < deadline:
+        found = None
+        while found != here and time.monotonic() < deadline:
             time.sleep(0.002)  # lanes look for work for less
             (y,) = execute(marking, [np.zeros(37, np.float32)], {}, 7)
             assert y.min() > 0
-            # of this device, and of others where tests have used as many lanes
-            helpers = [t.native_id for t in threading.enumerate() if t.name == "opstep lane 6"]
-            found = [os.sched_getaffinity(thread) for thread in helpers if thread is not None]
-        assert here in found
+            (helper,) = (
+                t for t in threading.enumerate() if t.name == "opstep lane 6" and t not in others
+            )
+            assert helper.native_id is not None
+            found = os.sched_getaffinity(helper.native_id)
+        assert found == here
     finally:
         os.sched_setaffinity(0, everywhere)
 
