@@ -2,7 +2,7 @@
 #
 #   make demo    the command line's demo: a trained network on real data (default dependencies only)
 #   make test    tests, a part of the cases where many are alike, then the unit tests of the extension
-#   make test-all  the same with all cases and what takes long
+#   make test-all  the same with all cases and what takes long; PART=2/6 takes the second of six parts of it
 #   make test-gpu   on a machine with a GPU: its tests, and compute-sanitizer over all kernels
 #   make bench-gpu  on a machine with a GPU: our figures beside their peers', in the same run
 #   make test-vscode   the extension in a real VS Code in headless Chromium (needs Node.js 20, npm, Chromium)
@@ -21,6 +21,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 CASES ?= some
+PART ?=
 
 .PHONY: setup demo test test-all test-gpu test-vscode pictures bench-vscode workbench check format docs bench bench-gpu vsix clean
 
@@ -64,7 +65,8 @@ test-all: test
 
 test: $(VENV)/.dev $(if $(NODE),$(EXTENSION)/node_modules/.stamp)
 	@failed=0; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cases $(CASES) --durations 25 --durations-min 5 tests || failed=1; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cases $(CASES) $(if $(PART),--part $(PART)) \
+	  --durations 25 --durations-min 5 tests || failed=1; \
 	if [ -n "$(NODE)" ]; then (cd $(EXTENSION) && npm test) || failed=1; fi; \
 	exit $$failed
 	$(if $(NODE),,$(SKIPPED))

@@ -22,10 +22,22 @@ def registers_of(given: str) -> tuple[int, int]:
     return size, number
 
 
+def part_of(given: str) -> tuple[int, int]:
+    part, parts = map(int, given.split("/"))
+    if not 1 <= part <= parts:
+        raise ValueError(given)
+    return part, parts
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--cases", choices=tuple(ONE_OF), default="all",
         help="of the cases of a test that has many: half; some: a sixth, and no slow tests",
+    )  # fmt: skip
+    parser.addoption(
+        "--part", type=part_of, metavar="K/N",
+        help="the half (K/2) or the sixth (K/6) that --cases takes; with all cases, one of N parts "
+        "that together are every test once",
     )  # fmt: skip
     parser.addoption(
         "--every-op", action="store_true", help="take all ops where some stand for all"
@@ -61,11 +73,17 @@ def pytest_collection(session):
         gc.enable()
 
 
+def pytest_report_header(config):
+    cases, part = config.getoption("--cases"), config.getoption("--part")
+    return f"cases: {cases}" + (f", part {part[0]} of {part[1]}" if part else "")
+
+
 def pytest_collection_modifyitems(config, items):
-    """Which cases are taken is the same in every run, and another part of each test's."""
-    wanted = config.getoption("--cases")
-    if wanted == "all":
-        return
+    """The same cases are taken in each run of a part, and other ones of each test."""
+    wanted, given = config.getoption("--cases"), config.getoption("--part")
+    part, parts = given or (1, ONE_OF[wanted])
+    if wanted != "all" and parts != ONE_OF[wanted]:
+        raise pytest.UsageError(f"--cases {wanted} takes --part K/{ONE_OF[wanted]}")
     tests = {}
     for item in items:
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
@@ -73,8 +91,8 @@ def pytest_collection_modifyitems(config, items):
     for name, cases in tests.items():
         if wanted == "some" and cases[0].get_closest_marker("slow"):
             continue
-        step = ONE_OF[wanted] if len(cases) >= MANY else 1
-        taken.update(cases[crc32(name.encode()) % step :: step])
+        step = parts if wanted == "all" or len(cases) >= MANY else 1
+        taken.update(cases[(crc32(name.encode()) + part - 1) % step :: step])
     config.hook.pytest_deselected(items=[item for item in items if item not in taken])
     items[:] = [item for item in items if item in taken]
 
