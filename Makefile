@@ -3,6 +3,7 @@
 #   make demo    the command line's demo: a trained network on real data (default dependencies only)
 #   make test    tests, a part of the cases where many are alike, then the unit tests of the extension
 #   make test-all  the same with all cases and what takes long; PART=2/6 takes the second of six parts of it
+#   make test-versions  `make test` with the lowest and the newest versions of packages, each in a new environment
 #   make test-gpu   on a machine with a GPU: its tests, and compute-sanitizer over all kernels
 #   make bench-gpu  on a machine with a GPU: our figures beside their peers', in the same run
 #   make test-vscode   the extension in a real VS Code in headless Chromium (needs Node.js 20, npm, Chromium)
@@ -23,7 +24,7 @@ WORKERS ?= auto
 CASES ?= some
 PART ?=
 
-.PHONY: setup demo test test-all test-gpu test-vscode pictures bench-vscode workbench check format docs bench bench-gpu vsix clean
+.PHONY: setup demo test test-all test-versions test-gpu test-vscode pictures bench-vscode workbench check format docs bench bench-gpu vsix clean
 
 setup: $(VENV)/.dev
 
@@ -70,6 +71,13 @@ test: $(VENV)/.dev $(if $(NODE),$(EXTENSION)/node_modules/.stamp)
 	if [ -n "$(NODE)" ]; then (cd $(EXTENSION) && npm test) || failed=1; fi; \
 	exit $$failed
 	$(if $(NODE),,$(SKIPPED))
+
+# VERSIONS=lowest or newest takes one of them, with OPTIONS for pytest.
+VERSIONS ?= lowest newest
+OPTIONS ?= -n $(WORKERS) --dist worksteal --cases some tests
+
+test-versions:
+	$(PYTHON) tests/versions.py $(VERSIONS) $(OPTIONS)
 
 # The extension as a person installs it, in the editor that it is for; CONTRIBUTING.md tells how the suite works.
 WORKBENCH := cd $(EXTENSION)/e2e && OPSTEP_PYTHON=$(abspath $(BIN)/python) npm run --silent

@@ -29,7 +29,7 @@ with warnings.catch_warnings():  # its cases compute what NumPy warns of
     warnings.simplefilter("ignore")
     from onnx.backend.test.case import node
     from onnx.backend.test.loader import load_model_tests
-    from onnx.backend.test.runner import Runner, _normalize_tensor
+    from onnx.backend.test.runner import Runner
 
 BAR = 0.97
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -47,6 +47,10 @@ def _loaded(case: Any) -> Any:
 def _tensors(folder: Path, kind: str) -> list[np.ndarray]:
     files = sorted(folder.glob(f"{kind}_*.pb"), key=lambda p: int(p.stem.split("_")[1]))
     return [numpy_helper.to_array(onnx.TensorProto.FromString(p.read_bytes())) for p in files]
+
+
+def _arrays(given: list[Any]) -> list[Any]:
+    return [numpy_helper.to_array(g) if isinstance(g, onnx.TensorProto) else g for g in given]
 
 
 def _has_our_types(model: Any) -> bool:
@@ -109,8 +113,7 @@ def _compare_one(case: Any, device: str | None) -> None:
     model, sets = _loaded(case)
     prepared = backend.prepare(model, device or "CPU")
     for inputs, outputs in sets:
-        inputs = [_normalize_tensor(t) for t in inputs]
-        outputs = [_normalize_tensor(t) for t in outputs]
+        inputs, outputs = map(_arrays, (inputs, outputs))
         if device:
             found = prepared.run(inputs)
         else:
