@@ -6,7 +6,9 @@ import importlib.util
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,10 +17,21 @@ from torch.export import Dim
 
 warnings.filterwarnings("ignore")
 
-_OPS = torch.library.Library("torchvision", "DEF")  # else its import fails beside a CPU-only build
-for _name in ("nms", "qnms"):
-    _OPS.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
+def _define_ops() -> None:
+    """Those of torchvision, without which its import fails, where its library was built for another
+    PyTorch: beside one for CPUs alone it cannot be loaded.
+    """
+    found = importlib.util.find_spec("torchvision")
+    with suppress(OSError):
+        torch.ops.load_library(Path(found.origin).with_name("_C.so") if found else "_C.so")
+        return
+    for name in ("nms", "qnms"):
+        _OPS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+_OPS = torch.library.Library("torchvision", "FRAGMENT")
+_define_ops()
 AVAILABLE = all(importlib.util.find_spec(m) for m in ("torchvision", "transformers"))
 
 
