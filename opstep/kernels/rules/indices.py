@@ -20,7 +20,7 @@ def picked(operands: Sequence[Any], shape, *, axis: int = 0, **_: Any) -> np.nda
     x, index = operands[:2]
     a = axis % x.ndim
     beyond = _beyond(index, x.shape[a])
-    return np.broadcast_to(beyond.reshape(*index.shape, *[1] * (x.ndim - a - 1)), shape)
+    return np.broadcast_to(beyond.reshape((*index.shape, *[1] * (x.ndim - a - 1))), shape)
 
 
 def elements(operands: Sequence[Any], shape, *, axis: int, missing: Any, **_: Any) -> np.ndarray:
@@ -32,7 +32,9 @@ def elements(operands: Sequence[Any], shape, *, axis: int, missing: Any, **_: An
 def parts(operands: Sequence[Any], shape, *, batch: int, missing: Any) -> np.ndarray:
     """Of gather_nd."""
     places = _outside(*operands[:2], batch) & (missing is None)
-    return np.broadcast_to(places.reshape(*places.shape, *[1] * (len(shape) - places.ndim)), shape)
+    return np.broadcast_to(
+        places.reshape((*places.shape, *[1] * (len(shape) - places.ndim))), shape
+    )
 
 
 def classes(operands: Sequence[Any], shape, *, classes: int, axis: int, **_: Any) -> np.ndarray:
@@ -83,7 +85,7 @@ def indexed(operands: Sequence[Any], shape, *, axes: Any, missing: Any) -> np.nd
     beyond = np.asarray(_beyond_any(x, indices, chosen) & (missing is None))
     first, last = min(chosen), max(chosen)
     behind = x.ndim - last - 1 if last - first == len(chosen) - 1 else x.ndim - len(chosen)
-    return np.broadcast_to(beyond.reshape(*beyond.shape, *[1] * behind), shape)
+    return np.broadcast_to(beyond.reshape((*beyond.shape, *[1] * behind)), shape)
 
 
 def index_written(operands: Sequence[Any], shape, *, axes: Any) -> np.ndarray:
