@@ -14,6 +14,7 @@ from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
 from opstep.frontends.jax.arguments import Leaf, called, leaves_of
 from opstep.frontends.jax.assembling import program_of_traced
+from opstep.frontends.jax.tracebacks import rules_seen
 from opstep.frontends.jax.tracing import Traced
 from opstep.frontends.jax.types import UNSIGNED, held, is_key, key_shape
 from opstep.frontends.scripts.watching import Hunter, Watch
@@ -28,7 +29,8 @@ def shape_of(value: Any) -> jax.ShapeDtypeStruct:
 
 def staged(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """A call as `jax.jit` traces it. What called this file is no part of the function."""
-    return jitted.trace(*args, **kwargs)
+    with rules_seen():
+        return jitted.trace(*args, **kwargs)
 
 
 class Call:

@@ -14,7 +14,8 @@ from jax.extend import core
 from jax.extend import random as generators
 
 from opstep.frontends.jax.body import Var
-from opstep.frontends.jax.origins import Function, Origins, function_of, is_jax
+from opstep.frontends.jax.origins import Function, Origins, function_of
+from opstep.frontends.jax.tracebacks import is_jax
 from opstep.frontends.jax.translator import CALLED, Scope
 from opstep.frontends.jax.types import held, key_shape
 from opstep.frontends.jax.values import Known, Spread, Value, known
@@ -62,7 +63,7 @@ def inlined(
     """The equations of a jaxpr, in place of a call."""
     inner = Scope(scope.shared, scope.function)
     inner.share_body(scope)
-    inner.is_backward = scope.is_backward or scope.is_derivative
+    inner.call_from(scope)
     function = function_of(jaxpr.jaxpr)
     inner.origins = Origins(function, scope.body.at)
     inner.is_named = bool(function.file) and not function.is_library
@@ -88,7 +89,7 @@ def called(
     """A call of the graph for a jaxpr, which is written when it is first met."""
     values = [scope.var(v) if isinstance(v, Spread) else v for v in values]
     key = (
-        jaxpr, name, scope.is_backward or scope.is_derivative, tuple(used),
+        jaxpr, name, scope.is_derivative, scope.rules_at_hand, tuple(used),
         tuple(v.type if isinstance(v, Var) or v.is_weight else v.key for v in values),
     )  # fmt: skip
     if key not in scope.shared.called:
@@ -109,7 +110,7 @@ def _graph(
     of them. The name is "" where it gives no tensor.
     """
     inner = Scope(scope.shared, function, scope.body.at or scope.site)
-    inner.is_backward = scope.is_backward or scope.is_derivative
+    inner.call_from(scope)
     name = f"{name}_backward" if inner.is_backward else name
     inner.env = constants_of(jaxpr)
     names = input_names(jaxpr.jaxpr, values)

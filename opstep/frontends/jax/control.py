@@ -29,7 +29,7 @@ class _Part:
         self.jaxpr = jaxpr
         self.outer = scope
         self.inner = Scope(scope.shared, function_of(jaxpr.jaxpr), scope.body.at or scope.site)
-        self.inner.is_backward = scope.is_backward or scope.is_derivative
+        self.inner.call_from(scope)
         self.inner.env = constants_of(jaxpr)
         self.around: dict[str, tuple[Var, Var]] = {}
 

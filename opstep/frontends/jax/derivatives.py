@@ -7,14 +7,14 @@ from typing import Any
 
 from jax.extend import core
 
-from opstep.frontends.jax.origins import Origins, has_transform
+from opstep.frontends.jax.origins import Origins, is_transposed, transforms
 
 
 def derivatives(equations: Sequence[Any], results: Sequence[Any], origins: Origins) -> set[int]:
     """Their places: those of transposed functions, and of each line what nothing but these reads,
     where others read something else of the line.
     """
-    found = {k for k, e in enumerate(equations) if has_transform(e, "transpose")}
+    found = {k for k, e in enumerate(equations) if is_transposed(e)}
     lines: dict[int, Any] = {}
     for place, equation in enumerate(equations):
         at = None if place in found else origins.of(equation)
@@ -39,5 +39,5 @@ def derivatives(equations: Sequence[Any], results: Sequence[Any], origins: Origi
                 needed.add(place)
         if needed:
             rest = set(places) - needed
-            found |= {k for k in rest if has_transform(equations[k], "jvp")}
+            found |= {k for k in rest if transforms(equations[k], "jvp")}
     return found

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from opstep.frontends.jax import debugging
+from opstep.frontends.jax.tracebacks import rules_seen
 from opstep.frontends.scripts.frames import is_hidden
 from opstep.frontends.scripts.frameworks import Framework
 from opstep.frontends.scripts.options import Options
@@ -43,12 +44,15 @@ class Jax(Framework):
         self._level = _CALLBACKS.level
         _CALLBACKS.setLevel(logging.CRITICAL)
         debugging.script = self
+        self._rules = rules_seen()
+        self._rules.__enter__()
         jax.jit = self._seen_jit()  # pyright: ignore[reportAttributeAccessIssue]
         return self
 
     def __exit__(self, *error: object) -> None:
         debugging.script = None
         jax.jit = self._jit
+        self._rules.__exit__(None, None, None)
         _CALLBACKS.setLevel(self._level)
 
     def _seen_jit(self) -> Any:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from functools import cache, lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from opstep.api.origins import portable
+from opstep.frontends.jax.tracebacks import frames_of, is_jax, is_library
 from opstep.runtime.ir.graph import Provenance, SourceLine
 
-# Libraries whose lines are left out where a line of somebody else's called them.
-LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "haiku", "equinox", "orbax")
 _OWN = str(Path(__file__).parent) + os.sep
 _WRAPPER = f"{_OWN}debugging.py"  # stands between a function and its caller
 
@@ -38,25 +35,6 @@ def function_of(jaxpr: Any) -> Function:
     )
 
 
-@cache
-def _folders() -> tuple[tuple[str, ...], str]:
-    """Where libraries are, and where JAX is."""
-    found = []
-    for name in LIBRARIES:
-        spec = find_spec(name)
-        found += [f"{p}{os.sep}" for p in (spec and spec.submodule_search_locations) or ()]
-    return tuple(found), found[0]
-
-
-@lru_cache(4096)
-def is_library(file: str) -> bool:
-    return file.startswith((*_folders()[0], "<frozen", _OWN))
-
-
-def is_jax(file: str) -> bool:
-    return file.startswith(_folders()[1])
-
-
 class Origins:
     """Those of the equations of one function. `outer`: of its call, where it is written in place
     of that.
@@ -79,8 +57,7 @@ class Origins:
         return self._known[key]
 
     def _read(self, traceback: Any, module: str) -> Provenance | None:
-        frames = [(f.file_name, f.line_num, f.function_start_line) for f in _frames(traceback)]
-        frames = [f for f in frames if f[0] != _WRAPPER]
+        frames = [f for f in frames_of(traceback)[0] if f.file != _WRAPPER]
         for place, (file, _, start) in enumerate(frames):
             if file.startswith(_OWN):
                 frames = frames[:place]
@@ -102,10 +79,6 @@ class Origins:
         return Provenance(found, module) if found else None
 
 
-def _frames(traceback: Any) -> Any:
-    return traceback.frames if traceback is not None else ()
-
-
 def scope_of(stack: Any) -> str:
     """``Transformer/block_0`` of a stack of names and transformations."""
     return "/".join(
@@ -115,7 +88,22 @@ def scope_of(stack: Any) -> str:
     )
 
 
-def has_transform(equation: Any, name: str) -> bool:
-    """Whether a transformation of that name made an equation: ``transpose`` a derivative."""
+def transforms(equation: Any, name: str) -> int:
+    """How many transformations of that name made an equation: ``transpose`` a derivative."""
     stack = equation.source_info.name_stack.stack
-    return any(type(p).__name__ == "Transform" and p.name == name for p in stack)
+    return sum(type(p).__name__ == "Transform" and p.name == name for p in stack)
+
+
+def rules_of(equation: Any) -> int:
+    """How many rules, one in another, it is written by."""
+    return frames_of(equation.source_info.traceback)[1]
+
+
+def is_transposed(equation: Any) -> bool:
+    """Whether it is a derivative of its line. A rule that a derivative calls has lines for it."""
+    return transforms(equation, "transpose") > rules_of(equation)
+
+
+def is_of_rule(equation: Any, rules: int) -> bool:
+    """Whether a rule wrote it that was called within what so many rules called."""
+    return rules_of(equation) > rules and not transforms(equation, "transpose")

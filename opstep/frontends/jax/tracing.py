@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from opstep.frontends.jax.arguments import Leaf, called, leaves_of, names_of_arguments
-from opstep.frontends.jax.origins import is_library
+from opstep.frontends.jax.tracebacks import is_library, rules_seen
 from opstep.frontends.missing import source_line
 from opstep.runtime.ir.errors import InputError
 
@@ -43,7 +43,9 @@ def trace(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, A
         return function(*own, **named)
 
     try:
-        jaxpr, shapes = jax.make_jaxpr(traced, return_shape=True)(*(leaf.value for leaf in inputs))
+        with rules_seen():
+            made = jax.make_jaxpr(traced, return_shape=True)
+            jaxpr, shapes = made(*(leaf.value for leaf in inputs))
     except Exception as error:  # of any class: what JAX and the function raise
         raise refusal(error, function) from error
     results = leaves_of(shapes)

@@ -21,7 +21,7 @@ from opstep.frontends.jax.derivatives import derivatives
 from opstep.frontends.jax.errors import FAMILIES, PRINTS, Untranslatable, refusal
 from opstep.frontends.jax.folding import folded
 from opstep.frontends.jax.idioms import simplified
-from opstep.frontends.jax.origins import Function, Origins
+from opstep.frontends.jax.origins import Function, Origins, is_of_rule, rules_of
 from opstep.frontends.jax.rules.pointwise import widened
 from opstep.frontends.jax.rules.registry import IGNORED, RULES, Rule
 from opstep.frontends.jax.shared import Shared
@@ -52,9 +52,11 @@ class Scope:
         self.shared, self.function, self.site = shared, function, site
         self.is_named = True  # whether values are called after variables
         self.origins = Origins(function)
-        self.is_backward = False  # all of it is a derivative
+        self.is_backward = False  # all of it is a derivative, but for what rules write
+        self.rules = 0  # that called it
         self.is_derivative = False  # the equation at hand is one
         self.body = Body(set(), shared.reserved, shared.seen)
+        self.rules_at_hand = 0  # that it is of
         self.body.part = self.part
         self.env: dict[Any, Value | None] = {}
         self._made: dict[tuple, Var] = {}  # constants, by what they are
@@ -67,6 +69,10 @@ class Scope:
         self.is_named = False
 
     # --- values ---
+    def call_from(self, outer: Scope) -> None:
+        """The equation at hand of another scope calls this one's function."""
+        self.is_backward, self.rules = outer.is_derivative, outer.rules_at_hand
+
 
     def input(self, name: str, type: TensorType) -> Var:
         var = Var(self.body.fresh(name), type)
@@ -117,13 +123,14 @@ class Scope:
                 kept.append(equation)
                 live.update(v for v in equation.invars if isinstance(v, core.Var))
         kept.reverse()
-        derived = set(range(len(kept)))
-        if not self.is_backward:
+        if self.is_backward:
+            derived = {k for k, e in enumerate(kept) if not is_of_rule(e, self.rules)}
+        else:
             derived = derivatives(kept, jaxpr.outvars, self.origins)
         names = self._names(kept, derived) if self.is_named else {}
         for place, equation in enumerate(kept):
             used = [v in live for v in equation.outvars]
-            self.is_derivative = place in derived
+            self.is_derivative, self.rules_at_hand = place in derived, rules_of(equation)
             try:
                 self.equation(equation, used, names.get(place, ()))
             except Broken:
