@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -68,3 +69,12 @@ def names_of_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, 
 
 def called(function: Any) -> str:
     return getattr(function, "__name__", type(function).__name__)
+
+
+def place_of(function: Any) -> tuple[str, int]:
+    """Its file and line; line 0 where it has none."""
+    function = inspect.unwrap(function)
+    while isinstance(function, functools.partial):
+        function = inspect.unwrap(function.func)
+    code = getattr(function, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)

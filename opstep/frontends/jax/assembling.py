@@ -15,7 +15,7 @@ from jax.extend import core
 
 from opstep.api.program import Program
 from opstep.frontends.jax import control  # noqa: F401 - registers what it translates
-from opstep.frontends.jax.arguments import Leaf, called, readable
+from opstep.frontends.jax.arguments import Leaf, called, place_of, readable
 from opstep.frontends.jax.calls import closed
 from opstep.frontends.jax.closures import closed_over
 from opstep.frontends.jax.errors import Untranslatable
@@ -23,10 +23,9 @@ from opstep.frontends.jax.origins import Function, Origins, function_of
 from opstep.frontends.jax.rules import all_rules
 from opstep.frontends.jax.shared import Shared
 from opstep.frontends.jax.tracing import Traced, arguments, trace
-from opstep.frontends.jax.translator import Broken, Scope
+from opstep.frontends.jax.translator import Broken, Entry, Scope, constant
 from opstep.frontends.jax.types import held, type_of
-from opstep.frontends.jax.values import Value, known
-from opstep.frontends.missing import ImportFailed
+from opstep.frontends.missing import ImportFailed, Missing
 from opstep.frontends.statements import by_calls, renamed, unique
 from opstep.kernels.stdlib import library
 from opstep.runtime.ir.dims import Expr
@@ -85,16 +84,20 @@ def program_of_traced(function: Callable[..., Any], traced: Traced, title: str) 
 class _Import:
     def __init__(self, function: Any, traced: Traced, weights: set[str], title: str = "main"):
         self.function, self.traced, self.weights = function, traced, weights
-        symbols = set()
-        try:
-            types = [type_of(v.aval) for v in traced.jaxpr.jaxpr.invars]
-        except Untranslatable as error:
-            raise InputError(f"{called(function)}: {error}") from None
-        for type in types:
-            symbols |= {s for d in type.shape if isinstance(d, Expr) for s in d.symbols()}
-        self.types = types
         taken = {name for module in library() for name in module.graphs}
-        self.shared = Shared(taken, symbols)
+        self.shared = Shared(taken)
+        self.types = []
+        for variable, leaf in zip(traced.jaxpr.jaxpr.invars, traced.inputs, strict=True):
+            try:
+                self.types.append(type_of(variable.aval))
+            except Untranslatable as error:
+                self._note(f"argument {leaf.name}", error)
+        if self.shared.missing:
+            raise ImportFailed(self.shared.missing)
+        for type in self.types:
+            for dim in type.shape:
+                if isinstance(dim, Expr):
+                    self.shared.reserve(dim.symbols())
         self.title = title if title == "main" else self.shared.graph_name(title)
 
     def program(self) -> Imported:
@@ -141,15 +144,13 @@ class _Import:
             found.append((self.shared.declare(leaf.dotted, type, value), True))
         return found
 
-    def _constants(self, jaxpr: Any) -> dict[Any, Value]:
+    def _constants(self, jaxpr: Any) -> dict[Any, Entry]:
         """What the function closes over; where it is reached from Python, under that name."""
         names = closed_over(self.function)
-        found: dict[Any, Value] = {}
-        for variable, constant in zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True):
-            name = names.get(id(constant), "")
-            is_weight = bool(name) and np.ndim(constant) > 0
-            value = known(held(constant), name, is_weight)
-            found[variable] = value
+        found: dict[Any, Entry] = {}
+        for variable, array in zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True):
+            name = names.get(id(array), "")
+            found[variable] = constant(array, name, bool(name) and np.ndim(array) > 0)
         return found
 
     def _results(self, scope: Scope, jaxpr: Any) -> list[Var]:
@@ -158,7 +159,7 @@ class _Import:
         if equation is not None and equation.primitive.name in ("jit", "pjit"):
             # a function that is jitted as a whole
             callee = closed(equation.params["jaxpr"])
-            values = [scope.look_up(v) for v in equation.invars]
+            values = [scope.entry(v) for v in equation.invars]
             scope.function = function_of(callee.jaxpr)
             scope.origins = Origins(scope.function)
             outer = dict(scope.env)
@@ -172,13 +173,19 @@ class _Import:
             scope.equations(inner)
             atoms = inner.outvars
         found = []
-        for atom in atoms:
+        for atom, leaf in zip(atoms, self.traced.results, strict=True):
             try:
                 found.append(scope.var(scope.look_up(atom)))
             except Broken:
                 if not self.shared.missing:
                     raise
+            except Untranslatable as error:
+                self._note(result_name(leaf, returned_names(self.function)), error)
         return found
+
+    def _note(self, what: str, error: Untranslatable) -> None:
+        """Of a value that the function takes or gives."""
+        self.shared.missing.append(Missing(what, str(error), *place_of(self.function)))
 
     def _result_names(self, taken: set[str]) -> list[str]:
         returned = returned_names(self.function)

@@ -16,9 +16,9 @@ from jax.extend import random as generators
 from opstep.frontends.jax.body import Var
 from opstep.frontends.jax.origins import Function, Origins, function_of
 from opstep.frontends.jax.tracebacks import is_jax
-from opstep.frontends.jax.translator import CALLED, Scope
-from opstep.frontends.jax.types import held, key_shape
-from opstep.frontends.jax.values import Known, Spread, Value, known
+from opstep.frontends.jax.translator import CALLED, Entry, Scope, constant
+from opstep.frontends.jax.types import key_shape
+from opstep.frontends.jax.values import Known, Spread, Value
 
 LEAST = 2  # equations of a function that becomes a graph
 LEAST_OF_LIBRARY = 12
@@ -29,10 +29,10 @@ def closed(jaxpr: Any) -> Any:
     return jaxpr if hasattr(jaxpr, "consts") else core.ClosedJaxpr(jaxpr, ())
 
 
-def constants_of(jaxpr: Any) -> dict[Any, Value | None]:
+def constants_of(jaxpr: Any) -> dict[Any, Entry]:
     """What a jaxpr closes over, by variable."""
     return {
-        v: known(held(c))
+        v: constant(c)
         for v, c in zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True)
     }  # fmt: skip
 

@@ -9,7 +9,6 @@ it takes derivatives, it runs the function itself.
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import threading
 import types
@@ -21,7 +20,13 @@ from typing import Any, NamedTuple, Protocol
 import jax
 from jax.core import Tracer, eval_context
 
-from opstep.frontends.jax.arguments import Leaf, called, leaves_of, names_of_arguments
+from opstep.frontends.jax.arguments import (
+    Leaf,
+    called,
+    leaves_of,
+    names_of_arguments,
+    place_of,
+)
 from opstep.frontends.jax.calling import Call, shape_of, staged
 from opstep.frontends.missing import ImportFailed
 from opstep.frontends.scripts.options import Options
@@ -231,9 +236,9 @@ class Debugged:
         """Warns once that JAX runs it, not we."""
         if not self._is_told:
             self._is_told = True
-            code = inspect.unwrap(self.jitted).__code__
+            file, line = place_of(self.jitted)
             text = f"JAX runs {self.__name__} itself, unseen: {why}"
-            warnings.warn_explicit(text, UserWarning, code.co_filename, code.co_firstlineno)
+            warnings.warn_explicit(text, UserWarning, file or f"<{self.__name__}>", line)
 
     def _watch_now(self) -> Watch:
         if script is not None:

@@ -20,18 +20,23 @@ from opstep.runtime.transforms.builder import Var
 class Shared:
     """`values`: those of named tensors; `symbols`: of sizes."""
 
-    def __init__(self, taken: Iterable[str], symbols: Iterable[str]):
+    def __init__(self, taken: Iterable[str]):
         self.declared: dict[str, Declaration] = {}
         self.values: dict[str, np.ndarray] = {}
         self.graphs: list[Graph] = []
         self.missing: list[Missing] = []
         self.left_out: set[tuple[str, int]] = set()  # lines of what is not run, such as prints
-        self.symbols = set(symbols)
+        self.symbols: set[str] = set()
         self.names = {"main", *OPS, *taken}  # of graphs
-        self.reserved: set[str] = set(symbols)  # names that no value has
+        self.reserved: set[str] = set()  # names that no value has
         self.seen: set[str] = set()  # names of values, in any graph
         self.called: dict[Any, Any] = {}  # graphs by what they are of
         self._constants: dict[tuple, Var] = {}
+
+    def reserve(self, symbols: Iterable[str]) -> None:
+        """Names of sizes, which no value has."""
+        self.symbols.update(symbols)
+        self.reserved.update(symbols)
 
     def graph_name(self, title: str) -> str:
         """A name that no other graph has."""

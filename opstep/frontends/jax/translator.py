@@ -35,6 +35,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.builder import Var
 
 Called = Callable[["Scope", Any, list[Value]], Sequence[Value | None]]
+Entry = Value | Untranslatable | None  # None: of an equation that could not be translated
 CALLED: dict[str, Called] = {}  # by primitive; `calls` and `control` fill it
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -55,10 +56,10 @@ class Scope:
         self.is_backward = False  # all of it is a derivative, but for what rules write
         self.rules = 0  # that called it
         self.is_derivative = False  # the equation at hand is one
-        self.body = Body(set(), shared.reserved, shared.seen)
         self.rules_at_hand = 0  # that it is of
+        self.body = Body(set(), shared.reserved, shared.seen)
         self.body.part = self.part
-        self.env: dict[Any, Value | None] = {}
+        self.env: dict[Any, Entry] = {}
         self._made: dict[tuple, Var] = {}  # constants, by what they are
         self._constants: set[str] = set()  # their names
 
@@ -68,11 +69,11 @@ class Scope:
         self._made, self._constants = other._made, other._constants
         self.is_named = False
 
-    # --- values ---
     def call_from(self, outer: Scope) -> None:
         """The equation at hand of another scope calls this one's function."""
         self.is_backward, self.rules = outer.is_derivative, outer.rules_at_hand
 
+    # --- values ---
 
     def input(self, name: str, type: TensorType) -> Var:
         var = Var(self.body.fresh(name), type)
@@ -81,12 +82,17 @@ class Scope:
 
     def look_up(self, atom: Any) -> Value:
         """Raises `Broken`, or `Untranslatable` for elements that have no counterpart."""
-        if isinstance(atom, core.Literal):
-            return known(held(np.asarray(atom.val, atom.aval.dtype)))  # pyright: ignore
-        found = self.env[atom]
+        found = self.entry(atom)
         if found is None:
             raise Broken
+        if isinstance(found, Untranslatable):
+            raise Untranslatable(str(found))
         return found
+
+    def entry(self, atom: Any) -> Entry:
+        if isinstance(atom, core.Literal):
+            return constant(np.asarray(atom.val, atom.aval.dtype))  # pyright: ignore
+        return self.env[atom]
 
     def var(self, value: Value) -> Var:
         """A value as a tensor."""
@@ -119,7 +125,7 @@ class Scope:
             if equation.primitive.name in PRINTS:
                 at = self._place(equation)
                 self.shared.left_out.add((at.file, at.line) if at else ("", 0))
-            elif any(v in live for v in equation.outvars) or equation.primitive.name in FAMILIES:
+            elif any(v in live for v in equation.outvars) or equation.effects:
                 kept.append(equation)
                 live.update(v for v in equation.invars if isinstance(v, core.Var))
         kept.reverse()
@@ -211,10 +217,10 @@ class Scope:
             b.types = ()
             results = CALLED[name](self, equation, values)
         else:
-            results = self._by_rule(equation, values)
+            results = self.by_rule(equation, values)
         self._bind(equation.outvars, results, names, begin)
 
-    def _by_rule(self, equation: Any, values: list[Value]) -> Sequence[Value]:
+    def by_rule(self, equation: Any, values: list[Value]) -> Sequence[Value]:
         b, name = self.body, equation.primitive.name
         rule = RULES.get(name)
         if rule is None:
@@ -369,6 +375,14 @@ class Scope:
         results = list(write(inner.body, *given))
         name = inner.share(title, results, given)
         return self.body.call(name, [v for _, v in inputs], [(title, v.type) for v in results])
+
+
+def constant(array: Any, name: str = "", is_weight: bool = False) -> Entry:
+    """What a jaxpr closes over; where it has no counterpart, why: something may still use it."""
+    try:
+        return known(held(array), name, is_weight)
+    except Untranslatable as error:
+        return error
 
 
 def _is_within(frames: Sequence[Any], statement: tuple, lines: Assignment) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -67,6 +69,52 @@ def test_refusals_say_why(what):
         opstep.from_jax(function, ONES)
     if what == "a value that decides":
         assert "functools.partial" in str(refused.value)
+
+
+COMPLEX = jnp.array([1 + 2j, 3.0])
+ROW = jnp.array([1.0, 2.0])
+USES = {
+    "an operand": lambda x: (x * COMPLEX).real,
+    "in a function": lambda x: jax.jit(lambda x: (x * COMPLEX).real)(x),
+    "in turns": lambda x: jax.lax.fori_loop(0, 2, lambda _, x: x * COMPLEX[0].real, x),
+    "in a branch": lambda x: jax.lax.cond(x[0] > 0, lambda x: x * COMPLEX.real, jnp.sin, x),
+    "a result": lambda x: (x, COMPLEX),
+    "a number": lambda x: abs(x + 1j),
+    "an eighth": lambda x: x * jnp.array([1, 2], jnp.float8_e4m3fn).astype(jnp.float32),
+}
+
+
+@pytest.mark.parametrize("where", USES)
+def test_constants_of_other_types_are_refused_at_the_line(where):
+    with pytest.raises(ImportFailed, match="has no counterpart") as failed:
+        opstep.from_jax(USES[where], ROW)
+    line = USES[where].__code__.co_firstlineno
+    assert (__file__, line) in {(m.file, m.line) for m in failed.value.missing}
+    with pytest.warns(UserWarning, match="JAX runs <lambda> itself"):
+        found = opstep.jax.debug(USES[where], fallback=True)(ROW)
+    jax.tree.map(np.testing.assert_allclose, found, jax.jit(USES[where])(ROW))
+
+
+def test_an_argument_of_another_type_is_refused_at_the_function():
+    def function(x, y):
+        return x * y.real
+
+    with pytest.raises(ImportFailed, match="argument y cannot be imported: complex64") as failed:
+        opstep.from_jax(function, ROW, COMPLEX)
+    assert failed.value.missing[0][2:4] == (__file__, function.__code__.co_firstlineno)
+    with pytest.warns(UserWarning, match="JAX runs partial itself"):
+        found = opstep.jax.debug(functools.partial(function, ROW), fallback=True)(COMPLEX)
+    np.testing.assert_allclose(found, [1, 6])
+
+
+def test_what_nothing_reads_may_be_of_any_type():
+    def function(x, c):
+        c * COMPLEX
+        jnp.fft.fft(x)
+        return x + 1
+
+    program = opstep.from_jax(jax.jit(functools.partial(function, c=COMPLEX)), ROW)
+    np.testing.assert_array_equal(program.run("main", program.example)["result"], ROW + 1)
 
 
 def test_prints_are_left_out_with_a_word():
