@@ -10,6 +10,8 @@ import numpy as np
 from opstep.frontends.jax.values import Known, Spread, Value
 from opstep.runtime.ir.types import TensorType
 
+# These give elements of the first operand, and no others.
+PARTS = {"slice", "dynamic_slice", "rev", "transpose"}
 MOVED = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "copy", "copy_p", "stop_gradient"}
 FOLDS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "max": np.maximum,
@@ -28,8 +30,11 @@ def folded(
     """The results of an equation; None where it runs with the program. `unsigned`: whether operands
     are unsigned integers, held as signed ones.
     """
-    if unsigned and primitive not in MOVED | OF_BITS:
+    if unsigned and primitive not in MOVED | PARTS | OF_BITS:
         return None
+    first = values[0] if values else None
+    if primitive in PARTS and isinstance(first, Known) and first.is_uniform and not first.is_weight:
+        return [Known(first.elements, types[0].shape)]
     if not values or not all(isinstance(v, Known) and not v.is_weight for v in values):
         return _moved_spread(primitive, values, types)
     arrays = [v.elements for v in values if isinstance(v, Known)]

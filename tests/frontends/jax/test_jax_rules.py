@@ -83,7 +83,7 @@ def test_functions_of_two_numbers():
     agree(together(**functions), jnp.abs(floats(4, 5)) + 0.2, jnp.abs(floats(5)) + 0.1)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint32])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.uint32])
 def test_integers(dtype):
     names = (
         "add subtract multiply floor_divide remainder fmod maximum minimum bitwise_and bitwise_or "
@@ -93,6 +93,8 @@ def test_integers(dtype):
     functions["div"] = lambda x, y: lax.div(x, jnp.broadcast_to(y, x.shape))
     functions["rem"] = lambda x, y: lax.rem(x, jnp.broadcast_to(y, x.shape))
     functions["logical"] = lambda x, y: lax.shift_right_logical(x, jnp.broadcast_to(y, x.shape))
+    functions["arithmetic"] = lambda x, y: lax.shift_right_arithmetic(x, y + 0 * x)
+    functions["product"] = lambda x, y: lax.dot(x, x.T, preferred_element_type=jnp.float32)
     functions["logical_3"] = lambda x, y: lax.shift_right_logical(x, lax.full_like(x, 3))
     functions["bits"] = lambda x, y: lax.population_count(x) + lax.clz(x) + ~x
     functions["floats"] = lambda x, y: x.astype(jnp.float32) / 3
@@ -235,6 +237,7 @@ def test_order():
             places=lambda x, k: jnp.argsort(x, 1),
             keys=lambda x, k: lax.sort((k, x), num_keys=2),
             best=lambda x, k: lax.top_k(x, 3),
+            signs=lambda x, k: lax.top_k(jnp.array([0.0, -0.0, jnp.nan, -jnp.nan]) * k[0], 4),
             middle=lambda x, k: jnp.median(x, 0),
             part=lambda x, k: jnp.quantile(x, 0.3, axis=0),
             d_sort=jax.grad(lambda x, k: (jnp.sort(x, 0) * jnp.arange(5)[:, None]).sum()),

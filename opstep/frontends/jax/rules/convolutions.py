@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from opstep.frontends.jax.body import Body, Dim, Var
 from opstep.frontends.jax.errors import Untranslatable
 from opstep.frontends.jax.rules.layout import padded, spaced
+from opstep.frontends.jax.rules.pointwise import converted
 from opstep.frontends.jax.rules.registry import rule
 from opstep.frontends.jax.types import sizes
 
@@ -45,7 +46,8 @@ def conv_general_dilated(
     if is_flipped and flipped is not None:
         w = flipped[0]
     out = [b.out.shape[k] for k in of_y[2:]]
-    x, w = b.to(b.transposed(x, of_x), dtype), b.to(b.transposed(w, of_w), dtype)
+    x, w = (converted(b, v, a, dtype) for v, a in zip((x, w), b.ins, strict=True))
+    x, w = b.transposed(x, of_x), b.transposed(w, of_w)
     groups = feature_group_count
     if _is_by_filters(w, out) and groups == 1 and all(d == 1 for d in windows.spread):
         y = _by_filters(b, x, w, windows, out, batch_group_count)

@@ -8,10 +8,17 @@ import numpy as np
 
 from opstep.frontends.jax.body import Body, Var
 from opstep.frontends.jax.rules.registry import rule
-from opstep.frontends.jax.rules.selection import Places, components, pairs, selected, start_of
+from opstep.frontends.jax.rules.selection import (
+    Places,
+    as_index,
+    components,
+    pairs,
+    selected,
+    start_of,
+)
 from opstep.frontends.jax.types import UNSIGNED, size, sizes
 from opstep.kernels.rules.literals import limits
-from opstep.runtime.ir.types import boolean, i64
+from opstep.runtime.ir.types import boolean
 
 
 @rule("gather")
@@ -101,6 +108,7 @@ def _along(b: Body, x: Var, index: Var, places: Places, missing: Any) -> Var | N
 @rule("dynamic_slice", numbers=True)
 def dynamic_slice(b: Body, x: Var, *starts: Any, slice_sizes: Any) -> Var:
     x = x if isinstance(x, Var) else b.of_dtype(x, b.out.dtype)
+    starts = tuple(as_index(b, s, b.ins[-1]) for s in starts)
     window = [size(s) for s in slice_sizes]
     moving = [k for k, s in enumerate(starts) if isinstance(s, Var)]
     fixed = [
@@ -122,10 +130,6 @@ def _inside(start: Any, extent: Any, window: Any) -> Any:
 
 def places_from(b: Body, start: Any, extent: Any, window: Any, axis: int) -> Var:
     """The places of a window that is moved inside."""
-    bits = UNSIGNED.get(str(b.ins[-1].dtype))
-    if isinstance(start, Var):
-        start = b.bitwise_and(b.to(start, i64), (1 << bits) - 1) if bits in (16, 32) else start
-        start = b.to(start, i64) if start.dtype.itemsize < 4 else start
     last = extent - window
     if isinstance(last, int):
         first = b.clip(start, low=0, high=last)

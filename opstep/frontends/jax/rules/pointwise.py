@@ -10,7 +10,8 @@ from opstep.frontends.jax.body import Body, Var
 from opstep.frontends.jax.errors import Untranslatable
 from opstep.frontends.jax.rules.registry import add, rule
 from opstep.frontends.jax.types import UNSIGNED, dtype_of, is_key
-from opstep.runtime.ir.types import DTYPES, boolean, f32, i64
+from opstep.kernels.rules.literals import limits
+from opstep.runtime.ir.types import DTYPES, DType, boolean, f32, i64
 
 UNARY = {
     "neg": "neg", "abs": "abs", "floor": "floor", "ceil": "ceil", "exp": "exp", "exp2": "exp2",
@@ -30,23 +31,18 @@ RELATIONS = {
 OF_BITS = {"and": "and", "or": "or", "xor": "xor"}
 
 
-def _total(op: str) -> Callable[..., Any]:
-    """Of floats in the order of their bits, which has a place for -0 and NaN."""
+def ordered(b: Body, x: Var) -> Var:
+    """Integers in the order of the bits of floats, which has a place for -0 and each NaN."""
+    bits = DTYPES[f"i{x.dtype.bits}"]
+    x = b.bitcast(x, dtype=bits)
+    return b.bitwise_xor(x, b.bitwise_and(b.shift_right(x, bits.bits - 1), limits(bits)[1]))
 
+
+def _total(op: str) -> Callable[..., Any]:
     def made(b: Body, x: Any, y: Any) -> Var:
         dtype = next(v.dtype for v in (x, y) if isinstance(v, Var))
         if dtype.is_float:
-            bits = DTYPES[f"i{dtype.bits}"]
-            x, y = (b.bitcast(b.of_dtype(v, dtype), dtype=bits) for v in (x, y))
-            rest = (
-                b.shift_right(b.of_dtype(-1, i64), 1)
-                if dtype.bits == 64
-                else (1 << (dtype.bits - 1)) - 1
-            )
-            x, y = (
-                b.bitwise_xor(v, b.bitwise_and(b.shift_right(v, dtype.bits - 1), rest))
-                for v in (x, y)
-            )
+            x, y = (ordered(b, b.of_dtype(v, dtype)) for v in (x, y))
         return b.op(op, x, y)
 
     return made
@@ -188,7 +184,11 @@ def shift_left(b: Body, x: Any, n: Any) -> Var:
 
 @rule("shift_right_arithmetic", numbers=True, spreads=True)
 def shift_right_arithmetic(b: Body, x: Any, n: Any) -> Var:
-    return b.shift_right(x, n)
+    dtype = b.out.dtype
+    if dtype.kind != "u":
+        return b.shift_right(x, n)
+    x, n = (b.bitcast(b.of_dtype(v, dtype), dtype=DTYPES["i8"]) for v in (x, n))
+    return b.bitcast(b.shift_right(x, n), dtype=dtype)
 
 
 @rule("shift_right_logical", numbers=True, spreads=True)
@@ -252,18 +252,21 @@ def convert_element_type(b: Body, x: Var, *, new_dtype: Any) -> Var:
     (aval,) = b.ins
     if is_key(aval.dtype):
         raise Untranslatable("keys as numbers")
-    dtype, target = dtype_of(new_dtype), str(new_dtype)
-    source = UNSIGNED.get(str(aval.dtype))
-    if source == 64 and (dtype.is_float or dtype is boolean):
-        if dtype is boolean:
-            return b.to(x, dtype)
-        raise Untranslatable("uint64 as floating")
-    if source and (dtype.is_float or dtype.bits > source):
-        x = widened(b, x, source)
-    elif target in UNSIGNED and x.dtype.is_float:
-        if UNSIGNED[target] == 64:
+    dtype, target = dtype_of(new_dtype), UNSIGNED.get(str(new_dtype))
+    if target and x.dtype.is_float:
+        if target == 64:
             raise Untranslatable("floating as uint64")
         return b.to(b.to(x, i64), dtype)
+    return converted(b, x, aval, dtype)
+
+
+def converted(b: Body, x: Var, aval: Any, dtype: DType) -> Var:
+    """x as another type; unsigned integers by their value."""
+    bits = UNSIGNED.get(str(aval.dtype))
+    if bits == 64 and dtype.is_float:
+        raise Untranslatable("uint64 as floating")
+    if bits and (dtype.is_float or dtype.bits > bits):
+        x = widened(b, x, bits)
     return b.to(x, dtype)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from opstep.frontends.jax.body import Body, Var
+from opstep.frontends.jax.rules.pointwise import converted
 from opstep.frontends.jax.rules.registry import rule
 
 
@@ -14,7 +15,7 @@ from opstep.frontends.jax.rules.registry import rule
 def dot_general(b: Body, x: Var, y: Var, *, dimension_numbers: Any) -> Var:
     (xs, ys), (xb, yb) = dimension_numbers
     xs, ys, xb, yb = ([int(a) for a in axes] for axes in (xs, ys, xb, yb))
-    x, y = b.to(x, b.out.dtype), b.to(y, b.out.dtype)
+    x, y = (converted(b, v, a, b.out.dtype) for v, a in zip((x, y), b.ins, strict=True))
     return _matmul(b, x, y, xs, ys, xb, yb) or _einsum(b, x, y, xs, ys, xb, yb)
 
 

@@ -10,7 +10,7 @@ from opstep.frontends.jax.body import Body, Var
 from opstep.frontends.jax.errors import Untranslatable
 from opstep.frontends.jax.rules.indexing import places_from
 from opstep.frontends.jax.rules.registry import add, rule
-from opstep.frontends.jax.rules.selection import Places, Selected, pairs, selected
+from opstep.frontends.jax.rules.selection import Places, Selected, as_index, pairs, selected
 from opstep.runtime.ir.types import boolean, i64
 
 WAYS = {
@@ -28,7 +28,8 @@ def _selection(b: Body, x: Var, index: Var, updates: Var, d: Any, mode: Any) -> 
     for place, axis in zip(d.update_window_dims, kept, strict=True):
         window[axis] = updates.shape[place]
     start = list(map(int, d.scatter_dims_to_operand_dims))
-    return selected(b, x, index, Places(start, batching, dropped, window, str(mode)))
+    mode = "CLIP" if "CLIP" in str(mode) else "FILL"  # what is outside is left out
+    return selected(b, x, index, Places(start, batching, dropped, window, mode))
 
 
 def _ordered(b: Body, x: Var, updates: Var, d: Any, found: Selected) -> Var:
@@ -67,7 +68,7 @@ def _scatter(way: str) -> Callable[..., Any]:
 
 
 for _name, _way in WAYS.items():
-    add(_name, _scatter(_way))
+    add(_name, _scatter(_way), values=_way in ("min", "max"))
 
 
 def _whole(b: Body, x: Var, source: Var, way: str) -> Var:
@@ -116,6 +117,7 @@ def dynamic_update_slice(b: Body, x: Any, update: Any, *starts: Any) -> Var:
     x, update = b.of_dtype(x, b.out.dtype), b.of_dtype(update, b.out.dtype)
     x = b.broadcasted(x, b.out.shape)
     update = b.broadcasted(update, b.types_in[1].shape)
+    starts = tuple(as_index(b, s, b.ins[-1]) for s in starts)
     axes = [k for k in range(x.type.rank) if update.shape[k] != x.shape[k]]
     if not axes:
         return update

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from opstep.frontends.jax.body import Body, Dim, Var
+from opstep.frontends.jax.rules.pointwise import widened
 from opstep.frontends.jax.types import UNSIGNED
+from opstep.kernels.rules.literals import limits
 from opstep.runtime.ir.graph import Name
 from opstep.runtime.ir.types import i32, i64
 
@@ -108,23 +110,29 @@ def _without(b: Body, x: Var, shape: Sequence[Dim]) -> Var:
 
 def start_of(b: Body, size: Dim, place: Var, window: Dim, mode: str) -> Var:
     """A place as our ops take it: those outside are where nothing is, or moved inside."""
-    bits = UNSIGNED.get(str(b.ins[1].dtype))
-    place = b.bitwise_and(b.to(place, i64), (1 << bits) - 1) if bits in (16, 32) else place
-    place = b.index(place)
+    place = as_index(b, place, b.ins[1])
     last = size - window
-    if "CLIP" in mode:
+    if "CLIP" not in mode and window == 1 and (raw := from_end(b, place, size)) is not None:
+        return raw
+    if "FILL" not in mode:  # JAX moves inside what is promised to be there, too
         if isinstance(last, int):
             return b.clip(place, low=0, high=last)
         return b.minimum(b.maximum(place, 0), b.size(last, place.dtype))
-    if window == 1 and (raw := from_end(b, place, size)) is not None:
-        return raw
-    if "FILL" not in mode:
-        return place
     end = b.size(size, place.dtype)
     outside = b.less(place, 0)
     if window != 1:
         outside = b.logical_or(outside, b.greater(place, b.size(last, place.dtype)))
     return b.where(outside, end, place)
+
+
+def as_index(b: Body, place: Any, aval: Any) -> Any:
+    """An index as i32 or i64, or a number. Unsigned ones, held as signed, are not below 0."""
+    bits = UNSIGNED.get(str(aval.dtype))
+    if not isinstance(place, Var):
+        return place % (1 << bits) if bits else place
+    if bits == 64:
+        return b.where(b.less(place, 0), limits(i64)[1], place)
+    return b.index(widened(b, place, bits) if bits else place)
 
 
 def from_end(b: Body, place: Var, size: Dim) -> Var | None:

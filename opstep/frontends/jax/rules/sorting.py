@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from opstep.frontends.jax.body import Body, Var
+from opstep.frontends.jax.rules.pointwise import ordered
 from opstep.frontends.jax.rules.registry import rule
 from opstep.frontends.jax.types import UNSIGNED, dtype_of
 
@@ -34,5 +35,9 @@ def _ordered(b: Body, x: Var, place: int) -> Var:
 
 @rule("top_k", values=True)
 def top_k(b: Body, x: Var, *, k: int, operand_axis: int = -1, axis: int = -1) -> Any:
-    values, places = b.top_k(x, k=k, axis=axis if axis != -1 else operand_axis)
-    return values, b.to(places, dtype_of("int32"))
+    axis = axis if axis != -1 else operand_axis
+    if not x.dtype.is_float:
+        values, places = b.top_k(x, k=k, axis=axis)
+        return values, b.to(places, dtype_of("int32"))
+    _, places = b.top_k(ordered(b, x), k=k, axis=axis)
+    return b.gather_elements(x, places, axis=axis), b.to(places, dtype_of("int32"))

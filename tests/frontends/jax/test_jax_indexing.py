@@ -1,0 +1,72 @@
+"""Reading and writing by index, against JAX: what is outside, and unsigned ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax_agreement import agree, together
+
+X = jnp.arange(1.0, 13.0).reshape(4, 3)
+PLACES = jnp.array([0, 2, -1, 9, -9, 2])
+
+
+@pytest.mark.parametrize("mode", [None, "clip", "drop", "promise_in_bounds"])
+def test_what_is_written_outside(mode):
+    """A place that was promised to be there is left out, as XLA leaves it out."""
+    names = ["set", "add", "multiply", "min", "max", "divide", "power", "subtract"]
+    functions: dict[str, Any] = {
+        n: lambda x, k, u, n=n: getattr(x.at[k], n)(u, mode=mode) for n in names
+    }
+    functions["windows"] = lambda x, k, u: jax.vmap(
+        lambda s: lax.scatter_add(
+            x, s[None], u[:2], lax.ScatterDimensionNumbers((0, 1), (), (0,)), mode=mode
+        )
+    )(k)
+    agree(together(**functions), X, PLACES if mode != "promise_in_bounds" else PLACES[:2], X[:1])
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill", "promise_in_bounds"])
+def test_windows_that_begin_outside(mode):
+    numbers = lax.GatherDimensionNumbers((1, 2), (), (0, 1))
+    agree(
+        lambda x, k: lax.gather(x, k, numbers, (2, 2), mode=mode),
+        X,
+        jnp.array([[-1, 1], [3, 0], [1, 2], [0, 0]]),
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
+def test_unsigned_integers(dtype):
+    """Elements, and places, whose first bit is set."""
+    most = np.iinfo(dtype).max
+    x = jnp.asarray(np.array([[0, 1, most], [most // 2, most // 2 + 1, 7]], dtype))
+    agree(
+        together(
+            most=lambda x, u, k: x.at[k].max(u),
+            least=lambda x, u, k: x.at[k].min(u),
+            part=lambda x, u, k: lax.dynamic_slice(x, (x[0, 2], x[0, 1]), (1, 2)),
+            moved=lambda x, u, k: lax.dynamic_update_slice(x, u[:1, :2], (x[1, 1], x[0, 0])),
+        ),
+        x,
+        jnp.flip(x),
+        jnp.array([1, 1]),
+    )
+
+
+def test_part_of_what_is_filled():
+    agree(
+        lambda x, k: (
+            lax.dynamic_slice(jnp.full((4, 3), 2.0), (k, 1), (2, 2)) * x[:2, :2],
+            lax.dynamic_slice(jnp.full((4, 3), 5, jnp.uint32), (k, k), (2, 2)),
+            lax.rev(jnp.ones((4, 3)), (0,)) + x,
+        ),
+        X,
+        jnp.int32(3),
+    )
