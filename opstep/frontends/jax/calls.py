@@ -4,12 +4,13 @@ equations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.extend import core
 from jax.extend import random as generators
 
@@ -223,3 +224,58 @@ FUNCTIONS = {
     "random_seed": "seed",
 }  # fmt: skip
 CALLED.update(dict.fromkeys(FUNCTIONS, random))
+
+
+# --- x.at[index].apply(function) ------------------------------------------------------------------
+
+
+def scatter(scope: Scope, equation: Any, values: list[Value]) -> Sequence[Value | None]:
+    """By the rule, which writes updates. Where there is a function in place of these, as what it is
+    of other primitives.
+    """
+    jaxpr = equation.params["update_jaxpr"]
+    if jaxpr is None or jaxpr.outvars[0] is jaxpr.invars[1]:
+        return scope.by_rule(equation, values)
+    written = jax.make_jaxpr(partial(_applied, equation.params))
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+    return call(scope, written(*shapes), "apply", values, scope.body.used)
+
+
+def _applied(params: Mapping[str, Any], x: Any, index: Any, updates: Any) -> Any:
+    """x with a function of its elements in their place, as often as the index has them."""
+    if not updates.size:
+        return x
+    numbers = params["dimension_numbers"]
+    dropped = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    window = iter(updates.shape[k] for k in numbers.update_window_dims)
+    sizes = [1 if k in dropped else next(window) for k in range(x.ndim)]
+    read = partial(
+        lax.gather,
+        start_indices=index,
+        dimension_numbers=lax.GatherDimensionNumbers(
+            numbers.update_window_dims, numbers.inserted_window_dims,
+            numbers.scatter_dims_to_operand_dims, numbers.operand_batching_dims,
+            numbers.scatter_indices_batching_dims,
+        ),
+        slice_sizes=sizes,
+        mode="clip",
+    )  # fmt: skip
+    of_one = core.jaxpr_as_fun(core.ClosedJaxpr(params["update_jaxpr"], params["update_consts"]))
+    function = jax.vmap(lambda v: of_one(v, v)[0])
+    places = {"scatter_indices": index, "dimension_numbers": numbers, "mode": params["mode"]}
+    found = read(x)
+    shape = found.shape
+    if params["unique_indices"] or index.size == index.shape[-1]:
+        found = function(found.reshape(-1))
+    else:
+        ones = jnp.ones(shape, jnp.int32)
+        counts = read(lax.scatter_add(jnp.zeros(x.shape, jnp.int32), updates=ones, **places))
+        counts = counts.reshape(-1)
+        found = lax.fori_loop(
+            0, counts.max(), lambda turn, v: jnp.where(turn < counts, function(v), v),
+            found.reshape(-1),
+        )  # fmt: skip
+    return lax.scatter(x, updates=found.reshape(shape), **places)
+
+
+CALLED["scatter"] = scatter

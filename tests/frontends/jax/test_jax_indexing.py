@@ -1,4 +1,4 @@
-"""Reading and writing by index, against JAX: what is outside, and unsigned ones."""
+"""Reading and writing by index, against JAX: what is outside, and functions of what is there."""
 
 from __future__ import annotations
 
@@ -15,6 +15,31 @@ from jax_agreement import agree, together
 
 X = jnp.arange(1.0, 13.0).reshape(4, 3)
 PLACES = jnp.array([0, 2, -1, 9, -9, 2])
+
+
+def test_functions_of_elements():
+    """Once for each time that the index has them."""
+
+    def twice(v):
+        return v * 2 + 1
+
+    agree(
+        together(
+            row=lambda x, k: x.at[1].apply(jnp.sin),
+            element=lambda x, k: x.at[k[1], 2].apply(lambda v: jnp.where(v > 5, -v, v)),
+            often=lambda x, k: x.at[k].apply(twice),
+            pairs=lambda x, k: x.at[k, jnp.array([0, 1, 2, 0, 1, 1])].apply(twice),
+            clipped=lambda x, k: x.at[k].apply(twice, mode="clip"),
+            unique=lambda x, k: x.at[k[:2]].apply(twice, unique_indices=True),
+            part=lambda x, k: x.at[1:3, ::2].apply(jnp.sqrt),
+            none=lambda x, k: x.at[k[:0]].apply(twice),
+            branch=lambda x, k: x.at[k].apply(lambda v: lax.cond(v > 5, twice, jnp.sin, v)),
+            mapped=lambda x, k: jax.vmap(lambda r, k: r.at[k].apply(twice))(x, k[:4]),
+            whole=lambda x, k: x.astype(jnp.int32).at[k].apply(lambda v: v * v - 1),
+        ),
+        X,
+        PLACES,
+    )
 
 
 @pytest.mark.parametrize("mode", [None, "clip", "drop", "promise_in_bounds"])
@@ -51,6 +76,7 @@ def test_unsigned_integers(dtype):
         together(
             most=lambda x, u, k: x.at[k].max(u),
             least=lambda x, u, k: x.at[k].min(u),
+            changed=lambda x, u, k: x.at[k].apply(lambda v: v // 3),
             part=lambda x, u, k: lax.dynamic_slice(x, (x[0, 2], x[0, 1]), (1, 2)),
             moved=lambda x, u, k: lax.dynamic_update_slice(x, u[:1, :2], (x[1, 1], x[0, 0])),
         ),
