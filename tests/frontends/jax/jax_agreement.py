@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,8 +15,9 @@ RELATIVE = {"float64": 1e-12, "float32": 2e-5, "bfloat16": 2e-2, "float16": 2e-3
 
 
 def agree(
-    function: Callable[..., Any], *args: Any, weights: Sequence[str] = (), **kwargs: Any
-) -> Any:
+    function: Callable[..., Any], *args: Any, weights: Sequence[str] = (),
+    tolerances: Mapping[str, float] = RELATIVE, **kwargs: Any,
+) -> Any:  # fmt: skip
     """The program; its results are those of JAX: the same integers, and floats nearly."""
     found = imported(function, args, kwargs, weights)
     results = found.program.run("main", found.program.example)
@@ -29,7 +30,7 @@ def agree(
         if wanted.dtype.kind in "iub":
             np.testing.assert_array_equal(got, wanted, where)
         else:
-            tolerance = RELATIVE[wanted.dtype.name]
+            tolerance = tolerances[wanted.dtype.name]
             np.testing.assert_allclose(
                 got.astype(np.float64),
                 wanted.astype(np.float64),

@@ -77,6 +77,7 @@ def test_unsigned_integers(dtype):
             most=lambda x, u, k: x.at[k].max(u),
             least=lambda x, u, k: x.at[k].min(u),
             changed=lambda x, u, k: x.at[k].apply(lambda v: v // 3),
+            missing=lambda x, u, k: jnp.take(x, k * 9, mode="fill", fill_value=most - 2),
             part=lambda x, u, k: lax.dynamic_slice(x, (x[0, 2], x[0, 1]), (1, 2)),
             moved=lambda x, u, k: lax.dynamic_update_slice(x, u[:1, :2], (x[1, 1], x[0, 0])),
         ),

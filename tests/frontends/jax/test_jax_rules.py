@@ -104,6 +104,15 @@ def test_integers(dtype):
     agree(together(**functions), x, ints(1, 7, 5, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32])
+def test_floats_as_integers(dtype):
+    """Those that do not fit are the nearest that do, and NaN is 0."""
+    agree(
+        together(vector=lambda x: x.astype(dtype), number=lambda x: x[2].astype(dtype)),
+        jnp.array([jnp.nan, jnp.inf, -jnp.inf, 7e4, -7e4, 2.7, -2.7, 255.5, 1e20, -129]),
+    )
+
+
 def test_bits_of_floats():
     agree(
         together(

@@ -16,7 +16,7 @@ from opstep.frontends.jax.rules.selection import (
     selected,
     start_of,
 )
-from opstep.frontends.jax.types import UNSIGNED, size, sizes
+from opstep.frontends.jax.types import UNSIGNED, held, size, sizes
 from opstep.kernels.rules.literals import limits
 from opstep.runtime.ir.types import boolean
 
@@ -65,17 +65,15 @@ def _missing(b: Body, x: Var, mode: Any, fill_value: Any) -> Any:
     """What is read where nothing is; None for NaN."""
     if "FILL" not in str(mode):
         return None
-    is_unsigned = str(b.ins[0].dtype) in UNSIGNED
     if fill_value is not None:
-        number = np.asarray(fill_value).item()
-        if isinstance(number, float) and np.isnan(number):
-            return None
-        return -1 if is_unsigned and number == 2 ** UNSIGNED[str(b.ins[0].dtype)] - 1 else number
+        number = held(np.asarray(fill_value, b.ins[0].dtype)).item()
+        is_nan = isinstance(number, float) and np.isnan(number)
+        return None if is_nan else int(number) if x.dtype is boolean else number
     if x.dtype.is_float:
         return None
     if x.dtype is boolean:
         return 1
-    if is_unsigned:
+    if str(b.ins[0].dtype) in UNSIGNED:
         return -1
     return None if x.dtype.kind == "u" else limits(x.dtype)[0]
 

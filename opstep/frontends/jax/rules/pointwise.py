@@ -256,7 +256,7 @@ def convert_element_type(b: Body, x: Var, *, new_dtype: Any) -> Var:
     if target and x.dtype.is_float:
         if target == 64:
             raise Untranslatable("floating as uint64")
-        return b.to(b.to(x, i64), dtype)
+        return b.to(b.clip(b.to(x, i64), low=0, high=(1 << target) - 1), dtype)
     return converted(b, x, aval, dtype)
 
 

@@ -134,7 +134,7 @@ def reduce_window_sum(
     return _back(b, found, how, b.out.shape)
 
 
-@rule("select_and_scatter_add")
+@rule("select_and_scatter_add", values=True)
 def select_and_scatter_add(
     b: Body, source: Var, x: Var, *, select_prim: Any, window_dimensions: Any,
     window_strides: Any, padding: Any,
