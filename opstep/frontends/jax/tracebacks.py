@@ -24,6 +24,8 @@ LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "haiku", "equinox", "orba
 _OWN = str(Path(__file__).parent) + os.sep
 _jax: Any = sys.modules[source_info_util.current.__module__]
 _plain, _plain_context = source_info_util.current, source_info_util.user_context
+_Traceback: Any = type(_plain().traceback)
+JOINS = hasattr(_Traceback, "__add__")  # not in JAX 0.9: what called a rule is not known there
 _local = threading.local()  # `frame`: that which said of which equation new ones are
 _contexts: set[tuple[str, int]] = set()  # functions with such frames: their files and first lines
 _lock = threading.Lock()
@@ -63,10 +65,8 @@ def _current() -> Any:
     if frame is None or frame is context:
         return info
     _contexts.add((context.f_code.co_filename, context.f_code.co_firstlineno))
-    rule = type(info.traceback).get_traceback()
-    # JAX 0.9 cannot join them: what called the rule is not known there
-    joined = rule + info.traceback if hasattr(rule, "__add__") else rule
-    return info.replace(traceback=joined)
+    rule = _Traceback.get_traceback()
+    return info.replace(traceback=rule + info.traceback if JOINS else rule)
 
 
 _STARTS = {(f.__code__.co_filename, f.__code__.co_firstlineno) for f in (_current, _plain)}

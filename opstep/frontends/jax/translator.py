@@ -233,11 +233,10 @@ class Scope:
             return found
         begin = len(b.statements)
         operands = [self._operand(rule, v) for v in values]
-        is_wide = rule.values and any(str(a.dtype) in UNSIGNED for a in b.ins)
-        if is_wide:
-            operands = [self._wide(o, a) for o, a in zip(operands, b.ins, strict=True)]
         if rule.numbers and not any(isinstance(o, Var) for o in operands) and operands:
             operands[0] = self.var(values[0])
+        if unsigned and rule.values:
+            operands = [self._wide(o, a) for o, a in zip(operands, b.ins, strict=True)]
         try:
             results = rule.function(b, *operands, **self._params(rule, equation.params))
         except MISFITS as error:

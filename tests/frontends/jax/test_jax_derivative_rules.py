@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +15,14 @@ import jax.numpy as jnp
 from jax import lax
 
 import opstep
+from opstep.frontends.jax.tracebacks import JOINS
 from opstep.runtime.ir.graph import Apply
 
 X = jnp.array([1.0, 0.0])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
-def root(x, scale):
+def root(x, scale) -> Any:
     return jnp.sqrt(x) * scale
 
 
@@ -102,7 +105,7 @@ FUNCTIONS = {
 
 
 def line_of(mark: str) -> int:
-    source = inspect.getsource(inspect.getmodule(line_of)).splitlines()
+    source = Path(__file__).read_text("utf-8").splitlines()
     return next(k for k, text in enumerate(source, 1) if text.endswith(f"# {mark}"))
 
 
@@ -125,7 +128,8 @@ def test_a_fault_in_a_rule_is_at_its_line(name):
     (found,) = opstep.jax.findings
     assert found.first.where.imported.endswith(f"test_jax_derivative_rules.py:{line_of(marks[0])}")
     lines, _ = statement(hunted.programs[0])
-    assert lines[: len(marks)] == [line_of(m) for m in marks]
+    wanted = [line_of(m) for m in marks][: None if JOINS else len(RULE)]
+    assert lines[: len(wanted)] == wanted
 
 
 def test_what_a_rule_does_is_no_derivative_of_its_line():
@@ -141,7 +145,7 @@ def test_what_a_rule_does_is_no_derivative_of_its_line():
 def test_tracing_leaves_jax_as_it_was():
     from jax.extend import source_info_util
 
-    module = inspect.getmodule(source_info_util.current)
+    module: Any = inspect.getmodule(source_info_util.current)
     before = module.current, module.user_context
     opstep.from_jax(jax.grad(total), X)
     with pytest.raises(opstep.OpstepError):

@@ -355,6 +355,7 @@ def test_random_numbers_are_the_same():
             whole=lambda k: draw.randint(k, (9,), 0, 17),
             bits=lambda k: draw.bits(k, (3,)),
             bytes=lambda k: draw.bits(k, (3,), jnp.uint8),
+            unsigned=lambda k: draw.randint(k, (5,), 0, 100, dtype=jnp.uint32),
             split=lambda k: [draw.uniform(q, (2,)) for q in draw.split(k, 3)],
             folded=lambda k: draw.uniform(draw.fold_in(k, 7), (2,)),
             order=lambda k: draw.permutation(k, 10),
