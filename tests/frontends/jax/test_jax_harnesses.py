@@ -22,6 +22,8 @@ with jax.enable_x64(True):
 PARTS = 120
 ONE_OF = 12  # in each part, unless all cases are wanted
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 4e-2, "float16": 4e-3}
+# Of matrices of condition 4e5: JAX itself is off by 1e-3 there, and we by 4e-4.
+TOLERANCE_OF_ROOTS = TOLERANCE | {"float32": 5e-3}
 
 
 def defined(harness: Any) -> Any:
@@ -45,9 +47,10 @@ def test_what_jax_tests_its_primitives_with(part, request):
     wrong = []
     with jax.enable_x64(True):
         for harness in taken(part, request.config.getoption("--cases") == "all"):
+            tolerances = TOLERANCE_OF_ROOTS if harness.group_name == "cholesky" else TOLERANCE
             args = harness.dyn_args_maker(np.random.RandomState(crc32(harness.fullname.encode())))
             try:
-                agree(defined(harness), *args, tolerances=TOLERANCE)
+                agree(defined(harness), *args, tolerances=tolerances)
             except OpstepError:
                 pass
             except Exception as error:  # of any class: none is to be raised
