@@ -23,8 +23,9 @@ from opstep.frontends.jax.origins import Function, Origins, function_of
 from opstep.frontends.jax.rules import all_rules
 from opstep.frontends.jax.shared import Shared
 from opstep.frontends.jax.tracing import Traced, arguments, trace
-from opstep.frontends.jax.translator import Broken, Entry, Scope, constant
+from opstep.frontends.jax.translator import Broken, Scope
 from opstep.frontends.jax.types import held, type_of
+from opstep.frontends.jax.values import Entry, constant
 from opstep.frontends.missing import ImportFailed, Missing
 from opstep.frontends.statements import by_calls, renamed, unique
 from opstep.kernels.stdlib import library

@@ -17,9 +17,9 @@ from jax.extend import random as generators
 from opstep.frontends.jax.body import Var
 from opstep.frontends.jax.origins import Function, Origins, function_of
 from opstep.frontends.jax.tracebacks import is_jax
-from opstep.frontends.jax.translator import CALLED, Entry, Scope, constant
+from opstep.frontends.jax.translator import CALLED, Scope
 from opstep.frontends.jax.types import key_shape
-from opstep.frontends.jax.values import Known, Spread, Value
+from opstep.frontends.jax.values import Entry, Known, Spread, Value, constant
 
 LEAST = 2  # equations of a function that becomes a graph
 LEAST_OF_LIBRARY = 12

@@ -89,13 +89,13 @@ def scope_of(stack: Any) -> str:
 
 
 def transforms(equation: Any, name: str) -> int:
-    """How many transformations of that name made an equation: ``transpose`` a derivative."""
+    """The number of transformations of that name that made it: ``transpose`` a derivative."""
     stack = equation.source_info.name_stack.stack
     return sum(type(p).__name__ == "Transform" and p.name == name for p in stack)
 
 
 def rules_of(equation: Any) -> int:
-    """How many rules, one in another, it is written by."""
+    """The number of rules, one in another, that wrote an equation."""
     return frames_of(equation.source_info.traceback)[1]
 
 

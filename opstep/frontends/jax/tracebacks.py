@@ -55,7 +55,7 @@ class _Context(_plain_context):
 
 
 def _current() -> Any:
-    """Where an equation that is being written comes from."""
+    """The origin of an equation that is being written."""
     info = _plain()
     frame, context = sys._getframe(1), getattr(_local, "frame", None)
     if context is None:

@@ -25,8 +25,8 @@ from opstep.frontends.jax.origins import Function, Origins, is_of_rule, rules_of
 from opstep.frontends.jax.rules.pointwise import widened
 from opstep.frontends.jax.rules.registry import IGNORED, RULES, Rule
 from opstep.frontends.jax.shared import Shared
-from opstep.frontends.jax.types import UNSIGNED, held, type_of
-from opstep.frontends.jax.values import Known, Spread, Value, known
+from opstep.frontends.jax.types import UNSIGNED, type_of
+from opstep.frontends.jax.values import Entry, Known, Spread, Value, constant
 from opstep.frontends.missing import Missing
 from opstep.frontends.statements import renamed, unique
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Provenance, Return, names_read
@@ -35,7 +35,6 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.builder import Var
 
 Called = Callable[["Scope", Any, list[Value]], Sequence[Value | None]]
-Entry = Value | Untranslatable | None  # None: of an equation that could not be translated
 CALLED: dict[str, Called] = {}  # by primitive; `calls` and `control` fill it
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -374,14 +373,6 @@ class Scope:
         results = list(write(inner.body, *given))
         name = inner.share(title, results, given)
         return self.body.call(name, [v for _, v in inputs], [(title, v.type) for v in results])
-
-
-def constant(array: Any, name: str = "", is_weight: bool = False) -> Entry:
-    """What a jaxpr closes over; where it has no counterpart, why: something may still use it."""
-    try:
-        return known(held(array), name, is_weight)
-    except Untranslatable as error:
-        return error
 
 
 def _is_within(frames: Sequence[Any], statement: tuple, lines: Assignment) -> bool:

@@ -4,10 +4,12 @@ is broadcast, which most ops do by themselves.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from opstep.frontends.jax.errors import Untranslatable
+from opstep.frontends.jax.types import held
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.types import DType, TensorType, dtype_of
 from opstep.runtime.transforms.builder import Var
@@ -63,6 +65,7 @@ class Spread(NamedTuple):
 
 
 Value = Var | Known | Spread
+Entry = Value | Untranslatable | None  # why there is none; None: its equation was not translated
 
 
 def known(array: np.ndarray, name: str = "", is_weight: bool = False) -> Known:
@@ -73,3 +76,11 @@ def known(array: np.ndarray, name: str = "", is_weight: bool = False) -> Known:
         if array.tobytes() == first.tobytes() * array.size:
             return Known(np.asarray(first), array.shape, name)
     return Known(array, array.shape, name, is_weight)
+
+
+def constant(array: Any, name: str = "", is_weight: bool = False) -> Entry:
+    """An array that a jaxpr closes over. One without a counterpart may be one that nothing uses."""
+    try:
+        return known(held(array), name, is_weight)
+    except Untranslatable as error:
+        return error
