@@ -63,11 +63,13 @@ def effects_of(names: Sequence[str], verified: Verified) -> Effects:
     touches: set[str] = set()
     updates: set[str] = set()
     asserts = collectives = False
+    own = verified.module.graphs
     for name in reached_graphs(names, verified):
         found = verified.graphs[name]
         collectives |= any(a is not None and is_shared(a.op, a.attrs) for a in found.applications)
         for statement in found.graph.body:
-            touches.update(n for n in names_read(statement) if n in verified.tensors)
+            if name in own:  # those of the library see no named tensors
+                touches.update(n for n in names_read(statement) if n in verified.tensors)
             asserts |= isinstance(statement, Assert)
             if isinstance(statement, Update):
                 updates.add(statement.target.text)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 from opstep.runtime.ir.applying import Applier
 from opstep.runtime.ir.body import BodyChecker
@@ -20,9 +22,20 @@ from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.cutting import Piece, cut
 from opstep.runtime.ir.declarations import check_declaration
 from opstep.runtime.ir.diagnostics import Diagnostic, Note, OpstepError, in_order
-from opstep.runtime.ir.graph import Declaration, Graph, Item, MeshDeclaration, Module, Source, Span
+from opstep.runtime.ir.graph import (
+    Apply,
+    Declaration,
+    Graph,
+    Item,
+    MeshDeclaration,
+    Module,
+    Name,
+    Source,
+    Span,
+    Statement,
+)
 from opstep.runtime.ir.mesh import Mesh
-from opstep.runtime.ir.op import OPS, Op
+from opstep.runtime.ir.op import OPS, Op, Ref
 from opstep.runtime.ir.reporting import Reporter, TooMany
 from opstep.runtime.ir.shards import on_mesh
 from opstep.runtime.ir.verified import Verified, VerifiedGraph
@@ -40,7 +53,8 @@ def verify(
     the one that it declares.
 
     Graphs of the `library` modules can be called by name too; a graph of the module's own goes
-    before one of that name. Those that are reached are verified along.
+    before one of that name, but not for them, who see nothing of the module. Those that are reached
+    are verified along.
     """
     verified, diagnostics = verify_with_diagnostics(module, ops, library, mesh)
     if diagnostics:
@@ -130,7 +144,7 @@ class _Verifier:
         self.verified = Verified(module, tensors, {}, {}, mesh, shards)
         graphs: dict[str, Graph] = {}
         sources: dict[str, Source | None] = {}
-        for m in (*library, module):
+        for m in (*_beside(module, library), module):
             graphs |= m.graphs
             sources |= dict.fromkeys(m.graphs, m.source)
         ops = {**CONTROL, **ops}
@@ -147,21 +161,57 @@ class _Verifier:
                     verified.inits.setdefault(item.name.text, found)
         for item in self.module.items:
             if isinstance(item, Graph):
-                self._graph(item, source)
+                self._graph(item, source, verified.tensors)
         graphs, sources = self.applier.graphs, self.applier.sources
         while todo := [n for n in self.applier.reached if n not in verified.graphs]:
-            for name in todo:
-                self._graph(graphs[name], sources[name])
+            for name in todo:  # of the library, which knows nothing of the module's tensors
+                self._graph(graphs[name], sources[name], {})
         check_calls(verified.graphs, self.reporter)
 
-    def _graph(self, graph: Graph, source: Source | None) -> None:
+    def _graph(
+        self, graph: Graph, source: Source | None, tensors: Mapping[str, Declaration]
+    ) -> None:
         name = graph.name.text
-        checker = BodyChecker(graph, source, self.verified.tensors, self.applier, self.reporter)
+        checker = BodyChecker(graph, source, tensors, self.applier, self.reporter)
         # Entered first: what TooMany cuts short is there, though without its statements.
         first = self.verified.graphs.setdefault(name, VerifiedGraph(graph, source, {}, [], ()))
         found = checker.check()
         if first.graph is graph:
             self.verified.graphs[name] = found
+
+
+def _beside(module: Module, library: Sequence[Module]) -> Sequence[Module]:
+    """The library with other names for those of its graphs that the module has graphs of the name
+    of: its own calls are of its own graphs.
+    """
+    graphs = {name for m in library for name in m.graphs}
+    taken, new = graphs | module.graphs.keys(), {}
+    for name in graphs & module.graphs.keys():
+        other = f"library_{name}"
+        while other in taken:
+            other += "_"
+        new[name] = other
+
+    def named(name: Name) -> Name:
+        return replace(name, text=new.get(name.text, name.text))
+
+    def value(v: Any) -> Any:
+        if type(v) is tuple:
+            return tuple(map(value, v))
+        return Ref(new.get(v.name, v.name)) if isinstance(v, Ref) else v
+
+    def calling(s: Statement) -> Statement:
+        if not isinstance(s, Apply):
+            return s
+        attrs = tuple(replace(a, value=value(a.value)) for a in s.attrs)
+        return replace(s, callee=named(s.callee), attrs=attrs)
+
+    def renamed(item: Item) -> Item:
+        if not isinstance(item, Graph):
+            return item
+        return replace(item, name=named(item.name), body=tuple(map(calling, item.body)))
+
+    return [replace(m, items=tuple(map(renamed, m.items))) for m in library] if new else library
 
 
 def check_names(

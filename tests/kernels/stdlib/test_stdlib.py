@@ -9,7 +9,7 @@ import pytest
 
 import opstep
 from opstep.kernels.stdlib import library
-from opstep.runtime.ir.graph import Module
+from opstep.runtime.ir.graph import Apply, Module
 from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.printer import print_module
 from opstep.runtime.ir.types import dtype
@@ -191,6 +191,61 @@ def test_transformer_block(causal):
         w2=data(m, hidden) * 0.3,
         b2=data(m),
     )
+
+
+SIZES = {"B": 2, "H": 3, "L": 4, "S": 5, "D": 2, "E": 3, "M": 6, "K": 5, "O": 4}
+GRAPHS = {name: graph for module in library() for name, graph in module.graphs.items()}
+
+
+def names_in(graph) -> set[str]:
+    """All names in a graph, and in those that it calls."""
+    applies = [s for s in graph.body if isinstance(s, Apply)]
+    bindings = [*graph.inputs, *(b for s in applies for b in s.results)]
+    names = {b.name.text for b in bindings} | {"T", *SIZES}
+    return names.union(
+        *(names_in(GRAPHS[s.callee.text]) for s in applies if s.callee.text in GRAPHS)
+    )
+
+
+def beside(name: str, declared: str = "") -> tuple[opstep.Program, dict[str, np.ndarray]]:
+    """A program that calls a graph of the library, beside what else it declares, and inputs."""
+    rng, inputs = np.random.default_rng(0), {}
+    for k, binding in enumerate(GRAPHS[name].inputs):
+        shape = [SIZES.get(str(d), d) for d in binding.type.shape]
+        is_bool = binding.type.dtype.kind == "b"
+        array = rng.standard_normal(shape).astype("f4")
+        inputs[f"given_{k}"] = array > -1 if is_bool else array
+    results = [f"found_{k}" for k in range(len(GRAPHS[name].results))]
+    head = ", ".join(
+        f"{k}: {'bool' if v.dtype == bool else 'f32'}{list(v.shape)}" for k, v in inputs.items()
+    )
+    text = f"""
+    {declared}
+    graph main({head}) -> f32[] {{
+      {", ".join(results)} = {name}({", ".join(inputs)})
+      loss_0 = full(shape=[], value=0.0, dtype=f32)
+    """
+    for k, result in enumerate(results):
+        text += f"square_{k} = square({result})\npart_{k} = sum(square_{k})\n"
+        text += f"loss_{k + 1} = add(loss_{k}, part_{k})\n"
+    return opstep.loads(text + f"return loss_{len(results)}\n}}"), inputs
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_nothing_that_a_program_declares_changes_the_library(name):
+    """The same bits, and gradients, where all its names are those of params and graphs."""
+    declared = "mesh B: 1, H: 1\n"
+    for own in sorted(names_in(GRAPHS[name]) | GRAPHS.keys()):
+        declared += f"param {own}: i32[3] = zeros()\n"
+    for other in GRAPHS.keys() - {name}:
+        declared += f"graph {other}(xx: f32[2]) -> f32[2] {{\nyy = neg(xx)\nreturn yy\n}}\n"
+    found = []
+    for program, inputs in (beside(name), beside(name, declared)):
+        wrt = [k for k, v in inputs.items() if v.dtype != bool]
+        made = grad(program.module, "main", wrt, name="gradient", library=library())
+        both = opstep.Program(Module((*program.module.items, *made)))
+        found.append([v.tobytes() for v in both.run("gradient", inputs).values()])
+    assert found[0] == found[1]
 
 
 def test_the_library_is_in_canonical_form():

@@ -12,6 +12,7 @@ from small_ops import SMALL_OPS
 from opstep.runtime.ir.calls import literal_fault
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.dims import symbol
+from opstep.runtime.ir.effects import effects_of
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Module
 from opstep.runtime.ir.op import OPS
@@ -196,6 +197,23 @@ def test_a_graph_of_the_module_goes_before_one_of_the_library() -> None:
     text = "graph double(x: f32[M]) -> f32[M] {\n  y = relu(x)\n  return y\n}\n"
     verified = check(text, LIBRARY)
     assert verified.graphs["double"].source.path == "main.opg"
+
+
+def test_graphs_of_a_library_call_each_other() -> None:
+    text = "graph double(x: f32[M]) -> f32[M] {\n  y = quadruple(x)\n  return y\n}\n"
+    text += "graph library_double() {\n}\n"
+    verified = check(text, LIBRARY)
+    called = [s.callee.text for s in verified.graphs["quadruple"].graph.body[:-1]]
+    assert called == ["library_double_"] * 2
+    assert verified.graphs[called[0]].source.path == "lib0.opg"
+
+
+def test_graphs_of_a_library_see_no_named_tensors() -> None:
+    text = "param y: f32[3] = zeros()\ngraph g(x: f32[M]) -> f32[M] {\n"
+    text += "  z = quadruple(x)\n  return z\n}\n"
+    verified = check(text, LIBRARY)
+    assert str(verified.graphs["quadruple"].types["y"]) == "f32[N]"
+    assert effects_of(["g"], verified).touches == ()
 
 
 def test_errors_in_a_library_are_shown_in_its_text() -> None:
