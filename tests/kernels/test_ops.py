@@ -112,7 +112,7 @@ def strided(array: np.ndarray) -> np.ndarray:
 def in_pieces(made: Program, case: Case, given) -> list[np.ndarray]:
     """The graph op by op, each launch cut into pieces."""
     rng = generator(case)
-    return op_by_op(made, case, given, lambda op, operands: pieces.run(op, operands, rng))
+    return op_by_op(made, case, given, lambda op, operands: pieces.run(op, operands, rng)[0])
 
 
 # --- gradients ------------------------------------------------------------------------------------

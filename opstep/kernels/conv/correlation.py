@@ -318,6 +318,7 @@ def _kernel(rows: int, kind: int):
                         height, width, shifts, copies, slots, slot_count, i0 * stride_h,
                         j0 * stride_w, line, stride_w,
                     )  # fmt: skip
+                clear_run(offset(buffer, some * copies * slot_count * line), x, widest)
                 for i in range(lines):
                     for p in range(0, filled, widest):
                         for f in range(f0, f1, rows):

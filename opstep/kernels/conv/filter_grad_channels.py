@@ -18,7 +18,7 @@ from opstep.kernels.conv.correlation import (
     plane_of,
 )
 from opstep.kernels.conv.pointwise import thin_out
-from opstep.kernels.matmul.products import OVERREAD, PANEL, transpose
+from opstep.kernels.matmul.products import OVERREAD, PANEL, clear_ends, transpose
 from opstep.runtime.device.builtin import clear_run, offset, outer_tile_8, vector_length
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 
@@ -195,6 +195,7 @@ def lay_out_pixels(
             clear_run(offset(to, end * panel), image, (line - end) * panel)
         if inside and depth_taps == 1 and plane >= 0:
             source = offset(image, (plane * height + row) * width + left + begin)
+            clear_ends(offset(to, begin * panel), panel, end - begin, channels)
             transpose(
                 source, depth * height * width, offset(to, begin * panel), panel, channels,
                 end - begin,

@@ -14,7 +14,7 @@ from math import prod
 
 from opstep.kernels.conv.correlation import even
 from opstep.kernels.matmul.matmul import products_of_panels
-from opstep.kernels.matmul.products import PANEL, Side, transpose
+from opstep.kernels.matmul.products import PANEL, Side, clear_ends, transpose
 from opstep.runtime.device.builtin import (
     clear_run,
     copy_run,
@@ -144,8 +144,11 @@ def turn_images(
     length = vector_length(x)
     panel = 3 * length  # columns of a panel, as `products.multiply` has them
     half = across + 1
+    some = count * across % panel  # columns of the last panel, if it is not full
     for c in range(lo, hi):
         row = first
+        last = offset(to, (count * across - some) * channels + c * panel)
+        clear_ends(last, apart, _PLACES, some)
         while row < first + count:
             i0 = row % down
             rows = min(_ROWS, down - i0, first + count - row)
@@ -154,6 +157,7 @@ def turn_images(
                 lay_out_halves(
                     plane, offset(lines, r * 2 * half), 2 * i0 + r - top, height, width, left, half
                 )
+            clear_run(offset(lines, (2 * rows + 2) * 2 * half), x, length)
             for i in range(rows):
                 at = (row - first + i) * across
                 j = 0

@@ -82,12 +82,23 @@ def stragglers(columns, length):
     return rest
 
 
+def clear_ends(rows, pitch, count, columns):
+    """Zeros in the vector in which each of so many rows ends before it is full, which tiles read
+    whole. The columns in it are written afterwards.
+    """
+    length = vector_length(rows)
+    if columns % length > 0:
+        for r in range(count):
+            clear_run(offset(rows, r * pitch + columns - columns % length), rows, length)
+
+
 def lay_out(b, buffer, steps, columns, b_row, b_column, pitch, panel):
     """Panels of so many columns, three vectors: element (k, j) of b stands in row k of the panel of
     column j, and panels are `pitch` apart. One of b's strides is 1.
     """
     if b_column == 1:
         whole = columns - columns % panel
+        clear_ends(offset(buffer, whole // panel * pitch), panel, steps, columns - whole)
         for k in range(steps):
             row = offset(b, k * b_row)
             to = offset(buffer, k * panel)
@@ -100,6 +111,7 @@ def lay_out(b, buffer, steps, columns, b_row, b_column, pitch, panel):
         return
     for j in range(0, columns, panel):
         to = offset(buffer, j // panel * pitch)
+        clear_ends(to, panel, steps, min(panel, columns - j))
         transpose(offset(b, j * b_column), b_column, to, panel, min(panel, columns - j), steps)
 
 

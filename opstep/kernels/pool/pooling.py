@@ -124,6 +124,7 @@ def max_gradient(
         for i in range(out_h):
             first = i * stride_h - top
             for j in range(out_w):
+                best[j] = 0  # compared, whatever comes of it
                 at[j] = -1
             for r in range(kernel_h):
                 h = first + r * dilation_h

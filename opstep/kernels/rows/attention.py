@@ -16,14 +16,20 @@ from math import prod
 import numpy as np
 
 from opstep.kernels.math.fastmath import exp
-from opstep.kernels.matmul.products import OVERREAD, batch_offset, multiply_add, transpose
-from opstep.kernels.move.copying import copy_block
+from opstep.kernels.matmul.products import (
+    OVERREAD,
+    batch_offset,
+    clear_ends,
+    multiply_add,
+    transpose,
+)
 from opstep.kernels.pointwise.broadcast import broadcast_shape, broadcast_strides
 from opstep.kernels.reduce.runs import largest_of
 from opstep.kernels.rows import cuda_attention as gpu
 from opstep.kernels.rows.rows import rounded, row_sum
 from opstep.runtime.device.builtin import (
     clear_run,
+    copy_run,
     inner_tile_1x8,
     offset,
     outer_tile_8,
@@ -247,12 +253,8 @@ def _attend_blocks(
     grain = max(1, 32768 // (KEYS * max(features, 1)))
     turn = (turn_keys, k, packed, keys, features, KEYS, tiles)
     launches: list = [Launch(*turn, units=batches * tiles, grain=grain)] if features else []
-    values, pitch = v, columns
-    if columns * size % LINE:  # a tile reads on to the end of a vector
-        pitch = -(-columns * size // LINE) * LINE // size
-        values = Scratch(y.dtype, prod(v.shape[:-1]) * pitch + OVERREAD // size)
-        lines = prod(v.shape[:-1])
-        launches += copy_block(v, values, (lines, columns), (columns, 1), (pitch, 1))  # pyright: ignore[reportArgumentType]
+    values, pitch, spread = in_vectors(v)
+    launches += spread
     block = min(ROWS, -(-rows // 8) * 8)
     held = Scratch(y.dtype, block * (features + KEYS + 1) + OVERREAD // size, per_lane=True)
     blocks = -(-rows // block)
@@ -268,6 +270,19 @@ def _attend_blocks(
         )
     )
     return launches
+
+
+def in_vectors(x: Arg) -> tuple[Arg | Scratch, int, list[Launch]]:
+    """x with rows that end where a vector does, as tiles read them, how many elements they are
+    apart, and the launches that make it.
+    """
+    columns, size, lines = x.shape[-1], x.dtype.itemsize, prod(x.shape[:-1])
+    if columns * size % LINE == 0:
+        return x, columns, []
+    pitch = -(-columns * size // LINE) * LINE // size
+    y = Scratch(x.dtype, lines * pitch + OVERREAD // size)
+    grain = max(1, 32768 // pitch)
+    return y, pitch, [Launch(spread_rows, x, y, columns, pitch, units=lines, grain=grain)]
 
 
 def _attend_rows(
@@ -298,7 +313,17 @@ def turn_keys(k, packed, keys, features, width, tiles, lo, hi):
         first = (unit - batch * tiles) * width
         source = offset(k, (batch * keys + first) * features)
         target = offset(packed, unit * width * features)
-        transpose(source, features, target, width, min(width, keys - first), features)
+        count = min(width, keys - first)
+        clear_ends(target, width, features, count)
+        transpose(source, features, target, width, count, features)
+
+
+def spread_rows(x, y, columns, pitch, lo, hi):
+    """Rows of x, `pitch` apart, zeros between them; units are rows."""
+    for i in range(lo, hi):
+        row = offset(y, i * pitch)
+        clear_ends(row, pitch, 1, columns)
+        copy_run(row, offset(x, i * columns), columns)
 
 
 def take_exponentials(row, count, tops, totals, i):

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from opstep.kernels.matmul.products import OVERREAD, batch_offset
-from opstep.kernels.move.copying import copy_block
 from opstep.kernels.rows import attention as forward
 from opstep.kernels.rows import cuda_attention_grad as gpu
-from opstep.kernels.rows.attention import KEYS, LINE, ROWS, take_exponentials, turn_keys
+from opstep.kernels.rows.attention import KEYS, ROWS, take_exponentials, turn_keys
 from opstep.kernels.rows.rows import dot, rounded
 from opstep.kernels.rules.axes import want_shape
-from opstep.runtime.device.builtin import copy_run, offset, outer_tile_8, vector_length
+from opstep.runtime.device.builtin import clear_run, copy_run, offset, outer_tile_8, vector_length
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import f64
@@ -109,12 +108,8 @@ def _blocks(
         grain = max(1, 32768 // (KEYS * max(width, 1)))
         launches += [Launch(*turn, units=problems * tiles, grain=grain)] if width else []
         turned.append(packed)
-    values, pitch = k, features
-    if features * size % LINE:  # a tile reads on to the end of a vector
-        pitch = -(-features * size // LINE) * LINE // size
-        lines = prod(k.shape[:-1])
-        values = Scratch(q.dtype, lines * pitch + spare)
-        launches += copy_block(k, values, (lines, features), (features, 1), (pitch, 1))  # pyright: ignore[reportArgumentType]
+    values, pitch, spread = forward.in_vectors(k)
+    launches += spread
     block = max(8, min(ROWS, -(-rows // 8) * 8, HELD // (2 * size * KEYS * max(tiles, 1)) // 8 * 8))
     held = block * (features + columns + 2 * KEYS * tiles + 1) + spare
     buffer = Scratch(q.dtype, held, per_lane=True)
@@ -168,7 +163,10 @@ def blocks_kernel(kind: str) -> Callable:
                     first = batch * rows + i0
                     for i in range(some * features):
                         queries[i] = q[first * features + i] * scale
+                    # tiles read on to the end of a vector
+                    clear_run(offset(queries, some * features), q, vector_length(q))
                     copy_run(above, offset(gy, first * columns), some * columns)
+                    clear_run(offset(above, some * columns), q, vector_length(q))
                     multiply_packed(
                         queries, features, keys_of_tile, packed_table, weights, line, some,
                         visible, width,

@@ -19,8 +19,8 @@ def winograd_filters():
     j < count, which is a vector at most.
     """
 
-    def transform(v, g, pitch):
-        read = _reader(v, g, pitch)
+    def transform(v, g, pitch, count):
+        read = _reader(v, g, pitch, v.mask(count))
         half = v.broadcast(ir.Constant(v.real, 0.5))
 
         def along(a, b, c):
@@ -39,7 +39,7 @@ def winograd_images():
     `pitch` apart; the first half of each holds every second pixel, the other one those between.
     """
 
-    def transform(v, x, pitch):
+    def transform(v, x, pitch, _):
         builder = v.builder
 
         def along(a, b, c, d):
@@ -65,7 +65,9 @@ def winograd_results():
         def generate(context, builder, signature, args):
             v = Vectors(context, builder, m.dtype)
             m_, apart, start, y, line, columns, rows = args
-            read = _reader(v, m_, apart)
+            tiles = builder.udiv(builder.add(columns, WORD(1)), WORD(2))
+            live = v.mask(tiles)
+            read = _reader(v, m_, apart, live)
             first = v.broadcast(start)
 
             def along(a, b, c, d):
@@ -82,8 +84,7 @@ def winograd_results():
             some = odd[0]
             for lanes in odd[1:]:
                 some = builder.or_(some, lanes)
-            tiles = builder.udiv(builder.add(columns, WORD(1)), WORD(2))
-            bits = builder.bitcast(builder.and_(some, v.mask(tiles)), ir.IntType(v.length))
+            bits = builder.bitcast(builder.and_(some, live), ir.IntType(v.length))
             return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
 
         word = types.int64
@@ -96,19 +97,19 @@ def _less(v, a, b):
     return v.builder.fsub(a, b)
 
 
-def _reader(v, x, pitch):
-    return lambda k: v.load(v.at(x, v.builder.mul(pitch, WORD(k))))
+def _reader(v, x, pitch, mask=None):
+    return lambda k: v.load_under(mask, v.at(x, v.builder.mul(pitch, WORD(k))))
 
 
 def _apart(transform):
-    """Stores `transform(vectors, x, pitch)`, 16 vectors that are `apart`."""
+    """Stores `transform(vectors, x, pitch, count)`, 16 vectors that are `apart`."""
 
     @intrinsic
     def run(_, x, pitch, to, apart, count):
         def generate(context, builder, signature, args):
             v = Vectors(context, builder, x.dtype)
             x_, pitch, to, apart, count = args
-            found = transform(v, x_, pitch)
+            found = transform(v, x_, pitch, count)
             full, some = builder.icmp_signed(">=", count, WORD(v.length)), v.mask(count)
             with builder.if_else(full) as (then, otherwise):
                 for branch, mask in ((then, None), (otherwise, some)):
