@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from opstep.frontends.building import GraphBuilder, Number
-from opstep.frontends.onnx.values import Known
+from opstep.frontends.onnx.values import Known, Scalar, Whole
 from opstep.runtime.ir.op import Mismatch
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.transforms.builder import Var
 
 
@@ -39,8 +39,39 @@ class Body(GraphBuilder):
         """Whether anything reads this result of the node."""
         return result < len(self.outputs) and self.outputs[result]
 
+    def apply(self, op: Any, operands: tuple, attrs: dict[str, Any], name: str = "") -> Any:
+        """`Builder.apply`, where numbers of the model keep their types."""
+        attrs = {k: _plain(v) for k, v in attrs.items()}
+        given = [_plain(o) for o in operands]
+        for k, operand in enumerate(operands):
+            if isinstance(operand, Scalar) and self._type(op, given, attrs, k) != operand.dtype:
+                given[k] = self.constant(operand.known)
+        return super().apply(op, tuple(given), attrs, name)
+
+    def _type(self, op: Any, operands: list, attrs: dict[str, Any], place: int) -> DType | None:
+        """What an operand is computed in; None where that cannot be said."""
+        while operands[-1] is None:
+            operands = operands[:-1]
+        attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
+        try:
+            found = self._resolved(op, operands, attrs)[1].operands[place]
+        except Mismatch:
+            return None
+        return found and found.dtype
+
+    def tensor(self, x: Var | Scalar) -> Var:
+        """x, written down where it is a number."""
+        return x if isinstance(x, Var) else self.constant(x.known)
+
     def called(self, graph: str, operands: Sequence[Var], results: Sequence[TensorType]) -> Any:
         return self.call(graph, operands, [(f"{self.prefix}_{graph}", t) for t in results])
+
+
+def _plain(value: Any) -> Any:
+    """A number of the model as one of Python."""
+    if isinstance(value, Scalar):
+        return int(value) if isinstance(value, Whole) else float(value)
+    return value
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -50,4 +81,4 @@ def axis_of(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-__all__ = ["Body", "Mismatch", "Number", "Var", "axis_of"]
+__all__ = ["Body", "Mismatch", "Number", "Scalar", "Var", "axis_of"]

@@ -73,9 +73,9 @@ def _divided(a: Any, b: Any) -> Any:
     """ONNX's division rounds to zero; dims are never negative."""
     if isinstance(a, Expr) or isinstance(b, Expr):
         return a // b
-    if np.asarray(a).dtype.kind == "f":
-        return np.divide(a, b)
-    return _whole(a, b)
+    if np.asarray(a).dtype.kind in "iu":
+        return _whole(a, b)
+    return np.divide(a, b)
 
 
 def _whole(a: Any, b: Any) -> Any:

@@ -68,11 +68,12 @@ class Known:
             return False
         return self.type.rank == 0 or not self.dtype.is_float
 
-    def number(self) -> int | float | None:
+    def number(self) -> Scalar | None:
         """As it stands in a text: the only element, where it is one and no symbol."""
-        if self.size != 1:
+        found = number(self.elements.reshape(-1)[0]) if self.size == 1 else None
+        if found is None:
             return None
-        return number(self.elements.reshape(-1)[0])
+        return Fraction(found, self) if isinstance(found, float) else Whole(found, self)
 
     @property
     def key(self) -> tuple:
@@ -82,6 +83,32 @@ class Known:
         return self.type, self.elements.tobytes()
 
 
+class _OfModel:
+    """A number of the model, with its type there. Where a statement gives it another one, it is
+    written as a tensor instead.
+    """
+
+    known: Known
+
+    def __new__(cls, number: Any, known: Known):
+        made = super().__new__(cls, number)  # pyright: ignore[reportCallIssue]
+        made.known = known
+        return made
+
+    @property
+    def dtype(self) -> DType:
+        return self.known.dtype
+
+
+class Whole(_OfModel, int):
+    """An integer or a bool."""
+
+
+class Fraction(_OfModel, float):
+    """A float."""
+
+
+Scalar = Whole | Fraction
 Value = Var | Known
 
 

@@ -15,6 +15,7 @@ from opstep.runtime.ir.types import i64
 
 @rule("Gather", numbers=True)
 def gather(b: Body, x, index, *, axis=0):
+    x = b.tensor(x)
     axis = axis_of(axis, x.type.rank)
     if not isinstance(index, Var):
         return b.select(x, index=int(index), axis=axis)

@@ -13,7 +13,7 @@ from opstep.frontends.onnx.rules.registry import add, rule
 from opstep.frontends.onnx.types import DTYPES, name_of
 from opstep.frontends.onnx.values import known, number
 from opstep.kernels.rules.literals import limits
-from opstep.runtime.ir.types import DType, boolean
+from opstep.runtime.ir.types import DType, boolean, f64
 
 # ONNX's name and ours.
 UNARY = {
@@ -93,21 +93,32 @@ def mod(b: Body, x, y, *, fmod=0):
 def power(b: Body, x, y, *, broadcast=0, axis=None):
     """The result has the type of x."""
     y = aligned(b, x, y, broadcast, axis)
-    if not isinstance(x, Var):
-        if isinstance(x, int) and y.dtype.is_float:
-            return b.cast(b.pow(float(x), y), dtype=y.dtype)
-        return b.pow(x, y)
     if not isinstance(y, Var):
-        if isinstance(y, float) and y.is_integer() and x.dtype.is_integer:
-            y = int(y)
         if y == 2:
             return b.square(x)
         if y == 3:
             return b.mul(b.square(x), x)
-        return b.to(b.pow(x, y), x.dtype)
-    if x.dtype.is_integer and y.dtype.is_float:
-        return b.to(b.pow(b.to(x, y.dtype), y), x.dtype)
-    return b.pow(x, b.to(y, x.dtype))
+        if x.dtype.is_float and (y.dtype is x.dtype or _has(x.dtype, float(y))):
+            return b.pow(x, float(y))
+        if x.dtype.is_integer and float(y).is_integer():
+            return b.pow(x, int(y))
+    elif x.dtype is y.dtype:
+        return b.pow(x, y)
+    elif _holds(x.dtype, y.dtype):
+        return b.pow(x, b.to(y, x.dtype))
+    x_wide, y_wide = (b.to(v, f64) if isinstance(v, Var) else float(v) for v in (x, y))
+    return b.to(b.pow(x_wide, y_wide), x.dtype)
+
+
+def _has(dtype: DType, number: float) -> bool:
+    with np.errstate(all="ignore"):
+        return float(dtype.numpy.type(number)) == number
+
+
+def _holds(x: DType, y: DType) -> bool:
+    """Whether x has all numbers of y, of integers."""
+    digits = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}.get(x.name, x.bits - (x.kind == "i"))
+    return y.is_integer and y.bits - (y.kind == "i") <= digits and (y.kind, x.kind) != ("i", "u")
 
 
 @rule("BitShift", numbers=True)
@@ -130,6 +141,7 @@ def mean(b: Body, *xs):
 
 @rule("Clip", since=11, numbers=True)
 def clip(b: Body, x, low=None, high=None):
+    x = b.tensor(x)
     if x.dtype.is_integer:  # a bound may be that of the type
         least, most = limits(x.dtype)
         low = None if not isinstance(low, Var) and low is not None and low <= least else low
