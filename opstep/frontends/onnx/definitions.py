@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -47,6 +49,33 @@ def definition_of(
     found = onnx.FunctionProto.FromString(text)
     found.name = found.name or node.op_type
     return found
+
+
+def check_types(
+    op: str, inputs: Sequence[Any], results: Sequence[Any], version: int, domain: str
+) -> None:
+    """Raises `Untranslatable` where ONNX gives a result the type of an input, and it has another:
+    functions of floats make f32 of integers.
+    """
+    for result, place in _types_of_inputs(op, version, domain):
+        given = inputs[place] if place < len(inputs) else None
+        found = results[result] if result < len(results) else None
+        if given is None or found is None or found.type.dtype is given.type.dtype:
+            continue
+        raise Untranslatable(f"its result would be {found.type.dtype}, not {given.type.dtype}")
+
+
+@cache
+def _types_of_inputs(op: str, version: int, domain: str) -> list[tuple[int, int]]:
+    """Results that have the type of an input, with its place."""
+    try:
+        schema: Any = onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return []
+    variables = {c.type_param_str for c in schema.type_constraints}
+    places = {i.type_str: k for k, i in reversed(list(enumerate(schema.inputs)))}
+    types = [o.type_str for o in schema.outputs]
+    return [(k, places[t]) for k, t in enumerate(types) if t in variables and t in places]
 
 
 def _type(value: Any) -> onnx.TypeProto:

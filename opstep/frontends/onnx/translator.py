@@ -15,7 +15,7 @@ import onnx
 
 from opstep.frontends.onnx import attributes, restoring
 from opstep.frontends.onnx.body import Part
-from opstep.frontends.onnx.definitions import definition_of, has_definition
+from opstep.frontends.onnx.definitions import check_types, definition_of, has_definition
 from opstep.frontends.onnx.errors import Missing, Untranslatable, refusal
 from opstep.frontends.onnx.export_nodes import GRAPH_DOMAIN
 from opstep.frontends.onnx.folding import PARTS, folded
@@ -182,7 +182,9 @@ class Scope(Values):
         if rule is not None:
             mark = self.mark()
             try:
-                return self._by_rule(rule, inputs, attrs)
+                found = self._by_rule(rule, inputs, attrs)
+                check_types(node.op_type, inputs, found, version, domain)
+                return found
             except (Untranslatable, Mismatch) as error:
                 self.reset(mark)
                 reason = error

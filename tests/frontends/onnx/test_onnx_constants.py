@@ -185,3 +185,16 @@ def test_parts_of_a_model_take_the_type(model, name):
     )  # fmt: skip
     (want,) = ReferenceEvaluator(net).run(None, given)
     same(opstep.from_onnx(net).run("main", given)["y"], want)
+
+
+def test_results_of_integers_are_integers(model):
+    """Where a rule would make floats of them, ONNX's own definition goes, or none."""
+    x, slope = np.array([2**24 + 1, -7], np.int32), np.array([3], np.int32)
+    types, result = {"x": (T.INT32, [2]), "s": (T.INT32, [1])}, {"y": (T.INT32, [2])}
+    net = model([h.make_node("PRelu", ["x", "s"], ["y"])], types, result)
+    same(
+        opstep.from_onnx(net).run("main", {"x": x, "s": slope})["y"], np.where(x < 0, slope * x, x)
+    )
+    net = model([h.make_node("Mean", ["x", "x"], ["y"])], types, result)
+    with pytest.raises(opstep.OpstepError, match="its result would be f32, not i32"):
+        opstep.from_onnx(net)
