@@ -46,6 +46,21 @@ def test_scalars_adapt():
     )
 
 
+def test_numbers_alone_have_the_type_of_the_result():
+    one = torch.tensor([True, False])
+    agree(
+        (lambda c: torch.where(c, 5 * 10**9, 7), one),
+        (lambda c: torch.where(c, 2 * 10**9, 7) * 3, one),
+        (lambda c: torch.where(c, True, False), one),
+        (lambda c: torch.where(c, 0.1, 7), one),
+    )
+    torch.set_default_dtype(torch.float64)
+    try:
+        agree((lambda c: torch.where(c, 0.1, 1 / 3), one))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_bits_of_another_type():
     x = torch.tensor([[1.5, -0.0, NAN], [float("inf"), 1e-40, 3.0]])
     agree(

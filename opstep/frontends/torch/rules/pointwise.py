@@ -10,7 +10,7 @@ from opstep.frontends.torch.dims import dtype_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
 from opstep.runtime.ir.graph import Assert, Name
-from opstep.runtime.ir.types import DType, boolean, promote
+from opstep.runtime.ir.types import DType, TensorType, boolean, f32, promote
 
 # ATen's name where ours is another
 UNARY = {
@@ -227,7 +227,10 @@ for _name in ("isnan", "isinf", "isfinite"):
 def where(b: Body, cond, x, y):
     dtype = b.out.dtype
     cond = b.to(cond, boolean)
-    return b.where(cond, b.to(b.number(x), dtype), b.to(b.number(y), dtype))
+    x, y = (b.to(b.number(v), dtype) for v in (x, y))
+    if not isinstance(x, Var) and not isinstance(y, Var) and dtype is not f32:
+        x = b.filled(TensorType(dtype, ()), x)  # numbers alone would be f32 or i32
+    return b.where(cond, x, y)
 
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
