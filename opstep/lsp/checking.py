@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 from opstep.lsp.item import Item, Summary
 from opstep.lsp.unused import unused_in_graph, unused_tensors, used_names
-from opstep.runtime.ir.body import BodyChecker
 from opstep.runtime.ir.callgraph import check_calls
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.diagnostics import Diagnostic, in_order
@@ -22,7 +21,6 @@ from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.parser import too_many
 from opstep.runtime.ir.reading import MOST_ERRORS
 from opstep.runtime.ir.reporting import Reporter, TooMany
-from opstep.runtime.ir.verified import VerifiedGraph
 from opstep.runtime.ir.verify import check_names, errors_in_read
 
 if TYPE_CHECKING:
@@ -110,12 +108,13 @@ class CrossItemChecks:
             return []
         own = {n: i.verified for n, i in file.graphs.items() if i.verified is not None}
         library = file.library.library_graphs
-        overriding = not library.keys().isdisjoint(own)
-        if overriding:
-            others = self._library(file, summaries, reporter)
-        else:
-            others = {n: i.verified for n, i in library.items() if i.verified is not None}
-        callees = {n: library[n].callees for n in others}
+        others = {n: i.verified for n, i in library.items() if i.verified is not None}
+
+        def key(name: str) -> str:
+            """Of a graph of the library, which calls its own whatever the file has."""
+            return f"library {name}" if name in own else name
+
+        callees = {key(n): {key(c): k for c, k in library[n].callees.items()} for n in others}
         callees |= {n: s.callees for n in own if (s := file.graphs[n].summary)}
         with suppress(TooMany):
             nodes = ((item.node, item.source) for item in file.items)
@@ -124,40 +123,15 @@ class CrossItemChecks:
                 file.environment.applier.ops,
                 reporter,
             )
-            graphs = own | others
+            graphs = own | {key(n): verified for n, verified in others.items()}
             # Also those that another graph of the same name hides, which are not among `graphs`.
             every = [item.verified for item in file.items if item.verified is not None]
             for verified in (*graphs.values(), *every):
                 verified.steps = 0  # where calls go round in a circle it is not set
             check_calls(graphs, reporter, callees)
-        self._checked = None if reporter.diagnostics or overriding else present
+        self._checked = None if reporter.diagnostics else present
         self._steps = {name: verified.steps for name, verified in own.items()}
         return reporter.diagnostics
-
-    def _library(
-        self, file: File, summaries: list[Summary], reporter: Reporter
-    ) -> dict[str, VerifiedGraph]:
-        """The graphs of the library that the file reaches, checked against its own: where it has
-        graphs of the library's names, the library calls these.
-        """
-        environment, library = file.environment, file.library.library_graphs
-        found: dict[str, VerifiedGraph] = {}
-        todo = [name for s in summaries for name in s.callees]
-        while todo:
-            name = todo.pop()
-            item = library.get(name)
-            if item is None or name in found or name in file.graphs:
-                continue
-            graph = item.node
-            assert isinstance(graph, Graph)
-            checker = BodyChecker(
-                graph, item.source, environment.tensors, environment.applier, reporter
-            )
-            found[name] = VerifiedGraph(graph, item.source, {}, [], ())
-            with suppress(TooMany):
-                found[name] = checker.check()
-            todo += item.callees
-        return found
 
 
 def _follows(d: Diagnostic, broken: list[Item]) -> bool:
