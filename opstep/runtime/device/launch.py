@@ -32,6 +32,8 @@ and a launch binds it to operands:
   A kernel whose results do not each depend on the operand in whose place they are is marked with
   `source.swaps`.
 - A kernel must not allocate, raise or keep state.
+- It computes on nothing that was not written, not even where it drops what comes of it: working
+  memory holds what was there before, and with subnormals any operation takes far longer.
 
 A CUDA kernel is a function over pointers as well, for one thread of a grid of blocks:
 

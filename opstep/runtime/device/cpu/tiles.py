@@ -63,10 +63,10 @@ def outer_tile(rows: int, kind: int = 0):
     """c[i, j] = start + sum over k of a[i*a_row + k*a_step] * b[table[k] + j]
 
     (steps, a, a_row, a_step, b, table, c, c_row, mode, start, start_row, live, columns, limited,
-    limits): for i < live <= rows and j < columns <= `widest(rows)` vectors. Reads b up to a whole
-    vector past `columns`. The sum starts from 0 (mode 0), from start[i*start_row + j] (mode 1) or
-    from start[i*start_row] (mode 2). If `limited`, results are clamped by `limits` (`launch.Launch`
-    says how).
+    limits): for i < live <= rows and j < columns <= `widest(rows)` vectors. Reads b up to the end
+    of the tile's last vector, and computes with what stands there. The sum starts from 0 (mode 0),
+    from start[i*start_row + j] (mode 1) or from start[i*start_row] (mode 2). If `limited`, results
+    are clamped by `limits` (`launch.Launch` says how).
     """
 
     @intrinsic
