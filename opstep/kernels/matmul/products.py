@@ -9,6 +9,7 @@ memory: they read the matrix once.
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import NamedTuple
 
 from opstep.runtime.device.builtin import (
@@ -24,12 +25,13 @@ from opstep.runtime.device.builtin import (
     transpose_8x8,
     vector_length,
 )
-from opstep.runtime.device.launch import Arg, Scratch, lanes
+from opstep.runtime.device.launch import Arg, Launch, Scratch, lanes
 from opstep.runtime.device.source import by_dtype
 
 PANEL = 3 * 64  # bytes of a row in the widest tile
 _AHEAD = 32  # rows that are asked for before they are copied
 _HIGH = max(TILES[0].outer)  # rows that a tile goes over, in bands
+_LINE = 64  # bytes, of a cache's line: a vector has no more
 OVERREAD = PANEL  # bytes that a tile may read past its columns
 FAR = 1 << 20  # bytes of a result that will not be in a cache
 LAID_OUT, READY, STANDING = range(3)  # by `multiply`, before it, not at all: the right operand
@@ -90,6 +92,27 @@ def clear_ends(rows, pitch, count, columns):
     if columns % length > 0:
         for r in range(count):
             clear_run(offset(rows, r * pitch + columns - columns % length), rows, length)
+
+
+def in_vectors(x: Arg) -> tuple[Arg | Scratch, int, list[Launch]]:
+    """x with rows that end where a vector does, as tiles read them, how many elements they are
+    apart, and the launches that make it.
+    """
+    columns, size, lines = x.shape[-1], x.dtype.itemsize, prod(x.shape[:-1])
+    if columns * size % _LINE == 0:
+        return x, columns, []
+    pitch = -(-columns * size // _LINE) * _LINE // size
+    y = Scratch(x.dtype, lines * pitch + OVERREAD // size)
+    grain = max(1, 32768 // pitch)
+    return y, pitch, [Launch(spread_rows, x, y, columns, pitch, units=lines, grain=grain)]
+
+
+def spread_rows(x, y, columns, pitch, lo, hi):
+    """Rows of x, `pitch` apart, zeros between them; units are rows."""
+    for i in range(lo, hi):
+        row = offset(y, i * pitch)
+        clear_ends(row, pitch, 1, columns)
+        copy_run(row, offset(x, i * columns), columns)
 
 
 def lay_out(b, buffer, steps, columns, b_row, b_column, pitch, panel):

@@ -20,6 +20,7 @@ from opstep.kernels.matmul.products import (
     OVERREAD,
     batch_offset,
     clear_ends,
+    in_vectors,
     multiply_add,
     transpose,
 )
@@ -29,7 +30,6 @@ from opstep.kernels.rows import cuda_attention as gpu
 from opstep.kernels.rows.rows import rounded, row_sum
 from opstep.runtime.device.builtin import (
     clear_run,
-    copy_run,
     inner_tile_1x8,
     offset,
     outer_tile_8,
@@ -43,7 +43,6 @@ from opstep.runtime.ir.types import TensorType, f64
 ROWS = 64  # queries of a block
 KEYS = 144  # of a tile: three vectors wide on any machine, so many times
 FEW = 8  # queries under which each is worked on alone
-LINE = 64  # bytes
 
 
 class scaled_dot_product_attention(Op):
@@ -272,19 +271,6 @@ def _attend_blocks(
     return launches
 
 
-def in_vectors(x: Arg) -> tuple[Arg | Scratch, int, list[Launch]]:
-    """x with rows that end where a vector does, as tiles read them, how many elements they are
-    apart, and the launches that make it.
-    """
-    columns, size, lines = x.shape[-1], x.dtype.itemsize, prod(x.shape[:-1])
-    if columns * size % LINE == 0:
-        return x, columns, []
-    pitch = -(-columns * size // LINE) * LINE // size
-    y = Scratch(x.dtype, lines * pitch + OVERREAD // size)
-    grain = max(1, 32768 // pitch)
-    return y, pitch, [Launch(spread_rows, x, y, columns, pitch, units=lines, grain=grain)]
-
-
 def _attend_rows(
     q: Arg, k: Arg, v: Arg, mask: Arg | None, y: Arg, shape, strides, causal: bool, scale: float
 ) -> list[Launch]:
@@ -316,14 +302,6 @@ def turn_keys(k, packed, keys, features, width, tiles, lo, hi):
         count = min(width, keys - first)
         clear_ends(target, width, features, count)
         transpose(source, features, target, width, count, features)
-
-
-def spread_rows(x, y, columns, pitch, lo, hi):
-    """Rows of x, `pitch` apart, zeros between them; units are rows."""
-    for i in range(lo, hi):
-        row = offset(y, i * pitch)
-        clear_ends(row, pitch, 1, columns)
-        copy_run(row, offset(x, i * columns), columns)
 
 
 def take_exponentials(row, count, tops, totals, i):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opstep.kernels.matmul.products import OVERREAD, batch_offset
+from opstep.kernels.matmul.products import OVERREAD, batch_offset, in_vectors
 from opstep.kernels.rows import attention as forward
 from opstep.kernels.rows import cuda_attention_grad as gpu
 from opstep.kernels.rows.attention import KEYS, ROWS, take_exponentials, turn_keys
@@ -108,7 +108,7 @@ def _blocks(
         grain = max(1, 32768 // (KEYS * max(width, 1)))
         launches += [Launch(*turn, units=problems * tiles, grain=grain)] if width else []
         turned.append(packed)
-    values, pitch, spread = forward.in_vectors(k)
+    values, pitch, spread = in_vectors(k)
     launches += spread
     block = max(8, min(ROWS, -(-rows // 8) * 8, HELD // (2 * size * KEYS * max(tiles, 1)) // 8 * 8))
     held = block * (features + columns + 2 * KEYS * tiles + 1) + spare
