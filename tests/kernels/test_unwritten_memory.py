@@ -64,6 +64,13 @@ def test_convolutions_at_random(seed):
     check_op(name, shapes, ("f4", "f8")[seed % 2], attrs)
 
 
+@pytest.mark.parametrize("images, channels, filters", [(1, 64, 64), (2, 40, 70), (1, 37, 133)])
+def test_convolutions_by_winograd(images, channels, filters):
+    for size in ((28, 28), (33, 19), (17, 31)):
+        shapes = ((images, channels, *size), (filters, channels, 3, 3))
+        check_op("conv2d", shapes, "f4", {"padding": (1, 1, 1, 1)})
+
+
 def check_op(name, shapes, dtype, attrs):
     rng = np.random.default_rng(zlib.crc32(repr((name, shapes)).encode()))
     arrays = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
