@@ -22,12 +22,16 @@ def show(found: Precision) -> None:
     verdict = ("loses more than its types must", "bold red")
     if found.fine:
         verdict = ("as exact as its types let it be", "bold green")
+    elif found.unmeasured and not found.outside:
+        verdict = ("not known: not all of it was measured", "bold yellow")
     steps = amount(found.steps, "step")
     out.print(Text.assemble("b: f64; ", verdict, f", {amount(len(found.losses), 'op')}, {steps}"))
     for name, error in found.outputs.items():
         allowed = found.allowed[name]
-        style = "" if error.relative <= allowed and not error.unlike else "red"
+        style = "red" if name in found.outside else ""
         out.print(Text(f"  {name}: {_error(error)}, of {allowed:.2g} allowed", style))
+    for place in found.unmeasured:
+        out.print(Text(f"not measured: {place}", "yellow"))
     if found.error:
         out.print(Text(f"it did not end: {found.error.diagnostics[0].message}"))
     out.print()
@@ -47,14 +51,14 @@ def _source_line(one: Loss) -> Any:
 
 
 def _figures(one: Loss) -> list[str]:
-    return [f"{number:.2g}" for number in (max(one.added, 0.0), one.came, one.own.relative)]
+    return [f"{number:.2g}" for number in (max(one.added, 0.0), one.came, one.own.most)]
 
 
 def _error(error: Error) -> str:
     unlike = (
         f", {error.unlike:,} of {error.size:,} elements NaN or infinite" if error.unlike else ""
     )
-    return f"relative error {error.relative:.2g}{unlike}"
+    return f"relative error {error.most:.2g}{unlike}"
 
 
 def record(found: Precision) -> dict[str, Any]:
@@ -71,5 +75,6 @@ def record(found: Precision) -> dict[str, Any]:
         "outputs": {n: e._asdict() for n, e in found.outputs.items()},
         "allowed": found.allowed,
         "losses": losses,
+        "unmeasured": found.unmeasured,
         "error": found.error.diagnostics[0].message if found.error else None,
     }

@@ -13,10 +13,11 @@ TOLERANCE = {"f16": 2.0**-7, "bf16": 2.0**-4, "f32": 2.0**-20, "f64": 2.0**-49}
 
 
 class Error(NamedTuple):
-    """Of a result against what is exact.
+    """Of a result against what is exact, over elements that are finite in both.
 
-    `relative`: the norm of the difference by that of the exact values, over elements that are
-    finite in both. `unlike`: elements that are NaN or infinite in one alone, or another infinity;
+    `relative`: the norm of the difference by that of the exact values; `largest`: the largest
+    difference by the largest exact value; `typical`: the median of each element's difference by its
+    exact value. `unlike`: elements that are NaN or infinite in one alone, or another infinity;
     `zeroed`: those that are 0 and should not be. `worst`: the one that is farthest away, one that
     is unlike before all, with both values.
     """
@@ -28,6 +29,15 @@ class Error(NamedTuple):
     worst: tuple[int, ...]
     got: float
     exact: float
+    largest: float = 0.0
+    typical: float = 0.0
+
+    @property
+    def most(self) -> float:
+        """The greatest of the three: a few elements that are altogether wrong hide in a norm, and
+        so do many small ones beside a large one.
+        """
+        return max(self.relative, self.largest, self.typical)
 
 
 def error_of(got: np.ndarray, exact: np.ndarray) -> Error:
@@ -39,19 +49,27 @@ def error_of(got: np.ndarray, exact: np.ndarray) -> Error:
         unlike = ~same & ~np.isfinite(apart)
         apart = np.where(same, 0.0, np.where(unlike, np.inf, apart))
         fine = np.isfinite(a) & np.isfinite(b)
-        norm, scale = _norm(apart[fine]), _norm(b[fine])
+        off, of = apart[fine], np.abs(b[fine])
+        each = np.divide(off, of, out=np.where(off == 0, 0.0, np.inf), where=of != 0)
     zeroed = int(((a == 0) & (b != 0) & fine).sum())
-    relative = 0.0 if norm == 0 else norm / scale if scale else float("inf")
     if not a.size:
         return Error(0.0, 0, 0, 0, (), 0.0, 0.0)
     at = np.unravel_index(int(np.argmax(apart)), a.shape)
-    index = tuple(map(int, at))
-    return Error(relative, int(unlike.sum()), zeroed, a.size, index, float(a[at]), float(b[at]))
+    index, got, wanted = tuple(map(int, at)), float(a[at]), float(b[at])
+    largest = _ratio(float(off.max(initial=0.0)), float(of.max(initial=0.0)))
+    typical = float(np.median(each)) if each.size else 0.0
+    relative = _ratio(_norm(off), _norm(of))
+    unalike = int(unlike.sum())
+    return Error(relative, unalike, zeroed, a.size, index, got, wanted, largest, typical)
 
 
 def coarser(a: DType, b: DType) -> DType:
     """Of two float types the one that holds less of a number."""
     return a if TOLERANCE[a.name] >= TOLERANCE[b.name] else b
+
+
+def _ratio(difference: float, scale: float) -> float:
+    return 0.0 if difference == 0 else difference / scale if scale else float("inf")
 
 
 def _norm(x: np.ndarray) -> float:

@@ -20,8 +20,10 @@ from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.graph import Source
 from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.ir.types import TensorType
+from opstep.runtime.nan.silent import silent_losses
 from opstep.runtime.plan.plan import DEBUG
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class Loss(NamedTuple):
 
     `total`: its error against a run of all the graph in f64; `came`: the largest such error of an
     operand, `through`; `own`: what the op itself adds: against f64 arithmetic on the operands that
-    it had.
+    it had. `lost`: what happened to elements that its type of integers cannot hold.
     """
 
     op: str
@@ -50,20 +52,25 @@ class Loss(NamedTuple):
     through: str
     own: Error
     total: Error
+    lost: str = ""
 
     @property
     def added(self) -> float:
-        """The error that came to be here; infinite where numbers became NaN or infinite."""
-        return float("inf") if self.own.unlike else self.total.relative - self.came
+        """The error that came to be here; infinite where numbers became NaN or infinite, or
+        wrapped.
+        """
+        return float("inf") if self.own.unlike or self.lost else self.total.most - self.came
 
     @property
     def tolerance(self) -> float:
         """What rounding to the result's type makes."""
-        return TOLERANCE[self.type.partition("[")[0]]
+        return TOLERANCE.get(self.type.partition("[")[0], 0.0)
 
     @property
     def what(self) -> str:
         """What is wrong with it; "" where it is as rounding makes it."""
+        if self.lost:
+            return self.lost
         if self.own.unlike:
             bad = "NaN" if self.own.got != self.own.got else "infinite"
             return f"{self.own.unlike:,} of {self.own.size:,} elements become {bad}"
@@ -71,15 +78,15 @@ class Loss(NamedTuple):
             return f"{self.own.zeroed:,} of {self.own.size:,} elements become 0"
         if self.added <= self.tolerance:
             return ""
-        rounds = self.own.relative > self.tolerance
+        rounds = self.own.most > self.tolerance
         return "rounding on the way" if rounds else f"the error of {self.through} grows"
 
 
 @dataclass
 class Precision:
-    """`losses`: of each op and place that gives floats, those that add most first. `outputs`:
-    errors of outputs and updated tensors after the last step, by name; `allowed`: how large each
-    may be.
+    """`losses`: of each op and place that gives floats, or integers that are off, those that add
+    most first. `outputs`: errors of outputs and updated tensors after the last step, by name;
+    `allowed`: how large each may be. `unmeasured`: statements whose op has no meaning in NumPy.
     """
 
     graph: str
@@ -87,14 +94,21 @@ class Precision:
     losses: list[Loss] = field(default_factory=list)
     outputs: dict[str, Error] = field(default_factory=dict)
     allowed: dict[str, float] = field(default_factory=dict)
+    unmeasured: list[str] = field(default_factory=list)
     error: OpstepError | None = None  # what ended the run
 
     @property
     def fine(self) -> bool:
-        """Whether all outputs are as exact as their types let them be."""
-        return not self.error and all(
-            not e.unlike and e.relative <= self.allowed[n] for n, e in self.outputs.items()
-        )
+        """Whether all was measured, no integer wrapped, and all outputs are as exact as their types
+        let them be.
+        """
+        measured = not self.error and not self.unmeasured
+        return measured and not any(one.lost for one in self.losses) and not self.outside
+
+    @property
+    def outside(self) -> list[str]:
+        """Outputs that are off by more than they may be."""
+        return [n for n, e in self.outputs.items() if e.unlike or e.most > self.allowed[n]]
 
 
 def precision(
@@ -103,10 +117,12 @@ def precision(
     tolerance: float | None = None,
 ) -> Precision:  # fmt: skip
     """Runs a graph op by op, and beside it the ops' oracles in f64, on what they gave before.
-    Control flow goes as the graph's own values say; what has no float operand counts as exact.
+    Literals and what named tensors are declared to begin as are not rounded there. Control flow
+    goes as the graph's own values say; inputs, loaded tensors and random numbers count as exact.
 
-    `tolerance`: the relative error that outputs may have, by default that of `TOLERANCE` for their
-    type. Named tensors stay as they are. Raises `OpstepError` where the program cannot be run.
+    `tolerance`: the relative error that floats may have, by default that of `TOLERANCE` for their
+    type; integers and bools have none. Named tensors stay as they are. Raises `OpstepError` where
+    the program cannot be run.
     """
     declared = program.graph(graph)
     arrays, types = conform(declared, inputs_for(program, declared, inputs), program.module.source)
@@ -115,13 +131,16 @@ def precision(
     settings = RunSettings(device=device, threads=threads, kernels=kernels, steps=steps)
     host: Any = ProgramHost(program, name, inputs_by_name, settings)
     machine = Machine(host, name, arrays, types, names, DEBUG, steps, BUDGET)
-    return _Measurement(machine, Precision(name), tolerance).run()
+    return _Measurement(program, machine, Precision(name), tolerance).run()
 
 
 class _Measurement:
     """A machine's run, and the same in f64."""
 
-    def __init__(self, machine: Machine, result: Precision, tolerance: float | None):
+    def __init__(
+        self, program: Program, machine: Machine, result: Precision, tolerance: float | None
+    ):
+        self.program = program
         self.machine = machine
         self.result = result
         self.tolerance = tolerance
@@ -172,27 +191,40 @@ class _Measurement:
     # --- one op ---
 
     def _measure(self, producer: Producer, step: int) -> None:
-        executor, op = self.machine.executor, producer.op
+        executor = self.machine.executor
         actual = [None if o is None else executor.array(o) for o in producer.operands]
-        exact_operands = [None if o is None else self._in_f64(o) for o in producer.operands]
-        floats = any(o is not None and o.type.dtype.is_float for o in producer.operands)
-        own = _computed(producer, actual) if floats else None
-        exact = _computed(producer, [None if b is None else b[0] for b in exact_operands])
-        errors = [
-            (b[1], o.name)
-            for b, o in zip(exact_operands, producer.operands, strict=True)
-            if b and o
-        ]
-        came, through = max(errors, default=(0.0, ""))
+        wanted = [None if o is None else self._in_f64(o) for o in producer.operands]
+        got = [executor.array(n) for n in producer.results]
+        errors = [(e[1], o.name) for e, o in zip(wanted, producer.operands, strict=True) if e and o]
+        came = max(errors, default=(0.0, ""))
+        own: list[np.ndarray] | None = got
+        exact: list[np.ndarray] | None = [a.astype(_wide(a)) for a in got]
+        if self._rounds(producer, actual, wanted):
+            own = _computed(producer, actual)
+            exact = _computed(producer, [None if e is None else e[0] for e in wanted])
         for k, node in enumerate(producer.results):
-            got = executor.array(node)
-            if own is None or exact is None:  # nothing is known of it: it counts as exact
-                self.exact[id(node)] = (node, got.astype(_wide(got)), 0.0 if not floats else came)
+            if own is None or exact is None:
+                self._leave_out(producer)
+                self.exact[id(node)] = (node, got[k].astype(_wide(got[k])), came[0])
                 continue
-            total = error_of(got, exact[k])
-            self.exact[id(node)] = (node, exact[k], total.relative)
-            if node.type.dtype.is_float and not op.reinterprets:
-                self._add_loss(producer, node, step, (came, through), error_of(got, own[k]), total)
+            total, lost = error_of(got[k], exact[k]), _lost(producer, actual, got, k)
+            self.exact[id(node)] = (node, exact[k], total.most)
+            counts = node.type.dtype.is_float and own is not got and not producer.op.reinterprets
+            if counts or lost or (total.most and not node.type.dtype.is_float):
+                own_error = error_of(got[k], own[k])
+                loss = self._loss(producer, node, step, came, own_error, total)
+                self._add(loss._replace(lost=lost), producer, k)
+
+    def _rounds(self, producer: Producer, actual: list[Any], wanted: list[Any]) -> bool:
+        """Whether an op's results can be others in f64: not where it draws them, nor where it takes
+        and gives integers that are as they would be there.
+        """
+        there = [(a, e[0]) for a, e in zip(actual, wanted, strict=True) if a is not None]
+        floats = [o is not None and o.type.dtype.is_float for o in producer.operands]
+        if producer.op.family == "random" and not any(floats):
+            return False
+        given = any(floats) or any(n.type.dtype.is_float for n in producer.results)
+        return given or not all(np.array_equal(a, e) for a, e in there)
 
     def _in_f64(self, node: Node) -> tuple[np.ndarray, float]:
         """What it would be in f64, and its error."""
@@ -203,26 +235,61 @@ class _Measurement:
             return self._in_f64(value)
         if computed is None:
             array = self.machine.executor.array(node)
-            computed = self.exact[id(node)] = (node, array.astype(_wide(array)), 0.0)
+            exact = self._declared(node, array)
+            computed = (node, exact, error_of(array, exact).most)
+            self.exact[id(node)] = computed
         return computed[1], computed[2]
 
-    def _add_loss(
+    def _declared(self, node: Node, array: np.ndarray) -> np.ndarray:
+        """What came from outside: as the text has it where that is a number, or counted."""
+        machine, exact = self.machine, None
+        if node.type.dtype.is_float:
+            exact = machine.executor.literal(node)
+            if exact is None and node.name in machine.host.tensors:
+                exact = self._initial(node.name)
+        if exact is not None:
+            wide = np.broadcast_to(np.float64(exact), array.shape)
+            with np.errstate(all="ignore"):  # else it was loaded, or has been trained
+                if wide.astype(array.dtype).tobytes() == array.tobytes():
+                    return wide
+        return array.astype(_wide(array))
+
+    def _initial(self, name: str) -> np.ndarray | None:
+        """What a named tensor is declared to begin as, not rounded; None where it is drawn, or
+        loaded.
+        """
+        declared, found = self.program.module.tensors[name], self.program.verified.inits.get(name)
+        if declared.value is not None:
+            return np.float64(declared.value.value)
+        if found is None or found.op is None or found.op.family != "creation":
+            return None
+        attrs = dict(found.attrs)
+        return np.asarray(found.op.oracle(**attrs), np.float64)
+
+    def _loss(
         self, producer: Producer, node: Node, step: int, came: tuple[float, str], own: Error,
         total: Error,
-    ) -> None:  # fmt: skip
-        plan, statement = producer.plan, producer.step.statement
-        source = plan.sources.get(plan.frames[producer.step.frame].graph.name.text)
-        line = source.locate(statement.span.start)[0] if source and statement.span.end else 0
-        key = (id(source), line, print_statement(statement), node.index)
-        before = self.found.get(key)
-        loss = Loss(
+    ) -> Loss:  # fmt: skip
+        source, line, statement = _place(producer)
+        return Loss(
             producer.op.name, node.name, str(node.type), str(source.path) if source else "", line,
-            print_statement(statement).strip(), step, 1, *came, own, total,
+            statement.strip(), step, 1, *came, own, total,
         )  # fmt: skip
+
+    def _add(self, loss: Loss, producer: Producer, index: int) -> None:
+        source, line, statement = _place(producer)
+        key = (id(source), line, statement, index)
+        before = self.found.get(key)
         if before is not None:
             worse = loss if loss.added > before.added else before
             loss = worse._replace(runs=before.runs + 1)
         self.found[key] = loss
+
+    def _leave_out(self, producer: Producer) -> None:
+        source, line, statement = _place(producer)
+        place = f"{source.path if source else '<text>'}:{line}: {statement.strip()}"
+        if place not in self.result.unmeasured:
+            self.result.unmeasured.append(place)
 
     # --- in the end ---
 
@@ -234,13 +301,29 @@ class _Measurement:
         ]
         ends += [(n, v[-1][1]) for n, v in machine.history.named.items() if len(v) > 1]
         for name, node in ends:
-            if not node.type.dtype.is_float:
-                continue
-            self.result.outputs[name] = error_of(
-                machine.executor.array(node), self._in_f64(node)[0]
-            )
-            allowed = TOLERANCE[node.type.dtype.name]
-            self.result.allowed[name] = allowed if self.tolerance is None else self.tolerance
+            exact, _ = self._in_f64(node)
+            self.result.outputs[name] = error_of(machine.executor.array(node), exact)
+            allowed = TOLERANCE.get(node.type.dtype.name, 0.0)
+            if self.tolerance is not None and node.type.dtype.is_float:
+                allowed = self.tolerance
+            self.result.allowed[name] = allowed
+
+
+def _place(producer: Producer) -> tuple[Source | None, int, str]:
+    """The file, line and text of its statement."""
+    plan, statement = producer.plan, producer.step.statement
+    source = plan.sources.get(plan.frames[producer.step.frame].graph.name.text)
+    line = source.locate(statement.span.start)[0] if source and statement.span.end else 0
+    return source, line, print_statement(statement)
+
+
+def _lost(producer: Producer, operands: list[Any], results: list[np.ndarray], k: int) -> str:
+    """What became of numbers that a type of integers does not hold."""
+    if results[k].dtype.kind not in "iu":
+        return ""
+    lost = silent_losses(producer.step, operands, results, k, {"overflow"})
+    amounts = [f"{one.mask.sum():,} of {one.mask.size:,} elements: {one.text}" for one in lost]
+    return "; ".join(amounts)
 
 
 def _computed(producer: Producer, operands: list[Any]) -> list[np.ndarray] | None:

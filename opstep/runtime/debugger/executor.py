@@ -97,6 +97,11 @@ class Executor:
             self._constants[key] = self.new_node(t, number, repr(number))
         return self._constants[key]
 
+    def literal(self, node: Node) -> float | None:
+        """The number that a constant is of, before it was rounded to its type."""
+        key = (node.type, node.name)
+        return float(node.name) if self._constants.get(key) is node else None
+
     def copied(self, memory: Memory) -> Memory:
         """Other memory with the same bytes."""
         self.settle()
