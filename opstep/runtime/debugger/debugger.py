@@ -91,7 +91,7 @@ class Debugger:
             self._mailbox if door is None else Mailbox(),  # of ranks whoever moves them looks
         )  # fmt: skip
         self._full_speed = FullSpeed(self._runner, stop_at_end)
-        self._goto = Goto(self.machine, self.breakpoints)
+        self._goto = Goto(self.machine, self.breakpoints, self.stop_point)
 
     def _output(self, text: str, frame: Frame | None) -> None:
         self.on_output(text, frame)
@@ -307,8 +307,8 @@ class Debugger:
     # --- going elsewhere ---
 
     def goto_targets(self, path: str, line: int) -> list[Target]:
-        """Where `goto` can go for a line: the last time that it was reached, or, in the present
-        frame, the point ahead.
+        """Where `goto` can go for a line: its last visit before where one stands, else the next one
+        that was run, else the point ahead in the present frame.
         """
         return self._goto.targets(path, line)
 

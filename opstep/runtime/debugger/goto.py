@@ -1,16 +1,19 @@
-"""Jumps to a line: back to when it was reached last, or ahead over what lies between."""
+"""Jumps to a line: back to its last visit, on to the next one, or ahead over what lies between."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from opstep.runtime.debugger.breakpoints import Breakpoints
+from opstep.runtime.debugger.checks import hidden
 from opstep.runtime.debugger.frames import Frame, named
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.operations import Skipped
+from opstep.runtime.debugger.stop_point import StopPoint
 from opstep.runtime.ir.errors import InputError
 
 Levels = dict[int, int | None]  # by the ids of statements
+ELSEWHERE = -1  # the level of a statement that the line is not of
 
 
 class Target(NamedTuple):
@@ -29,8 +32,9 @@ class Target(NamedTuple):
 class Goto:
     """The targets that were found last, until the run goes on (`clear`)."""
 
-    def __init__(self, machine: Machine, breakpoints: Breakpoints):
+    def __init__(self, machine: Machine, breakpoints: Breakpoints, stop_point: StopPoint):
         self.machine = machine
+        self.stop_point = stop_point
         self.breakpoints = breakpoints
         self._targets: dict[int, Target] = {}
 
@@ -38,8 +42,8 @@ class Goto:
         self._targets.clear()
 
     def targets(self, path: str, line: int) -> list[Target]:
-        """For a line: the last time that it was reached, or, in the present frame, the point
-        ahead.
+        """For a line: its last visit before the cursor; if there is none, the next one that was
+        run; if there is none either, the point ahead in the present frame.
         """
         self._targets.clear()
         starts = self.breakpoints.at_line(path, line)
@@ -53,14 +57,36 @@ class Goto:
 
     def _reached(self, levels: Levels, line: int) -> Target | None:
         history = self.machine.history
-        for position in range(history.frontier - 1, history.base - 1, -1):
-            activation, k = history.log[position - history.base]
-            point = activation.points[k]
-            if id(point.statement) in levels:
-                label = f"line {line}, back in {named(activation, point.frame)}"
-                level = levels[id(point.statement)]
+        cursor, frontier = history.cursor, history.frontier
+        before, after = range(cursor, history.base - 1, -1), range(cursor, frontier + 1)
+        for word, positions in (("back", before), ("on", after)):
+            for position in positions:
+                there = history.log[position - history.base] if position < frontier else None
+                if there is None and history.at is not None:
+                    there = history.at, history.pc
+                if there is None:
+                    continue
+                activation, k = there
+                point = activation.points[k]
+                level = levels.get(id(point.statement), ELSEWHERE)
+                if level == ELSEWHERE or hidden((activation, point)):
+                    continue
+                if position == cursor and not self._leads(word, level):
+                    continue
+                label = f"line {line}, {word} in {named(activation, point.frame)}"
                 return Target(1, position, k, line, label, level)
         return None
+
+    def _leads(self, word: str, level: int | None) -> bool:
+        """Whether one gets anywhere by going to a level of the very point that is next."""
+        if self.stop_point.after_op:
+            return word == "on"
+        here = self.stop_point.level
+        if level is None:
+            return False
+        return (
+            (here is None or level < here) if word == "back" else here is not None and level > here
+        )
 
     def _ahead(self, levels: Levels, line: int) -> Target | None:
         history = self.machine.history

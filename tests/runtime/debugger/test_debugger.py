@@ -272,6 +272,29 @@ def test_goto(file):
         debugger.goto(99)
 
 
+def test_goto_in_a_loop_is_to_the_last_visit_before_the_stop(file):
+    debugger = debug(file, "count")
+    debugger.start()
+    while debugger.go("over").reason != "end":
+        pass
+    small, body = LINES["m"], LINES["y"]
+
+    def goes_to(line):
+        (target,) = debugger.goto_targets(str(file), line)
+        debugger.goto(target.number)
+        return target.label, debugger.stack()[0].name
+
+    assert goes_to(body) == (f"line {body}, back in double [i=5]", "double [i=5]")
+    assert goes_to(body) == (f"line {body}, back in double [i=4]", "double [i=4]")
+    assert goes_to(small) == (f"line {small}, back in small [i=4]", "small [i=4]")
+    assert goes_to(body) == (f"line {body}, back in double [i=3]", "double [i=3]")
+    length = debugger.machine.history.frontier
+    debugger.restart_frame(debugger.stack()[-1])
+    assert goes_to(body) == (f"line {body}, on in double [i=0]", "double [i=0]")
+    assert goes_to(body) == (f"line {body}, on in double [i=1]", "double [i=1]")
+    assert debugger.machine.history.frontier == length  # nothing was lost
+
+
 def test_going_to_what_needs_values_that_are_not_there(file):
     debugger = debug(file)
     debugger.start()

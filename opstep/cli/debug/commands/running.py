@@ -124,8 +124,9 @@ def advance(session: Session, text: str) -> None:
 def jump(session: Session, text: str) -> None:
     """Go to another line without running anything in between.
 
-    Back in time if the line was reached before; otherwise ahead in the current graph, if all
-    operands of the op there have values. Unlike in gdb, the run stays there.
+    Back to the last time that the line was reached before the stop; else on to the next time, if
+    one has gone back; otherwise ahead in the current graph, if all operands of the op there have
+    values. Unlike in gdb, the run stays there.
     """
     if not text:
         raise Refused("a location is missing", "write a line, FILE:LINE or a graph")
