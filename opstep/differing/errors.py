@@ -34,10 +34,11 @@ class Error(NamedTuple):
 
     @property
     def most(self) -> float:
-        """The greatest of the three: a few elements that are altogether wrong hide in a norm, and
-        so do many small ones beside a large one.
+        """The greatest of `relative`, `typical` and a quarter of `largest`, as the largest of many
+        roundings is up to four times their norm's. A few elements that are altogether wrong hide in
+        a norm, and so do many small ones beside a large one.
         """
-        return max(self.relative, self.largest, self.typical)
+        return max(self.relative, self.typical, self.largest / 4)
 
 
 def error_of(got: np.ndarray, exact: np.ndarray) -> Error:

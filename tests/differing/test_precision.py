@@ -275,7 +275,7 @@ graph main(i: i64[4]) -> i32[4], bool[4] {
 
 def test_one_wrong_element_of_many_is_not_hidden():
     found, _ = losses(POSITIONS.format(T="bf16"), i=np.array([257] + [0] * 599))
-    assert found.outputs["c"].relative < found.allowed["c"] < found.outputs["c"].largest
+    assert found.outputs["c"].relative < found.allowed["c"] < found.outputs["c"].largest / 4
     assert found.outside == ["c"]
 
 
