@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from opstep.api.results import odd_results
 from opstep.dap.client_breakpoints import ClientBreakpoints
 from opstep.dap.registry import State
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -59,6 +61,7 @@ class Debuggee:
         self.pauses_next = False  # whether the next run stops before its first op
         self._at_next_stop: Callable[[], None] | None = None  # at the next stop, in its place
         self._fatal: Problem | None = None  # an error that the run cannot get past
+        self._told_assert: int | None = None  # the position of a failed assert that one stood at
         self._at_end = False  # whether it stands there, and that was told
         self._keeps_focus = False  # at the next stop
         self._steps = False  # and at the end of the run in the next one
@@ -69,6 +72,7 @@ class Debuggee:
         """This is the run from now on; it gets the breakpoints that the client wants."""
         self.debugger = debugger
         self.error, self._fatal, self.terminated, self._at_end = None, None, False, False
+        self._told_assert = None
         self.pauses_next = False
         debugger.on_output = self._write_output
         self._stamp = self._stamp_now()
@@ -168,14 +172,15 @@ class Debuggee:
         """Of an error that the run cannot get past one is told first, and may look around; to go on
         from there ends the run.
         """
+        stop = self._at_failed_assert(stop)
         problem, before = stop.exception, self._fatal
         stood, self._at_end = self._at_end, stop.reason == "end"
         self._fatal = problem if problem and problem.error else None
         if stop.reason == "end" and before and before.error and before.kind == "device":
             self._failed(before.error)  # a device that is lost computes nothing more
-        elif stop.reason == "end" and self._fatal and stood:
+        elif stop.reason == "end" and self._fatal and (stood or not self.stops_at_end):
             assert self._fatal.error is not None
-            self._failed(self._fatal.error)
+            self._failed(self._fatal.error)  # of an assert
         elif stop.reason == "end" and not self._fatal and (stood or not self._to_be_seen()):
             self._finished()
         elif before and self._fatal and before.position == self._fatal.position:
@@ -183,6 +188,19 @@ class Debuggee:
             self._failed(before.error)
         else:
             self.session.event("stopped", self._stopped_body(stop))
+
+    def _at_failed_assert(self, stop: Stop) -> Stop:
+        """A failed assert ends a run only with its step: where nobody has stopped at it, one goes
+        back to it.
+        """
+        problem, debugger = stop.exception, self.debugger
+        if problem is None or problem.kind != "assert" or debugger is None:
+            return stop
+        told, self._told_assert = self._told_assert == problem.position, problem.position
+        if stop.reason == "end" and not told and not self.session.leaving:
+            with suppress(InputError):  # it is forgotten
+                return debugger.stand_at(problem)
+        return stop
 
     def _to_be_seen(self) -> bool:
         """Whether it stops where it has come to its end."""
@@ -202,7 +220,7 @@ class Debuggee:
         text = f"{label}{stop.exception.message}" if stop.exception else stop.text
         reason = REASONS.get(stop.reason, stop.reason)
         if stop.reason == "end" and stop.exception:
-            reason = "exception"
+            reason, text = "exception", f"{text}; the graph has returned"
         elif stop.reason == "end":
             text = "; ".join(("the graph has returned", *self._odd_results()))
         body: dict[str, Any] = {

@@ -232,6 +232,7 @@ class Debugger:
     def moves(self, command: str, thread: int | None, granularity: str) -> Moves:
         """What `go` does, a point at a time."""
         runner, stop_point = self._runner, self.stop_point
+        self._pass_hidden(command)
         if self._stands_in_python():
             if command in ("continue", "reverse_continue") or granularity != "instruction":
                 return (yield from self._line_step(command, thread))
@@ -279,6 +280,14 @@ class Debugger:
         self.stop_point.after_op = after_op
         thread = self.stop_point.stream()
         return self._stopped(Stop("exception", problem.kind, thread, (), problem))
+
+    def stand_at(self, problem: Problem) -> Stop:
+        """Goes back to behind the op that a problem is of. Raises `InputError`."""
+        history = self.machine.history
+        if not history.base < problem.position <= history.frontier:
+            raise InputError("the run has gone past it")
+        history.cursor = problem.position
+        return self.stop_for(problem, after_op=True)
 
     def stand_behind(self, node: Node, problem: Callable[[int], Problem]) -> Stop:
         """Goes back to behind the op that computed a value, for what is wrong with it: `problem` is
@@ -411,6 +420,15 @@ class Debugger:
             stop = yield from self._runner.forwards(self._full_speed.possible_at)
             if stop.reason != "step":
                 return stop
+
+    def _pass_hidden(self, command: str) -> None:
+        """A run can stand before a point that is not shown, as at its beginning: a step is one of
+        the statement that is shown there.
+        """
+        here = self.machine.history.next_point()
+        while command in FORWARDS and not self.stop_point.after_op and here and hidden(here):
+            self.machine.forward()
+            here = self.machine.history.next_point()
 
     def _problem_here(self) -> Stop | None:
         """Trouble that one stands behind, and that has not been told."""

@@ -57,16 +57,14 @@ class Goto:
 
     def _reached(self, levels: Levels, line: int) -> Target | None:
         history = self.machine.history
-        cursor, frontier = history.cursor, history.frontier
-        before, after = range(cursor, history.base - 1, -1), range(cursor, frontier + 1)
-        for word, positions in (("back", before), ("on", after)):
+        cursor, base, here = history.cursor, history.base, history.next_point()
+        before = range(cursor if here else cursor - 1, base - 1, -1)
+        for word, positions in (("back", before), ("on", range(cursor, history.frontier))):
             for position in positions:
-                there = history.log[position - history.base] if position < frontier else None
-                if there is None and history.at is not None:
-                    there = history.at, history.pc
-                if there is None:
-                    continue
-                activation, k = there
+                if position == cursor and here:
+                    activation, k = here[0], history.index()
+                else:
+                    activation, k = history.log[position - base]
                 point = activation.points[k]
                 level = levels.get(id(point.statement), ELSEWHERE)
                 if level == ELSEWHERE or hidden((activation, point)):
@@ -82,11 +80,9 @@ class Goto:
         if self.stop_point.after_op:
             return word == "on"
         here = self.stop_point.level
-        if level is None:
-            return False
-        return (
-            (here is None or level < here) if word == "back" else here is not None and level > here
-        )
+        if word == "back":
+            return level is not None and (here is None or level < here)
+        return level is not None and here is not None and level > here
 
     def _ahead(self, levels: Levels, line: int) -> Target | None:
         history = self.machine.history

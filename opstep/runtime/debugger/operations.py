@@ -81,6 +81,11 @@ class Operations:
         """The code of the assert of this step that failed first; 0 for none."""
         return self._code(self.history.named.at(RUN_STATUS, self.history.frontier))
 
+    def failed_at(self) -> int:
+        """The position behind the assert of this step that failed first; 0 where none has."""
+        versions = self.history.named.of(RUN_STATUS)
+        return next((p for p, status in versions if self._code(status)), 0)
+
     def _code(self, status: Node) -> int:
         if status is self.history.named.no_failure:
             return 0

@@ -162,8 +162,8 @@ class Runner:
         code = machine.failed()
         if code:
             error = machine.host.failed_assert(code)
-            cursor = machine.history.cursor
-            problem = Problem("assert", error.diagnostics[0].message, None, cursor, error)
+            position = machine.operations.failed_at()
+            problem = Problem("assert", error.diagnostics[0].message, None, position, error)
             return Stop("end", "assert", self.stop_point.stream(), (), problem)
         commit(machine)
         return Stop("end")

@@ -272,6 +272,45 @@ def test_goto(file):
         debugger.goto(99)
 
 
+UPDATING = """\
+state s: f32[2] = zeros()
+
+graph main(x: f32[2]) -> f32[2], i32[] {
+  y, i = while(s, 0, test=t, body=b)
+  z = add(y, x)
+  return z, i
+}
+
+graph t(v: f32[2], i: i32[]) -> bool[] {
+  l = less(i, 3)
+  return l
+}
+
+graph b(v: f32[2], i: i32[]) -> f32[2], i32[] {
+  y = add(v, 2.0)
+  s <- y
+  j = add(i, 1)
+  return y, j
+}
+"""
+
+
+@pytest.mark.parametrize("command, line", [("over", 5), ("in", 10), ("until", 5)])
+def test_a_step_over_a_loop_whose_body_updates_what_it_takes(command, line, tmp_path):
+    """What the loop took is copied before it, at a point that is not shown."""
+    (tmp_path / "model.opg").write_text(UPDATING)
+    program = opstep.load(tmp_path / "model.opg")
+    debugger = Debugger(program, "main", {"x": X[:2]}, stop_on_entry=True)
+    debugger.start()
+    assert where(debugger) == [("main", 4)]
+    debugger.go(command)
+    assert where(debugger)[0][1] == line
+    debugger.restart_frame(debugger.stack()[-1])
+    assert where(debugger) == [("main", 4)]
+    debugger.go(command)
+    assert where(debugger)[0][1] == line
+
+
 def test_goto_in_a_loop_is_to_the_last_visit_before_the_stop(file):
     debugger = debug(file, "count")
     debugger.start()

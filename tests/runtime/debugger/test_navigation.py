@@ -162,14 +162,15 @@ class Navigator(Model):
     def go_to(self) -> None:
         """The last visit before; else the next; else ahead in the frame."""
         (position, side), visits = self.place(), self.visits()
+        base = self.debugger.machine.history.base
         line = self.random.randrange(1, self.text.count("\n") + 1)
         starts = self.debugger.breakpoints.at_line(str(self.path), line)
         wanted = {id(s.statement) for s in starts}
         there = [p for p, v in enumerate(visits) if v.statement in wanted and not v.hidden]
+        there = [p for p in there if p < self.debugger.machine.history.frontier - base]
         found = [p for p in there if p < position][-1:]
         found = found or [p for p in there if p > position or (p == position and side == BEHIND)]
         targets = self.debugger.goto_targets(str(self.path), line)
-        base = self.debugger.machine.history.base
         assert [t.position - base for t in targets if t.position >= 0] == found[:1], self.done
         if targets and targets[0].position >= 0:
             self.debugger.goto(targets[0].number)

@@ -337,6 +337,10 @@ class RankDebugger(Debugger):
                 stops[member.rank] = Debugger.goto(member, number)
         return self.group.stopped(self.rank, stops)
 
+    def stand_at(self, problem: Problem) -> Stop:
+        """On this rank; the others stay."""
+        return self.group.stopped(self.rank, {self.rank: super().stand_at(problem)})
+
     def stand_behind(self, node: Node, problem: Callable[[int], Problem]) -> Stop:
         """On the rank that has computed it; the others stay."""
         activation = node.home[0] if node.home else None
