@@ -13,16 +13,21 @@ or ``on_step``, and those of other threads meanwhile, go on as always.
 
 from __future__ import annotations
 
+import atexit
+import os
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter, sleep
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from opstep.api import program as programs
 from opstep.api.devices import kind_of
 from opstep.dap.debuggee import Debuggee
+from opstep.dap.exit_code import exit_code, outermost_frame
 from opstep.dap.registry import DapError, State
 from opstep.dap.server import Listener, serve
 from opstep.dap.source_view import SourceView
@@ -39,6 +44,10 @@ if TYPE_CHECKING:
     from opstep.dap.wire import Wire
 
 
+FAREWELL_S = 1.0  # how long the end of the program waits for its client to have taken its leave
+POLL_S = 0.01
+
+
 class Attached:
     """A Python program that clients can attach to, one at a time."""
 
@@ -47,6 +56,7 @@ class Attached:
         self._session: Session | None = None
         self._arguments: AttachArguments | None = None
         self._lock = threading.Lock()
+        self.is_to_end = False  # as who launched it is gone
         self._configured = threading.Event()
         self._running = threading.Lock()
 
@@ -82,8 +92,27 @@ class Attached:
         """The client is gone."""
         with self._lock:
             if self._session is session:
+                self.is_to_end = session.debuggee is not None and session.debuggee.terminated
                 self._session = self._arguments = None
                 self._configured.clear()
+
+    def process_ends(self, process: int, outermost: FrameType | None) -> None:
+        """A child that was forked has no client."""
+        if os.getpid() == process:
+            self.program_ends(exit_code(outermost))
+
+    def program_ends(self, code: int | None) -> None:
+        """Tells the client, which may hang up then."""
+        session = self._session
+        if session is None or session.leaving:
+            return
+        self.client_left(session)
+        if code is not None:
+            session.event("exited", {"exitCode": code})
+        session.event("terminated")
+        until = monotonic() + FAREWELL_S
+        while not session.leaving and monotonic() < until:
+            sleep(POLL_S)
 
     def wait(self, timeout: float | None) -> bool:
         return self._configured.wait(timeout)
@@ -164,6 +193,8 @@ def listen(port: int = 0, host: str = "127.0.0.1") -> int:
     _attached.listener = listener
     threading.Thread(target=listener.run, name="opstep debug", daemon=True).start()
     programs.interposed = _attached.run
+    atexit.unregister(_attached.process_ends)
+    atexit.register(_attached.process_ends, os.getpid(), outermost_frame())
     return listener.port
 
 
@@ -173,6 +204,9 @@ def listen_to(wire: Wire) -> None:
     def talk() -> None:
         serve(wire, attached=_attached)
         _attached.configured()  # nobody waits for who is gone
+        if _attached.is_to_end:  # with what it has started
+            leads = os.getpgid(0) == os.getpid()
+            (os.killpg if leads else os.kill)(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=talk, name="opstep debug", daemon=True).start()
     programs.interposed = _attached.run
@@ -198,6 +232,11 @@ def wait_for_client(timeout: float | None = None) -> bool:
     if _attached.listener is None:
         raise InputError("nobody can attach yet", hint="call opstep.debug.listen(port) first")
     return _attached.wait(timeout)
+
+
+def program_ends(code: int) -> None:
+    """Tells the client the exit code of the program, which is over."""
+    _attached.program_ends(code)
 
 
 def stop_listening() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from opstep.dap.registry import DapError
+from opstep.dap.registry import DapError, State
 from opstep.dap.wire import wire_of
 from opstep.editors.server import LOOPBACK
 from opstep.editors.wire import BadMessage, BrokenStream, Gone
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from opstep.dap.session import Session
 
 CONNECT_S = 5
+GONE = "the program has ended"
 MOST_OWN_REQUESTS = 1000  # requests of the program that the client has not answered
 
 
@@ -54,6 +55,8 @@ class Relay:
         self._greeted = session.greeting["seq"]
         self._opened = session.current["seq"], session.current["command"]
         self.exit_code: int | None = None
+        self._has_told = self._is_over = False  # of its end, and whether it has ended
+        self._unanswered: dict[int, str] = {}  # requests of the client, by number
         self.forward(session.greeting)
 
     def wait(self) -> bool:
@@ -72,6 +75,9 @@ class Relay:
 
     def forward(self, message: dict[str, Any]) -> None:
         """From the client to the program, under the client's numbers."""
+        seq = message.get("seq")
+        if message.get("type") == "request" and isinstance(seq, int) and seq != self._greeted:
+            self._unanswered[seq] = str(message.get("command"))
         if message.get("type") == "response":
             seq = message.get("request_seq")
             original = self._own_requests.pop(seq, None) if isinstance(seq, int) else None
@@ -80,9 +86,15 @@ class Relay:
             self._program.write(message)
         except Gone:
             self.close()
+        if self._is_over:
+            self._answer_for_it()
 
     def close(self, terminate: bool | None = None) -> None:
-        """The program sees its client leave."""
+        """The program sees its client leave; False: it is told to go on."""
+        if terminate is False and not self._is_over:
+            goodbye = {"command": "disconnect", "arguments": {"terminateDebuggee": False}}
+            with suppress(Gone):  # under a number whose answer the client does not get
+                self._program.write({"type": "request", **goodbye, "seq": self._greeted})
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
@@ -99,16 +111,39 @@ class Relay:
             if message is None:
                 break
             answered = message.get("request_seq") if message.get("type") == "response" else None
+            self._unanswered.pop(answered or 0, None)
+            self._has_told = self._has_told or message.get("event") == "terminated"
             if message.get("event") == "exited":  # the client hears of it when all output is told
                 self.exit_code = (message.get("body") or {}).get("exitCode")
                 break
             if answered != self._greeted:  # the client has its answer to initialize
                 self._hand_over(message)
+        self._is_over = True
+        self._answer_for_it()
         self._ended()
 
+    def _answer_for_it(self) -> None:
+        """The program is gone, and answers nothing. It did what it had to be configured for."""
+        for seq, command in list(self._unanswered.items()):
+            done = command == "configurationDone"
+            answer = {"type": "response", "request_seq": seq, "success": done, "command": command}
+            with suppress(Gone):
+                self._session.wire.write(answer if done else answer | {"message": GONE, "body": {}})
+        self._unanswered.clear()
+
     def _tell_of_end(self) -> None:
-        if not self._session.leaving:
-            self._session.event("terminated")
+        session = self._session
+        session.relay(None)  # the adapter answers what still comes
+        session.state = State.ENDED
+        self.close()
+        if session.leaving or self._has_told:
+            return
+        if self.exit_code is None:
+            text = f"{GONE}, and did not say how: it was killed, or ended by os._exit."
+            session.output(text, "important")
+        else:
+            session.event("exited", {"exitCode": self.exit_code})
+        session.event("terminated")
 
     def _hand_over(self, message: dict[str, Any]) -> None:
         theirs = message.pop("seq", None)

@@ -34,6 +34,7 @@ class ScriptRun:
         self._relay: Relay | None = None
         self._waiting: list[dict[str, Any]] | None = []  # that came before it listens
         self._lock = threading.Lock()
+        self._is_ending = False  # as the client wants it
         program = Path(arguments.at(arguments.program))
         if not program.is_file():
             raise DapError(f"program: there is no file {program}", show=True)
@@ -65,6 +66,7 @@ class ScriptRun:
         given = session.current["arguments"]
         attach = {k: given[k] for k in ("stopOnEntry", "stopAtEnd", "sourceView") if k in given}
         attach |= {"mode": self._arguments.mode, "cwd": str(self._arguments.folder)}
+        attach |= {"onDisconnect": self._arguments.on_disconnect}
         opening = session.current | {"command": "attach", "arguments": attach}
         with self._lock:
             relay.start(opening)
@@ -124,11 +126,12 @@ class ScriptRun:
         if terminate:
             self.process.kill()
         if self._relay is not None:
-            self._relay.close()
+            self._relay.close(terminate)
         self.process.let_go()
 
     def _end(self) -> None:
         """Ends the script; a thread waits for it already."""
+        self._is_ending = True
         threading.Thread(target=self.process.kill, name="opstep script", daemon=True).start()
 
     def _wait_for_end(self) -> None:
@@ -136,6 +139,10 @@ class ScriptRun:
         assert self._relay is not None
         code = self.process.gone(self._relay.exit_code)
         if not self._session.leaving:
+            how = "" if self._is_ending else self.process.violence()
+            if how:
+                name = Path(self._arguments.program).name
+                self._session.output(f"{name} {how}.", "important")
             if code is not None:
                 self._session.event("exited", {"exitCode": code})
             self._session.event("terminated")

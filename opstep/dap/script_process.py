@@ -125,6 +125,10 @@ class ScriptProcess(ABC):
     def gone(self, told: int | None) -> int | None:
         """Its connection was closed, and it `told` an exit code: gives that which is known."""
 
+    @abstractmethod
+    def violence(self) -> str:
+        """What ended it, where it did not end by itself, and that is `gone`; else ""."""
+
     def kill(self) -> None:
         """Ends it and all that it started: nicely, then not."""
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -212,6 +216,10 @@ class Piped(ScriptProcess):
             reader.join(OUTPUT_S)
         return _code(self._child.returncode)
 
+    def violence(self) -> str:
+        number = -self._child.returncode if self._child and self._child.returncode else 0
+        return f"was ended by {_signal_name(number)}" if number > 0 else ""
+
 
 class InTerminal(ScriptProcess):
     """The client's child, or its shell's: ``runInTerminal``."""
@@ -221,6 +229,7 @@ class InTerminal(ScriptProcess):
         self._answer: dict[str, Any] = {}
         self._answered = threading.Event()
         self._is_wanted = True
+        self._told: int | None = None
 
     def start(self) -> None:
         session, arguments = self.session, self.arguments
@@ -287,7 +296,12 @@ class InTerminal(ScriptProcess):
         return not (self.pid and _lives(self.pid))
 
     def gone(self, told: int | None) -> int | None:
+        self._told = told
         return told
+
+    def violence(self) -> str:
+        how = "it was killed, ended by os._exit, or its terminal was closed"
+        return f"has ended without an exit code: {how}" if self._told is None else ""
 
 
 def process_of(session: Session, arguments: LaunchArguments, words: list[str]) -> ScriptProcess:
@@ -332,6 +346,13 @@ def _environment(arguments: LaunchArguments) -> dict[str, str]:
         if value is not None:
             environment[name] = value
     return environment
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _code(returned: int) -> int:

@@ -63,7 +63,9 @@ def _listened(started: Started) -> int:
     try:
         if started.options["wait"]:
             attach.wait_for_client()
-        return started.run()
+        code = started.run()
+        attach.program_ends(code)
+        return code
     finally:
         attach.stop_listening()
 

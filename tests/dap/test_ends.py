@@ -1,0 +1,168 @@
+"""Every way in which a program ends that is attached to, or a script that was launched: what the
+client is told.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+from dap.client import PATIENCE_S, Client
+
+ATTACHED = """
+import os, signal, sys
+import numpy as np
+import opstep
+
+print(opstep.debug.listen(), flush=True)
+opstep.debug.wait_for_client()
+opstep.load(sys.argv[1]).run("main", {{"x": np.float32([1, 2, 3, 4])}})
+{}
+"""
+KILLED = "os.kill(os.getpid(), 9)"
+FORKED = "os.fork() or sys.exit(0); os.wait()"
+UNKNOWN = "did not say how: it was killed, or ended by os._exit"
+
+
+@pytest.fixture
+def attached(loops):
+    """Starts a program that ends so, and has a client attach to it, itself or by an adapter."""
+    processes = []
+
+    def start(end: str, relayed: bool) -> Client:
+        command = [sys.executable, "-c", ATTACHED.format(end), str(loops)]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        processes.append(process)
+        assert process.stdout
+        port = int(process.stdout.readline())
+        client = Client.over_stdio() if relayed else Client.connect(port)
+        client.attach(**({"port": port} if relayed else {}))
+        client.request("configurationDone")
+        return client
+
+    start.processes = processes
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+@pytest.mark.parametrize(
+    "end, code",
+    [
+        ("pass", 0),
+        ("raise ValueError('no')", 1),
+        ("try: sys.exit(3)\nexcept SystemExit: pass", 0),
+        (FORKED, 0),
+        ("sys.exit(3)", None),  # nobody is told with what
+        ("raise SystemExit", None),
+    ],
+)
+def test_the_end_of_a_program_is_told(attached, end, code, relayed):
+    with attached(end, relayed) as client:
+        client.expect("terminated") if code is None else client.expect_end(code)
+        assert code is not None or "exited" not in [e["event"] for e in client.events]
+        assert client.output("important") == ""
+
+
+@pytest.mark.parametrize("end", [KILLED, "os._exit(5)"])
+def test_a_program_that_cannot_say_how_it_ends(attached, end):
+    with attached(end, True) as client:
+        client.expect("terminated")
+        assert UNKNOWN in client.output("important")
+        client.request("disconnect")
+
+
+def test_requests_that_a_program_does_not_live_to_answer_are_refused(attached):
+    with attached("os.kill(os.getpid(), signal.SIGSTOP)", True) as client:
+        process = attached.processes[0]
+        while state_of(process.pid) != "T":
+            time.sleep(0.01)
+        seq = client.send("threads")
+        process.kill()
+        response = client.response(seq)
+        assert (response["success"], response["message"]) == (False, "the program has ended")
+        client.expect("terminated")
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Launches a script of this text, until it runs."""
+    path, clients = tmp_path / "train.py", []
+
+    def launch(text: str, **arguments) -> Client:
+        path.write_text(f"import os, time\nprint(os.getpid(), flush=True)\n{text}\n")
+        client = Client.over_stdio()
+        clients.append(client)
+        client.launch(path, **arguments)
+        client.request("configurationDone")
+        return client
+
+    yield launch
+    for client in clients:
+        client.vanish()
+        client.process.kill()
+        client.process.wait()
+        client.process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    "end, code, told",
+    [
+        (KILLED, 128 + 9, "train.py was ended by SIGKILL.\n"),
+        ("os.kill(os.getpid(), 11)", 128 + 11, "train.py was ended by SIGSEGV.\n"),
+        ("os._exit(5)", 5, ""),
+        ("raise SystemExit(4)", 4, ""),
+        ("pass", 0, ""),
+    ],
+)
+def test_what_ended_a_script_is_told(script, end, code, told):
+    client = script(end)
+    client.expect_end(code)
+    assert client.output("important") == told
+
+
+def test_a_script_that_is_terminated_is_not_said_to_be_killed(script):
+    client = script("time.sleep(600)")
+    client.expect("output", category="stdout")
+    client.request("terminate")
+    client.expect_end(128 + signal.SIGTERM)
+    assert client.output("important") == ""
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_script_whose_adapter_is_killed_ends_unless_it_is_to_go_on(script, goes_on):
+    client = script("time.sleep(600)", onDisconnect="continue" if goes_on else "terminate")
+    pid = int(client.expect("output", category="stdout")["output"])
+    try:
+        client.process.kill()
+        client.expect_closed()
+        until = time.monotonic() + (1.0 if goes_on else PATIENCE_S)
+        while lives(pid) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert lives(pid) is goes_on
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def lives(pid: int) -> bool:
+    return state_of(pid) not in ("", "Z", "X")
+
+
+def state_of(pid: int) -> str:
+    """As Linux names it; "" where there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
