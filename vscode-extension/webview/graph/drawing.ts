@@ -42,7 +42,7 @@ export class Drawing {
   private readonly nodes = svg("g", { class: "nodes" });
   private readonly shown = new Map<string, SVGGElement>();
   private readonly drawn = new Map<string, SVGGElement>();
-  private picture: Picture = { nodes: [], links: [], whole: 0 };
+  private picture: Picture = { nodes: [], links: [], whole: 0, all: [] };
   private byKey = new Map<string, PictureNode>();
   private layout: Layout = { boxes: {}, routes: {}, width: 0, height: 0 };
   private marks: (shown: PictureNode) => Marks = () => BARE;

@@ -42,8 +42,9 @@ export interface Link {
 export interface Picture {
   nodes: PictureNode[];
   links: Link[];
-  /** How many nodes there would be without a limit. */
+  /** How many nodes there would be without a limit, and which. */
   whole: number;
+  all: readonly PictureNode[];
 }
 
 export interface Options {
@@ -65,7 +66,7 @@ export function picture(
   const nodes: PictureNode[] = [];
   const links: Link[] = [];
   collect(data, { key: "", calls: [] }, expanded, nodes, links);
-  const all = { nodes, links, whole: nodes.length };
+  const all = { nodes, links, whole: nodes.length, all: nodes };
   return neighbourhood(options.weights ? all : foldWeights(all), options.focus, options.most);
 }
 
@@ -174,7 +175,7 @@ export function foldWeights(whole: Picture): Picture {
       weights: (incoming.get(n.key) ?? []).flatMap(({ from }) => folded.get(from) ?? []),
     }));
   const links = whole.links.filter(({ from, to }) => !folded.has(from) && !folded.has(to));
-  return { nodes, links, whole: nodes.length };
+  return { nodes, links, whole: nodes.length, all: nodes };
 }
 
 function weightOf({ node, uri }: PictureNode): Weight | undefined {
@@ -226,7 +227,7 @@ export function neighbourhood(whole: Picture, focus: string | null, most: number
       hidden: (beside.get(n.key) ?? []).filter((other) => !included.has(other)).length,
     }));
   const links = whole.links.filter((l) => included.has(l.from) && included.has(l.to));
-  return { nodes, links, whole: whole.nodes.length };
+  return { nodes, links, whole: whole.nodes.length, all: whole.nodes };
 }
 
 function neighbours(links: readonly Link[]): Map<string, string[]> {

@@ -44,6 +44,7 @@ export class Page {
   private path: PathEntry[] = [];
   private expanded = new Map<string, GraphData>();
   private all = false; // of a large graph
+  private around: string | undefined; // what a part of it is drawn around, if not the cursor
 
   constructor(
     root: HTMLElement,
@@ -124,7 +125,7 @@ export class Page {
     this.state.calls = calls;
     if (!same) {
       this.expanded.clear();
-      this.state.chosen = this.state.cursor = undefined;
+      this.state.chosen = this.state.cursor = this.around = undefined;
       this.all = false;
       this.state.streams = null;
       press(this.bar.buttons.streams, false);
@@ -145,6 +146,7 @@ export class Page {
       const whole = nodeAt(allNodes(this.state.data), uri, line);
       if (whole !== undefined) {
         this.state.cursor = whole.key;
+        this.around = undefined;
         this.draw("focus");
       }
       return;
@@ -192,7 +194,7 @@ export class Page {
     const next = picture(data, this.expanded, {
       weights,
       most: this.all ? Infinity : MOST,
-      focus: this.state.cursor ?? this.state.chosen ?? null,
+      focus: this.around ?? this.state.cursor ?? this.state.chosen ?? null,
     });
     const slow = window.setTimeout(
       () =>
@@ -204,7 +206,9 @@ export class Page {
     );
     try {
       const { cursor, chosen } = this.state;
-      await this.scene.draw(next, Boolean(this.saved.across), then, { touched, cursor, chosen });
+      const middle = this.around ?? cursor;
+      const places = { touched, cursor: middle, chosen };
+      await this.scene.draw(next, Boolean(this.saved.across), then, places);
       this.note.show("");
       this.search.find();
       this.refresh();
@@ -411,6 +415,16 @@ export class Page {
 
   private choose(key: string | undefined): void {
     this.state.chosen = key;
+    if (key !== undefined && this.scene.shown(key) === undefined) {
+      this.around = key; // it is not drawn: then what is around it is
+      void this.draw("focus").then(() => this.point(key));
+    } else {
+      this.point(key);
+    }
+  }
+
+  /** Shows what is chosen. */
+  private point(key: string | undefined): void {
     this.scene.reveal(key);
     this.refresh();
     if (key === undefined) {
@@ -428,7 +442,8 @@ export class Page {
     if (this.limited) {
       const { nodes, whole } = this.scene.picture;
       const some = grouped(nodes.length);
-      this.note.show(`${some} of ${grouped(whole)} nodes, around the cursor`, "Draw all", () =>
+      const place = this.around === undefined ? "the cursor" : "what was found";
+      this.note.show(`${some} of ${grouped(whole)} nodes, around ${place}`, "Draw all", () =>
         this.drawAll(true),
       );
     } else if (this.state.data?.nodes.length === 0) {

@@ -33,7 +33,7 @@ export class Scene {
   readonly drawing = new Drawing();
   readonly viewport = new Viewport(this.surface, () => this.moved());
   readonly minimap = new Minimap(this.drawing, this.viewport);
-  picture: Picture = { nodes: [], links: [], whole: 0 };
+  picture: Picture = { nodes: [], links: [], whole: 0, all: [] };
   private across = false;
   private size = { width: 0, height: 0 };
   private readonly layouts = new LayoutRunner();

@@ -1,15 +1,32 @@
-/** Nodes by words: which are found, and going from one to the next. */
+/** Nodes by words: which are found, drawn or not, and going from one to the next. */
 
-import { matches } from "./model";
-import type { Scene } from "./scene";
-import type { State } from "./state";
-import type { Toolbar } from "./toolbar";
+import { grouped } from "../../shared/format";
+import { matches, type Picture } from "./model";
+
+/** The parts of the page that it needs. */
+interface Bar {
+  search: { value: string; focus(): void; select(): void };
+  count: { textContent: string | null };
+  buttons: Record<"next" | "previous", { disabled: boolean }>;
+}
+
+interface Drawn {
+  readonly picture: Picture;
+}
+
+interface Found {
+  terms: string[];
+  found: ReadonlySet<string>;
+  chosen: string | undefined;
+}
 
 export class Search {
+  private stepping = false; // from one to the next: the count says which one it is
+
   constructor(
-    private readonly bar: Toolbar,
-    private readonly scene: Scene,
-    private readonly state: State,
+    private readonly bar: Bar,
+    private readonly scene: Drawn,
+    private readonly state: Found,
     private readonly choose: (key: string | undefined) => void,
   ) {}
 
@@ -20,25 +37,28 @@ export class Search {
 
   clear(): void {
     this.bar.search.value = "";
+    this.stepping = false;
     this.find();
   }
 
-  /** Finds what is asked for in what is drawn now. */
+  /** Finds what is asked for in the whole graph: of a large one most is not drawn. */
   find(): void {
     const terms = this.bar.search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found =
-      terms.length === 0 ? [] : this.scene.picture.nodes.filter((n) => matches(n, terms));
+    const found = terms.length === 0 ? [] : this.scene.picture.all.filter((n) => matches(n, terms));
     this.state.terms = terms;
-    this.state.found = found.map((n) => n.key);
-    const { buttons, count } = this.bar;
+    this.state.found = new Set(found.map((n) => n.key));
+    const { buttons } = this.bar;
     buttons.next.disabled = buttons.previous.disabled = found.length === 0;
-    count.textContent = terms.length === 0 ? "" : `${found.length} found`;
+    this.say();
   }
 
-  /** Finds, and goes to the first one, where there is one. */
+  /** Finds, and goes to the first one that is drawn, or to the first, where there is one. */
   jump(): boolean {
+    this.stepping = false;
     this.find();
-    const [first] = this.state.found;
+    const found = [...this.state.found];
+    const drawn = this.drawn();
+    const first = found.find((key) => drawn.has(key)) ?? found[0];
     if (first !== undefined) {
       this.choose(first);
     }
@@ -46,13 +66,30 @@ export class Search {
   }
 
   next(by: number): void {
-    const { found } = this.state;
+    const found = [...this.state.found];
     if (found.length > 0) {
       const at = this.state.chosen === undefined ? -1 : found.indexOf(this.state.chosen);
       const last = found.length - 1;
       const to = at < 0 && by < 0 ? last : (at + by + found.length) % found.length;
+      this.stepping = true;
       this.choose(found[to]);
-      this.bar.count.textContent = `${to + 1} of ${found.length}`;
+      this.say();
     }
+  }
+
+  private say(): void {
+    const { terms, chosen } = this.state;
+    const found = [...this.state.found];
+    const at = this.stepping && chosen !== undefined ? found.indexOf(chosen) : -1;
+    const drawn = this.drawn();
+    const absent = found.filter((key) => !drawn.has(key)).length;
+    const left = absent > 0 ? `, ${grouped(absent)} not drawn` : "";
+    const all = grouped(found.length);
+    this.bar.count.textContent =
+      terms.length === 0 ? "" : at < 0 ? `${all} found${left}` : `${grouped(at + 1)} of ${all}`;
+  }
+
+  private drawn(): Set<string> {
+    return new Set(this.scene.picture.nodes.map((n) => n.key));
   }
 }

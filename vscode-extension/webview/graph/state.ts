@@ -10,9 +10,9 @@ export class State {
   calls: string[] = [];
   cursor: string | undefined;
   chosen: string | undefined;
-  /** What is searched for, and what was found. */
+  /** What is searched for, and what was found, drawn or not. */
   terms: string[] = [];
-  found: string[] = [];
+  found: ReadonlySet<string> = new Set();
   stop: StopState | null = null;
   /** Of the frame where the run stands: lines of values by name. */
   values: Record<string, string> = {};
@@ -29,7 +29,7 @@ export class State {
     const nan = this.tainted?.uri === shown.uri ? this.tainted.lines : {};
     const bad = Object.entries(nan).find(([line]) => at(Number(line)));
     const stopped = this.stop !== null && standsIn(shown, this.stop, this.calls);
-    const found = this.found.includes(shown.key);
+    const found = this.found.has(shown.key);
     return {
       progress: progress(shown, this.stop, this.calls),
       cursor: shown.key === this.cursor,
