@@ -1,11 +1,13 @@
 /** Where the messages of a debug session go: a server that we start, or one that listens. */
 
+import { spawn } from "node:child_process";
 import net from "node:net";
 import * as vscode from "vscode";
 import type { Python } from "../python";
 import type { Services } from "../services";
 import { MODULE } from "../shell";
 import { KERNEL } from "./launch";
+import { ProcessAdapter } from "./processAdapter";
 import { Spare } from "./spare";
 
 const LOOPBACK = new Set(["127.0.0.1", "localhost", "::1"]);
@@ -23,10 +25,12 @@ export function registerAdapters({ log, started }: Services, python: Python): vs
         const command = await python.need();
         const ahead = spare.take(command);
         log.info(`debugger: ${[command, ...MODULE, "dap"].join(" ")}${ahead ? ", ahead" : ""}`);
-        if (ahead) {
-          return new vscode.DebugAdapterInlineImplementation(ahead);
+        const child = ahead ?? spawn(command, [...MODULE, "dap"]);
+        if (!ahead) {
+          child.stderr.on("data", (data) => log.debug(`debugger: ${data}`));
         }
-        return new vscode.DebugAdapterExecutable(command, [...MODULE, "dap"]);
+        const tell = (why: string) => void vscode.window.showErrorMessage(why);
+        return new vscode.DebugAdapterInlineImplementation(new ProcessAdapter(child, tell));
       },
     }),
     // debugpy speaks the protocol on this port itself: the Python debugger need not be there.

@@ -1,9 +1,13 @@
-/** A debugger that runs already, on its standard streams: VS Code itself only talks to those that it starts. */
+/**
+ * A debugger on its standard streams, one that runs already too. Of one that it starts itself VS Code does not know
+ * which signal has ended it.
+ */
 
 import type { ChildProcessWithoutNullStreams } from "node:child_process";
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 import { type Message, StreamMessageReader, StreamMessageWriter } from "vscode-languageclient/node";
+import { messageOf } from "../../shared/errors";
 
 export class ProcessAdapter implements vscode.DebugAdapter {
   private readonly sent = new vscode.EventEmitter<vscode.DebugProtocolMessage>();
@@ -11,9 +15,17 @@ export class ProcessAdapter implements vscode.DebugAdapter {
   private readonly writer: StreamMessageWriter;
   private readonly unanswered = new Map<number, DebugProtocol.Request>();
   private ended = false;
+  /** Whether the debugger told the session's end, and whether the user wants it. */
+  private told = false;
+  private wanted = false;
+  private why = "opstep's debugger has ended";
   readonly onDidSendMessage = this.sent.event;
 
-  constructor(private readonly child: ChildProcessWithoutNullStreams) {
+  /** `tell` shows the user why a session is over that nobody has ended. */
+  constructor(
+    private readonly child: ChildProcessWithoutNullStreams,
+    private readonly tell: (why: string) => void,
+  ) {
     this.reader = new StreamMessageReader(child.stdout);
     this.writer = new StreamMessageWriter(child.stdin);
     this.writer.onError(() => {}); // it has ended, which is told below
@@ -22,7 +34,14 @@ export class ProcessAdapter implements vscode.DebugAdapter {
       if (answer.type === "response") {
         this.unanswered.delete(answer.request_seq);
       }
+      this.told ||= (message as unknown as DebugProtocol.Event).event === "terminated";
       this.sent.fire(message as unknown as vscode.DebugProtocolMessage);
+    });
+    child.on("error", (error) => {
+      this.why = `opstep's debugger could not be started: ${messageOf(error)}`;
+    });
+    child.once("exit", (code, signal) => {
+      this.why += signal === null ? ` with exit code ${code}` : `: ${signal}`;
     });
     child.once("close", () => this.end());
   }
@@ -31,6 +50,7 @@ export class ProcessAdapter implements vscode.DebugAdapter {
     const request = message as DebugProtocol.Request;
     if (request.type === "request") {
       this.unanswered.set(request.seq, request);
+      this.wanted ||= request.command === "disconnect";
     }
     if (this.ended) {
       this.refuse();
@@ -40,6 +60,7 @@ export class ProcessAdapter implements vscode.DebugAdapter {
   }
 
   dispose(): void {
+    this.wanted = true;
     this.child.kill();
     this.reader.dispose();
     this.writer.dispose();
@@ -50,11 +71,21 @@ export class ProcessAdapter implements vscode.DebugAdapter {
   private end(): void {
     this.ended = true;
     this.refuse();
-    this.sent.fire({ type: "event", event: "terminated", seq: 0 } as vscode.DebugProtocolMessage);
+    if (!this.told && !this.wanted) {
+      this.event("output", { category: "stderr", output: `${this.why}\n` });
+      this.tell(this.why);
+    }
+    if (!this.told) {
+      this.event("terminated");
+    }
+  }
+
+  private event(event: string, body?: object): void {
+    this.sent.fire({ type: "event", event, seq: 0, body } as vscode.DebugProtocolMessage);
   }
 
   private refuse(): void {
-    const message = "opstep's debugger has ended";
+    const message = this.why;
     for (const { seq, command } of this.unanswered.values()) {
       this.unanswered.delete(seq);
       const answer = {

@@ -6,7 +6,6 @@ import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import type { Python } from "../python";
 import { MODULE } from "../shell";
-import { ProcessAdapter } from "./processAdapter";
 
 interface Started {
   child: ChildProcessWithoutNullStreams;
@@ -44,14 +43,14 @@ export class Spare implements vscode.Disposable {
   }
 
   /** The debugger that waits, if this command would start the same. */
-  take(command: string): vscode.DebugAdapter | undefined {
+  take(command: string): ChildProcessWithoutNullStreams | undefined {
     const { started } = this;
     if (!started || started.command !== command || started.stamp !== stampOf(command)) {
       this.drop();
       return undefined;
     }
     this.started = undefined;
-    return new ProcessAdapter(started.child);
+    return started.child;
   }
 
   private async update(): Promise<void> {
