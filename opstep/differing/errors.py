@@ -56,12 +56,12 @@ def error_of(got: np.ndarray, exact: np.ndarray) -> Error:
     if not a.size:
         return Error(0.0, 0, 0, 0, (), 0.0, 0.0)
     at = np.unravel_index(int(np.argmax(apart)), a.shape)
-    index, got, wanted = tuple(map(int, at)), float(a[at]), float(b[at])
+    index, here, wanted = tuple(map(int, at)), float(a[at]), float(b[at])
     largest = _ratio(float(off.max(initial=0.0)), float(of.max(initial=0.0)))
     typical = float(np.median(each)) if each.size else 0.0
     relative = _ratio(_norm(off), _norm(of))
     unalike = int(unlike.sum())
-    return Error(relative, unalike, zeroed, a.size, index, got, wanted, largest, typical)
+    return Error(relative, unalike, zeroed, a.size, index, here, wanted, largest, typical)
 
 
 def coarser(a: DType, b: DType) -> DType:

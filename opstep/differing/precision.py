@@ -260,7 +260,7 @@ class _Measurement:
         """
         declared, found = self.program.module.tensors[name], self.program.verified.inits.get(name)
         if declared.value is not None:
-            return np.float64(declared.value.value)
+            return np.asarray(declared.value.value, np.float64)
         if found is None or found.op is None or found.op.family != "creation":
             return None
         attrs = dict(found.attrs)

@@ -148,6 +148,35 @@ def test_a_run_that_fails_tells_where(client, program):
     assert told["line"] == 4 and told["source"]["path"] == str(path)
 
 
+FAILING = """\
+graph main(x: f32[2]) -> f32[2] {
+  m = max(x)
+  fine = less(m, 0.0)
+  assert fine, "too large"
+  y = add(x, 1.0)
+  return y
+}
+"""
+
+
+@pytest.mark.parametrize("filters", [[], ["nan"], ["assert"]])
+@pytest.mark.parametrize("stop_at_end", [False, True])
+def test_a_failed_assert_stops_once_and_at_its_line(client, program, filters, stop_at_end):
+    path = program(FAILING)
+    client.start(path, inputs={"x": 1}, filters=filters, stopAtEnd=stop_at_end)
+    client.expect_stop("exception")
+    assert client.where() == ("main", 4)
+    client.go("next", "step")
+    assert client.where() == ("main", 5)
+    client.request("continue", threadId=1)
+    if stop_at_end:
+        assert "the graph has returned" in client.expect_stop("exception")["text"]
+        client.request("continue", threadId=1)
+    client.expect_end(1)
+    told = [e["body"] for e in client.events if e["event"] == "output"][-1]
+    assert told["line"] == 4 and "too large" in told["output"]
+
+
 def test_the_end_can_be_a_stop(client, loops):
     client.start(loops, graph="main", inputs=INPUT, stopAtEnd=True)
     stop = client.expect_stop("pause")

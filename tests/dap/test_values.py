@@ -406,24 +406,6 @@ def test_a_failed_assert_is_an_exception(client, program):
         client.request("opstep/nanReport", name="nowhere")
 
 
-@pytest.mark.parametrize("filters", [[], ["nan"], ["assert"]])
-@pytest.mark.parametrize("stop_at_end", [False, True])
-def test_a_failed_assert_stops_once_and_at_its_line(client, program, filters, stop_at_end):
-    path = program(ASSERTS)
-    client.start(path, inputs=INPUT, filters=filters, stopAtEnd=stop_at_end)
-    client.expect_stop("exception")
-    assert client.where() == ("main", 4)
-    client.go("next", "step")
-    assert client.where() == ("main", 5)
-    client.request("continue", threadId=1)
-    if stop_at_end:
-        assert "the graph has returned" in client.expect_stop("exception")["text"]
-        client.request("continue", threadId=1)
-    client.expect_end(1)
-    told = [e["body"] for e in client.events if e["event"] == "output"][-1]
-    assert told["line"] == 4 and "it is too large" in told["output"]
-
-
 def test_no_exception_no_information(stopped):
     with pytest.raises(Refused, match="is not stopped at an exception"):
         stopped.request("exceptionInfo", threadId=1)

@@ -9,6 +9,20 @@ from opstep.runtime.debugger.runner import Arrived
 from opstep.runtime.ir.control import BODY, TEST
 
 
+def arrival(command: str, here: tuple[Activation, Point] | None) -> Arrived:
+    """The points that a command leads to from one; None: from the end, back by one point."""
+    if here is None or command in ("in", "back_in"):
+        return anywhere
+    depth = depth_of(here)
+    if command in ("over", "back"):
+        return lambda at: depth_of(at) <= depth
+    if command in ("out", "back_out"):
+        return lambda at: depth_of(at) < depth
+    if command == "until":
+        return past_turn(here[0], depth)
+    raise KeyError(command)
+
+
 def anywhere(at: tuple[Activation, Point]) -> bool:
     """Wherever it is."""
     return True

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.arriving import anywhere, past_turn
+from opstep.runtime.debugger.arriving import arrival
 from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints
 from opstep.runtime.debugger.checks import Checks, Stop, hidden
-from opstep.runtime.debugger.frames import Frame, depth_of
+from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.full_speed import FullSpeed
 from opstep.runtime.debugger.goto import Goto, Target, entry_of
 from opstep.runtime.debugger.host import Host
@@ -232,7 +232,8 @@ class Debugger:
     def moves(self, command: str, thread: int | None, granularity: str) -> Moves:
         """What `go` does, a point at a time."""
         runner, stop_point = self._runner, self.stop_point
-        self._pass_hidden(command)
+        if command in FORWARDS:
+            runner.pass_hidden()
         if self._stands_in_python():
             if command in ("continue", "reverse_continue") or granularity != "instruction":
                 return (yield from self._line_step(command, thread))
@@ -248,7 +249,7 @@ class Debugger:
             here = stop_point.point()
             if here is not None and not hidden(here):
                 return self._checks.at_point() or runner.stopped("step")
-        arrived = self._arrival(command, thread)
+        arrived = self._of_stream(arrival(command, stop_point.point()), thread)
         if command in BACKWARDS:
             return (yield from runner.backwards(arrived))
         return (yield from runner.forwards(arrived))
@@ -421,15 +422,6 @@ class Debugger:
             if stop.reason != "step":
                 return stop
 
-    def _pass_hidden(self, command: str) -> None:
-        """A run can stand before a point that is not shown, as at its beginning: a step is one of
-        the statement that is shown there.
-        """
-        here = self.machine.history.next_point()
-        while command in FORWARDS and not self.stop_point.after_op and here and hidden(here):
-            self.machine.forward()
-            here = self.machine.history.next_point()
-
     def _problem_here(self) -> Stop | None:
         """Trouble that one stands behind, and that has not been told."""
         watched = self.breakpoints.filters or self.breakpoints.data
@@ -497,21 +489,3 @@ class Debugger:
         if thread is None or self.stop_point.streams() < 2:
             return arrived
         return lambda at: at[1].stream == thread and arrived(at)
-
-    def _arrival(self, command: str, thread: int | None) -> Arrived:
-        """Which points a step leads to from here."""
-        here = self.stop_point.point()
-        if here is None:
-            return anywhere  # from the end: back by one point
-        depth = depth_of(here)
-        if command in ("in", "back_in"):
-            arrived = anywhere
-        elif command in ("over", "back"):
-            arrived = lambda at: depth_of(at) <= depth  # noqa: E731
-        elif command in ("out", "back_out"):
-            arrived = lambda at: depth_of(at) < depth  # noqa: E731
-        elif command == "until":
-            arrived = past_turn(here[0], depth)
-        else:
-            raise KeyError(command)
-        return self._of_stream(arrived, thread)

@@ -109,6 +109,14 @@ class Runner:
                     return stop
             yield
 
+    def pass_hidden(self) -> None:
+        """A run can stand before a point that is not shown, as at its beginning: a step is one of
+        the statement that is shown there.
+        """
+        history = self.machine.history
+        while not self.stop_point.after_op and (here := history.next_point()) and hidden(here):
+            self.machine.forward()
+
     def launch(self) -> Moves:
         """Runs one launch of a kernel."""
         machine = self.machine
