@@ -17,9 +17,9 @@ class Error(NamedTuple):
 
     `relative`: the norm of the difference by that of the exact values; `largest`: the largest
     difference by the largest exact value; `typical`: the median of each element's difference by its
-    exact value. `unlike`: elements that are NaN or infinite in one alone, or another infinity;
-    `zeroed`: those that are 0 and should not be. `worst`: the one that is farthest away, one that
-    is unlike before all, with both values.
+    exact value, less the least number that the type holds. `unlike`: elements that are NaN or
+    infinite in one alone, or another infinity; `zeroed`: those that are 0 and should not be.
+    `worst`: the one that is farthest away, one that is unlike before all, with both values.
     """
 
     relative: float
@@ -51,7 +51,8 @@ def error_of(got: np.ndarray, exact: np.ndarray) -> Error:
         apart = np.where(same, 0.0, np.where(unlike, np.inf, apart))
         fine = np.isfinite(a) & np.isfinite(b)
         off, of = apart[fine], np.abs(b[fine])
-        each = np.divide(off, of, out=np.where(off == 0, 0.0, np.inf), where=of != 0)
+        beyond = np.maximum(off - _smallest(np.asarray(got).dtype), 0.0)
+        each = np.divide(beyond, of, out=np.where(beyond == 0, 0.0, np.inf), where=of != 0)
     zeroed = int(((a == 0) & (b != 0) & fine).sum())
     if not a.size:
         return Error(0.0, 0, 0, 0, (), 0.0, 0.0)
@@ -67,6 +68,15 @@ def error_of(got: np.ndarray, exact: np.ndarray) -> Error:
 def coarser(a: DType, b: DType) -> DType:
     """Of two float types the one that holds less of a number."""
     return a if TOLERANCE[a.name] >= TOLERANCE[b.name] else b
+
+
+def _smallest(dtype: np.dtype) -> float:
+    """The least number above 0."""
+    import ml_dtypes
+
+    if dtype.kind in "iub":
+        return 0.0
+    return float(ml_dtypes.finfo(dtype).smallest_subnormal)
 
 
 def _ratio(difference: float, scale: float) -> float:

@@ -292,6 +292,13 @@ graph main(i: i64[5]) -> f32[5] {
     assert not found.fine
 
 
+def test_elements_that_their_type_is_too_coarse_for_are_no_error():
+    """e^-200 is no f32."""
+    text = "graph main(x: f32[8]) -> f32[8] {\n  y = softmax(x)\n  return y\n}\n"
+    found, by = losses(text, x=np.array([0] + [-200] * 7, "f4"))
+    assert found.fine and by["y = softmax(x)"].what == "7 of 8 elements become 0"
+
+
 def test_an_op_without_a_meaning_in_numpy_is_not_called_exact(monkeypatch):
     from opstep.runtime.ir.op import OPS
 
