@@ -276,9 +276,12 @@ def leaky_relu(b: Body, x, slope=0.01):
 
 @rule("elu.default")
 def elu(b: Body, x, alpha=1.0, scale=1.0, input_scale=1.0):
-    if input_scale != 1:
-        x = b.mul(x, float(input_scale))
-    y = b.elu(x, alpha=float(alpha))
+    """The scale of the input is for what is below 0 only."""
+    if input_scale == 1:
+        y = b.elu(x, alpha=float(alpha))
+    else:
+        below = b.elu(b.mul(b.minimum(x, 0.0), float(input_scale)), alpha=float(alpha))
+        y = b.where(b.greater(x, 0.0), x, below)
     return b.mul(y, float(scale)) if scale != 1 else y
 
 
@@ -289,7 +292,7 @@ def selu(b: Body, x):
 
 @rule("celu.default")
 def celu(b: Body, x, alpha=1.0):
-    return b.mul(b.elu(b.div(x, float(alpha))), float(alpha))
+    return elu(b, x, alpha, 1.0, 1.0 / alpha)
 
 
 @rule("softplus.default")
