@@ -97,7 +97,8 @@ def _expanded(graph: fx.Graph, node: fx.Node, table: dict[Any, Definition]) -> b
 
     def defined(*given: Any) -> Any:
         known = dict(zip(operands, given, strict=True))
-        return table[node.target](*_with(node.args, known), **_with(dict(node.kwargs), known))
+        found = table[node.target](*_with(node.args, known), **_with(dict(node.kwargs), known))
+        return tuple(found) if isinstance(found, tuple) else found  # fx knows no named tuples
 
     try:
         with mode, torch.no_grad():

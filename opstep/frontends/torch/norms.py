@@ -5,6 +5,7 @@ of a row again, while it holds it: then the forward need not keep them.
 from __future__ import annotations
 
 from operator import getitem
+from typing import Any
 
 import torch
 from torch import fx
@@ -43,6 +44,23 @@ def single_gradients(graph: fx.Graph) -> None:
         if forward.target is aten.native_layer_norm.default:
             node.target = torch.ops.opstep.layer_norm_backward.default
             node.args = (grad, x, shape, weight, forward.args[4])
+            if weight is None:
+                _sum_for_bias(graph, node)
+
+
+def _sum_for_bias(graph: fx.Graph, node: fx.Node) -> None:
+    """Of a layer norm without a weight: the op gives the gradient of the input alone."""
+    grad: Any = node.args[0]
+    shape: Any = node.args[2]
+    axes = list(range(grad.meta["val"].dim() - len(shape)))
+    for user in [u for u in node.users if u.args[1] == 2]:
+        total = grad
+        if axes:
+            with graph.inserting_before(user):
+                total = graph.call_function(aten.sum.dim_IntList, (grad, axes))
+            total.meta = dict(user.meta)
+        user.replace_all_uses_with(total)
+        graph.erase_node(user)
 
 
 @rule("opstep::layer_norm_backward.default")

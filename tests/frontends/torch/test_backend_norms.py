@@ -56,3 +56,19 @@ def test_under_autocast(compiled):
     with torch.autocast("cpu", torch.bfloat16):
         for found, expected in zip(results(compiled(norm), x), results(norm, x), strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_a_bias_alone(compiled):
+    """Of a layer norm and of one over all axes, whose sum is over none."""
+    for size in ((3, 5, 4, 6), (4, 6)):
+        torch.manual_seed(1)
+        x, bias = torch.randn(size, requires_grad=True), torch.randn(4, 6, requires_grad=True)
+
+        def function(x, b):
+            return nn.functional.layer_norm(x, (4, 6), None, b)
+
+        def gradients(f, x=x, bias=bias):
+            return torch.autograd.grad(f(x, bias).sin().sum(), (x, bias))
+
+        for found, wanted in zip(gradients(compiled(function)), gradients(function), strict=True):
+            torch.testing.assert_close(found, wanted)
