@@ -13,16 +13,18 @@ import torch
 from opstep.api.executable import Executable
 from opstep.api.external import ExternalTensor
 from opstep.frontends.scripts.watching import Watch
+from opstep.frontends.torch.aliases import restrided
 from opstep.frontends.torch.dims import Sizes, dtype_of, evaluated
 from opstep.frontends.torch.graphs import AtenGraph
 from opstep.frontends.torch.hunting import Hunter
-from opstep.frontends.torch.memory import Results, Wanted
+from opstep.frontends.torch.memory import Results, Wanted, strides_of
 from opstep.frontends.torch.outstanding import outstanding
 from opstep.runtime.device.flagging import Raised
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DType, TensorType
 
 data_ptr, is_contiguous = torch.Tensor.data_ptr, torch.Tensor.is_contiguous  # to be mapped
+is_neg, is_zero = torch.Tensor.is_neg, torch.Tensor._is_zerotensor
 
 KEPT = 32  # executables of a graph whose sizes change, each for other sizes
 COPIED = 16 << 20  # bytes of inputs that PyTorch updates, which a hunt copies before
@@ -109,29 +111,22 @@ class _Ready:
         self._inputs = graph.inputs
         self._constants = [t.to(device).contiguous() for t in graph.constants]
         self._scalars = [k for k, n in enumerate(graph.sources) if n.meta["val"].device != device]
-        self._views: list[tuple[int, bool, int, Any]] = []  # result, of an input, which, shape
-        self._restrided: list[tuple[int, Any, Any]] = []
+        self._restrided: list[tuple[int, Any]] = []
         wanted = [self._wanted(graph, k, sizes) for k in range(len(graph.results))]
-        for k, is_input, index, _ in self._views:
-            of = wanted[index] if not is_input and not graph.hidden(k) else None
-            if of is not None:
-                wanted[index] = of._replace(hidden="")
         self._results = Results(wanted, device)
         self._stream = _streams_of(device)
         self._hunts_late = self._hunter is not None and self._stream is not None
         self._updated = _by_dtype(graph.updated(), executable.types) if self._hunts_late else []
         self._outputs = [(o.kind, o.index, evaluated(o.value, sizes)) for o in graph.outputs]
+        self._views = [(k, o.view.bound(sizes)) for k, o in enumerate(graph.outputs) if o.view]
 
-    def _wanted(self, graph: AtenGraph, k: int, sizes: Sizes) -> Wanted | None:
-        """The memory that the k-th result needs; None where it is a view."""
-        expected, alias = graph.expected(k), self.executable.aliases[k]
+    def _wanted(self, graph: AtenGraph, k: int, sizes: Sizes) -> Wanted:
+        """The memory that the k-th result needs."""
+        expected = graph.expected(k)
         shape: Any = self.executable.result_types[k].shape
-        if alias is not None and alias.kind != "own" and graph.is_view(k, *alias):
-            self._views.append((k, alias.kind == "input", alias.index, shape))
-            return None
         strides = tuple(evaluated(s, sizes) for s in expected.stride())
-        if not graph.is_kept(k) and _is_permuted(shape, strides):
-            self._restrided.append((k, shape, strides))
+        if not graph.is_kept(k) and _lies_otherwise(shape, strides):
+            self._restrided.append((k, strides))
         return Wanted(shape, expected.dtype, graph.hidden(k))
 
     def __call__(self, args: list[Any]) -> list[Any]:
@@ -142,23 +137,24 @@ class _Ready:
         inputs = [args[k] for k in self._inputs]
         if not all(map(is_contiguous, inputs)):
             inputs = [t.contiguous() for t in inputs]
+        if any(map(is_neg, inputs)) or any(map(is_zero, inputs)):
+            inputs = list(map(_written_out, inputs))
         if self._constants or self._scalars:
             inputs += self._constants
             for k in self._scalars:
                 inputs[k] = inputs[k].to(self.device)
         results: list[Any] = self._run(inputs)
-        for k, is_input, index, shape in self._views:
-            results[k] = (inputs if is_input else results)[index].view(shape)
-        for k, shape, strides in self._restrided:
-            there = torch.empty_strided(shape, strides, dtype=results[k].dtype, device=self.device)
-            results[k] = there.copy_(results[k])
-        return [
+        for k, strides in self._restrided:
+            results[k] = restrided(results[k], strides)
+        given = [
             results[index] if kind == "result" else args[index] if kind == "input" else value
             for kind, index, value in self._outputs
         ]
+        for k, view in self._views:
+            given[k] = view.of(given[k])
+        return given
 
     def _run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
-        """Gives the results, None for views."""
         watch, stream = self.watch, self._stream and self._stream()
         results, addresses, pieces = self._results.allocated()
         if watch.recording is not None:
@@ -262,15 +258,16 @@ def _streams_of(device: torch.device) -> Callable[[], int] | None:
     return partial(torch._C._cuda_getCurrentRawStream, index)  # pyright: ignore
 
 
-def _is_permuted(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether strides are those of contiguous memory with its axes in another order."""
-    axes = [k for k, n in enumerate(shape) if n != 1]
-    if not axes or 0 in shape:
-        return False
-    order = sorted(axes, key=lambda k: -strides[k])
-    expected = 1
-    for k in reversed(order):
-        if strides[k] != expected:
-            return False
-        expected *= shape[k]
-    return order != axes
+def _written_out(t: torch.Tensor) -> torch.Tensor:
+    """With its elements in memory: of a tensor of zeros PyTorch has none, and the negative of one
+    may be that one with a mark.
+    """
+    if t._is_zerotensor():
+        return torch.zeros(t.shape, dtype=t.dtype, device=t.device)
+    return t.resolve_neg()
+
+
+def _lies_otherwise(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether strides are others than those of contiguous memory."""
+    pairs = zip(shape, strides, strides_of(shape), strict=True)
+    return 0 not in shape and any(n != 1 and s != own for n, s, own in pairs)

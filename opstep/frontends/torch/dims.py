@@ -45,9 +45,14 @@ def memory_order(t: torch.Tensor) -> list[int] | None:
     """Its axes from that of the largest steps in memory; None where that is not the whole story."""
     if t.is_contiguous():
         return list(range(t.dim()))
-    steps = [s.node.hint if isinstance(s, torch.SymInt) else s for s in t.stride()]
+    steps = list(map(hinted, t.stride()))
     order = sorted(range(t.dim()), key=lambda k: -steps[k])
     return order if t.permute(order).is_contiguous() else None
+
+
+def hinted(size: Any) -> Any:
+    """A size as it was when it was traced."""
+    return size.node.hint if isinstance(size, torch.SymInt) else size
 
 
 class Symbols:
@@ -120,10 +125,15 @@ class ConcreteSizes(Symbols):
         self._sizes = sizes
 
     def dim(self, size: Any) -> Dim:
+        if not isinstance(size, int) and not self._are_known(size):
+            raise Untranslatable(OF_DATA)
         return evaluated(size, self._sizes)
 
+    def _are_known(self, value: Any) -> bool:
+        return value.node.expr.free_symbols <= self._sizes.keys()
+
     def number(self, value: torch.SymFloat | torch.SymBool) -> float | bool:
-        if not value.node.expr.free_symbols <= self._sizes.keys():
+        if not self._are_known(value):
             return super().number(value)
         return evaluated(value, self._sizes)
 

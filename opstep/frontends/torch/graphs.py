@@ -12,10 +12,10 @@ from torch import fx
 
 from opstep.api.program import Program, loads
 from opstep.frontends.missing import Missing
-from opstep.frontends.torch.autograd import VIEWS
+from opstep.frontends.torch.aliases import View, take_views
 from opstep.frontends.torch.body import Var
 from opstep.frontends.torch.definitions import Definitions, without_definition
-from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols
+from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols, hinted
 from opstep.frontends.torch.drafts import Draft, Value, value_of
 from opstep.frontends.torch.drawing import is_random, take_out
 from opstep.frontends.torch.errors import ImportFailed
@@ -46,12 +46,14 @@ class _Backward(Translator):
 
 class Output(NamedTuple):
     """What AOTAutograd is given back. `kind`: ``result`` of the program, ``input`` (a placeholder),
-    both by `index`, or ``value``: a number, which may be symbolic, or None.
+    both by `index`, or ``value``: a number, which may be symbolic, or None. `view`: what is given
+    of the result or input, where that is not the whole.
     """
 
     kind: str
     index: int = -1
     value: Any = None
+    view: View | None = None
 
 
 class AtenGraph:
@@ -73,7 +75,10 @@ class AtenGraph:
         output = self.graph.output_node()
         returned: Any = output.args[0]
         self._names = [n.name if isinstance(n, fx.Node) else "" for n in returned]
+        self._described = output.meta.get("desc") or [None] * len(self._names)
         drop_tokens(self.graph)
+        seen = [k for k, d in enumerate(self._described) if not self._is_saved(d)]
+        self._views = take_views(self.graph, seen)
         set_root(self.graph.nodes)
         self.drawn = take_out(self.graph)
         single_attention(self.graph)
@@ -84,7 +89,6 @@ class AtenGraph:
             node.meta["label"] = label = labels.placeholder(node)
             if "." in label:  # a parameter or buffer
                 node.meta["named"] = label
-        self._described = output.meta.get("desc") or [None] * len(self._names)
         self.is_dynamic = any(_is_symbolic(n.meta["val"]) for n in self.placeholders)
         self._look()
 
@@ -92,7 +96,10 @@ class AtenGraph:
         """Finds what the graph takes and gives."""
         self.results: list[Value] = []
         returned: Any = self.graph.output_node().args[0]
-        self.outputs = [self._output(node) for node in returned]
+        self.outputs = [
+            self._output(node)._replace(view=view)
+            for node, view in zip(returned, self._views, strict=True)
+        ]
         read = self._read()
         self.inputs = [k for k, n in enumerate(self.placeholders) if n in read]
         constants = [n for n in self.graph.find_nodes(op="get_attr") if n in read]
@@ -132,18 +139,6 @@ class AtenGraph:
         found = value.node.meta["val"]
         return found if isinstance(found, torch.Tensor) else found[value.index]
 
-    def viewed(self, k: int) -> Value:
-        """The value whose elements the k-th result has: itself, where it is no view."""
-        value = self.results[k]
-        while value.node.target in VIEWS:
-            value = value_of(value.node.all_input_nodes[0])
-        return value
-
-    def is_view(self, k: int, of: str, index: int) -> bool:
-        """Whether PyTorch has one memory for the k-th result and an ``input`` or a ``result``."""
-        other = Value(self.sources[index]) if of == "input" else self.viewed(index)
-        return self.viewed(k) == other
-
     def saved(self) -> list[int]:
         """Numbers of the results that only the backward sees."""
         numbers = range(len(self.results)) if self.name == "forward" else ()
@@ -152,6 +147,10 @@ class AtenGraph:
     def is_kept(self, k: int) -> bool:
         """Whether only the backward sees the k-th result."""
         return all("Saved" in type(d).__name__ or d is None for d in self._descriptions(k))
+
+    def _is_saved(self, description: Any) -> bool:
+        """Whether a result of that description is only for the backward."""
+        return self.name == "forward" and "Saved" in type(description).__name__
 
     def hidden(self, k: int) -> str:
         """For whom the k-th result of a forward is, if the caller does not see it: the "backward",
@@ -172,7 +171,7 @@ class AtenGraph:
     def _descriptions(self, k: int) -> list[Any]:
         """What PyTorch says that the k-th result is, for each time that it is given back."""
         pairs = zip(self.outputs, self._described, strict=False)
-        return [d for o, d in pairs if o == ("result", k, None)]
+        return [d for o, d in pairs if o.kind == "result" and o.index == k]
 
     def updated(self) -> list[int]:
         """Numbers of the inputs that PyTorch overwrites with results once they are there."""
@@ -272,13 +271,13 @@ class AtenGraph:
         """For the backward, which takes some results as inputs."""
         returned = next((s.values for s in graph.body if isinstance(s, Return)), ())
         for name, output in zip(self._names, self.outputs, strict=True):
-            if output.kind == "result":
+            if output.kind == "result" and output.view is None:
                 self.labels.saved[name] = returned[output.index].text
 
 
 def _copied(module: fx.GraphModule) -> fx.Graph:
     """The graph, to be changed: PyTorch runs its own where ours cannot be made."""
-    graph = fx.Graph()
+    graph = fx.Graph(owning_module=module)
     returned = graph.graph_copy(module.graph, {})
     output = graph.output(returned)
     output.meta = dict(module.graph.output_node().meta)
@@ -305,7 +304,7 @@ def _is_symbolic(value: Any) -> bool:
 
 def _hinted(value: Any) -> Any:
     """A tensor or number with the sizes that it had when it was traced."""
-    sizes = [s.node.hint if isinstance(s, torch.SymInt) else s for s in _sizes(value)]
+    sizes = list(map(hinted, _sizes(value)))
     return torch.empty(sizes, device="meta") if isinstance(value, torch.Tensor) else sizes[0]
 
 

@@ -315,7 +315,9 @@ def full(b: Body, *arguments: Any, **_):
 RULES["full_like.default"] = lambda b, x, value, **_: full(b, value)
 
 
-@rule("zeros.default", "zeros_like.default", "new_zeros.default")
+@rule(
+    "zeros.default", "zeros_like.default", "new_zeros.default", "_efficientzerotensor.default"
+)  # fmt: skip
 def zeros(b: Body, *_, **__):
     return b.filled(b.out, 0)
 
