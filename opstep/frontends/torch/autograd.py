@@ -28,9 +28,13 @@ VIEWS = {
     aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim,
     aten.squeeze.dims, aten.alias.default, aten.detach.default,
 }  # fmt: skip
+AT_ONCE = {  # the backward is made with the forward: what has no counterpart is refused before
+    name: True for name in ("force_non_lazy_backward_lowering",) if hasattr(functorch, name)
+}
 STATES = {  # checkpoints keep a generator's state as a tensor, on a GPU too
     name: False for name in ("graphsafe_rng_functionalization",) if hasattr(functorch, name)
 }
+COMPLEX = {aten.complex.default, aten.polar.default}  # their definitions write to what they give
 FREE = VIEWS | {aten.expand.default}  # to do again: cheaper than to keep what they give
 
 
@@ -45,6 +49,7 @@ def decompositions() -> dict[Any, Any]:
         and not is_drawn(op)
         and op != aten.native_layer_norm_backward.default  # until it is parted: `single_gradients`
         and (key_of(op) not in RULES or is_random(op))
+        and op not in COMPLEX
     }
     return once(wanted, set())
 
@@ -57,7 +62,8 @@ def single_ops() -> Iterator[None]:
     enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), SingleAttention(), SingleLayers():
+        at_once = functorch.patch(AT_ONCE)
+        with sdpa_kernel(SDPBackend.MATH), SingleAttention(), SingleLayers(), at_once:
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)

@@ -18,6 +18,8 @@ from opstep.runtime.ir.graph import same_value
 from opstep.runtime.ir.op import Ref
 
 Argument = Callable[[Any], Any]  # an argument of a node as rules take it
+# Ops that see how an operand lies in memory
+OF_MEMORY = {"as_strided", "as_strided_copy", "as_strided_scatter", "resize", "resize_as"}
 FUNCTIONAL = ("auto_functionalized", "auto_functionalized_v2")  # ops that change their operands
 
 
@@ -42,18 +44,31 @@ def _statement(node: fx.Node, body: Body, argument: Argument) -> list[Var | None
     found, name = _known(target)
     if found.changed:
         raise Untranslatable("it changes an operand")
+    _check_memory(target, node)
     return list(_applied(found, name, body, values, argument, body.expected))
+
+
+def _check_memory(target: Any, node: fx.Node) -> None:
+    """Alone, an op is given operands that are contiguous. Raises `Untranslatable` where that is
+    something else.
+    """
+    given = [n.meta.get("val") for n in node.all_input_nodes]
+    plain = (t.is_contiguous() for t in given if isinstance(t, torch.Tensor))
+    is_custom = target.namespace not in ("aten", "prims", "opstep")
+    if target._opname in OF_MEMORY or (is_custom and not all(plain)):
+        raise Untranslatable("its result may depend on how its operands lie in memory")
 
 
 def _functional(node: fx.Node, body: Body, argument: Argument) -> list[Var | None]:
     """Of an op that changes operands: what they are then are results, behind the others."""
     (target,) = node.args
     found, name = _known(target)
+    _check_memory(target, node)
     values: dict[str, Any] = dict(node.kwargs)
     bases: Any = values.pop("_all_bases", None)
     order = list(found.changed)  # as the node has those results
     if bases is not None:
-        places = {n: values[f"_{n}_base_index"] for n in found.changed}
+        places: dict[str, Any] = {n: values.get(f"_{n}_base_index") for n in found.changed}
         for changed, place in places.items():
             if place is None or _is_part(changed, values, bases[place]):
                 raise Untranslatable("it changes a part of a tensor")

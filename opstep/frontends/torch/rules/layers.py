@@ -21,6 +21,8 @@ def linear(b: Body, x, w, bias=None):
 @rule("matmul.default", "mm.default", "bmm.default", "mv.default", "dot.default", "inner.default")
 def matmul(b: Body, x, y):
     """Vectors are rows on the left and columns on the right."""
+    if x.dtype != y.dtype:
+        raise Untranslatable(f"a product of {x.dtype} and {y.dtype}")
     left = b.unsqueeze(x, axes=[0]) if x.type.rank == 1 else x
     right = b.unsqueeze(y, axes=[1]) if y.type.rank == 1 else y
     return b.reshaped(b.matmul(left, right), b.out.shape)

@@ -1,0 +1,64 @@
+"""What compiled models leave to PyTorch, or refuse before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+def test_ops_that_see_how_memory_lies_are_left_to_pytorch_with_their_graph(compiled):
+    """Alone, they would be given contiguous operands."""
+
+    def function(x):
+        part = torch.as_strided(x * 2, (2, 12), (50, 3))
+        return torch.as_strided(part, (2, 3), (1, 2))
+
+    x = torch.randn(2, 3, 4, 5)
+    with pytest.warns(UserWarning, match="how its operands lie in memory"):
+        assert torch.equal(compiled(function, fallback=True)(x), function(x))
+
+
+def test_complex_numbers_are_left_to_pytorch_or_refused_before_anything_runs(compiled):
+    ran = []
+
+    def function(a, b):
+        return torch.complex(a, b).abs()
+
+    def gradients(f):
+        a, b = torch.arange(1.0, 4.0).requires_grad_(), torch.ones(3, requires_grad=True)
+        y = f(a, b)
+        ran.append(y)
+        return torch.autograd.grad(y.sum(), (a, b))
+
+    with pytest.warns(UserWarning, match="complex64"):
+        found = gradients(compiled(function, fallback=True))
+    for a, b in zip(found, gradients(function), strict=True):
+        torch.testing.assert_close(a, b)
+    ran.clear()
+    with pytest.raises(Exception, match="complex64 have no counterpart"):
+        gradients(compiled(function))
+    assert not ran
+
+
+def test_a_backward_without_a_counterpart_is_refused_with_its_forward(compiled):
+    @torch.library.custom_op("opstep_test::doubled", mutates_args=())
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    doubled.register_fake(torch.empty_like)
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return doubled(grad)
+
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(Exception, match="doubled"):
+        compiled(lambda x: Doubled.apply(x.sin()))(x)
+    y = compiled(lambda x: Doubled.apply(x.sin()), fallback=True)(x)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, 2 * torch.ones(3).cos())
