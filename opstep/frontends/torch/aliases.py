@@ -11,6 +11,8 @@ from torch import fx
 
 from opstep.frontends.torch.dims import Sizes, evaluated, hinted
 
+neg_view: Any = torch._neg_view  # pyright: ignore[reportPrivateImportUsage]
+
 
 class View(NamedTuple):
     """A tensor in the memory of another, its base. `start`: bytes from the base's first element on.
@@ -44,15 +46,15 @@ class View(NamedTuple):
         if base.stride() != self.laid_out and base.numel():
             base = restrided(base, self.laid_out)
         if base.is_conj():
-            base = torch._conj(base)
+            base = torch.conj(base)
         if base.is_neg():
-            base = torch._neg_view(base)
+            base = neg_view(base)
         at = base.storage_offset() * base.itemsize + self.start
         if base.dtype is not self.dtype:
             base = _reinterpreted(base, self.dtype)
         seen = base.as_strided(self.shape, self.strides, at // self.dtype.itemsize)
-        seen = torch._conj(seen) if self.is_conj else seen
-        return torch._neg_view(seen) if self.is_neg else seen
+        seen = torch.conj(seen) if self.is_conj else seen
+        return neg_view(seen) if self.is_neg else seen
 
 
 def restrided(t: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
