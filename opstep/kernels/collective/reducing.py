@@ -28,7 +28,7 @@ def reduced(parts: Sequence[np.ndarray], reduction: str) -> np.ndarray:
     """The parts of all ranks as one, in their order."""
     dtype = parts[0].dtype
     wide = np.float32 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
-    total = parts[0].astype(wide)
+    total = np.array(parts[0], wide)  # of a scalar, too: `astype` may give a number
     with np.errstate(all="ignore"):
         for part in parts[1:]:
             _UFUNCS[reduction](total, part.astype(wide, copy=False), out=total)

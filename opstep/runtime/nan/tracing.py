@@ -137,7 +137,7 @@ class Trace:
         bad_operands = [o for o in producer.operands if any(self._operand_flags(o))]
         for operand in {id(o): o for o in bad_operands if o is not None}.values():
             self.consumers.setdefault(id(operand), []).append(producer)
-        over_ranks = came_over(executor, producer) if is_of_ranks(producer) else []
+        over_ranks, of_all = came_over(executor, producer) if is_of_ranks(producer) else ([], None)
         left = (
             {} if is_of_ranks(producer) else {id(u.node): u for u in unwritten(executor, producer)}
         )
@@ -157,7 +157,9 @@ class Trace:
             if operands is None:
                 operands = [None if o is None else executor.array(o) for o in producer.operands]
             result = executor.array(node)
-            own = np.asarray(born(again_of(executor, producer), operands, result, k))
+            own = of_all
+            if own is None:
+                own = np.asarray(born(again_of(executor, producer), operands, result, k))
             own = own & np.isnan(result) if self.skip else own
             own = own if self.criteria.nans else own & ~np.isnan(result)
             came = [m if self.criteria.nans else m & ~np.isnan(result) for _, m in over_ranks]
