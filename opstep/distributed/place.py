@@ -4,7 +4,7 @@ environment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opstep.runtime.ir.errors import InputError
@@ -12,6 +12,7 @@ from opstep.runtime.ir.errors import InputError
 STORE = "OPSTEP_STORE"  # a file on this machine over which ranks find each other
 _LOCALHOST = "127.0.0.1"
 _PORT = 29_500  # as torchrun has it
+_DIGITS = 18
 # Variables of rank, number of ranks, rank on this machine, ranks on this machine; and one that must
 # be there, too: a batch script of Slurm has the others, and is no rank.
 _LAUNCHERS = (
@@ -43,7 +44,7 @@ def place_in(environment: Mapping[str, str]) -> Place | None:
     `InputError`.
     """
     for rank, ranks, local, many, needed in _LAUNCHERS:
-        if needed in environment and rank in environment and ranks in environment:
+        if all(environment.get(name) for name in (needed, rank, ranks)):
             count = _number(environment, ranks)
             if count == 1:
                 return None
@@ -60,14 +61,32 @@ def place_in(environment: Mapping[str, str]) -> Place | None:
             meeting = _meeting(environment, here == count)
             said = () if STORE in environment else (rank, ranks)
             return Place(at, count, local_rank, here, meeting, said)
+    for rank, ranks, local, many, needed in _LAUNCHERS:
+        _check_none(environment, (rank, ranks, local, many), needed)
     return None
+
+
+def _check_none(environment: Mapping[str, str], names: Sequence[str], needed: str) -> None:
+    """Raises `InputError` where a launcher's variables say something of this process, but not
+    which rank it is of how many: alone it would do the work of all.
+    """
+    rank, ranks, *_ = names
+    given = [name for name in names if environment.get(name)]
+    if given == [ranks] and environment[ranks].strip() == "1":
+        return
+    if given and (needed == rank or environment.get(needed)):
+        missing = " and ".join(name for name in (rank, ranks) if name not in given)
+        raise InputError(
+            f"{given[0]}={environment[given[0]]} is in the environment without {missing}",
+            hint=f"a rank has both {rank} and {ranks}; unset {', '.join(given)} to run alone",
+        )
 
 
 def _number(environment: Mapping[str, str], name: str, default: int = 0) -> int:
     """The largest of those that Slurm has for machines: of `4(x2),3` the 4."""
     text = environment.get(name) or str(default)
     numbers = [part.partition("(")[0] for part in text.split(",")]
-    if not all(number.isascii() and number.isdigit() for number in numbers):
+    if not all(n.isascii() and n.isdigit() and len(n) <= _DIGITS for n in numbers):
         raise InputError(f"{name}={text} in the environment is not a number")
     return max(map(int, numbers))
 

@@ -31,6 +31,9 @@ SRUN = {
         (SRUN, Place(5, 8, 1, 4, "tcp://10.0.0.7:29623")),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),  # a batch script is no rank
         ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"WORLD_SIZE": "1"}, None),
+        ({"RANK": "0", **MPIRUN}, Place(1, 2, 1, 2, "tcp://127.0.0.1:29500")),
+        ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "0"}, None),
         ({"PMI_RANK": "0", "PMI_SIZE": "2", "OPSTEP_STORE": "/x"}, Place(0, 2, 0, 2, "file:///x")),
     ],
 )
@@ -50,6 +53,15 @@ def test_places(environment, place):
             {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "2"},
             "RANK=1 of WORLD_SIZE=4 cannot be LOCAL_RANK=2 of LOCAL_WORLD_SIZE=2",
         ),
+        ({"RANK": "0"}, "RANK=0 is in the environment without WORLD_SIZE"),
+        ({"WORLD_SIZE": "4"}, "WORLD_SIZE=4 is in the environment without RANK"),
+        ({"RANK": "", "WORLD_SIZE": "4"}, "WORLD_SIZE=4 is in the environment without RANK"),
+        ({"RANK": "1", "WORLD_SIZE": ""}, "RANK=1 is in the environment without WORLD_SIZE"),
+        ({"LOCAL_RANK": "1"}, "LOCAL_RANK=1 is in the environment without RANK and WORLD_SIZE"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "without OMPI_COMM_WORLD_RANK"),
+        ({"PMI_RANK": "0"}, "PMI_RANK=0 is in the environment without PMI_SIZE"),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}, "without SLURM_STEP_NUM_TASKS"),
+        ({"RANK": "9" * 5000, "WORLD_SIZE": "4"}, "in the environment is not a number"),
         ({"RANK": "one", "WORLD_SIZE": "4"}, "RANK=one in the environment is not a number"),
         (
             {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"},
