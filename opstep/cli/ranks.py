@@ -112,7 +112,7 @@ def _as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTrans
         options["inputs"] = [w.replace("{rank}", str(place.rank)) for w in options["inputs"]]
     if options.get("chaos") is not None:  # each is delayed in its own way
         options["chaos"] = options["chaos"] * place.ranks + place.rank
-    for name in ("workspace", "trace"):
+    for name in ("workspace", "trace", "save_params"):
         if options.get(name) and "{rank}" in options[name]:
             options[name] = options[name].replace("{rank}", str(place.rank))
             own = (*own, name)
@@ -134,6 +134,28 @@ def _as_rank(place: Place | None, options: dict[str, Any]) -> Iterator[GlooTrans
 
             options["timelines"] = RankTimelines(transport, place.local_ranks == place.ranks)
         yield transport
+
+
+def say_parted(transport: GlooTransport, program: Program, file: str) -> list[dict[str, Any]]:
+    """Warns where a file of params and states, which rank 0 writes, has not those of all ranks; for
+    ``--json``, who has others. All ranks call this.
+    """
+    from opstep.distributed.agreement import parted
+    from opstep.distributed.lookout import ranks_listed
+    from opstep.runtime.ir.diagnostics import names_listed
+
+    groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    for rank, first, names in parted(transport.world, program):
+        groups.setdefault((first, tuple(names)), []).append(rank)
+    if transport.rank == 0:
+        for (first, names), ranks in groups.items():
+            have = "has" if len(ranks) == 1 else "have"
+            say(f"warning: {ranks_listed(ranks)} {have} another {names_listed(names)} than rank "
+                f"{first}: {file} has that of rank {first}")  # fmt: skip
+        if groups and not program.verified.shards:
+            own = Path(file).with_stem(f"{Path(file).stem}{{rank}}")
+            say(f"hint: --save-params {own} saves those of each rank")
+    return [{"ranks": r, "than": k, "names": list(names)} for (k, names), r in groups.items()]
 
 
 def own_file(path: str, rank: int) -> str:

@@ -48,7 +48,7 @@ from opstep.cli.options import (
     started_ranks_options,
     symbol_option,
 )
-from opstep.cli.ranks import by_rank, on_ranks, place_of
+from opstep.cli.ranks import by_rank, on_ranks, place_of, say_parted
 from opstep.cli.recording import opened_recording, recorded_as, show_recording
 from opstep.cli.scripts import ScriptCommand, run_script, script_arguments, script_options
 from opstep.cli.wording import in_switches
@@ -141,8 +141,8 @@ def run(file: str, **options: Any) -> int:
     docs/pytorch.md and docs/jax.md describe it.
 
     --ranks starts so many processes on this machine, which run the program together; so do
-    torchrun, mpirun and srun. {rank} in an input is the number of each. docs/distributed.md
-    describes it.
+    torchrun, mpirun and srun. {rank} in an input, or in --save-params, is the number of each.
+    docs/distributed.md describes it.
     """
     if script_arguments() is not None:
         if options["ranks"] or options["mesh"]:
@@ -178,13 +178,16 @@ def run_here(file: str, options: dict[str, Any], transport: GlooTransport | None
         agree(transport.world, program, graph.name.text, types)
         meet(program, graph.name.text, options["device"])
 
+    saves = options["of_rank_0"]["save_params"]  # puts shards together, on all ranks
+    if saves and "{rank}" in saves and program.verified.shards:
+        hint = "rank 0 saves shards, put together: leave out {rank}"
+        raise InputError(f"--save-params {saves}: a rank has parts of tensors only", hint=hint)
     recording = recorded(program, graph.name.text, values, options)
     saved = options["save_params"]
     try:
         with watch_compiler(), progress(options["steps"]) as on_step:
             result = executed(program, graph.name.text, values, options, recording, on_step)
         reports = recording.close() if recording else []
-        saves = options["of_rank_0"]["save_params"]  # puts shards together, on all ranks
         params = program.params.whole(program.params) if saves else {}
         given.save(targets, result, (saved, params) if saved else None)
     except BaseException:
@@ -192,14 +195,18 @@ def run_here(file: str, options: dict[str, Any], transport: GlooTransport | None
             show_recording(recording)
         raise
     outputs = described(result, digests=transport is not None)
+    parts: list[dict[str, Any]] = []
     if transport is not None:
         outputs = by_rank(transport, outputs)
+        if saves and "{rank}" not in saves:
+            parts = say_parted(transport, program, saves)
         if recording and (timelines := options.get("timelines")):
             timelines.join(recording.files["trace"], reports, program.mesh)
         if transport.rank:
             return UNRECORDED if any(w.problem for w in reports) else OK
     if options["as_json"]:
         done = record(file, graph.name.text, result, outputs, options)
+        done |= {"parted": parts} if parts else {}
         emit_json(done | recorded_as(recording, reports))
     else:
         types = types_of(graph, type_variables(graph, values))

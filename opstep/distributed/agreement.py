@@ -31,24 +31,30 @@ def told(world: GlooRanks, own: Any) -> list[Any]:
     return [json.loads(part.tobytes()) for part in world.gather(data, sizes)]
 
 
-def agree_on_values(world: GlooRanks, program: Program, when: str = "begins") -> None:
-    """Raises `InputError` where ranks have other params or states than rank 0, or another part of
-    a shard than the first rank that has that part; `when`: what each does with these.
+def parted(world: GlooRanks, program: Program) -> list[tuple[int, int, list[str]]]:
+    """Ranks that have other params or states than rank 0, or another part of a shard than the first
+    rank that has that part: each with that first rank and the names. All ranks call this.
     """
     values, shards, mesh = program.params, program.verified.shards, program.mesh
     own = {n: sha256(np.ascontiguousarray(values[n]).tobytes()).hexdigest() for n in values}
     every = told(world, own)
     same = {n: Group(mesh, replicas(shards, n, mesh.names)) for n in shards}
+    found = []
     for rank, its in enumerate(every):
         first = {n: same[n].members(rank)[0] if n in shards else 0 for n in its}
         names = [name for name, digest in its.items() if digest != every[first[name]][name]]
-        if names:
-            names = [name for name in names if first[name] == first[names[0]]]
-            raise InputError(
-                f"rank {rank} {when} with another {names_listed(names)} than rank "
-                f"{first[names[0]]}",
-                hint="give all ranks the same params and seed" if when == "begins" else "",
-            )
+        for other in dict.fromkeys(first[name] for name in names):
+            found.append((rank, other, [name for name in names if first[name] == other]))
+    return found
+
+
+def agree_on_values(world: GlooRanks, program: Program, when: str = "begins") -> None:
+    """Raises `InputError` where ranks have `parted`; `when`: what each does with these values."""
+    for rank, first, names in parted(world, program):
+        raise InputError(
+            f"rank {rank} {when} with another {names_listed(names)} than rank {first}",
+            hint="give all ranks the same params and seed" if when == "begins" else "",
+        )
 
 
 def agree(

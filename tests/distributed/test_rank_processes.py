@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rank_scenes
+from safetensors.numpy import load_file
 from waiting import wait_until
 
 RUN = [sys.executable, "-m", "opstep", "run"]
@@ -206,3 +207,44 @@ def test_a_launcher_that_started_others(write):
     code, _, err = ended(run(file, "-i", "ones", "--ranks", 4, env=env))
     assert code == 2
     assert "the launcher has started 2 ranks, not 4" in err
+
+
+PARTING = """mesh data: 3
+
+param w: f32[2] = ones()
+param alike: f32[2] = ones()
+state turns: i32[] = zeros()
+
+graph main(x: f32[2]) -> f32[] {
+  sum = all_reduce(x)
+  r = rank()
+  odd = equal(r, 1)
+  own = where(odd, x, sum)
+  w <- own
+  alike <- sum
+  loss = mean(sum)
+  return loss
+}
+"""
+
+
+@pytest.mark.slow
+def test_params_that_part(write, tmp_path):
+    """Each rank's can be saved; where rank 0's alone are, it is said which others have others."""
+    for r in range(3):
+        np.save(tmp_path / f"x{r}.npy", np.array([r, 1], np.float32))
+    line = (write("part.opg", PARTING), "-i", f"x={tmp_path}/x{{rank}}.npy", "--ranks", 3)
+    target = tmp_path / "w.safetensors"
+    code, out, err = ended(run(*line, "--save-params", target, "--json"))
+    assert code == 0, err
+    assert json.loads(out)["parted"] == [{"ranks": [1], "than": 0, "names": ["w"]}]
+    assert f"warning: rank 1 has another w than rank 0: {target} has that of rank 0" in err
+    assert load_file(target)["w"].tolist() == [3, 3]
+    code, _, err = ended(run(*line, "--save-params", tmp_path / "w{rank}.safetensors"))
+    assert code == 0 and "warning" not in err, err
+    saved = [load_file(tmp_path / f"w{r}.safetensors") for r in range(3)]
+    assert [one["w"].tolist() for one in saved] == [[3, 3], [1, 1], [3, 3]]
+    assert all(one["alike"].tolist() == [3, 3] for one in saved)
+    environment = {"RANK": "0"}
+    code, _, err = ended(run(*line[:3], env=environment))
+    assert code == 2 and "RANK=0 is in the environment without WORLD_SIZE" in err
