@@ -67,17 +67,20 @@ class _Matching:
         self.at = dict.fromkeys(traces, 0)
         self.found: list[Diagnostic] = []
         self.members: dict[tuple, tuple[int, ...]] = {}  # of groups, by their axes and a rank
+        # by the ranks of a group what some are at, and one that is not, with what that is at
+        self.awaited: dict[tuple[int, ...], tuple] = {}
 
     def faults(self) -> list[Diagnostic]:
-        ready = list(self.traces)
+        ready = dict.fromkeys(self.traces)
         while ready and len(self.found) < _MOST:
             while ready:
-                ready += self._advance(ready.pop())
-            ready = self._stuck()
+                rank, _ = ready.popitem()
+                ready |= dict.fromkeys(self._advance(rank))
+            ready = dict.fromkeys(self._stuck())
         return self.found
 
     def _now(self, rank: int) -> Talk | Fork | None:
-        trace, at = self.traces[rank], self.at[rank]
+        trace, at = self.traces.get(rank, ()), self.at.get(rank, 0)
         return trace[at] if at < len(trace) else None
 
     def _partners(self, rank: int, one: Talk | Fork) -> tuple[int, ...]:
@@ -105,9 +108,15 @@ class _Matching:
         if one is None:
             return ()
         partners = self._partners(rank, one)
+        awaited = None if isinstance(one, Fork) or one.is_pair else self.awaited.get(partners)
+        if awaited is not None:  # of all that are at this one, the first has asked whom they miss
+            at, other, its = awaited
+            if at == one and self._now(other) is its:
+                return ()
         alike = self._alike(rank, partners)
         for other, *_ in alike:
             if other not in self.traces or not self._meets(rank, one, other, self._now(other)):
+                self.awaited[partners] = one, other, self._now(other)
                 return ()
         if isinstance(one, Fork):
             self._ways(partners, one)

@@ -24,9 +24,11 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.control import control_of, passed_types
 from opstep.runtime.plan.internal import update
 from opstep.runtime.plan.plan import Plan, Step
+from opstep.runtime.plan.rank_turns import End, Fact, Turns
 
 Plans = Callable[[str, tuple[TensorType, ...]], Plan]
-_MOST_STEPS = 200_000  # of a loop whose end is known; of others one turn is followed
+_MOST_STEPS = 200_000  # of loops whose end is known; of others one turn is followed
+_DEEPEST = 200  # calls within calls whose branch is known; of deeper ones each branch is followed
 _TO_ALL = ("all_reduce", "all_gather", "broadcast_from")
 
 
@@ -119,13 +121,15 @@ def _followed(
     while True:  # a tensor that ranks update differently differs from the start of the next run
         found: dict[Trace, list[int]] = {}
         before = dict(differing)
-        todo = [np.array(ranks)]
+        todo: list[tuple[np.ndarray, dict[int, Turns]]] = [(np.array(ranks), {})]
         while todo:
-            some = todo.pop()
+            some, turned = todo.pop()
+            walk = _Walk(mesh, some, plans, differing, alike, turned)
             try:
-                trace = _Walk(mesh, some, plans, differing, alike).trace(plan)
+                trace = walk.trace(plan)
             except _Parted as parted:
-                todo += [some[parted.way == w] for w in np.unique(parted.way)[::-1]]
+                turned = walk.turned
+                todo += [(some[parted.way == w], turned) for w in np.unique(parted.way)[::-1]]
             else:
                 found.setdefault(trace, []).extend(some.tolist())
         if differing == before:
@@ -144,21 +148,22 @@ class _Parted(Exception):
         self.way = way
 
 
-# What is known of a value: an array with an element for each rank or one for all, or the axes along
-# which ranks have the same.
-Fact = np.ndarray | frozenset
-
-
 class _Walk:
     def __init__(
         self, mesh: Mesh, ranks: np.ndarray, plans: Plans, differing: _Differing,
-        alike: Mapping[str, frozenset[str]],
+        alike: Mapping[str, frozenset[str]], turned: Mapping[int, Turns],
     ):  # fmt: skip
-        """`alike`: of tensors that ranks have parts of, the axes along which they have the same."""
+        """`alike`: of tensors that ranks have parts of, the axes along which they have the same.
+        `turned`: loops that have been followed for these ranks, by their number on the way.
+        """
         self.ranks = ranks
         self.plans = plans
         self.differing = differing
         self.alike = alike
+        self.turned = dict(turned)
+        self.loops = 0
+        self.budget = _MOST_STEPS
+        self.depth = 0
         self.all: frozenset[str] = frozenset(mesh.names)
         self.said: list[Talk | Fork] = []
         self.open: list[tuple] = []  # graphs on the way here that were called in open ways
@@ -241,14 +246,17 @@ class _Walk:
         if not control_of(step).selects:
             return self._loop(plan, step, given)
         selector, operands = given[0], given[1:]
-        if isinstance(selector, np.ndarray):
+        if isinstance(selector, np.ndarray) and self.depth < _DEEPEST:
             try:
                 calls = [control_of(step).first_call(step.attrs, s) for s in np.unique(selector)]
             except Mismatch:  # of no branch: the run fails there
                 return [frozenset()] * len(step.results)
             if len(calls) > 1:
                 raise _Parted(selector)
-            return self._follow(self.plans(calls[0].graph, passed_types(step)), operands)
+            self.depth += 1
+            found = self._follow(self.plans(calls[0].graph, passed_types(step)), operands)
+            self.depth -= 1
+            return found
         axes = self._axes(selector)
         ways = [self._way(name, passed_types(step), operands) for name in step.graphs]
         said = [trace for trace, _ in ways]
@@ -278,22 +286,24 @@ class _Walk:
             self.said = outer
 
     def _loop(self, plan: Plan, step: Step, given: list[Fact]) -> list[Fact]:
+        number, said = self.loops, len(self.said)
+        self.loops += 1
+        before = self.turned.get(number)
+        if before is not None and (end := before.of(self.ranks)) is not None:
+            self.said += before.said[: end.said]
+            self.budget = end.budget
+            return end.carried
         types = passed_types(step)
         test, body = (self.plans(step.attrs[k].name, types) for k in (TEST, BODY))
-        carried: list[Fact] = list(given)
-        turns, said = 0, len(self.said)
-        most = _MOST_STEPS // (len(test.steps) + len(body.steps) + 1)
-        while True:
-            (holds,) = self._follow(test, carried)
-            if not isinstance(holds, np.ndarray) or turns > most or not step.changed:
-                break
-            if holds.ndim and (holds != holds.flat[0]).any():
-                raise _Parted(holds)
-            if not holds.flat[0]:
+        if before is not None and before.is_open(self.ranks):
+            self.budget = before.budget
+        elif step.changed:
+            carried = self._turns(step, test, body, given, number)
+            if carried is not None:
                 return carried
-            carried, turns = self._follow(body, carried), turns + 1
-        del self.said[said:]
-        carried = [self._axes(f) for f in carried]
+            del self.said[said:]
+        holds: Fact = frozenset()
+        carried: list[Fact] = [self._axes(f) for f in given]
         while True:  # what a turn leaves is what the next one is given
             _, (holds,) = self._way(test.graph, types, carried)
             _, after = self._way(body.graph, types, carried)
@@ -305,6 +315,42 @@ class _Walk:
         if any(ways):
             self.said.append(Fork("loop", self._axes(holds), ways, place_of(plan, step)))
         return carried
+
+    def _turns(
+        self, step: Step, test: Plan, body: Plan, given: list[Fact], number: int
+    ) -> list[Fact] | None:
+        """What ranks carry out of a loop whose turns are known; None where they are not. Those that
+        leave it earlier than others are left out of further turns.
+        """
+        every, before = self.ranks, len(self.said)
+        turns, carried, count = Turns(every), list(given), 0
+        try:
+            while True:
+                (holds,) = self._follow(test, carried)
+                if not isinstance(holds, np.ndarray):
+                    break
+                out = ~np.broadcast_to(holds, self.ranks.shape)
+                if out.all() and self.ranks is every:
+                    return carried
+                if out.any():
+                    end = End(len(self.said) - before, carried, self.budget)
+                    carried = turns.leave(out, end)
+                    self.ranks = turns.ranks
+                if not self.ranks.size or self.budget < 0 or count >= step.attrs["limit"]:
+                    break
+                self.budget -= len(test.steps) + len(body.steps) + 1
+                carried, count = self._follow(body, carried), count + 1
+        except _Parted as parted:  # not those that have left
+            way = dict(zip(self.ranks.tolist(), parted.way.tolist(), strict=True))
+            others = max(way.values()) + 1
+            raise _Parted(np.array([way.get(r, others) for r in every.tolist()])) from None
+        finally:
+            self.ranks = every
+        turns.said, turns.budget = self.said[before:], self.budget
+        self.turned[number] = turns
+        if turns.left:
+            raise _Parted(turns.way(every))
+        return None
 
 
 def _is_default(step: Step, name: str, value: Any) -> bool:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 import opstep
 from opstep.api.ranks import Part, rank_mismatches
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.plan import rank_traces
 from opstep.runtime.plan.hazards import check
+from opstep.runtime.plan.rank_traces import talk_of
 
 BRANCHES = """graph main(x: f32[8]) -> f32[8] {
   r = rank()
@@ -343,3 +345,70 @@ graph stays(x: f32[4]) -> f32[4] {
         left = rank_mismatches(part, checked=True)
         assert (len(left) > 0) == faults, left
         assert not any("another way" in fault.message for fault in left)
+
+
+TURNS = """mesh data: 1, model: 2
+
+graph main(x: f32[4]) -> f32[4] {
+  r = rank(over=data)
+  y, k = while(x, r, test=more, body=turn)
+  return y
+}
+
+graph more(x: f32[4], k: i32[]) -> bool[] {
+  m = greater(k, 0)
+  return m
+}
+
+graph turn(x: f32[4], k: i32[]) -> f32[4], i32[] {
+  y = all_reduce(x, over=model)
+  n = sub(k, 1)
+  return y, n
+}
+"""
+
+
+@pytest.mark.parametrize("axis, wanted", [("model", 0), ("data", 20)])
+def test_as_many_turns_as_the_ranks_number(axis, wanted, monkeypatch):
+    """They are followed once for all ranks, not once for each."""
+    told = []
+    monkeypatch.setattr(rank_traces, "talk_of", lambda *a: told.append(a) or talk_of(*a))
+    text = TURNS.replace("over=model", f"over={axis}")
+    assert len(faults(text, mesh={"data": 256, "model": 2})) == wanted
+    assert len(told) == 255
+
+
+def test_turns_within_turns_that_never_end_are_not_followed_for_ever():
+    inner = "graph outer(x: f32[4], k: i32[]) -> f32[4], i32[] {\n" \
+        "  y, n = while(x, k, test=more, body=turn)\n  return y, k\n}\n"  # fmt: skip
+    text = TURNS.replace("sub(k, 1)", "add(k, 1)").replace(
+        "x, r, test=more, body=turn)", "x, 1, test=more, body=outer)"
+    )
+    text += inner
+    assert not faults(text, mesh={"data": 8, "model": 2})
+
+
+def test_a_graph_that_calls_itself_as_often_as_the_ranks_number():
+    text = """graph main(x: f32[4]) -> f32[4] {
+  r = rank()
+  y = down(x, r)
+  z = all_reduce(y)
+  return z
+}
+graph down(x: f32[4], k: i32[]) -> f32[4] {
+  m = greater(k, 0)
+  y = cond(m, x, k, then=again, else=done)
+  return y
+}
+graph again(x: f32[4], k: i32[]) -> f32[4] {
+  n = sub(k, 1)
+  y = down(x, n)
+  return y
+}
+graph done(x: f32[4], k: i32[]) -> f32[4] {
+  y = relu(x)
+  return y
+}
+"""
+    assert not faults(text, ranks=1_024)
+    assert not faults(text.replace("sub(k, 1)", "add(k, 1)"), ranks=4)
