@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opstep.api import drawing
 from opstep.api.drawing import Draw, Readers
-from opstep.api.inputs import check_kinds, default_types, given_symbol
+from opstep.api.inputs import as_array, check_kinds, default_types, given_symbol
 from opstep.runtime import arrays
+from opstep.runtime.ir.calls import bind_symbols
 from opstep.runtime.ir.diagnostics import names_listed
 from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.errors import InputError, MissingInputs, UnboundSymbols, UnknownName
@@ -113,7 +116,12 @@ def gather(
         sizes = bound_by(types, available, symbols)
         unbound = symbols_of({n: types[n] for n in missing}, sizes)
         raise MissingInputs(message, missing, saved, unbound)
-    found = available | {n: _read(program, n, s) for n, s in sources.items() if not is_generated(s)}
+    found = dict(available)
+    for binding in graph.inputs:
+        name = binding.name.text
+        if name in sources and not is_generated(sources[name]):
+            expect = partial(_check_type, program, replace(graph, inputs=(binding,)))
+            found[name] = _read(program, name, sources[name], expect)
     sizes = default_types(graph) | bound_by(types, found, symbols)
     check_sizes({n: types[n] for n, s in sources.items() if is_generated(s)}, sizes)
     readers: Readers = {}
@@ -125,10 +133,19 @@ def gather(
     return {name: found[name] for name in types}
 
 
-def _read(program: Program, name: str, source: str) -> np.ndarray:
+def _check_type(program: Program, graph: Graph, dtype: DType, shape: tuple[int, ...]) -> None:
+    """Complains, before it is read, of an array that the only input of `graph` does not take."""
+    (binding,) = graph.inputs
+    assert binding.type is not None
+    as_array(f"input {binding.name.text}", np.empty(0, dtype.numpy), binding.type.dtype)
+    if all(not isinstance(d, Expr) or d.lone_symbol() for d in binding.type.shape):
+        bind_symbols(graph, [TensorType(dtype, shape)], program.module.source)
+
+
+def _read(program: Program, name: str, source: str, expect: arrays.Expect) -> np.ndarray:
     """An input from a file, or from what was saved with the program."""
     if source != EXAMPLE:
-        return arrays.load(source)
+        return arrays.load(source, expect=expect)
     if name not in program.example:
         path = program.files.example
         where = f": there is no {path}" if path and not path.is_file() else ""

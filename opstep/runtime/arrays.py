@@ -29,6 +29,8 @@ from opstep.runtime.ir.types import DTYPES, DType, bf16, boolean, dtype_of
 # Element types as safetensors call them.
 _SAFE = {t.name.upper(): t for t in DTYPES.values()} | {"BOOL": boolean}
 _INFLATES_AT_MOST = 1100  # times: DEFLATE's limit is 1032
+_LARGE = 1 << 28  # bytes; only of less there may be more than _DENSE times as many as in the file
+_DENSE = 64
 _CHUNK = 1 << 24  # bytes read at once
 
 # What zipfile, zlib and NumPy's parser of headers raise over files that are not what they claim.
@@ -39,14 +41,19 @@ _DAMAGE = (
 )  # fmt: skip
 
 
-def load(spec: str, most: float = inf) -> np.ndarray:
+Expect = Callable[[DType, tuple[int, ...]], Any]
+"""Is asked, before elements are read, whether these are those of the array that is wanted."""
+
+
+def load(spec: str, most: float = inf, expect: Expect | None = None) -> np.ndarray:
     """The array that ``FILE.npy``, ``FILE.npz`` (with one array), ``FILE.npz:key`` or
-    ``FILE.safetensors:name`` names. One of more bytes than `most` is refused before it is read.
+    ``FILE.safetensors:name`` names. One of more bytes than `most`, or that `expect` raises
+    `InputError` for, is refused before it is read.
     """
     path, key = split_key(spec)
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        return read_npy(path, most)
+        return read_npy(path, most, expect)
     if suffix not in (".npz", ".safetensors"):
         raise InputError(
             f"{path}: not a kind of file that arrays are read from",
@@ -54,7 +61,7 @@ def load(spec: str, most: float = inf) -> np.ndarray:
         )
     read = read_npz if suffix == ".npz" else read_safetensors
     if key is not None:
-        return read(path, key, most)[key]
+        return read(path, key, most, expect=expect)[key]
     names = list_npz(path) if suffix == ".npz" else list_safetensors(path)
     if len(names) != 1:
         listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
@@ -62,7 +69,7 @@ def load(spec: str, most: float = inf) -> np.ndarray:
             f"{path}: holds {len(names)} arrays: say which",
             hint=f"write {path.name}:KEY with one of {listed}" if names else "",
         )
-    return read(path, names[0], most)[names[0]]
+    return read(path, names[0], most, expect=expect)[names[0]]
 
 
 def split_key(spec: str) -> tuple[Path, str | None]:
@@ -77,11 +84,11 @@ def split_key(spec: str) -> tuple[Path, str | None]:
 # --- npy ------------------------------------------------------------------------------------------
 
 
-def read_npy(path: str | Path, most: float = inf) -> np.ndarray:
+def read_npy(path: str | Path, most: float = inf, expect: Expect | None = None) -> np.ndarray:
     """The array of an .npy file, row-major and in this machine's byte order."""
     path = Path(path)
     with _opened(path) as (file, size):
-        return _read_array(file, size, str(path), most)
+        return _read_array(file, size, str(path), most, expect)
 
 
 def map_npy(path: str | Path) -> np.ndarray:
@@ -95,7 +102,9 @@ def map_npy(path: str | Path) -> np.ndarray:
     return read_npy(path)
 
 
-def _read_array(file: IO[bytes], size: int, where: str, most: float = inf) -> np.ndarray:
+def _read_array(
+    file: IO[bytes], size: int, where: str, most: float = inf, expect: Expect | None = None
+) -> np.ndarray:
     """One array in .npy format from a stream that holds `size` bytes."""
     shape, fortran, dtype, begin = _header(file, where)
     element = _element(dtype, where)
@@ -107,6 +116,8 @@ def _read_array(file: IO[bytes], size: int, where: str, most: float = inf) -> np
             f"{element.name}), but is {less}: {size - begin:,} bytes are there"
         )
     _check_size(expected, where, most)
+    if expect:
+        expect(element, shape)
     flat = np.empty(expected, np.uint8)
     _fill(file, flat, where)
     raw = flat.view(element.numpy if dtype.kind == "V" else dtype)
@@ -183,13 +194,15 @@ def list_npz(path: str | Path) -> list[str]:
         return list(members)
 
 
-def read_npz(path: str | Path, only: str | None = None, most: float = inf) -> dict[str, np.ndarray]:
+def read_npz(
+    path: str | Path, only: str | None = None, most: float = inf, expect: Expect | None = None
+) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by name, or the one named `only`."""
     path = Path(path)
     with _zip(path) as (archive, members, size):
         if only is not None:
             members = {only: _member(members, only, str(path))}
-        return {name: _read_member(archive, m, size, path, most) for name, m in members.items()}
+        return {n: _read_member(archive, m, size, path, most, expect) for n, m in members.items()}
 
 
 @contextmanager
@@ -208,7 +221,12 @@ def _zip(path: Path):
 
 
 def _read_member(
-    archive: zipfile.ZipFile, m: zipfile.ZipInfo, size: int, path: Path, at_most: float
+    archive: zipfile.ZipFile,
+    m: zipfile.ZipInfo,
+    size: int,
+    path: Path,
+    at_most: float,
+    expect: Expect | None,
 ) -> np.ndarray:
     where = f"{path}:{m.filename.removesuffix('.npy')}"
     if m.flag_bits & 1:
@@ -219,9 +237,14 @@ def _read_member(
         raise InputError(
             f"{where}: says it holds {m.file_size:,} bytes, more than fit in a file of {size:,}"
         )
+    if m.file_size > max(_LARGE, _DENSE * m.compress_size):
+        raise InputError(
+            f"{where}: its {m.compress_size:,} bytes become {m.file_size:,}, which is not read",
+            hint="save the array without compression: numpy.savez",
+        )
     try:
         with archive.open(m) as file:
-            array = _read_array(file, m.file_size, where, at_most)
+            array = _read_array(file, m.file_size, where, at_most, expect)
             file.read(1)  # at the end the check sum is compared
             return array
     except _DAMAGE as error:
@@ -240,6 +263,7 @@ def list_safetensors(path: str | Path) -> list[str]:
 def read_safetensors(
     path: str | Path, only: str | Collection[str] | None = None, most: float = inf,
     parts: Mapping[str, tuple[Sequence[int], tuple[slice, ...]]] = {},
+    expect: Expect | None = None,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """The tensors of a safetensors file by name, bf16 included, or those named `only`. `parts`: of
     tensors, which must have these shapes, nothing but these elements is read.
@@ -261,6 +285,8 @@ def read_safetensors(
                 )
             _check_size(prod(part.get_shape()) * _SAFE[kind].itemsize, f"{path}:{name}", most)
             _ = _SAFE[kind].numpy  # bf16: makes the type known to NumPy
+            if expect:
+                expect(_SAFE[kind], tuple(part.get_shape()))
             shape, chosen = parts.get(name, (part.get_shape(), ()))
             if [*shape] != part.get_shape():
                 has = f"{_shape(part.get_shape())}, and the whole tensor {_shape(shape)}"

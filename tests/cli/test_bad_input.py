@@ -457,3 +457,19 @@ def test_a_name_that_nobody_reads_is_shortened_in_the_middle(cli, write):
         told = outcome.out + outcome.err
         assert "beginvvv" in told and re.search(r"v…v+end", told)
         assert len(told) < 1200
+
+
+def test_an_array_of_another_type_is_refused_before_it_is_read(cli, write, monkeypatch):
+    file = write(
+        "f4.opg", "graph main(x: f32[4], y: f32[N], z: f32[2*N]) -> f32[4] {\n  return x\n}\n"
+    )
+    np.savez("x.npz", x=np.zeros(5, "f4"), y=np.zeros(3, "f4"), z=np.zeros(6, "f4"), i=np.arange(4))
+    given = ["-i", "y=x.npz:y", "-i", "z=x.npz:z"]
+    monkeypatch.setattr(arrays, "_fill", lambda *_: pytest.fail("it is read"))
+    outcome = cli("run", file, "-i", "x=x.npz:x", *given)
+    assert (
+        outcome.code == 2
+        and "f4.opg:1:15: error: graph main wants f32[4] as x, not f32[5]" in outcome.err
+    )
+    outcome = cli("run", file, "-i", "x=x.npz:i", *given)
+    assert outcome.code == 2 and "input x has elements of type i64, not f32" in outcome.err

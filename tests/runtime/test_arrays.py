@@ -161,3 +161,24 @@ def damaged(data: bytearray, generator: random.Random) -> bytes:
         else:
             data[at] = generator.choice(b"0123456789")
     return bytes(data)
+
+
+def test_an_array_that_is_not_wanted_is_not_read(tmp_path):
+    """Its header says so, before there is memory for its elements."""
+    zeros = np.zeros(1 << 20, np.float32)
+    np.savez(tmp_path / "x.npz", a=zeros)
+    np.save(tmp_path / "x.npy", zeros)
+    arrays.write_safetensors(tmp_path / "x.safetensors", {"a": zeros})
+
+    def expect(dtype, shape):
+        raise InputError(f"not {dtype}{list(shape)}")
+
+    for name in ("x.npz", "x.npz:a", "x.npy", "x.safetensors:a"):
+        with pytest.raises(InputError, match=r"not f32\[1048576\]"):
+            arrays.load(f"{tmp_path}/{name}", expect=expect)
+
+
+def test_an_archive_that_is_nearly_nothing_but_large(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", a=np.zeros(1 << 29, np.uint8))
+    with pytest.raises(InputError, match=r"x.npz:a: its .* bytes become 536,871,040, which is not"):
+        arrays.load(f"{tmp_path}/x.npz")

@@ -469,3 +469,18 @@ def test_the_server_says_where_it_is_and_ends_quietly(path):
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=PATIENCE_S)
     assert (child.returncode, out, err) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "what", ["printf('%.*c', 900000000, 'x')", "format(x'252e2a63', 9e8, 'x')"]
+)
+def test_what_nothing_could_stop_is_refused(get, path, what):
+    """SQLite writes a field at once, however wide: no limit of time ends it."""
+    query = f"select length({what})"
+    made = get("/data.json", 400, params={"sql": query})
+    assert "too big" in made.text
+    with opstep.Workspace(path) as ws:
+        with pytest.raises(InputError, match="too big"):
+            ws.sql(query)
+        answer = ws.sql("select printf('%*d|%s %.2f', 5, 1234567, 'a', 0.5) as s")
+        assert answer.rows == [("1234567|a 0.50",)]

@@ -23,6 +23,7 @@ from torch.export import ExportedProgram
 
 from opstep.frontends.torch.errors import cause
 from opstep.frontends.torch.kernels import is_known, unknown
+from opstep.frontends.torch.size_texts import is_size
 from opstep.runtime.ir.errors import InputError, NoSuchFile
 
 # The files in an archive, below its own folder: of today's format, and of PyTorch 2.6 and 2.7.
@@ -32,11 +33,7 @@ _KNOWN = re.compile(
     r"|serialized_\w+\.(json|pt)"
 )
 _CODE = re.compile(r"data/aotinductor/|data/executorch/|.*\.(so|py|pkl|cpp)$")
-_SYMBOL = re.compile(r"Symbol\('\w+'")
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_HARMLESS = re.compile(
-    r"[A-Z]\w*|[a-z]{1,3}\d+|positive|integer|nonnegative|floor|ceiling|evaluate"
-)
+_INFLATED = 1 << 24  # bytes that the files of an archive may have beyond its own size
 _EXPORT = "export the model: torch.export.save(torch.export.export(model, args), FILE)"
 _GRAPH = re.compile(r"models/\w+\.json|serialized_exported_program\.json")
 _OP = re.compile(r'"target": ?"torch\.ops\.(\w+)\.(\w+)\.(\w+)"')
@@ -117,6 +114,11 @@ def check(path: Path) -> None:
             names = archive.namelist()
             if len(set(names)) != len(names):
                 raise InputError(f"{path}: holds two files of one name")
+            size, there = sum(m.file_size for m in archive.infolist()), path.stat().st_size
+            if size > there + _INFLATED:
+                raise InputError(
+                    f"{path}: says it holds {size:,} bytes, more than fit in a file of {there:,}"
+                )
             for name in names:
                 _check_member(path, archive, name)
     except InputError:
@@ -195,12 +197,3 @@ def _check_json(path: Path, value: Any, key: str = "") -> None:
             raise InputError(f"{path}: takes or gives containers that bring code of their own")
         if key == "path_name" and value.startswith(("custom_obj", "opaque_obj")):
             raise InputError(f"{path}: holds a Python object ({value}), which is never read")
-
-
-def is_size(text: str) -> bool:
-    """Whether a text of sympy's is made of numbers, symbols and sympy's own functions."""
-    bare = re.sub(r"\d\.\d+", "0", _SYMBOL.sub("Symbol(", text))
-    words = (m.group() for m in _WORD.finditer(bare))
-    return bool(re.fullmatch(r"[\w\s(),=+\-*/<>&|~]*", bare)) and all(
-        map(_HARMLESS.fullmatch, words)
-    )

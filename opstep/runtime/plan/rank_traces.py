@@ -298,9 +298,9 @@ class _Walk:
         if before is not None and before.is_open(self.ranks):
             self.budget = before.budget
         elif step.changed:
-            carried = self._turns(step, test, body, given, number)
-            if carried is not None:
-                return carried
+            known = self._turns(step, test, body, given, number)
+            if known is not None:
+                return known
             del self.said[said:]
         holds: Fact = frozenset()
         carried: list[Fact] = [self._axes(f) for f in given]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import socket
+import sqlite3
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +70,7 @@ def application(path: str | Path) -> Datasette:
     from opstep.trace.workspace.pages.file import workspace_file
     from opstep.trace.workspace.pages.metadata import metadata
 
+    sqlite3.enable_callback_tracebacks(False)  # Datasette has them on; a page says what is wrong
     if not pm.is_registered(plugin):
         pm.register(plugin, plugin.NAME)
     about = metadata(Path(path).name)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+LONGEST = 1 << 28  # bytes of one string or blob; parts of tensors have 2**26
+_WIDEST = 100_000  # characters of a field of `printf`
+_FIELD = re.compile(r"%[-+ 0,!#]*(\*|\d*)(?:\.(\*|\d*))?l*(.)", re.DOTALL)
 
 
 class Quantile:
@@ -41,8 +48,40 @@ class P99(Quantile):
     share = 0.99
 
 
+def _widths(text: str, values: Iterator[object]) -> Iterator[float]:
+    """Of the fields of a text for `printf`, given the values that these take."""
+    for field in _FIELD.finditer(text):
+        for width in field.group(1, 2):
+            given = next(values, 0) if width == "*" else width
+            with suppress(TypeError, ValueError):
+                yield abs(float(given or 0))  # pyright: ignore[reportArgumentType]
+        if field[3] not in "%n":
+            next(values, None)
+
+
+def _printf() -> Callable[..., object]:
+    """SQLite's own, for fields that it writes at once: nothing can stop it within one."""
+    plain: list[sqlite3.Connection] = []
+
+    def printf(*given: object) -> object:
+        text = given[0] if given else None
+        text = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+        if any(width > _WIDEST for width in _widths(text, iter(given[1:]))):
+            raise OverflowError  # SQLite's words: string or blob too big
+        if not plain:
+            plain.append(sqlite3.connect(":memory:", check_same_thread=False))
+        marks = ", ".join("?" * len(given))
+        return plain[0].execute(f"select printf({marks})", given).fetchone()[0]  # pyright: ignore[reportArgumentType]
+
+    return printf
+
+
 def add_functions(connection: sqlite3.Connection) -> None:
-    """Gives a connection `quantile`, `median` and `p99`."""
+    """Gives a connection `quantile`, `median` and `p99`, and bounds what one call may take."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+    printf = _printf()
+    for name in ("printf", "format"):
+        connection.create_function(name, -1, printf, deterministic=True)
     aggregates: tuple[tuple[str, int, type[Quantile]], ...] = (
         ("quantile", 2, Quantile), ("median", 1, Median), ("p99", 1, P99),
     )  # fmt: skip

@@ -17,7 +17,6 @@ from opstep.runtime.ir.wording import SECONDS, Argument, Wording
 
 LIMIT_S = 30.0  # that a question may take
 _INSTRUCTIONS = 20_000  # of SQLite's machine between two looks at the clock: well below 1 ms
-_LONGEST = 1 << 28  # bytes of one string or blob; parts of tensors have 2**26
 
 # What reading needs. All other actions write, or reach other files (ATTACH).
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
@@ -97,7 +96,6 @@ def ask(
     once `stop`, which is asked now and then, says so (`Ended`). Ctrl-C ends it as well.
     """
     guard = _Guard(write, seconds, stop)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
     connection.set_authorizer(guard.authorize)
     connection.set_progress_handler(guard.look, _INSTRUCTIONS)
     rows: Generator[tuple, None, None] | None = None

@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import sym_or
 
 import opstep
 from opstep.api.origins import locate
+from opstep.frontends.torch.size_texts import is_size
 from opstep.runtime.ir.printer import print_module
 
 BATCH = Dim("batch")
@@ -460,3 +461,38 @@ def test_damaged_files_have_one_message(exported, tmp_path):
     torch.save(plain.mlp(), tmp_path / "whole.pt")
     with pytest.raises(opstep.OpstepError, match="pickles, which are never read"):
         opstep.load(tmp_path / "whole.pt")
+
+
+@pytest.mark.parametrize(
+    "text, fits",
+    [
+        ("Symbol('s77', positive=True, integer=True)", True),
+        ("Add(Mul(Integer(2), Symbol('s0', integer=True)), Integer(-1))", True),
+        ("FloorDiv(Pow(Symbol('s0'), Integer(2)), Integer(3))", True),
+        ("Pow(Symbol('s0'), Rational(1, 2))", True),
+        ("2*s0**2 - 3", True),
+        ("Integer(9)**Integer(9)**Integer(9)**Integer(9)", False),
+        ("Pow(Integer(9), Pow(Integer(9), Integer(9)))", False),
+        ("Pow(Pow(Pow(Integer(9), Integer(64)), Integer(64)), Integer(64))", False),
+        ("LShift(Integer(1), Integer(1000000000))", False),
+        ("PowByNatural(Integer(9), Symbol('s0'))", False),
+        (f"Max({', '.join(f's{n}' for n in range(300))})", False),
+        ("factorial(Integer(1000000))", False),
+        ("FloorToInt(Float('1e99999999999'))", False),
+        ("(" * 100_000, False),
+        ("s0.func", False),
+    ],
+)
+def test_what_sympy_is_let_evaluate(text, fits):
+    assert is_size(text) is fits
+
+
+def test_an_archive_of_more_than_its_file_is_not_read(exported, tmp_path):
+    path, _ = exported
+    target = tmp_path / "large.pt2"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name) + bytes((1 << 25) * name.endswith("weight_0")))
+        new.writestr("model/extra/more", bytes(1 << 25))
+    with pytest.raises(opstep.OpstepError, match="more than fit in a file of"):
+        opstep.load(target)
