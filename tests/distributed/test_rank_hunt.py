@@ -88,5 +88,7 @@ def test_scalars_and_what_several_ranks_brought(tmp_path, monkeypatch):
             ("all_reduce", 11), ("all_gather", 13)]  # fmt: skip
     assert found[1] >= {born, made} and found[2] >= {born, made}
     assert found[0] >= {made, *((op, "rank 1", line) for op, line in over)}
+    (sums,) = [f for f in json.loads(out)["ranks"][0]["findings"] if f["line"] == 15]
+    assert sums["rules"][0]["rule"] == "inf - inf, over ranks"
     for its in found.values():
         assert {(op, line) for op, given, line in its if given is None} <= {("log", 4), made[::2]}

@@ -17,6 +17,7 @@ from opstep.runtime.debugger.node import Producer
 from opstep.runtime.debugger.rerun import Rerun, on_device
 from opstep.runtime.device.ranks import connected
 from opstep.runtime.ir.effects import is_shared
+from opstep.runtime.nan.silent import SilentLoss
 
 
 def is_of_ranks(producer: Producer) -> bool:
@@ -92,3 +93,13 @@ def came_over(
             found += [(members[k], mask)] if k != index else []
             left = np.asarray(left & ~mask)
     return found, left
+
+
+def lost_over_ranks(producer: Producer, result: np.ndarray, own: np.ndarray) -> SilentLoss:
+    """What made these elements of a collective's result: no rank knows what all of them had."""
+    if not (own & np.isnan(result)).any():
+        return SilentLoss("inf", f"overflow of {producer.results[0].type.dtype}, over ranks", own)
+    is_product = producer.step.attrs.get("reduction") == "prod"
+    return SilentLoss(
+        "nan", f"{'0 times infinity' if is_product else 'inf - inf'}, over ranks", own
+    )

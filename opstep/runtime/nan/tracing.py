@@ -38,7 +38,7 @@ from opstep.runtime.nan.findings import (
     where,
 )
 from opstep.runtime.nan.kinds import KINDS, SILENT, Criteria
-from opstep.runtime.nan.over_ranks import again_of, came_over, is_of_ranks
+from opstep.runtime.nan.over_ranks import again_of, came_over, is_of_ranks, lost_over_ranks
 from opstep.runtime.nan.reach import Reach, fate
 from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import ITSELF
@@ -445,6 +445,9 @@ class Trace:
             return loss_verdict(*self._arrays(producer), root.node.index, root.loss)
         if producer is None or root.origin:
             return given_verdict(array(root.node), root.own, arriving)
+        if is_of_ranks(producer):
+            lost = lost_over_ranks(producer, array(root.node), root.own)
+            return loss_verdict(*self._arrays(producer), root.node.index, lost)
         return judge(*self._arrays(producer), root.node.index, again_of(self.machine.executor,
                      producer), root.own, arriving)  # fmt: skip
 

@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 LONGEST = 1 << 28  # bytes of one string or blob; parts of tensors have 2**26
 _WIDEST = 100_000  # characters of a field of `printf`
@@ -59,11 +60,11 @@ def _widths(text: str, values: Iterator[object]) -> Iterator[float]:
             next(values, None)
 
 
-def _printf() -> Callable[..., object]:
+def _printf() -> Callable[..., Any]:
     """SQLite's own, for fields that it writes at once: nothing can stop it within one."""
     plain: list[sqlite3.Connection] = []
 
-    def printf(*given: object) -> object:
+    def printf(*given: Any) -> Any:
         text = given[0] if given else None
         text = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
         if any(width > _WIDEST for width in _widths(text, iter(given[1:]))):
@@ -71,7 +72,7 @@ def _printf() -> Callable[..., object]:
         if not plain:
             plain.append(sqlite3.connect(":memory:", check_same_thread=False))
         marks = ", ".join("?" * len(given))
-        return plain[0].execute(f"select printf({marks})", given).fetchone()[0]  # pyright: ignore[reportArgumentType]
+        return plain[0].execute(f"select printf({marks})", given).fetchone()[0]
 
     return printf
 
