@@ -77,7 +77,7 @@ def value(draw: random.Random) -> Any:
 def in_json(data: bytes, draw: random.Random) -> bytes:
     try:
         content = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return in_bytes(data, draw)
     places: list[tuple[Any, Any]] = []
     todo = [content]

@@ -17,7 +17,9 @@ from opstep.runtime.debugger.node import Producer
 from opstep.runtime.debugger.rerun import Rerun, on_device
 from opstep.runtime.device.ranks import connected
 from opstep.runtime.ir.effects import is_shared
+from opstep.runtime.nan.births import born
 from opstep.runtime.nan.silent import SilentLoss
+from opstep.runtime.nan.verdict import Verdict, judge, loss_verdict
 
 
 def is_of_ranks(producer: Producer) -> bool:
@@ -95,7 +97,19 @@ def came_over(
     return found, left
 
 
-def lost_over_ranks(producer: Producer, result: np.ndarray, own: np.ndarray) -> SilentLoss:
+def judged(
+    executor: Executor, producer: Producer, k: int, own: np.ndarray, arriving: np.ndarray | None
+) -> Verdict | None:
+    """The verdict on result k, of which `own` were born here."""
+    operands = [None if o is None else executor.array(o) for o in producer.operands]
+    results = [executor.array(r) for r in producer.results]
+    if is_of_ranks(producer):
+        return loss_verdict(producer.step, operands, results, k, _lost(producer, results[k], own))
+    again = again_of(executor, producer)
+    return judge(producer.step, operands, results, k, again, own, arriving)
+
+
+def _lost(producer: Producer, result: np.ndarray, own: np.ndarray) -> SilentLoss:
     """What made these elements of a collective's result: no rank knows what all of them had."""
     if not (own & np.isnan(result)).any():
         return SilentLoss("inf", f"overflow of {producer.results[0].type.dtype}, over ranks", own)
@@ -103,3 +117,10 @@ def lost_over_ranks(producer: Producer, result: np.ndarray, own: np.ndarray) -> 
     return SilentLoss(
         "nan", f"{'0 times infinity' if is_product else 'inf - inf'}, over ranks", own
     )
+
+
+def born_in(
+    executor: Executor, producer: Producer, operands: Sequence[Any], result: np.ndarray, k: int
+) -> np.ndarray:
+    """The bad elements of result k that began in an op which is no collective."""
+    return np.asarray(born(again_of(executor, producer), operands, result, k))

@@ -22,7 +22,7 @@ from opstep.runtime.ir.control import TEST
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Apply, Name
 from opstep.runtime.nan.batch import BatchRows, rows_of
-from opstep.runtime.nan.births import bad, born
+from opstep.runtime.nan.births import bad
 from opstep.runtime.nan.causes import cause_of
 from opstep.runtime.nan.findings import (
     INTENDED,
@@ -38,7 +38,7 @@ from opstep.runtime.nan.findings import (
     where,
 )
 from opstep.runtime.nan.kinds import KINDS, SILENT, Criteria
-from opstep.runtime.nan.over_ranks import again_of, came_over, is_of_ranks, lost_over_ranks
+from opstep.runtime.nan.over_ranks import again_of, born_in, came_over, is_of_ranks, judged
 from opstep.runtime.nan.reach import Reach, fate
 from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import ITSELF
@@ -157,9 +157,7 @@ class Trace:
             if operands is None:
                 operands = [None if o is None else executor.array(o) for o in producer.operands]
             result = executor.array(node)
-            own = of_all
-            if own is None:
-                own = np.asarray(born(again_of(executor, producer), operands, result, k))
+            own = born_in(executor, producer, operands, result, k) if of_all is None else of_all
             own = own & np.isnan(result) if self.skip else own
             own = own if self.criteria.nans else own & ~np.isnan(result)
             came = [m if self.criteria.nans else m & ~np.isnan(result) for _, m in over_ranks]
@@ -445,11 +443,7 @@ class Trace:
             return loss_verdict(*self._arrays(producer), root.node.index, root.loss)
         if producer is None or root.origin:
             return given_verdict(array(root.node), root.own, arriving)
-        if is_of_ranks(producer):
-            lost = lost_over_ranks(producer, array(root.node), root.own)
-            return loss_verdict(*self._arrays(producer), root.node.index, lost)
-        return judge(*self._arrays(producer), root.node.index, again_of(self.machine.executor,
-                     producer), root.own, arriving)  # fmt: skip
+        return judged(self.machine.executor, producer, root.node.index, root.own, arriving)
 
     def _arrays(self, producer: Producer):
         array = self.machine.executor.array
