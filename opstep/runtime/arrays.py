@@ -6,6 +6,7 @@ objects are never read. Every complaint is an `InputError` that names the file.
 
 from __future__ import annotations
 
+import lzma
 import os
 import stat
 import struct
@@ -33,11 +34,11 @@ _LARGE = 1 << 28  # bytes; only of less there may be more than _DENSE times as m
 _DENSE = 64
 _CHUNK = 1 << 24  # bytes read at once
 
-# What zipfile, zlib and NumPy's parser of headers raise over files that are not what they claim.
-_DAMAGE = (
-    zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, ArithmeticError,
-    AttributeError, EOFError, LookupError, OSError, RuntimeError, SyntaxError, TypeError,
-    ValueError,
+# What zipfile and NumPy's parser of headers raise over files that are not what they claim.
+DAMAGE = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError,
+    ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, SyntaxError,
+    TypeError, ValueError,
 )  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtyp
             raise ValueError(f"version {version} of the format is not known")
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read(file)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise InputError(f"{where}: not an .npy array: {first_line(error)}") from None
     if dtype.hasobject:
         raise InputError(
@@ -157,7 +158,7 @@ def _fill(file: IO[bytes], flat: np.ndarray, where: str) -> None:
     while done < len(view):
         try:
             piece = file.read(min(_CHUNK, len(view) - done))
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise InputError(f"{where}: damaged: {first_line(error)}") from None
         if not piece:
             raise InputError(f"{where}: truncated: {len(view) - done:,} bytes are missing")
@@ -210,7 +211,7 @@ def _zip(path: Path):
     with _opened(path) as (file, size):
         try:
             archive = zipfile.ZipFile(file)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise InputError(f"{path}: not an .npz archive: {first_line(error)}") from None
         with archive:
             entries = [m for m in archive.infolist() if m.filename.endswith(".npy")]
@@ -247,7 +248,7 @@ def _read_member(
             array = _read_array(file, m.file_size, where, at_most, expect)
             file.read(1)  # at the end the check sum is compared
             return array
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise InputError(f"{where}: damaged: {first_line(error)}") from None
 
 
@@ -303,7 +304,7 @@ def _safe(path: Path):
     try:
         with safe_open(path, framework="np") as file:
             yield file
-    except (SafetensorError, *_DAMAGE) as error:
+    except (SafetensorError, *DAMAGE) as error:
         reason = first_line(error).removeprefix("Error while deserializing header: ")
         raise InputError(f"{path}: not a safetensors file, or a damaged one: {reason}") from None
 

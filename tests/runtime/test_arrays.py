@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+import zipfile
 
 import ml_dtypes
 import numpy as np
@@ -182,3 +183,16 @@ def test_an_archive_that_is_nearly_nothing_but_large(tmp_path):
     np.savez_compressed(tmp_path / "x.npz", a=np.zeros(1 << 29, np.uint8))
     with pytest.raises(InputError, match=r"x.npz:a: its .* bytes become 536,871,040, which is not"):
         arrays.load(f"{tmp_path}/x.npz")
+
+
+def test_a_damaged_member_of_any_compression(tmp_path):
+    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        with zipfile.ZipFile(tmp_path / "x.npz", "w", method) as archive:
+            np.save(tmp_path / "x.npy", np.arange(999))
+            archive.write(tmp_path / "x.npy", "a.npy")
+        data = bytearray((tmp_path / "x.npz").read_bytes())
+        for at in range(60, 400):
+            data[at] ^= 0xA5
+        (tmp_path / "x.npz").write_bytes(data)
+        with pytest.raises(InputError, match=r"x\.npz"):
+            arrays.load(f"{tmp_path}/x.npz")

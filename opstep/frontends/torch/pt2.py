@@ -24,6 +24,7 @@ from torch.export import ExportedProgram
 from opstep.frontends.torch.errors import cause
 from opstep.frontends.torch.kernels import is_known, unknown
 from opstep.frontends.torch.size_texts import is_size
+from opstep.runtime.arrays import DAMAGE
 from opstep.runtime.ir.errors import InputError, NoSuchFile
 
 # The files in an archive, below its own folder: of today's format, and of PyTorch 2.6 and 2.7.
@@ -68,7 +69,9 @@ def _unknown_ops(path: Path) -> Iterator[str]:
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             if _GRAPH.fullmatch(_below_root(name)):
-                for library, op, overload in _OP.findall(archive.read(name).decode()):
+                for library, op, overload in _OP.findall(
+                    archive.read(name).decode(errors="replace")
+                ):
                     if not is_known(library, op, overload.replace("default", "")):
                         yield f"torch.{library}.{op}"
 
@@ -123,7 +126,7 @@ def check(path: Path) -> None:
                 _check_member(path, archive, name)
     except InputError:
         raise
-    except (zipfile.BadZipFile, OSError, ValueError, EOFError, RuntimeError, LookupError) as error:
+    except DAMAGE as error:
         raise InputError(
             f"{path}: not an exported program, or a damaged one: {cause(error)}",
             hint=_EXPORT,
