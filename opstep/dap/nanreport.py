@@ -88,7 +88,8 @@ def _verdict(link: Link, verdict: Verdict) -> dict[str, Any]:
     ]
     backward = link.where.backward if link.where else ""
     rules = [
-        {"rule": rule, "elements": n, "advice": advice(rule, backward)} for rule, n in verdict.rules
+        {"rule": rule, "elements": n, "advice": advice(rule, backward, verdict.elements)}
+        for rule, n in verdict.rules
     ]
     figures: dict[str, Any] = {"bad": verdict.kind, "count": verdict.count, "born": verdict.own}
     figures |= {"nan": verdict.nan, "size": verdict.size, "explained": verdict.explained}

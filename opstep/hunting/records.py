@@ -83,7 +83,7 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         record["caused"] = [o.name for j in verdict.caused if (o := finding.operands[j])]
         backward = finding.where.backward if finding.where else ""
         record["rules"] = [
-            {"rule": text, "elements": n, "advice": advice(text, backward)}
+            {"rule": text, "elements": n, "advice": advice(text, backward, verdict.elements)}
             for text, n in verdict.rules
         ]
         record["elements"] = [_element(finding, e) for e in verdict.elements]

@@ -264,7 +264,8 @@ def _advice(finding: Finding) -> str:
     """What helps against the rule that most elements broke."""
     if finding.verdict is None or not finding.verdict.rules or finding.given:
         return ""
-    return advice(finding.verdict.rules[0][0], finding.where.backward if finding.where else "")
+    backward = finding.where.backward if finding.where else ""
+    return advice(finding.verdict.rules[0][0], backward, finding.verdict.elements)
 
 
 def _rows(rows: BatchRows, data_rows: Sequence[int] | None) -> Iterator[str]:

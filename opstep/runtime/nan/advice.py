@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from math import isfinite
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opstep.runtime.nan.verdict import Element
 
 # Functions whose slope is infinite where what is below their root is 0.
 _ROOT = re.compile(r"\b(sqrt|norm|std|cdist|dist|pairwise_distance)\b")
@@ -62,14 +68,18 @@ _ADVICE = (
         "where instead.",
     ),
     (
-        r".*overflow of f16",
+        r"held: .*overflow of f16",
         "The result is beyond 65,504, the largest f16. Compute it in f32 or bf16, or scale it down "
         "first.",
     ),
     (
-        r".*overflow of",
+        r"held: .*overflow of",
         "The result is beyond the largest number of its type. A wider type, or smaller operands, "
         "would hold it.",
+    ),
+    (
+        r".*overflow of",
+        "The result is beyond the largest number of its type: operands must be smaller.",
     ),
     (r".*power", "Such a power has no real value."),
     (r".*defined", "The operand is outside the range in which the function has a value."),
@@ -80,12 +90,16 @@ _SLOPE = (
 )
 
 
-def advice(rule: str, backward: str = "") -> str:
+def advice(rule: str, backward: str = "", elements: Sequence[Element] = ()) -> str:
     """What a rule means and what helps, "" where its own words are enough. `backward`: the
-    statement whose derivative broke it.
+    statement whose derivative broke it. `elements`: some that did; only where those are finite when
+    they are computed in f64 may a wider type help.
     """
     root = _ROOT.search(backward)
     if root and re.match(r"1 / (0|sqrt)|0 / 0|.*division by 0", rule):
         return _SLOPE.format(root[0])
+    exact = [e.exact for e in elements if e.rule == rule]
+    if any(e is not None and isfinite(e) for e in exact):
+        rule = f"held: {rule}" if re.match(r".*overflow of (?!f64)", rule) else rule
     table = _BACKWARD + _ADVICE if backward else _ADVICE
     return next((text for pattern, text in table if re.match(pattern, rule)), "")

@@ -22,6 +22,7 @@ LARGEST["f64"] = 1.7976931348623157e308
 # Of a NaN that nobody can compute again.
 INFINITIES = "infinities among the operands: inf - inf, or 0 times infinity"
 FINITE = "0 / 0, or an overflow on the way to the result"
+UNKNOWN = "an overflow, or a division by 0"  # likewise of an infinity
 
 Parts = Sequence[Any]
 """Of each operand what the element is computed from, floats in f64; None for none of it."""
@@ -45,6 +46,8 @@ def reason(step: Step, site: Site, parts: Parts) -> Reason:
     exact = computed(step, site, parts, np.float64, arithmetic)
     if not text and exact is not None:
         text = arithmetic.reason(exact)
+    if step.op.moves and exact is not None and len(parts) == 1 and parts[0].size == 1:
+        exact = parts[0].item()  # its oracle, a cast's, rounds
     text = text or _by_size(step, site, parts, value, exact)
     return Reason(text, masks, None if exact is None else float(exact))
 
@@ -91,15 +94,15 @@ def _watched(part: Any, dtype: Any, arithmetic: Arithmetic) -> Any:
 def _by_size(step: Step, site: Site, parts: Parts, value: float, exact: Any) -> str:
     """What numbers alone say: too large, too small on the way, or nothing."""
     dtype = dtype_of(site.results[site.result].dtype)
+    if not step.op.operands:
+        return f"{step.op.name} writes it"
     if exact is None and np.isinf(value):
-        return f"overflow of {dtype.name}"
+        return UNKNOWN
     if exact is None or np.isnan(exact):
         floats = [p for p in parts if p is not None and p.dtype.kind not in "iub"]
         return INFINITIES if any(np.isinf(p).any() for p in floats) else FINITE
     if abs(exact) >= LARGEST[dtype.name]:
         return f"overflow of {dtype.name}"
-    if not step.op.operands:
-        return f"{step.op.name} writes it"
     arithmetic, wide = Arithmetic(), "f64" if dtype.name == "f64" else "f32"
     computed(step, site, parts, np.float64 if wide == "f64" else np.float32, arithmetic)
     way = "underflow" if arithmetic.underflow_first else "overflow"

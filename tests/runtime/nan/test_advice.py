@@ -3,6 +3,7 @@
 import pytest
 
 from opstep.runtime.nan.advice import advice
+from opstep.runtime.nan.verdict import Element
 
 
 @pytest.mark.parametrize(
@@ -10,14 +11,27 @@ from opstep.runtime.nan.advice import advice
     [
         ("log of a negative number", "below 0"),
         ("log of 0, 1 + x", "-infinity"),
-        ("overflow of f16", "65,504"),
-        ("overflow of f32 on the way to the result", "largest number"),
+        ("overflow of f32 on the way to the result", "must be smaller"),
         ("0 times infinity", "mask"),
         ("something of its own", ""),
     ],
 )
 def test_rules_are_explained_by_what_helps(rule, word):
     assert word in advice(rule) if word else advice(rule) == ""
+
+
+@pytest.mark.parametrize(
+    "rule, exact, word",
+    [
+        ("overflow of f16", 7e4, "65,504"),
+        ("overflow of f32", 1e39, "A wider type"),
+        ("overflow of f32", float("inf"), "must be smaller"),
+        ("overflow of f32", None, "must be smaller"),
+        ("overflow of f64 on the way to the result", 1.0, "must be smaller"),
+    ],
+)
+def test_a_wider_type_is_advised_where_it_would_hold_the_result(rule, exact, word):
+    assert word in advice(rule, "", [Element((0,), float("inf"), rule, exact, ())])
 
 
 def test_of_a_derivative_what_the_line_calls_counts():
