@@ -57,7 +57,6 @@ _OF_PROGRAMS = {
     "chaos": "it is for programs", "imports": "a script imports what it needs",
     "as_json": "the script writes to standard output",
     "kinds": "NaNs and infinities are hunted there, with --nan-only NaNs",
-    "wanted": "--nan-only leaves all infinities out",
 }  # fmt: skip
 _OF_SCRIPTS = ("is_module", "modules", "keep_going", "listen", "wait")
 
@@ -249,8 +248,14 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     started = Started(file, options, {"recording": recording})
     found: list[Hunt] = []
     losses: list[dict[str, Any]] = []
-    tell, tell_loss = partial(_tell, started, found), partial(_tell_loss, started, found, losses)
-    hunting = Hunting(tell, tell_loss, options["nan_only"], options["masked"])
+    own: dict[str, None] = {}
+    tell, tell_loss = (
+        partial(_tell, started, found),
+        partial(_tell_loss, started, found, losses, own),
+    )
+    hunting = Hunting(
+        tell, tell_loss, options["nan_only"], options["masked"], options["wanted"], own=own
+    )
     started.frameworks.options |= {"hunt": hunting}
 
     def run() -> int:
@@ -277,9 +282,15 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     if code == OK and (unmatched := started.unmatched()) and not parts:
         say(f"{file}: nothing was checked: nothing matched --module {', '.join(unmatched)}")
         return COMMAND
+    for name in options["wanted"]:
+        if name not in hunting.known:
+            say(f"note: no value that was bad is called {name}, which --wanted names")
     if code == OK and parts:
         calls = [f"{amount(p.count, 'call')} of {amount(p.compiled, p.part)}" for p in parts]
-        say(f"{file}: {' and '.join(calls)}, no NaN or infinity came out")
+        none = "no NaN and no infinity but those wanted" if hunting.known else "no NaN or infinity"
+        if own:
+            none = f"no NaN, and no infinity but the script's own ({', '.join(own)}),"
+        say(f"{file}: {' and '.join(calls)}, {none} came out")
     return code
 
 
@@ -321,8 +332,9 @@ def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt)
 
 
 def _tell_loss(
-    started: Started, findings: list[Hunt], losses: list[dict[str, Any]], step: int, value: str
-) -> None:
+    started: Started, findings: list[Hunt], losses: list[dict[str, Any]], own: dict[str, None],
+    step: int, value: str,
+) -> None:  # fmt: skip
     """Of the first loss that is bad by what the script does; then it ends, as behind a finding."""
     from opstep.frontends.scripts.frames import line_now
     from opstep.frontends.scripts.script import Leave
@@ -332,10 +344,13 @@ def _tell_loss(
         return
     file, line = line_now() or ("", 0)
     losses.append({"step": step, "value": value, "file": file, "line": line})
+    gave = "no module gave a bad value"
+    if own:
+        gave = f"modules gave no infinity but the script's own ({', '.join(own)})"
     if not started.options["as_json"]:
         _write(
             f"{file}:{line}: {linecache.getline(file, line).strip()}\n"
-            f"step {step}: the loss is {value}, and no module gave a bad value: it comes from what "
+            f"step {step}: the loss is {value}, and {gave}: it comes from what "
             f"the script does with their results.\n  {UNSEEN}"
         )
     if not started.options["keep_going"]:

@@ -161,12 +161,33 @@ def _links(links: tuple[Link, ...]) -> str:
     return ", ".join(dict.fromkeys(f"{m.op} ({_line(m)})" for m in links))
 
 
+def own_places(hunt: Hunt) -> list[str]:
+    """Where the infinities that came out and are the program's own are from."""
+    return list(dict.fromkeys(_place(f) for f in hunt.intended if f.chain and not f.saved))
+
+
+def _own(finding: Finding) -> str:
+    place = _place(finding)
+    given = finding.given or f"{finding.op} {finding.value}"
+    return given if place == given else f"{given} ({place})"
+
+
+def _place(finding: Finding) -> str:
+    """Its line; of what was given its name."""
+    first = next((c for c in finding.chain if c.where is not None), None)
+    if finding.given.startswith("literal") and first is not None:
+        return _line(first)
+    return finding.given or _line(finding)
+
+
 def _heading(hunt: Hunt) -> str:
     if not hunt.found:
         what = "1 step" if hunt.steps == 1 else f"{hunt.steps:,} steps"
         if hunt.kinds != "nan,inf":
             return f"{hunt.graph}: {what}, nothing found of {hunt.kinds}"
         none = "no NaN and no infinity but those wanted" if hunt.wanted else "no NaN or infinity"
+        if own := own_places(hunt):
+            none = f"no NaN, and no infinity but the program's own ({', '.join(own)}),"
         return f"{hunt.graph}: {what}, {none} came out"
     if hunt.until is not None and hunt.until != hunt.step:
         return f"{hunt.graph}: a step from {hunt.step} to {hunt.until} is bad"
@@ -232,6 +253,8 @@ def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> l
         lines.append(f"  {finding.times:,} times, this is the first; the last: {finding.last}")
     if finding.verdict is not None:
         lines += _verdict(finding, finding.verdict)
+    if finding.infinity is not None:
+        lines.append(f"  of the program's own infinity: {_own(finding.infinity)}")
     if finding.before is not None:
         lines.append(f"  before it: {_prior_loss(finding.before)}")
     if finding.unwritten is not None:

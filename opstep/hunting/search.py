@@ -19,6 +19,7 @@ from opstep.api.devices import check_computes
 from opstep.api.inputs import inputs_for
 from opstep.api.program import Program
 from opstep.api.settings import BUDGET, RunSettings
+from opstep.hunting.harmless import Harmless, Mark, marks_of
 from opstep.hunting.report import Hunt
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.device.flagging import born, leaving
@@ -30,7 +31,7 @@ from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.places import gradients_called
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.nan.findings import INTENDED, MASKED
-from opstep.runtime.nan.kinds import KINDS, Criteria
+from opstep.runtime.nan.kinds import KINDS, NO_ROLES, Criteria, Roles
 from opstep.runtime.nan.tracing import Trace
 from opstep.runtime.plan.plan import DEBUG, Fuse, Plan
 
@@ -66,6 +67,7 @@ def hunt(
     recording: Recording | None = None,
     on_step: Callable[[], Any] | None = None,
     any_of_us: Callable[[bool], bool] | None = None,
+    roles: Roles = NO_ROLES,
 ) -> Hunt:
     """Runs a graph `steps` times, as `Program.run` does, until a NaN or an infinity comes out of an
     op. Then the step is replayed op by op from the state that it began with.
@@ -79,7 +81,8 @@ def hunt(
     only there; so is a step in which control flow calls a graph for the first time. With other
     kinds than nan and inf all steps are. Named tensors are left as the run leaves them; where
     something was found, as they were before that step. `any_of_us`: of several ranks, which all
-    hunt, whether something holds on any. Raises `OpstepError` as `run` does.
+    hunt, whether something holds on any. `roles`: what a framework knows of inputs and outputs.
+    Raises `OpstepError` as `run` does.
     """
     check_computes(device, "hunted")
     if nan_only and kinds is not None:
@@ -93,7 +96,7 @@ def hunt(
     program.reseed_with(seed)
     if kinds is None:
         kinds = KINDS[:1] if nan_only else KINDS
-    criteria = Criteria.parse(kinds, wanted)
+    criteria = replace(Criteria.parse(kinds, wanted), roles=roles)
     _check_names(program, criteria.wanted)
     hunter = Hunter(program, found, settings, criteria, masked, plan)
     hunter.any_of_us = any_of_us or bool
@@ -113,13 +116,19 @@ def _batches(inputs: Any, steps: int | None) -> Iterator[Mapping[str, Any]]:
     return islice(inputs, steps)
 
 
-def _check_names(program: Program, expected: Collection[str]) -> None:
-    """Complains of a name that nothing has."""
+def names_of(program: Program) -> set[str]:
+    """Those of all values, also with their graph's."""
     defined = set(program.module.tensors)
     for graph in program.graphs.values():
         names = [b.name.text for b in graph.inputs]
         names += [b.name.text for s in graph.body for b in getattr(s, "results", ())]
         defined.update(names, (f"{graph.name.text}.{n}" for n in names))
+    return defined
+
+
+def _check_names(program: Program, expected: Collection[str]) -> None:
+    """Complains of a name that nothing has."""
+    defined = names_of(program) if expected else set()
     for name in expected:
         if name not in defined:
             raise InputError(f"no value is called {name}", hint=did_you_mean(name, defined))
@@ -151,7 +160,7 @@ class Hunter:
             wanted=tuple(sorted(criteria.wanted)),
             trains=bool(gradients_called(program.graphs, graph)),
         )
-        self.harmless: set[tuple[int, int, str]] = set()  # plan, value, kind: flags to pass over
+        self.harmless = Harmless()
         self.plans = 0  # that were bound when a step was replayed last
         self.unwritten = 0  # results that debug mode has told of
 
@@ -241,26 +250,24 @@ class Hunter:
         if flagged:
             state.swap()
             return True
-        raised = [r for r in job.context.flags.raised() if self._counts(r)]
+        raised = [r for r in job.context.flags.raised() if self._counts(r, number)]
         unwritten = job.check is not None and len(job.check.found) > self.unwritten
         self.unwritten = len(job.check.found) if job.check else 0
         fresh = not first and len(job.context.plans) > self.plans
         self.plans = len(job.context.plans)
+        job.context.flags.clear()
         if not self.any_of_us(bool(raised or unwritten or fresh)):
             return False
-        job.context.flags.clear()
         return self._examine(number, raised, state)
 
     # --- a step whose ops raised flags ---
 
-    def _counts(self, raised: Raised) -> bool:
+    def _counts(self, raised: Raised, number: int) -> bool:
         """Whether a flag is of a kind, and at a place, that is not known to do no harm."""
-        return any(self._kinds(raised))
+        return bool(self.harmless.count(self._marks([raised]), number))
 
-    def _kinds(self, raised: Raised) -> list[str]:
-        kinds = ["nan"] * (raised.nan and self.criteria.nans)
-        kinds += ["inf"] * (raised.inf and self.criteria.infinities)
-        return [k for k in kinds if (id(raised.plan), raised.value, k) not in self.harmless]
+    def _marks(self, raised: list[Raised]) -> set[Mark]:
+        return {m for m in marks_of(raised) if m[2] in self.criteria.kinds}
 
     def _examine(self, number: int, raised: list[Raised], state: SavedState) -> bool:
         """Replays the step; whether there is something wrong with it."""
@@ -273,8 +280,8 @@ class Hunter:
             self.result.hazards = self._hazards()
             self.result.unrepeated = [flag_text(r) for r in self._looked_closer(state) or raised]
             return True
-        for r in raised:
-            self.harmless.update((id(r.plan), r.value, k) for k in self._kinds(r))
+        others = [*self.result.intended, *self.result.masked]
+        self.harmless.add(self._marks(raised), others, number)
         state.put(after)
         return False
 
@@ -287,7 +294,7 @@ class Hunter:
                 drive(job.context.run(job.binding))
             flags = job.context.flags
             assert flags is not None
-            found = [r for r in flags.raised() if self._counts(r)]
+            found = [r for r in flags.raised() if self._counts(r, self.result.steps)]
             flags.clear()
         state.put_back()
         return found

@@ -18,6 +18,7 @@ from opstep.frontends.jax.tracebacks import rules_seen
 from opstep.frontends.jax.tracing import Traced
 from opstep.frontends.jax.types import UNSIGNED, held, is_key, key_shape
 from opstep.frontends.scripts.watching import Hunter, Watch
+from opstep.runtime.nan.kinds import NO_ROLES, Roles
 
 
 def shape_of(value: Any) -> jax.ShapeDtypeStruct:
@@ -100,6 +101,10 @@ class Call:
             name = "uint32" if is_key(t.dtype) else t.dtype.name
             arrays.append(array.view(name) if name in UNSIGNED else array)
         return arrays
+
+    def roles(self, inputs: list[ExternalTensor]) -> Roles:
+        """Nothing is known of them."""
+        return NO_ROLES
 
     def named(self, inputs: list[ExternalTensor]) -> dict[str, ExternalTensor]:
         """As a hunt takes them."""

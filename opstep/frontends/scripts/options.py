@@ -24,13 +24,26 @@ SETTINGS = ("mode", "streams", "alloc", "fill", "sync", "kernels", "threads", "a
 class Hunting:
     """How NaNs and infinities are hunted: `nan_only`, `masked` as in `opstep.hunt`. `tell`: called
     with a program and what was found in it, in place of a warning. `tell_loss`: with the step and
-    ``nan`` or ``inf`` where a loss is bad that the script itself computed.
+    ``nan`` or ``inf`` where a loss is bad that the script itself computed. `wanted`: as there, of
+    all graphs of the script; `known`: those of them that a graph has. `own`: where the infinities
+    of the script's own that came out are from, as the keys of a dict.
     """
 
     tell: Callable[[Program, Hunt], None] | None = None
     tell_loss: Callable[[int, str], None] | None = None
     nan_only: bool = False
     masked: bool = False
+    wanted: tuple[str, ...] = ()
+    known: set[str] = field(default_factory=set)
+    own: dict[str, None] = field(default_factory=dict)
+
+    def wanted_of(self, program: Program) -> list[str]:
+        """The names that values of this program have."""
+        from opstep.hunting.search import names_of
+
+        found = [n for n in self.wanted if n in names_of(program)] if self.wanted else []
+        self.known.update(found)
+        return found
 
 
 @dataclass(frozen=True)

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from opstep.frontends.scripts.options import Hunting, Options
+from opstep.hunting.harmless import Harmless, marks_of
 
 if TYPE_CHECKING:
     from opstep.api.executable import Alarm, Executable
     from opstep.hunting.report import Hunt
     from opstep.runtime.device.flagging import Raised, Verdict
     from opstep.runtime.nan.findings import Finding
+    from opstep.runtime.nan.kinds import Roles
     from opstep.trace.recording import Recording
 
 
-Mark = tuple[int, int, str]  # a plan, a value of it, nan or inf
 told: list[Hunt] = []  # what hunts of scripts and compiled models found, the latest last
-
-
-def marks_of(raised: Iterable[Raised]) -> set[Mark]:
-    """Those of a flag may be two."""
-    found: set[Mark] = set()
-    for r in raised:
-        found.update((id(r.plan), r.value, k) for k in ("nan", "inf") if getattr(r, k))
-    return found
 
 
 class NumericsWarning(UserWarning):
@@ -66,6 +58,10 @@ class Runner(Protocol):
     executable: Executable
     saved: set[str]  # outputs that are kept for a backward pass
 
+    def roles(self, inputs: list[Any]) -> Roles:
+        """What is known of these inputs, and of outputs."""
+        ...
+
     def named(self, inputs: list[Any]) -> dict[str, Any]:
         """As a hunt takes them."""
         ...
@@ -79,7 +75,7 @@ class Hunter:
         self.hunting = hunting
         self.executable = runner.executable
         self.steps = 0  # that were run
-        self._known: set[Mark] = set()  # flags that are harmless, or were told
+        self._harmless = Harmless()
         self._told = False
 
     def ran(self, verdict: Verdict | None, inputs: list[Any]) -> None:
@@ -88,7 +84,7 @@ class Hunter:
             verdict.flags.clear()
             if news := self.news(raised):
                 self.settle()
-                self._examine(news, inputs, self.steps)
+                self._examine(news, inputs, self.steps, cleared=True)
         self.steps += 1
 
     def settle(self) -> None:
@@ -98,12 +94,14 @@ class Hunter:
         """Of these flags those that may mean something."""
         if not raised or self._told:
             return []
-        return [r for r in raised if not marks_of([r]) <= self._known]
+        return [r for r in raised if self._harmless.count(marks_of([r]), self.steps)]
 
     def _examine(
-        self, raised: list[Raised], inputs: list[Any], step: int, late: bool = False
+        self, raised: list[Raised], inputs: list[Any], step: int, late: bool = False,
+        cleared: bool = False,
     ) -> None:  # fmt: skip
         """Replays a step, whose inputs are still there."""
+        from opstep.hunting.report import own_places
         from opstep.hunting.search import hunt
 
         how = self.executable.settings
@@ -112,20 +110,29 @@ class Hunter:
             device=how.device, mode=how.mode, streams=how.streams, alloc=how.alloc, fill=how.fill,
             sync=how.sync, threads=how.threads, kernels=how.kernels,
             nan_only=self.hunting.nan_only, masked=self.hunting.masked,
+            wanted=self.hunting.wanted_of(self.executable.program),
+            roles=self.runner.roles(inputs),
         )  # fmt: skip
         if not found.found:
-            self._known |= marks_of(raised)
+            self.hunting.own.update(dict.fromkeys(own_places(found)))
+            others = [*found.intended, *found.masked]
+            self._harmless.add(marks_of(raised), others, step, cleared)
+            self._note(others, step)
             return
         self._told = True
-        found.findings = list(map(self._judged, found.findings))
+        found.findings = [one for f in found.findings for one in self._judged(f, step)]
         if told and all(f.given for f in found.findings):
             return  # it came from another graph, which was told of
         found.step, found.late = step, late
         places = (f.where.imported for f in found.findings if f.where is not None)
         self._tell(found, next(filter(None, places), f"{found.graph}:0"))
 
-    def _judged(self, found: Finding) -> Finding:
-        return replace(found, saved=True) if found.output in self.runner.saved else found
+    def _note(self, others: list[Finding], step: int) -> None:
+        """Of a step in which nothing bad came out, what is known of what is kept for a backward."""
+
+    def _judged(self, found: Finding, step: int) -> list[Finding]:
+        """What is told of a finding of that step."""
+        return [replace(found, saved=True) if found.output in self.runner.saved else found]
 
     def _tell(self, found: Hunt, place: str) -> None:
         """`place`: where the script does what was found first."""

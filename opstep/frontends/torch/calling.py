@@ -15,13 +15,15 @@ from opstep.api.external import ExternalTensor
 from opstep.frontends.scripts.watching import Watch
 from opstep.frontends.torch.aliases import restrided
 from opstep.frontends.torch.dims import Sizes, dtype_of, evaluated
-from opstep.frontends.torch.graphs import AtenGraph
+from opstep.frontends.torch.graphs import AtenGraph, is_gradient
 from opstep.frontends.torch.hunting import Hunter
 from opstep.frontends.torch.memory import Results, Wanted, strides_of
 from opstep.frontends.torch.outstanding import outstanding
 from opstep.runtime.device.flagging import Raised
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Apply
 from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.nan.kinds import Roles
 
 data_ptr, is_contiguous = torch.Tensor.data_ptr, torch.Tensor.is_contiguous  # to be mapped
 is_neg, is_zero = torch.Tensor.is_neg, torch.Tensor._is_zerotensor
@@ -107,8 +109,17 @@ class _Ready:
         names = [plan.values[v].name for v in plan.outputs]
         own = {name for k, name in enumerate(names) if k not in kept}
         self.saved = {names[k] for k in kept} - own
+        self.kept_values = graph.labels.kept
+        for statement in executable.graph.body if self.saved else ():
+            if isinstance(statement, Apply) and statement.at:
+                line = f"{statement.at.file.rpartition('/')[2]}:{statement.at.line}"
+                self.kept_values.lines |= {
+                    b.name.text: line for b in statement.results if b.name.text in self.saved
+                }
         self._draw = [d.bound(sizes) for d in graph.drawn]
         self._inputs = graph.inputs
+        given = zip(executable.graph.inputs, graph.sources, strict=True)
+        self._gradients = {b.name.text for b, n in given if is_gradient(n)}
         self._constants = [t.to(device).contiguous() for t in graph.constants]
         self._scalars = [k for k, n in enumerate(graph.sources) if n.meta["val"].device != device]
         self._restrided: list[tuple[int, Any]] = []
@@ -172,6 +183,18 @@ class _Ready:
         return results
 
     # --- hunts ---
+
+    def roles(self, inputs: list[torch.Tensor]) -> Roles:
+        """Of these inputs and the outputs: constants of the model's text; gradients and what is
+        trained; what is kept for the backward.
+        """
+        names = [b.name.text for b in self.executable.graph.inputs]
+        trained = [isinstance(t, torch.nn.Parameter) and t.requires_grad for t in inputs]
+        strict = {n for n, t in zip(names, trained, strict=True) if t}
+        constants = names[len(names) - len(self._constants) :]
+        return Roles(
+            frozenset(constants), frozenset(strict | self._gradients), frozenset(self.saved)
+        )
 
     def _hunt(self, hunter: Hunter, inputs: list, results: list) -> None:
         """Has a step's flags read: now, or later, where a GPU may still be at it. PyTorch then

@@ -275,6 +275,11 @@ class AtenGraph:
                 self.labels.saved[name] = returned[output.index].text
 
 
+def is_gradient(node: fx.Node) -> bool:
+    """Whether a placeholder of a backward is the gradient of a result."""
+    return type(node.meta.get("desc")).__name__ == "TangentAOTInput"
+
+
 def _copied(module: fx.GraphModule) -> fx.Graph:
     """The graph, to be changed: PyTorch runs its own where ours cannot be made."""
     graph = fx.Graph(owning_module=module)

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import atexit
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from opstep.frontends.scripts import watching
-from opstep.frontends.scripts.watching import marks_of
 from opstep.frontends.torch.outstanding import Call, outstanding
+from opstep.hunting.harmless import marks_of
+from opstep.runtime.nan.findings import INTENDED, ORIGIN, Finding
 
 if TYPE_CHECKING:
     from opstep.frontends.scripts.options import Hunting
     from opstep.runtime.device.flagging import Raised, Verdict
 
 
+class KeptValues:
+    """What a forward keeps for its backward, by name: the line that it is from, and what a hunt
+    found in it, in which step.
+    """
+
+    def __init__(self) -> None:
+        self.lines: dict[str, str] = {}
+        self.known: dict[str, tuple[int, Finding]] = {}
+
+
 class Runner(watching.Runner, Protocol):
     """What runs an executable on PyTorch's tensors."""
+
+    kept_values: KeptValues
 
     def repeat(self, inputs: list[Any], results: list[tuple[Any, int]]) -> list[Raised] | None:
         """The flags of a call on these inputs; None if it gives other bits than it gave. `results`:
@@ -36,6 +50,39 @@ class Hunter(watching.Hunter):
         self.waits = False
         self._kept: int | None = None  # bytes of inputs that are kept for a call
         self._is_backward = self.executable.graph.name.text == "backward"
+
+    def _note(self, others: list[Finding], step: int) -> None:
+        kept = {f.output: f for f in reversed(others) if f.saved}
+        self.runner.kept_values.known.update({name: (step, f) for name, f in kept.items()})
+
+    def _judged(self, found: Finding, step: int) -> list[Finding]:
+        if not self._is_backward:
+            return super()._judged(found, step)
+        told, first = found, found.given and self._of_forward(found, step)
+        if first:
+            return [first]
+        before = []
+        if found.infinity is not None and (made := self._of_forward(found.infinity, step)):
+            is_own = made.kind == INTENDED or not made.op
+            told = replace(found, infinity=made if is_own else None)
+            way = (*made.chain, *found.chain[1:])
+            before = [] if is_own else [replace(made, chain=way, output=found.output)]
+        return [*before, told]
+
+    def _of_forward(self, given: Finding, step: int) -> Finding | None:
+        """What is known of a value that the forward kept: all, if its step was looked into, else
+        its line. None of others.
+        """
+        name, kept = given.given.removeprefix("input "), self.runner.kept_values
+        if name not in kept.lines:
+            return None
+        when, known = kept.known.get(name, (-1, None))
+        if known is None or when != step:
+            return replace(given, given=f"{name}, kept by the forward ({kept.lines[name]}),")
+        if known.kind == INTENDED:
+            return known
+        chain = (*known.chain, *given.chain[1:])
+        return replace(known, kind=ORIGIN, chain=chain, output=given.output, saved=False)
 
     def settle(self) -> None:
         outstanding.settle()
@@ -84,7 +131,7 @@ class Hunter(watching.Hunter):
             found.hazards = [str(h) for plan in plans.values() for h in check(plan)]
         else:
             found.overwritten = texts
-        self._known |= marks_of(raised)
+        self._harmless.marks |= marks_of(raised)
         self.waits = True
         self._tell(found, next(filter(None, lines), f"{graph}:0"))
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import fx
 
+from opstep.frontends.torch.hunting import KeptValues
+
 _KEY = re.compile(r"\['?(\w+)'?\]|\.(\w+)|^(\w+)")
 _STORES = {"_modules", "_parameters", "_buffers", "__dict__"}
 _INNER = ("output", "grad_of", "mutated_input", "base_of", "base")
@@ -39,6 +41,7 @@ class Labels:
     def __init__(self, arguments: list[str]):
         self.arguments = arguments
         self.saved: dict[str, str] = {}  # what the forward calls what it keeps, by node
+        self.kept = KeptValues()
 
     def placeholder(self, node: fx.Node) -> str:
         described = node.meta.get("desc")

@@ -23,7 +23,8 @@ from collections import UserList, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from opstep.frontends.scripts.watching import Mark, marks_of, told
+from opstep.frontends.scripts.watching import told
+from opstep.hunting.harmless import Mark, marks_of
 from opstep.runtime.ir.errors import DeviceError
 
 if TYPE_CHECKING:

@@ -98,6 +98,7 @@ class Finding(Link):
     of the statement that did this, `last` the last one. `before`: what was lost on the way to its
     operands. `position`: where the run stood. `saved`: the output is none of the model's, but kept
     for its backward. `rows`: of a batch those that its elements come from, in a step of training.
+    `infinity`: one of the program's own that NaNs were made of here.
     """
 
     given: str = ""
@@ -114,6 +115,7 @@ class Finding(Link):
     before: PriorLoss | None = None
     saved: bool = False
     rows: BatchRows | None = None
+    infinity: Finding | None = None
 
     @property
     def over_ranks(self) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,21 @@ FIGURES = (
 )  # fmt: skip
 
 
+class Roles(NamedTuple):
+    """What a framework knows of inputs and outputs, by their names, and a text does not say.
+    `constants`: inputs that the model's text writes; `strict`: inputs that have to be finite,
+    gradients and what is trained; `kept`: outputs that only a backward takes: infinities there have
+    not come out.
+    """
+
+    constants: frozenset[str] = frozenset()
+    strict: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+
+
+NO_ROLES = Roles()
+
+
 @dataclass(frozen=True)
 class Criteria:
     """`wanted`: names of values whose infinities are as they should be; `ignored`: of outputs that
@@ -37,6 +52,7 @@ class Criteria:
     expressions: tuple[tuple[str, Expression], ...] = ()
     wanted: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
+    roles: Roles = NO_ROLES
 
     @classmethod
     def parse(cls, kinds: Collection[str] | str, wanted: Collection[str] = ()) -> Criteria:

@@ -7,7 +7,7 @@ a value from outside. What becomes of its elements, and of no others, is told by
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from opstep.runtime.debugger.points import OP, Point
 from opstep.runtime.debugger.problems import Unwritten, unwritten
 from opstep.runtime.ir.control import TEST
 from opstep.runtime.ir.diagnostics import OpstepError
-from opstep.runtime.ir.graph import Apply, Name
+from opstep.runtime.ir.graph import Apply, Declaration, Name
 from opstep.runtime.nan.batch import BatchRows, rows_of
 from opstep.runtime.nan.births import bad
 from opstep.runtime.nan.causes import cause_of
@@ -37,8 +37,9 @@ from opstep.runtime.nan.findings import (
     part_of,
     where,
 )
-from opstep.runtime.nan.kinds import KINDS, SILENT, Criteria
+from opstep.runtime.nan.kinds import KINDS, SILENT, Criteria, Roles
 from opstep.runtime.nan.over_ranks import again_of, born_in, came_over, is_of_ranks, judged
+from opstep.runtime.nan.own import ABOVE, WRITTEN, Ways, is_written, meaning_of
 from opstep.runtime.nan.reach import Reach, fate
 from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import ITSELF
@@ -46,7 +47,6 @@ from opstep.runtime.nan.verdict import Verdict, given_verdict, judge, loss_verdi
 from opstep.runtime.plan.control import control_of
 from opstep.runtime.plan.internal import assert_
 
-INF = float("inf")
 MOST_LINKS = 8  # of those that took in what does not come out
 FATES = 16  # roots that do not come out whose fate is told
 SEARCHES = 16  # findings that something is looked for behind
@@ -54,15 +54,15 @@ WALKS = 6  # findings whose rows of the batch are looked for
 
 
 class _Root(NamedTuple):
-    """`own`: the elements that began here. `intended`: infinities that the program writes. `lost`:
-    what no NaN tells of.
+    """`own`: the elements that began here. `meant`: why they may be meant, "" where they are not.
+    `loss`: what no NaN tells of.
     """
 
     node: Node
     own: np.ndarray
     unwritten: Unwritten | None
     origin: str
-    intended: bool
+    meant: str
     position: int
     loss: SilentLoss | None = None
 
@@ -149,7 +149,7 @@ class Trace:
             missing = left.get(id(node))
             if missing:
                 self._root(
-                    _Root(node, missing.mask, missing, "", False, self.machine.history.frontier)
+                    _Root(node, missing.mask, missing, "", "", self.machine.history.frontier)
                 )
             losses = self._silent_losses(producer, node) if self.criteria.slow else []
             if not any(odd):
@@ -164,11 +164,19 @@ class Trace:
             came = [m & np.isnan(result) if self.skip else m for m in came]
             for (rank, _), mask in zip(over_ranks, came, strict=True):
                 if mask.any():
-                    self._root(_Root(node, mask, None, f"rank {rank}", False, self._now))
+                    self._root(_Root(node, mask, None, f"rank {rank}", "", self._now))
             for mask in (*losses, *came, *([missing.mask] if missing else [])):
                 own = own & ~mask
             if own.any():
                 self._born(node, own, result)
+
+    @property
+    def _roles(self) -> Roles:
+        return self.criteria.roles
+
+    @property
+    def _declared(self) -> Mapping[str, Declaration]:
+        return self.machine.host.tensors
 
     @property
     def _now(self) -> int:
@@ -177,9 +185,11 @@ class Trace:
     def _born(self, node: Node, own: np.ndarray, result: np.ndarray) -> None:
         producer = node.producer
         assert producer is not None
-        infinite = not (own & np.isnan(result)).any()
-        intended = infinite and _writes_infinities(producer)
-        self._root(_Root(node, own, None, "", intended, self.machine.history.frontier))
+        nan = np.isnan(result)
+        meant = WRITTEN if is_written(producer) and not (own & nan).any() else ""
+        if producer.op.moves and all(o is None for o in producer.operands):
+            meant = WRITTEN  # a constant
+        self._root(_Root(node, own, None, "", meant, self.machine.history.frontier))
 
     def _silent_losses(self, producer: Producer, node: Node) -> list[np.ndarray]:
         """What no NaN tells of, and expressions that hold. Gives the masks of elements that this
@@ -194,7 +204,7 @@ class Trace:
             for text in self.criteria.broken(executor, node)
         ]
         self._nodes[id(node)] = node
-        self.roots += [_Root(node, one.mask, None, "", False, now, one) for one in found]
+        self.roots += [_Root(node, one.mask, None, "", "", now, one) for one in found]
         return [m for kind, _, m in found if kind in SILENT and m.shape == node.type.shape]
 
     # --- values ---
@@ -222,17 +232,17 @@ class Trace:
         return found
 
     def _external(self, node: Node, description: str) -> None:
-        nan, inf = self._flags(node)
-        array = self.machine.executor.array(node) if nan or inf else None
-        if nan and array is not None and self.criteria.nans:
-            self._root(
-                _Root(node, np.isnan(array), None, description, False, self.machine.history.base)
-            )
-        if inf and array is not None:
-            below = not (array == INF).any()
-            intended = below or description.startswith(("literal", "state"))
-            mask = np.asarray(np.isinf(array))
-            self._root(_Root(node, mask, None, description, intended, self.machine.history.base))
+        flags, base = self._flags(node), self.machine.history.base
+        if not any(flags):
+            return
+        array = self.machine.executor.array(node)
+        counts = (self.criteria.nans, True)
+        for there, counted, mask in zip(
+            flags, counts, (np.isnan(array), np.isinf(array)), strict=True
+        ):
+            if there and counted:
+                meant = meaning_of(node.name, description, array[mask], self._declared, self._roles)
+                self._root(_Root(node, np.asarray(mask), None, description, meant, base))
 
     def _root(self, root: _Root) -> None:
         self._nodes[id(root.node)] = root.node
@@ -246,27 +256,35 @@ class Trace:
         """All roots, those of one statement together: what comes out first, in the order of the
         run, and there what the program did not write itself; then the rest.
         """
-        names, masks = self._ends()
+        names, masks, params = self._ends()
         reach = Reach(self.machine.executor, self.producers, self.births, masks)
         if sent := self._sent(reach):
             names |= {i: f"other ranks, by {op}" for i, (op, _) in sent.items()}
             masks |= {i: mask for i, (_, mask) in sent.items()}
             reach = Reach(self.machine.executor, self.producers, self.births, masks)
+        kept = self._kept()
+        for_backward = Reach(self.machine.executor, self.producers, self.births, kept)
         groups: dict[tuple, list[tuple[_Root, np.ndarray | None]]] = {}
+        ways = Ways(reach, self.machine.executor, params)
         for root in self.roots:
-            kind, arriving = self._kind(root, reach)
+            kind, arriving = self._kind(root, ways)
             groups.setdefault((kind, *root.site, self._target(root)), []).append((root, arriving))
         rank = {ORIGIN: 0, UNINITIALISED: 0, MASKED: 2, INTENDED: 3}
 
         def order(group: tuple) -> tuple[int, int]:
             (kind, *_), ((root, _), *_) = group
-            return max(rank[kind], int(root.intended)), root.position
+            return max(rank[kind], int(root.meant == WRITTEN)), root.position
 
         leading = self._leading(names)
         found, fates = [], 0
         for (kind, *_), group in sorted(groups.items(), key=order):
             root, arriving = group[0]
             finding = self._finding(root, kind, arriving, reach, names)
+            if kind == ORIGIN and finding.verdict is not None and finding.verdict.caused:
+                finding = replace(finding, infinity=self._infinity(root.node, ways, names))
+            if kept and not finding.chain and (way := for_backward.path(root.node, True)):
+                links = tuple(map(link_of, way))
+                finding = replace(finding, chain=links, output=way[-1].name, saved=True)
             if kind == MASKED and fates < FATES:
                 fates += 1
                 finding = self._with_fate(finding, root, leading)
@@ -290,17 +308,17 @@ class Trace:
                     found[id(node)] = by, mask
         return found
 
-    def _kind(self, root: _Root, reach: Reach) -> tuple[str, np.ndarray | None]:
+    def _kind(self, root: _Root, ways: Ways) -> tuple[str, np.ndarray | None]:
         """What a root counts as, and which of its own elements come out."""
-        there = reach.arriving.get(id(root.node))
+        there = ways.reach.arriving.get(id(root.node))
         if root.unwritten or root.loss:
             return UNINITIALISED if root.unwritten else ORIGIN, None
-        intended = self._is_intended(root)
-        bits = ITSELF if root.intended or intended else 0xFF
+        meant = WRITTEN if self._is_intended(root) else root.meant
+        bits = 0xFF if meant in ("", ABOVE) else ITSELF
         arriving = None if there is None else ((there & bits) != 0) & root.own
         comes = arriving is not None and bool(arriving.any())
-        if intended or (root.intended and not comes):
-            return INTENDED, None
+        if meant and not (comes and ways.do_harm(root.node, root.own, meant)):
+            return INTENDED, arriving if comes else None
         if comes or self.error is not None:  # where a step did not end nothing came out at all
             return ORIGIN, arriving if comes else None
         return MASKED, None
@@ -320,11 +338,11 @@ class Trace:
             return node.name
         return f"{producer.plan.frames[producer.step.frame].graph.name.text}.{node.name}"
 
-    def _ends(self) -> tuple[dict[int, str], dict[int, np.ndarray]]:
+    def _ends(self) -> tuple[dict[int, str], dict[int, np.ndarray], set[int]]:
         """Where values leave the step, outputs and named tensors that it updates: by the id of a
-        node its name and its bad elements, without those that are wanted.
+        node its name and its bad elements, without those that are wanted; those of params.
         """
-        machine, names = self.machine, {}
+        machine, names, params = self.machine, {}, set()
         nodes: dict[int, Node] = {}
         masks: dict[int, np.ndarray] = {}
         for name, versions in machine.history.named.items():
@@ -332,6 +350,8 @@ class Trace:
                 node, before = versions[-1][1], versions[0][1]
                 nodes[id(node)], names[id(node)] = node, name
                 masks[id(node)] = self._leaving(node, name, before)
+                if machine.host.tensors[name].kind == "param":
+                    params.add(id(node))
                 if node.producer is not None and node.producer.op.name == "update":
                     converted = node.producer.operands[0]
                     assert converted is not None
@@ -342,20 +362,32 @@ class Trace:
                 name = last.values[v].name
                 if name not in self.criteria.ignored:
                     names[id(node)], masks[id(node)] = name, self._leaving(node, name, None)
-        return names, {i: m for i, m in masks.items() if m.any()}
+        return names, {i: m for i, m in masks.items() if m.any()}, params
+
+    def _kept(self) -> dict[int, np.ndarray]:
+        """Infinities in outputs that only a backward takes: masks by the id of a node."""
+        if not (self._roles.kept and self.machine.history.finished):
+            return {}
+        plan = self.machine.history.finished[-1][1].plan
+        pairs = zip(plan.outputs, self.machine.outputs(), strict=True)
+        nodes = [n for v, n in pairs if plan.values[v].name in self._roles.kept]
+        found = {
+            id(n): np.isinf(self.machine.executor.array(n)) for n in nodes if self._flags(n)[1]
+        }
+        return {i: np.asarray(m) for i, m in found.items() if m.any()}
 
     def _leaving(self, node: Node, name: str, before: Node | None) -> np.ndarray:
-        """Elements that count where a value leaves. An infinity that a state had, and still has,
-        is what the program began it with.
+        """Elements that count where a value leaves. An infinity that a named tensor had, and still
+        has, is what the program began it with.
         """
         if not any(self._flags(node)):
             return np.zeros(1, bool)
         array = self.machine.executor.array(node)
         mask = np.isnan(array) if self.skip else bad(array)
         inf = np.isinf(array)
-        if name in self.criteria.wanted:
+        if name in self.criteria.wanted or name in self._roles.kept:
             mask = mask & ~inf
-        if before is not None and self.machine.host.tensors[name].kind == "state":
+        if before is not None:
             mask = mask & ~(inf & (self.machine.executor.array(before) == array))
         return np.asarray(mask)
 
@@ -380,7 +412,9 @@ class Trace:
         names: dict[int, str],
     ) -> Finding:  # fmt: skip
         node, producer = root.node, root.node.producer
-        path = reach.path(node, root.intended) if arriving is not None else []
+        path = []
+        if arriving is not None:
+            path = (root.meant and reach.path(node, True)) or reach.path(node, False)
         operands, verdict = (), None
         if producer is not None:
             operands = tuple(map(self._operand, producer.operands, _operand_names(producer)))
@@ -399,10 +433,19 @@ class Trace:
             chain=tuple(map(link_of, path)),
             output=names.get(id(path[-1]), "") if path else "",
             position=root.position,
-            intended=root.intended and kind == ORIGIN,
+            intended=bool(root.meant) and kind == ORIGIN,
             before=None if root.origin else self._prior_loss(producer, verdict),
             rows=self._rows(root, kind),
         )
+
+    def _infinity(self, node: Node, ways: Ways, names: dict[int, str]) -> Finding | None:
+        """An infinity of the program's own that NaNs of `node` were made of."""
+        for root in self.roots:
+            way = ways.between(root.node, node) if root.meant else []
+            if way and self._kind(root, ways)[0] == INTENDED:
+                found = self._finding(root, INTENDED, None, ways.reach, names)
+                return replace(found, chain=tuple(map(link_of, way)))
+        return None
 
     def _target(self, root: _Root) -> str:
         """The named tensor in whose update a root was born: many have the same statement."""
@@ -489,8 +532,3 @@ def _operand_names(producer: Producer) -> list[str]:
     operands = statement.operands if isinstance(statement, Apply) else ()
     names = [o.text if isinstance(o, Name) else "" for o in operands]
     return names + [""] * (len(producer.operands) - len(names))
-
-
-def _writes_infinities(producer: Producer) -> bool:
-    """Whether an attribute says so: a fill value, a limit."""
-    return any(isinstance(a, float) and abs(a) == INF for a in producer.step.attrs.values())

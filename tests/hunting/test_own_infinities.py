@@ -1,0 +1,118 @@
+"""Infinities that a program writes itself, or is given as masks are: no alarm, none is hidden."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import opstep
+from opstep.hunting.harmless import LOOKS
+from opstep.hunting.search import hunt
+
+FILE = Path(__file__).with_suffix(".opg").with_name("own_infinities.opg")
+CALLED = ("upper", "before", "turn")
+GRAPHS = [g for g in opstep.load(FILE).graphs if g not in CALLED]
+GIVEN = {
+    "mask": np.triu(np.full((6, 6), -np.inf), 1),
+    "d": np.array([0, np.inf, np.inf, np.inf, 2, np.inf]),
+    "label": np.array([0, 3, 1, 2, 3, 0]),
+}
+
+
+def inputs_of(program: opstep.Program, graph: str, number: int) -> dict[str, np.ndarray]:
+    rng, given = np.random.default_rng(number), {}
+    for b in program.graph(graph).inputs:
+        array = GIVEN.get(b.name.text, rng.normal(size=b.type.shape))
+        given[b.name.text] = array.astype(b.type.dtype.numpy)
+    return given
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("mode", ["async", "debug"])
+def test_a_healthy_graph_raises_no_alarm(graph, mode):
+    program = opstep.load(FILE)
+    steps = (inputs_of(program, graph, k) for k in range(3))
+    found = hunt(program, graph, steps, mode=mode)
+    assert not found.found, found.report()
+    assert found.steps == 3
+
+
+def test_a_step_of_training_raises_no_alarm():
+    program = opstep.load(FILE).with_grad("loss", ["bias", "x"])
+    found = hunt(program, "loss_grad", inputs_of(program, "loss", 0), steps=3)
+    assert not found.found, found.report()
+
+
+# --- and what is an error beside them ---
+
+
+def f(*values):
+    return np.array(values, np.float32)
+
+
+def hunted(body: str, inputs: dict, result: str = "f32[3]", **options):
+    text = f"""state turn: i32[] = 0
+graph main(x: f32[3]) -> {result} {{
+  low = less(x, 0.0)
+  m = where(low, -inf, x)
+  {body}
+  t = add(turn, 1)
+  turn <- t
+  return y
+}}
+"""
+    return hunt(opstep.loads(text, "b.opg"), "main", inputs, **options)
+
+
+@pytest.mark.parametrize(
+    "body, op, rule",
+    [
+        ("e = mul(x, 1e38)\n  y = mul(m, e)", "mul", "overflow of f32"),
+        ("y = sub(m, m)", "sub", "inf - inf"),
+        ("z = mul(x, 0.0)\n  y = mul(m, z)", "mul", "0 times infinity"),
+        ("c = greater(x, 90.0)\n  n = where(c, m, -inf)\n  y = softmax(n)", "softmax",
+         "all elements of the row are -inf"),
+        ("p = sub(m, 2.0)\n  y = log(p)", "log", "log of a negative number"),
+        ("y = cos(m)", "cos", "of an infinity"),
+        ("n = neg(m)\n  y = div(m, n)", "div", "inf / inf"),
+    ],
+)  # fmt: skip
+def test_an_error_beside_own_infinities_is_an_alarm(body, op, rule):
+    found = hunted(body, {"x": f(1, -1, 20)})
+    assert (found.first.op, found.first.verdict.rules[0][0]) == (op, rule)
+
+
+@pytest.mark.parametrize("begin, told", [(0, 0), (LOOKS - 1, LOOKS - 1), (20, 31)])
+def test_an_overflow_among_own_infinities_is_found_in_a_later_step(begin, told):
+    body = f"""large = greater_equal(turn, {begin})
+  by = where(large, 1e38, 1.0)
+  y = mul(m, by)"""
+    found = hunted(body, {"x": f(1, -1, 20)}, steps=60)
+    assert (found.step, found.first.op) == (told, "mul")
+
+
+def test_own_infinities_that_end_are_no_race():
+    """Flags of steps that were not looked into are not those of a later one."""
+    body = """few = less(turn, 20)
+  y = where(few, m, x)"""
+    assert not hunted(body, {"x": f(1, -1, 20)}, steps=60).found
+
+
+def test_the_line_of_an_infinity_that_a_nan_is_made_of_is_named():
+    told = str(hunted("y = sub(m, m)", {"x": f(1, -1, 20)}))
+    assert "of the program's own infinity: literal -inf (b.opg:4)" in told
+
+
+def test_a_param_is_to_stay_finite():
+    text = """param w: f32[2] = ones()
+graph main(x: f32[2]) -> f32[2] {
+  c = less(x, 0.0)
+  next = where(c, inf, w)
+  w <- next
+  return x
+}
+"""
+    found = hunt(opstep.loads(text), "main", {"x": f(1, -1)})
+    assert (found.first.given, found.first.output) == ("literal inf", "w")
