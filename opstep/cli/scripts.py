@@ -290,7 +290,8 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         none = "no NaN and no infinity but those wanted" if hunting.known else "no NaN or infinity"
         if own:
             none = f"no NaN, and no infinity but the script's own ({', '.join(own)}),"
-        say(f"{file}: {' and '.join(calls)}, {none} came out")
+        excepted = "".join(f" but {text}" for p in parts if (text := p.excepted()))
+        say(f"{file}: {' and '.join(calls)}, {none} came out{excepted}")
     return code
 
 
@@ -333,16 +334,15 @@ def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt)
 
 def _tell_loss(
     started: Started, findings: list[Hunt], losses: list[dict[str, Any]], own: dict[str, None],
-    step: int, value: str,
+    step: int, value: str, at: tuple[str, int] | None,
 ) -> None:  # fmt: skip
     """Of the first loss that is bad by what the script does; then it ends, as behind a finding."""
-    from opstep.frontends.scripts.frames import line_now
     from opstep.frontends.scripts.script import Leave
     from opstep.frontends.torch.framework import UNSEEN
 
     if findings or losses:
         return
-    file, line = line_now() or ("", 0)
+    file, line = at or ("", 0)
     losses.append({"step": step, "value": value, "file": file, "line": line})
     gave = "no module gave a bad value"
     if own:

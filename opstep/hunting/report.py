@@ -175,7 +175,7 @@ def _own(finding: Finding) -> str:
 def _place(finding: Finding) -> str:
     """Its line; of what was given its name."""
     first = next((c for c in finding.chain if c.where is not None), None)
-    if finding.given.startswith("literal") and first is not None:
+    if finding.given.startswith(("literal", "constant")) and first is not None:
         return _line(first)
     return finding.given or _line(finding)
 

@@ -60,6 +60,10 @@ class Framework(ABC):
     def settle(self) -> None:  # noqa: B027 - nor then
         """Waits for what was not looked at yet."""
 
+    def excepted(self) -> str:
+        """Where NaNs and infinities were that a hunt does not tell of; "" if nowhere."""
+        return ""
+
     def cause_of(self, error: Exception) -> BaseException | None:
         """See `script.Judge`."""
         return None

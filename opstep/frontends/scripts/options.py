@@ -22,15 +22,16 @@ SETTINGS = ("mode", "streams", "alloc", "fill", "sync", "kernels", "threads", "a
 
 @dataclass(frozen=True)
 class Hunting:
-    """How NaNs and infinities are hunted: `nan_only`, `masked` as in `opstep.hunt`. `tell`: called
-    with a program and what was found in it, in place of a warning. `tell_loss`: with the step and
-    ``nan`` or ``inf`` where a loss is bad that the script itself computed. `wanted`: as there, of
-    all graphs of the script; `known`: those of them that a graph has. `own`: where the infinities
-    of the script's own that came out are from, as the keys of a dict.
+    """How NaNs and infinities are hunted: `nan_only`, `masked`, `wanted` as in `opstep.hunt`.
+
+    `tell`: called with a program and what was found in it, in place of a warning. `tell_loss`: with
+    the step, ``nan`` or ``inf`` and the script's line where a loss is bad that the script itself
+    computed. `known`: of `wanted` the names that a graph has. `own`: where the infinities of the
+    script's own that came out are from, as the keys of a dict.
     """
 
     tell: Callable[[Program, Hunt], None] | None = None
-    tell_loss: Callable[[int, str], None] | None = None
+    tell_loss: Callable[[int, str, tuple[str, int] | None], None] | None = None
     nan_only: bool = False
     masked: bool = False
     wanted: tuple[str, ...] = ()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -119,13 +121,21 @@ class Hunter:
             self._harmless.add(marks_of(raised), others, step, cleared)
             self._note(others, step)
             return
-        self._told = True
         found.findings = [one for f in found.findings for one in self._judged(f, step)]
         if told and all(f.given for f in found.findings):
+            self._told = True
             return  # it came from another graph, which was told of
         found.step, found.late = step, late
         places = (f.where.imported for f in found.findings if f.where is not None)
-        self._tell(found, next(filter(None, places), f"{found.graph}:0"))
+        place = next(filter(None, places), f"{found.graph}:0")
+        if self._defers(partial(self._tell, found, place)):
+            found.late = True
+        else:
+            self._tell(found, place)
+
+    def _defers(self, tell: Callable[[], None]) -> bool:
+        """Whether a finding is told of later, if at all."""
+        return False
 
     def _note(self, others: list[Finding], step: int) -> None:
         """Of a step in which nothing bad came out, what is known of what is kept for a backward."""
@@ -136,6 +146,7 @@ class Hunter:
 
     def _tell(self, found: Hunt, place: str) -> None:
         """`place`: where the script does what was found first."""
+        self._told = True
         told.append(found)
         if self.hunting.tell is not None:
             self.hunting.tell(self.executable.program, found)

@@ -10,6 +10,7 @@ from opstep.frontends.missing import source_line
 from opstep.frontends.scripts.frames import is_hidden, own_frames
 from opstep.frontends.scripts.frameworks import Framework
 from opstep.frontends.scripts.options import Hunting
+from opstep.frontends.torch import scaling
 from opstep.frontends.torch.errors import cause
 from opstep.frontends.torch.importing import check_installed
 from opstep.frontends.torch.losses import watched
@@ -48,6 +49,8 @@ class PyTorch(Framework):
     def __enter__(self) -> PyTorch:
         self._stack.enter_context(self._calls)
         hunting = self._calls.options.get("hunt")
+        if hunting:
+            self._stack.enter_context(scaling.watched())
         if isinstance(hunting, Hunting) and hunting.tell_loss is not None:
             self._stack.enter_context(watched(hunting.tell_loss, hunting.nan_only))
         return self
@@ -75,8 +78,14 @@ class PyTorch(Framework):
         self._calls.leaves = True
 
     def settle(self) -> None:
-        """Flags of calls that a GPU was still at."""
+        """Flags of calls that a GPU was still at; what waits for a scaler."""
         outstanding.settle()
+        scaling.scaling.settle()
+
+    def excepted(self) -> str:
+        skipped = scaling.scaling.skipped
+        steps = "1 step" if skipped == 1 else f"{skipped:,} steps"
+        return f"in {steps} that GradScaler skipped" if skipped else ""
 
     def cause_of(self, error: Exception) -> OpstepError | None:
         """The error of ours that PyTorch raised another one for."""

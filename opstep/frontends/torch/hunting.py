@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from opstep.frontends.scripts import watching
 from opstep.frontends.torch.outstanding import Call, outstanding
+from opstep.frontends.torch.scaling import scaling
 from opstep.hunting.harmless import marks_of
 from opstep.runtime.nan.findings import INTENDED, ORIGIN, Finding
 
@@ -68,6 +70,9 @@ class Hunter(watching.Hunter):
             way = (*made.chain, *found.chain[1:])
             before = [] if is_own else [replace(made, chain=way, output=found.output)]
         return [*before, told]
+
+    def _defers(self, tell: Callable[[], None]) -> bool:
+        return self._is_backward and scaling.defer(tell)
 
     def _of_forward(self, given: Finding, step: int) -> Finding | None:
         """What is known of a value that the forward kept: all, if its step was looked into, else

@@ -9,18 +9,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
 
+from opstep.frontends.scripts.frames import line_now
 from opstep.frontends.torch.outstanding import outstanding
+from opstep.frontends.torch.scaling import scaling
+
+Line = tuple[str, int] | None
 
 
 @contextmanager
-def watched(tell: Callable[[int, str], None], nan_only: bool = False) -> Iterator[None]:
+def watched(tell: Callable[[int, str, Line], None], nan_only: bool = False) -> Iterator[None]:
     """While the block lasts, `tell` is called behind each backward pass of a loss that is not
-    finite, with the number of passes before it, and ``nan`` or ``inf``.
+    finite, with the number of passes before it, ``nan`` or ``inf``, and the script's line.
     """
     original: Any = torch.autograd.backward
     process = os.getpid()
@@ -37,7 +41,9 @@ def watched(tell: Callable[[int, str], None], nan_only: bool = False) -> Iterato
         passes += 1
         if bad:
             outstanding.settle()  # a module that gave the bad value is told of first
-            tell(passes - 1, bad)
+            report = partial(tell, passes - 1, bad, line_now())
+            if not scaling.defer(report):
+                report()
 
     torch.autograd.backward = backward
     try:

@@ -40,7 +40,7 @@ def meaning_of(
     """Why the bad elements of what came from outside may be meant; "" where they are not."""
     nan = bool(np.isnan(values).any())
     tensor = declared.get(name)
-    if description.startswith("literal") or name in roles.constants:
+    if description.startswith(("literal", "constant")):
         return WRITTEN
     if tensor is not None and (_begins_bad(tensor) or (tensor.kind == "state" and not nan)):
         return WRITTEN

@@ -111,7 +111,8 @@ class Trace:
     def _run(self) -> None:
         machine = self.machine
         for node in machine.inputs:
-            self._external(node, f"input {node.name}")
+            what = "constant" if node.name in self._roles.constants else "input"
+            self._external(node, f"{what} {node.name}")
         while (here := machine.history.next_point()) is not None:
             activation, point = here
             machine.forward()
