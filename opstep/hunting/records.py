@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from opstep.hunting.report import Hunt, headline
+from opstep.hunting.report import Hunt, headline, infinity_text
 from opstep.runtime.nan.advice import advice
 from opstep.runtime.nan.findings import Finding, Link, PriorLoss, Where
 from opstep.runtime.nan.verdict import Element
@@ -70,6 +70,7 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         "times": finding.times,
         "last": finding.last or None,
         "before": _cause(finding.before) if finding.before else None,
+        "infinity": infinity_text(finding.infinity) if finding.infinity else None,
         "operands": [
             None if o is None else {"name": o.name, "type": str(o.type)} | asdict(o.statistics)
             for o in finding.operands

@@ -39,17 +39,17 @@ class Hunt:
     """What was found. `step`: the bad one, None where no NaN or infinity came out of any.
 
     `findings`: origins and elements never written; `masked`: roots that no output shows;
-    `intended`: infinities that the program writes and that do not come out, and those marked as
-    wanted; `propagated`: values of the bad step that only carry what came in. `unrepeated`: results
-    that had NaNs at full speed, and have none when the step is replayed op by op: memory that was
-    used again too early, or an op that gives other bits each time. `hazards` then says what is
-    known of that. `overwritten`: results that had NaNs at full speed, in a step that nobody can
-    replay, for its inputs were changed before that was seen; then that step is one from `step` to
-    `until`. `late`: it was found when later steps had begun. `steps`: how many were run; `replays`:
-    how many were replayed. `failed`: the assert that failed in the bad step; `inputs`: those of
-    that step. `trains`: the graph is a step of training; `data_rows`: the rows of the data that
-    were the batch of the bad step. `grown`: params that are far larger than when the run began, the
-    largest magnitudes then and before the bad step.
+    `intended`: infinities that the program writes or is given and that do no harm, those with a
+    `chain` come out; and those marked as wanted; `propagated`: values of the bad step that only
+    carry what came in. `unrepeated`: results that had NaNs at full speed, and have none when the
+    step is replayed op by op: memory that was used again too early, or an op that gives other bits
+    each time. `hazards` then says what is known of that. `overwritten`: results that had NaNs at
+    full speed, in a step that nobody can replay, for its inputs were changed before that was seen;
+    then that step is one from `step` to `until`. `late`: it was found when later steps had begun.
+    `steps`: how many were run; `replays`: how many were replayed. `failed`: the assert that failed
+    in the bad step; `inputs`: those of that step. `trains`: the graph is a step of training;
+    `data_rows`: the rows of the data that were the batch of the bad step. `grown`: params that are
+    far larger than when the run began, the largest magnitudes then and before the bad step.
     """
 
     graph: str
@@ -166,7 +166,8 @@ def own_places(hunt: Hunt) -> list[str]:
     return list(dict.fromkeys(_place(f) for f in hunt.intended if f.chain and not f.saved))
 
 
-def _own(finding: Finding) -> str:
+def infinity_text(finding: Finding) -> str:
+    """What an infinity is, and where it is from."""
     place = _place(finding)
     given = finding.given or f"{finding.op} {finding.value}"
     return given if place == given else f"{given} ({place})"
@@ -187,7 +188,7 @@ def _heading(hunt: Hunt) -> str:
             return f"{hunt.graph}: {what}, nothing found of {hunt.kinds}"
         none = "no NaN and no infinity but those wanted" if hunt.wanted else "no NaN or infinity"
         if own := own_places(hunt):
-            none = f"no NaN, and no infinity but the program's own ({', '.join(own)}),"
+            none = f"no NaN, and no infinity but what is written or given ({', '.join(own)}),"
         return f"{hunt.graph}: {what}, {none} came out"
     if hunt.until is not None and hunt.until != hunt.step:
         return f"{hunt.graph}: a step from {hunt.step} to {hunt.until} is bad"
@@ -254,7 +255,7 @@ def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> l
     if finding.verdict is not None:
         lines += _verdict(finding, finding.verdict)
     if finding.infinity is not None:
-        lines.append(f"  of the program's own infinity: {_own(finding.infinity)}")
+        lines.append(f"  the infinity is from: {infinity_text(finding.infinity)}")
     if finding.before is not None:
         lines.append(f"  before it: {_prior_loss(finding.before)}")
     if finding.unwritten is not None:

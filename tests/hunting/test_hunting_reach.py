@@ -177,12 +177,12 @@ def test_an_infinity_that_is_meant_and_comes_out_is_no_alarm_and_is_named():
     found = hunted(SCALED, {"x": f(1, 2)})
     assert not found.found
     assert str(found) == (
-        "main: 1 step, no NaN, and no infinity but the program's own (b.opg:2), came out"
+        "main: 1 step, no NaN, and no infinity but what is written or given (b.opg:2), came out"
     )
     given = "graph main(x: f32[2]) -> f32[2] {\n  y = neg(x)\n  return y\n}\n"
     for x in (f(-np.inf, 2), f(np.inf, 2)):
         found = hunted(given, {"x": x})
-        assert (found.found, "the program's own (input x)" in str(found)) == (False, True)
+        assert (found.found, "what is written or given (input x)" in str(found)) == (False, True)
 
 
 LOSES = (
@@ -258,7 +258,7 @@ graph main(x: f32[3], new: bool[3]) -> f32[3] {
     new = np.array([True, False, True])
     assert not hunted(text, {"x": f(1, 2, 3), "new": new}, steps=3).found
     found = hunted(text, {"x": f(1, 2, np.inf), "new": new}, steps=3)
-    assert (found.found, "the program's own (input x)" in str(found)) == (False, True)
+    assert (found.found, "what is written or given (input x)" in str(found)) == (False, True)
 
 
 def test_what_is_masked_may_be_an_alarm():

@@ -90,7 +90,7 @@ class PriorLoss(Link):
 @dataclass(frozen=True)
 class Finding(Link):
     """One root. `kind`: origin, masked (no output shows it), uninitialised, or intended (an
-    infinity that the program itself writes, or -inf given to it, and that does not come out).
+    infinity that the program itself writes or is given, and that does no harm).
 
     `given`: what it is that came from outside: an input, a param or state, a literal. `chain`: from
     here to the first output; `masked_by`: ops that took it in and gave finite results; `decided`:
@@ -111,7 +111,7 @@ class Finding(Link):
     decided: tuple[Link, ...] = ()
     times: int = 1
     last: str = ""
-    intended: bool = False  # the program writes it, and yet it comes out
+    intended: bool = False  # the program writes it or is given it, and yet it does harm
     before: PriorLoss | None = None
     saved: bool = False
     rows: BatchRows | None = None

@@ -15,9 +15,12 @@ import numpy as np
 
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
+from opstep.runtime.debugger.rerun import SUBSTITUTES, replaced
 from opstep.runtime.ir.graph import Declaration
 from opstep.runtime.nan.arithmetic import INF_MINUS_INF, ZERO_TIMES
+from opstep.runtime.nan.births import odd_elements
 from opstep.runtime.nan.kinds import Roles
+from opstep.runtime.nan.over_ranks import again_of
 from opstep.runtime.nan.reach import Edge, Reach
 from opstep.runtime.nan.sources import ITSELF
 
@@ -31,6 +34,26 @@ def is_written(producer: Producer) -> bool:
     """Whether an attribute is an infinity: a fill value, a limit."""
     attrs = producer.step.attrs.values()
     return any(isinstance(a, float) and abs(a) == np.inf for a in attrs)
+
+
+def of_infinities(executor: Executor, producer: Producer, own: np.ndarray) -> np.ndarray:
+    """Those infinities of a result that are born of zeros which an op made of infinities: the
+    logarithm of a softmax of masked scores is one of them again.
+    """
+    found = np.zeros(own.shape, bool)
+    for operand in producer.operands:
+        maker = operand.producer if operand is not None else None
+        if operand is None or maker is None or operand.type.shape != own.shape:
+            continue
+        array = executor.array(operand)
+        if array.dtype.kind in "iub" or maker.op.host or not (own & (array == 0)).any():
+            continue
+        operands = [None if o is None else executor.array(o) for o in maker.operands]
+        odd = odd_elements(operands, np.isinf)
+        if odd:
+            changes = {j: replaced(operands[j], mask, SUBSTITUTES[0]) for j, mask in odd.items()}
+            found |= (array == 0) & (again_of(executor, maker)(changes)[operand.index] != 0)
+    return own & found
 
 
 def meaning_of(

@@ -39,7 +39,14 @@ from opstep.runtime.nan.findings import (
 )
 from opstep.runtime.nan.kinds import KINDS, SILENT, Criteria, Roles
 from opstep.runtime.nan.over_ranks import again_of, born_in, came_over, is_of_ranks, judged
-from opstep.runtime.nan.own import ABOVE, WRITTEN, Ways, is_written, meaning_of
+from opstep.runtime.nan.own import (
+    ABOVE,
+    WRITTEN,
+    Ways,
+    is_written,
+    meaning_of,
+    of_infinities,
+)
 from opstep.runtime.nan.reach import Reach, fate
 from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import ITSELF
@@ -186,11 +193,16 @@ class Trace:
     def _born(self, node: Node, own: np.ndarray, result: np.ndarray) -> None:
         producer = node.producer
         assert producer is not None
-        nan = np.isnan(result)
+        nan, now = np.isnan(result), self.machine.history.frontier
         meant = WRITTEN if is_written(producer) and not (own & nan).any() else ""
         if producer.op.moves and all(o is None for o in producer.operands):
             meant = WRITTEN  # a constant
-        self._root(_Root(node, own, None, "", meant, self.machine.history.frontier))
+        carried = np.zeros(own.shape, bool)
+        if not meant and all(root.meant for root in self.roots):
+            carried = of_infinities(self.machine.executor, producer, own & ~nan)
+        for mask, why in ((own & ~carried, meant), (carried, WRITTEN)):
+            if mask.any():
+                self._root(_Root(node, mask, None, "", why, now))
 
     def _silent_losses(self, producer: Producer, node: Node) -> list[np.ndarray]:
         """What no NaN tells of, and expressions that hold. Gives the masks of elements that this

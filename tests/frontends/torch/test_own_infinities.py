@@ -102,6 +102,15 @@ def missing_in_a_mean(x):
     return torch.where(x > 0, x, math.nan).mean()
 
 
+def entropy_of_masked(x):
+    p = x.masked_fill(torch.arange(5) == 2, -INF).softmax(-1)
+    return (p * p.log()).sum(-1)
+
+
+def underflow_beside(x):
+    return (x * 200).masked_fill(torch.arange(5) == 2, -INF).softmax(-1).log()
+
+
 @pytest.mark.parametrize(
     "function, told",
     [
@@ -114,6 +123,8 @@ def missing_in_a_mean(x):
         (label_that_is_masked, "-inf"),
         (log_of_nothing, "infinity born in log .*log of 0"),
         (missing_in_a_mean, "nan"),
+        (entropy_of_masked, "NaN born in mul .*0 times infinity(.|\n)*the infinity is from: log"),
+        (underflow_beside, "infinity born in log .*log of 0"),
     ],
 )
 def test_an_error_beside_own_infinities_is_an_alarm(compiled, function, told):
