@@ -24,8 +24,8 @@ from opstep.runtime.nan.over_ranks import again_of
 from opstep.runtime.nan.reach import Edge, Reach
 from opstep.runtime.nan.sources import ITSELF
 
-# Why infinities may be meant: the text writes them; an input is -inf in places, as masks are; it
-# has +inf, which is a fault of the data as soon as a NaN is made of it.
+# Why infinities may be meant: the text writes them; an input or a param is -inf in places, as masks
+# are; it has +inf, which is a fault of the data as soon as a NaN is made of it.
 WRITTEN, BELOW, ABOVE = "written", "below", "above"
 PRODUCTS = f"{INF_MINUS_INF} among the products"  # a rule of ops that sum products
 
@@ -67,10 +67,9 @@ def meaning_of(
         return WRITTEN
     if tensor is not None and (_begins_bad(tensor) or (tensor.kind == "state" and not nan)):
         return WRITTEN
-    below = not (values == np.inf).any()
-    if nan or name in roles.strict or (tensor is not None and not below):
+    if nan or name in roles.strict:
         return ""
-    return BELOW if below else ABOVE
+    return ABOVE if (values == np.inf).any() else BELOW
 
 
 def _begins_bad(tensor: Declaration) -> bool:

@@ -146,6 +146,13 @@ def padded(x):
     return jnp.sort(p, axis=1), jnp.argsort(p, axis=1)
 
 
+FAR = jnp.where(jnp.eye(6, dtype=bool), INF, 0.0)
+
+
+def constants(x):
+    return x @ x.T + FAR, (x @ x.T + FAR).min(1), FAR
+
+
 def pooled(x):
     return lax.reduce_window(x, -INF, lax.max, (2, 2), (1, 1), "SAME")
 
@@ -153,7 +160,7 @@ def pooled(x):
 HEALTHY = [
     attention, attention_of_negative_infinities, attention_with_gradient, contrast, banned,
     masked_logsumexp, nearest, viterbi, ctc, bellman_ford, beams, top_k, nearest_neighbours,
-    bisection, segments, loop, running, missing, softplus, padded, pooled,
+    bisection, segments, loop, running, missing, softplus, padded, constants, pooled,
 ]  # fmt: skip
 
 
