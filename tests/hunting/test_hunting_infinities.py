@@ -116,3 +116,47 @@ graph main(x: f32[2]) -> f32[2] {
 """
     found = hunt(opstep.loads(text), "main", {"x": f(1, -1)})
     assert (found.first.given, found.first.output) == ("literal inf", "w")
+
+
+def hunt_in(text: str, inputs: dict):
+    return hunt(opstep.loads(text, "b.opg"), "main", inputs)
+
+
+LOSES = (
+    "graph main(x: f32[2], c: bool[2]) -> {} {{\n  h = where(c, x, -inf)\n  {}\n  return y\n}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "y = mean(h)",
+        "s = neg(h)\n  y = sum(s)",
+        "y = matmul(h, x)",
+        "m = reshape(h, shape=[1, 2])\n  w = reshape(x, shape=[2, 1])\n  n = matmul(m, w)\n"
+        "  y = sum(n)",
+    ],
+)
+def test_finite_numbers_that_are_lost_to_an_infinity_that_is_meant_are_an_alarm(way):
+    found = hunt_in(LOSES.format("f32[]", way), {"x": f(1, 2), "c": np.array([True, False])})
+    assert (found.first.given, found.first.intended) == ("literal -inf", True)
+    assert "if that is as it should be: wanted=['y']" in str(found)
+
+
+@pytest.mark.parametrize("way", ["y = cumsum(h, axis=0)", "y = cumprod(h, axis=0)"])
+def test_an_infinity_that_is_meant_may_be_added_to_the_numbers_beside_it(way):
+    text = LOSES.format("f32[2]", way)
+    assert not hunt_in(text, {"x": f(1, 2), "c": np.array([True, False])}).found
+
+
+def test_an_infinity_that_is_meant_and_comes_out_is_no_alarm_and_is_named():
+    scaled = "graph main(x: f32[2]) -> f32[2] {\n  y = mul(x, inf)\n  return y\n}\n"
+    found = hunt_in(scaled, {"x": f(1, 2)})
+    assert not found.found
+    assert str(found) == (
+        "main: 1 step, no NaN, and no infinity but what is written or given (b.opg:2), came out"
+    )
+    given = "graph main(x: f32[2]) -> f32[2] {\n  y = neg(x)\n  return y\n}\n"
+    for x in (f(-np.inf, 2), f(np.inf, 2)):
+        found = hunt_in(given, {"x": x})
+        assert (found.found, "what is written or given (input x)" in str(found)) == (False, True)

@@ -80,6 +80,10 @@ class Criteria:
         return "inf" in self.kinds
 
     @property
+    def skips_infinities(self) -> bool:
+        return not (self.infinities or "overflow" in self.kinds)
+
+    @property
     def slow(self) -> bool:
         """Whether each step has to be run op by op."""
         return bool(self.expressions) or bool(self.kinds & frozenset(SILENT))

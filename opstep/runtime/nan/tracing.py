@@ -24,6 +24,7 @@ from opstep.runtime.ir.graph import Apply, Declaration, Name
 from opstep.runtime.nan.batch import BatchRows, rows_of
 from opstep.runtime.nan.births import bad
 from opstep.runtime.nan.causes import cause_of
+from opstep.runtime.nan.ends import ends_of
 from opstep.runtime.nan.findings import (
     INTENDED,
     MASKED,
@@ -96,7 +97,7 @@ class Trace:
         self.machine = machine
         self.criteria = criteria
         self.trains = trains
-        self.skip = not (criteria.infinities or "overflow" in criteria.kinds)
+        self.skip = criteria.skips_infinities
         self.roots: list[_Root] = []
         self.bad: dict[int, tuple[bool, bool]] = {}  # by id of a node: NaN, infinities
         self.births: dict[int, np.ndarray] = {}  # by id of a node: elements that began there
@@ -269,13 +270,12 @@ class Trace:
         """All roots, those of one statement together: what comes out first, in the order of the
         run, and there what the program did not write itself; then the rest.
         """
-        names, masks, params = self._ends()
+        names, masks, params, kept = ends_of(self.machine, self.criteria, self._flags)
         reach = Reach(self.machine.executor, self.producers, self.births, masks)
         if sent := self._sent(reach):
             names |= {i: f"other ranks, by {op}" for i, (op, _) in sent.items()}
             masks |= {i: mask for i, (_, mask) in sent.items()}
             reach = Reach(self.machine.executor, self.producers, self.births, masks)
-        kept = self._kept()
         for_backward = Reach(self.machine.executor, self.producers, self.births, kept)
         groups: dict[tuple, list[tuple[_Root, np.ndarray | None]]] = {}
         ways = Ways(reach, self.machine.executor, params)
@@ -350,59 +350,6 @@ class Trace:
         if producer is None:
             return node.name
         return f"{producer.plan.frames[producer.step.frame].graph.name.text}.{node.name}"
-
-    def _ends(self) -> tuple[dict[int, str], dict[int, np.ndarray], set[int]]:
-        """Where values leave the step, outputs and named tensors that it updates: by the id of a
-        node its name and its bad elements, without those that are wanted; those of params.
-        """
-        machine, names, params = self.machine, {}, set()
-        nodes: dict[int, Node] = {}
-        masks: dict[int, np.ndarray] = {}
-        for name, versions in machine.history.named.items():
-            if len(versions) > 1:
-                node, before = versions[-1][1], versions[0][1]
-                nodes[id(node)], names[id(node)] = node, name
-                masks[id(node)] = self._leaving(node, name, before)
-                if machine.host.tensors[name].kind == "param":
-                    params.add(id(node))
-                if node.producer is not None and node.producer.op.name == "update":
-                    converted = node.producer.operands[0]
-                    assert converted is not None
-                    names[id(converted)], masks[id(converted)] = name, masks[id(node)]
-        if machine.history.finished:
-            last = machine.history.finished[-1][1].plan
-            for v, node in zip(last.outputs, machine.outputs(), strict=True):
-                name = last.values[v].name
-                if name not in self.criteria.ignored:
-                    names[id(node)], masks[id(node)] = name, self._leaving(node, name, None)
-        return names, {i: m for i, m in masks.items() if m.any()}, params
-
-    def _kept(self) -> dict[int, np.ndarray]:
-        """Infinities in outputs that only a backward takes: masks by the id of a node."""
-        if not (self._roles.kept and self.machine.history.finished):
-            return {}
-        plan = self.machine.history.finished[-1][1].plan
-        pairs = zip(plan.outputs, self.machine.outputs(), strict=True)
-        nodes = [n for v, n in pairs if plan.values[v].name in self._roles.kept]
-        found = {
-            id(n): np.isinf(self.machine.executor.array(n)) for n in nodes if self._flags(n)[1]
-        }
-        return {i: np.asarray(m) for i, m in found.items() if m.any()}
-
-    def _leaving(self, node: Node, name: str, before: Node | None) -> np.ndarray:
-        """Elements that count where a value leaves. An infinity that a named tensor had, and still
-        has, is what the program began it with.
-        """
-        if not any(self._flags(node)):
-            return np.zeros(1, bool)
-        array = self.machine.executor.array(node)
-        mask = np.isnan(array) if self.skip else bad(array)
-        inf = np.isinf(array)
-        if name in self.criteria.wanted or name in self._roles.kept:
-            mask = mask & ~inf
-        if before is not None:
-            mask = mask & ~(inf & (self.machine.executor.array(before) == array))
-        return np.asarray(mask)
 
     def _leading(self, ends: dict[int, str]) -> set[int]:
         """Nodes on which something depends that leaves the step, or steers it."""

@@ -8,7 +8,8 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from own_infinities import FUNCTIONS, GIVEN, INF, LABELS, MODULES, upper
+from own_infinities import FUNCTIONS, INF, LABELS, upper
+from own_infinities_in_modules import GIVEN, MODULES
 
 from opstep.frontends.scripts.watching import NumericsWarning
 from opstep.frontends.torch.outstanding import findings as found
