@@ -53,6 +53,10 @@ class ProgramHost:
     def shards(self) -> Mapping[str, Shard]:
         return self.program.verified.shards
 
+    @property
+    def changed_in_place(self) -> frozenset[tuple[str, int]] | None:
+        return self.program.changed_in_place
+
     def plan_for(self, graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
         return self.program.plan_to_run(self.name, self.settings.setup, graph, types, policy)
 

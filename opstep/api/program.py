@@ -83,7 +83,8 @@ def policy(
 class Program:
     """A verified module with its named tensors. Runs from several threads or tasks share the
     tensors. `fallback`: the library that may run those ops that are its own, see `load`. `mesh`:
-    that of the ranks that run it; without it there is one.
+    that of the ranks that run it; without it there is one. `changed_in_place`: the lines of Python,
+    of what it was imported from, that changed tensors there; None where that is not known.
     """
 
     def __init__(self, module: Module, fallback: str | None = None, mesh: Mesh | None = None):
@@ -98,6 +99,7 @@ class Program:
         self.verified = verified_on(self.mesh, module, self.library)
         self.seed = 0
         self.files = Files()
+        self.changed_in_place: frozenset[tuple[str, int]] | None = None
         self.params = Tensors(self)
         self._asserts = Asserts()
         self._plans: dict[tuple, Plan] = {}

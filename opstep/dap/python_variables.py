@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 
 def value_name(session: Session, frame_handle: FrameHandle, name: str) -> str:
-    """What a name of an expression in a frame is called in the frame's graph."""
-    return session.debugger.scope(frame_handle.frame).value_name(name) or name
+    """What a name of an expression in a frame is called in the frame's graph; "" where that is not
+    known.
+    """
+    return session.debugger.scope(frame_handle.frame).value_name(name) or ""
 
 
 class Variables(Opened):
-    """Python's variables in a function, each with its latest value; and `self`, with the named
-    tensors of its module.
+    """Python's variables in a function, with the values that are known to be theirs; and `self`,
+    with the named tensors of its module.
     """
 
     indexed = 0
@@ -34,14 +36,21 @@ class Variables(Opened):
         self.frame_handle = frame_handle
         found = session.debugger.stop_point.names.of(frame)
         self.values = {name: value for name, value in found.items() if value is not None}
+        self.unknown = session.debugger.stop_point.names.unknown(frame)
         self.tensors = _of_module(frame)
-        self.named = len(self.values) + bool(self.tensors)
+        self.named = len(self.values) + bool(self.tensors) + len(self.unknown)
 
     def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
         first = [self._self(w)] if self.tensors and not start else []
         shift = bool(self.tensors)
         pairs = list(self.values.items())[max(start - shift, 0) : stop - shift]
-        return first + [self._one(w, name, value) for name, value in pairs]
+        end = shift + len(self.values)
+        others = self.unknown[max(start - end, 0) : max(stop - end, 0)]
+        return [
+            *first,
+            *(self._one(w, name, value) for name, value in pairs),
+            *(w.plain(name, "not known") for name in others),
+        ]
 
     def _one(self, w: VariableWriter, name: str, value: str) -> Variable:
         node = self.frame_handle.lookup(value)

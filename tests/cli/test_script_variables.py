@@ -105,4 +105,4 @@ def test_finish_lists_what_a_submodule_returned(cli, script):
 def test_a_condition_on_what_the_graph_does_not_have(cli, script):
     ended = commands("break train.py:36 if n > 3", "run")
     outcome = cli("debug", *ended, "--batch", script(PAIR))
-    assert "condition n > 3: there is no n here (a variable of Python of which" in outcome.out
+    assert "condition n > 3: there is no n here (a name of Python whose value" in outcome.out

@@ -14,6 +14,9 @@ from dap.test_data import children, scopes, values
 import opstep
 
 MODEL = """\
+from torch import sigmoid
+
+
 def gate(x, y):
     s = sigmoid(x)  # sigmoid
     return s * y  # product
@@ -173,14 +176,14 @@ def test_without_the_file_the_graph_is_shown(client, net):
 
 def test_graphs_that_were_not_imported_stand_back(client, program):
     program(MODEL, "net.py")
-    text = 'graph main(x: f32[4]) -> f32[4] {\n  y = twice(x) at "net.py":20\n  return y\n}\n\n'
+    text = 'graph main(x: f32[4]) -> f32[4] {\n  y = twice(x) at "net.py":23\n  return y\n}\n\n'
     text += "graph twice(x: f32[4]) -> f32[4] {\n  y = log(x)\n  z = log(y)\n  return z\n}\n"
     client.start(program(text), graph="main", inputs={"x": "zeros"}, filters=["inf"])
     client.expect_stop("exception")
     inner, outer = client.stack()
     assert inner["name"] == "y = twice" and inner["presentationHint"] == "subtle"
     assert inner["source"]["presentationHint"] == "deemphasize"
-    assert (outer["name"], outer["line"]) == ("Net.forward", 20)
+    assert (outer["name"], outer["line"]) == ("Net.forward", 23)
 
 
 def test_a_file_that_has_changed_is_said_to_have(client, net, net_py):
@@ -346,12 +349,13 @@ def test_variables_have_their_latest_values(client, net):
     assert list(scopes(client)) == ["Locals", "Inputs", "All values", "Params", "Op", "Memory"]
     found = children(client, scopes(client)["Locals"])
     assert {n: v.get("type") for n, v in found.items()} == {
-        "self": None, "hidden": "f32[2, 4]", "y": "f32[2, 4] (mul)",
+        "self": None, "hidden": "f32[2, 4]", "y": "f32[2, 4] (mul)", "mask": None,
     }  # fmt: skip
+    assert found["mask"]["value"] == "not known"
     assert list(values(client, "All values")) == ["y", "matmul", "y_2", "s", "mul"]
     assert list(children(client, found["self"])) == ["ln.weight"]
     outer = children(client, scopes(client, 1)["Locals"])
-    assert set(outer) == {"self", "x"} and outer["x"]["type"] == "f32[2, 4]"
+    assert set(outer) == {"self", "x", "block"} and outer["x"]["type"] == "f32[2, 4]"
 
 
 def test_arguments_of_functions_are_what_was_passed(client, net):

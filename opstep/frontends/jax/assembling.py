@@ -123,6 +123,7 @@ class _Import:
         order = by_calls({g.name.text: g for g in shared.graphs}, self.title)
         text = print_module(Module((*shared.declared.values(), *order)))
         program = Program(parse(text, f"<{called(self.function)}>"))
+        program.changed_in_place = frozenset()  # arrays are not changed
         for name, value in shared.values.items():
             program.params[name] = value
         program.example = {

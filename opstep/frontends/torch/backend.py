@@ -21,6 +21,7 @@ from opstep.frontends.torch.autograd import decompositions, partition, single_op
 from opstep.frontends.torch.calling import Compiled
 from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.graphs import AtenGraph
+from opstep.frontends.torch.in_place import Line, lines_in_place
 from opstep.frontends.torch.labels import Labels, arguments_of
 from opstep.frontends.torch.rules import all_rules
 from opstep.runtime.ir.errors import InputError
@@ -45,7 +46,7 @@ def opstep(
         raise InputError(f"mode={mode!r} is for other backends", hint=hint)
     chosen = Options.of(options or {})
     all_rules()
-    maker = _Maker(chosen, Labels(arguments_of(module)), hint)
+    maker = _Maker(chosen, Labels(arguments_of(module)), hint, lines_in_place(module))
     compiled = aot_autograd(
         fw_compiler=maker.of("forward"),
         bw_compiler=maker.of("backward"),
@@ -60,17 +61,18 @@ def opstep(
 class _Maker:
     """Makes what runs the graphs of one model."""
 
-    def __init__(self, options: Options, labels: Labels, hint: str):
+    def __init__(self, options: Options, labels: Labels, hint: str, changing: frozenset[Line]):
         self._options = options
         self._labels = labels
         self._hint = hint
+        self._changing = changing
         self._watch = Watch(options)
 
     def of(self, name: str) -> Callable[[fx.GraphModule, Any], Runner]:
         return lambda module, _: self._runner(module, name)
 
     def _runner(self, module: fx.GraphModule, name: str) -> Runner:
-        graph = AtenGraph(module, name, self._labels, self._options.fallback)
+        graph = AtenGraph(module, name, self._labels, self._options.fallback, self._changing)
         devices = graph.devices()
         if "meta" in devices:  # whose tensors have no elements: there is nothing to debug
             if len(devices) > 1:

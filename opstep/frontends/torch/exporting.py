@@ -21,6 +21,7 @@ from opstep.frontends.torch.definitions import Definitions, without_definition
 from opstep.frontends.torch.dims import Symbols
 from opstep.frontends.torch.functional import replace_in_place
 from opstep.frontends.torch.fused_attention import single_attention
+from opstep.frontends.torch.in_place import lines_in_place
 from opstep.frontends.torch.inlining import inline_regions
 from opstep.frontends.torch.recurrent import whole_layers
 from opstep.frontends.torch.refusals import check_args, check_tensors, refusal
@@ -54,6 +55,19 @@ def translate_exported(
     `fallback`: ops for which even PyTorch's definition by others does not help are its own.
     """
     all_rules()
+    # What was decomposed has no ops in place any more, whether the model had them or not.
+    is_whole = exported.verifier.dialect == "TRAINING"
+    signature = exported.graph_signature
+    named = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
+    changing = lines_in_place(exported.graph_module, named) if is_whole else None
+    found = _translate_exported(exported, dynamic_shapes, path, model, fallback)
+    found.program.changed_in_place = changing
+    return found
+
+
+def _translate_exported(
+    exported: ExportedProgram, dynamic_shapes: Any, path: str, model: Any, fallback: bool
+) -> Translated:
     names = symbol_names(exported, dynamic_shapes, model)
     check_tensors(exported)
     inline_regions(exported)

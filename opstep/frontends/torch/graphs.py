@@ -20,6 +20,7 @@ from opstep.frontends.torch.drafts import Draft, Value, value_of
 from opstep.frontends.torch.drawing import is_random, take_out
 from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.fused_attention import single_attention
+from opstep.frontends.torch.in_place import Line
 from opstep.frontends.torch.inlining import drop_tokens
 from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
@@ -64,11 +65,14 @@ class AtenGraph:
     others. `results`: what the program is to give.
     """
 
-    def __init__(self, module: fx.GraphModule, name: str, labels: Labels, fallback: bool = False):
+    def __init__(
+        self, module: fx.GraphModule, name: str, labels: Labels, fallback: bool = False,
+        changing: frozenset[Line] | None = None,
+    ):  # fmt: skip
         """`name`: of the program's graph: ``forward``, ``backward`` or ``inference``. `fallback`:
-        PyTorch runs single ops.
+        PyTorch runs single ops. `changing`: lines of the model that change tensors in place.
         """
-        self.name, self.labels = name, labels
+        self.name, self.labels, self._changing = name, labels, changing
         self._leaves = without_definition() if fallback else None
         self.graph = _copied(module)
         self._module = module
@@ -231,7 +235,8 @@ class AtenGraph:
             raise ImportFailed([definitions.explained(*pair) for pair in shown])
         if main.unbound():
             raise _Unbound
-        return _loaded(print_module(Module(tuple(self._written(translator, main)))), self.name)
+        text = print_module(Module(tuple(self._written(translator, main))))
+        return _loaded(text, self.name, self._changing)
 
     def _translated(self, symbols: Symbols, leaves: Leaves | None) -> tuple[Translator, Draft]:
         kind = _Backward if self.name == "backward" else _Forward
@@ -313,12 +318,14 @@ def _hinted(value: Any) -> Any:
     return torch.empty(sizes, device="meta") if isinstance(value, torch.Tensor) else sizes[0]
 
 
-_programs: dict[str, Program] = {}
+_programs: dict[tuple[str, frozenset[Line] | None], Program] = {}
 
 
-def _loaded(text: str, name: str) -> Program:
+def _loaded(text: str, name: str, changing: frozenset[Line] | None) -> Program:
     """The program of a text: what is compiled again gives the same one, with its plans."""
     key = hashlib.sha256(text.encode()).hexdigest()
-    if key not in _programs:
-        _programs[key] = loads(text, f"{name}-{key[:8]}.opg", fallback="torch")
-    return _programs[key]
+    if (key, changing) not in _programs:
+        program = loads(text, f"{name}-{key[:8]}.opg", fallback="torch")
+        program.changed_in_place = changing
+        _programs[key, changing] = program
+    return _programs[key, changing]

@@ -186,7 +186,9 @@ class Debugger:
         texts = self.host.texts()
         file = Path(texts[0].source.path) if texts else Path()
         imported = file.stat().st_mtime if file.is_file() else time()
-        return PythonLines(texts, self._locate, imported, missing=self._view == "python")
+        changing = self.host.changed_in_place
+        missing = self._view == "python"
+        return PythonLines(texts, self._locate, imported, missing, changing)
 
     def _read_lines(self) -> list[Breakpoint]:
         """Those of the program as it is now. Gives the breakpoints that moved."""

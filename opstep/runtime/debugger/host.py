@@ -16,6 +16,11 @@ class Host(MachineHost, Protocol):
 
     def texts(self) -> list[Texts]: ...
 
+    @property
+    def changed_in_place(self) -> frozenset[tuple[str, int]] | None:
+        """The lines of Python that changed tensors in place; None where that is not known."""
+        ...
+
     def reload(self) -> Host:
         """The program of the file as it is now. Raises `OpstepError`, with every error in it."""
         ...

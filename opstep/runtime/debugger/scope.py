@@ -141,7 +141,7 @@ class FrameScope(OfOneRank):
         if self.elsewhere:
             return f"that rank is in graph {self.frame.graph.name.text}"
         is_known = name in self.variables and self.variables[name] is None
-        return "a variable of Python of which the graph does not have the value" if is_known else ""
+        return "a name of Python whose value is not known here" if is_known else ""
 
     def names(self) -> list[str]:
         known = [name for name, value in self.variables.items() if value is not None]

@@ -104,7 +104,7 @@ class StopPoint:
                 frame = found[0] if found else frame
         found = FrameScope(frame, extra, self.files, self.runs)
         if frame.python is not None:
-            found.variables = self.names.of(frame)
+            found.variables = self.names.meant(frame)
         return found
 
 

@@ -185,11 +185,12 @@ def test_what_a_name_means_in_a_module(client, script):
     client.request("configurationDone")
     client.expect_stop("breakpoint")
     assert client.where()[0] == "Scale.forward (scale)"
-    assert hovers("self.weight", "self.shift", "one", "two") == {
+    assert hovers("self.weight", "self.shift", "one", "two", "odd", "even") == {
         "self.weight": "[2.0, 2.0, 2.0, 2.0]", "self.shift": "[1.0, 1.0, 1.0, 1.0]",
         "one": "[-1.0, -1.0, -1.0, -1.0]", "two": "[0.0, 0.0, 0.0, 0.0]",
+        "odd": "[-1.0, -1.0, -1.0, -1.0]", "even": "[1.0, 1.0, 1.0, 1.0]",
     }  # fmt: skip
-    assert hovers("pair", "odd", "even", "self.gain", "self.x", "self") == {}
+    assert hovers("pair", "self.gain", "self.x", "self") == {}
     client.go("continue", "breakpoint")
     assert client.where()[0] == "Net.forward"
     assert hovers("self.gain", "self.scale.weight", "self.weight") == {

@@ -77,9 +77,9 @@ def locals_(session: Session, text: str) -> None:
     inputs = frame.inputs()
     found, others = {n: v for n, v in frame.names().items() if n not in inputs}, []
     if frame.python is not None:
-        of = session.debugger.stop_point.names.of(frame)
-        found = {n: node for n, v in of.items() if v and (node := frame.lookup(v))}
-        others = [n for n in of if n not in found]
+        names = session.debugger.stop_point.names
+        found = {n: node for n, v in names.of(frame).items() if v and (node := frame.lookup(v))}
+        others = names.unknown(frame)
     show_values(session, found, text, "No locals.")
     if others and not text:
         session.say(session.paint(f"not known here: {', '.join(others)}", "dim"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 from opstep.runtime.debugger.line_mapping import text_on_disk
 
+_LIBRARIES = ("torch", "jax")
 Loop = ast.For | ast.AsyncFor | ast.comprehension
 
 
@@ -45,8 +45,14 @@ class PythonFile:
         self._around: dict[int, Function | None] = {}
         self._statements: dict[int, Lines] = {}
         self._loops: list[tuple[int, int, set[str]]] = []  # lines, names that it goes through
+        self._turns: list[tuple[int, int]] = []  # the lines of all loops that are statements
+        self._nodes: dict[Function, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+        self.library: set[str] = set()  # names of functions and modules of libraries
+        self.identifiers: set[str] = set()
         with suppress(SyntaxError, ValueError, RecursionError):
-            self._read(ast.parse(text), "", "")
+            parsed = ast.parse(text)
+            self.identifiers = _names(parsed) - {"self"}
+            self._read(parsed, "", "")
 
     def function(self, line: int) -> Function | None:
         """The innermost around a line."""
@@ -55,19 +61,18 @@ class PythonFile:
             self._around[line] = max(around, key=lambda f: f.first, default=None)
         return self._around[line]
 
+    def node(self, function: Function) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        return self._nodes.get(function)
+
+    def is_library(self, e: ast.expr) -> bool:
+        """Whether it is a module of PyTorch's or JAX's: ``torch.nn.functional``, ``jnp``."""
+        while isinstance(e, ast.Attribute):
+            e = e.value
+        return isinstance(e, ast.Name) and e.id in self.library
+
     def statement(self, line: int) -> Lines:
         """The one that a line belongs to."""
         return self._statements.get(line) or Lines(line, line, (), None)
-
-    def assigned(self, function: Function, before: int) -> list[str]:
-        """The names that a function assigns above a line, in order."""
-        found: dict[str, None] = {}
-        for line in range(function.first + 1, before):
-            node = self.statement(line).node
-            if node is not None and self.function(line) == function:
-                goes_through = _names(node.target) if isinstance(node, Loop) else ()
-                found |= dict.fromkeys((*self.statement(line).targets, *sorted(goes_through)))
-        return [name for name in found if name not in ("", "_")]
 
     def calls_in_turn(self, line: int) -> bool:
         """Whether the statement of a line calls what a loop around it goes through."""
@@ -79,10 +84,19 @@ class PythonFile:
         calls = (n.func for n in ast.walk(node) if isinstance(n, ast.Call))
         return bool(set().union(*loops) & set().union(*map(_names, calls)))
 
+    def in_loop(self, line: int) -> bool:
+        """Whether a line may be executed several times in one call of its function."""
+        function = self.function(line)
+        first = function.first if function else 0
+        return any(first < a <= line <= b for a, b in self._turns)
+
     def _read(self, node: ast.AST, around: str, owner: str) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.stmt):
                 self._note_statement(child)
+                self.library.update(_imported(child))
+            if isinstance(child, ast.While | ast.For | ast.AsyncFor):
+                self._turns.append((child.lineno, child.end_lineno or child.lineno))
             if isinstance(child, Loop):
                 self._loops.append((*_span_of_loop(child), _names(child.target)))
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -90,7 +104,9 @@ class PythonFile:
                 arguments = (*child.args.posonlyargs, *child.args.args, *child.args.kwonlyargs)
                 end = child.end_lineno or child.lineno
                 names = tuple(a.arg for a in arguments)
-                self._functions.append(Function(name, owner, names, child.lineno, end))
+                function = Function(name, owner, names, child.lineno, end)
+                self._functions.append(function)
+                self._nodes[function] = child
                 self._read(child, f"{name}.", owner)
             elif isinstance(child, ast.ClassDef):
                 self._read(child, f"{around}{child.name}.", f"{around}{child.name}")
@@ -103,8 +119,22 @@ class PythonFile:
         if isinstance(body, list) and body:
             last = max(node.lineno, body[0].lineno - 1)
         found = Lines(node.lineno, last, _targets(node), node)
+        if any(line in self._statements for line in range(node.lineno, last + 1)):
+            found = Lines(node.lineno, last, (), None)  # several share a line
         for line in range(node.lineno, last + 1):
             self._statements[line] = found
+
+
+def _imported(node: ast.stmt) -> list[str]:
+    """The names that an import gives to parts of PyTorch and JAX."""
+    match node:
+        case ast.Import(names=names):
+            known = [a for a in names if a.name.partition(".")[0] in _LIBRARIES]
+            return [a.asname or a.name.partition(".")[0] for a in known]
+        case ast.ImportFrom(module=str(module), names=names, level=0):
+            known = names if module.partition(".")[0] in _LIBRARIES else []
+            return [a.asname or a.name for a in known]
+    return []
 
 
 def _span_of_loop(node: Loop) -> tuple[int, int]:
@@ -128,24 +158,6 @@ def _targets(node: ast.stmt) -> tuple[str, ...]:
         ):
             return (name,)
     return ()
-
-
-def calls_in(node: ast.AST, function: str) -> Iterator[ast.Call]:
-    """The calls of a function, or method, of that name."""
-    for found in ast.walk(node):
-        if isinstance(found, ast.Call):
-            match found.func:
-                case ast.Name(id=name) | ast.Attribute(attr=name) if name == function:
-                    yield found
-
-
-def calls_through(node: ast.AST, function: str) -> Iterator[ast.Call]:
-    """The calls of what another function makes of that of this name: ``grad(function)(x)``."""
-    for found in ast.walk(node):
-        match found:
-            case ast.Call(func=ast.Call(args=args)):
-                if any(isinstance(a, ast.Name) and a.id == function for a in args):
-                    yield found
 
 
 def python_file(path: str) -> PythonFile | None:

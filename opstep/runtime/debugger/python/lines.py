@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from opstep.runtime.debugger.python.files import Function, PythonFile, python_file
-from opstep.runtime.ir.graph import Graph, Provenance, Source, SourceLine, Statement
+from opstep.runtime.ir.graph import Apply, Graph, Provenance, Source, SourceLine, Statement
 
 _NUMBERED = re.compile(r"(.*?)\b(\d+)(?=\.|$)")
 _UNREAD = PythonFile("", "")
@@ -75,12 +75,12 @@ class _Text(Protocol):
 class PythonLines:
     """Of one program. `locate`: where a file is that a program in a folder names. `imported`: when
     files were read, in seconds since the epoch. With `missing`, files that are not found count,
-    too.
+    too. `changing`: files, as the program has them, with lines that changed tensors in place.
     """
 
     def __init__(
         self, texts: Sequence[_Text], locate: Callable[[str, str], str | None], imported: float,
-        missing: bool = False,
+        missing: bool = False, changing: Collection[tuple[str, int]] | None = None,
     ):  # fmt: skip
         self._graphs = [graph for text in texts for graph in text.graphs]
         self._by_name = {graph.name.text: graph for graph in self._graphs}
@@ -92,14 +92,35 @@ class PythonLines:
         self._locate = locate
         self._imported = imported
         self._missing = missing
+        self._changing = changing
         self._files: dict[tuple[str, str], PythonLine | None] = {}
         self._origins: dict[int, dict[int, Origin]] = {}
         self._shown: dict[int, dict[int, Origin]] = {}
         self._starts: dict[str, list[Start]] | None = None
+        self._callers: dict[str, list[Origin]] | None = None
 
     def graph(self, name: str) -> Graph | None:
         """The program's graph of that name."""
         return self._by_name.get(name)
+
+    def changed_in_place(self, file: PythonFile) -> Collection[int] | None:
+        """The lines of a file that changed tensors in place; None where that is not known."""
+        if self._changing is None:
+            return None
+        names = {name for (name, _), at in self._files.items() if at and at.path == file.path}
+        return {line for name, line in self._changing if name in names}
+
+    def callers(self, graph: Graph) -> list[Origin]:
+        """Where the statements that call a graph came from."""
+        if self._callers is None:
+            self._callers = {}
+            for caller in self._graphs:
+                for statement in caller.body:
+                    name = statement.callee.text if isinstance(statement, Apply) else ""
+                    one = self.origin(caller, statement) if name in self._by_name else None
+                    if one is not None:
+                        self._callers.setdefault(name, []).append(one)
+        return self._callers.get(graph.name.text, [])
 
     # --- of a statement ---
 

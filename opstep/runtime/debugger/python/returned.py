@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
-from opstep.runtime.debugger.python.files import Function, Lines
+from opstep.runtime.debugger.python.files import Function, Lines, PythonFile
 from opstep.runtime.debugger.python.lines import Origin, PythonLine, PythonLines
+from opstep.runtime.debugger.python.matching import Match
 from opstep.runtime.ir.graph import Apply, Graph, Return
 
 Value = str | None  # by its name in the graph; None where that is not known
@@ -20,8 +21,6 @@ class NoCall:
 
 
 NO_CALL = NoCall()
-
-_OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Subscript)
 
 
 class Execution(NamedTuple):
@@ -40,34 +39,57 @@ class Execution(NamedTuple):
         return self.line.file.statement(self.line.line)
 
 
-Executions = Callable[[Graph, tuple[int, ...], Function | None], Mapping[int, Execution]]
-Variables = Callable[[Graph, tuple[int, ...], Function | None], Mapping[str, Value]]
+class _Call(Protocol):
+    """`calls.FunctionCall`."""
+
+    function: Function | None
+    executions: dict[int, Execution]
+    runs: list[int]
+    is_single: bool
+
+    def at(self, run: int, given: Mapping[str, str | None]) -> dict[str, str | None]: ...
+    def at_end(self, statement: Lines) -> dict[str, str | None]: ...
+    def matched(self, line: Execution, expression: ast.expr | None) -> Match: ...
+
+
+class _Calls(Protocol):
+    """Gives the call of a function, in a graph, by the executions of lines around it."""
+
+    def __call__(
+        self, graph: Graph, around: tuple[int, ...], function: Function | None
+    ) -> _Call: ...
 
 
 class Returned:
-    """`executions` and `variables`: those of a function, by a graph, the executions of lines around
-    it, and itself.
-    """
-
-    def __init__(self, lines: PythonLines, executions: Executions, variables: Variables):
+    def __init__(self, lines: PythonLines, calls: _Calls):
         self._lines = lines
-        self._executions = executions
-        self._variables = variables
+        self._calls = calls
 
     def of_call(self, graph: Graph, line: Execution, written: ast.expr | None) -> Values | NoCall:
-        """What the function that an expression calls gave it; `NO_CALL` where it is none, or that
-        is not known, so that it is what was computed last.
+        """What the function that an expression calls gave it; `NO_CALL` where it is none of the
+        program's.
         """
         match written:
             case ast.Subscript(value=ast.Call() as call, slice=ast.Constant(value=int(index))):
                 found = self.of_call(graph, line, call)
                 if not isinstance(found, list):
-                    return found
+                    return found if isinstance(found, NoCall) else None
                 return found[index] if -len(found) <= index < len(found) else None
-            case ast.Call(func=ast.Name(id=name)) if hasattr(builtins, name):
-                return NO_CALL
-            case ast.Call():
-                return self._of_callee(graph, line)
+            case ast.Call(func=ast.Call(func=function)) if line.level + 1 < len(line.origin.lines):
+                value = self._of_callee(graph, line)
+                if _name(function) == "value_and_grad" and isinstance(value, str):
+                    return [value, None]
+                return None
+            case ast.Call() as call:
+                file = line.line.file
+                if line.level + 1 == len(line.origin.lines):
+                    found = self._of_graph(line.made[-1])
+                    unknown = not is_call_of(call, "forward", line.made[-1], file)
+                    return None if unknown and not isinstance(found, NoCall) else found
+                inner = line.origin.lines[line.level + 1].function
+                name = inner.name.rpartition(".")[2] if inner else ""
+                known = is_call_of(call, name, line.made[-1], file)
+                return self._of_callee(graph, line) if known else None
         return NO_CALL
 
     def results(self, call: Any) -> list[str] | None:
@@ -75,88 +97,80 @@ class Returned:
         others are kept for the backward.
         """
         found = self._of_graph(call)
-        if isinstance(found, NoCall):
-            return None
         values = found if isinstance(found, list) else [found]
         known = [v for v in values if isinstance(v, str)]
         return known if len(known) == len(values) else None
 
-    def _of_callee(self, graph: Graph, line: Execution) -> Values | NoCall:
+    def _of_callee(self, graph: Graph, line: Execution) -> Values:
         origin, level = line.origin, line.level + 1
-        if level == len(origin.lines):
-            return self._of_graph(line.made[-1])
         function = origin.lines[level].function
-        return self._of_function(graph, origin.runs[:level], function, origin.lines[level])
+        call = self._calls(graph, origin.runs[:level], function)
+        return self._of_function(call, graph, origin.lines[level])
 
     def _of_graph(self, call: Apply) -> Values | NoCall:
         """The results of a call of a graph, in the order in which its function returns them."""
         inner = self._lines.graph(call.callee.text)
-        origin = next(iter(self._lines.of_graph(inner).values()), None) if inner else None
-        if inner is None or origin is None or not isinstance(inner.body[-1], Return):
+        if inner is None:
             return NO_CALL
-        found = self._of_function(inner, (), origin.lines[0].function, origin.lines[0])
+        origin = next(iter(self._lines.of_graph(inner).values()), None)
+        if origin is None or not isinstance(inner.body[-1], Return):
+            return None
+        at = origin.lines[0]
+        found = self._of_function(self._calls(inner, (), at.function), inner, at)
         given = [v.text for v in inner.body[-1].values]
         results = dict(zip(given, (r.name.text for r in call.results), strict=True))
         if isinstance(found, list):
             return [None if v is None else results.get(v) for v in found]
-        return results.get(found) if isinstance(found, str) else found
+        return results.get(found) if isinstance(found, str) else None
 
-    def _of_function(
-        self, graph: Graph, around: tuple[int, ...], function: Function | None, at: PythonLine
-    ) -> Values | NoCall:
-        returns = _returns(function, at)
-        executed = list(self._executions(graph, around, function).values())
-        last = executed[-1] if executed and executed[-1].statement.node in returns else None
-        if last is None and len(returns) != 1:
-            return NO_CALL
-        node = last.statement.node if last else returns[0]
+    def _of_function(self, call: _Call, graph: Graph, at: PythonLine) -> Values:
+        returns = _returns(call.function, at)
+        last = call.executions[call.runs[-1]] if call.runs else None
+        if last is None or (last.statement.node not in returns and len(returns) != 1):
+            return None
+        if not call.is_single:
+            return None
+        node = last.statement.node if last.statement.node in returns else returns[0]
         assert isinstance(node, ast.Return)
-        variables = self._variables(graph, around, function)
+        if node is last.statement.node:
+            variables = call.at(call.runs[-1], {})
+        else:
+            last, variables = None, call.at_end(at.file.statement(node.lineno))
         if isinstance(node.value, ast.Tuple | ast.List):
-            return self._each(graph, node.value.elts, last, variables)
-        return self._one(graph, node.value, last, variables)
+            found = [self._one(call, graph, e, last, variables) for e in node.value.elts]
+            return [v if isinstance(v, str) else None for v in found]
+        return self._one(call, graph, node.value, last, variables)
 
     def _one(
-        self, graph: Graph, written: ast.expr | None, line: Execution | None,
-        variables: Mapping[str, Value],
-    ) -> Values | NoCall:  # fmt: skip
+        self, call: _Call, graph: Graph, written: ast.expr | None, line: Execution | None,
+        variables: Mapping[str, str | None],
+    ) -> Values:  # fmt: skip
         if isinstance(written, ast.Name):
             return variables.get(written.id)
-        if line is None or not isinstance(written, _OPERATIONS):
-            return NO_CALL if line else None
+        if line is None or written is None:
+            return None
         found = self.of_call(graph, line, written)
-        results: list[Value] = [r.name.text for r in line.made[-1].results]
-        if not isinstance(found, NoCall):
-            return found
-        return results[0] if len(results) == 1 else results
-
-    def _each(
-        self, graph: Graph, written: Sequence[ast.expr], line: Execution | None,
-        variables: Mapping[str, Value],
-    ) -> list[Value]:  # fmt: skip
-        """What is in a tuple: variables, and what its line computed, if it is clear what for."""
-        computed = [e for e in written if any(isinstance(n, _OPERATIONS) for n in ast.walk(e))]
-        made = line.made if line else []
-        values: dict[ast.expr, object] = {e: _of_module(e, made) for e in computed}
-        if len(made) == len(computed):
-            values = dict(zip(computed, map(_single, made), strict=True))
-        if line is not None and len(computed) == 1:
-            values = {computed[0]: self._one(graph, computed[0], line, variables)}
-        found = (variables.get(e.id) if isinstance(e, ast.Name) else values.get(e) for e in written)
-        return [v if isinstance(v, str) else None for v in found]
+        return call.matched(line, written).value if isinstance(found, NoCall) else found
 
 
-def _single(made: Apply) -> Value:
-    return made.results[0].name.text if len(made.results) == 1 else None
+def is_call_of(call: ast.Call, function: str, last: Apply, file: PythonFile) -> bool:
+    """Whether it is this call, of those in an expression, that executes a function: a module's
+    `forward` where the last op is of that module.
+    """
+    name = _name(call.func)
+    if function not in ("forward", "__call__"):
+        return name == function
+    if last.at is not None and name in last.at.owner.split("."):
+        return True
+    calls = [n for n in ast.walk(call) if isinstance(n, ast.Call)]
+    return sum(not file.is_library(n.func) for n in calls) == 1 and not hasattr(builtins, name)
 
 
-def _of_module(written: ast.expr, made: Sequence[Apply]) -> Value:
-    """What ``self.name(…)`` computed, where all of it is one module's."""
-    match written:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)):
-            inside = [s for s in made if s.at and f".{s.at.module}.".endswith(f".{name}.")]
-            return _single(inside[-1]) if inside else None
-    return None
+def _name(function: ast.expr) -> str:
+    match function:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def _returns(function: Function | None, at: PythonLine) -> list[ast.stmt]:

@@ -21,7 +21,7 @@ def python_stack(lines: PythonLines, frames: Sequence[Frame], level: int | None)
     found: list[Frame] = []
     for frame, module in zip(frames, modules, strict=True):
         origin = lines.shown(frame.graph, frame.statement)
-        backward = _is_backward(frame)
+        backward = is_in_backward(frame)
         for python in _functions(origin, module, level if not frame.call else None):
             derived = backward or (python.level and _is_derived(frame))
             name = f"{python.name} backward" if derived else python.name
@@ -31,7 +31,7 @@ def python_stack(lines: PythonLines, frames: Sequence[Frame], level: int | None)
     return found
 
 
-def _is_backward(frame: Frame) -> bool:
+def is_in_backward(frame: Frame) -> bool:
     """Whether it computes gradients of its lines: as part of a graph, or because the graph is the
     backward of a model that PyTorch compiles.
     """
