@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import getitem
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from opstep.frontends.torch.attention import SingleAttention
 from opstep.frontends.torch.compositions import COMPOSITIONS
 from opstep.frontends.torch.definitions import once
+from opstep.frontends.torch.drafts import value_of
 from opstep.frontends.torch.drawing import is_drawn, is_random
 from opstep.frontends.torch.norms import single_gradients
 from opstep.frontends.torch.pooling import find_indices_again
@@ -76,6 +78,7 @@ def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
     single_gradients(joint.graph)
     find_indices_again(joint.graph)
     _find_lines(joint.graph)
+    _find_gradients(joint.graph)
     _view_again(joint.graph)
     with functorch.patch(STATES):
         return default_partition(joint, inputs, **options)
@@ -123,6 +126,59 @@ def _find_lines(graph: fx.Graph) -> None:
             stack = _around([n.meta.get("nn_module_stack") or {} for n in node.all_input_nodes])
         if stack:
             node.meta["nn_module_stack"] = stack
+
+
+def _find_gradients(graph: fx.Graph) -> None:
+    """Notes which values of the backward are gradients, and of what: what the backward of an op
+    takes from that of others is the gradient of the op's result. So is that of the sums that it is
+    only a term of.
+    """
+    results: dict[int, fx.Node] = {}
+    taken: dict[int, dict[fx.Node, None]] = {}
+    for node in graph.nodes:
+        number = node.meta.get("seq_nr", -1)
+        node.meta["in_joint"] = node.name
+        if not _is_backward(node):
+            if node.target not in (aten.detach.default, aten.alias.default, getitem):
+                results[number] = node  # of several ops the last
+        elif not node.meta.get("is_gradient_acc"):
+            others = (n for n in node.all_input_nodes if _is_backward(n))
+            of_others = (n for n in others if _number_of_gradient(n) != number)
+            taken.setdefault(number, {}).update(dict.fromkeys(of_others))
+    for number, given in taken.items():
+        of, tensors = results.get(number), [n for n in given if _shape(n) is not None]
+        if of is None or len(tensors) != 1 or not _has_shape_of_first(tensors[0], of):
+            continue
+        node, index = value_of(tensors[0])
+        known = node.meta.setdefault("gradient_of", {}).setdefault(index, [])
+        while of is not None:
+            known.append(of.name)
+            of = _sum_of(of)
+
+
+def _sum_of(node: fx.Node) -> fx.Node | None:
+    """The sum that a value is a term of, and is not used but for that."""
+    users = [u for u in node.users if not _is_backward(u)]
+    is_sum = len(users) == 1 and users[0].target is aten.add.Tensor and not users[0].kwargs
+    return users[0] if is_sum and _shape(users[0]) == _shape(node) else None
+
+
+def _number_of_gradient(node: fx.Node) -> int:
+    """The number of the op that it is a gradient of; a sum of gradients of one value has none."""
+    return -2 if node.meta.get("is_gradient_acc") else node.meta.get("seq_nr", -1)
+
+
+def _shape(node: fx.Node) -> Any:
+    value = node.meta.get("val")
+    return value.shape if isinstance(value, torch.Tensor) else None
+
+
+def _has_shape_of_first(gradient: fx.Node, node: fx.Node) -> bool:
+    """Whether a gradient has the shape of an op's first result, and of no other."""
+    value = node.meta.get("val")
+    results = value if isinstance(value, list | tuple) else [value]
+    shapes = [getattr(r, "shape", None) for r in results]
+    return shapes[:1] == [_shape(gradient)] and shapes.count(shapes[0]) == 1
 
 
 def _around(stacks: list[dict[str, Any]]) -> dict[str, Any]:

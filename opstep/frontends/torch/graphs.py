@@ -41,6 +41,8 @@ class _Backward(Translator):
     is what one looks for.
     """
 
+    by_module = False
+
     def _called(self, call: Call, draft: Draft, env: dict[Value, Var]) -> bool:
         return not call.kind.startswith("torch.nn.") and super()._called(call, draft, env)
 
@@ -252,15 +254,22 @@ class AtenGraph:
         from opstep.kernels.stdlib import library
 
         used = {name for module in library() for name in module.graphs}
-        writer = Writer(
-            translator.drafts, set(), used, "_backward" if self.name == "backward" else ""
-        )
+        is_backward = self.name == "backward"
+        forward = self.labels.values if is_backward else None
+        ending = "_backward" if is_backward else ""
+        writer = Writer(translator.drafts, set(), used, ending, forward)
         inputs = {
             v.name: self.labels.placeholder(n)
             for v, n in zip(main.inputs, self.sources, strict=True)
         }
         first, *others = writer.write(main, {}, inputs, self._labels())
         self._keep_names(first)
+        if not is_backward:
+            found = writer.nodes(main).items()
+            self.labels.values = {
+                v.node.meta.get("in_joint", ""): site.rpartition("/")[2]
+                for site, v in found if not v.index
+            }  # fmt: skip
         body = first.body if self.results else first.body[:-1]  # nothing is returned
         return [replace(first, name=Name(self.name), body=body), *others]
 

@@ -42,6 +42,7 @@ class Labels:
         self.arguments = arguments
         self.saved: dict[str, str] = {}  # what the forward calls what it keeps, by node
         self.kept = KeptValues()
+        self.values: dict[str, str] = {}  # what it calls all its values, by node
 
     def placeholder(self, node: fx.Node) -> str:
         described = node.meta.get("desc")

@@ -61,6 +61,7 @@ class Translator:
     of the outputs that are only for a backward.
     """
 
+    by_module = True  # whether a small module's only result is called after it
     by_line = False  # whether what calls a module tells its calls apart: nothing else does
 
     def __init__(
@@ -231,7 +232,8 @@ class Translator:
         places = places_in_result(own) if call.kind in RECURRENT else ()
         draft.made.append(Made(frames, made, is_call=True, places=places))
         for result in results:
-            draft.body.stems[result.name] = label(inside) or call.class_name.lower()
+            stem = label(inside) if self.by_module else ""
+            draft.body.stems[result.name] = stem or call.class_name.lower()
         return True
 
     def _shared(self, draft: Draft) -> Draft:
@@ -268,7 +270,7 @@ class Translator:
         if own:
             values = [Value(node, k) for k, v in enumerate(results) if v is not None]
             draft.made.append(Made(frames, own, places=places_in_result(values)))
-            if call is not draft.call and len(own) == 1:  # a small module's only result
+            if self.by_module and call is not draft.call and len(own) == 1:
                 stem = label(relative(call.path, draft.call.path))
                 body.stems[own[0].name] = stem or body.stems[own[0].name]
 

@@ -21,13 +21,14 @@ _DIGITS = re.compile(r"_?\d+")  # of a module's name: which turn of a loop it is
 
 class Writer:
     """Names the drafts of one program, from the outermost graph inwards. `ending`: what the names
-    of modules' graphs end in.
+    of modules' graphs end in. `forward`: of a backward, what its forward calls values, by nodes.
     """
 
     def __init__(
-        self, drafts: Sequence[Draft], tensors: set[str], library: set[str], ending: str = ""
-    ):
-        self._ending = ending
+        self, drafts: Sequence[Draft], tensors: set[str], library: set[str], ending: str = "",
+        forward: Mapping[str, str] | None = None,
+    ):  # fmt: skip
+        self._ending, self._forward = ending, forward
         self._drafts = {d.name: d for d in drafts}
         self._names = {d.name: "" for d in drafts}
         self._tensors = tensors
@@ -104,14 +105,18 @@ class Writer:
             found = dict(draft.body.stems)
             for s in draft.statements:
                 inner = self._drafts.get(s.callee.text) if isinstance(s, Apply) else None
-                if inner is None or len(inner.results) < 2:
+                if inner is None or (len(inner.results) < 2 and self._forward is None):
                     continue
                 assert isinstance(s, Apply)
                 theirs, stems = self._wanted(inner), inner.body.stems
                 for result, made in zip(s.results, inner.results, strict=True):
                     if theirs[made.name] != stems[made.name] or theirs[made.name] not in OPS:
                         found[result.name.text] = theirs[made.name]
-            self._known_names[draft] = found | _assigned(draft.made, draft.body.stems)
+            if self._forward is None:
+                found |= _assigned(draft.made, draft.body.stems)
+            else:
+                found |= _gradients(draft, self._forward)
+            self._known_names[draft] = found
         return self._known_names[draft]
 
     def _call(self, statement, draft: Draft, names: Mapping[str, str]):
@@ -156,7 +161,8 @@ class Writer:
         title = (draft.title or draft.call.class_name) + self._ending
         name = unique(identifier(title, "graph"), self._graphs_used)
         self._names[draft.name] = name
-        wanted = _input_names(draft, callers)
+        is_backward = self._forward is not None
+        wanted = _input_names(draft, callers, [] if is_backward else _arguments(draft))
         if draft.name not in self._by_control:
             self._orders[draft] = _argument_order(draft, wanted)
         self._graph(draft, name, direct, wanted)
@@ -226,14 +232,32 @@ def _named(made: Sequence[Made], where: Assignment) -> dict[str, str]:
     return {v.name: t for v, t in zip(last, targets, strict=False) if t}
 
 
-def _input_names(draft: Draft, callers: Sequence[str]) -> dict[str, str]:
+def _gradients(draft: Draft, forward: Mapping[str, str]) -> dict[str, str]:
+    """Names of gradients: ``grad_h`` of what the forward calls h."""
+    found = {}
+    for name, (node, index) in draft.nodes.items():
+        known = node.meta.get("gradient_of", {}).get(index, ())
+        names = [forward[of] for of in known if of in forward]
+        if names:  # rather that of a variable than that of an op
+            of = next((n for n in names if _DIGITS.sub("", n) not in OPS), names[0])
+            found[name] = f"grad_{of}"
+    return found
+
+
+def _arguments(draft: Draft) -> list[str]:
+    """Those of the module's `forward`."""
+    forward = forward_of(draft.call.kind)
+    return list(inspect.signature(forward).parameters)[1:] if forward else []
+
+
+def _input_names(
+    draft: Draft, callers: Sequence[str], arguments: Sequence[str]
+) -> dict[str, str]:  # fmt: skip
     """Weights after their place in the module; other inputs after the argument of `forward` that
     the caller calls alike, the only one left after the first argument, else as in the caller.
     """
     if not draft.sources:  # it has names of its own
         return {}
-    forward = forward_of(draft.call.kind)
-    arguments = list(inspect.signature(forward).parameters)[1:] if forward else []
     found: dict[str, str] = {}
     left: list[str] = []
     for value, source, name in zip(draft.inputs, draft.sources, callers, strict=True):
@@ -255,9 +279,7 @@ def _argument_order(draft: Draft, names: Mapping[str, str]) -> list[int]:
     """The places of a graph's inputs in the order of `forward`'s arguments; weights stay behind."""
     if not draft.sources:
         return list(range(len(draft.inputs)))
-    forward = forward_of(draft.call.kind)
-    arguments = list(inspect.signature(forward).parameters)[1:] if forward else []
-    places = {name: k for k, name in enumerate(arguments)}
+    places = {name: k for k, name in enumerate(_arguments(draft))}
 
     def rank(k: int) -> tuple[bool, int]:
         is_named = draft.sources[k].node.meta.get("named") is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -173,3 +174,81 @@ def test_variables_of_modules_are_pythons(kind, trains):
 @pytest.mark.parametrize("function", FUNCTIONS[::3], ids=lambda f: f.__name__)
 def test_between_the_ops_of_a_line(function):
     compare(function, "instruction", False)
+
+
+# --- a backward's values --------------------------------------------------------------------------
+
+
+def gradients(function: Callable) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The values of a backward that are called gradients, and all that it computes."""
+    found: dict[str, np.ndarray] = {}
+    names: list[str] = []
+
+    def debugged(program, graph, given, settings):
+        if graph == "backward":
+            debugger = Debugger(program, graph, given, stop_on_entry=True)
+            debugger.start()
+            while (frames := debugger.stack()) and debugger.go("in").reason != "end":
+                for frame in frames:
+                    names.extend(r.name.text for s in frame.graph.body for r in results(s))
+                    for name in frame.names():
+                        handle = debugger.scope(frame).lookup(name)
+                        if name.startswith("grad_") and handle is not None:
+                            found[name] = handle.array()  # pyright: ignore
+
+    torch._dynamo.reset()
+    programs.interposed = debugged
+    try:
+        given = [t.requires_grad_() for t in inputs()]
+        torch.compile(function, backend="opstep")(*given).sin().sum().backward()
+    finally:
+        programs.interposed = None
+        torch._dynamo.reset()
+    return found, names
+
+
+def results(statement: Any) -> tuple[Any, ...]:
+    return getattr(statement, "results", ())
+
+
+def retained(function: Callable) -> dict[str, list[np.ndarray]]:
+    """The gradients of all that a function's variables have been, and those of its parameters."""
+    tensors: dict[str, dict[int, torch.Tensor]] = {}
+
+    def on_call(frame, event, argument):
+        if frame.f_code.co_filename not in FILES:
+            return None
+        for name, value in frame.f_locals.items():
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                value.retain_grad()
+                tensors.setdefault(name, {})[id(value)] = value
+        return on_call
+
+    before = sys.gettrace()
+    sys.settrace(on_call)
+    try:
+        result = function(*[t.requires_grad_() for t in inputs()])
+    finally:
+        sys.settrace(before)
+    result.sin().sum().backward()
+    return {
+        name: [t.grad.numpy() for t in found.values() if t.grad is not None]
+        for name, found in tensors.items()
+    }
+
+
+@pytest.mark.parametrize("function", variables_of_modules.DIFFERENTIATED,
+                         ids=lambda f: f.__name__)  # fmt: skip
+def test_values_of_a_backward_are_called_gradients_of_what_they_are(function):
+    torch.manual_seed(3)
+    model = function() if isinstance(function, type) else function
+    theirs = retained(deepcopy(model))
+    shown, names = gradients(deepcopy(model))
+    checked = {}
+    for name, value in shown.items():
+        of = re.sub(r"_\d+$", "", name.removeprefix("grad_"))
+        if of in theirs:
+            checked[of] = value
+            assert any(same(value, grad) for grad in theirs[of]), name
+    assert checked.keys() >= set((function.__doc__ or "").split())
+    assert not {re.sub(r"_\d+$", "", name) for name in names} & theirs.keys()

@@ -1,4 +1,4 @@
-"""Modules as the functions in `variables`."""
+"""Modules as the functions in `variables`; and functions whose gradients are looked at."""
 
 from __future__ import annotations
 
@@ -175,7 +175,62 @@ class InPlaceResidual(nn.Module):
         return out * y
 
 
+def branching(x, y):
+    """a b c d"""
+    a = torch.tanh(x * y)
+    b = torch.exp(a)
+    c = torch.sin(b * a)
+    d = torch.sigmoid(c / 2 + b)
+    return (d * c).sum(-1)
+
+
+def reused(x, y):
+    """h g"""
+    h = x @ y
+    g = torch.relu(h)
+    h = g * g + h
+    h = F.softmax(h, -1)
+    return h.log() * g
+
+
+def views_of_one(x, y):
+    """h k"""
+    h = torch.exp(x)
+    k = h.t().reshape(2, 8)
+    p, q = k.chunk(2)
+    return (p.tanh() * q).sum() + y.exp()
+
+
+class Perceptron(nn.Module):
+    """hidden score"""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x, y):
+        hidden = torch.relu(self.a(x))
+        score = self.b(hidden)
+        return score.pow(2).sum(-1) * y[0, 0]
+
+
+class Residual(nn.Module):
+    """r z"""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks, self.norm = nn.ModuleList([Block(), Block()]), nn.LayerNorm(4)
+
+    def forward(self, x, y):
+        for block in self.blocks:
+            x = block(x)
+        z = self.norm(x)
+        w = z * y
+        return w.exp()
+
+
 MODULES = [
     Layers, DeadActivation, Blocks, Attends, Swaps, Keeps, CallsSeveralTimes, Unpacks,
     InPlaceResidual,
 ]  # fmt: skip
+DIFFERENTIATED = [branching, reused, views_of_one, Perceptron, Residual]
