@@ -83,8 +83,7 @@ def policy(
 class Program:
     """A verified module with its named tensors. Runs from several threads or tasks share the
     tensors. `fallback`: the library that may run those ops that are its own, see `load`. `mesh`:
-    that of the ranks that run it; without it there is one. `changed_in_place`: the lines of Python,
-    of what it was imported from, that changed tensors there; None where that is not known.
+    that of the ranks that run it. `changed_in_place`: lines that changed tensors, if that is known.
     """
 
     def __init__(self, module: Module, fallback: str | None = None, mesh: Mesh | None = None):
@@ -97,8 +96,7 @@ class Program:
         self.library = library()
         self.mesh = mesh or mesh_for(module.mesh, None, None)
         self.verified = verified_on(self.mesh, module, self.library)
-        self.seed = 0
-        self.files = Files()
+        self.seed, self.files = 0, Files()
         self.changed_in_place: frozenset[tuple[str, int]] | None = None
         self.params = Tensors(self)
         self._asserts = Asserts()

@@ -186,9 +186,8 @@ class Debugger:
         texts = self.host.texts()
         file = Path(texts[0].source.path) if texts else Path()
         imported = file.stat().st_mtime if file.is_file() else time()
-        changing = self.host.changed_in_place
-        missing = self._view == "python"
-        return PythonLines(texts, self._locate, imported, missing, changing)
+        known = self._view == "python", self.host.changed_in_place
+        return PythonLines(texts, self._locate, imported, *known)
 
     def _read_lines(self) -> list[Breakpoint]:
         """Those of the program as it is now. Gives the breakpoints that moved."""
