@@ -46,6 +46,7 @@ def pytest_addoption(parser):
         "--registers", type=registers_of, metavar="BYTES,NUMBER",
         help="make the CPU's kernels, and plan their memory, as for vector registers like these",
     )  # fmt: skip
+    parser.addoption("--trained", type=int, default=6, help="random runs of training that go bad")
     parser.addoption("--kills", type=int, default=2, help="how often a rank is killed at random")
 
 

@@ -57,6 +57,7 @@ class Tensors(MutableMapping):
         self._updated: set[str] = set()  # by runs
         self._holders: dict[str, set[str]] = {}  # devices that have the tensor's present value
         self._homes: dict[str, str] = {}  # devices where others may write the tensor at any time
+        self.given = 0  # how often others have set a tensor
         self._of_plan: dict[int, tuple[Plan, list[str], list[str]]] = {}  # what each uses, updates
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -71,6 +72,7 @@ class Tensors(MutableMapping):
         self._program._store(HOST).write(name, array)
         self._holders[name] = {HOST}
         self._set[name] = "given"
+        self.given += 1
 
     def _conformed(self, what: str, name: str, value: Any) -> np.ndarray:
         """An array of the tensor's type: of this rank's part or of the whole, where that is another
@@ -166,7 +168,13 @@ class Tensors(MutableMapping):
         self._homes[name] = device
         self._holders[name] = {device}
         self._set[name] = "given"
+        self.given += 1
         self._program.forget_contexts()
+
+    @property
+    def shared(self) -> bool:
+        """Whether others may write any of them at any time."""
+        return bool(self._homes)
 
     def _release(self, name: str) -> None:
         """Memory of others is left as it is from now on."""
@@ -179,6 +187,7 @@ class Tensors(MutableMapping):
         self._declaration(name)
         self._release(name)
         self._set.pop(name, None)
+        self.given += 1
         self._program.forget_contexts()
 
     def __contains__(self, name: object) -> bool:

@@ -127,7 +127,7 @@ def _add_findings(error: Diverged | Tripped, trainer: Trainer) -> None:
 
     for one in _recorded(trainer):
         if isinstance(error, Diverged):
-            add_findings(one.path, one.key, error.hunt)
+            add_findings(one.path, one.key, error.hunt, trainer.program)
         else:
             for trip in error.trips:
                 message = f"{trip.condition} holds: {trip.figures}"

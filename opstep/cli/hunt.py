@@ -205,7 +205,7 @@ def hunt_here(file: str, options: dict[str, Any], transport: GlooTransport | Non
     if options["workspace"] and recording and recording.runs:
         from opstep.trace.workspace.hunted import add_findings
 
-        add_findings(Path(options["workspace"]), recording.runs[0].key, found)
+        add_findings(Path(options["workspace"]), recording.runs[0].key, found, program)
     if transport is not None:
         return show_of_all(file, found, transport, options["as_json"])
     show(file, found, options)

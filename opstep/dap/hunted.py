@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opstep.api.settings import RunSettings
     from opstep.dap.session import Session
     from opstep.hunting.report import Hunt
+    from opstep.trace.workspace.runs import RecordedRun
 
 Loaded = tuple["Program", str, "dict[str, np.ndarray]"]
 
@@ -64,12 +65,16 @@ def report_findings(session: Session, loaded: Loaded, settings: RunSettings) -> 
         session.output(found.report(), data={"findings": record(found)})
 
 
-def recorded(workspace: Path, key: str) -> tuple[Loaded, int]:
-    """What a recorded run was given, and how many steps of it can be repeated. Raises `InputError`
-    where the workspace does not hold all of it.
+def recorded(
+    workspace: Path, key: str, sought: tuple[str, int] | None = None
+) -> tuple[Loaded, int]:
+    """What a recorded run was given, and how many steps of it can be repeated; to come to the
+    finding of a value at a line (`sought`), what the finding's step was given, where the first
+    step's inputs do not lead there. Raises `InputError` where the workspace does not hold all of
+    it.
     """
     from opstep.trace.workspace.browsing.json_records import program_path
-    from opstep.trace.workspace.rerun import inputs_of, program_of
+    from opstep.trace.workspace.rerun import inputs_of, program_of, steps_to
     from opstep.trace.workspace.workspace import Workspace
 
     if not workspace.is_file():
@@ -79,8 +84,16 @@ def recorded(workspace: Path, key: str) -> tuple[Loaded, int]:
         file = program_path(workspace, run.file)
         if file is None or not _holds(file, run.program):  # its lines are others now
             file = f"{Path(run.file).name}, run {run.key}"
-        program = program_of(ws, replace(run, file=file))
-        return (program, run.graph, inputs_of(ws, run, program)), max(1, run.repeatable)
+        step, steps = steps_to(run, _step_of(run, *sought) if sought else 0)
+        program = program_of(ws, replace(run, file=file), step)
+        return (program, run.graph, inputs_of(ws, run, program, step)), steps
+
+
+def _step_of(run: RecordedRun, value: str, line: int) -> int:
+    """The step of a finding, of the first one where there is none such; before all, the first."""
+    steps = [f for f in run.findings if f.op is not None or f.kind == "origin"]
+    meant = [f for f in steps if f.value == value and line in (0, f.line)]
+    return max(0, (meant or steps)[0].step) if steps else 0
 
 
 def _holds(file: str, text: str) -> bool:

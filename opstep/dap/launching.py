@@ -175,7 +175,11 @@ def recorded_run(arguments: LaunchArguments) -> tuple[Loaded, int]:
         raise InputError("a recorded run is of one rank", hint='leave out "ranks" and "mesh"')
     if arguments.workspace is None:
         raise InputError("run: a recorded run is in a workspace", hint='add "workspace"')
-    return recorded(Path(arguments.at(arguments.workspace)), arguments.run or "last")
+    sought = None
+    if arguments.hunt is not False:
+        found = Sought() if arguments.hunt is True else arguments.hunt
+        sought = found.value, found.line
+    return recorded(Path(arguments.at(arguments.workspace)), arguments.run or "last", sought)
 
 
 def report_generated(

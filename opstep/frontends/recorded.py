@@ -12,6 +12,7 @@ import numpy as np
 from opstep.api.program import Program
 from opstep.api.settings import RunSettings
 from opstep.runtime.device.cpu.device import statistics_words
+from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import Activation, Layout, Outputs, RunInfo, StreamRecord
@@ -34,9 +35,12 @@ def record_reference(
     )
     error: BaseException | None = None
     try:
-        recorder.values_to_record(plan)
+        wanted = recorder.values_to_record(plan)
         step, _ = recorder.begin_step()
-        recorder.add_record(_record(plan, known, recorder.next_number(), step))
+        before = recorder.run.numbers_before(plan)
+        kept = [place for place in wanted if place[1] in before]
+        given = dict(zip(kept, (_given(plan, v, inputs, program) for _, v in kept), strict=True))
+        recorder.add_record(_record(plan, given | dict(_values(plan, known)), recorder, step))
         shapes = [a.shape for a in outputs.values()]
         recorder.end_step(Outputs(list(outputs), shapes, list(outputs.values()).__getitem__))
     except BaseException as caught:
@@ -47,13 +51,23 @@ def record_reference(
     return recorder.run.key
 
 
-def _record(plan: Plan, known: Known, number: int, step: int) -> StreamRecord:
-    found = list(_values(plan, known))
-    layout = Layout(plan, [[]], [[place for place, _ in found]])
-    words = [statistics_words(array) for _, array in found]
+def _given(
+    plan: Plan, value: int, inputs: Mapping[str, np.ndarray], program: Program
+) -> np.ndarray:
+    """What the plan found for a value: an input, or a named tensor."""
+    buffer = plan.buffers[plan.values[value].buffer]
+    return program.params[buffer.name] if buffer.kind == "param" else inputs[buffer.name]
+
+
+def _record(
+    plan: Plan, found: Mapping[tuple[int, int], np.ndarray], recorder: Recorder, step: int
+) -> StreamRecord:
+    layout = Layout(plan, [[]], [[*found]])
+    words = [statistics_words(array) for array in found.values()]
     stats = np.array(words, np.int64).reshape(-1, WORDS)
     none = np.zeros((0, 2), np.int64)
-    return StreamRecord(Activation(number, step, layout), 0, none, none, stats)
+    activation = Activation(recorder.next_number(), step, layout)
+    return StreamRecord(activation, 0, none, none, stats)
 
 
 def _values(plan: Plan, known: Known) -> Iterator[tuple[tuple[int, int], np.ndarray]]:

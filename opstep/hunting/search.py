@@ -193,6 +193,8 @@ class Hunter:
                     if recording is not None:  # what is recorded of it is what one wants to see
                         with suppress(OpstepError):  # a failed assert
                             job.step_done()
+                        if job.context.recorder is not None:
+                            job.context.recorder.undone()
                     return self.result
                 job.step_done()
                 self.result.steps += 1
@@ -224,6 +226,8 @@ class Hunter:
                 self.program._ready(plan, self.device)
         for value, array in zip(job.binding.plan.inputs, self.arrays, strict=True):
             job.binding.set(value, array)
+        if job.context.recorder is not None:
+            job.context.recorder.set_inputs(self.inputs)
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:

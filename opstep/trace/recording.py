@@ -38,9 +38,10 @@ from opstep.runtime.recording import (
     spending,
 )
 from opstep.trace.details import Details
+from opstep.trace.given import Given
 from opstep.trace.guard import MAKE_ROOM, NO_ROOM, Call, Guard
-from opstep.trace.selection import Selection
-from opstep.trace.sink import Checkpoint, FailedSink, Initial, Run, RunEnd, SinkReport, StepDone
+from opstep.trace.selection import Selection, first_reads
+from opstep.trace.sink import FailedSink, Initial, Run, RunEnd, SinkReport, StepDone
 from opstep.trace.writer import Writer
 
 if TYPE_CHECKING:
@@ -234,16 +235,6 @@ def _same(a: RunInfo, b: RunInfo) -> bool:
     )
 
 
-def _equal(some: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> bool:
-    """Whether these inputs are the same to the bit."""
-    return some.keys() == others.keys() and all(
-        a.dtype == others[n].dtype
-        and a.shape == others[n].shape
-        and a.reshape(-1).view("u1").data == others[n].reshape(-1).view("u1").data
-        for n, a in some.items()
-    )
-
-
 class _Recorder(Recorder):
     """Takes down one run, call by call (`device.protocols.Recorder`)."""
 
@@ -264,31 +255,41 @@ class _Recorder(Recorder):
         self._nbytes = 0  # that they hold
         self._ended = False
         self._ending = threading.Lock()  # nothing is queued behind the end
-        self._repeatable = True  # all steps so far had the inputs of the first call
+        self._given = Given(run)
+        self._undone = False  # named tensors are as they were before the last step
         self._flushed_ns = 0  # when late records were asked for
-        self._inputs: Mapping[str, np.ndarray] = {}  # of the call under way
         self._flush_device: Callable[[], None] | None = (
             None  # hands over records that are still to come
         )
         self._ends: deque[StepDone] = deque()  # of steps whose records are
 
     def begin_call(self, info: RunInfo) -> None:
-        self.idle = False
+        self.idle = self._undone = False
         self._left = info.steps
-        self._repeatable = self._repeatable and _equal(info.inputs, self.run.info.inputs)
+        self._given.begin_call(info, self._steps)
         if not self._steps:
             self._since_ns = (self.run.began_ns, self.run.began_ns)
         self._spender = spender.set(self._add_overhead)
-        self._inputs = info.inputs
+
+    def set_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
+        self._given.set_inputs(inputs)
 
     def values_to_record(self, plan: Plan) -> Sequence[tuple[int, int]]:
         if id(plan) not in self._values:
-            self._values[id(plan)] = self._recording.selection.values(plan)
             self._plans.append(plan)
             if not self._began_ns:
                 with spending("statistics", "of inputs and named tensors"):
                     self._note_initial(plan)
+            values = [*self._found(plan), *self._recording.selection.values(plan)]
+            self._values[id(plan)] = sorted(values, key=lambda value: value[0])
         return self._values[id(plan)]
+
+    def _found(self, plan: Plan) -> list[tuple[int, int]]:
+        """(step, value) of inputs and named tensors, which others may change between two steps."""
+        initial = self.run.initial
+        numbers = self.run.numbers_before(plan)
+        found = {v for v, n in numbers.items() if initial[-1 - n].statistics is not None}
+        return first_reads(plan, found)
 
     def _note_initial(self, plan: Plan) -> None:
         """Statistics of the plan's inputs and named tensors: no step has begun, so they stand."""
@@ -330,10 +331,8 @@ class _Recorder(Recorder):
         return Taken.TIMES if told else Taken.NOTHING
 
     def _checkpoint(self) -> None:
-        """What a repeat from the step on needs that begins now: no other is under way."""
-        inputs = {} if self._repeatable else {n: a.copy() for n, a in self._inputs.items()}
-        params = self.run.info.program.params
-        checkpoint = Checkpoint(self._steps, inputs, {n: params[n] for n in params.known()})
+        """What a repeat from the step on needs that begins now, or has ended."""
+        checkpoint = self._given.checkpoint(self._steps)
         self._put("add_checkpoint", checkpoint, nbytes=checkpoint.nbytes)
 
     def may_defer(self, flush: Callable[[], None]) -> bool:
@@ -356,13 +355,15 @@ class _Recorder(Recorder):
         if isinstance(record, StreamRecord):
             nbytes += record.times.nbytes + (0 if record.stats is None else record.stats.nbytes)
             nbytes += 0 if record.details is None else record.details.nbytes
+            self._given.note(record, self._steps)
         self._put("add_record", record, nbytes)
 
     def end_step(self, outputs: Outputs, failed: bool = False) -> None:
         now, metrics = time.monotonic_ns(), outputs.scalars()
-        done = StepDone(
-            self._steps, self._began_ns, now, metrics, failed, self._repeatable, self._since_ns
-        )
+        if self._given.missing(self._steps, failed, self._plans):
+            self._checkpoint()
+        step, repeatable = self._steps, self._given.repeatable
+        done = StepDone(step, self._began_ns, now, metrics, failed, repeatable, self._since_ns)
         if self._flush_device is None:
             self._put("end_step", done)
         else:
@@ -384,6 +385,9 @@ class _Recorder(Recorder):
 
     def _add_overhead(self, spent: Overhead) -> None:
         self._put("add_overhead", spent)
+
+    def undone(self) -> None:
+        self._undone = True
 
     def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None:
         with suppress(ValueError):  # a run that was dropped may end in another context
@@ -435,8 +439,9 @@ class _Recorder(Recorder):
         params = self.run.info.program.params
         updated = {n: params[n] for n in params.updated()}
         end = RunEnd(
-            time.monotonic_ns(), self._steps, error, self._unwritten, self._outputs, updated
-        )
+            time.monotonic_ns(), self._steps, error, self._unwritten, self._outputs, updated,
+            self._undone,
+        )  # fmt: skip
         self._recording.put([("end_run", self.run, end)])
 
 

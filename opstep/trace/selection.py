@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from fnmatch import fnmatchcase
 
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.wording import Argument, Wording
-from opstep.runtime.plan.plan import Plan, Step
+from opstep.runtime.plan.plan import Plan, Run, Step
 
 _NAMED = ("param", "state")
 
@@ -62,8 +62,8 @@ class Selection:
         return self._named(step.op.name, name, f"{frame_path(plan, step.frame)}/{name}")
 
     def tensor(self, op: str, name: str) -> bool:
-        """Whether the statistics of an input or named tensor are wanted, as it is before the first
-        step; `op` is what it is: ``input``, ``param`` or ``state``.
+        """Whether the statistics of an input or named tensor are wanted, as steps find it; `op` is
+        what it is: ``input``, ``param`` or ``state``.
         """
         if self.text in self.WORDS:
             return self.text == "all"
@@ -100,3 +100,29 @@ class Selection:
             Wording(Argument("stats", self.text), ": no tensor of the graph has such a name"),
             hint=near or "name values, OP:NAME, or all, outputs, none",
         )
+
+
+def first_reads(plan: Plan, found: Container[int]) -> list[tuple[int, int]]:
+    """(step, value) of values that a plan finds: after which step they can be looked at. That is
+    the first one that reads them, or, where that one writes over them, the one before it.
+    """
+    of = {v: v for v in range(len(plan.values)) if v in found}  # and what only reinterprets them
+    latest: dict[int, int] = {}  # by stream
+    at: dict[int, int] = {}
+    for step in plan.steps:
+        if step.op.reinterprets and step.operands[0] in of:
+            of |= dict.fromkeys(step.results, of[step.operands[0]])
+    for instruction in plan.instructions:
+        if not isinstance(instruction, Run) or not plan.steps[instruction.step].launches:
+            continue
+        number, stream = instruction
+        step = plan.steps[number]
+        for operand in (v for op in step.members or (step,) for v in op.operands):
+            if operand is None or operand not in of or of[operand] in at:
+                continue
+            value = of[operand]
+            written = plan.values[value].buffer in step.writes
+            if plan.values[value].type.nbytes and (not written or stream in latest):
+                at[value] = latest[stream] if written else number
+        latest[stream] = number
+    return sorted((number, value) for value, number in at.items())

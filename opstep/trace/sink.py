@@ -64,6 +64,26 @@ class Run:
         """The number of a step's op in the run; of several that run as one, that of the last."""
         return self.first_op(plan) + self.numbering(plan).last[step]
 
+    def numbers_before(self, plan: Plan) -> dict[int, int]:
+        """Of values that a plan finds, the numbers below 0 that stand for the ops that gave them:
+        inputs of the run's graph, and named tensors before the plan updates them.
+        """
+        numbers = {
+            (i.kind == "input", i.name): (-1 - k, i.type) for k, i in enumerate(self.initial)
+        }
+        inputs = plan.inputs if plan.graph == self.info.graph else ()
+        names = {v: (True, plan.values[v].name) for v in inputs}
+        computed = {v for step in plan.steps for v in (*step.results, *step.changed)}
+        for value, v in enumerate(plan.values):
+            if v.buffer >= 0 and plan.buffers[v.buffer].kind == "param" and value not in computed:
+                names[value] = False, plan.buffers[v.buffer].name
+        found = {}
+        for value, name in names.items():
+            number, type_ = numbers.get(name, (0, None))
+            if type_ == plan.values[value].type:
+                found[value] = number
+        return found
+
 
 class Initial(NamedTuple):
     """An input or named tensor before the first step; its statistics, where they are wanted, and
@@ -113,6 +133,7 @@ class RunEnd:
     unwritten: Sequence[Any]  # of `runtime.uninitialised.Unwritten`
     outputs: Mapping[str, np.ndarray]  # of the last step
     params: Mapping[str, np.ndarray]  # named tensors that the run updated, as they are now
+    undone: bool = False  # they are as they were before the last step
 
     @property
     def interrupted(self) -> bool:

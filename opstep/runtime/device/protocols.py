@@ -18,7 +18,7 @@ plainest that computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from opstep.runtime.ir.errors import DeviceError
@@ -352,6 +352,9 @@ class Recorder(Protocol):
         """
         return ()
 
+    def set_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """The steps that follow have other inputs than those of the call."""
+
     def begin_step(self) -> tuple[int, Taken]:
         """The number of the step that begins, and what is recorded of it."""
         ...
@@ -378,6 +381,9 @@ class Recorder(Protocol):
         ran, and `end_run` follows.
         """
         ...
+
+    def undone(self) -> None:
+        """Named tensors have the values again that they had before the last step."""
 
     def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None:
         """The call ended, with this error. `unwritten`: see `runtime.written.Unwritten`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -106,6 +107,18 @@ def put_tensor(
         row,
     )
     return int(cursor.lastrowid or 0)
+
+
+def insert_checkpoint(
+    connection: sqlite3.Connection, run: int, step: int, kind: str, tensors: Iterable[tuple]
+) -> None:
+    """A checkpoint with these tensors: (kind, name, array). Within a transaction."""
+    cursor = connection.execute(
+        "insert into checkpoints (run, step, kind, saved) values (?, ?, ?, ?)",
+        (run, step, kind, now()),
+    )
+    for of, name, array in tensors:
+        put_tensor(connection, name, array, of, run, step, cursor.lastrowid)
 
 
 def save_tensor(connection: sqlite3.Connection, name: str, array: np.ndarray) -> None:

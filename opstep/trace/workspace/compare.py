@@ -123,7 +123,7 @@ def _all_same(connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun) ->
     initial = [
         connection.execute(
             f"select site, {figures} from stats join ops using (run, op) where stats.run = ? "
-            "and stats.step = -1 order by 1",  # inputs, params and states have no digests
+            "and op < 0 order by site, stats.step, stats.execution",  # they have no digests
             (run.id,),
         ).fetchall()
         for run in (a, b)

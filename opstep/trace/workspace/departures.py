@@ -31,7 +31,7 @@ _SERIES = """
 select stats.op, stats.result, stats.step, max(stats.absmax), max(stats.std),
   max(stats.nan + stats.posinf + stats.neginf)
 from main.stats join results using (run, op, result)
-where stats.run = ? and stats.step >= 0
+where stats.run = ? and stats.op >= 0
   and results.dtype not in ('bool', 'i8', 'i16', 'i32', 'i64', 'u8', 'u16', 'u32', 'u64')
 group by stats.op, stats.result, stats.step order by stats.op, stats.result, stats.step
 """

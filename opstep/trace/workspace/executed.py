@@ -79,19 +79,23 @@ class _Inserting:
     def stream(self) -> tuple[int, int]:
         record = self.records[0]
         columns = self.state.columns(record)
+        has_stats = record.stats is not None and len(record.stats) > 0
+        before = len(columns.found) if has_stats else 0
         count = 0
         if len(columns.ops):
             times = np.stack([r.times for r in self.records])
             self.sums.add_times(columns.timed, times)
             self.sums.executions[columns.fused] += len(self.records)
             ops = columns.ops + columns.first
-            count = self._executions(record.stream, ops, 0, times[:, columns.rows])
-        if record.stats is None or not len(record.stats):
+            count = self._executions(record.stream, ops, before, times[:, columns.rows])
+        if not has_stats:
             return count, 0
-        if columns.untimed:
-            ops = np.array(columns.untimed, np.int64) + columns.first
-            count += self._executions(record.stream, ops, len(columns.ops), None)
-            self.sums.executions[columns.untimed] += len(self.records)
+        after = before + len(columns.ops)
+        for offset, untimed in ((0, columns.found), (after, columns.untimed)):
+            if untimed:
+                ops = np.array(untimed, np.int64) + columns.first
+                count += self._executions(record.stream, ops, offset, None)
+        self.sums.executions[columns.untimed] += len(self.records)
         return count, self._stats(columns)
 
     def _executions(self, stream: int, ops: np.ndarray, offset: int, times) -> int:
@@ -113,7 +117,8 @@ class _Inserting:
         flat = words.reshape(-1, width)
         steps, turns = (np.repeat(self.positions[:, k], count) for k in (1, 3))
         hashed = hashes(flat, steps, turns, np.tile(columns.results, records))
-        self.sums.add_stats(columns.stat_ops, hashed.reshape(records, count))
+        hashed = hashed.reshape(records, count)[:, columns.own]
+        self.sums.add_stats(columns.stat_ops[columns.own], hashed)
         figures = stats_columns(flat, np.tile(columns.is_float, records))
         row = _ANY
         if is_usual(flat):

@@ -6,16 +6,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opstep.hunting.report import headline
+from opstep.trace.workspace.blobs import insert_checkpoint
 from opstep.trace.workspace.rows import plain
+from opstep.trace.workspace.sink import text_of
 from opstep.trace.workspace.store import explained, open_writing
 
 if TYPE_CHECKING:
+    import sqlite3
+
+    from opstep.api.program import Program
     from opstep.hunting.report import Hunt
     from opstep.runtime.nan.findings import Finding
 
 
-def add_findings(path: Path, run: str, hunt: Hunt) -> int:
-    """Adds findings to a run of the workspace, which is complete; how many. Raises `InputError`
+def add_findings(path: Path, run: str, hunt: Hunt, program: Program) -> int:
+    """Adds findings to a run of the workspace, which is complete, and what a repeat of their step
+    needs; how many. `program`: with its tensors as they were before the step. Raises `InputError`
     where the file cannot be written.
     """
     connection = open_writing(path)
@@ -37,10 +43,32 @@ def add_findings(path: Path, run: str, hunt: Hunt) -> int:
                 "values (?, ?, ?, ?, ?, ?, ?, ?)",
                 rows,
             )
+            _keep_step(connection, number, hunt, program)
             connection.execute("commit")
     finally:
         connection.close()
     return len(rows)
+
+
+def _keep_step(connection: sqlite3.Connection, number: int, hunt: Hunt, program: Program) -> None:
+    """Keeps what the bad step was given, where that cannot be had from what the run has kept."""
+    text, graph, repeatable = connection.execute(
+        "select program, graph, repeatable from runs where id = ?", (number,)
+    ).fetchone()
+    before = (hunt.step or 0) - 1
+    known = connection.execute(
+        "select 1 from checkpoints where run = ? and step = ? and kind in ('start', 'kept')",
+        (number, before),
+    ).fetchone()
+    whole = program.mesh.ranks == 1 and (graph, text) == (hunt.graph, text_of(program.module))
+    if known or before + 1 < repeatable or not whole or not hunt.inputs:
+        return
+    tensors: list[tuple] = [("input", n, array) for n, array in hunt.inputs.items()]
+    for name in program.params.known():
+        value = hunt.state.get(name)
+        kind = program.module.tensors[name].kind
+        tensors.append((kind, name, program.params[name] if value is None else value))
+    insert_checkpoint(connection, number, before, "kept", tensors)
 
 
 def add_message(path: Path, run: str, step: int, kind: str, value: str, message: str) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from opstep.runtime.recording import Activation, HostRecord, Layout, StreamRecord
 from opstep.trace.arguments import Ops
-from opstep.trace.numbering import Numbering
 from opstep.trace.sink import Run, StepDone
 
 
@@ -63,23 +62,31 @@ class Sums:
 class Columns:
     """What is the same in all records of one stream of a plan."""
 
-    def __init__(self, layout: Layout, stream: int, first: int, numbering: Numbering):
+    def __init__(self, layout: Layout, stream: int, run: Run):
         plan, rows = layout.plan, layout.rows[stream]
+        first, numbering = run.first_op(plan), run.numbering(plan)
         whole = [range(numbering.first[step], numbering.last[step] + 1) for step in rows]
         self.ops = np.array([op for ops in whole for op in ops], np.int64)
         self.rows = np.repeat(np.arange(len(rows)), [len(ops) for ops in whole])  # of times
         self.timed = np.array([numbering.last[step] for step in rows], np.int64)
         self.fused = np.setdiff1d(self.ops, self.timed)
         statistics = layout.stats[stream]
-        given = [numbering.giver(*of) for of in statistics]
+        before = run.numbers_before(plan)
+        given = [
+            (before[v] - first, 0) if v in before else numbering.giver(step, v)
+            for step, v in statistics
+        ]
         self.stat_ops = np.array([op for op, _ in given], np.int64)
         self.results = np.array([result for _, result in given], np.int64)
         self.types = [plan.values[value].type for _, value in statistics]
         self.is_float = np.array([t.dtype.is_float for t in self.types], bool)
-        # ops without kernels have statistics and no times: their executions come behind the others
-        row = {op: k for k, op in enumerate(self.ops.tolist())}
-        self.untimed = [op for op in dict.fromkeys(self.stat_ops.tolist()) if op not in row]
-        row |= {op: len(self.ops) + k for k, op in enumerate(self.untimed)}
+        self.own = self.stat_ops >= 0  # not of what the plan found
+        # what has statistics and no times: what the plan found comes before the ops, what has no
+        # kernels after them
+        self.found = sorted(set(self.stat_ops[~self.own].tolist()))
+        rest = set(self.stat_ops[self.own].tolist()) - set(self.ops.tolist())
+        self.untimed = [op for op in dict.fromkeys(self.stat_ops.tolist()) if op in rest]
+        row = {op: k for k, op in enumerate([*self.found, *self.ops.tolist(), *self.untimed])}
         self.stat_rows = np.array([row[op] for op in self.stat_ops.tolist()], np.int64)
         self.first = first
 
@@ -142,7 +149,7 @@ class RunState:
         else:
             columns = self._columns.get((first, record.stream)) or self.columns(record)
             has_stats = record.stats is not None and len(record.stats) > 0
-            count = len(columns.ops) + len(columns.untimed) * has_stats
+            count = len(columns.ops) + len(columns.found + columns.untimed) * has_stats
             stats = record.stats.nbytes if record.stats is not None else 0
             stats += 3 * record.details.nbytes if record.details is not None else 0
         if count:
@@ -175,8 +182,7 @@ class RunState:
         first = self.run.first_op(layout.plan)
         found = self._columns.get((first, record.stream))
         if found is None:
-            numbering = self.run.numbering(layout.plan)
-            found = Columns(layout, record.stream, first, numbering)
+            found = Columns(layout, record.stream, self.run)
             self._columns[first, record.stream] = found
         return found
 

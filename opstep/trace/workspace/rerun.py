@@ -71,9 +71,9 @@ def rerun(
     program = program_of(workspace, run, step, fallback)
     inputs = inputs_of(workspace, run, program, step)
     cut = run.cut
-    alone = step > 0 and run.repeatable < run.steps
+    alone = step > 0 and (run.repeatable < run.steps or step == run.steps)
     complete = (step + 1 == run.steps if alone else run.repeatable == run.steps) and not cut
-    failed = complete and run.status == "failed" and not alone
+    failed = not cut and (step == run.steps if alone else complete and _fails_again(run))
     steps = 1 if alone else run.repeatable - step + failed
     if run.steps + failed == 0:
         message = f"run {run.key} finished no step that could be repeated"
@@ -96,12 +96,20 @@ def rerun(
     return Repeated(run, steps, same, different, error, run.error if failed else None, cut)
 
 
+def _kept(run: RecordedRun) -> list[int]:
+    """Steps that had what was kept for them."""
+    return [c.step + 1 for c in run.checkpoints if c.kind == "kept"]
+
+
+def _fails_again(run: RecordedRun) -> bool:
+    """Whether a run failed in a step behind its last, on inputs as those of all before it."""
+    return run.status == "failed" and run.repeatable == run.steps and run.steps not in _kept(run)
+
+
 def _check_begin(run: RecordedRun, step: int) -> None:
     """Complains of a step that no repeat can begin with."""
-    possible = [
-        0,
-        *(c.step + 1 for c in run.checkpoints if c.kind == "kept" and c.step + 1 < run.steps),
-    ]
+    last = run.steps - (run.status != "failed")
+    possible = [0, *(s for s in _kept(run) if s <= last)]
     if step not in possible:
         listed = ", ".join(map(str, possible[:_LISTED])) + (
             ", …" if len(possible) > _LISTED else ""
@@ -110,6 +118,18 @@ def _check_begin(run: RecordedRun, step: int) -> None:
             f"run {run.key} cannot be repeated from step {step} on: what that needs was not kept",
             hint=Wording(f"it can be from: {listed}; ", EVERY, " keeps more"),
         )
+
+
+def steps_to(run: RecordedRun, step: int) -> tuple[int, int]:
+    """The step to begin with to come to this one, and how many can be repeated from there: the
+    first one, where its inputs lead there, or itself. Raises `InputError` where what that needs was
+    not kept.
+    """
+    repeated = run.repeatable + _fails_again(run)
+    if step == 0 or step < repeated:
+        return 0, max(1, repeated)
+    _check_begin(run, step)
+    return step, 1
 
 
 def program_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -122,16 +122,15 @@ def hashes(
 
 
 def op_rows(
-    run: int, first: int, layout: Layout, numbering: Numbering, initial: Sequence[Initial],
-    main: bool, held: int,
+    run: int, first: int, layout: Layout, numbering: Numbering, before: Mapping[int, int], held: int
 ) -> tuple[list[tuple], list[tuple]]:  # fmt: skip
     """Rows of `ops` (without its sums) and of `results` for the ops of a plan, while which run its
-    callers hold so many bytes.
+    callers hold so many bytes. `before`: see `Run.numbers_before`.
     """
     plan = layout.plan
     streams = {step: k for k, rows in enumerate(layout.rows) for step in rows}
     live = {step: nbytes + held for step, nbytes in live_bytes(plan).items()}
-    sources = _sources(plan, first, numbering, initial, main)
+    sources = _sources(plan, first, numbering, before)
     ops, results = [], []
     for number, op in enumerate(numbering.ops):
         info, step = describe(plan, op), numbering.step_of[number]
@@ -178,23 +177,13 @@ def initial_rows(run: int, graph: str, initial: Sequence[Initial]) -> tuple[list
 
 
 def _sources(
-    plan: Plan, first: int, numbering: Numbering, initial: Sequence[Initial], main: bool
+    plan: Plan, first: int, numbering: Numbering, before: Mapping[int, int]
 ) -> list[list[Any]]:
     """For each op, who gave its operands: see the column."""
-    numbers = {(i.kind == "input", i.name): -1 - k for k, i in enumerate(initial)}
-    gave: dict[int, Any] = {}
+    gave: dict[int, Any] = {value: [number, 0] for value, number in before.items()}
     for value, v in enumerate(plan.values):
-        if v.buffer < 0:
-            continue
-        buffer = plan.buffers[v.buffer]
-        if buffer.kind == "const":
+        if v.buffer >= 0 and plan.buffers[v.buffer].kind == "const":
             gave[value] = 0
-        elif buffer.kind == "param" and (False, buffer.name) in numbers:
-            gave[value] = [numbers[False, buffer.name], 0]
-    for value in plan.inputs if main else ():
-        name = plan.values[value].name
-        if (True, name) in numbers:
-            gave[value] = [numbers[True, name], 0]
     found = []
     for number, step in enumerate(numbering.ops):
         found.append([gave.get(v) for v in step.operands if v is not None])

@@ -234,7 +234,7 @@ TABLES = (
     ),
     Table(
         "executions",
-        "One row for each execution of an op.",
+        "One row for each execution of an op, and for each look at an input, param or state.",
         (
             RUN,
             Column("execution", "INTEGER", "number in its run; increases with time in a stream"),
@@ -257,8 +257,8 @@ TABLES = (
     ),
     Table(
         "stats",
-        "One row for each tensor that an execution computed. min to absmax are over the finite "
-        "elements.",
+        "One row for each tensor that an execution computed, and for each input, param and state "
+        "that a step read, as it was before. min to absmax are over the finite elements.",
         (
             RUN,
             Column("execution", "INTEGER", "the execution that computed it"),

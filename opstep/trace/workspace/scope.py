@@ -48,6 +48,10 @@ class RunScope(OfOneRank):
         self._run = run
         self.step = step
 
+    @property
+    def _last(self) -> int:
+        return self._run.steps - 1 if self.step is None else self.step
+
     def lookup(self, name: str) -> RecordedTensor | None:
         tensors = [t for t in self._run.tensors if t.name == name and self._is_current(t)]
         figures = self._run.stats(value=_literally(name), step=self.step)
@@ -64,8 +68,7 @@ class RunScope(OfOneRank):
 
     def relative(self, steps: int) -> RunScope | None:
         """The same run, so many steps away."""
-        last = self._run.steps - 1 if self.step is None else self.step
-        step = last + steps
+        step = self._last + steps
         return RunScope(self.workspace, self._run, step) if step >= 0 else None
 
     def hint(self, name: str) -> str:
@@ -81,7 +84,11 @@ class RunScope(OfOneRank):
         raise InputError("a run in a workspace has no files")
 
     def _is_current(self, tensor: TensorRecord) -> bool:
-        """Whether this is what the tensor was in the step: its output, or what it began with."""
+        """Whether this is what the tensor was in the step: its output, or what it began with. An
+        input may have been another one in each step.
+        """
+        if tensor.kind == "input" and self._last >= self._run.repeatable:
+            return tensor.step == self._last - 1
         if self.step is None or tensor.step is None:
             return True
         return tensor.step == self.step if tensor.kind == "output" else tensor.step <= self.step

@@ -26,7 +26,7 @@ from opstep.runtime.statistics import BINS
 from opstep.trace.details import KINDS
 from opstep.trace.sink import Checkpoint, Run, RunEnd, SinkReport, StepDone
 from opstep.trace.workspace.bins import histograms
-from opstep.trace.workspace.blobs import now, put_tensor, text_digest
+from opstep.trace.workspace.blobs import insert_checkpoint, now, text_digest
 from opstep.trace.workspace.buffers import buffer_rows
 from opstep.trace.workspace.details import insert_initial_details
 from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
@@ -229,10 +229,10 @@ class WorkspaceSink:
         for first, activation in state.new.items():
             layout, caller = activation.layout, activation.caller
             main_plan = main and layout.plan.graph == run.info.graph
+            before = run.numbers_before(layout.plan)
             more = op_rows(
-                state.id, first, layout, run.numbering(layout.plan), run.initial, main_plan,
-                state.held[first],
-            )  # fmt: skip
+                state.id, first, layout, run.numbering(layout.plan), before, state.held[first]
+            )
             called = run.op(caller.plan, activation.call) if caller else None
             buffers += buffer_rows(
                 state.id, first, layout.plan, run.numbering(layout.plan), kinds, called
@@ -314,9 +314,11 @@ class WorkspaceSink:
         connection, run = self._connection, state.run
         last = end.steps - 1
         tensors = run.info.program.module.tensors
-        arrays = [(tensors[n].kind, n, a) for n, a in end.params.items()]
-        arrays += [("output", n, a) for n, a in end.outputs.items()]
-        self._insert_checkpoint(state.id, last, "end", arrays)
+        params = [(tensors[n].kind, n, a) for n, a in end.params.items()]
+        outputs = [("output", n, a) for n, a in end.outputs.items()]
+        parts = [(last - 1, params), (last, outputs)] if end.undone else [(last, params + outputs)]
+        for step, arrays in parts:
+            self._insert_checkpoint(state.id, step, "end", arrays)
         self._ended(state, end)
         found = list(_findings(connection, state, end))
         connection.executemany(
@@ -331,13 +333,9 @@ class WorkspaceSink:
 
     def _insert_checkpoint(self, run: int, step: int, kind: str, tensors: list) -> None:
         """A checkpoint with these tensors: (kind, name, array)."""
-        if not tensors:
-            return
-        row = {"run": run, "step": step, "kind": kind, "saved": now()}
-        checkpoint = _insert(self._connection, "checkpoints", row)
-        for of, name, array in tensors:
-            put_tensor(self._connection, name, array, of, run, step, checkpoint)
-        self._counts["tensor"] += len(tensors)
+        if tensors:
+            insert_checkpoint(self._connection, run, step, kind, tensors)
+            self._counts["tensor"] += len(tensors)
 
 
 def _reserve(folder: Path) -> IO[bytes]:
@@ -456,9 +454,10 @@ def _findings(connection: sqlite3.Connection, state: RunState, end: RunEnd):
     if (bad := first_wrong(connection, state.run, state.id)) is not None:
         step, op, nan, value, file, line, name, count, wrong, verdict = bad
         kind = "nan" if nan else "inf"
-        what = f"{wrong:,} of {count:,} elements are {'NaN' if nan else 'infinite'}"
-        if step < 0:
-            message = f"{name} {value} before the first step: {what}"
+        what = f"{nan or wrong:,} of {count:,} elements are {'NaN' if nan else 'infinite'}"
+        if op < 0:
+            when = " before the first step" if step < 0 else ""
+            message = f"{name} {value}{when}: {what}"
         else:
             clean = ""
             if verdict == "origin":

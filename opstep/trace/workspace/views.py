@@ -17,24 +17,25 @@ class View(NamedTuple):
 # An index over these rows alone finds the first bad one among millions (see the schema).
 BAD = "nan > 0 OR posinf > 0 OR neginf > 0"
 
-# Of a row of `stats` (s), with its execution (e) and its op (o).
-VERDICT = """case
+# Of a row of `stats` (s), with its execution (e) and its op (o). An operand was finite if it was
+# looked at in the same activation.
+_OPERANDS = """json_each(o.sources) as j
+              left join stats as p on p.run = s.run and p.step = s.step
+                and p.op = json_extract(j.value, '$[0]')
+                and p.result = json_extract(j.value, '$[1]')
+                and exists (
+                  select 1 from executions as q where q.run = p.run
+                    and q.execution = p.execution and q.activation = e.activation
+                )"""
+VERDICT = f"""case
             when o.name in ('input', 'param', 'state') then 'origin'
             when exists (
-              select 1 from json_each(o.sources) as j
-              join stats as p on p.run = s.run and p.op = json_extract(j.value, '$[0]')
-                and p.result = json_extract(j.value, '$[1]') and p.step in (s.step, -1)
-              join executions as q on q.run = p.run and q.execution = p.execution
-                and q.activation in (e.activation, -1)
+              select 1 from {_OPERANDS}
               where j.type = 'array' and (p.nan > 0 or p.posinf > 0 or p.neginf > 0)
             ) then 'propagated'
             when exists (
-              select 1 from json_each(o.sources) as j
-              where j.type = 'null' or j.type = 'array' and not exists (
-                select 1 from stats as p
-                where p.run = s.run and p.op = json_extract(j.value, '$[0]')
-                  and p.result = json_extract(j.value, '$[1]') and p.step in (s.step, -1)
-              )
+              select 1 from {_OPERANDS}
+              where j.type = 'null' or j.type = 'array' and p.run is null
             ) then null
             else 'origin'
           end"""

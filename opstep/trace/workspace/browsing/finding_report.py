@@ -7,6 +7,7 @@ from typing import Any
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace.reading import parsed
 from opstep.trace.workspace.runs import RecordedRun
+from opstep.trace.workspace.views import BAD
 from opstep.trace.workspace.workspace import Workspace
 
 _FIGURES = ("min", "max", "mean", "std", "nan", "posinf", "neginf", "zero", "count")
@@ -31,7 +32,7 @@ def finding_report(ws: Workspace, run: RecordedRun, finding: int) -> str:
         "",
     ]
     if found["op"] is not None:
-        lines += _op(ws, run, found["op"], found["step"])
+        lines += _op(ws, run, found)
     if found["value"] and found["op"] is not None:
         lines += _before(ws, run, found)
     return "\n".join(lines).rstrip() + "\n"
@@ -57,7 +58,8 @@ def finding_tensor(ws: Workspace, run: RecordedRun, finding: int) -> dict[str, A
     return {"op": op, "type": type_, **numbers}
 
 
-def _op(ws: Workspace, run: RecordedRun, op: int, step: int) -> list[str]:
+def _op(ws: Workspace, run: RecordedRun, found: dict[str, Any]) -> list[str]:
+    op, at = found["op"], _activation(ws, run, found)
     rows = ws.sql(
         "select name, site, statement, operands, sources, attrs from ops where run = ? and op = ?",
         (run.id, op),
@@ -73,7 +75,7 @@ def _op(ws: Workspace, run: RecordedRun, op: int, step: int) -> list[str]:
     for (name, type_), source in zip(parsed(row["operands"] or "[]"), sources, strict=False):
         figures = "a number" if source == 0 else "not known"
         if isinstance(source, list):
-            figures = _figures(ws, run.id, source[0], source[1], step)
+            figures = _figures(ws, run.id, source[0], source[1], at)
         lines.append(f"  {name}: {type_}  {figures}")
     lines += ["", "what came out"]
     for result, name, dtype, shape in ws.sql(
@@ -81,17 +83,31 @@ def _op(ws: Workspace, run: RecordedRun, op: int, step: int) -> list[str]:
         (run.id, op),
     ).rows:
         type_ = f"{dtype}[{', '.join(map(str, parsed(shape)))}]"
-        lines.append(f"  {name}: {type_}  {_figures(ws, run.id, op, result, step)}")
+        lines.append(f"  {name}: {type_}  {_figures(ws, run.id, op, result, at)}")
     return [*lines, ""]
 
 
-def _figures(ws: Workspace, run: int, op: int, result: int, step: int) -> str:
-    """The statistics of a tensor in a step, or as it was before the first."""
-    columns = ", ".join(f'"{name}"' for name in _FIGURES)
+def _activation(ws: Workspace, run: RecordedRun, found: dict[str, Any]) -> tuple[int, int]:
+    """The step of a finding, and the activation of its plan: the first one that gave bad elements,
+    where statistics tell that; else the last.
+    """
     rows = ws.sql(
-        f"select {columns} from stats where run = ? and op = ? and result = ? and step in (?, -1) "
-        "order by step desc, execution desc limit 1",
-        (run, op, result, step),
+        "select e.activation from stats as s join results using (run, op, result) "
+        "join executions as e on e.run = s.run and e.execution = s.execution "
+        "where s.run = ? and s.step = ? and s.op = ? and results.name = ? "
+        f"order by ({BAD}) desc, case when {BAD} then 1 else -1 end * s.execution limit 1",
+        (run.id, found["step"], found["op"], found["value"]),
+    ).rows
+    return found["step"], rows[0][0] if rows else -1
+
+
+def _figures(ws: Workspace, run: int, op: int, result: int, at: tuple[int, int]) -> str:
+    """The statistics of a tensor in a step and an activation."""
+    columns = ", ".join(f'stats."{name}"' for name in _FIGURES)
+    rows = ws.sql(
+        f"select {columns} from stats join executions using (run, execution) "
+        "where run = ? and stats.op = ? and result = ? and stats.step = ? and activation = ?",
+        (run, op, result, *at),
     ).rows
     return figures_text(rows[0]) if rows else "no statistics were taken"
 
