@@ -81,6 +81,10 @@ _ADVICE = (
         r".*overflow of",
         "The result is beyond the largest number of its type: operands must be smaller.",
     ),
+    (
+        r"0 to a negative power",
+        "0 to a negative power is infinite. Keep the operand away from 0 by an epsilon.",
+    ),
     (r".*power", "Such a power has no real value."),
     (r".*defined", "The operand is outside the range in which the function has a value."),
 )

@@ -19,8 +19,10 @@ COMPUTED = 1 << 22  # elements of operands up to which one element is computed a
 LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
 LARGEST["f64"] = 1.7976931348623157e308
 
-# Of a NaN that nobody can compute again.
+# Of infinite operands, where f64 by itself does not come to the same: in the order of a kernel.
 INFINITIES = "infinities among the operands: inf - inf, or 0 times infinity"
+INFINITE = "an infinity among the operands"
+# Of a NaN that nobody can compute again.
 FINITE = "0 / 0, or an overflow on the way to the result"
 UNKNOWN = "an overflow, or a division by 0"  # likewise of an infinity
 
@@ -96,11 +98,13 @@ def _by_size(step: Step, site: Site, parts: Parts, value: float, exact: Any) -> 
     dtype = dtype_of(site.results[site.result].dtype)
     if not step.op.operands:
         return f"{step.op.name} writes it"
+    floats = [p for p in parts if p is not None and p.dtype.kind not in "iub"]
+    if any(np.isinf(p).any() for p in floats):  # not because of their size
+        return INFINITIES if np.isnan(value) else INFINITE
     if exact is None and np.isinf(value):
         return UNKNOWN
     if exact is None or np.isnan(exact):
-        floats = [p for p in parts if p is not None and p.dtype.kind not in "iub"]
-        return INFINITIES if any(np.isinf(p).any() for p in floats) else FINITE
+        return FINITE
     if abs(exact) >= LARGEST[dtype.name]:
         return f"overflow of {dtype.name}"
     arithmetic, wide = Arithmetic(), "f64" if dtype.name == "f64" else "f32"
