@@ -307,3 +307,25 @@ def test_a_first_hunt_of_small_tensors_compiles_only_what_they_need(falling, tmp
     kept = [json.loads(p.read_bytes().partition(b"\n")[0])["kernel"] for p in folder.glob("*.o")]
     assert "sqrt" in kept and "run_table" in kept
     assert not [k for k in kept if k == "help_forever" or "statistics" in k]
+
+
+ROOT = """\
+graph loss(x: f32[4]) -> f32[] {
+  q = square(x)
+  r = sqrt(q)
+  l = sum(r)
+  return l
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["loss_grad", "back"])
+def test_a_gradient_that_was_written_to_a_file_says_what_it_is_of(cli, write, name):
+    write("net.opg", ROOT)
+    given = ("net.opg", "--wrt", "x", "--name", name, "-o", "gradient.opg")
+    assert cli("grad", *given).code == 0
+    outcome = cli("hunt", "gradient.opg", "-g", name, "-i", "x=zeros", "--json")
+    assert outcome.code == 5
+    findings = json.loads(outcome.out)["findings"]
+    assert [f["backward"] for f in findings] == ["r = sqrt(q)", "q = square(x)"]
+    assert "in the backward of `r = sqrt(q)`" in findings[0]["message"]

@@ -120,6 +120,11 @@ class Provenance:
         """The module, without that word."""
         return self.module.rpartition(" ")[0] if self.is_backward else self.module
 
+    def of_derivative(self) -> Provenance:
+        """The same lines for a statement that computes a derivative of them."""
+        module = self.module if self.is_backward else f"{self.module} backward".strip()
+        return Provenance(self.frames, module)
+
 
 @_node
 class Comments:

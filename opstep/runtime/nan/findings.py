@@ -155,7 +155,7 @@ def where(producer: Producer, node: Node | None = None) -> Where:
         at = _imported(node.home[0], step.frame)
     imported = f"{at.file}:{at.line}" if at and (at.file, at.line) != (path, line) else ""
     if at and not backward and (at.is_backward or is_backward_graph(plan.frames[step.frame].graph)):
-        backward = _line_of(at)
+        backward = _line_of(at) or f"{at.file}:{at.line}"
     text = print_statement(statement).strip()
     return Where(shown, path, line, text, imported, calls, backward, phase, target, through)
 

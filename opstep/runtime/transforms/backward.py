@@ -52,7 +52,7 @@ def backward(
             if any(isinstance(o, Var) and o.dtype.is_float for o in taped.operands):
                 raise _no_gradient(tape, number, gradients, active)
             continue
-        builder.at, builder.active = taped.at, active
+        builder.at, builder.active = taped.at and taped.at.of_derivative(), active
         builder.derived_from = taped.derived_from and taped.derived_from._replace(backward=True)
         if active is not None:
             builder.prefix = f"d_{taped.results[0].name}"

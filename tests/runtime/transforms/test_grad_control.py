@@ -147,4 +147,5 @@ def test_the_stack_has_a_frame_for_each_turn(tmp_path):
     assert len(deepest) == 3 and all("then=turn_turn" in text for text in deepest[1:])
     line = next(k for k, t in enumerate(path.read_text().splitlines(), 1) if "mul(x, w)" in t)
     back = [text for text in texts if text.startswith("d_x = mul(d_y, w)")]
-    assert len(back) == 3 and all(text.endswith(f'plain.opg":{line}') for text in back)
+    at = f'plain.opg":{line} in "backward"'
+    assert len(back) == 3 and all(text.endswith(at) for text in back)
