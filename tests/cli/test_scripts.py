@@ -447,3 +447,29 @@ def test_the_example(cli, monkeypatch):
         assert outcome.out.endswith(f"anchor[14] - same[14] = {[0.0] * 8}\n")
     finally:
         sys.modules.pop("model", None)
+
+
+WEIGHT = """
+    import torch
+    from torch import nn
+
+    net = nn.Linear(2, 1, bias=False)
+    for step in range(2):
+        if step == {step}:
+            with torch.no_grad():
+                net.weight[0, 0] = float("nan")
+        net(torch.ones(1, 2))
+"""
+
+
+@pytest.mark.parametrize(
+    "step, told",
+    [
+        (0, "weight was bad before the first call"),
+        (1, "weight was bad before this call, of step 1"),
+    ],
+)
+def test_a_bad_param_of_the_called_module_is_named(cli, script, step, told):
+    outcome = cli("hunt", script(WEIGHT.format(step=step)))
+    assert outcome.code == 5
+    assert f"note: {told}" in outcome.out + outcome.err

@@ -114,10 +114,14 @@ class PyTorch(Framework):
                 "note: the gradient comes from outside of modules: from what the script does with "
                 f"this module's result.\n  {UNSEEN}"
             )
-        if parameter := self._calls.parameter(name):
+        array = found.inputs.get(name)
+        if array is not None and (parameter := self._calls.parameter(name, array)):
+            if not found.step:
+                return f"note: {parameter} was bad before the first call: it was made or loaded so"
             return (
-                f"note: {parameter} was bad before this call: the optimizer wrote it, or it was "
-                "loaded so.\n  Lower the learning rate, or clip the gradients"
+                f"note: {parameter} was bad before this call, of step {found.step:,}: the "
+                "optimizer wrote it, or it was loaded so.\n"
+                "  Lower the learning rate, or clip the gradients"
             )
         return (
             "note: it comes from outside of modules: the script passes it as an argument.\n"

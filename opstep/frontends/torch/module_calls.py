@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import fx, nn
@@ -36,6 +36,9 @@ from opstep.frontends.torch.backend import opstep
 from opstep.frontends.torch.errors import FALLBACK
 from opstep.frontends.torch.sources import is_pytorch
 from opstep.runtime.ir.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Loggers that tell whoever calls torch.compile how to do it better; a script does not call it.
 ADVICE = (
@@ -157,12 +160,17 @@ class ModuleCalls:
         """The patterns that no module has a name for."""
         return [p for p in self.patterns if not any(fnmatchcase(n, p) for n in self.names)]
 
-    def parameter(self, name: str) -> str | None:
-        """The parameter or buffer that a graph's input of this name is, by its own name."""
+    def parameter(self, name: str, array: np.ndarray) -> str | None:
+        """The parameter or buffer that a graph's input of this name is, by its own name. `array`:
+        what the input is.
+        """
+        from opstep.frontends.torch.evaluating import array_of
+
         for known in list(self._known.values()):
             module = known.module()
-            for own, _ in (*module.named_parameters(), *module.named_buffers()) if module else ():
-                if "." in own and name.removeprefix("v_") == re.sub(r"\W", "_", own):
+            for own, t in (*module.named_parameters(), *module.named_buffers()) if module else ():
+                named = name.removeprefix("v_") == re.sub(r"\W", "_", own)
+                if named and array_of(t.cpu()).tobytes() == array.tobytes():
                     return own
         return None
 
