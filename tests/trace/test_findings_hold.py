@@ -166,6 +166,30 @@ def test_what_is_said_of_training_that_goes_bad(request, tmp_path):
     assert len(said) >= len(numbers(request)) // 2
 
 
+def test_what_is_said_of_modules_of_pytorch_that_go_bad(request, tmp_path):
+    """What the steps were given, the workspace has: for these are other graphs than one wrote."""
+    torch = pytest.importorskip("torch")
+    from going_bad_torch import train
+
+    said = []
+    for number in range(request.config.getoption("--trained") // 3):
+        torch._dynamo.reset()
+        path, xs = tmp_path / f"{number}.db", []
+        with opstep.Recording(workspace=path) as recording:
+            train(np.random.default_rng([8, number]), recording, xs)
+        with opstep.Workspace(path) as workspace:
+            for run in workspace.runs:
+                for f in (f for f in run.findings if f.kind in ("nan", "inf")):
+                    step = max(f.step, 0)
+                    (program, graph, inputs), _ = recorded(path, run.key, (f.value, 0))
+                    if "x" in inputs and run.graph == "forward":
+                        assert inputs["x"].tobytes() == xs[step].tobytes()
+                    truth = program, graph, {step: (inputs, dict(program.params))}
+                    said += hold(workspace, path, run, truth)
+        torch._dynamo.reset()
+    assert said
+
+
 # --- single runs ----------------------------------------------------------------------------------
 
 DOUBLED = "graph main(x: f32[4]) -> f32[4] {\n  y = mul(x, 2.0)\n  return y\n}\n"
