@@ -7,7 +7,7 @@ alone, computed again in f64 from what it was given in that step.
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -150,43 +150,39 @@ def check_debugged(path, run, value: str, step: int, truth) -> None:
     assert found.found or found.intended, (value, step)
 
 
-def numbers(request) -> range:
-    return range(request.config.getoption("--trained"))
+def pytest_generate_tests(metafunc):
+    share = {"number": 1, "module": 3}
+    for name in set(share) & set(metafunc.fixturenames):
+        metafunc.parametrize(name, range(metafunc.config.getoption("--trained") // share[name]))
 
 
-def test_what_is_said_of_training_that_goes_bad(request, tmp_path):
-    said: list[Any] = []
-    for number in numbers(request):
-        rng, path = np.random.default_rng([7, number]), tmp_path / f"{number}.db"
-        going = record(rng, path)
-        with opstep.Workspace(path) as workspace:
-            for run in workspace.runs:
-                truth = going.program, going.graph, dict(enumerate(going.given))
-                said += hold(workspace, path, run, truth)
-    assert len(said) >= len(numbers(request)) // 2
+def test_what_is_said_of_training_that_goes_bad(number, tmp_path):
+    path = tmp_path / "runs.db"
+    going = record(np.random.default_rng([7, number]), path)
+    with opstep.Workspace(path) as workspace:
+        truth = going.program, going.graph, dict(enumerate(going.given))
+        hold(workspace, path, workspace.run(), truth)
 
 
-def test_what_is_said_of_modules_of_pytorch_that_go_bad(request, tmp_path):
+def test_what_is_said_of_modules_of_pytorch_that_go_bad(module, tmp_path):
     """What the steps were given, the workspace has: for these are other graphs than one wrote."""
     torch = pytest.importorskip("torch")
     from going_bad_torch import train
 
-    said = []
-    for number in range(request.config.getoption("--trained") // 3):
-        torch._dynamo.reset()
-        path, xs = tmp_path / f"{number}.db", []
-        with opstep.Recording(workspace=path) as recording:
-            train(np.random.default_rng([8, number]), recording, xs)
-        with opstep.Workspace(path) as workspace:
-            for run in workspace.runs:
-                for f in (f for f in run.findings if f.kind in ("nan", "inf")):
-                    step = max(f.step, 0)
-                    (program, graph, inputs), _ = recorded(path, run.key, (f.value, 0))
-                    if "x" in inputs and run.graph == "forward":
-                        assert inputs["x"].tobytes() == xs[step].tobytes()
-                    truth = program, graph, {step: (inputs, dict(program.params))}
-                    said += hold(workspace, path, run, truth)
-        torch._dynamo.reset()
+    torch._dynamo.reset()
+    path, xs, said = tmp_path / "runs.db", [], []
+    with opstep.Recording(workspace=path) as recording:
+        train(np.random.default_rng([8, module]), recording, xs)
+    with opstep.Workspace(path) as workspace:
+        for run in workspace.runs:
+            for f in (f for f in run.findings if f.kind in ("nan", "inf")):
+                step = max(f.step, 0)
+                (program, graph, inputs), _ = recorded(path, run.key, (f.value, 0))
+                if "x" in inputs and run.graph == "forward":
+                    assert inputs["x"].tobytes() == xs[step].tobytes()
+                truth = program, graph, {step: (inputs, dict(program.params))}
+                said += hold(workspace, path, run, truth)
+    torch._dynamo.reset()
     assert said
 
 

@@ -92,15 +92,17 @@ def compare(
         return Comparison(a, b, settings, [], None, count, 0, _ends(connection, a, b))
     compared, differing, first = 0, 0, None
     initial: list[Difference] = []
+    given: set[Key] = set()
     for step, mine, others in _common_steps(_steps(connection, a), _steps(connection, b)):
         both = mine.keys() & others.keys()
         mine = {k: v for k, v in mine.items() if k in both or not _is_partial(b)}
         others = {k: v for k, v in others.items() if k in both or not _is_partial(a)}
         compared += len(both)
-        found = list(_differences(mine, others, rtol))
+        found = [pair for pair in _differences(mine, others, rtol) if pair[0] not in given]
         described = (_describe(connection, a, b, step, *pair, mine, others) for pair in found)
         if step < 0:
             initial += described
+            given = {key for key, _ in found}  # steps find what is told already
         elif found:
             differing, first = len(found), next(described)
             break
