@@ -56,7 +56,8 @@ def _given(
 ) -> np.ndarray:
     """What the plan found for a value: an input, or a named tensor."""
     buffer = plan.buffers[plan.values[value].buffer]
-    return program.params[buffer.name] if buffer.kind == "param" else inputs[buffer.name]
+    named = buffer.kind == "param"
+    return program.params[buffer.name] if named else inputs[plan.values[value].name]
 
 
 def _record(

@@ -186,12 +186,12 @@ def recorded(folder: Path, name: str = "runs.db") -> Path:
     [
         ("y", [", step 2 (runs.db, ", "min `", "std `"]),
         ("called", [", step 2 (runs.db, ", "min `"]),  # recorded where the callee returns it
-        ("inner", ["before the first step", "min `1`, max `4`, mean `2.5`"]),  # it is main's x
-        ("x", ["before the first step", "min `1`, max `4`, mean `2.5`, std `1.118`"]),
+        ("inner", [", step 2 (runs.db, ", "min `1`, max `4`, mean `2.5`"]),  # it is main's x
+        ("x", [", step 2 (runs.db, ", "min `1`, max `4`, mean `2.5`, std `1.118`"]),
         ("r", ["NaN**"]),
         ("n", [", step 2 (", "`3`"]),
         ("count", [", step 2 (", "`3`"]),
-        ("w", ["before the first step (runs.db", "mean `"]),
+        ("w", [", step 2 (runs.db, ", "mean `"]),
     ],
 )
 def test_values_have_their_last_statistics(tmp_path, mark, said):

@@ -251,6 +251,9 @@ graph main(x: f32[2, 3], hidden: bool[2, 3]) -> f32[2, 3] {
 }
 """
 COMES_OUT = ATTENTION.replace("return weights", "return moved")
+SUMMED = ATTENTION.replace("-> f32[2, 3] {", "-> f32[] {").replace(
+    "return weights", "loss = sum(moved)\n  return loss"
+)
 BEHIND = ATTENTION.replace("return weights", "logs = log(weights)\n  return logs")
 ADDED = """\
 graph main(x: f32[2, 3], mask: f32[2, 3]) -> f32[2, 3] {
@@ -276,8 +279,8 @@ BELOW = np.where(SOME, np.float32(-np.inf), np.float32(0))
     [
         (ATTENTION, {"hidden": SOME}, None),
         (ATTENTION, {"hidden": ALL}, "weights"),
-        (COMES_OUT, {"hidden": SOME}, "moved"),
-        (BEHIND, {"hidden": SOME}, "logs"),
+        (COMES_OUT, {"hidden": SOME}, None),
+        (SUMMED, {"hidden": SOME}, "loss"),
         (ADDED, {"mask": BELOW}, None),
         (ADDED, {"mask": -BELOW}, "mask"),
         (LIMITED, {}, None),
@@ -289,6 +292,15 @@ def test_infinities_that_the_program_writes_are_no_findings(path, text, given, v
     record(path, opstep.loads(text, "mask.opg"), inputs)
     assert ask(path, "select value from findings") == ([(value,)] if value else [])
     assert opstep.hunt(opstep.loads(text), "main", inputs).found == (value is not None)
+
+
+def test_what_has_finite_operands_is_a_finding_by_figures_alone(path):
+    """A hunt sees in the elements that these zeros were made by the program's infinities."""
+    inputs = {"x": np.ones((2, 3), np.float32), "hidden": SOME}
+    record(path, opstep.loads(BEHIND, "mask.opg"), inputs)
+    message = "log gives logs: 1 of 6 elements are infinite; its operands were finite"
+    assert ask(path, "select message from findings") == [(message,)]
+    assert not opstep.hunt(opstep.loads(BEHIND), "main", inputs).found
 
 
 def test_a_failed_run_says_why_and_keeps_its_steps(path):

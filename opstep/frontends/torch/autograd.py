@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import getitem
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import fx
 from torch._decomp import decomposition_table
 from torch._functorch import config as functorch
+from torch._functorch._aot_autograd import graph_compile
 from torch._functorch.partitioners import default_partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -64,11 +66,19 @@ def single_ops() -> Iterator[None]:
     enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
-        at_once = functorch.patch(AT_ONCE)
-        with sdpa_kernel(SDPBackend.MATH), SingleAttention(), SingleLayers(), at_once:
+        kernels, at_once = sdpa_kernel(SDPBackend.MATH), functorch.patch(AT_ONCE)
+        with kernels, SingleAttention(), SingleLayers(), at_once, _nothing_donated():
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)
+
+
+def _nothing_donated() -> Any:
+    """A backward that was made at once may run again: `retain_graph` is as in eager mode. PyTorch
+    takes what was kept for it as its own to write to, else, which ours does not do.
+    """
+    name = "collect_bw_donated_buffer_idxs"
+    return mock.patch.object(graph_compile, name, return_value=[], create=True)
 
 
 def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:

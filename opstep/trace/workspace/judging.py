@@ -29,7 +29,7 @@ where s.run = :run and s.step = :step and ({BAD})
   and (s.nan > 0 or s.op not in (select value from json_each(:writing)))
   and (
     s.nan > 0
-    or s.op in (select value from json_each(:returning))
+    or (s.count = 1 and s.op in (select value from json_each(:returning)))
     or (
       (o.name <> 'input' or s.posinf > 0) and o.name <> 'state' and verdict is not 'propagated'
     )
@@ -55,13 +55,13 @@ class Bad(NamedTuple):
 
 def first_wrong(connection: sqlite3.Connection, run: Run, id: int) -> Bad | None:
     """The first one of a run. Infinities that the program itself writes, and -inf in an input, are
-    as they should be as long as they do not come out, and so is what passes them on without a NaN.
+    as they should be, and so is what passes them on without a NaN, unless the graph returns it as
+    one number, as a loss.
     """
     query: dict[str, Any] = {}
     for (step,) in connection.execute(f"{_STEPS} order by step", (id,)):
         if not query:
-            returning = set(_returning(connection, run, id))
-            writing = set(_writing(connection, id)) - returning
+            returning, writing = _returning(connection, run, id), _writing(connection, id)
             query = {"run": id, "returning": json.dumps([*returning]),
                      "writing": json.dumps([*writing])}  # fmt: skip
         if row := connection.execute(_FIRST, query | {"step": step}).fetchone():

@@ -62,3 +62,15 @@ def test_a_backward_without_a_counterpart_is_refused_with_its_forward(compiled):
     y = compiled(lambda x: Doubled.apply(x.sin()), fallback=True)(x)
     y.sum().backward()
     torch.testing.assert_close(x.grad, 2 * torch.ones(3).cos())
+
+
+def test_a_graph_that_is_retained_is_run_backward_again(compiled):
+    def function(x):
+        return (x.tanh() * x.sin()).sum()
+
+    x = torch.arange(1.0, 4.0).requires_grad_()
+    y = compiled(function)(x)
+    first, again = (torch.autograd.grad(y, x, retain_graph=True)[0] for _ in range(2))
+    wanted = torch.autograd.grad(function(x), x)[0]
+    torch.testing.assert_close(first, wanted)
+    assert torch.equal(first, again)

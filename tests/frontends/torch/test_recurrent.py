@@ -259,7 +259,7 @@ def debugged(path, *commands):
 class Diverging(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layer = nn.LSTM(5, 4)
+        self.layer = nn.RNN(5, 4, nonlinearity="relu")
         torch.nn.init.constant_(self.layer.weight_hh_l0, 1e38)
         torch.nn.init.constant_(self.layer.weight_ih_l0, 1.0)
 
@@ -273,7 +273,7 @@ def test_a_hunt_names_the_turn_and_the_line_of_the_model(compiled):
         compiled(Diverging(), hunt=True)(torch.ones(5, 1, 5)).sum().backward()
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     number = 1 + next(k for k, line in enumerate(lines) if line.endswith("# line of the hunt"))
-    assert "infinity born in linear r at lstm_turn [i=2]" in str(findings[0])
+    assert "infinity born in linear r at rnn_relu_turn [i=1]" in str(findings[0])
     assert f"test_recurrent.py:{number}: overflow" in str(findings[0])
     findings.clear()
 

@@ -205,24 +205,26 @@ def statistics_history(
     ws: Workspace, record: TensorRecord, name: str | None, count: int
 ) -> list[dict[str, Any]]:
     """The figures of a tensor over the steps of the run of `record`: the last `count`, oldest
-    first.
+    first. Of a step that updates it what it was updated with, not what the step found.
     """
     if record.key is None:
         return []
     run = ws.run(record.key)
     columns = ", ".join(f'"{column}"' for column in FIGURES)
     rows = ws.sql(
-        f"select step, {columns} from stat_history where run = ? and value = ? and step >= ? "
+        f"select step, op, {columns} from stat_history where run = ? and value = ? and step >= ? "
         "order by step, execution",
         (run.id, record.name if name is None else name, max(-1, run.steps - count)),
     ).rows
     no_histogram = {"histogram": [], "lowestExponent": LOWEST}  # none is recorded
+    computed = {step for step, op, *_ in rows if op >= 0}
     entries = [
         {
             "step": step,
             "type": record.type,
             "statistics": figures_json(dict(zip(FIGURES, row, strict=True))) | no_histogram,
         }
-        for step, *row in rows
+        for step, op, *row in rows
+        if op >= 0 or step not in computed
     ]
     return entries[-count:]
