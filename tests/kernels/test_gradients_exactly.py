@@ -89,3 +89,26 @@ def test_hard_swish_is_flat_and_straight_at_its_corners():
     """As PyTorch chooses."""
     x = np.array([-3, 3], np.float32)
     np.testing.assert_array_equal(gradient("hard_swish(x)", x, "f32"), [0, 1])
+
+
+@pytest.mark.parametrize(
+    "statement, expected",
+    [
+        ("relu(x)", [0, 0, 1, 1]),
+        ("maximum(x, 0.0)", [0, 0.5, 1, 1]),
+        ("minimum(x, 0.0)", [1, 0.5, 0, 0]),
+        ("elu(x)", [np.exp(-2), 1, 1, 1]),
+        ("leaky_relu(x, slope=0.5)", [0.5, 0.5, 1, 1]),
+        ("hard_swish(x)", [-2 / 3 + 0.5, 0.5, 1, 1]),
+        ("silu(x)", [-0.0907842487848955, 0.5, 1.0526646148910728, np.nan]),
+        ("atan2(x, 0.0)", [0, 0, 0, 0]),
+        ("atan2(0.0, x)", [0, 0, 0, 0]),
+    ],
+)
+def test_no_nan_is_hidden_from_the_gradient(statement, expected):
+    """Of the sum of squares, it has the NaN as a factor."""
+    x = np.array([np.nan, -2.0, 0.0, 4.0, np.inf])
+    text = f"graph g(x: f64[N]) -> f64[] {{\n  y = {statement}\n  q = square(y)\n  s = sum(q)\n"
+    found = opstep.loads(text + "  return s\n}\n").with_grad("g", ["x"]).run("g_grad", {"x": x})
+    assert np.isnan(found.outputs[1][0])
+    np.testing.assert_allclose(gradient(statement, x[1:], "f64"), expected, rtol=1e-12)

@@ -43,12 +43,12 @@ FREE = VIEWS | {aten.expand.default}  # to do again: cheaper than to keep what t
 
 
 def decompositions() -> dict[Any, Any]:
-    """Definitions of the ops that have no rule, PyTorch's own where there are some, and of those
-    that draw random numbers by what they are given.
+    """Definitions of the ops that have no rule, PyTorch's own where we have none, and of those that
+    draw random numbers by what they are given.
     """
     wanted = {
         op: definition
-        for op, definition in {**COMPOSITIONS, **decomposition_table}.items()
+        for op, definition in {**decomposition_table, **COMPOSITIONS}.items()
         if isinstance(op, torch._ops.OpOverload)
         and not is_drawn(op)
         and op != aten.native_layer_norm_backward.default  # until it is parted: `single_gradients`

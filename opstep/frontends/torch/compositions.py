@@ -1,5 +1,5 @@
-"""Definitions by other ops where PyTorch has none: what it computes in one kernel. Each takes what
-the op takes, and gives what it gives.
+"""Definitions by other ops where PyTorch has none, or one that says something else than its kernel
+does: what it computes in one kernel. Each takes what the op takes, and gives what it gives.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._decomp.decompositions import pw_cast_for_opmath
 from torch.nn import functional
 
 import opstep.frontends.torch.attention  # noqa: F401 - registers the op
@@ -89,6 +90,35 @@ def encoder_layer(
 
 # --- gradients ------------------------------------------------------------------------------------
 
+# PyTorch's definitions of these pass on a gradient where x is NaN; its kernels give NaN, or 0.
+
+
+@definition(aten.elu_backward.default)
+@pw_cast_for_opmath
+def elu_backward(gy, alpha, scale, input_scale, is_result, x):
+    below = x + alpha * scale if is_result else alpha * scale * (x.clamp(max=0) * input_scale).exp()
+    return torch.where(x > 0, gy * scale, gy * input_scale * below)
+
+
+@definition(aten.hardswish_backward.default)
+@pw_cast_for_opmath
+def hardswish_backward(gy, x):
+    return torch.where(x <= -3, 0, torch.where(x >= 3, gy, gy * (x / 3 + 0.5)))
+
+
+@definition(aten.hardtanh_backward.default)
+@pw_cast_for_opmath
+def hardtanh_backward(gy, x, low, high):
+    return torch.where((x > low) & (x < high), gy, 0)
+
+
+@definition(aten.smooth_l1_loss_backward.default)
+@pw_cast_for_opmath
+def smooth_l1_loss_backward(gy, x, target, reduction, beta):
+    away = x - target
+    slope = torch.where(away.abs() >= beta, away.sign(), away / beta)
+    return gy * slope / (away.numel() if reduction == 1 else 1)
+
 
 @definition(aten._weight_norm_interface_backward.default)
 def weight_norm_backward(gw, v, g, norms, axis):
@@ -116,7 +146,7 @@ def cdist_backward(gy, x, other, p, distances):
     """By the first operand; 0 where two rows are equal."""
     away = x[..., :, None, :] - other[..., None, :, :]
     distances = distances[..., None]
-    apart = distances > 0
+    apart = distances != 0
     scale = torch.where(apart, distances, 1)
     if p == 0:
         return torch.zeros_like(x)

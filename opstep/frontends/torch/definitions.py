@@ -1,5 +1,5 @@
 """Definitions of ops by others, for ops and arguments that no rule translates: PyTorch's own where
-there are some.
+we have none.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def without_definition(kept: Collection[Any] = ()) -> Callable[[Any], bool]:
 
 
 def _table() -> dict[Any, Any]:
-    return {**COMPOSITIONS, **decomposition_table, **torch.export.default_decompositions()}
+    return {**decomposition_table, **torch.export.default_decompositions(), **COMPOSITIONS}
 
 
 def _expanded(graph: fx.Graph, node: fx.Node, table: dict[Any, Definition]) -> bool:

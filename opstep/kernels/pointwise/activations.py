@@ -37,7 +37,7 @@ class relu(Unary):
         return Clamp(0.0, 0.0, math.inf)
 
     def grad(g, operands, results, grads):
-        return (g.where(g.greater(results[0], 0.0), grads[0], 0.0),)
+        return (g.where(g.less_equal(results[0], 0.0), 0.0, grads[0]),)
 
 
 class leaky_relu(Unary):

@@ -226,7 +226,7 @@ class maximum(Binary):
         return a if a > b or a != a else b
 
     def grad(g, operands, results, grads):
-        return _extreme_grad(g, operands, grads[0], g.greater)
+        return _extreme_grad(g, operands, grads[0], g.less)
 
 
 class minimum(Binary):
@@ -242,14 +242,14 @@ class minimum(Binary):
         return a if a < b or a != a else b
 
     def grad(g, operands, results, grads):
-        return _extreme_grad(g, operands, grads[0], g.less)
+        return _extreme_grad(g, operands, grads[0], g.greater)
 
 
-def _extreme_grad(g, operands, gy, wins):
+def _extreme_grad(g, operands, gy, loses):
     a, b = operands
 
     def share(x, other):
-        kept = g.where(wins(x, other), gy, 0.0)
+        kept = g.where(loses(x, other), 0.0, gy)  # both, where one is NaN
         return g.where(g.equal(x, other), g.mul(gy, 0.5), kept)
 
     return onto(g, a, lambda: share(a, b)), onto(g, b, lambda: share(b, a))

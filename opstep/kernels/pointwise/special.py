@@ -181,7 +181,7 @@ def gamma_bend(number):
     """From the asymptotic series (Abramowitz and Stegun 6.4.12), reflected below 0.5."""
     x = np.float64(number)
     if x <= 0.0 and x == np.floor(x):
-        return math.inf
+        return math.inf if x > -math.inf else math.nan
     mirrored = x < 0.5
     at = 1.0 - x if mirrored else x
     y = 0.0

@@ -119,7 +119,8 @@ class atan2(Binary):
         (gy,) = grads
 
         def over_square(x):
-            return g.div(g.mul(gy, x), g.add(g.square(a), g.square(b)))
+            square = g.add(g.square(a), g.square(b))
+            return g.mul(gy, g.div(x, g.where(g.equal(square, 0.0), 1.0, square)))
 
         return onto(g, a, lambda: over_square(b)), onto(g, b, lambda: g.neg(over_square(a)))
 

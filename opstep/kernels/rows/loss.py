@@ -254,14 +254,23 @@ class binary_cross_entropy_with_logits(PairLoss):
     """binary_cross_entropy of sigmoid(x), without overflow and loss of accuracy."""
 
     signature = 'binary_cross_entropy_with_logits(x: F, target: F, *, reduction: str = "mean")'
-    formula = "max(x, 0) - x*target + log(1 + exp(-abs(x)))"
+    formula = "((1 - target)*x where x > 0, else -target*x) + log(1 + exp(-abs(x)))"
     source = "torch.nn.functional.binary_cross_entropy_with_logits"
+    faults = Faults(
+        by_reduction,
+        Rule(
+            "0 times infinity",
+            lambda x, target, **_: infinite(x) & (target == (x > 0)) | (x == 0) & infinite(target),
+        ),
+    )
 
     def each(x, target):
-        return np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x)))
+        line = np.where(x > 0, (1 - target) * x, -target * x)
+        return line + np.log1p(np.exp(-np.abs(x)))
 
     def scalar(x, target):
-        return (x if x > 0.0 or x != x else 0.0) - x * target + log1p(exp(-abs(x)))
+        line = (1.0 - target) * x if x > 0.0 else -target * x
+        return line + log1p(exp(-abs(x)))
 
     def slopes(g, x, target):
         return lambda: g.sub(g.sigmoid(x), target), lambda: g.neg(x)

@@ -46,12 +46,18 @@ def _register() -> None:
         for overload in ("Tensor", "Scalar", "default"):
             RULES[f"{aten}.{overload}"] = _binary(ours or aten)
     RULES["xlogy.Scalar_Self"] = RULES["xlogy.Scalar_Other"] = _binary("xlogy")
-    for name in ("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar"):
-        RULES[name] = _binary("pow")
+    RULES["pow.Tensor_Tensor"] = RULES["pow.Scalar"] = _binary("pow")
     for aten, ours in COMPARISONS.items():
         RULES[f"{aten}.Tensor"] = RULES[f"{aten}.Scalar"] = _comparison(ours)
     for name in LOGICAL:
         RULES[f"{name}.default"] = _logical(name)
+
+
+@rule("pow.Tensor_Scalar")
+def power(b: Body, x, exponent):
+    """As PyTorch computes roots: of -inf they are NaN."""
+    root = {0.5: "sqrt", -0.5: "rsqrt"}.get(exponent)
+    return b.unary(root, x) if root else b.binary("pow", x, exponent)
 
 
 def _unary(op: str):
@@ -168,7 +174,7 @@ def sign(b: Body, x):
         return b.identity(x)
     if not x.dtype.is_float:
         return b.unary("sign", x)
-    return b.where(b.isnan(x), 0.0, b.sign(x))  # ours keeps NaN
+    return b.where(b.greater(b.abs(x), 0.0), b.sign(x), 0.0)  # ours keeps NaN and -0
 
 
 @rule("signbit.default")
@@ -178,19 +184,20 @@ def signbit(b: Body, x):
     return b.filled(b.out, 0) if x.dtype is boolean else b.less(x, 0)
 
 
-def _passing_numbers(op: str):
-    """The larger or smaller; a number where the other is NaN."""
+def _passing_numbers(op: str, wins: str):
+    """The larger or smaller, the first of equals; a number where the other is NaN."""
 
     def translated(b: Body, x, y):
-        found = b.binary(op, x, y)
         if not b.out.dtype.is_float:
-            return found
-        return b.where(b.isnan(x), b.to(y, found.dtype), b.where(b.isnan(y), x, found))
+            return b.binary(op, x, y)
+        x, y = b.to(x, b.out.dtype), b.to(y, b.out.dtype)
+        return b.where(b.logical_or(getattr(b, wins)(x, y), b.isnan(y)), x, y)
 
     return translated
 
 
-RULES["fmax.default"], RULES["fmin.default"] = map(_passing_numbers, ("maximum", "minimum"))
+RULES["fmax.default"] = _passing_numbers("maximum", "greater_equal")
+RULES["fmin.default"] = _passing_numbers("minimum", "less_equal")
 
 
 @rule("round.default", "round.decimals")
@@ -276,12 +283,13 @@ def leaky_relu(b: Body, x, slope=0.01):
 
 @rule("elu.default")
 def elu(b: Body, x, alpha=1.0, scale=1.0, input_scale=1.0):
-    """The scale of the input is for what is below 0 only."""
+    """The scale of the input is for what is not above 0 only."""
     if input_scale == 1:
         y = b.elu(x, alpha=float(alpha))
     else:
-        below = b.elu(b.mul(b.minimum(x, 0.0), float(input_scale)), alpha=float(alpha))
-        y = b.where(b.greater(x, 0.0), x, below)
+        above = b.greater(x, 0.0)
+        below = b.expm1(b.mul(b.where(above, 0.0, x), float(input_scale)))
+        y = b.where(above, x, b.mul(below, float(alpha)))
     return b.mul(y, float(scale)) if scale != 1 else y
 
 
@@ -344,7 +352,24 @@ def addcdiv(b: Body, x, y, z, *, value=1):
 
 @rule("lerp.Scalar", "lerp.Tensor")
 def lerp(b: Body, x, end, weight):
-    return b.binary("add", x, b.binary("mul", b.binary("sub", end, x), weight))
+    """From the nearer end, so that a weight of 1 gives the other."""
+    weight, way = b.number(weight), b.binary("sub", end, x)
+    if not isinstance(weight, Var):
+        start, part = (x, weight) if abs(weight) < 0.5 else (end, weight - 1)
+        return b.binary("add", start, b.binary("mul", way, part))
+    weight = b.to(weight, b.out.dtype)
+    near = b.less(b.abs(weight), 0.5)
+    part = b.where(near, weight, b.sub(weight, 1.0))
+    start = b.where(near, b.to(x, b.out.dtype), b.to(end, b.out.dtype))
+    return b.add(start, b.mul(way, part))
+
+
+@rule("sinc.default", "special_sinc.default")
+def sinc(b: Body, x):
+    x = b.to(x, b.out.dtype)
+    at_zero = b.equal(x, 0.0)
+    turned = b.where(at_zero, 1.0, b.mul(x, math.pi))
+    return b.where(at_zero, 1.0, b.div(b.sin(turned), turned))
 
 
 @rule("deg2rad.default")
