@@ -18,7 +18,7 @@ from opstep.frontends.torch.definitions import Definitions, without_definition
 from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols, hinted
 from opstep.frontends.torch.drafts import Draft, Value, value_of
 from opstep.frontends.torch.drawing import is_random, take_out
-from opstep.frontends.torch.errors import ImportFailed
+from opstep.frontends.torch.errors import OF_DATA, ImportFailed
 from opstep.frontends.torch.fused_attention import single_attention
 from opstep.frontends.torch.in_place import Line
 from opstep.frontends.torch.inlining import drop_tokens
@@ -210,6 +210,9 @@ class AtenGraph:
         except ImportFailed:
             if not self.is_dynamic:
                 raise
+        for n in self.placeholders:
+            if None in map(hinted, _sizes(n.meta["val"])):
+                raise ImportFailed([Missing(n.meta.get("label", n.name), OF_DATA, "", 0)])
         hints = [n.meta["val"] for n in self.placeholders]
         self.program_for(self.sizes([_hinted(h) for h in hints]))
         return None

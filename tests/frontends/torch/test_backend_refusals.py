@@ -74,3 +74,28 @@ def test_a_graph_that_is_retained_is_run_backward_again(compiled):
     wanted = torch.autograd.grad(function(x), x)[0]
     torch.testing.assert_close(first, wanted)
     assert torch.equal(first, again)
+
+
+SIZES_OF_DATA = {
+    "mask": lambda x, n: x[x > 0] * 2,
+    "mask with a gradient": lambda x, n: (x[x > 0] ** 2).sum(),
+    "places": lambda x, n: torch.nonzero(x > 0) + 1,
+    "repeats": lambda x, n: x.repeat_interleave(n, dim=0) * 2,
+    "a number": lambda x, n: x[: n[0].item()] * 2,
+}
+
+
+@pytest.mark.parametrize("form", SIZES_OF_DATA)
+def test_sizes_that_depend_on_data_are_left_to_pytorch_or_refused(compiled, form):
+    function = SIZES_OF_DATA[form]
+    x = torch.tensor([1.0, -2.0, 3.0], requires_grad="gradient" in form)
+    n = torch.tensor([2, 0, 1])
+    captured = {"capture_dynamic_output_shape_ops": True, "capture_scalar_outputs": True}
+    with torch._dynamo.config.patch(captured):
+        with pytest.raises(Exception, match="a size depends on data"):
+            compiled(function)(x, n)
+        found = compiled(function, fallback=True)(x, n)
+        assert torch.equal(found, function(x, n))
+        if x.requires_grad:
+            found.backward()
+            assert x.grad.tolist() == [2.0, 0.0, 6.0]
