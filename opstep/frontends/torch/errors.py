@@ -30,9 +30,13 @@ class Untranslatable(Exception):
     """Raised by a rule or a conversion: this op, with these arguments, has no counterpart."""
 
 
-class Disagreement(Untranslatable):
-    """Our result has another shape than PyTorch says. One of the two is wrong, so PyTorch's
-    definition by other ops is not tried (2.11 has a wrong shape, and definition, of LSTM).
+class Refused(Untranslatable):
+    """The same, and PyTorch's definition by other ops is not tried: PyTorch refuses it, too."""
+
+
+class Disagreement(Refused):
+    """Our result has another shape than PyTorch says. One of the two is wrong (2.11 has a wrong
+    shape, and definition, of LSTM).
     """
 
 

@@ -38,6 +38,7 @@ def _layer(b, x, w, bias):
 
 
 LAYERS = {aten.linear.default, layer}
+PRODUCTS = {aten.mm.default, aten.bmm.default, aten.addmm.default}
 
 
 def fold_products(graph: fx.Graph) -> None:
@@ -54,6 +55,8 @@ def fold_products(graph: fx.Graph) -> None:
             base, swapped = _untransposed(node)
             if not swapped:
                 node.replace_all_uses_with(base)
+        elif node.target in PRODUCTS and _is_mixed(node):
+            continue  # it is refused as it stands
         elif node.target in (aten.mm.default, aten.bmm.default):
             (x, first), (y, second) = map(_untransposed, node.args)
             if first or second:
@@ -87,6 +90,11 @@ def _fold_bias(graph: fx.Graph, node: fx.Node) -> None:
         else:
             _replace(graph, node, shaped.target, (new, *shaped.args[1:]))
         return
+
+
+def _is_mixed(node: fx.Node) -> bool:
+    """Whether operands are of several element types."""
+    return len({n.meta["val"].dtype for n in node.all_input_nodes if "val" in n.meta}) > 1
 
 
 def _is_bias(bias: fx.Node, node: fx.Node, shaped: fx.Node) -> bool:

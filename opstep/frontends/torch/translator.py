@@ -22,9 +22,10 @@ from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols, memory_order
 from opstep.frontends.torch.drafts import Draft, Made, Value, value_of
-from opstep.frontends.torch.errors import Disagreement, Untranslatable
+from opstep.frontends.torch.errors import Refused, Untranslatable
 from opstep.frontends.torch.inlining import live_nodes
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
+from opstep.frontends.torch.probing import check_types
 from opstep.frontends.torch.recurrent import RECURRENT, places_in_result
 from opstep.frontends.torch.rules.registry import RULES, key_of
 from opstep.frontends.torch.sources import (
@@ -256,7 +257,7 @@ class Translator:
             is_cause = self._broken.isdisjoint(self._reads(node))
             if is_cause:
                 self._note(node, str(error))
-            if not _is_known(node) or (is_cause and not isinstance(error, Disagreement)):
+            if not isinstance(error, Refused) and (is_cause or not _is_known(node)):
                 self.undefined.add(node.target)
             results = [
                 None if t is None else self._stand_in(Value(node, k), body)
@@ -298,7 +299,7 @@ class Translator:
         try:
             return self._by_rule(key, node, body, env)
         except (Untranslatable, Mismatch) as error:
-            there_is_more = not isinstance(error, Disagreement)  # a definition will be tried
+            there_is_more = not isinstance(error, Refused)  # a definition will be tried
             if self._leaves is None or (there_is_more and not self._leaves(node.target)):
                 raise
             body.cut(*begin)
@@ -308,6 +309,7 @@ class Translator:
     def _by_rule(
         self, key: str, node: fx.Node, body: Body, env: Mapping[Value, Var]
     ) -> Sequence[Var | None]:
+        check_types(node)
         if not _is_known(node):
             raise Untranslatable("there is no op for it")
         args = [self._argument(a, env) for a in node.args]

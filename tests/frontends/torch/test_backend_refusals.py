@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional
+
+from opstep.frontends.torch.importing import from_torch
+from opstep.runtime.ir.errors import OpstepError
 
 
 def test_ops_that_see_how_memory_lies_are_left_to_pytorch_with_their_graph(compiled):
@@ -99,3 +103,49 @@ def test_sizes_that_depend_on_data_are_left_to_pytorch_or_refused(compiled, form
         if x.requires_grad:
             found.backward()
             assert x.grad.tolist() == [2.0, 0.0, 6.0]
+
+
+REFUSED_TYPES = {
+    "mm": lambda i, x: torch.mm(x.view(4, 6), i.view(6, 4)),
+    "mm of two floats": lambda i, x: torch.mm(x.view(4, 6), x.view(6, 4).double()),
+    "matmul": lambda i, x: x.view(4, 6) @ x.double()[:6],
+    "addmm": lambda i, x: torch.addmm(x[:4], x.view(4, 6), i.view(6, 4)),
+    "linear": lambda i, x: functional.linear(i.view(4, 6), x.view(4, 6)),
+    "conv1d": lambda i, x: functional.conv1d(x.view(2, 3, 4), i.view(4, 3, 2)),
+    "conv2d": lambda i, x: functional.conv2d(i.view(1, 2, 3, 4), x.view(4, 2, 1, 3)),
+    "layer_norm": lambda i, x: functional.layer_norm(x, (24,), x.double()),
+    "adaptive_avg_pool1d": lambda i, x: functional.adaptive_avg_pool1d(i.view(2, 3, 4), 2),
+    "adaptive_avg_pool2d": lambda i, x: functional.adaptive_avg_pool2d(i.view(2, 3, 4), 2),
+    "adaptive_max_pool2d": lambda i, x: functional.adaptive_max_pool2d(i.view(2, 3, 4), 2),
+    "softmax": lambda i, x: torch.softmax(i, 0),
+    "hardswish": lambda i, x: functional.hardswish(i),
+    "elu": lambda i, x: functional.elu(i),
+    "logaddexp": lambda i, x: torch.logaddexp(i, i),
+    "interpolate": lambda i, x: functional.interpolate(i.view(1, 2, 12), 5, mode="linear"),
+    "cross": lambda i, x: torch.linalg.cross(x.view(8, 3), i.view(8, 3)),
+    "index_add": lambda i, x: x.index_add(0, i, i),
+    "index_put": lambda i, x: x.index_put((i,), i),
+    "topk of truth values": lambda i, x: (x > 2).topk(3).values,
+    "dot of truth values": lambda i, x: torch.dot(i > 2, i > 3),
+}  # fmt: skip
+
+
+IMPORTED_ONLY = ("interpolate", "cross")  # compiled, they are traced as PyTorch defines them
+
+
+@pytest.mark.parametrize("form", REFUSED_TYPES)
+def test_types_that_pytorch_refuses_are_refused(compiled, form):
+    """Its shape functions take some of them."""
+
+    class Model(torch.nn.Module):
+        def forward(self, whole, numbers):
+            return REFUSED_TYPES[form](whole, numbers)
+
+    x = torch.arange(24), torch.arange(24.0)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        Model()(*x)
+    with pytest.raises(OpstepError, match=r"element types|product of|PyTorch cannot export"):
+        from_torch(Model(), x)
+    for options in ({}, {"fallback": True}) if form not in IMPORTED_ONLY else ():
+        with pytest.raises(Exception, match=r"type|not implemented|product of"):
+            compiled(Model(), **options)(*x)
