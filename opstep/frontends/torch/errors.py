@@ -31,12 +31,12 @@ class Untranslatable(Exception):
 
 
 class Refused(Untranslatable):
-    """The same, and PyTorch's definition by other ops is not tried: PyTorch refuses it, too."""
+    """PyTorch refuses the op with these arguments, too, when it runs."""
 
 
-class Disagreement(Refused):
-    """Our result has another shape than PyTorch says. One of the two is wrong (2.11 has a wrong
-    shape, and definition, of LSTM).
+class Disagreement(Untranslatable):
+    """Our result has another shape than PyTorch says. One of the two is wrong, so PyTorch's
+    definition by other ops is not tried (2.11 has a wrong shape, and definition, of LSTM).
     """
 
 

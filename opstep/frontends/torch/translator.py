@@ -22,7 +22,7 @@ from opstep.frontends.torch.body import Body, Mismatch, Var
 from opstep.frontends.torch.control import CONTROL
 from opstep.frontends.torch.dims import Symbols, memory_order
 from opstep.frontends.torch.drafts import Draft, Made, Value, value_of
-from opstep.frontends.torch.errors import Refused, Untranslatable
+from opstep.frontends.torch.errors import Disagreement, Refused, Untranslatable
 from opstep.frontends.torch.inlining import live_nodes
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.probing import check_types
@@ -257,7 +257,8 @@ class Translator:
             is_cause = self._broken.isdisjoint(self._reads(node))
             if is_cause:
                 self._note(node, str(error))
-            if not isinstance(error, Refused) and (is_cause or not _is_known(node)):
+            ends = isinstance(error, Disagreement | Refused)
+            if not ends and (is_cause or not _is_known(node)):
                 self.undefined.add(node.target)
             results = [
                 None if t is None else self._stand_in(Value(node, k), body)
@@ -298,8 +299,10 @@ class Translator:
         begin = len(body.statements), len(body.stems)
         try:
             return self._by_rule(key, node, body, env)
+        except Refused:
+            raise
         except (Untranslatable, Mismatch) as error:
-            there_is_more = not isinstance(error, Refused)  # a definition will be tried
+            there_is_more = not isinstance(error, Disagreement)  # a definition will be tried
             if self._leaves is None or (there_is_more and not self._leaves(node.target)):
                 raise
             body.cut(*begin)
