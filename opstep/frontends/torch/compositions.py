@@ -150,10 +150,11 @@ def cdist_backward(gy, x, other, p, distances):
     scale = torch.where(apart, distances, 1)
     if p == 0:
         return torch.zeros_like(x)
+    sign = torch.where(away.isnan(), away, away.sign())
     if p == torch.inf:
-        slope = torch.where(away.abs() == distances, away.sign(), 0)
+        slope = torch.where(away.abs() < distances, 0, sign)
     else:
-        slope = away.sign() * (away.abs() / scale) ** (p - 1)
+        slope = sign * (away.abs() / scale) ** (p - 1)
     return torch.where(apart, slope * gy[..., None], 0).sum(-2)
 
 

@@ -42,7 +42,7 @@ class cdist(Op):
     def oracle(a, b, *, p):
         away = np.abs(a[..., :, None, :] - b[..., None, :, :])
         if p == 0:
-            return (away != 0).sum(-1).astype(np.float64)
+            return np.where(np.isnan(away), away, away != 0).sum(-1)
         if p == math.inf:
             return away.max(-1, initial=0)
         return np.sum(away**p, -1) ** (1 / p)
@@ -69,10 +69,10 @@ class cdist(Op):
             return g.zeros_like(a), g.zeros_like(b)
         away = g.sub(g.unsqueeze(a, axes=[-2]), g.unsqueeze(b, axes=[-3]))
         size, wide = g.abs(away), g.unsqueeze(y, axes=[-1])
-        apart = g.greater(wide, 0.0)
+        apart = g.not_equal(wide, 0.0)
         scale = g.where(apart, wide, 1.0)
         if p == math.inf:
-            slope = g.where(g.equal(size, wide), g.sign(away), 0.0)
+            slope = g.where(g.less(size, wide), 0.0, g.sign(away))
         elif p == 2.0:
             slope = g.div(away, scale)
         else:
@@ -89,7 +89,8 @@ def _batch(a, b) -> tuple:
 
 
 def _differs(x, other, c):
-    return 1.0 if x != other else 0.0
+    away = x - other
+    return away if away != away or away == 0.0 else 1.0
 
 
 def _away(x, other, c):

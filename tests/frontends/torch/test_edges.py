@@ -68,6 +68,8 @@ BINARY = {
     "the mean smooth_l1_loss": lambda x, y: functional.smooth_l1_loss(x, y, beta=0.5),
     "huber_loss": lambda x, y: functional.huber_loss(x, y, reduction="none"),
     "cdist": lambda x, y: torch.cdist(x[:, None, None], y[:, None, None]),
+    "cdist of 0": lambda x, y: torch.cdist(x[:, None, None], y[:, None, None], p=0.0),
+    "cdist of 1": lambda x, y: torch.cdist(x[:, None, None], y[:, None, None], p=1.0),
 }
 IN_F64_TOO = ["elu", "relu6", "hardtanh", "hardswish", "smooth_l1_loss", "maximum", "lerp"]
 
