@@ -71,7 +71,8 @@ class Translation:
         specs = [s for s in specs if isinstance(nodes[s.arg.name].meta.get("val"), torch.Tensor)]
         self._specs = specs
         outputs = [value_of(nodes[s.arg.name]) for s in specs]
-        self._translator = Translator(graph, symbols, outputs, leaves=leaves)
+        tries = model is not None  # a file has none of PyTorch's kernels run
+        self._translator = Translator(graph, symbols, outputs, leaves=leaves, tries=tries)
         self._tensors = [i for i in self._inputs if isinstance(i.node.meta["val"], torch.Tensor)]
         self._main = self._translator.translate([Value(i.node) for i in self._tensors], outputs)
 

@@ -15,6 +15,7 @@ _NOISE = re.compile(
 )
 FALLBACK = Wording(Argument("fallback", "torch"), " lets PyTorch run it")
 OF_DATA = "a size depends on data"
+TYPES = "PyTorch refuses these element types"
 # Ops that draw numbers: those of a model in training mode, mostly.
 RANDOM = ("dropout", "rand", "bernoulli", "normal", "multinomial", "rrelu", "exponential")
 
@@ -46,5 +47,7 @@ class ImportFailed(missing.ImportFailed):
     def hint(self, missing: Missing) -> str:
         if missing.reason == OF_DATA:
             return "keep the shape: torch.where(mask, x, 0) in place of x[mask]"
+        if missing.reason.startswith(TYPES):
+            return "convert operands before: x.float(), or x.to(w.dtype)"
         is_random = any(word in missing.op for word in RANDOM)
         return "in training mode models draw numbers: call model.eval() first" if is_random else ""

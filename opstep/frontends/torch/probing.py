@@ -15,7 +15,7 @@ from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from opstep.frontends.torch.dims import DTYPES, hinted
-from opstep.frontends.torch.errors import Refused, cause
+from opstep.frontends.torch.errors import TYPES, Refused, cause
 
 _OF_TYPES = re.compile(
     r"not implemented for '|dtype|scalar type|output type|[Ii]nput type|[Bb]ool|[Ii]nteger"
@@ -37,7 +37,7 @@ def check_types(node: fx.Node) -> None:
                 op(*_ones(node.args, is_pointwise), **_ones(node.kwargs, is_pointwise))
         except Exception as error:  # of any class: only what is said of types matters here
             if _OF_TYPES.search(str(error)):
-                raise Refused(f"PyTorch refuses these element types: {cause(error)}") from None
+                raise Refused(f"{TYPES}: {cause(error)}") from None
 
 
 def _can_be_tried(node: fx.Node, tensors: Sequence[torch.Tensor]) -> bool:

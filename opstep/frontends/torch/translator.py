@@ -59,7 +59,8 @@ class Translator:
     """Translates one fx graph. `missing` has what could not be. `around`: the translator of the
     graph that this one is a part of, as the branch of a `cond` is. `leaves`: whether an op
     without a counterpart is left to PyTorch (`fallback`); `left` has those that are. `saved`: those
-    of the outputs that are only for a backward.
+    of the outputs that are only for a backward. `tries`: whether PyTorch may be asked by a call
+    which element types an op takes.
     """
 
     by_module = True  # whether a small module's only result is called after it
@@ -68,9 +69,10 @@ class Translator:
     def __init__(
         self, graph: fx.Graph, symbols: Symbols, outputs: Sequence[Value],
         around: Translator | None = None, leaves: Leaves | None = None,
-        saved: Collection[Value] = (),
+        saved: Collection[Value] = (), tries: bool = True,
     ):  # fmt: skip
         self.symbols = symbols
+        self._tries = around._tries if around else tries
         self._leaves = around._leaves if around else leaves
         self.left: list[fx.Node] = around.left if around else []
         self.missing: list[tuple[fx.Node, Missing]] = around.missing if around else []
@@ -312,7 +314,8 @@ class Translator:
     def _by_rule(
         self, key: str, node: fx.Node, body: Body, env: Mapping[Value, Var]
     ) -> Sequence[Var | None]:
-        check_types(node)
+        if self._tries:
+            check_types(node)
         if not _is_known(node):
             raise Untranslatable("there is no op for it")
         args = [self._argument(a, env) for a in node.args]

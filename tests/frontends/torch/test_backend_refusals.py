@@ -144,10 +144,11 @@ def test_types_that_pytorch_refuses_are_refused(compiled, form):
     x = torch.arange(24), torch.arange(24.0)
     with pytest.raises(RuntimeError):
         Model()(*x)
-    with pytest.raises(OpstepError, match=r"element types|product of|PyTorch cannot export"):
+    with pytest.raises(OpstepError, match=r"element types|PyTorch cannot export") as refused:
         from_torch(Model(), x)
+    assert "fallback" not in str(refused.value)  # it would not help
     if form not in IMPORTED_ONLY:
-        with pytest.raises(Exception, match=r"types?|product of"):
+        with pytest.raises(Exception, match="type"):
             compiled(Model())(*x)
         with pytest.raises(RuntimeError):  # PyTorch's own
             compiled(Model(), fallback=True)(*x)

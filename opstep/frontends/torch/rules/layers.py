@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from opstep.frontends.torch.body import Body, Var
-from opstep.frontends.torch.errors import Refused, Untranslatable
+from opstep.frontends.torch.errors import TYPES, Refused, Untranslatable
 from opstep.frontends.torch.rules.layout import matrix_transpose, true_places
 from opstep.frontends.torch.rules.pointwise import assertion
 from opstep.frontends.torch.rules.reductions import norm_of
@@ -22,7 +22,7 @@ def linear(b: Body, x, w, bias=None):
 def matmul(b: Body, x, y):
     """Vectors are rows on the left and columns on the right."""
     if x.dtype != y.dtype:
-        raise Refused(f"a product of {x.dtype} and {y.dtype}")
+        raise Refused(f"{TYPES}: {x.dtype} and {y.dtype}")
     left = b.unsqueeze(x, axes=[0]) if x.type.rank == 1 else x
     right = b.unsqueeze(y, axes=[1]) if y.type.rank == 1 else y
     return b.reshaped(b.matmul(left, right), b.out.shape)
