@@ -116,6 +116,8 @@ class _Ready:
                 self.kept_values.lines |= {
                     b.name.text: line for b in statement.results if b.name.text in self.saved
                 }
+        numbers = {n: k for k, n in enumerate(graph.placeholders)}
+        self._checks = [i.bound(numbers, sizes) for i in graph.indices]
         self._draw = [d.bound(sizes) for d in graph.drawn]
         self._inputs = graph.inputs
         given = zip(executable.graph.inputs, graph.sources, strict=True)
@@ -145,6 +147,8 @@ class _Ready:
             outstanding.poll()
         if self._draw:
             args = [*args, *(draw(args) for draw in self._draw)]
+        for check in self._checks:
+            check(args)
         inputs = [args[k] for k in self._inputs]
         if not all(map(is_contiguous, inputs)):
             inputs = [t.contiguous() for t in inputs]

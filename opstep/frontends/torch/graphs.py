@@ -14,6 +14,7 @@ from opstep.api.program import Program, loads
 from opstep.frontends.missing import Missing
 from opstep.frontends.torch.aliases import View, take_views
 from opstep.frontends.torch.body import Var
+from opstep.frontends.torch.bounds import indices
 from opstep.frontends.torch.definitions import Definitions, without_definition
 from opstep.frontends.torch.dims import ConcreteSizes, Sizes, Symbols, hinted
 from opstep.frontends.torch.drafts import Draft, Value, value_of
@@ -97,6 +98,8 @@ class AtenGraph:
                 node.meta["named"] = label
         self.is_dynamic = any(_is_symbolic(n.meta["val"]) for n in self.placeholders)
         self._look()
+        # the forward has looked at those that the backward takes
+        self.indices = () if name == "backward" else tuple(indices(self.graph))
 
     def _look(self) -> None:
         """Finds what the graph takes and gives."""
