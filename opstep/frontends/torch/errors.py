@@ -41,6 +41,12 @@ class Disagreement(Untranslatable):
     """
 
 
+class Refused(Disagreement):
+    """PyTorch itself refuses these operands once the op runs; its shape rules, its definitions by
+    other ops and ours would take them.
+    """
+
+
 class ImportFailed(missing.ImportFailed):
     """`missing` lists ATen ops."""
 

@@ -1,4 +1,5 @@
-"""ATen ops against eager PyTorch, with the samples that PyTorch tests its own ops with.
+"""ATen ops against eager PyTorch, with the samples that PyTorch tests its own ops with, every other
+one with gaps between its elements, and with operands that it refuses.
 
 Of element types other than f32 and i64 every third op is taken, another one in each type;
 ``pytest tests/frontends/torch/test_rules.py --every-op`` takes all.
@@ -12,6 +13,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 from agreement import Call, Calls, check
+from torch._dynamo.exc import TorchRuntimeError, Unsupported
+
+import opstep
 
 FAMILIES = {
     "unary": """abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh deg2rad digamma erf
@@ -68,6 +72,8 @@ FAMILIES = {
 UNORDERED = "sort topk kthvalue msort argsort"  # equal elements come in any order: floats only
 COUNTS = {torch.float32: 2}  # samples of an op; of other element types one
 EAGER_FAILS = ("partial_views",)
+CONTIGUOUS = ("view", "as_strided")  # PyTorch takes no other samples of these
+REFUSALS = (TorchRuntimeError, Unsupported)  # Dynamo's, by the shapes
 OTHERS = {
     torch.float64: "reductions",
     torch.float16: "binary",
@@ -91,7 +97,9 @@ def _samples(names: str, dtype: torch.dtype) -> Iterator[Call]:
             continue
         torch.manual_seed(0)
         found = list(op.sample_inputs("cpu", dtype, requires_grad=False))
-        for sample in found[:: math.ceil(len(found) / COUNTS.get(dtype, 1))]:
+        for k, sample in enumerate(found[:: math.ceil(len(found) / COUNTS.get(dtype, 1))]):
+            if k % 2 and op.name not in CONTIGUOUS:
+                sample = sample.noncontiguous()
             if not sample.kwargs.get("dropout_p"):
                 yield Call(op.name, op.op, (sample.input, *sample.args), sample.kwargs)
 
@@ -123,3 +131,25 @@ def test_other_element_types(dtype, family, request):
 
 def test_orders():
     _check(list(_samples(UNORDERED, torch.float32)))
+
+
+@pytest.mark.parametrize("family", ["indexing", "reductions", "products"])
+def test_refused_operands(family, compiled):
+    """What PyTorch refuses is refused, also where only its kernels look."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    wanted, count = set(FAMILIES[family].split()), 0
+    for op in op_db:
+        if op.name not in wanted or op.error_inputs_func is None:
+            continue
+        for error in op.error_inputs("cpu"):
+            sample, model = error.sample_input, compiled(op.op)
+            if not isinstance(sample.input, torch.Tensor) or "out" in sample.kwargs:
+                continue
+            given = (sample.input, *sample.args)
+            with pytest.raises(error.error_type):
+                op.op(*given, **sample.kwargs)
+            with pytest.raises((opstep.OpstepError, *REFUSALS, error.error_type)):
+                model(*given, **sample.kwargs)
+            count += 1
+    assert count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opstep.frontends.torch.body import Body, Var, axis_of
-from opstep.frontends.torch.errors import Untranslatable
+from opstep.frontends.torch.errors import Refused, Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.types import TensorType, boolean, f64, i32, i64, u8
@@ -180,7 +180,12 @@ def index_reduce(b: Body, x, axis, index, source, reduce, *, include_self=True):
 
 @rule("index_add.default")
 def index_add(b: Body, x, axis, index, source, *, alpha=1):
-    source = b.to(source, x.dtype)
+    _check_type(x, source)
+    shape = list(x.shape)
+    if shape:
+        shape[axis] = index.type.size
+    if list(source.shape) != shape:
+        raise Refused(f"a source that is {source.type} for {x.type}")
     if alpha != 1:
         source = b.binary("mul", source, alpha)
     return _put(b, b.index_put_add, x, axis, index, source)
@@ -188,7 +193,13 @@ def index_add(b: Body, x, axis, index, source, *, alpha=1):
 
 @rule("index_copy.default")
 def index_copy(b: Body, x, axis, index, source):
-    return _put(b, b.index_put, x, axis, index, b.to(source, x.dtype))
+    _check_type(x, source)
+    return _put(b, b.index_put, x, axis, index, source)
+
+
+def _check_type(x: Var, source: Var) -> None:
+    if source.dtype is not x.dtype:
+        raise Refused(f"a source of {source.dtype} for elements of {x.dtype}")
 
 
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
@@ -284,7 +295,9 @@ def bincount(b: Body, x, weights=None, minlength=0):
 
 @rule("masked_scatter.default")
 def masked_scatter(b: Body, x, mask, source):
-    mask = b.broadcasted(b.to(mask, boolean), b.out.shape)
+    if mask.dtype is not boolean:
+        raise Refused(f"a mask of {mask.dtype}")
+    mask = b.broadcasted(mask, b.out.shape)
     return b.masked_scatter(b.broadcasted(x, b.out.shape), mask, b.to(source, x.dtype))
 
 
