@@ -27,7 +27,7 @@ from opstep.frontends.torch.inlining import live_nodes
 from opstep.frontends.torch.modules import Call, call_tree, split_frames
 from opstep.frontends.torch.probing import check_types
 from opstep.frontends.torch.recurrent import RECURRENT, places_in_result
-from opstep.frontends.torch.rules.registry import RULES, key_of
+from opstep.frontends.torch.rules.registry import RULES, check_alike, key_of
 from opstep.frontends.torch.sources import (
     Frame,
     frames_of,
@@ -320,6 +320,7 @@ class Translator:
             raise Untranslatable("there is no op for it")
         args = [self._argument(a, env) for a in node.args]
         kwargs = {k: self._argument(a, env) for k, a in node.kwargs.items()}
+        check_alike(key, (*args, *kwargs.values()))
         found = RULES[key](body, *args, **kwargs)
         if found is None:
             return []
@@ -411,7 +412,9 @@ class Translator:
 
     def _note(self, node: fx.Node, reason: str) -> None:
         line = last_line(frames_of(node))
-        self.missing.append((node, Missing(str(node.target), reason, *line)))
+        target: Any = node.target
+        name = str(target) if hasattr(target, "_schema") else key_of(target) or str(target)
+        self.missing.append((node, Missing(name, reason, *line)))
 
     def _frames(self, node: fx.Node, graph: Call, upto: Call | None = None) -> tuple[Frame, ...]:
         """The frames of a node that belong to a graph's module; with `upto`, those that lead to

@@ -7,13 +7,15 @@ Of element types other than f32 and i64 every third op is taken, another one in 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
 import pytest
 import torch
 from agreement import Call, Calls, check
-from torch._dynamo.exc import TorchRuntimeError, Unsupported
+from torch._dynamo.exc import BackendCompilerFailed, TorchRuntimeError, Unsupported
+from torch.nn import functional
 
 import opstep
 
@@ -153,3 +155,34 @@ def test_refused_operands(family, compiled):
                 model(*given, **sample.kwargs)
             count += 1
     assert count
+
+
+MIXED = {
+    "linear": lambda x, w: functional.linear(x, w),
+    "mm": lambda x, w: x @ w.T,
+    "layer_norm": lambda x, w: functional.layer_norm(x, [2], w[0], w[1]),
+    "group_norm": lambda x, w: functional.group_norm(x, 1, w[0], w[1]),
+    "batch_norm": lambda x, w: functional.batch_norm(x, w[0], w[1]),
+    "batch_norm_train": lambda x, w: functional.batch_norm(x, None, None, w[0], w[1], True),
+    "cdist": torch.cdist,
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_mixed_element_types(name, compiled):
+    """They are refused where PyTorch's kernels refuse them, and taken where they take them."""
+    function, x = MIXED[name], torch.arange(6.0).view(3, 2)
+    model, refused = compiled(function), 0
+    for dtypes in itertools.product((torch.float32, torch.float64, torch.bfloat16), repeat=2):
+        given = [x.to(dtype) for dtype in dtypes]
+        try:
+            wanted = function(*given)
+        except NotImplementedError:  # of this type alone: ours has an op for it
+            continue
+        except RuntimeError:
+            refused += 1
+            with pytest.raises(BackendCompilerFailed, match=r"ImportFailed: .*: operands of"):
+                model(*given)
+        else:
+            torch.testing.assert_close(model(*given), wanted)
+    assert refused
