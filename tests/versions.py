@@ -15,7 +15,7 @@ BUILT = ROOT / "build" / "versions"
 SHOWN = ("numba", "numpy", "torch", "jax", "onnx", "debugpy", "numba-cuda")
 
 
-# Instead of what pyproject.toml asks for: one pair of these. Of torchvision tests need Python alone.
+# Instead of the one pair in pyproject.toml. Of torchvision tests need its Python alone.
 PAIRS = {"lowest": "", "newest": "torch>2.13\ntorchvision\n"}
 RESOLUTION = {"lowest": "lowest-direct", "newest": "highest"}
 

@@ -31,17 +31,13 @@ class Untranslatable(Exception):
     """Raised by a rule or a conversion: this op, with these arguments, has no counterpart."""
 
 
-class Refused(Untranslatable):
-    """PyTorch refuses the op with these arguments, too, when it runs."""
-
-
 class Disagreement(Untranslatable):
     """Our result has another shape than PyTorch says. One of the two is wrong, so PyTorch's
     definition by other ops is not tried (2.11 has a wrong shape, and definition, of LSTM).
     """
 
 
-class Refused(Disagreement):
+class Refused(Untranslatable):
     """PyTorch itself refuses these operands once the op runs; its shape rules, its definitions by
     other ops and ours would take them.
     """

@@ -134,15 +134,21 @@ def _applied(
     schema = found.op._schema
     operands: list[Var] = []
     attrs: dict[str, Any] = {}
+    absent: list[str] = []  # operands: none, if one after them is given
     for spec in schema.arguments:
-        if spec.name not in values or spec.name in LEFT_OUT:
+        if spec.name in LEFT_OUT:
             continue
-        value = argument(values[spec.name])
-        if spec.name in found.lists:
-            operands += value
-            attrs[spec.name] = len(value)
-        elif isinstance(value, Var):
-            operands.append(value)
+        value = argument(values[spec.name]) if spec.name in values else None
+        if value is None and spec.name in found.tensors and spec.has_default_value():
+            absent.append(spec.name)
+        elif spec.name not in values:
+            continue
+        elif spec.name in found.lists or isinstance(value, Var):
+            attrs |= dict.fromkeys(absent)
+            absent.clear()
+            if spec.name in found.lists:
+                attrs[spec.name] = len(value)
+            operands += value if spec.name in found.lists else [value]
         elif not (spec.has_default_value() and _same(value, spec.default_value)):
             attrs[spec.name] = _plain(value)
     stems = [r.name or schema.name.partition("::")[2] for r in schema.returns]

@@ -187,7 +187,9 @@ def _arguments(found: Signature, call: ForeignCall, operands: Sequence[Any]) -> 
     if any(a.name == "device" for a in found.op._schema.arguments):
         arguments["device"] = torch.device("cuda" if call.on_gpu else "cpu")
     for name in found.tensors:
-        if name in found.lists:
+        if name in attrs and attrs[name] is None:
+            arguments[name] = None
+        elif name in found.lists:
             size = attrs.get(name, len(left))
             if type(size) is not int or not 0 <= size <= len(left):
                 raise _wrong_count(found, call)

@@ -470,3 +470,18 @@ def test_a_whole_graph_is_left_to_pytorch_where_one_op_cannot_be(compiled):
     x = torch.randn(8)
     with torch.no_grad(), pytest.warns(UserWarning, match="PyTorch runs the inference itself"):
         torch.testing.assert_close(fast(x), torch.fft.fft(x).real)
+
+
+@pytest.mark.filterwarnings("ignore:opstep leaves:UserWarning")
+@pytest.mark.parametrize(
+    "by", [{"offsets": torch.tensor([0, 2, 6])}, {"lengths": torch.tensor([2, 4])}]
+)
+def test_operands_are_given_by_their_names(compiled, by):
+    """Some of those before them may be absent."""
+
+    def function(x, part):
+        return torch.segment_reduce(x, "sum", **dict.fromkeys(by, part))
+
+    (part,) = by.values()
+    x = torch.arange(6.0)
+    assert compiled(function, fallback=True)(x, part).tolist() == [1.0, 14.0]
