@@ -181,7 +181,7 @@ def test_mixed_element_types(name, compiled):
             continue
         except RuntimeError:
             refused += 1
-            with pytest.raises(BackendCompilerFailed, match="element types|: operands of"):
+            with pytest.raises(BackendCompilerFailed, match=r"element types|: operands of"):
                 model(*given)
         else:
             torch.testing.assert_close(model(*given), wanted)
