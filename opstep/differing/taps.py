@@ -102,7 +102,10 @@ class Taps:
         self._used += size
         source = execution.binding.address_of(tapped.value).address
         copy = self.device.copy(source, tapped.memory.address + tapped.offset, nbytes)
-        execution.binding.streams[execution.stream].submit(copy)
+        stream = execution.binding.streams[execution.stream]
+        stream.submit(copy)
+        if execution.binding.plan.policy.sync == "op":  # such a run waits for its ops alone
+            stream.synchronize()
 
 
 def site_of(plan: Plan, number: int, result: int = 0) -> str:
