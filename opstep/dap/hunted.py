@@ -68,9 +68,9 @@ def report_findings(session: Session, loaded: Loaded, settings: RunSettings) -> 
 def recorded(
     workspace: Path, key: str, sought: tuple[str, int] | None = None
 ) -> tuple[Loaded, int]:
-    """What a recorded run was given, and how many steps of it can be repeated; to come to the
-    finding of a value at a line (`sought`), what the finding's step was given, where the first
-    step's inputs do not lead there. Raises `InputError` where the workspace does not hold all of
+    """The inputs and params of a recorded run, and how many steps of it can be repeated; to come to
+    the finding of a value at a line (`sought`), those of the finding's step, where the first step's
+    do not lead there. Raises `InputError` where the workspace does not hold all of
     it.
     """
     from opstep.trace.workspace.browsing.json_records import program_path

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def value_name(session: Session, frame_handle: FrameHandle, name: str) -> str:
-    """What a name of an expression in a frame is called in the frame's graph; "" where that is not
-    known.
-    """
+    """The graph's name for a name of an expression in a frame; "" where that is not known."""
     return session.debugger.scope(frame_handle.frame).value_name(name) or ""
 
 

@@ -127,7 +127,7 @@ class ScriptProcess(ABC):
 
     @abstractmethod
     def violence(self) -> str:
-        """What ended it, where it did not end by itself, and that is `gone`; else ""."""
+        """The signal or error that ended it, and that it is `gone`; "" where it ended by itself."""
 
     def kill(self) -> None:
         """Ends it and all that it started: nicely, then not."""

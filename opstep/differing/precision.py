@@ -241,7 +241,7 @@ class _Measurement:
         return computed[1], computed[2]
 
     def _declared(self, node: Node, array: np.ndarray) -> np.ndarray:
-        """What came from outside: as the text has it where that is a number, or counted."""
+        """A value from outside: as the text has it where that is a number, or counted."""
         machine, exact = self.machine, None
         if node.type.dtype.is_float:
             exact = machine.executor.literal(node)
@@ -255,7 +255,7 @@ class _Measurement:
         return array.astype(_wide(array))
 
     def _initial(self, name: str) -> np.ndarray | None:
-        """What a named tensor is declared to begin as, not rounded; None where it is drawn, or
+        """The declared start of a named tensor, not rounded; None where it is drawn, or
         loaded.
         """
         declared, found = self.program.module.tensors[name], self.program.verified.inits.get(name)
@@ -318,7 +318,7 @@ def _place(producer: Producer) -> tuple[Source | None, int, str]:
 
 
 def _lost(producer: Producer, operands: list[Any], results: list[np.ndarray], k: int) -> str:
-    """What became of numbers that a type of integers does not hold."""
+    """The fate of numbers that a type of integers does not hold."""
     if results[k].dtype.kind not in "iu":
         return ""
     lost = silent_losses(producer.step, operands, results, k, {"overflow"})

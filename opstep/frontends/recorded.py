@@ -54,7 +54,7 @@ def record_reference(
 def _given(
     plan: Plan, value: int, inputs: Mapping[str, np.ndarray], program: Program
 ) -> np.ndarray:
-    """What the plan found for a value: an input, or a named tensor."""
+    """The elements that the plan found for a value: an input, or a named tensor."""
     buffer = plan.buffers[plan.values[value].buffer]
     named = buffer.kind == "param"
     return program.params[buffer.name] if named else inputs[plan.values[value].name]

@@ -162,12 +162,12 @@ def _links(links: tuple[Link, ...]) -> str:
 
 
 def own_places(hunt: Hunt) -> list[str]:
-    """Where the infinities that came out and are the program's own are from."""
+    """The sources of those infinities that came out and are the program's own."""
     return list(dict.fromkeys(_place(f) for f in hunt.intended if f.chain and not f.saved))
 
 
 def infinity_text(finding: Finding) -> str:
-    """What an infinity is, and where it is from."""
+    """An infinity's kind and its source."""
     place = _place(finding)
     given = finding.given or f"{finding.op} {finding.value}"
     return given if place == given else f"{given} ({place})"

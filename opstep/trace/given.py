@@ -1,5 +1,5 @@
-"""What the steps of a run were given: whether a repeat of the first leads to them, and what is kept
-for those that it does not lead to.
+"""Inputs and params of the steps of a run: whether a repeat of the first leads to them, and what is
+kept for those that it does not lead to.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Given:
         self.repeatable = self.repeatable and _equal(inputs, self.run.info.inputs)
 
     def checkpoint(self, step: int) -> Checkpoint:
-        """What a repeat from the step under way on needs, as it is now."""
+        """All that a repeat from the step under way on needs, as it is now."""
         self._kept = step
         inputs = {} if self.repeatable else {n: a.copy() for n, a in self._inputs.items()}
         params = self.run.info.program.params

@@ -331,7 +331,7 @@ class _Recorder(Recorder):
         return Taken.TIMES if told else Taken.NOTHING
 
     def _checkpoint(self) -> None:
-        """What a repeat from the step on needs that begins now, or has ended."""
+        """All that a repeat needs from the step on that begins now, or has ended."""
         checkpoint = self._given.checkpoint(self._steps)
         self._put("add_checkpoint", checkpoint, nbytes=checkpoint.nbytes)
 

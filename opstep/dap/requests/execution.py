@@ -180,7 +180,7 @@ class GotoTargetsArguments:
 
 @request("gotoTargets", capability="supportsGotoTargetsRequest")
 def goto_targets(session: Session, arguments: GotoTargetsArguments) -> dict[str, Any]:
-    """Where one can go for a line: back to its last visit, on to the next one, or ahead over ops
+    """Targets of a go to for a line: back to its last visit, on to the next one, or ahead over ops
     whose results are not needed.
     """
     path, line = path_of(session, arguments.source), session.client.our_line(arguments.line)

@@ -74,7 +74,7 @@ _STARTS = {(f.__code__.co_filename, f.__code__.co_firstlineno) for f in (_curren
 
 @cache
 def _folders() -> tuple[tuple[str, ...], str]:
-    """Where libraries are, and where JAX is."""
+    """The folders of libraries, and of JAX."""
     found = []
     for name in LIBRARIES:
         spec = find_spec(name)

@@ -49,7 +49,7 @@ class Body(GraphBuilder):
         return super().apply(op, tuple(given), attrs, name)
 
     def _type(self, op: Any, operands: list, attrs: dict[str, Any], place: int) -> DType | None:
-        """What an operand is computed in; None where that cannot be said."""
+        """The type that an operand is computed in; None where that cannot be said."""
         while operands[-1] is None:
             operands = operands[:-1]
         attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}

@@ -61,7 +61,7 @@ class Framework(ABC):
         """Waits for what was not looked at yet."""
 
     def excepted(self) -> str:
-        """Where NaNs and infinities were that a hunt does not tell of; "" if nowhere."""
+        """The places of NaNs and infinities that a hunt does not report; "" if there are none."""
         return ""
 
     def cause_of(self, error: Exception) -> BaseException | None:

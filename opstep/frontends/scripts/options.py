@@ -22,7 +22,7 @@ SETTINGS = ("mode", "streams", "alloc", "fill", "sync", "kernels", "threads", "a
 
 @dataclass(frozen=True)
 class Hunting:
-    """How NaNs and infinities are hunted: `nan_only`, `masked`, `wanted` as in `opstep.hunt`.
+    """Settings of a hunt: `nan_only`, `masked`, `wanted` as in `opstep.hunt`.
 
     `tell`: called with a program and what was found in it, in place of a warning. `tell_loss`: with
     the step, ``nan`` or ``inf`` and the script's line where a loss is bad that the script itself

@@ -61,7 +61,7 @@ class Runner(Protocol):
     saved: set[str]  # outputs that are kept for a backward pass
 
     def roles(self, inputs: list[Any]) -> Roles:
-        """What is known of these inputs, and of outputs."""
+        """Facts about these inputs, and about outputs."""
         ...
 
     def named(self, inputs: list[Any]) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Hunter:
         """Of a step in which nothing bad came out, what is known of what is kept for a backward."""
 
     def _judged(self, found: Finding, step: int) -> list[Finding]:
-        """What is told of a finding of that step."""
+        """The report of a finding of that step."""
         return [replace(found, saved=True) if found.output in self.runner.saved else found]
 
     def _tell(self, found: Hunt, place: str) -> None:

@@ -40,8 +40,8 @@ class Index(NamedTuple):
     size: Any
 
     def bound(self, numbers: Mapping[fx.Node, int], sizes: Sizes) -> Check:
-        """What raises `InputError` for a call's arguments, once sizes are known. `numbers`: which
-        argument a placeholder is.
+        """A check that raises `InputError` for a call's arguments, once sizes are known. `numbers`:
+        which argument a placeholder is.
         """
         size = evaluated(self.size, sizes)
         low = -size if _name(self.node) in COUNTING_BACK else 0
@@ -97,7 +97,7 @@ def _taken(node: fx.Node) -> Iterator[tuple[Any, Any]]:
 
 
 def _chain(index: fx.Node) -> list[fx.Node] | None:
-    """What makes an index, in order; None where that cannot be computed before."""
+    """The nodes that make an index, in order; None where that cannot be computed before."""
     chain: list[fx.Node] = []
     todo = [index]
     while todo:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class KeptValues:
-    """What a forward keeps for its backward, by name: the line that it is from, and what a hunt
-    found in it, in which step.
+    """Values that a forward keeps for its backward, by name: the line that one is from, and what a
+    hunt found in it, in which step.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Hunter(watching.Hunter):
         return self._is_backward and scaling.defer(tell)
 
     def _of_forward(self, given: Finding, step: int) -> Finding | None:
-        """What is known of a value that the forward kept: all, if its step was looked into, else
+        """Facts about a value that the forward kept: all, if its step was looked into, else
         its line. None of others.
         """
         name, kept = given.given.removeprefix("input "), self.runner.kept_values

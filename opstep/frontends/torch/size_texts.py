@@ -50,7 +50,7 @@ def is_size(text: str) -> bool:
 
 
 def _bits(node: ast.expr) -> int:
-    """How long numbers get, at most, in what this comes to. Raises `_NoSize`."""
+    """The most digits of a number on the way to the value. Raises `_NoSize`."""
     match node:
         case ast.Constant(value=bool()):
             return 1

@@ -318,7 +318,7 @@ class Debugger:
     # --- going elsewhere ---
 
     def goto_targets(self, path: str, line: int) -> list[Target]:
-        """Where `goto` can go for a line: its last visit before where one stands, else the next one
+        """Targets of `goto` for a line: its last visit before where one stands, else the next one
         that was run, else the point ahead in the present frame.
         """
         return self._goto.targets(path, line)

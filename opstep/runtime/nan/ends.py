@@ -1,4 +1,4 @@
-"""Where values leave a step, and which of their elements count there."""
+"""The places at which values leave a step, and which of their elements count there."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FIGURES = (
 
 
 class Roles(NamedTuple):
-    """What a framework knows of inputs and outputs, by their names, and a text does not say.
+    """Facts that a framework knows about inputs and outputs, by name, and a text does not say.
     `constants`: inputs that the model's text writes; `strict`: inputs that have to be finite,
     gradients and what is trained; `kept`: outputs that only a backward takes: infinities there have
     not come out.

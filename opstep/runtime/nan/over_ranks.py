@@ -110,7 +110,7 @@ def judged(
 
 
 def _lost(producer: Producer, result: np.ndarray, own: np.ndarray) -> SilentLoss:
-    """What made these elements of a collective's result: no rank knows what all of them had."""
+    """The cause of these elements of a collective's result: no rank knows what all of them had."""
     if not (own & np.isnan(result)).any():
         return SilentLoss("inf", f"overflow of {producer.results[0].type.dtype}, over ranks", own)
     is_product = producer.step.attrs.get("reduction") == "prod"

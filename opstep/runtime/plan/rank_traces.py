@@ -319,8 +319,8 @@ class _Walk:
     def _turns(
         self, step: Step, test: Plan, body: Plan, given: list[Fact], number: int
     ) -> list[Fact] | None:
-        """What ranks carry out of a loop whose turns are known; None where they are not. Those that
-        leave it earlier than others are left out of further turns.
+        """Values that ranks carry out of a loop whose turns are known; None where they are not.
+        Those that leave it earlier than others are left out of further turns.
         """
         every, before = self.ranks, len(self.said)
         turns, carried, count = Turns(every), list(given), 0

@@ -111,7 +111,7 @@ class PythonLines:
         return {line for name, line in self._changing if name in names}
 
     def callers(self, graph: Graph) -> list[Origin]:
-        """Where the statements that call a graph came from."""
+        """The places that the statements which call a graph came from."""
         if self._callers is None:
             self._callers = {}
             for caller in self._graphs:

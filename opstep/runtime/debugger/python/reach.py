@@ -1,4 +1,4 @@
-"""How far the value of a variable reaches: what may assign it again, or change it in place.
+"""The reach of a variable's value: what may assign it again, or change it in place.
 
 Of the path that was taken only the lines are known whose ops are in the graph. So anything that may
 have been executed between two of them counts, whether it was or not.

@@ -66,7 +66,7 @@ class Returned:
         self._calls = calls
 
     def of_call(self, graph: Graph, line: Execution, written: ast.expr | None) -> Values | NoCall:
-        """What the function that an expression calls gave it; `NO_CALL` where it is none of the
+        """The result of the function that an expression calls; `NO_CALL` where it is none of the
         program's.
         """
         match written:
