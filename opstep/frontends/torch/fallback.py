@@ -132,7 +132,7 @@ def _applied(
     if None in types:
         raise Untranslatable("a result of it is no tensor")
     schema = found.op._schema
-    operands: list[Var] = []
+    operands: list[Any] = []
     attrs: dict[str, Any] = {}
     absent: list[str] = []  # operands: none, if one after them is given
     for spec in schema.arguments:
@@ -146,9 +146,10 @@ def _applied(
         elif spec.name in found.lists or isinstance(value, Var):
             attrs |= dict.fromkeys(absent)
             absent.clear()
+            given = list(value) if isinstance(value, list | tuple) else [value]
             if spec.name in found.lists:
-                attrs[spec.name] = len(value)
-            operands += value if spec.name in found.lists else [value]
+                attrs[spec.name] = len(given)
+            operands += given
         elif not (spec.has_default_value() and _same(value, spec.default_value)):
             attrs[spec.name] = _plain(value)
     stems = [r.name or schema.name.partition("::")[2] for r in schema.returns]

@@ -59,7 +59,7 @@ test("rows are sorted and paged, a line is gone to, a mistake is marked", async 
   await expect(rows(page).filter({ hasText: "runs.db" })).toBeVisible();
   await workbench.command("opstep: Open Workspace Query");
   const query = await workbench.ask(
-    "select s.step, o.file, o.line, o.name from stats as s join ops as o using (run, op) where s.step >= 0",
+    "select s.step, o.file, o.line, o.name from stats as s join ops as o using (run, op) where s.op >= 0",
   );
   await expect(query.locator(".status")).toContainText("rows in");
   const count = Number(

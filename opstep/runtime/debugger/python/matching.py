@@ -7,6 +7,7 @@ operands for that op's, in order.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -46,6 +47,7 @@ _RESHAPES = frozenset({
     "movedim",
 })  # fmt: skip
 _SAME_VALUE = frozenset({"contiguous", "detach", "clone"})
+_CASTS = frozenset({"to", "type", "float", "half", "bfloat16", "double", "int", "long", "short"})
 _OF_TWO = frozenset({"add", "sub", "mul", "div", "matmul", "pow", "maximum", "minimum"})
 PLAIN_METHODS = _SAME | _RESHAPES | _SAME_VALUE | {"mm", "bmm"}
 _LAID_OUT = frozenset({"reshape", "broadcast", "cast", "transpose"})
@@ -174,6 +176,8 @@ class _Matcher:
             return self._is(args[0], value) or value in self._own
         if name in _RESHAPES:
             return self._op(value, _VIEWS, args[:1])
+        if name in _CASTS:
+            return self._op(value, frozenset({"cast"}), args[:1])
         if name in ("max", "min") and (len(args) > 1 or any(k.arg == "dim" for k in call.keywords)):
             return False  # it gives a pair
         kind = _OTHER.get(name, name)
@@ -196,14 +200,15 @@ class _Matcher:
     def _module(self, name: str, call: ast.Call, value: str) -> bool:
         """One of PyTorch's own modules, which computes one op, but for what goes with that."""
         last = self._own.get(value)
-        if last is None or not last.at or not f".{last.at.module}".endswith(f".{name}"):
+        if last is None or not last.at:
             return False
-        made = [s for s in {id(s): s for s in self._own.values()}.values() if s.at]
-        made = [s for s in made if s.at and s.at.module == last.at.module]
-        norms = [s for s in made if "norm" in s.callee.text]
-        main = norms or [s for s in made if s.callee.text not in _LAID_OUT]
-        is_dropout = [s.callee.text for s in made] == ["cast", "mul", "mul"]
-        if len(main) != 1 + is_dropout or (len(main[0].results) > 1 and not norms):
+        if re.search(rf"(^|\.){name}(\.\d+)+$", last.at.module):
+            return self._sequence(name)
+        if not f".{last.at.module}".endswith(f".{name}"):
+            return False
+        made = self._made_by(last.at.module)
+        norms, main = _main_ops(made)
+        if not main:
             return False
         if norms and last is not main[0]:
             return False  # its statistics
@@ -213,6 +218,27 @@ class _Matcher:
         if call.args and isinstance(inner, Name) and main[0].callee.text != "embedding":
             self._is(call.args[0], inner.text)
         return True
+
+    def _sequence(self, name: str) -> bool:
+        """Modules in a row, each called once: what the last one gives is their result."""
+        modules = {s.at.module for s in self._own.values() if s.at}
+        inside = [m for m in modules if re.search(rf"(^|\.){name}\.", m)]
+        return all(_main_ops(self._made_by(m))[1] for m in inside)
+
+    def _made_by(self, module: str) -> list[Apply]:
+        made = {id(s): s for s in self._own.values()}.values()
+        return [s for s in made if s.at and s.at.module == module]
+
+
+def _main_ops(made: Sequence[Apply]) -> tuple[list[Apply], list[Apply]]:
+    """Norms among the ops of a module that was called once, and those that it is for; none of these
+    where it was called several times, or computes more than one op.
+    """
+    norms = [s for s in made if "norm" in s.callee.text]
+    main = norms or [s for s in made if s.callee.text not in _LAID_OUT]
+    is_dropout = [s.callee.text for s in made] == ["cast", "mul", "mul"]
+    is_one = len(main) == 1 + is_dropout and (len(main[0].results) == 1 or norms)
+    return norms, main if is_one else []
 
 
 def _root(e: ast.expr) -> str:
