@@ -146,7 +146,7 @@ def _applied(
         elif spec.name in found.lists or isinstance(value, Var):
             attrs |= dict.fromkeys(absent)
             absent.clear()
-            given = list(value) if isinstance(value, list | tuple) else [value]
+            given = [value] if isinstance(value, Var) else list(value or ())
             if spec.name in found.lists:
                 attrs[spec.name] = len(given)
             operands += given
