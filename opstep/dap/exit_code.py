@@ -19,7 +19,7 @@ def outermost_frame() -> FrameType | None:
 
 
 def exit_code(outermost: FrameType | None) -> int | None:
-    """None for what `SystemExit` says, which nobody is told."""
+    """None where `SystemExit` has the code, which cannot be seen here."""
     if outermost is None:
         return None
     if dis.opname[outermost.f_code.co_code[outermost.f_lasti]].startswith("RETURN"):

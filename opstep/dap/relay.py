@@ -90,7 +90,7 @@ class Relay:
             self._answer_for_it()
 
     def close(self, terminate: bool | None = None) -> None:
-        """The program sees its client leave; False: it is told to go on."""
+        """The program sees its client leave; False: it goes on."""
         if terminate is False and not self._is_over:
             goodbye = {"command": "disconnect", "arguments": {"terminateDebuggee": False}}
             with suppress(Gone):  # under a number whose answer the client does not get

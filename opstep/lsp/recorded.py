@@ -130,7 +130,7 @@ def _of_run(
         for op, result, *row in _ask(workspace, rows, {"run": run, "step": step}):
             if (op, result) in sites:
                 return step, tuple(row), sites[op, result]
-        # Inputs, params and states are taken before the first step, at -1.
+        # Inputs, params and states that no op reads are looked at before the first step alone.
         before = 0 if all(op < 0 for op, _ in sites) and step > 0 else step
     return None
 

@@ -134,7 +134,7 @@ class Hunter:
             self._tell(found, place)
 
     def _defers(self, tell: Callable[[], None]) -> bool:
-        """Whether a finding is told of later, if at all."""
+        """Whether a finding is reported later, if at all."""
         return False
 
     def _note(self, others: list[Finding], step: int) -> None:

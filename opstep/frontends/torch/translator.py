@@ -301,11 +301,11 @@ class Translator:
         begin = len(body.statements), len(body.stems)
         try:
             return self._by_rule(key, node, body, env)
-        except Refused:
-            raise
         except (Untranslatable, Mismatch) as error:
             there_is_more = not isinstance(error, Disagreement)  # a definition will be tried
-            if self._leaves is None or (there_is_more and not self._leaves(node.target)):
+            if isinstance(error, Refused) or self._leaves is None:
+                raise
+            if there_is_more and not self._leaves(node.target):
                 raise
             body.cut(*begin)
             self.left.append(node)
