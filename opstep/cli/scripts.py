@@ -180,8 +180,11 @@ class Started:
 
     def _say_what_was_missed(self) -> None:
         """Where nothing was seen, or not what was asked for."""
-        if not self.frameworks.called:
+        if unwatched := ", ".join(sorted(self.frameworks.unwatched())):
+            say(f"note: {self.file} compiles {unwatched} itself, which runs as it says")
+        elif not self.frameworks.called:
             say(f"note: {self.file} called no nn.Module, and no function with @opstep.jax.debug")
+        if not self.frameworks.called:
             return
         names = sorted(n for n in self.frameworks.names if n)
         for pattern in self.unmatched():
@@ -273,14 +276,15 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     if found or losses:
         return FOUND
     parts = [one for one in started.frameworks.entered if one.compiled]
-    if code == OK and not started.frameworks.called:
-        say(
-            f"{file}: nothing was checked: no model was called that opstep runs. "
-            "Give the script that calls it"
-        )
-        return COMMAND
-    if code == OK and (unmatched := started.unmatched()) and not parts:
-        say(f"{file}: nothing was checked: nothing matched --module {', '.join(unmatched)}")
+    unwatched = ", ".join(sorted(started.frameworks.unwatched()))
+    if code == OK and not parts:
+        if unmatched := started.unmatched():
+            why = f"nothing matched --module {', '.join(unmatched)}"
+        elif unwatched:
+            why = f"the script compiles {unwatched} itself. Leave torch.compile out"
+        else:
+            why = "no model was called that opstep runs. Give the script that calls it"
+        say(f"{file}: nothing was checked: {why}")
         return COMMAND
     for name in options["wanted"]:
         if name not in hunting.known:
@@ -291,7 +295,8 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         if own:
             none = f"no NaN, and no infinity but the script's own ({', '.join(own)}),"
         excepted = "".join(f" but {text}" for p in parts if (text := p.excepted()))
-        say(f"{file}: {' and '.join(calls)}, {none} came out{excepted}")
+        missed = f"; not watched: {unwatched}, compiled by the script itself" if unwatched else ""
+        say(f"{file}: {' and '.join(calls)}, {none} came out{excepted}{missed}")
     return code
 
 
@@ -344,14 +349,16 @@ def _tell_loss(
         return
     file, line = at or ("", 0)
     losses.append({"step": step, "value": value, "file": file, "line": line})
-    gave = "no module gave a bad value"
+    gave = "no module that was watched gave a bad value"
     if own:
         gave = f"modules gave no infinity but the script's own ({', '.join(own)})"
+    unwatched = ", ".join(sorted(started.frameworks.unwatched()))
+    others = f", or from {unwatched}, compiled by the script itself" if unwatched else ""
     if not started.options["as_json"]:
         _write(
             f"{file}:{line}: {linecache.getline(file, line).strip()}\n"
             f"step {step}: the loss is {value}, and {gave}: it comes from what "
-            f"the script does with their results.\n  {UNSEEN}"
+            f"the script does with their results{others}.\n  {UNSEEN}"
         )
     if not started.options["keep_going"]:
         started.frameworks.leave()

@@ -64,6 +64,10 @@ class Framework(ABC):
         """The places of NaNs and infinities that a hunt does not report; "" if there are none."""
         return ""
 
+    def unwatched(self) -> set[str]:
+        """Parts that were called and not looked at: the script compiles them itself."""
+        return set()
+
     def cause_of(self, error: Exception) -> BaseException | None:
         """See `script.Judge`."""
         return None
@@ -107,6 +111,10 @@ class Frameworks:
     @property
     def called(self) -> int:
         return sum(one.called for one in self.entered)
+
+    def unwatched(self) -> set[str]:
+        """See `Framework.unwatched`."""
+        return {name for one in self.entered for name in one.unwatched()}
 
     @property
     def names(self) -> set[str]:

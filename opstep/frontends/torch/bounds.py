@@ -27,17 +27,21 @@ ALONG = (  # which take a tensor, an axis and an index into it
     "index_reduce", "index_fill",
 )  # fmt: skip
 ROWS = ("embedding", "_embedding_bag", "_embedding_bag_forward_only")
+LABELS = ("nll_loss_forward", "nll_loss2d_forward")
 COUNTING_BACK = ("index_fill", "take", "put", "index", "index_put")
 
 Check = Callable[[Sequence[Any]], None]
 
 
 class Index(NamedTuple):
-    """The last of the nodes of `chain` is an index of `node`'s, into an axis of that `size`."""
+    """The last of the nodes of `chain` is an index of `node`'s, into an axis of that `size`. Where
+    it is `ignored` it may be any.
+    """
 
     node: fx.Node
     chain: Sequence[fx.Node]
     size: Any
+    ignored: int | None
 
     def bound(self, numbers: Mapping[fx.Node, int], sizes: Sizes) -> Check:
         """A check that raises `InputError` for a call's arguments, once sizes are known. `numbers`:
@@ -55,6 +59,8 @@ class Index(NamedTuple):
                     args, kwargs = map_arg((n.args, n.kwargs), values.__getitem__)
                     values[n] = n.target(*args, **kwargs)  # pyright: ignore - an op
             found = values[self.chain[-1]]
+            if self.ignored is not None:
+                found = found[found != self.ignored]
             if found.numel():
                 ends = [int(end) for end in found.aminmax()]
                 for index in ends:
@@ -70,7 +76,8 @@ def indices(graph: fx.Graph) -> Iterator[Index]:
         for index, size in _taken(node):
             chain = _chain(index)
             if chain is not None:
-                yield Index(node, chain, size)
+                ignored: Any = node.args[4] if _name(node) in LABELS else None
+                yield Index(node, chain, size, ignored)
 
 
 def _name(node: fx.Node) -> str:
@@ -82,11 +89,13 @@ def _taken(node: fx.Node) -> Iterator[tuple[Any, Any]]:
     if not isinstance(node.target, torch._ops.OpOverload):
         return
     name, args = _name(node), node.args
-    if name not in (*ALONG, *ROWS, *COUNTING_BACK):
+    if name not in (*ALONG, *ROWS, *LABELS, *COUNTING_BACK):
         return
     x: Any = args[0].meta["val"]  # pyright: ignore - a tensor is the first argument
     if name in ROWS:
         yield args[1], x.shape[0]
+    elif name in LABELS:
+        yield args[1], x.shape[-1 if x.dim() < 2 else 1]
     elif name in ALONG:
         yield args[2], x.shape[args[1]] if x.dim() else 1
     elif name in ("take", "put"):

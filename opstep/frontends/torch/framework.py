@@ -87,6 +87,9 @@ class PyTorch(Framework):
         steps = "1 step" if skipped == 1 else f"{skipped:,} steps"
         return f"in {steps} that GradScaler skipped" if skipped else ""
 
+    def unwatched(self) -> set[str]:
+        return self._calls.unwatched
+
     def cause_of(self, error: Exception) -> OpstepError | None:
         """The error of ours that PyTorch raised another one for."""
         inner = getattr(error, "inner_exception", None)  # torch._dynamo.exc.BackendCompilerFailed

@@ -28,6 +28,7 @@ from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
     peek_interpreter_stack,
 )
 from torch._dynamo.exc import InternalTorchDynamoError, TorchRuntimeError
+from torch._guards import TracingContext
 from torch.fx import _symbolic_trace
 
 from opstep.frontends.scripts.script import Leave
@@ -82,6 +83,7 @@ class ModuleCalls:
 
     `called`: how many modules were called from outside of others; `compiled`: how many were
     compiled; `count`: how often these were called. `names`: what `patterns` could have meant.
+    `unwatched`: classes of the modules that the script compiles itself.
     """
 
     def __init__(self, options: Mapping[str, Any], patterns: Sequence[str] = ()):
@@ -89,6 +91,7 @@ class ModuleCalls:
         self.patterns = tuple(patterns)
         self.called = self.compiled = self.count = 0
         self.names: set[str] = set()
+        self.unwatched: set[str] = set()
         self.leaves = False  # whether the script is to end: another of its threads has
         self._known: dict[int, _Known] = {}
         self.within = threading.local()
@@ -129,6 +132,9 @@ class ModuleCalls:
     def _instead_of(self, module: nn.Module | None) -> Callable[..., Any] | None:
         if torch.compiler.is_dynamo_compiling() or module is None:
             return None
+        if isinstance(module, torch._dynamo.OptimizedModule):
+            self.unwatched.add(type(module._orig_mod).__name__)
+            return None
         if getattr(self.within, "now", None) is not None or self._is_left_alone(module):
             return None
         known = self._known.get(id(module)) or self._met(module)
@@ -137,12 +143,13 @@ class ModuleCalls:
     def _is_left_alone(self, module: nn.Module) -> bool:
         return (
             get_eval_frame_callback() is not None  # within what the script compiles
+            or TracingContext.try_get() is not None  # Dynamo looks at a module of its own
             or torch._C._len_torch_dispatch_stack() > 0  # tensors that have no elements, tracing
             or peek_interpreter_stack() is not None  # vmap, grad
             or torch._C._current_graph_task_id() != -1  # a checkpoint's, again in the backward
             or torch._C._get_tracing_state() is not None
             or _is_fx_tracing()
-            or isinstance(module, torch.jit.ScriptModule | torch._dynamo.OptimizedModule)
+            or isinstance(module, torch.jit.ScriptModule)
             or os.getpid() != self._process
         )
 

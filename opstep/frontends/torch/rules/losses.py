@@ -19,6 +19,28 @@ def nll_loss(b: Body, x, target, weight=None, reduction=1, ignore_index=-100):
                       reduction=_REDUCTIONS[reduction], ignore_index=ignore_index)  # fmt: skip
 
 
+@rule("nll_loss_forward.default", "nll_loss2d_forward.default")
+def nll_loss_forward(b: Body, x, target, weight, reduction, ignore_index):
+    """With the sum of the counted weights, which a mean is divided by."""
+    loss = nll_loss(b, x, target, weight, reduction, ignore_index)
+    if not b.is_used(1):
+        return loss, None
+    if reduction == 0:
+        return loss, b.filled(b.expected[1], 0)
+    counted = b.not_equal(target, ignore_index)
+    if weight is None:
+        return loss, b.sum(b.to(counted, x.dtype))
+    label = b.where(counted, as_index(b, target), 0)
+    return loss, b.sum(b.where(counted, b.gather(weight, label, axis=0), 0.0))
+
+
+@rule("nll_loss_backward.default", "nll_loss2d_backward.default")
+def nll_loss_backward(b: Body, gy, x, target, weight, reduction, ignore_index, total_weight):
+    """Our op finds the sum of the counted weights again."""
+    return b.nll_loss_grad(x, as_index(b, target), gy, weight, axis=1 if x.type.rank > 1 else 0,
+                           reduction=_REDUCTIONS[reduction], ignore_index=ignore_index)  # fmt: skip
+
+
 @rule("cross_entropy_loss.default")
 def cross_entropy(b: Body, x, target, weight=None, reduction=1, ignore_index=-100, smoothing=0.0):
     if smoothing or target.dtype.is_float:
