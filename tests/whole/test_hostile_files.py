@@ -1,6 +1,6 @@
 """Files that are not what they claim: an error that names them, soon, and without much memory.
 
-`pytest tests/whole/test_hostile_files.py --hostile 10000` tries that many.
+`pytest tests/whole/test_hostile_files.py --hostile 10000 --timeout 0` tries that many.
 """
 
 from __future__ import annotations
