@@ -34,6 +34,9 @@ class View(NamedTuple):
         laid_out = tuple(base.stride())
         return View(t.dtype, shape, strides, start, t.is_conj(), t.is_neg(), laid_out)
 
+    def numbers(self) -> tuple[Any, ...]:
+        return *self.shape, *self.strides, *self.laid_out, self.start
+
     def bound(self, sizes: Sizes) -> View:
         shape, strides, laid_out = (
             tuple(evaluated(n, sizes) for n in numbers)

@@ -27,6 +27,7 @@ from opstep.frontends.torch.labels import Labels
 from opstep.frontends.torch.modules import Call, set_root
 from opstep.frontends.torch.pooling import drop_indices
 from opstep.frontends.torch.products import fold_products
+from opstep.frontends.torch.sources import frames_of, last_line
 from opstep.frontends.torch.translator import Leaves, Translator
 from opstep.frontends.torch.writing import Writer
 from opstep.runtime.ir.graph import Graph, Module, Name, Return
@@ -59,6 +60,11 @@ class Output(NamedTuple):
     value: Any = None
     view: View | None = None
 
+    def is_of_data(self) -> bool:
+        """Whether a number of it depends on a tensor's elements."""
+        numbers = (self.value, *(self.view.numbers() if self.view else ()))
+        return any(isinstance(n, torch.SymInt) and hinted(n) is None for n in numbers)
+
 
 class AtenGraph:
     """What is known of a graph before it is run.
@@ -81,6 +87,7 @@ class AtenGraph:
         self._module = module
         output = self.graph.output_node()
         returned: Any = output.args[0]
+        self._returned = list(returned)
         self._names = [n.name if isinstance(n, fx.Node) else "" for n in returned]
         self._described = output.meta.get("desc") or [None] * len(self._names)
         drop_tokens(self.graph)
@@ -205,6 +212,12 @@ class AtenGraph:
             name = nested[0].meta["label"].partition(".size")[0]
             what = "nested tensors have no counterpart: pad them"
             raise ImportFailed([Missing(name, what, "", 0)])
+        of_data = [
+            Missing(f"the result {n.name}", OF_DATA, *last_line(frames_of(n)))
+            for n, output in zip(self._returned, self.outputs, strict=True) if output.is_of_data()
+        ]  # fmt: skip
+        if of_data:
+            raise ImportFailed(of_data)
         try:
             if not (self.is_dynamic and self._computes_numbers()):
                 return self._program(Symbols())
