@@ -90,13 +90,21 @@ def take_out(graph: fx.Graph) -> list[Drawn]:
         if node.op != "call_function" or not is_drawn(op):
             continue
         if op is not aten.native_dropout.default:
-            found.append(Drawn(op, node.args, node.kwargs, again))
+            found.append(Drawn(_filling(op), node.args, node.kwargs, again))
             node.replace_all_uses_with(placeholder(node.name, node.meta["val"]))
         elif node.args[2] is not False and node.args[1]:
             x, p, _ = node.args
             found.append(Drawn(_kept, (x, p), {}, again))
             _dropout(graph, node, placeholder(f"{node.name}_mask", node.meta["val"][1]))
     return found
+
+
+def _filling(op: Any) -> Callable[..., torch.Tensor]:
+    """The method that an op stands for once PyTorch has no calls in place any more: what it draws
+    depends on the gaps in the memory that it fills.
+    """
+    name = op._schema.name.partition("::")[2].removesuffix("_functional")
+    return op if op is aten.bernoulli.p else getattr(torch.Tensor, f"{name}_", op)
 
 
 # --- checkpoints ---
