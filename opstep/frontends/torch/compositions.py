@@ -249,7 +249,7 @@ def _bags(index: Tensor, offsets: Tensor) -> Tensor:
 @definition(aten.multinomial.default)
 def multinomial(x, count, replacement=False, *, generator=None):
     """As PyTorch draws without replacement: the first of events of those rates."""
-    if replacement and count != 1:
+    if (replacement and count != 1) or not 0 < count <= x.shape[-1] or not x.is_floating_point():
         return NotImplemented
     times = aten.exponential.default(torch.empty_like(x), generator=generator)
     return (x / times).topk(count, -1)[1] if count != 1 else (x / times).argmax(-1, keepdim=True)
