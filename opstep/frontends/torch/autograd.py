@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from operator import getitem
 from typing import Any
 from unittest import mock
@@ -23,6 +24,7 @@ from opstep.frontends.torch.drafts import value_of
 from opstep.frontends.torch.drawing import is_drawn, is_random
 from opstep.frontends.torch.norms import single_gradients
 from opstep.frontends.torch.pooling import find_indices_again
+from opstep.frontends.torch.probing import why_refused
 from opstep.frontends.torch.recurrent import SingleLayers
 from opstep.frontends.torch.rules.registry import RULES, key_of
 
@@ -47,7 +49,7 @@ def decompositions() -> dict[Any, Any]:
     draw random numbers by what they are given.
     """
     wanted = {
-        op: definition
+        op: definition if is_random(op) else _unless_refused(op, definition)
         for op, definition in {**decomposition_table, **COMPOSITIONS}.items()
         if isinstance(op, torch._ops.OpOverload)
         and not is_drawn(op)
@@ -56,6 +58,18 @@ def decompositions() -> dict[Any, Any]:
         and op not in COMPLEX
     }
     return once(wanted, set())
+
+
+def _unless_refused(op: Any, definition: Callable[..., Any]) -> Callable[..., Any]:
+    """A definition that leaves a call as it is where PyTorch's kernels would refuse its element
+    types, so that the translator says so.
+    """
+
+    @wraps(definition)
+    def defined(*args: Any, **kwargs: Any) -> Any:
+        return NotImplemented if why_refused(op, args, kwargs) else definition(*args, **kwargs)
+
+    return defined
 
 
 @contextmanager

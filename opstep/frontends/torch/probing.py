@@ -7,11 +7,12 @@ of f32 and i64, an average pool of integers. So a call of such types is tried, o
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from opstep.frontends.torch.dims import DTYPES, hinted
@@ -19,58 +20,69 @@ from opstep.frontends.torch.errors import TYPES, Refused, cause
 
 _OF_TYPES = re.compile(
     r"not implemented for '|dtype|scalar type|output type|[Ii]nput type|[Bb]ool|[Ii]nteger"
+    r"|a long tensor"
 )
+INDICES = {"index", "indices", "sorter"}  # of integers, also in a call of nothing but floats
 _LARGEST = 1 << 22  # elements of a call that is tried
 
 
 def check_types(node: fx.Node) -> None:
-    """Raises `Refused`. Calls whose operands are all of one float type are not tried."""
-    tensors = [v for n in node.all_input_nodes for v in _tensors(n.meta.get("val"))]
+    """Raises `Refused`."""
+    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val"))
+    why = why_refused(node.target, args, kwargs)
+    if why:
+        raise Refused(f"{TYPES}: {why}")
+
+
+def why_refused(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """What PyTorch says of the element types of a call of tensors without elements; "" where it
+    takes them. Calls whose operands are all of one float type are not tried, but for indices.
+    """
+    tensors = _tensors((args, kwargs))
     types = {t.dtype for t in tensors}
-    if len(types) == 1 and next(iter(types)).is_floating_point:
-        return
-    if tensors and _can_be_tried(node, tensors):
-        op: Any = node.target
-        is_pointwise = torch.Tag.pointwise in op.tags
-        try:
-            with _disable_current_modes(), torch.no_grad():  # where tensors are only traced
-                op(*_ones(node.args, is_pointwise), **_ones(node.kwargs, is_pointwise))
-        except Exception as error:  # of any class: only what is said of types matters here
-            if _OF_TYPES.search(str(error)):
-                raise Refused(f"{TYPES}: {cause(error)}") from None
+    if not isinstance(op, torch._ops.OpOverload) or not tensors:
+        return ""
+    is_of_one = len(types) == 1 and next(iter(types)).is_floating_point
+    if is_of_one and INDICES.isdisjoint(a.name for a in op._schema.arguments):
+        return ""
+    try:
+        with _disable_current_modes(), torch.no_grad():  # where tensors are only traced
+            if _can_be_tried(op, tensors, args, kwargs):
+                _tried(op, args, kwargs, "cpu")
+    except Exception as error:  # of any class: only what is said of types matters here
+        return cause(error) if _OF_TYPES.search(str(error)) else ""
+    return ""
 
 
-def _can_be_tried(node: fx.Node, tensors: Sequence[torch.Tensor]) -> bool:
-    op = node.target
-    if not isinstance(op, torch._ops.OpOverload) or op.namespace != "aten":
+def _can_be_tried(op: Any, tensors: Sequence[Any], args: Any, kwargs: Any) -> bool:
+    if op.namespace != "aten" or op._schema.is_mutable:
         return False
-    made = [*tensors, *_tensors(node.meta.get("val"))]
-    if torch.Tag.nondeterministic_seeded in op.tags or op._schema.is_mutable:
+    if torch.Tag.nondeterministic_seeded in op.tags:
         return False
-    if any(t.device.type != "cpu" or t.dtype not in DTYPES for t in made):
+    if any(t.device.type != "cpu" or t.dtype not in DTYPES for t in tensors):
         return False
-    sizes = [hinted(n) for t in made for n in t.shape]
-    return None not in sizes and sum(map(_count, made)) <= _LARGEST
-
-
-def _count(t: torch.Tensor) -> int:
-    return torch.Size(map(hinted, t.shape)).numel()
+    try:
+        made = _tried(op, args, kwargs, "meta")
+    except Exception:  # of any class: its shapes are not known
+        return False
+    return sum(t.numel() for t in made) <= _LARGEST
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    listed = value if isinstance(value, list | tuple) else [value]
-    return [v for v in listed if isinstance(v, torch.Tensor)]
+    return [v for v in pytree.tree_leaves(value) if isinstance(v, torch.Tensor)]
 
 
-def _ones(argument: Any, is_pointwise: bool) -> Any:
-    """An argument with ones for tensors, of a single element where shapes do not matter."""
+def _tried(op: Any, args: Any, kwargs: Any, device: str) -> list[torch.Tensor]:
+    """The tensors of a call, and those that it gives: of ones, and of a single element where shapes
+    do not matter.
+    """
+    is_pointwise = torch.Tag.pointwise in op.tags
 
     def given(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return [given(v) for v in value]
         if not isinstance(value, torch.Tensor):
             return hinted(value)
         shape = [1] * value.dim() if is_pointwise else list(map(hinted, value.shape))
-        return torch.ones((), dtype=value.dtype).expand(shape)
+        return torch.ones((), dtype=value.dtype, device=device).expand(shape)
 
-    return fx.map_arg(argument, lambda n: given(n.meta.get("val")))
+    args, kwargs = pytree.tree_map(given, (args, kwargs))
+    return _tensors((args, kwargs, op(*args, **kwargs)))

@@ -86,6 +86,7 @@ SIZES_OF_DATA = {
     "places": lambda x, n: torch.nonzero(x > 0) + 1,
     "repeats": lambda x, n: x.repeat_interleave(n, dim=0) * 2,
     "a number": lambda x, n: x[: n[0].item()] * 2,
+    "a part": lambda x, n: x.tensor_split(n[:1])[0],
 }
 
 
@@ -125,12 +126,17 @@ REFUSED_TYPES = {
     "cross": lambda i, x: torch.linalg.cross(x.view(8, 3), i.view(8, 3)),
     "index_add": lambda i, x: x.index_add(0, i, i),
     "index_put": lambda i, x: x.index_put((i,), i),
+    "index_copy": lambda i, x: x.index_copy(0, i.int(), x),
+    "index_add of no index": lambda i, x: x.index_add(0, x, x),
+    "put": lambda i, x: x.put(i.int(), x),
+    "searchsorted": lambda i, x: torch.searchsorted(x, x, sorter=i.int()),
+    "cross_entropy": lambda i, x: functional.cross_entropy(x.view(2, 12), i[:2].int()),
     "topk of truth values": lambda i, x: (x > 2).topk(3).values,
     "dot of truth values": lambda i, x: torch.dot(i > 2, i > 3),
 }  # fmt: skip
 
 
-IMPORTED_ONLY = ("interpolate", "cross")  # compiled, they are traced as PyTorch defines them
+IMPORTED_ONLY = ("interpolate",)  # compiled, it is traced as PyTorch defines it
 
 
 @pytest.mark.parametrize("form", REFUSED_TYPES)
