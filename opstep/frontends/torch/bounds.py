@@ -1,5 +1,5 @@
-"""Indices that PyTorch refuses, found before a graph runs: ours would read NaN where there is no
-element, and drop what is written there.
+"""Indices, and integers to divide by, that PyTorch refuses, found before a graph runs: ours would
+read NaN where there is no element, drop what is written there, and have x // 0 = 0.
 
 Looked at are those that a graph is given, or that few ops of integers make of what it is given, in
 the host's memory: on a GPU every call would have to wait for them.
@@ -21,7 +21,6 @@ from opstep.frontends.torch.sources import frames_of, last_line
 from opstep.runtime.ir.errors import InputError
 
 FEW = 8  # nodes from what is given to an index
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 ALONG = (  # which take a tensor, an axis and an index into it
     "gather", "scatter", "scatter_add", "scatter_reduce", "index_select", "index_add", "index_copy",
     "index_reduce", "index_fill",
@@ -29,13 +28,14 @@ ALONG = (  # which take a tensor, an axis and an index into it
 ROWS = ("embedding", "_embedding_bag", "_embedding_bag_forward_only")
 LABELS = ("nll_loss_forward", "nll_loss2d_forward")
 COUNTING_BACK = ("index_fill", "take", "put", "index", "index_put")
+DIVIDING = ("floor_divide", "remainder", "fmod", "div")
 
 Check = Callable[[Sequence[Any]], None]
 
 
 class Index(NamedTuple):
-    """The last of the nodes of `chain` is an index of `node`'s, into an axis of that `size`. Where
-    it is `ignored` it may be any.
+    """The last of the nodes of `chain` is an index of `node`'s, into an axis of that `size`, or may
+    be what is `ignored`; the size is None where `node` divides by it.
     """
 
     node: fx.Node
@@ -61,11 +61,13 @@ class Index(NamedTuple):
             found = values[self.chain[-1]]
             if self.ignored is not None:
                 found = found[found != self.ignored]
-            if found.numel():
-                ends = [int(end) for end in found.aminmax()]
-                for index in ends:
+            if size is None and not found.all():
+                raise _refused(self.node, "divides no integer by 0")
+            if size is not None and found.numel():
+                for index in map(int, found.aminmax()):
                     if not low <= index < size:
-                        raise _refused(self.node, index, size)
+                        why = f"takes no index {index}: there are {size} elements"
+                        raise _refused(self.node, why)
 
         return check
 
@@ -85,10 +87,14 @@ def _name(node: fx.Node) -> str:
 
 
 def _taken(node: fx.Node) -> Iterator[tuple[Any, Any]]:
-    """The indices that an op takes, each with the size of its axis."""
+    """The indices that an op takes, each with the size of its axis, or what it divides by."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return
     name, args = _name(node), node.args
+    if name in DIVIDING and isinstance(args[1], fx.Node):
+        if not node.meta["val"].is_floating_point():
+            yield args[1], None
+        return
     if name not in (*ALONG, *ROWS, *LABELS, *COUNTING_BACK):
         return
     x: Any = args[0].meta["val"]  # pyright: ignore - a tensor is the first argument
@@ -102,7 +108,12 @@ def _taken(node: fx.Node) -> Iterator[tuple[Any, Any]]:
         yield args[1], x.numel()
     else:
         listed: Any = args[1]
-        yield from ((i, n) for i, n in zip(listed, x.shape, strict=False) if i is not None)
+        pairs = zip(listed, x.shape, strict=False)
+        yield from ((i, n) for i, n in pairs if i is not None and not _is_mask(i))
+
+
+def _is_mask(index: fx.Node) -> bool:
+    return index.meta["val"].dtype in (torch.bool, torch.uint8)
 
 
 def _chain(index: fx.Node) -> list[fx.Node] | None:
@@ -118,25 +129,19 @@ def _chain(index: fx.Node) -> list[fx.Node] | None:
         if len(chain) > FEW or not _is_plain(node, value):
             return None
         todo += node.all_input_nodes
-    if index.meta["val"].dtype not in INTEGERS or all(n.op != "placeholder" for n in chain):
-        return None
-    return chain[::-1]
+    return chain[::-1] if any(n.op == "placeholder" for n in chain) else None
 
 
 def _is_plain(node: fx.Node, value: Any) -> bool:
     """Whether it is a tensor of the host's, of integers or a single number, that an op makes."""
     if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
         return False
-    if value.dtype not in (*INTEGERS, torch.bool) and value.dim():
+    if value.dim() and (value.is_floating_point() or value.is_complex()):
         return False
     is_op = isinstance(node.target, torch._ops.OpOverload) and not is_random(node.target)
     return node.op == "placeholder" or is_op
 
 
-def _refused(node: fx.Node, index: int, size: int) -> InputError:
+def _refused(node: fx.Node, why: str) -> InputError:
     source, span = source_line(*last_line(frames_of(node)))
-    return InputError(
-        f"{node.target} takes no index {index}: there are {size} elements",
-        source=source,
-        span=span,
-    )
+    return InputError(f"{node.target} {why}", source=source, span=span)

@@ -20,7 +20,7 @@ from opstep.frontends.torch.errors import TYPES, Refused, cause
 
 _OF_TYPES = re.compile(
     r"not implemented for '|dtype|scalar type|output type|[Ii]nput type|[Bb]ool|[Ii]nteger"
-    r"|a long tensor"
+    r"|a long tensor|ZeroDivisionError"
 )
 INDICES = {"index", "indices", "sorter"}  # of integers, also in a call of nothing but floats
 _LARGEST = 1 << 22  # elements of a call that is tried

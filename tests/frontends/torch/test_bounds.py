@@ -47,6 +47,33 @@ def test_indices_are_refused_where_pytorch_refuses_them(name, compiled):
     assert refused
 
 
+DIVIDING = {
+    "floor": lambda n, d: n // d,
+    "remainder": lambda n, d: n % d,
+    "fmod": lambda n, d: n.fmod(d),
+    "trunc": lambda n, d: torch.div(n, d, rounding_mode="trunc"),
+    "of a number": lambda n, d: 7 % d,
+    "by a sum": lambda n, d: n // (d[:1] + d[1:]),
+}
+
+
+@pytest.mark.parametrize("name", DIVIDING)
+def test_integers_are_not_divided_by_zero(name, compiled):
+    function, n = DIVIDING[name], torch.tensor([7, -7])
+    model, zero = compiled(function), torch.tensor([0, 0])
+    for d in (torch.tensor([2, -3]), torch.tensor([0.0, 2.0]), torch.ones(2, dtype=torch.bool)):
+        torch.testing.assert_close(model(n, d), function(n, d), equal_nan=True)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        function(n, zero)
+    with pytest.raises(opstep.OpstepError, match="divides no integer by 0"):
+        model(n, zero)
+
+
+def test_an_integer_is_not_divided_by_the_number_zero(compiled):
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        compiled(lambda n: n % 0)(torch.tensor([7]))
+
+
 def test_the_line_is_shown(compiled):
     x = torch.ones(3, 2)
     with pytest.raises(opstep.OpstepError) as caught:

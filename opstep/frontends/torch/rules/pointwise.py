@@ -43,7 +43,7 @@ def _register() -> None:
     for aten, ours in UNARY.items():
         RULES[f"{aten}.default"] = _unary(ours or aten)
     for aten, ours in BINARY.items():
-        for overload in ("Tensor", "Scalar", "default"):
+        for overload in ("Tensor", "Scalar", "Scalar_Tensor", "default"):
             RULES[f"{aten}.{overload}"] = _binary(ours or aten)
     RULES["xlogy.Scalar_Self"] = RULES["xlogy.Scalar_Other"] = _binary("xlogy")
     RULES["pow.Tensor_Tensor"] = RULES["pow.Scalar"] = _binary("pow")
