@@ -22,7 +22,6 @@ _OF_TYPES = re.compile(
     r"not implemented for '|dtype|scalar type|output type|[Ii]nput type|[Bb]ool|[Ii]nteger"
     r"|a long tensor|ZeroDivisionError"
 )
-INDICES = {"index", "indices", "sorter"}  # of integers, also in a call of nothing but floats
 _LARGEST = 1 << 22  # elements of a call that is tried
 
 
@@ -43,7 +42,7 @@ def why_refused(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     if not isinstance(op, torch._ops.OpOverload) or not tensors:
         return ""
     is_of_one = len(types) == 1 and next(iter(types)).is_floating_point
-    if is_of_one and INDICES.isdisjoint(a.name for a in op._schema.arguments):
+    if is_of_one and not any(map(_is_index, op._schema.arguments)):
         return ""
     try:
         with _disable_current_modes(), torch.no_grad():  # where tensors are only traced
@@ -52,6 +51,11 @@ def why_refused(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     except Exception as error:  # of any class: only what is said of types matters here
         return cause(error) if _OF_TYPES.search(str(error)) else ""
     return ""
+
+
+def _is_index(argument: Any) -> bool:
+    """Whether its tensors are of integers."""
+    return argument.name in ("index", "indices", "sorter") and "Tensor" in str(argument.type)
 
 
 def _can_be_tried(op: Any, tensors: Sequence[Any], args: Any, kwargs: Any) -> bool:
