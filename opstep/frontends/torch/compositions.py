@@ -249,8 +249,17 @@ def _bags(index: Tensor, offsets: Tensor) -> Tensor:
 @definition(aten.multinomial.default)
 def multinomial(x, count, replacement=False, *, generator=None):
     """As PyTorch draws without replacement: the first of events of those rates."""
-    if (replacement and count != 1) or not 0 < count <= x.shape[-1] or not x.is_floating_point():
+    if (
+        (replacement and count != 1)
+        or not 0 < count <= x.shape[-1] <= 1 << 24
+        or not x.is_floating_point()
+    ):
         return NotImplemented
+    rates = (x >= 0) & (x < torch.inf), x.sum(-1) > 0
+    for right, what in zip(
+        rates, ("a probability is no number from 0 on", "all are 0"), strict=True
+    ):
+        aten._assert_async.msg(right.all(), f"multinomial: {what}")
     times = aten.exponential.default(torch.empty_like(x), generator=generator)
     return (x / times).topk(count, -1)[1] if count != 1 else (x / times).argmax(-1, keepdim=True)
 

@@ -104,3 +104,21 @@ def test_indices_that_are_drawn(compiled):
     assert model(torch.arange(8.0)).tolist() == [7, 7]
     with pytest.raises(opstep.OpstepError, match="takes no index 7"):
         model(torch.arange(5.0))
+
+
+CHECKED = {
+    "multinomial below 0": (lambda x: torch.multinomial(x - 2, 1), "no number from 0 on"),
+    "multinomial of NaN": (lambda x: torch.multinomial(x / 0 * 0, 1), "no number from 0 on"),
+    "multinomial of zeros": (lambda x: torch.multinomial(x * 0, 1), "all are 0"),
+    "masked_scatter": (lambda x: x.masked_scatter(x > 1, x[:1]), "too few elements"),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_values_that_are_checked_as_the_graph_runs(name, compiled):
+    function, message = CHECKED[name]
+    x = torch.arange(4.0)
+    with pytest.raises(RuntimeError):
+        function(x)
+    with pytest.raises(opstep.OpstepError, match=message):
+        compiled(function)(x)

@@ -298,6 +298,8 @@ def masked_scatter(b: Body, x, mask, source):
     if mask.dtype is not boolean:
         raise Refused(f"a mask of {mask.dtype}")
     mask = b.broadcasted(mask, b.out.shape)
+    fits = b.less_equal(b.sum(b.to(mask, i64)), b.number(source.type.size))
+    RULES["_assert_async.msg"](b, fits, "masked_scatter: there are too few elements to write")
     return b.masked_scatter(b.broadcasted(x, b.out.shape), mask, b.to(source, x.dtype))
 
 
