@@ -82,9 +82,11 @@ def _(q, k, v, mask, causal, scale, gqa):
     heads = (t.shape[:-3] if gqa else t.shape[:-2] for t in (q, k, v))
     batch = torch.broadcast_shapes(*heads)
     shape = (*batch, *(q.shape[-3:-2] if gqa else ()), q.shape[-2], v.shape[-1])
-    if len(shape) != 4:
+    if len(shape) == 4 and q.device.type == "cpu" and q.shape == shape:
+        return torch.empty_like(q)  # laid out as PyTorch's kernels do
+    if len(shape) != 4 or q.device.type == "cpu":
         return q.new_empty(shape)
-    return torch.empty_permuted(shape, (0, 2, 1, 3), dtype=q.dtype, device=q.device)  # as PyTorch's
+    return torch.empty_permuted(shape, (0, 2, 1, 3), dtype=q.dtype, device=q.device)
 
 
 @torch.library.custom_op("opstep::attention_backward", mutates_args=())

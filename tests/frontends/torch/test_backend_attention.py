@@ -163,3 +163,14 @@ def test_where_pytorch_runs_the_graph_itself(compiled):
     expected = torch.autograd.grad(f(x, mask).sum(), (x, mask))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_its_result_is_laid_out_as_in_eager_mode(compiled):
+    """Whether it can be viewed in another shape depends on that."""
+
+    def attend(q):
+        return F.scaled_dot_product_attention(q, q, q)
+
+    heads, fast = torch.randn(2, 4, 3, 8), compiled(attend)
+    for q in (heads, heads.transpose(1, 2), torch.randn(2, 4, 3, 16)[..., ::2]):
+        assert fast(q).stride() == attend(q).stride()
