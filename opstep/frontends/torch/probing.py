@@ -1,7 +1,8 @@
 """Calls that PyTorch refuses for their element types.
 
 Its shape functions, which graphs are traced with, accept more types than its kernels do: a product
-of f32 and i64, an average pool of integers. So a call of such types is tried, on ones.
+of f32 and i64, an average pool of integers. So a call of such types is tried, on ones, and on zeros
+in place of integers that may be indices: some kernels look at none before they take its element.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _is_index(argument: Any) -> bool:
 def _can_be_tried(op: Any, tensors: Sequence[Any], args: Any, kwargs: Any) -> bool:
     if op.namespace != "aten" or op._schema.is_mutable:
         return False
-    if torch.Tag.nondeterministic_seeded in op.tags:
+    if torch.Tag.nondeterministic_seeded in op.tags or "_backward" in op._schema.name:
         return False
     if any(t.device.type != "cpu" or t.dtype not in DTYPES for t in tensors):
         return False
@@ -77,8 +78,8 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _tried(op: Any, args: Any, kwargs: Any, device: str) -> list[torch.Tensor]:
-    """The tensors of a call, and those that it gives: of ones, and of a single element where shapes
-    do not matter.
+    """The tensors of a call, and those that it gives; they are of a single element where shapes do
+    not matter.
     """
     is_pointwise = torch.Tag.pointwise in op.tags
 
@@ -86,7 +87,8 @@ def _tried(op: Any, args: Any, kwargs: Any, device: str) -> list[torch.Tensor]:
         if not isinstance(value, torch.Tensor):
             return hinted(value)
         shape = [1] * value.dim() if is_pointwise else list(map(hinted, value.shape))
-        return torch.ones((), dtype=value.dtype, device=device).expand(shape)
+        one = int(is_pointwise or value.is_floating_point())
+        return torch.full((), one, dtype=value.dtype, device=device).expand(shape)
 
     args, kwargs = pytree.tree_map(given, (args, kwargs))
     return _tensors((args, kwargs, op(*args, **kwargs)))

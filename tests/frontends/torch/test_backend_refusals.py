@@ -158,3 +158,10 @@ def test_types_that_pytorch_refuses_are_refused(compiled, form):
             compiled(Model())(*x)
         with pytest.raises(RuntimeError):  # PyTorch's own
             compiled(Model(), fallback=True)(*x)
+
+
+def test_calls_are_tried_without_indices_that_do_not_exist(compiled):
+    """This kernel writes where they say."""
+    x = torch.ones(64, 1, 1, 1, 1, requires_grad=True)
+    compiled(functional.adaptive_max_pool3d)(x, 1).sum().backward()
+    assert torch.equal(x.grad, torch.ones_like(x))
