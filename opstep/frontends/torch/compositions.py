@@ -264,6 +264,28 @@ def multinomial(x, count, replacement=False, *, generator=None):
     return (x / times).topk(count, -1)[1] if count != 1 else (x / times).argmax(-1, keepdim=True)
 
 
+@definition(aten.bernoulli.default)
+@definition(aten.bernoulli.Tensor)
+def bernoulli(x, p=None, *, generator=None):
+    """PyTorch's own definition draws f32 for probabilities of f64, too."""
+    in_place, p = p is not None, x if p is None else p
+    aten._assert_async.msg(((p >= 0) & (p <= 1)).all(), "bernoulli: a probability is not in 0..1")
+    dtype = p.dtype if p.dtype is torch.float64 else torch.float32
+    ordered = x if in_place else torch.empty(x.shape, device=x.device)  # as memory is filled
+    return (torch.rand_like(ordered, dtype=dtype) < p).to(x.dtype)
+
+
+@definition(aten.normal.Tensor_Tensor)
+@definition(aten.normal.Tensor_float)
+@definition(aten.normal.float_Tensor)
+def normal(mean, std=1.0, *, generator=None):
+    if isinstance(std, Tensor):
+        aten._assert_async.msg((std >= 0).all(), "normal: a deviation is below 0")
+    given = [t for t in (mean, std) if isinstance(t, Tensor)]
+    shape = torch.broadcast_shapes(*(t.shape for t in given))
+    return torch.randn(shape, dtype=given[0].dtype, device=given[0].device) * std + mean
+
+
 @definition(aten.rrelu_with_noise_functional.default)
 def rrelu(x, noise, lower=0.125, upper=1 / 3, training=False, generator=None):
     if training:

@@ -21,6 +21,8 @@ SHAPED = {  # that see of their operands nothing but shapes
     "normal_functional", "exponential", "geometric", "cauchy", "log_normal",
 }  # fmt: skip
 
+DRAWN = (aten.native_dropout.default, aten.bernoulli.p, aten.normal.float_float)
+
 
 def is_random(op: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
@@ -28,9 +30,7 @@ def is_random(op: Any) -> bool:
 
 def is_drawn(op: Any) -> bool:
     """Whether its numbers can be drawn before anything is computed."""
-    if op in (aten.native_dropout.default, aten.bernoulli.p):
-        return True
-    return is_random(op) and op._schema.name.partition("::")[2] in SHAPED
+    return op in DRAWN or (is_random(op) and op._schema.name.partition("::")[2] in SHAPED)
 
 
 class Drawn(NamedTuple):
@@ -104,7 +104,7 @@ def _filling(op: Any) -> Callable[..., torch.Tensor]:
     depends on the gaps in the memory that it fills.
     """
     name = op._schema.name.partition("::")[2].removesuffix("_functional")
-    return op if op is aten.bernoulli.p else getattr(torch.Tensor, f"{name}_", op)
+    return op if op in DRAWN else getattr(torch.Tensor, f"{name}_", op)
 
 
 # --- checkpoints ---

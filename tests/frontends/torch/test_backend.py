@@ -457,7 +457,16 @@ def test_a_scalar_of_the_model(compiled):
 
 def test_random_numbers_are_those_of_pytorchs_generator(compiled):
     def f(x):
-        return x + torch.rand(3, 4), torch.randn_like(x) * x, torch.bernoulli(x.sigmoid())
+        p = x.sigmoid()
+        several = torch.normal(x, p), torch.normal(x, 2.0), torch.normal(2.0, p).T
+        binary = torch.bernoulli(p), torch.bernoulli(p.double().T), torch.ones(3, 4).bernoulli_(p)
+        return (
+            x + torch.rand(3, 4),
+            torch.randn_like(x) * x,
+            torch.normal(0, 2, (3,)),
+            *several,
+            *binary,
+        )
 
     fast, x = compiled(f), torch.randn(3, 4)
     draws = []

@@ -110,6 +110,8 @@ CHECKED = {
     "multinomial below 0": (lambda x: torch.multinomial(x - 2, 1), "no number from 0 on"),
     "multinomial of NaN": (lambda x: torch.multinomial(x / 0 * 0, 1), "no number from 0 on"),
     "multinomial of zeros": (lambda x: torch.multinomial(x * 0, 1), "all are 0"),
+    "bernoulli": (lambda x: torch.bernoulli(x), "not in 0..1"),
+    "normal": (lambda x: torch.normal(x, x - 2), "below 0"),
     "masked_scatter": (lambda x: x.masked_scatter(x > 1, x[:1]), "too few elements"),
 }
 
