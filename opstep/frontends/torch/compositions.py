@@ -278,7 +278,7 @@ def bernoulli(x, p=None, *, generator=None):
 @definition(aten.normal.Tensor_Tensor)
 @definition(aten.normal.Tensor_float)
 @definition(aten.normal.float_Tensor)
-def normal(mean, std=1.0, *, generator=None):
+def normal(mean, std: Any = 1.0, *, generator=None):
     if isinstance(std, Tensor):
         aten._assert_async.msg((std >= 0).all(), "normal: a deviation is below 0")
     given = [t for t in (mean, std) if isinstance(t, Tensor)]
