@@ -106,3 +106,54 @@ def test_a_condition_on_what_the_graph_does_not_have(cli, script):
     ended = commands("break train.py:36 if n > 3", "run")
     outcome = cli("debug", *ended, "--batch", script(PAIR))
     assert "condition n > 3: there is no n here (a name of Python whose value" in outcome.out
+
+
+UNPROVEN = """\
+import torch
+from torch import nn
+
+class Unproven(nn.Module):
+    def forward(self, x):
+        n = 3
+        ops = torch
+        a = n * x
+        b = ops.sub(x, a)
+        c = self.this(a, b)
+        d = type(self).alone(self, b, c)
+        e = d * 5
+        i = e.reshape(2)
+        i.reshape(1, 2).zero_()
+        return a + b + c + d + e + i.reshape(1, 2)
+
+    def this(this, p, *rest, q=None):
+        r = p + rest[0]
+        return r
+
+    def alone(self, y, z):
+        w = y - z
+        return w
+
+for rows in (1, 1):
+    Unproven()(torch.ones(rows, 2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "shown", "unknown"),
+    [
+        (9, ["x = [[1.0, 1.0]]", "a = [[3.0, 3.0]]"], "n, ops"),
+        (15, ["a = [[3.0, 3.0]]", "d = [[-3.0, -3.0]]", "e = [[0.0, 0.0]]"], "x, n, ops, i"),
+        (18, ["p = [[3.0, 3.0]]"], "this, q, rest"),
+    ],
+)
+def test_what_no_op_proves_is_not_known(cli, script, line, shown, unknown):
+    """A number that PyTorch puts last, a module beside a tensor's method, arguments of a method
+    that is called by its class, a view that is taken anew.
+    """
+    ended = commands(f"break {line}", "run", "info locals")
+    outcome = cli("debug", *ended, "--batch", script(UNPROVEN))
+    assert outcome.code == 0
+    lines = outcome.out.rpartition("=>")[2].splitlines()
+    for one in shown:
+        assert one in lines
+    assert f"not known here: {unknown}" in "\n".join(lines)

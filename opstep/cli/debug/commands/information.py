@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from opstep.cli.common import amount, size
@@ -68,20 +68,33 @@ def show_values(session: Session, nodes: dict, pattern: str, none: str) -> None:
 
 @topic("args")
 def args(session: Session, text: str) -> None:
-    show_values(session, session.frame().inputs(), text, "No arguments.")
+    frame = session.frame()
+    if frame.python is None:
+        show_values(session, frame.inputs(), text, "No arguments.")
+    else:
+        function = frame.python.function
+        show_variables(session, text, function.arguments if function else (), "No arguments.")
 
 
 @topic("locals")
 def locals_(session: Session, text: str) -> None:
     frame = session.frame()
-    inputs = frame.inputs()
-    found, others = {n: v for n, v in frame.names().items() if n not in inputs}, []
     if frame.python is not None:
-        names = session.debugger.stop_point.names
-        found = {n: node for n, v in names.of(frame).items() if v and (node := frame.lookup(v))}
-        others = names.unknown(frame)
+        show_variables(session, text, None, "No locals.")
+        return
+    inputs = frame.inputs()
+    found = {n: v for n, v in frame.names().items() if n not in inputs}
     show_values(session, found, text, "No locals.")
-    if others and not text:
+
+
+def show_variables(session: Session, pattern: str, only: Collection[str] | None, none: str) -> None:
+    """Python's variables, or `only` some of them, and which ones are not known."""
+    frame, names = session.frame(), session.debugger.stop_point.names
+    known = {n: v for n, v in names.of(frame).items() if only is None or n in only}
+    found = {n: node for n, v in known.items() if v and (node := frame.lookup(v))}
+    others = [n for n in names.unknown(frame) if only is None or n in only]
+    show_values(session, found, pattern, none)
+    if others and not pattern:
         session.say(session.paint(f"not known here: {', '.join(others)}", "dim"))
 
 

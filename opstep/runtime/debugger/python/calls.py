@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from opstep.runtime.debugger.python.files import Function, Lines, PythonFile
-from opstep.runtime.debugger.python.matching import NO_MATCH, Match, matched, written
+from opstep.runtime.debugger.python.matching import NO_MATCH, FunctionText, Match, matched, written
 from opstep.runtime.debugger.python.reach import METHODS, Reach
 from opstep.runtime.debugger.python.returned import Execution, NoCall, Returned, is_call_of
 from opstep.runtime.ir.graph import Apply, Graph, Name, Statement
@@ -65,6 +65,8 @@ class FunctionCall:
     def _is_single(self, first: Execution) -> bool:
         """Whether all that is there is of one call."""
         statements = [self._statement(k) for k in range(len(self.runs))]
+        if self._around and any(s.node and _has_inner(s.node) for s in statements):
+            return False  # it may be a call of a lambda there
         if any(self.reach and not self.reach.follows(a, b) for a, b in pairwise(statements)):
             return False
         if self._around:
@@ -163,7 +165,8 @@ class FunctionCall:
             if len(origins[id(s)].lines) == line.level + 1
             and self._lines.graph(s.callee.text) is None
         }  # fmt: skip
-        return matched(expression, line.made, own, self.file)
+        text = FunctionText(self.file, self.reach.names, self.reach.changes_any)
+        return matched(expression, line.made, own, text)
 
     def _value(self, name: str, k: int, given: str | None, begun: bool) -> str | None:
         assert self.reach is not None
@@ -299,7 +302,7 @@ def _called_once(
         turns = [line for line in lines if line.file.in_loop(line.line)]
         if any(not line.file.calls_in_turn(line.line) for line in turns):
             return False
-        if any(isinstance(n, ast.comprehension | ast.Lambda) for n in _header(node)):
+        if _has_inner(node):
             return False
     name = function.name.rpartition(".")[2]
     calls = [n for n in _header(node) if isinstance(n, ast.Call)]
@@ -319,6 +322,11 @@ def _is_of_library(call: ast.Call, file: PythonFile) -> bool:
     return is_method or file.is_library(call.func) or hasattr(builtins, name)
 
 
+def _has_inner(node: ast.stmt) -> bool:
+    """Whether a statement has expressions with frames of their own."""
+    return any(isinstance(n, ast.comprehension | ast.Lambda) for n in _header(node))
+
+
 def _header(node: ast.stmt) -> list[ast.AST]:
     """The parts of a statement, without those of statements within it."""
     found, left = [], [n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.stmt)]
@@ -327,6 +335,19 @@ def _header(node: ast.stmt) -> list[ast.AST]:
         found.append(one)
         left += ast.iter_child_nodes(one)
     return found
+
+
+def _is_unbound(call: ast.Call, owner: str) -> bool:
+    """Whether a method may be called as a function of its class: ``Net.forward(self, x)``."""
+    match call:
+        case ast.Call(args=[ast.Name(id="self"), *_]):
+            return True
+    match call.func:
+        case ast.Attribute(value=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name in (owner.rpartition(".")[2], "__class__", "cls")
+        case ast.Attribute(value=ast.Call(func=ast.Name(id=name))):
+            return name == "type"
+    return False
 
 
 def _mentions(args: list[ast.expr], name: str) -> bool:
@@ -364,7 +385,11 @@ def passed(at: PythonLine, function: Function, last: Apply) -> list[tuple[str, s
     calls = [c for c in found if is_call_of(c, name, last, at.file)]
     if len(calls) != 1 or any(isinstance(a, ast.Starred) for a in calls[0].args):
         return []
-    names = function.arguments[function.arguments[:1] == ("self",) :]
+    names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+    if function.name == f"{function.owner}.{name}":  # a method, whose first argument is its object
+        if _is_unbound(calls[0], function.owner):
+            return []
+        names = names[1:]
     pairs = [*zip(names, calls[0].args, strict=False)]
     pairs += [(k.arg, k.value) for k in calls[0].keywords if k.arg]
     return [(name, value.id) for name, value in pairs if isinstance(value, ast.Name)]

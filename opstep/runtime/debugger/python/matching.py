@@ -50,6 +50,7 @@ _SAME_VALUE = frozenset({"contiguous", "detach", "clone"})
 _CASTS = frozenset({"to", "type", "float", "half", "bfloat16", "double", "int", "long", "short"})
 _OF_TWO = frozenset({"add", "sub", "mul", "div", "matmul", "pow", "maximum", "minimum"})
 PLAIN_METHODS = _SAME | _RESHAPES | _SAME_VALUE | {"mm", "bmm"}
+_COMMUTATIVE = frozenset({"add", "mul", "equal", "not_equal"})
 _LAID_OUT = frozenset({"reshape", "broadcast", "cast", "transpose"})
 
 
@@ -60,6 +61,16 @@ class Match(NamedTuple):
 
     names: dict[str, str]
     value: str | None
+
+
+class FunctionText(NamedTuple):
+    """`variables`: of the function; `in_place`: it may change tensors in place. PyTorch then takes
+    views anew from others, so what a view is of need not be a variable's value.
+    """
+
+    file: PythonFile
+    variables: Collection[str]
+    in_place: bool
 
 
 NO_MATCH = Match({}, None)
@@ -78,14 +89,14 @@ def written(statement: Lines) -> ast.expr | None:
 
 
 def matched(
-    expression: ast.expr | None, made: Sequence[Apply], own: Collection[int], file: PythonFile
+    expression: ast.expr | None, made: Sequence[Apply], own: Collection[int], text: FunctionText
 ) -> Match:
     """`made`: all that its line computed, in order; `own`: the ids of the ops that no function of
     the program's computed for it.
     """
     if expression is None or any(isinstance(n, ast.NamedExpr) for n in ast.walk(expression)):
         return NO_MATCH
-    found = [m for op in _last(made) if (m := _Matcher(expression, made, own, file).of(op))]
+    found = [m for op in _last(made) if (m := _Matcher(expression, made, own, text).of(op))]
     return found[0] if len(found) == 1 else NO_MATCH
 
 
@@ -97,14 +108,14 @@ def _last(made: Sequence[Apply]) -> list[Apply]:
 
 class _Matcher:
     def __init__(
-        self, expression: ast.expr, made: Sequence[Apply], own: Collection[int], file: PythonFile
+        self, expression: ast.expr, made: Sequence[Apply], own: Collection[int], text: FunctionText
     ):
         self._expression = expression
         self._own = {r.name.text: s for s in made if id(s) in own for r in s.results}
         self._inside = {r.name.text for s in made for r in s.results}
         self._counts = Counter(s.callee.text for s in made if id(s) in own)
         self._uses: Counter[str] = Counter()
-        self._file = file
+        self._text = text
         self._names: dict[str, set[str]] = {}
 
     def of(self, last: Apply) -> Match | None:
@@ -148,6 +159,11 @@ class _Matcher:
             return False
         if made.callee.text == "matmul" and made.attrs:  # it has taken up a transposition
             operands = ()
+        if made.callee.text in _VIEWS and self._text.in_place:
+            operands = ()
+        if made.callee.text in _COMMUTATIVE and self._may_be_number(made.operands[-1]):
+            tensors = [e for e in operands if e is not None and not _is_number(e)]
+            operands = tensors if len(tensors) == 1 else ()  # PyTorch puts the number last
         self._uses[made.callee.text] += 1
         for e, operand in zip(operands, made.operands, strict=False):
             if e is not None and isinstance(operand, Name):
@@ -158,12 +174,14 @@ class _Matcher:
         if any(isinstance(a, ast.Starred) for a in call.args):
             return False
         match call.func:
-            case ast.Name(id=name) if name in self._file.library:
+            case ast.Name(id=name) if name in self._text.file.library:
                 return self._function(name, call.args, call, value)
-            case ast.Attribute(attr=name, value=base) if self._file.is_library(base):
+            case ast.Attribute(attr=name, value=base) if self._text.file.is_library(base):
                 return self._function(name, call.args, call, value)
             case ast.Attribute(attr=name, value=base) if _root(base) != "self":
-                return self._function(name, [base, *call.args], call, value)
+                is_tensor = self._may_be_tensor(base, name, call.args)
+                args = [base, *call.args] if is_tensor else [ast.Constant(None)]
+                return self._function(name, args, call, value)
             case ast.Attribute(attr=name):
                 return self._module(name, call, value)
         return False
@@ -186,6 +204,19 @@ class _Matcher:
         operands = args[:2] if kind in _OF_TWO else () if kind in ("concat", "where") else args[:1]
         return self._op(value, frozenset({kind}), operands)
 
+    def _may_be_number(self, operand: object) -> bool:
+        made = self._own.get(operand.text) if isinstance(operand, Name) else None
+        return not isinstance(operand, Name) or (made and made.callee.text) in ("extent", "cast")
+
+    def _may_be_tensor(self, base: ast.expr, name: str, args: Sequence[ast.expr]) -> bool:
+        """Whether a call is a tensor's method, rather than a function in a module of that name."""
+        if isinstance(base, ast.Name) and base.id not in self._text.variables:
+            return False
+        if name in _OF_TWO:
+            return len(args) < 2
+        names = [n for a in args for n in ast.walk(a) if isinstance(n, ast.Name)]
+        return name in _RESHAPES or not names
+
     def _view(self, value: str, base: ast.Name) -> bool:
         """A part of a tensor, which may be several ops, one of the other."""
         inner, is_one = value, False
@@ -193,7 +224,7 @@ class _Matcher:
             self._uses[made.callee.text] += 1
             operand, is_one = made.operands[0], True
             inner = operand.text if isinstance(operand, Name) else ""
-        if is_one:
+        if is_one and not self._text.in_place:
             self._is(base, inner)
         return is_one
 
@@ -239,6 +270,10 @@ def _main_ops(made: Sequence[Apply]) -> tuple[list[Apply], list[Apply]]:
     is_dropout = [s.callee.text for s in made] == ["cast", "mul", "mul"]
     is_one = len(main) == 1 + is_dropout and (len(main[0].results) == 1 or norms)
     return norms, main if is_one else []
+
+
+def _is_number(e: ast.expr) -> bool:
+    return all(isinstance(n, ast.Constant | ast.UnaryOp | ast.unaryop) for n in ast.walk(e))
 
 
 def _root(e: ast.expr) -> str:

@@ -39,6 +39,7 @@ class Reach:
         self._bound: dict[str, set[int]] = {}
         self._changing: set[int] = set(changed or ())
         self.names = dict.fromkeys(function.arguments)
+        self.changes_any = True
         self.open: set[str] = set()  # names that others assign
         self.arguments: list[str] = []
         node = file.node(function)
@@ -49,6 +50,7 @@ class Reach:
         for child in node.body:
             self._read(child, changed is None)
         self.names |= dict.fromkeys(self._bound)
+        self.changes_any = bool(self._changing)
 
     def _read(self, node: ast.AST, by_text: bool) -> None:
         for name in _bound_by(node):
