@@ -246,12 +246,13 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     """``opstep hunt train.py``: ends it at the first NaN or infinity, and tells of that."""
     from opstep.frontends.scripts.options import Hunting
     from opstep.frontends.scripts.script import Leave
+    from opstep.hunting.report import nothing_but
 
     recording = opened_recording(options)
     started = Started(file, options, {"recording": recording})
     found: list[Hunt] = []
     losses: list[dict[str, Any]] = []
-    own: dict[str, None] = {}
+    own: dict[str, bool] = {}
     tell, tell_loss = (
         partial(_tell, started, found),
         partial(_tell_loss, started, found, losses, own),
@@ -292,11 +293,12 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     if code == OK and parts:
         calls = [f"{amount(p.count, 'call')} of {amount(p.compiled, p.part)}" for p in parts]
         none = "no NaN and no infinity but those wanted" if hunting.known else "no NaN or infinity"
+        none += " came out"
         if own:
-            none = f"no NaN, and no infinity but the script's own ({', '.join(own)}),"
+            none = nothing_but(own, "the script's own", hunting.unseen, "call")
         excepted = "".join(f" but {text}" for p in parts if (text := p.excepted()))
         missed = f"; not watched: {unwatched}, compiled by the script itself" if unwatched else ""
-        say(f"{file}: {' and '.join(calls)}, {none} came out{excepted}{missed}")
+        say(f"{file}: {' and '.join(calls)}, {none}{excepted}{missed}")
     return code
 
 
@@ -338,7 +340,7 @@ def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt)
 
 
 def _tell_loss(
-    started: Started, findings: list[Hunt], losses: list[dict[str, Any]], own: dict[str, None],
+    started: Started, findings: list[Hunt], losses: list[dict[str, Any]], own: dict[str, bool],
     step: int, value: str, at: tuple[str, int] | None,
 ) -> None:  # fmt: skip
     """Of the first loss that is bad by what the script does; then it ends, as behind a finding."""
@@ -351,7 +353,8 @@ def _tell_loss(
     losses.append({"step": step, "value": value, "file": file, "line": line})
     gave = "no module that was watched gave a bad value"
     if own:
-        gave = f"modules gave no infinity but the script's own ({', '.join(own)})"
+        what = "NaN or infinity" if any(own.values()) else "infinity"
+        gave = f"modules gave no {what} but the script's own ({', '.join(own)})"
     unwatched = ", ".join(sorted(started.frameworks.unwatched()))
     others = f", or from {unwatched}, compiled by the script itself" if unwatched else ""
     if not started.options["as_json"]:

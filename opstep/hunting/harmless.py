@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,8 @@ def marks_of(raised: Iterable[Raised]) -> set[Mark]:
 
 class Harmless:
     """Of one hunt. Where infinities of the program's own come out, a later step may have others in
-    the same place: so the first few such steps are replayed, then ever fewer.
+    the same place: so the first few such steps are replayed, then ever fewer. `unseen`: the steps
+    that were not.
     """
 
     def __init__(self) -> None:
@@ -34,11 +36,17 @@ class Harmless:
         self._looks = 0
         self._next = 0  # the step from which on own infinities are looked into again
         self._own: set[Mark] = set()
+        self.unseen = 0
+        self._passed = -1  # the last of these
 
     def count(self, marks: set[Mark], step: int) -> set[Mark]:
         """Those of the flags of a step that may mean something."""
         left = marks - self.marks
-        return left - self._own if step < self._next else left
+        if step >= self._next:
+            return left
+        if left & self._own and step != self._passed:
+            self.unseen, self._passed = self.unseen + 1, step
+        return left - self._own
 
     def add(
         self, marks: set[Mark], others: Sequence[Finding], step: int, cleared: bool = True
@@ -46,12 +54,13 @@ class Harmless:
         """A replay of the step found nothing but `others`, which are masked or intended. `cleared`:
         flags that are raised later are those of later steps.
         """
-        stay = [f for f in others if f.chain and not (f.saved and f.kind == INTENDED)]
-        if not (cleared and stay):
-            self.marks |= marks
-            return
-        own = {m for m in marks if m[2] == "inf"}
+        stay = {f.bad for f in others if f.chain and not (f.saved and f.kind == INTENDED)}
+        own = {m for m in marks if m[2] in stay}
         self.marks |= marks - own
-        self._own |= own
-        self._looks += 1
-        self._next = step + 1 if self._looks < LOOKS else 2 * step + 1
+        if step == self._passed:  # another flag has had it replayed
+            self.unseen, self._passed = self.unseen - 1, -1
+        if own:
+            self._own |= own
+            self._looks += 1
+            self._next = step + 1 if self._looks < LOOKS else 2 * step + 1
+            self._next = self._next if cleared else sys.maxsize

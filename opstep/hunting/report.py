@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,9 @@ class Hunt:
     `steps`: how many were run; `replays`: how many were replayed. `failed`: the assert that failed
     in the bad step; `inputs`: those of that step. `trains`: the graph is a step of training;
     `data_rows`: the rows of the data that were the batch of the bad step. `grown`: params that are
-    far larger than when the run began, the largest magnitudes then and before the bad step.
+    far larger than when the run began, the largest magnitudes then and before the bad step. `own`:
+    what came out and is the program's own, of all steps, by `note_own`; `unseen`: the steps in
+    which more came out in these places, and that were not replayed.
     """
 
     graph: str
@@ -75,6 +77,8 @@ class Hunt:
     trains: bool = False
     data_rows: Sequence[int] | None = None
     grown: tuple[tuple[str, float, float], ...] = ()
+    own: dict[str, bool] = field(default_factory=dict)
+    unseen: int = 0
 
     @property
     def found(self) -> bool:
@@ -161,9 +165,20 @@ def _links(links: tuple[Link, ...]) -> str:
     return ", ".join(dict.fromkeys(f"{m.op} ({_line(m)})" for m in links))
 
 
-def own_places(hunt: Hunt) -> list[str]:
-    """The sources of those infinities that came out and are the program's own."""
-    return list(dict.fromkeys(_place(f) for f in hunt.intended if f.chain and not f.saved))
+def note_own(own: dict[str, bool], intended: Iterable[Finding]) -> None:
+    """Adds the sources of what came out and is the program's own, each with whether it is NaN."""
+    for f in intended:
+        if f.chain and not f.saved:
+            own[_place(f)] = own.get(_place(f), False) or f.bad == "nan"
+
+
+def nothing_but(own: Mapping[str, bool], whose: str, unseen: int, one: str = "step") -> str:
+    """What came out: nothing but what is the program's `own`; as far as steps were looked into."""
+    comma = "" if any(own.values()) else ","
+    told = f"no NaN{comma} and no infinity but {whose} ({', '.join(own)}){comma} came out"
+    several = f"1 more {one}" if unseen == 1 else f"{unseen:,} more {one}s"
+    more = f"; there were some at these places in {several}, not looked into"
+    return told + more * bool(unseen)
 
 
 def infinity_text(finding: Finding) -> str:
@@ -187,8 +202,9 @@ def _heading(hunt: Hunt) -> str:
         if hunt.kinds != "nan,inf":
             return f"{hunt.graph}: {what}, nothing found of {hunt.kinds}"
         none = "no NaN and no infinity but those wanted" if hunt.wanted else "no NaN or infinity"
-        if own := own_places(hunt):
-            none = f"no NaN, and no infinity but what is written or given ({', '.join(own)}),"
+        if hunt.own:
+            told = nothing_but(hunt.own, "what is written or given", hunt.unseen)
+            return f"{hunt.graph}: {what}, {told}"
         return f"{hunt.graph}: {what}, {none} came out"
     if hunt.until is not None and hunt.until != hunt.step:
         return f"{hunt.graph}: a step from {hunt.step} to {hunt.until} is bad"
@@ -280,6 +296,8 @@ def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> l
 
 def _source(finding: Finding, before: Sequence[Finding]) -> Finding | None:
     """One of those before it on whose way it lies: its NaN is of what was born there."""
+    if finding.verdict is None or not finding.verdict.caused:
+        return None  # other elements than those that came
     at = (finding.value, finding.where)
     return next((f for f in before if at in [(c.value, c.where) for c in f.chain[1:]]), None)
 

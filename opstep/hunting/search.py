@@ -20,7 +20,7 @@ from opstep.api.inputs import inputs_for
 from opstep.api.program import Program
 from opstep.api.settings import BUDGET, RunSettings
 from opstep.hunting.harmless import Harmless, Mark, marks_of
-from opstep.hunting.report import Hunt
+from opstep.hunting.report import Hunt, note_own
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.device.flagging import born, leaving
 from opstep.runtime.driving import drive
@@ -255,6 +255,7 @@ class Hunter:
             state.swap()
             return True
         raised = [r for r in job.context.flags.raised() if self._counts(r, number)]
+        self.result.unseen = self.harmless.unseen
         unwritten = job.check is not None and len(job.check.found) > self.unwritten
         self.unwritten = len(job.check.found) if job.check else 0
         fresh = not first and len(job.context.plans) > self.plans
@@ -286,6 +287,7 @@ class Hunter:
             return True
         others = [*self.result.intended, *self.result.masked]
         self.harmless.add(self._marks(raised), others, number)
+        self.result.unseen = self.harmless.unseen
         state.put(after)
         return False
 
@@ -311,6 +313,7 @@ class Hunter:
         shown = (MASKED, INTENDED) if not self.masked else (INTENDED,)
         self.result.masked = [f for f in found if f.kind == MASKED]
         self.result.intended = [f for f in found if f.kind == INTENDED]
+        note_own(self.result.own, self.result.intended)
         self.result.findings = [f for f in found if f.kind not in shown]
         if not self.any_of_us(bool(self.result.findings)):
             if trace.error is not None:

@@ -93,6 +93,61 @@ def test_an_overflow_among_own_infinities_is_found_in_a_later_step(begin, told):
     assert (found.step, found.first.op) == (told, "mul")
 
 
+def test_what_was_not_looked_into_is_said():
+    """An overflow of one step among own infinities, between those that are replayed."""
+    body = """only = equal(turn, 20)
+  by = where(only, 1e38, 1.0)
+  y = mul(m, by)"""
+    found = hunted(body, {"x": f(1, -1, 20)}, steps=60)
+    assert not found.found
+    assert "there were some at these places in 50 more steps, not looked into" in str(found)
+
+
+def test_a_nan_among_own_nans_is_found():
+    body = """only = equal(turn, 3)
+  by = where(only, -1.0, 1.0)
+  l = log(by)
+  y = where(low, nan, l)"""
+    found = hunted(body, {"x": f(1, -1, 20)}, steps=5)
+    assert (found.step, found.first.op) == (3, "log")
+    assert "no NaN and no infinity but" in str(hunted(body, {"x": f(1, -1, 20)}, steps=3))
+
+
+def test_own_infinities_of_earlier_steps_are_told():
+    """Another step is replayed, for it runs a graph for the first time, and has none."""
+    text = """state turn: i32[] = 0
+graph one(x: f32[3]) -> f32[3] {
+  y = add(x, 1.0)
+  return y
+}
+graph two(x: f32[3]) -> f32[3] {
+  y = add(x, -inf)
+  return y
+}
+graph main(x: f32[3]) -> f32[3] {
+  first = equal(turn, 0)
+  y = cond(first, x, then=two, else=one)
+  t = add(turn, 1)
+  turn <- t
+  return y
+}
+"""
+    found = hunt(opstep.loads(text, "b.opg"), "main", {"x": f(1, 2, 3)}, steps=3)
+    assert "no infinity but what is written or given (b.opg:7), came out" in str(found)
+
+
+def test_an_overflow_follows_from_no_infinity_of_other_elements():
+    text = """graph main(x: f32[2, 3]) -> f32[2] {
+  y = sum(x, axes=[1])
+  return y
+}
+"""
+    x = np.array([[3e38, 3e38, 1], [-np.inf, 1, 1]], np.float32)
+    told = str(hunt(opstep.loads(text, "b.opg"), "main", {"x": x}))
+    assert "overflow of f32" in told
+    assert "it follows" not in told
+
+
 def test_own_infinities_that_end_are_no_race():
     """Flags of steps that were not looked into are not those of a later one."""
     body = """few = less(turn, 20)

@@ -13,6 +13,7 @@ from opstep.runtime.ir.errors import InputError, SettingError
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
+    from opstep.hunting.harmless import Harmless
     from opstep.hunting.report import Hunt
     from opstep.trace.recording import Recording
 
@@ -26,8 +27,9 @@ class Hunting:
 
     `tell`: called with a program and what was found in it, in place of a warning. `tell_loss`: with
     the step, ``nan`` or ``inf`` and the script's line where a loss is bad that the script itself
-    computed. `known`: of `wanted` the names that a graph has. `own`: where the infinities of the
-    script's own that came out are from, as the keys of a dict.
+    computed. `known`: of `wanted` the names that a graph has. `own`: where infinities and
+    NaNs of the script's own that came out are from, each with whether it is a NaN; `harmless`: the
+    flags that do no harm, of each graph.
     """
 
     tell: Callable[[Program, Hunt], None] | None = None
@@ -36,7 +38,13 @@ class Hunting:
     masked: bool = False
     wanted: tuple[str, ...] = ()
     known: set[str] = field(default_factory=set)
-    own: dict[str, None] = field(default_factory=dict)
+    own: dict[str, bool] = field(default_factory=dict)
+    harmless: list[Harmless] = field(default_factory=list)
+
+    @property
+    def unseen(self) -> int:
+        """The calls in which more of the script's own came out, and that were not replayed."""
+        return sum(one.unseen for one in self.harmless)
 
     def wanted_of(self, program: Program) -> list[str]:
         """The names that values of this program have."""

@@ -78,6 +78,7 @@ class Hunter:
         self.executable = runner.executable
         self.steps = 0  # that were run
         self._harmless = Harmless()
+        hunting.harmless.append(self._harmless)
         self._told = False
 
     def ran(self, verdict: Verdict | None, inputs: list[Any]) -> None:
@@ -103,7 +104,6 @@ class Hunter:
         cleared: bool = False,
     ) -> None:  # fmt: skip
         """Replays a step, whose inputs are still there."""
-        from opstep.hunting.report import own_places
         from opstep.hunting.search import hunt
 
         how = self.executable.settings
@@ -116,7 +116,8 @@ class Hunter:
             roles=self.runner.roles(inputs),
         )  # fmt: skip
         if not found.found:
-            self.hunting.own.update(dict.fromkeys(own_places(found)))
+            for place, is_nan in found.own.items():
+                self.hunting.own[place] = self.hunting.own.get(place, False) or is_nan
             others = [*found.intended, *found.masked]
             self._harmless.add(marks_of(raised), others, step, cleared)
             self._note(others, step)
