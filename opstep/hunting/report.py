@@ -285,7 +285,8 @@ def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> l
         lines.append(f"  reaches {output}: {_path(finding.chain[1:])}")
     elif finding.chain:
         what = "saved for the backward" if finding.saved else "an output"
-        lines.append(f"  {finding.output} is {what}")
+        sent = finding.output.startswith("other ranks")
+        lines.append(f"  reaches {finding.output}" if sent else f"  {finding.output} is {what}")
     if finding.decided:
         lines.append(f"  decides {_links(finding.decided)}")
     if finding.intended and finding.chain:

@@ -90,5 +90,7 @@ def test_scalars_and_what_several_ranks_brought(tmp_path, monkeypatch):
     assert found[0] >= {made, *((op, "rank 1", line) for op, line in over)}
     (sums,) = [f for f in json.loads(out)["ranks"][0]["findings"] if f["line"] == 15]
     assert sums["rules"][0]["rule"] == "inf - inf, over ranks"
+    (element,) = sums["elements"]
+    assert len(element["of"]) == 1, "the term of this rank alone"
     for its in found.values():
         assert {(op, line) for op, given, line in its if given is None} <= {("log", 4), made[::2]}

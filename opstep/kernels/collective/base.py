@@ -10,6 +10,7 @@ import numpy as np
 from opstep.kernels.move.copying import copy_all
 from opstep.kernels.rules.axes import axis_of
 from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.ir.faults import Faults
 from opstep.runtime.ir.mesh import Group
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
@@ -27,6 +28,7 @@ class Collective(Op):
     """
 
     collective = True
+    faults = Faults(lambda site: [None])  # what of x an element is of depends on the rank
     together: Any
     joined: Any
     joined_on_gpus: Any

@@ -14,7 +14,9 @@ import numpy as np
 
 from opstep.kernels.collective import gpus
 from opstep.kernels.collective.base import Collective, parts_along, split_dim
+from opstep.kernels.rules.relations import elementwise
 from opstep.runtime.device.ranks import Ranks
+from opstep.runtime.ir.faults import Faults
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import i32
 
@@ -66,6 +68,7 @@ class all_reduce(Collective):
     formula = "y = x of rank 0 + x of rank 1 + ..."
     source = "torch.distributed.all_reduce"
     choices = {"reduction": REDUCTIONS}
+    faults = Faults(elementwise)
     inplace = (0,)
 
     def infer(x, *, over, reduction):
