@@ -510,18 +510,20 @@ WEIGHT = """
         if step == {step}:
             with torch.no_grad():
                 net.weight[0, 0] = float("nan")
-        net(torch.ones(1, 2))
+        net(torch.ones({rows}, 2))
 """
 
 
 @pytest.mark.parametrize(
-    "step, told",
+    "step, rows, told",
     [
-        (0, "weight was bad before the first call"),
-        (1, "weight was bad before this call, of step 1"),
+        (0, "1", "weight was bad before the first call: it was made or loaded so"),
+        (1, "1", "weight was bad before this call, of step 1: the optimizer or the script wrote"),
+        (1, "2 + step", "weight was bad before this call: the optimizer or the script wrote"),
     ],
 )
-def test_a_bad_param_of_the_called_module_is_named(cli, script, step, told):
-    outcome = cli("hunt", script(WEIGHT.format(step=step)))
+def test_a_bad_param_of_the_called_module_is_named(cli, script, step, rows, told):
+    """A batch of another size has a graph of its own, whose first call is not the module's."""
+    outcome = cli("hunt", script(WEIGHT.format(step=step, rows=rows)))
     assert outcome.code == 5
     assert f"note: {told}" in outcome.out + outcome.err

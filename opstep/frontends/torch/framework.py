@@ -119,12 +119,13 @@ class PyTorch(Framework):
             )
         array = found.inputs.get(name)
         if array is not None and (parameter := self._calls.parameter(name, array)):
-            if not found.step:
+            if self._calls.count <= 1:
                 return f"note: {parameter} was bad before the first call: it was made or loaded so"
+            step = f", of step {found.step:,}" if found.step else ""
             return (
-                f"note: {parameter} was bad before this call, of step {found.step:,}: the "
-                "optimizer wrote it, or it was loaded so.\n"
-                "  Lower the learning rate, or clip the gradients"
+                f"note: {parameter} was bad before this call{step}: the optimizer or the script "
+                "wrote it, or it was loaded so.\n"
+                "  If the optimizer did, lower the learning rate, or clip the gradients"
             )
         return (
             "note: it comes from outside of modules: the script passes it as an argument.\n"
