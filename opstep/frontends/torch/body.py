@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from opstep.frontends.torch.errors import Disagreement, Untranslatable
 from opstep.kernels.rules.literals import limits
+from opstep.runtime.ir.calls import literal_fault
 from opstep.runtime.ir.dims import Dim, Expr
 from opstep.runtime.ir.graph import (
     Apply,
@@ -22,7 +23,7 @@ from opstep.runtime.ir.graph import (
     same_value,
 )
 from opstep.runtime.ir.op import OPS, Mismatch, Ref
-from opstep.runtime.ir.types import DType, TensorType, boolean
+from opstep.runtime.ir.types import DType, TensorType, boolean, f32
 from opstep.runtime.transforms.builder import Builder, Operand, Var, written
 
 Number = int | float | bool
@@ -179,6 +180,12 @@ class Body(Builder):
         low, high = limits(dtype)
         return (int(number) - low) % (high - low + 1) + low
 
+    def rounded(self, x: Any, dtype: DType) -> Any:
+        """A number as a float of that type; infinite where it is beyond the largest."""
+        if isinstance(x, int | float) and dtype.is_float and literal_fault(x, dtype):
+            return math.copysign(math.inf, x)
+        return x
+
     def binary(self, op: str, a: Any, b: Any, dtype: DType | None = None) -> Var:
         """An op of two operands computed in `dtype`, by default that of the result, whatever ours
         would be: PyTorch lets a scalar tensor adapt to one with dims.
@@ -189,6 +196,11 @@ class Body(Builder):
         a, b = (x if isinstance(x, Var | float) else self.fitting(x, dtype) for x in (a, b))
         if not isinstance(a, Var) and not isinstance(b, Var):
             a = self.full(shape=[], value=a, dtype=dtype)
+        numbers = [x for x in (a, b) if isinstance(x, float)]
+        if dtype.is_half and any(literal_fault(x, dtype) for x in numbers):
+            made = self.binary(op, a, b, f32)  # PyTorch does not round the number
+            return self.to(made, dtype) if made.dtype == f32 else made
+        a, b = self.rounded(a, dtype), self.rounded(b, dtype)
         return self.apply(OPS[op], (self.to(a, dtype), self.to(b, dtype)), {})
 
     def unary(self, op: str, x: Var, **attrs: Any) -> Var:

@@ -186,3 +186,21 @@ def test_an_overflow_among_own_infinities_is_found_in_a_later_call(compiled):
     assert found == []
     with pytest.warns(NumericsWarning, match="step 5 is bad(.|\n)*overflow of f32"):
         fast(x, torch.tensor(3e38))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda p: p * -1e9,
+        lambda p: 1e9 - p,
+        lambda p: p / 1e9,
+        lambda p: p > -1e9,
+        lambda p: torch.where(p > 0, -1e9, p),
+        lambda p: p.float() + 1e39,
+    ],
+)
+def test_a_number_beyond_the_type_is_what_pytorch_makes_of_it(compiled, function):
+    p = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float16)
+    result, expected = compiled(function)(p), function(p)
+    assert result.dtype == expected.dtype
+    assert torch.equal(result, expected)

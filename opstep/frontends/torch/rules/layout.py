@@ -309,7 +309,7 @@ def full(b: Body, *arguments: Any, **_):
         if isinstance(value, Var):
             return b.broadcasted(b.to(value, b.out.dtype), b.out.shape)
         return b.broadcasted(b.to(b.number(value), b.out.dtype), b.out.shape)
-    return b.filled(b.out, value)
+    return b.filled(b.out, value if b.out.shape else b.rounded(value, b.out.dtype))
 
 
 RULES["full_like.default"] = lambda b, x, value, **_: full(b, value)

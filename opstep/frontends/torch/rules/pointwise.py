@@ -234,7 +234,7 @@ for _name in ("isnan", "isinf", "isfinite"):
 def where(b: Body, cond, x, y):
     dtype = b.out.dtype
     cond = b.to(cond, boolean)
-    x, y = (b.to(b.number(v), dtype) for v in (x, y))
+    x, y = (b.to(b.rounded(b.number(v), dtype), dtype) for v in (x, y))
     if not isinstance(x, Var) and not isinstance(y, Var) and dtype is not f32:
         x = b.filled(TensorType(dtype, ()), x)  # numbers alone would be f32 or i32
     return b.where(cond, x, y)
