@@ -76,7 +76,7 @@ def drop_tokens(graph: fx.Graph) -> None:
         with graph.inserting_before(node):
             direct = graph.call_function(op, tuple(args), dict(node.kwargs))
         rest = node.meta["val"][1:]
-        direct.meta = {**node.meta, "val": rest[0] if len(rest) == 1 else rest}
+        direct.meta = {**node.meta, "val": rest[0] if len(rest) == 1 else rest, "effect": True}
         for user in list(node.users):
             place = user.args[1]
             if place == 0 or len(rest) == 1:

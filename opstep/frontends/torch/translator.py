@@ -83,7 +83,7 @@ class Translator:
         # ops that another definition may help
         self.undefined: set[Any] = around.undefined if around else set()
         self._broken: set[Value] = set()  # what could not be translated, or depends on it
-        live = live_nodes([*(v.node for v in outputs), *filter(_is_assert, graph.nodes)])
+        live = live_nodes([*(v.node for v in outputs), *filter(_acts, graph.nodes)])
         nodes = [n for n in graph.nodes if n.op == "call_function" and n in live]
         self.tree = call_tree((n for n in nodes if self._makes_tensors(n)), self.by_line)
         named = (n for n in graph.nodes if n.meta.get("named") is not None)
@@ -431,6 +431,17 @@ class Translator:
 def _results(node: fx.Node) -> Sequence[Any]:
     found = node.meta.get("val")
     return found if isinstance(found, list | tuple) else (found,)
+
+
+def _acts(node: fx.Node) -> bool:
+    """Whether it does something though nothing reads its results: it asserts, or PyTorch knows that
+    it has an effect, such as printing. Marks for PyTorch's profiler are none.
+    """
+    if _is_assert(node) or "effect" in node.meta:
+        return True
+    is_op = isinstance(node.target, torch._ops.OpOverload | torch._ops.HigherOrderOperator)
+    is_mark = key_of(node.target) in CHECKS or getattr(node.target, "namespace", "") == "profiler"
+    return is_op and not is_mark and node.is_impure(impure_random=False)
 
 
 def _is_assert(node: fx.Node) -> bool:

@@ -11,6 +11,8 @@ import pytest
 import torch
 from dap.client import Client, Refused
 from torch import nn
+from torch._dynamo.exc import BackendCompilerFailed
+from torch._library.effects import EffectType
 
 import opstep
 from opstep.cli.main import main
@@ -74,6 +76,29 @@ def drawn(x: torch.Tensor) -> torch.Tensor:
 @drawn.register_fake
 def _(x):
     return torch.empty_like(x)
+
+
+@torch.library.custom_op("fallbacklib::logged", mutates_args=())
+def logged(x: torch.Tensor, word: str) -> torch.Tensor:
+    calls.append(word)
+    return x.sum()
+
+
+@logged.register_fake
+def _(x, word):
+    return x.new_empty(())
+
+
+torch.fx.node.has_side_effect(torch.ops.fallbacklib.logged.default)
+
+
+@torch.library.custom_op("fallbacklib::printed", mutates_args=())
+def printed(x: torch.Tensor, word: str) -> None:
+    calls.append(word)
+
+
+printed.register_fake(lambda x, word: None)
+printed.register_effect(EffectType.ORDERED)
 
 
 class Mixed(nn.Module):
@@ -453,6 +478,22 @@ def test_what_has_no_result_is_an_assert(compiled):
         close(fast(4 * torch.eye(3)), 2 * torch.eye(3))
         with pytest.raises(opstep.OpstepError, match="cholesky has no result for this input"):
             fast(-torch.eye(3))
+
+
+@pytest.mark.filterwarnings("ignore:PyTorch runs the inference itself:UserWarning")
+@pytest.mark.parametrize("op", [logged, printed])
+def test_an_op_that_has_an_effect_runs_though_nothing_reads_its_result(compiled, op):
+    def function(x):
+        op(x * 2, "seen")
+        return x + x
+
+    x = torch.ones(3)
+    calls.clear()
+    assert compiled(function, fallback=True)(x).tolist() == [2, 2, 2]
+    assert calls == ["seen"]
+    with pytest.raises(BackendCompilerFailed, match="there is no op for it"):
+        compiled(function)(x)
+    assert calls == ["seen"]
 
 
 def test_a_hunt_in_training_names_the_op(compiled, recwarn):
