@@ -490,3 +490,15 @@ def test_random_numbers_fill_memory_with_gaps_as_in_eager_mode(compiled):
         torch.manual_seed(11)
         draws.append(g(x))
     assert torch.equal(*draws)
+
+
+def test_bounds_that_are_sizes(compiled):
+    """Of a bilinear upsampling, the last row."""
+
+    def function(x):
+        return x.clamp(max=x.shape[0] - 3), x.clamp(-1, x.shape[1]), x.clamp(x.shape[0], 2)
+
+    x = 6 * torch.randn(7, 5)
+    fast = compiled(function, dynamic=True)
+    for a, b in zip(fast(x), function(x), strict=True):
+        assert torch.equal(a, b)

@@ -149,13 +149,13 @@ def div_mode(b: Body, x, other, *, rounding_mode=None):
 
 @rule("clamp.default", "clamp.Tensor", "clip.default")
 def clamp(b: Body, x, low=None, high=None, **_):
-    for op, bound in (("maximum", low), ("minimum", high)):
-        if isinstance(bound, Var):
-            x = b.binary(op, x, bound)
-    limits = {"low": low, "high": high}
-    limits = {k: v for k, v in limits.items() if isinstance(v, int | float)}
+    limits = {k: v for k, v in (("low", low), ("high", high)) if v is not None}
     x = b.to(x, b.out.dtype)
-    return b.clip(x, **limits) if limits else x
+    if all(isinstance(v, int | float) for v in limits.values()):
+        return b.clip(x, **limits) if limits else x
+    for k, bound in limits.items():  # tensors and sizes
+        x = b.binary("maximum" if k == "low" else "minimum", x, bound)
+    return x
 
 
 @rule("hardtanh.default")
