@@ -89,12 +89,14 @@ class Draft:
             found |= _symbols(type.shape)
         for statement in self.body.statements:
             for attr in getattr(statement, "attrs", ()):
-                found |= _symbols(attr.value if isinstance(attr.value, tuple) else (attr.value,))
+                is_list = isinstance(attr.value, tuple) and not isinstance(attr.value, Ref)
+                found |= _symbols(attr.value if is_list else (attr.value,))
             for result in getattr(statement, "results", ()):
                 found |= _symbols(result.type.shape) if result.type else set()
         return found
 
 
 def _symbols(dims: Sequence[Any]) -> set[str]:
-    alone = {d.name for d in dims if isinstance(d, Ref) and d.name not in DTYPES}
+    names = {d.name for d in dims if isinstance(d, Ref) and d.name not in DTYPES}
+    alone = {name for name in names if not name.startswith("%")}  # which are graphs
     return alone | {s for d in dims if isinstance(d, Expr) for s in d.symbols()}

@@ -496,6 +496,13 @@ def test_an_op_that_has_an_effect_runs_though_nothing_reads_its_result(compiled,
     assert calls == ["seen"]
 
 
+def test_a_number_that_is_no_size_may_be_symbolic(compiled):
+    fast = compiled(torch.special.chebyshev_polynomial_t, dynamic=True, fallback=True)
+    x = torch.rand(3, 3)
+    for n in (2, 4):
+        torch.testing.assert_close(fast(x, n), torch.special.chebyshev_polynomial_t(x, n))
+
+
 def test_a_hunt_in_training_names_the_op(compiled, recwarn):
     opstep.frontends.torch.findings.clear()
     fast = compiled(lambda x: bump(x, float("inf"), 0).relu(), fallback=True, hunt=True)
