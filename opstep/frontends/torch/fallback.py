@@ -36,6 +36,8 @@ def statement(node: fx.Node, body: Body, argument: Argument, why: Exception) -> 
 def _statement(node: fx.Node, body: Body, argument: Argument) -> list[Var | None]:
     if key_of(node.target) in FUNCTIONAL:
         return _functional(node, body, argument)
+    if "reduced" in node.meta:
+        raise Untranslatable(node.meta["reduced"])
     target, values = node.target, dict(node.kwargs)
     if not isinstance(target, torch._ops.OpOverload):
         raise Untranslatable("it is no op that PyTorch runs by itself")

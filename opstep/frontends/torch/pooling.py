@@ -39,6 +39,7 @@ def drop_indices(graph: fx.Graph) -> None:
     """Of maxima whose indices nothing of ours reads."""
     for node in _calls(graph, _BACKWARD):
         indices, node.args = node.args[-1], (*node.args[:-1], node.args[1])
+        node.meta["reduced"] = "its indices are not kept"
         if isinstance(indices, fx.Node) and indices.op == "call_function" and not indices.users:
             pooled: Any = indices.args[0]
             graph.erase_node(indices)

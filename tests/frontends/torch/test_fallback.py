@@ -503,6 +503,18 @@ def test_a_number_that_is_no_size_may_be_symbolic(compiled):
         torch.testing.assert_close(fast(x, n), torch.special.chebyshev_polynomial_t(x, n))
 
 
+def test_a_gradient_of_maxima_has_its_own_indices(compiled):
+    aten, pool = torch.ops.aten, ([2, 2], [2, 2], [0, 0], [1, 1], False)
+
+    def function(grad, x, indices):
+        return aten.max_pool2d_with_indices_backward(grad, x, *pool, indices)
+
+    x = torch.randn(2, 4, 18, 14)
+    y, indices = aten.max_pool2d_with_indices(x, *pool)
+    found = compiled(function, dynamic=True, fallback=True)(y, x, indices)
+    torch.testing.assert_close(found, function(y, x, indices))
+
+
 def test_a_hunt_in_training_names_the_op(compiled, recwarn):
     opstep.frontends.torch.findings.clear()
     fast = compiled(lambda x: bump(x, float("inf"), 0).relu(), fallback=True, hunt=True)
