@@ -40,6 +40,7 @@ AT_ONCE = {  # the backward is made with the forward: what has no counterpart is
 STATES = {  # checkpoints keep a generator's state as a tensor, on a GPU too
     name: False for name in ("graphsafe_rng_functionalization",) if hasattr(functorch, name)
 }
+_PYTHON = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
 COMPLEX = {aten.complex.default, aten.polar.default}  # their definitions write to what they give
 FREE = VIEWS | {aten.expand.default}  # to do again: cheaper than to keep what they give
 
@@ -81,10 +82,37 @@ def single_ops() -> Iterator[None]:
     torch._C._set_mkldnn_enabled(False)
     try:
         kernels, at_once = sdpa_kernel(SDPBackend.MATH), functorch.patch(AT_ONCE)
-        with kernels, SingleAttention(), SingleLayers(), at_once, _nothing_donated():
+        with kernels, SingleAttention(), SingleLayers(), at_once, _nothing_donated(), _whole():
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """Ops that have a rule, and a backward with one, are traced as such: PyTorch writes some of them
+    (`upsample_bilinear2d`) as indices before autograd sees them.
+    """
+    backward = (key for key in RULES if f"{key.partition('.')[0]}_backward.default" in RULES)
+    found = [op for op in map(_overload, backward) if op and _PYTHON[0] in op.py_kernels]
+    kept = [
+        {key: op.py_kernels.pop(key) for key in _PYTHON if key in op.py_kernels} for op in found
+    ]
+    try:
+        for op in found:
+            op._dispatch_cache.clear()
+        yield
+    finally:
+        for op, kernels in zip(found, kept, strict=True):
+            op.py_kernels.update(kernels)
+            op._dispatch_cache.clear()
+
+
+def _overload(key: str) -> Any:
+    """ATen's op of this key; None for others."""
+    name, _, overload = key.partition(".")
+    packet = None if "::" in name else getattr(aten, name, None)
+    return getattr(packet, overload, None)
 
 
 def _nothing_donated() -> Any:

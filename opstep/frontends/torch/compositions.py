@@ -158,23 +158,6 @@ def cdist_backward(gy, x, other, p, distances):
     return torch.where(apart, slope * gy[..., None], 0).sum(-2)
 
 
-def replication_pad_backward(gy, x, pads):
-    """Along each axis, elements of the padding are added to the outermost."""
-    for k in range(len(pads) // 2):
-        axis, before = x.dim() - 1 - k, pads[2 * k]
-        places = torch.arange(gy.shape[axis], device=gy.device) - before
-        shape = [
-            n if a == axis else m for a, (n, m) in enumerate(zip(x.shape, gy.shape, strict=True))
-        ]
-        places = places.clamp(0, x.shape[axis] - 1)
-        gy = gy.new_zeros(shape).index_add(axis, places, gy)
-    return gy
-
-
-for _k in (1, 2, 3):
-    COMPOSITIONS[getattr(aten, f"replication_pad{_k}d_backward").default] = replication_pad_backward
-
-
 @definition(aten.masked_scatter_backward.default)
 def masked_scatter_backward(gy, mask, sizes):
     """By the source, whose first elements went in order to where the mask is true."""

@@ -7,6 +7,7 @@ from typing import Any
 from opstep.frontends.torch.body import Body, Var, axes_of, axis_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
+from opstep.kernels.move import padding
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.types import boolean, i64
 
@@ -285,18 +286,52 @@ def constant_pad(b: Body, x, pads, value=0):
 def pad(b: Body, x, pads, mode="constant", value=None):
     if all(isinstance(p, int) and p == 0 for p in pads):
         return x
+    pads = _pads(x, pads)
+    if mode == "constant":
+        return b.pad(x, pads=pads, value=b.fitting(0 if value is None else value, x.dtype))
+    x = b.pad(x, pads=_grown(pads), mode=_MODES[mode])
+    return b.pad(x, pads=_cropped(pads)) if any(_cropped(pads)) else x
+
+
+_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def _pads(x: Var, pads) -> list[Dim]:
+    """As ours are: those before each axis, then those after each."""
     rank = x.type.rank
     before, after = [0] * rank, [0] * rank
     for k in range(len(pads) // 2):
         before[rank - 1 - k], after[rank - 1 - k] = pads[2 * k], pads[2 * k + 1]
-    value = 0 if value is None else value
-    value = b.fitting(value, x.dtype)
-    attrs = {} if mode == "constant" else {"mode": mode}
-    return b.pad(x, pads=[*before, *after], **(attrs or {"value": value}))
+    return [*before, *after]
 
 
-for _k in (1, 2, 3):
-    RULES[f"reflection_pad{_k}d.default"] = lambda b, x, pads: pad(b, x, pads, "reflect")
+def _cropped(pads: list[Dim]) -> list[Dim]:
+    return [min(p, 0) if isinstance(p, int) else 0 for p in pads]
+
+
+def _grown(pads: list[Dim]) -> list[Dim]:
+    return [max(p, 0) if isinstance(p, int) else p for p in pads]
+
+
+def _padding(mode: str):
+    return lambda b, x, pads: pad(b, x, pads, mode)
+
+
+def _padding_backward(mode: str):
+    def translated(b: Body, gy, x, pads):
+        pads = _pads(x, pads)
+        if any(_cropped(pads)):
+            gy = b.pad(gy, pads=[-p for p in _cropped(pads)])
+        attrs = {"pads": _grown(pads), "mode": _MODES[mode], "value": 0}
+        return padding.pad.grad(b, (x,), (), (gy,), **attrs)[0]
+
+    return translated
+
+
+for _mode, _name in (("reflect", "reflection"), ("replicate", "replication")):
+    for _k in (1, 2, 3):
+        RULES[f"{_name}_pad{_k}d.default"] = _padding(_mode)
+        RULES[f"{_name}_pad{_k}d_backward.default"] = _padding_backward(_mode)
 
 
 # --- made of nothing ---
