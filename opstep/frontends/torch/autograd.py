@@ -90,11 +90,13 @@ def single_ops() -> Iterator[None]:
 
 @contextmanager
 def _whole() -> Iterator[None]:
-    """Ops that have a rule, and a backward with one, are traced as such: PyTorch writes some of them
-    (`upsample_bilinear2d`) as indices before autograd sees them.
+    """Ops that have a rule, and a backward with one, are traced as such: before autograd sees them
+    PyTorch writes some (`upsample_bilinear2d`) as indices. Its batch norm has to be written as one
+    that gives its statistics: the op itself changes them in place.
     """
     backward = (key for key in RULES if f"{key.partition('.')[0]}_backward.default" in RULES)
-    found = [op for op in map(_overload, backward) if op and _PYTHON[0] in op.py_kernels]
+    ops = (op for op in map(_overload, backward) if op and op != aten.native_batch_norm.default)
+    found = [op for op in ops if _PYTHON[0] in op.py_kernels]
     kept = [
         {key: op.py_kernels.pop(key) for key in _PYTHON if key in op.py_kernels} for op in found
     ]

@@ -52,6 +52,40 @@ def test_indices_of_maxima_are_neither_saved_nor_computed(compiled, programs):
     assert "max_pool2d_with_indices" not in called(programs["backward"].graphs["backward"])
 
 
+RESIZED = {
+    "nearest": 1, "nearest-exact": 2, "linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", RESIZED)
+def test_upsampling_is_one_op_and_so_is_its_gradient(compiled, programs, mode):
+    def resized(x):
+        return F.interpolate(x, scale_factor=1.5, mode=mode)
+
+    n = RESIZED[mode]
+    x = torch.randn((2, 3, 4, 5, 6)[: 2 + n], requires_grad=True)
+    expected, found = resized(x), compiled(resized)(x)
+    gy = torch.randn_like(expected)
+    torch.testing.assert_close(found, expected)
+    of_found, of_expected = (torch.autograd.grad(y, x, gy)[0] for y in (found, expected))
+    torch.testing.assert_close(of_found, of_expected)
+    assert called(programs["forward"].graphs["forward"]) == [f"upsample{n}d"]
+    assert called(programs["backward"].graphs["backward"]) == [f"upsample{n}d_grad"]
+
+
+@pytest.mark.parametrize("pads", [(2, 1, 0, 3), (-1, 2, 1, -1), (0, 0, 2, 0, 1, 1)])
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_pads_and_their_gradients(compiled, programs, mode, pads):
+    x = torch.randn((2, 3, 4, 5, 6)[: 2 + len(pads) // 2], requires_grad=True)
+    expected, found = (f(x, pads, mode=mode) for f in (F.pad, compiled(F.pad)))
+    gy = torch.randn_like(expected)
+    torch.testing.assert_close(found, expected)
+    of_found, of_expected = (torch.autograd.grad(y, x, gy)[0] for y in (found, expected))
+    torch.testing.assert_close(of_found, of_expected)
+    graphs = (p.graphs[name] for name, p in programs.items())
+    assert not {"index", "index_put_add"} & {op for g in graphs for op in called(g)}
+
+
 def test_maxima_in_a_graph_that_pytorch_runs_itself(compiled):
     def f(x):
         return torch.fft.fft(pooled(x)).abs()

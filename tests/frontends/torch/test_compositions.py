@@ -73,13 +73,6 @@ def test_gradient_of_distances(p):
     agree(aten._cdist_backward.default, y.cos(), x, other, p, y)
 
 
-def test_gradients_of_padding():
-    x = numbers(2, 3, 4, 5)
-    for n, *pads in ((2, 2, 1, 0, 3), (2, -1, 2, 1, -1), (3, 0, 0, 0, 2, 1, 1)):
-        y = torch.nn.functional.pad(x, pads, mode="replicate")
-        agree(getattr(aten, f"replication_pad{n}d_backward").default, y.cos(), x, pads)
-
-
 def test_random_numbers_are_those_of_pytorch():
     p = numbers(4, 6).softmax(1)
     agree(aten.multinomial.default, p, 1)
