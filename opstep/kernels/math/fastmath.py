@@ -64,6 +64,16 @@ def erf(x):
     return math.erf(x)
 
 
+@vectorised(f32=float32.atan32)
+def atan(x):
+    return math.atan(x)
+
+
+@vectorised(f32=float32.atan2_32)
+def atan2(y, x):
+    return math.atan2(y, x)
+
+
 @vectorised(f32=float32.pow32)
 def pow(x, y):
     """Squares and cubes are products, as in PyTorch: the general one costs ten times as much."""

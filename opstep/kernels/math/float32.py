@@ -188,6 +188,59 @@ def erf32(x):
     return pick(float_to_bits(x) < 0, -y, y)
 
 
+@pinned("f32")
+def erfinv32(x):
+    """x times a polynomial of w = -ln(1 - x*x) up to w = 5, of its root beyond (M. Giles,
+    "Approximating the erfinv function", 2010; fitted anew).
+    """
+    x = np.float32(x)
+    size = np.abs(x)
+    w = -log32((1.0 - size) * (1.0 + size))
+    near = w < 5.0
+    root = np.sqrt(w)
+    t = pick(near, w - 1.0, root - 3.0)
+    p = pick(near, -8.79118378e-09, 0.000115705807)
+    p = fma(t, p, pick(near, 1.41913688e-07, -0.000309576048))
+    p = fma(t, p, pick(near, -5.24705968e-07, -5.67777352e-05))
+    p = fma(t, p, pick(near, -4.40155463e-06, 0.00148509606))
+    p = fma(t, p, pick(near, 3.82289836e-05, -0.00359740574))
+    p = fma(t, p, pick(near, 0.000100281286, 0.00568697229))
+    p = fma(t, p, pick(near, -0.00237644278, -0.00763728889))
+    p = fma(t, p, pick(near, 0.00425064284, 0.00944528636))
+    p = fma(t, p, pick(near, 0.247832894, 1.00167501))
+    p = fma(t, p, pick(near, 1.12737441, 2.83297682))
+    return pick(size == 1.0, x * 1e999, p * x)
+
+
+@pinned("f32")
+def atan32(x):
+    return atan2_32(x, 1.0)
+
+
+@pinned("f32")
+def atan2_32(y, x):
+    """An odd polynomial of the smaller size over the larger; the signs are those of C's atan2."""
+    y = np.float32(y)
+    x = np.float32(x)
+    a, b = np.abs(y), np.abs(x)
+    steep = a > b
+    large = pick(steep, a, b)
+    t = pick(steep, b, a) / pick(large == 0.0, 1.0, large)
+    t = pick((a == 1e999) & (b == 1e999), 1.0, t)
+    z = t * t
+    p = fma(z, 2.84974114e-3, -1.60680357e-2)
+    p = fma(z, p, 4.26905565e-2)
+    p = fma(z, p, -7.5042136e-2)
+    p = fma(z, p, 1.06408961e-1)
+    p = fma(z, p, -1.42036349e-1)
+    p = fma(z, p, 1.99926183e-1)
+    p = fma(z, p, -3.33330721e-1)
+    angle = fma(t * z, p, t)
+    angle = pick(steep, 1.57079637 - (angle - -4.37113883e-8), angle)
+    angle = pick(float_to_bits(x) < 0, 3.14159274 - (angle - -8.74227766e-8), angle)
+    return pick(float_to_bits(y) < 0, -angle, angle)
+
+
 # sin32 and cos32 are good up to 1e6.
 
 

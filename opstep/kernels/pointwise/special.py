@@ -9,11 +9,12 @@ import math
 import numpy as np
 
 from opstep.kernels.math.fastmath import exp, log, log1p
+from opstep.kernels.math.float32 import erfinv32
 from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, onto
 from opstep.kernels.pointwise.transcendental import without_warnings
 from opstep.kernels.rules.pitfalls import OVERFLOW
 from opstep.kernels.rules.relations import elementwise
-from opstep.runtime.device.source import pinned
+from opstep.runtime.device.source import pinned, vectorised
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
 
 _POLE = Rule("a pole: 0 or a negative integer", lambda x: (x <= 0) & (x == np.floor(x)))
@@ -59,6 +60,7 @@ class erfc(Unary):
         return (g.mul(grads[0], g.mul(bell, -2.0 / math.sqrt(math.pi))),)
 
 
+@vectorised(f32=erfinv32)
 def inverse_erf(x):
     """Giles's approximation (2010), refined by Newton's method."""
     size = abs(x)

@@ -111,8 +111,7 @@ class atan2(Binary):
     faults = NO_FAULTS
     oracle = np.arctan2
 
-    def scalar(a, b):
-        return math.atan2(a, b)
+    scalar = fastmath.atan2
 
     def grad(g, operands, results, grads):
         a, b = operands
@@ -371,8 +370,7 @@ class atan(Unary):
     faults = NO_FAULTS
     oracle = np.arctan
 
-    def scalar(x):
-        return math.atan(x)
+    scalar = fastmath.atan
 
     def grad(g, operands, results, grads):
         return (g.div(grads[0], g.add(g.square(operands[0]), 1.0)),)

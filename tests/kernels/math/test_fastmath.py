@@ -61,12 +61,33 @@ def test_units_in_the_last_place(name, dtype):
     assert off[worst] <= 2.0, f"{name}({x[worst]!r}) = {got[worst]!r}, exactly {exact[worst]!r}"
 
 
-def test_erf():
-    x = arguments("f4", "erf")
-    (got,) = execute(OPS["erf"], [x], {})
+@pytest.mark.parametrize("name", ["erf", "erfinv", "atan"])
+def test_in_f32_beside_the_oracle(name):
+    x = arguments("f4", name)
+    if name == "erfinv":
+        near = 1 - np.geomspace(6e-8, 1, 1000)
+        x = np.concatenate([x, np.tanh(x), near, -near]).astype(np.float32)
+    (got,) = execute(OPS[name], [x], {})
     with np.errstate(all="ignore"):
-        off = off_by(got, OPS["erf"].oracle(x.astype(np.float64)))
-    assert off.max() <= 2.0
+        off = off_by(got, OPS[name].oracle(x.astype(np.float64)))
+    worst = int(np.argmax(off))
+    assert off[worst] <= 2.0, f"{name}({x[worst]!r}) = {got[worst]!r}"
+
+
+def test_atan2():
+    rng = np.random.default_rng(1)
+    odd = [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 2, -3, 3e38, -3e38, 1e-38, 1e-45, -1e-45]
+    y, x = (v.ravel() for v in np.meshgrid(odd, odd))
+    y = np.concatenate([y, rng.standard_normal(N), rng.standard_normal(N) * 1e20])
+    x = np.concatenate([x, rng.standard_normal(N), rng.standard_normal(N) * 1e20])
+    y, x = y.astype(np.float32), x.astype(np.float32)
+    (got,) = execute(OPS["atan2"], [y, x], {})
+    exact = np.arctan2(y.astype(np.float64), x.astype(np.float64))
+    off = off_by(got, exact)
+    worst = int(np.argmax(off))
+    assert off[worst] <= 2.0, f"atan2({y[worst]!r}, {x[worst]!r}) = {got[worst]!r}"
+    zero = exact == 0
+    assert (np.signbit(got[zero]) == np.signbit(exact[zero])).all()
 
 
 def test_pow():
