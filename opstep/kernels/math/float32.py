@@ -9,6 +9,8 @@ Infinities, NaN, zeros of both signs and subnormal numbers, in and out, are as i
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from opstep.kernels.math.float64 import exp64, log64
@@ -197,7 +199,7 @@ def erfinv32(x):
     size = np.abs(x)
     w = -log32((1.0 - size) * (1.0 + size))
     near = w < 5.0
-    root = np.sqrt(w)
+    root = math.sqrt(w)
     t = pick(near, w - 1.0, root - 3.0)
     p = pick(near, -8.79118378e-09, 0.000115705807)
     p = fma(t, p, pick(near, 1.41913688e-07, -0.000309576048))
