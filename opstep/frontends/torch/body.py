@@ -164,8 +164,11 @@ class Body(Builder):
         return self.to_dtype(x, dtype)
 
     def number(self, x: Any) -> Any:
-        """An operand: a size becomes a scalar tensor, a bool 0 or 1."""
+        """An operand: a size, or minus one, becomes a scalar tensor, a bool 0 or 1."""
         if isinstance(x, Expr):
+            less = {size: -count for size, count in x.terms.items() if size and count < 0}
+            if less:
+                return self.sub(self.number(x + Expr(less)), self.extent(of=[Expr(less)]))
             return self.extent(of=[x])
         return int(x) if isinstance(x, bool) else x
 
