@@ -7,8 +7,8 @@ from typing import Any
 from opstep.frontends.torch.body import Body, Var, axes_of, axis_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
-from opstep.kernels.move import padding
 from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.types import boolean, i64
 
 LAST = (1 << 63) - 1  # the end of a slice that has none
@@ -323,7 +323,7 @@ def _padding_backward(mode: str):
         if any(_cropped(pads)):
             gy = b.pad(gy, pads=[-p for p in _cropped(pads)])
         attrs = {"pads": _grown(pads), "mode": _MODES[mode], "value": 0}
-        return padding.pad.grad(b, (x,), (), (gy,), **attrs)[0]
+        return OPS["pad"].grad(b, (x,), (), (gy,), **attrs)[0]
 
     return translated
 

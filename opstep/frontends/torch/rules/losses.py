@@ -25,8 +25,9 @@ def nll_loss_forward(b: Body, x, target, weight, reduction, ignore_index):
     loss = nll_loss(b, x, target, weight, reduction, ignore_index)
     if not b.is_used(1):
         return loss, None
-    if reduction == 0:
-        return loss, b.filled(b.expected[1], 0)
+    total = b.expected[1]
+    if reduction == 0 and total is not None:
+        return loss, b.filled(total, 0)
     counted = b.not_equal(target, ignore_index)
     if weight is None:
         return loss, b.sum(b.to(counted, x.dtype))
