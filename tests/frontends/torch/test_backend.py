@@ -490,16 +490,3 @@ def test_random_numbers_fill_memory_with_gaps_as_in_eager_mode(compiled):
         torch.manual_seed(11)
         draws.append(g(x))
     assert torch.equal(*draws)
-
-
-def test_bounds_that_are_sizes(compiled):
-    """Of a bilinear upsampling, the last row."""
-
-    def function(x):
-        n, k = x.shape
-        return x.clamp(max=n - 3), x.clamp(-1, k), x.clamp(n, 2), x.clamp(min=-k), x * (k - n)
-
-    x = 6 * torch.randn(7, 5)
-    fast = compiled(function, dynamic=True)
-    for a, b in zip(fast(x), function(x), strict=True):
-        assert torch.equal(a, b)

@@ -209,3 +209,16 @@ def test_checkpoints_of_a_script_that_pytorch_runs():
     assert calls.count == 5  # one each step
     assert_all_close(found, trained(eager, x))
     torch._dynamo.reset()
+
+
+def test_bounds_that_are_sizes(compiled):
+    """Of a bilinear upsampling, the last row."""
+
+    def function(x):
+        n, k = x.shape
+        return x.clamp(max=n - 3), x.clamp(-1, k), x.clamp(n, 2), x.clamp(min=-k), x * (k - n)
+
+    x = 6 * torch.randn(7, 5)
+    fast = compiled(function, dynamic=True)
+    for a, b in zip(fast(x), function(x), strict=True):
+        assert torch.equal(a, b)
