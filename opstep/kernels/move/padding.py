@@ -152,28 +152,40 @@ def _boxes(x: Arg, y: Arg, pieces) -> list[Launch]:
 
 
 def _folded(g, gy, axis: int, n: Dim, before: Dim, after: Dim, mode: str):
-    """`gy` with the border along one axis added to the elements that it was copied from."""
+    """`gy` with the border along one axis added to the elements that it was copied from: all else
+    is copied once, or twice where both borders may have been copied from the same elements.
+    """
 
-    def part(start: Dim, count: Dim):
-        return g.slice(gy, starts=[start], ends=[start + count], axes=[axis])
+    def part(x, start: Dim, end: Dim):
+        return g.slice(x, starts=[start], ends=[end], axes=[axis])
 
-    def padded(value, start: Dim, count: Dim):
-        pads = [0] * (2 * gy.type.rank)
-        pads[axis], pads[gy.type.rank + axis] = start, n - start - count
-        return g.pad(value, pads=pads)
-
-    total = part(before, n)
+    added = []  # (from, to, what)
     for width, start, near in ((before, 0, True), (after, before + n, False)):
         if width == 0:
             continue
-        border = part(start, width)
+        border = part(gy, start, start + width)
         if mode == "edge":
+            first, width = 0 if near else n - 1, 1
             border = g.sum(border, axes=[axis], keepdims=True)
-            border = padded(border, 0 if near else n - 1, 1)
         elif mode == "reflect":
+            first = 1 if near else n - 1 - width
             border = g.flip(border, axes=[axis])
-            border = padded(border, 1 if near else n - 1 - width, width)
         else:
-            border = padded(border, n - width if near else 0, width)
-        total = g.add(total, border)
+            first = n - width if near else 0
+        added.append((first, first + width, border))
+
+    def with_added(x, added):
+        pieces, done = [], 0
+        for first, end, border in added:
+            pieces += [part(x, done, first), g.add(part(x, first, end), border)]
+            done = end
+        pieces = [y for y in (*pieces, part(x, done, n)) if y.shape[axis] != 0]
+        return g.concat(*pieces, axis=axis) if len(pieces) > 1 else pieces[0]
+
+    total = part(gy, before, before + n)
+    known = all(type(place) is int for a in added for place in a[:2])
+    if known and not (len(added) > 1 and max(a[0] for a in added) < min(a[1] for a in added)):
+        return with_added(total, sorted(added, key=lambda a: a[0])) if added else total
+    for one in added:
+        total = with_added(total, [one])
     return total
