@@ -173,12 +173,14 @@ def note_own(own: dict[str, bool], intended: Iterable[Finding]) -> None:
 
 
 def nothing_but(own: Mapping[str, bool], whose: str, unseen: int, one: str = "step") -> str:
-    """What came out: nothing but what is the program's `own`; as far as steps were looked into."""
+    """The words for a run of which nothing came out but the program's `own`, as far as steps were
+    looked into.
+    """
     comma = "" if any(own.values()) else ","
-    told = f"no NaN{comma} and no infinity but {whose} ({', '.join(own)}){comma} came out"
+    text = f"no NaN{comma} and no infinity but {whose} ({', '.join(own)}){comma} came out"
     several = f"1 more {one}" if unseen == 1 else f"{unseen:,} more {one}s"
     more = f"; there were some at these places in {several}, not looked into"
-    return told + more * bool(unseen)
+    return text + more * bool(unseen)
 
 
 def infinity_text(finding: Finding) -> str:
@@ -203,8 +205,8 @@ def _heading(hunt: Hunt) -> str:
             return f"{hunt.graph}: {what}, nothing found of {hunt.kinds}"
         none = "no NaN and no infinity but those wanted" if hunt.wanted else "no NaN or infinity"
         if hunt.own:
-            told = nothing_but(hunt.own, "what is written or given", hunt.unseen)
-            return f"{hunt.graph}: {what}, {told}"
+            text = nothing_but(hunt.own, "what is written or given", hunt.unseen)
+            return f"{hunt.graph}: {what}, {text}"
         return f"{hunt.graph}: {what}, {none} came out"
     if hunt.until is not None and hunt.until != hunt.step:
         return f"{hunt.graph}: a step from {hunt.step} to {hunt.until} is bad"

@@ -35,7 +35,7 @@ def check_types(node: fx.Node) -> None:
 
 
 def why_refused(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """What PyTorch says of the element types of a call of tensors without elements; "" where it
+    """PyTorch's words for the element types of a call, of tensors without elements; "" where it
     takes them. Calls whose operands are all of one float type are not tried, but for indices.
     """
     tensors = _tensors((args, kwargs))

@@ -479,7 +479,7 @@ def test_random_numbers_are_those_of_pytorchs_generator(compiled):
 
 
 def test_random_numbers_fill_memory_with_gaps_as_in_eager_mode(compiled):
-    """What is drawn for it differs from what a contiguous tensor is given."""
+    """It is given other numbers than a contiguous tensor."""
 
     def draw(x):
         return x.normal_() + x.exponential_()
