@@ -185,7 +185,8 @@ def _guard(text: str, inputs: Mapping[str, torch.Tensor], symbols: Symbols, body
         found[name] = symbols.dim(value.shape[axis])
         return name
 
-    tree = ast.parse(_SIZE.sub(size, text), mode="eval").body
+    written = _SIZE.sub(size, text).replace("torch.sym_", "")  # torch 2.15 writes torch.sym_max
+    tree = ast.parse(written, mode="eval").body
     parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
     for part in parts:
         shown = re.sub(r"\bd\d+\b", lambda m: str(found[m[0]]), ast.unparse(part))
