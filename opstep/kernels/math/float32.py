@@ -211,7 +211,8 @@ def erfinv32(x):
     p = fma(t, p, pick(near, 0.00425064284, 0.00944528636))
     p = fma(t, p, pick(near, 0.247832894, 1.00167501))
     p = fma(t, p, pick(near, 1.12737441, 2.83297682))
-    return pick(size == 1.0, x * 1e999, p * x)
+    y = pick(size == 1.0, x * 1e999, p * x)
+    return pick(size <= 1.0, y, (x - x) / (x - x))
 
 
 @pinned("f32")
