@@ -180,7 +180,7 @@ class Started:
 
     def _say_what_was_missed(self) -> None:
         """Where nothing was seen, or not what was asked for."""
-        if unwatched := ", ".join(sorted(self.frameworks.unwatched())):
+        if unwatched := self.frameworks.unwatched():
             say(f"note: {self.file} compiles {unwatched} itself, which runs as it says")
         elif not self.frameworks.called:
             say(f"note: {self.file} called no nn.Module, and no function with @opstep.jax.debug")
@@ -277,7 +277,7 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     if found or losses:
         return FOUND
     parts = [one for one in started.frameworks.entered if one.compiled]
-    unwatched = ", ".join(sorted(started.frameworks.unwatched()))
+    unwatched = started.frameworks.unwatched()
     if code == OK and not parts:
         if unmatched := started.unmatched():
             why = f"nothing matched --module {', '.join(unmatched)}"
@@ -355,7 +355,7 @@ def _tell_loss(
     if own:
         what = "NaN or infinity" if any(own.values()) else "infinity"
         gave = f"modules gave no {what} but the script's own ({', '.join(own)})"
-    unwatched = ", ".join(sorted(started.frameworks.unwatched()))
+    unwatched = started.frameworks.unwatched()
     others = f", or from {unwatched}, compiled by the script itself" if unwatched else ""
     if not started.options["as_json"]:
         _write(

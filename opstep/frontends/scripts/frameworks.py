@@ -112,9 +112,9 @@ class Frameworks:
     def called(self) -> int:
         return sum(one.called for one in self.entered)
 
-    def unwatched(self) -> set[str]:
-        """See `Framework.unwatched`."""
-        return {name for one in self.entered for name in one.unwatched()}
+    def unwatched(self) -> str:
+        """See `Framework.unwatched`: their names, in order."""
+        return ", ".join(sorted({name for one in self.entered for name in one.unwatched()}))
 
     @property
     def names(self) -> set[str]:

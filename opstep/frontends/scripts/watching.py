@@ -104,6 +104,7 @@ class Hunter:
         cleared: bool = False,
     ) -> None:  # fmt: skip
         """Replays a step, whose inputs are still there."""
+        from opstep.hunting.report import note_own
         from opstep.hunting.search import hunt
 
         how = self.executable.settings
@@ -116,8 +117,7 @@ class Hunter:
             roles=self.runner.roles(inputs),
         )  # fmt: skip
         if not found.found:
-            for place, is_nan in found.own.items():
-                self.hunting.own[place] = self.hunting.own.get(place, False) or is_nan
+            note_own(self.hunting.own, found.intended)
             others = [*found.intended, *found.masked]
             self._harmless.add(marks_of(raised), others, step, cleared)
             self._note(others, step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from opstep.frontends.torch.body import Body, Var, axes_of, axis_of
@@ -313,25 +314,18 @@ def _grown(pads: list[Dim]) -> list[Dim]:
     return [max(p, 0) if isinstance(p, int) else p for p in pads]
 
 
-def _padding(mode: str):
-    return lambda b, x, pads: pad(b, x, pads, mode)
-
-
-def _padding_backward(mode: str):
-    def translated(b: Body, gy, x, pads):
-        pads = _pads(x, pads)
-        if any(_cropped(pads)):
-            gy = b.pad(gy, pads=[-p for p in _cropped(pads)])
-        attrs = {"pads": _grown(pads), "mode": _MODES[mode], "value": 0}
-        return OPS["pad"].grad(b, (x,), (), (gy,), **attrs)[0]
-
-    return translated
+def pad_backward(b: Body, gy, x, pads, mode):
+    pads = _pads(x, pads)
+    if any(_cropped(pads)):
+        gy = b.pad(gy, pads=[-p for p in _cropped(pads)])
+    attrs = {"pads": _grown(pads), "mode": _MODES[mode], "value": 0}
+    return OPS["pad"].grad(b, (x,), (), (gy,), **attrs)[0]
 
 
 for _mode, _name in (("reflect", "reflection"), ("replicate", "replication")):
     for _k in (1, 2, 3):
-        RULES[f"{_name}_pad{_k}d.default"] = _padding(_mode)
-        RULES[f"{_name}_pad{_k}d_backward.default"] = _padding_backward(_mode)
+        RULES[f"{_name}_pad{_k}d.default"] = partial(pad, mode=_mode)
+        RULES[f"{_name}_pad{_k}d_backward.default"] = partial(pad_backward, mode=_mode)
 
 
 # --- made of nothing ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opstep.frontends.torch.body import Body
+from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.indexing import as_index
 from opstep.frontends.torch.rules.registry import rule
@@ -15,8 +15,12 @@ _REDUCTIONS = ("none", "mean", "sum")
 
 @rule("nll_loss.default", "nll_loss_nd.default")
 def nll_loss(b: Body, x, target, weight=None, reduction=1, ignore_index=-100):
-    return b.nll_loss(x, as_index(b, target), weight, axis=1 if x.type.rank > 1 else 0,
-                      reduction=_REDUCTIONS[reduction], ignore_index=ignore_index)  # fmt: skip
+    return b.nll_loss(x, as_index(b, target), weight, **_by_label(x, reduction, ignore_index))
+
+
+def _by_label(x: Var, reduction: int, ignore_index: int) -> dict[str, Any]:
+    axis = 1 if x.type.rank > 1 else 0
+    return {"axis": axis, "reduction": _REDUCTIONS[reduction], "ignore_index": ignore_index}
 
 
 @rule("nll_loss_forward.default", "nll_loss2d_forward.default")
@@ -38,17 +42,16 @@ def nll_loss_forward(b: Body, x, target, weight, reduction, ignore_index):
 @rule("nll_loss_backward.default", "nll_loss2d_backward.default")
 def nll_loss_backward(b: Body, gy, x, target, weight, reduction, ignore_index, total_weight):
     """Our op finds the sum of the counted weights again."""
-    return b.nll_loss_grad(x, as_index(b, target), gy, weight, axis=1 if x.type.rank > 1 else 0,
-                           reduction=_REDUCTIONS[reduction], ignore_index=ignore_index)  # fmt: skip
+    attrs = _by_label(x, reduction, ignore_index)
+    return b.nll_loss_grad(x, as_index(b, target), gy, weight, **attrs)
 
 
 @rule("cross_entropy_loss.default")
 def cross_entropy(b: Body, x, target, weight=None, reduction=1, ignore_index=-100, smoothing=0.0):
     if smoothing or target.dtype.is_float:
         raise Untranslatable("label smoothing, or targets that are probabilities")
-    attrs = {"reduction": _REDUCTIONS[reduction], "ignore_index": ignore_index}
-    axis = 1 if x.type.rank > 1 else 0
-    return b.softmax_cross_entropy(x, as_index(b, target), weight, axis=axis, **attrs)
+    attrs = _by_label(x, reduction, ignore_index)
+    return b.softmax_cross_entropy(x, as_index(b, target), weight, **attrs)
 
 
 def _loss(op: str):
