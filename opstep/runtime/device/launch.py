@@ -200,7 +200,7 @@ class Launch:
     unit of the first wrote while that is in a cache. `clamp`: all that it does to each element. A
     device may have it done by the launch before, if that `clamps`: its last argument is `NO_LIMITS`
     then, and it writes every element of its one result. `cuda`, where it is given, makes the `Grid`
-    that does the same on CUDA, or None.
+    that does the same on CUDA, or None; see also `thread_a_unit`.
     """
 
     __slots__ = ("args", "clamp", "clamps", "cuda", "each", "grain", "kernel", "tiles", "units")
@@ -226,6 +226,13 @@ class Launch:
         self.clamp = clamp
         self.clamps = clamps
         self.cuda = cuda
+
+
+def thread_a_unit() -> None:
+    """`Launch.cuda` of a kernel that suits a GPU as it stands, a thread a unit: units are elements
+    of the result, what neighbours read and write are neighbours in memory, and none has working
+    memory of its own.
+    """
 
 
 class Grid:
