@@ -28,16 +28,18 @@ from opstep.kernels.move.copying import (
     odometer,
     set_odometer,
 )
+from opstep.kernels.pick import cuda_index as gpu
 from opstep.kernels.pick import cuda_segments
-from opstep.kernels.pick.index import unread
-from opstep.kernels.pick.scatter import add_elements, replace_element
+from opstep.kernels.pick.index import add_elements, unread
+from opstep.kernels.pick.scatter import replace_element
 from opstep.kernels.pointwise.broadcast import broadcast_shape
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.axes import axes_of, strides_of
 from opstep.kernels.rules.literals import bits_of, check_value, nowhere
 from opstep.kernels.rules.pitfalls import INDEX
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, i64
 
@@ -75,9 +77,14 @@ class index(Op):
         launches, positions = _positions(x, indices, layout)
         *outer, (count, xs, ps) = merged(layout.shape, layout.x_strides, layout.p_strides)
         table, counters = odometer(outer)
-        nothing = nowhere(x.dtype) if missing is None else bits_of(missing, x.dtype)
-        args = (as_carrier(x), positions, as_carrier(y), count, xs, ps, nothing)
+        args = (as_carrier(x), positions, as_carrier(y), count, xs, ps, _nothing(x, missing))
         return [*launches, Launch(pick_at, *args, len(outer), table, counters, units=y.size)]
+
+    def cuda(*args, axes, missing):
+        x, *indices, y = args
+        if not y.size:
+            return []
+        return _picked(x, indices, y, axes, missing) or index.cpu(*args, axes=axes, missing=missing)
 
     def grad(g, operands, results, grads, *, axes, missing):
         x, *indices = operands
@@ -88,6 +95,8 @@ class index(Op):
 class IndexPut(Op):
     """Base: what `index` selects of x meets `source`."""
 
+    inplace = (0,)
+    overwrites = True
     outside = lost.index_written
 
     def infer(x, source, *indices, axes):
@@ -116,7 +125,7 @@ class index_put(IndexPut):
         return _put(replace_element, *args, axes=axes)
 
     def cuda(*args, axes):
-        return _put(replace_element, *args, axes=axes, sort=True)
+        return _put(replace_element, *args, axes=axes, on_gpu=True)
 
     def grad(g, operands, results, grads, *, axes):
         x, source, *indices = operands
@@ -144,7 +153,7 @@ class index_put_add(IndexPut):
         return _put(add_elements, *args, axes=axes)
 
     def cuda(*args, axes):
-        return _put(add_elements, *args, axes=axes, sort=True)
+        return _put(add_elements, *args, axes=axes, on_gpu=True)
 
     def flops(x, source, *indices, axes):
         return x.with_shape(indexed_shape(x, indices, axes)).size
@@ -255,8 +264,7 @@ def _positions(x: Arg, indices: Sequence[Arg], layout: _Layout) -> tuple[list[La
     positions = Scratch(i64, total)
     launches = []
     for k, (i, axis) in enumerate(zip(indices, layout.axes, strict=True)):
-        own = (1,) * (len(layout.places) - i.rank) + i.shape
-        walked = [0 if n == 1 else s for n, s in zip(own, strides_of(own), strict=True)]
+        walked = _walked(i, layout.places)
         *outer, (count, xs, _) = merged(layout.places, walked, strides_of(layout.places))
         table, counters = odometer(outer)
         args = (i, positions, int(k == 0), x.shape[axis], steps[axis], count, xs, len(outer))
@@ -264,15 +272,82 @@ def _positions(x: Arg, indices: Sequence[Arg], layout: _Layout) -> tuple[list[La
     return launches, positions
 
 
-def _put(combine: Callable, x: Arg, *args: Arg, axes, sort: bool = False) -> list:
+def _nothing(x: Arg, missing) -> int:
+    """The bits of what is read where there is nothing."""
+    return nowhere(x.dtype) if missing is None else bits_of(missing, x.dtype)
+
+
+def _picked(x: Arg, indices: Sequence[Arg], y: Arg, axes, missing) -> list[Grid] | None:
+    """On CUDA: neighbouring axes are one, along which rows are picked."""
+    layout, nothing = _layout(x.shape, indices, axes), _nothing(x, missing)
+    n, first, steps = prod(layout.places), min(layout.axes), strides_of(x.shape)
+    if n >= LIMIT:
+        return None
+    if layout.at == first and max(layout.axes) - first == len(indices) - 1:
+        last = max(layout.axes)
+        rows, inner = prod(x.shape[first : last + 1]), steps[last]
+        located, keys = [], indices[0]
+        if len(indices) > 1:
+            along = [steps[k] // inner for k in layout.axes]
+            located, keys = gpu.located(_places(x, indices, layout, along), layout.places, rows, n)
+        found = gpu.gather_rows(x, keys, y, prod(x.shape[:first]), rows, inner, nothing)
+    else:
+        along = [steps[k] for k in layout.axes]
+        located, keys = gpu.located(_places(x, indices, layout, along), layout.places, x.size, n)
+        dims = merged(layout.shape, layout.x_strides, layout.p_strides)
+        found = gpu.pick(x, keys, y, dims, nothing)
+    return [*located, found] if found else None
+
+
+def _places(x: Arg, indices: Sequence[Arg], layout: _Layout, along: Sequence[int]) -> list:
+    """The indices as `cuda_index` takes them; a step along the axis of each is `along`."""
+    return [
+        gpu.Index(i, x.shape[axis], step, _walked(i, layout.places))
+        for i, axis, step in zip(indices, layout.axes, along, strict=True)
+    ]
+
+
+def _walked(a: Arg, shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of what broadcasts to `shape`."""
+    own = (1,) * (len(shape) - a.rank) + a.shape
+    return tuple(0 if n == 1 else s for n, s in zip(own, strides_of(own), strict=True))
+
+
+def _target(x: Arg, source: Arg, indices: Sequence[Arg], layout: _Layout) -> cuda_segments.Target:
+    """Where the parts of `source` go, which broadcasts to what is selected."""
+    axes, steps, at = sorted(layout.axes), strides_of(x.shape), layout.at
+    extents = [x.shape[k] for k in axes]
+    radix = dict(zip(axes, strides_of(extents), strict=True))
+    own = [steps[k] for k in axes]
+    free, strides = list(layout.shape), list(layout.x_strides)
+    del free[at], strides[at]
+    of = list(_walked(source, (*free[:at], *layout.places, *free[at:])))
+    along = tuple(of[at : at + len(layout.places)])
+    del of[at : at + len(layout.places)]
+    return cuda_segments.Target(
+        layout.places,
+        (0,) * len(layout.places),
+        _places(x, indices, layout, [radix[k] for k in layout.axes]),
+        prod(extents),
+        cuda_segments.walk(extents, own, own),
+        cuda_segments.walk(free, strides, of),
+        along,
+    )
+
+
+def _put(combine: Callable, x: Arg, *args: Arg, axes, on_gpu: bool = False) -> list:
     source, *indices, y = args
-    launches = copy_all(x, y)
     layout = _layout(x.shape, indices, axes)
     size = prod(layout.shape)
-    if not size:
+    launches = copy_all(x, y)
+    if not size or not y.size:
         return launches
     if combine is replace_element:
         source, y = as_carrier(source), as_carrier(y)
+    if on_gpu:
+        found = cuda_segments.combined(combine, source, y, _target(x, source, indices, layout))
+        if found is not None:
+            return [*launches, *found]
     if source.size < size:
         spread, values = _spread(source, layout)
         launches += spread
@@ -280,10 +355,6 @@ def _put(combine: Callable, x: Arg, *args: Arg, axes, sort: bool = False) -> lis
         values = source
     located, positions = _positions(x, indices, layout)
     launches += located
-    if sort and layout.shape == (positions.size,):
-        grids = cuda_segments.put(combine, values, positions, y)
-        if grids is not None:
-            return [*launches, *grids]
     inner = strides_of(layout.shape)
     free = [k for k in range(len(layout.shape)) if k != layout.at]
     *outer, (count, ys, ss) = merged(
@@ -302,8 +373,7 @@ def _spread(source: Arg, layout: _Layout) -> tuple[list[Launch], Scratch]:
     """`source` broadcast to all that is selected."""
     shape = (*layout.shape[: layout.at], *layout.places, *layout.shape[layout.at + 1 :])
     wide = Scratch(source.dtype, prod(shape))
-    own = (1,) * (len(shape) - source.rank) + source.shape
-    strides = [0 if n == 1 else s for n, s in zip(own, strides_of(own), strict=True)]
+    strides = _walked(source, shape)
     return copy_block(source, wide, shape, strides, strides_of(shape)), wide  # pyright: ignore[reportArgumentType]
 
 

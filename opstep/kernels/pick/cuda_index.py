@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from opstep.kernels.move.cuda_copying import reinterpreted, repeated
-from opstep.kernels.pointwise.cuda_offsets import LIMIT
+from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, mod32, store2
-from opstep.runtime.device.launch import CARRIERS, Arg, Grid
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Scratch
+from opstep.runtime.ir.types import i32, i64
 
 THREADS = 256  # of a block
 TURN = 4  # words that a thread of a long row copies
 EACH = 4  # elements that a thread of `gather_elements` picks
-COLUMNS = 4  # that a thread of `add_rows` sums up
 
 
 def gather_rows(
-    x: Arg, index: Arg, y: Arg, outer: int, n: int, inner: int, nothing: int
+    x: Arg, index: Arg | Scratch, y: Arg, outer: int, n: int, inner: int, nothing: int
 ) -> Grid | None:
     """Rows of `inner` elements of x [outer, n, inner], those that index names; `nothing` (the bits
     of an element) where there is none.
@@ -164,59 +165,74 @@ def marks_kernel(index, y, size, n, after, on, off):
         y[i] = on if at == k or at + n == k else off
 
 
-def add_rows(
-    gy: Arg, index: Arg, gx: Arg, outer: int, n: int, inner: int, skipped: int
-) -> Grid | None:
-    """gx [outer, n, inner]: the rows of gy [outer, places, inner] that index sends there, added in
-    their order.
+# --- places that several indices name -------------------------------------------------------------
+
+
+class Index(NamedTuple):
+    """Indices of an axis: `extent` elements of it, which count for `along` in a key. Entry i has
+    the index at ``start + `` its place by `strides`; `skipped` is nowhere as well.
     """
-    across = -(-inner // (THREADS * COLUMNS))
-    if outer * n * across >= LIMIT // 2:
+
+    of: Arg | Scratch
+    extent: int
+    along: int
+    strides: tuple[int, ...]
+    start: int = 0
+    skipped: int = -1
+
+
+def located(
+    indices: Sequence[Index],
+    sizes: tuple[int, ...],
+    nowhere: int,
+    count: int,
+    start: int = 0,
+    base: tuple[int, ...] = (),
+) -> tuple[list[Grid], Scratch]:
+    """(launches, keys) of `count` entries, from `start` on of those in a box of `sizes`: the place
+    of an entry by the strides `base`, and what each of its indices adds; `nowhere`, which is larger
+    than any other, where one is out of range.
+    """
+    keys = Scratch(i32 if nowhere < LIMIT // 2 - 1 else i64, count)
+    base = base or (0,) * len(sizes)
+    launches = []
+    for k, i in enumerate(indices):
+        about = (count, nowhere, len(sizes), sizes, base, start, int(k == 0))
+        own = (i.extent, i.along, i.strides, i.start, i.skipped)
+        grid = -(-count // THREADS)
+        launches.append(Grid(locate, i.of, keys, *about, *own, grid=grid, block=THREADS))
+    return launches, keys
+
+
+def locate(
+    index, keys, n, nowhere, rank, sizes, base, start, first, extent, along, strides, origin,
+    skipped,
+):  # fmt: skip
+    i = cuda.grid(1)
+    if i < n:
+        entry = start + i
+        k = np.int64(index[origin + spot(entry, sizes, strides, rank)])
+        k = k + extent if k < 0 else k
+        before = spot(entry, sizes, base, rank) if first else np.int64(keys[i])
+        there = k >= 0 and k < extent and k != skipped and (first or before != nowhere)
+        keys[i] = before + k * along if there else nowhere
+
+
+def pick(x: Arg, keys: Scratch, y: Arg, dims, nothing: int) -> Grid | None:
+    """y, element by element, of x at positions `keys`, those from x.size on being nowhere. `dims`:
+    (extent, stride in x, stride among the positions) of y's axes.
+    """
+    if y.size >= LIMIT:
         return None
-    args = (gy, index, gx, index.size, n, inner, across, skipped)
-    return Grid(adding_kernel, *args, grid=outer * n * across, block=THREADS)
+    word = CARRIERS[x.stored.itemsize]
+    args = (reinterpreted(x, word), keys, reinterpreted(y, word), repeated(nothing, word.itemsize))
+    sizes, steps, places = (tuple(d[k] for d in dims) for k in range(3))
+    args = (*args, y.size, x.size, len(dims), sizes, steps, places)
+    return Grid(pick_kernel, *args, grid=-(-y.size // THREADS), block=THREADS)
 
 
-def adding_kernel(gy, index, gx, places, n, inner, across, skipped):
-    """A block for up to THREADS * COLUMNS columns of a row of gx: it looks through the index, which
-    the cache holds, a stretch at a time.
-    """
-    hits = cuda.shared.array(THREADS, np.int32)
-    thread = cuda.threadIdx.x
-    row = div32(cuda.blockIdx.x, across)
-    outer = div32(row, n)
-    wanted = row - outer * n
-    column = (cuda.blockIdx.x - row * across) * (THREADS * COLUMNS) + thread
-    a = 0.0
-    b = 0.0
-    c = 0.0
-    d = 0.0
-    for first in range(0, places, THREADS):
-        hit = 0
-        if first + thread < places:
-            k = np.int64(index[first + thread])
-            k = k + n if k < 0 else k
-            hit = 1 if k == wanted and k != skipped else 0
-        hits[thread] = hit
-        if cuda.syncthreads_or(hit):
-            for s in range(THREADS):
-                if hits[s] != 0:
-                    p = (outer * places + first + s) * inner + column
-                    if column < inner:
-                        a += gy[p]
-                    if column + THREADS < inner:
-                        b += gy[p + THREADS]
-                    if column + 2 * THREADS < inner:
-                        c += gy[p + 2 * THREADS]
-                    if column + 3 * THREADS < inner:
-                        d += gy[p + 3 * THREADS]
-        cuda.syncthreads()
-    p = row * inner + column
-    if column < inner:
-        gx[p] = a
-    if column + THREADS < inner:
-        gx[p + THREADS] = b
-    if column + 2 * THREADS < inner:
-        gx[p + 2 * THREADS] = c
-    if column + 3 * THREADS < inner:
-        gx[p + 3 * THREADS] = d
+def pick_kernel(x, keys, y, nothing, size, nowhere, rank, sizes, steps, places):
+    i = cuda.grid(1)
+    if i < size:
+        key = np.int64(keys[spot(i, sizes, places, rank)])
+        y[i] = x[spot(i, sizes, steps, rank) + key] if key != nowhere else nothing

@@ -1,152 +1,273 @@
-"""Elements that go to places named by an index, in order: what goes to one place is brought
-together by a stable sort, and one thread takes it up, one element after the other. Elements travel
-with their keys, so they are read in order; of whole rows, their numbers do.
+"""Elements that go to places named by an index, in order, on CUDA.
+
+Entry i of n sends `columns` elements of a source to a place of y. A stable sort of the entries by
+their keys, the numbers of those places, brings together what meets in one. Then a thread takes a
+piece of the sorted list, for one column: a run of equal keys that lies within the piece goes to y;
+what it has of a run that goes on in a neighbouring piece becomes an entry of a list of its own,
+which is shorter, and goes the same way. The cuts depend on sizes alone, and so do the bits of sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from opstep.kernels.move.copying import merged
+from opstep.kernels.pick.cuda_index import Index, located
 from opstep.kernels.pick.cuda_keys import itself
 from opstep.kernels.pick.cuda_ranking import Rows
 from opstep.kernels.pick.cuda_sort import sorted_pairs
-from opstep.kernels.pointwise.cuda_offsets import spot
-from opstep.runtime.device.cuda.compiling.names import cuda
+from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
+from opstep.kernels.rules.axes import strides_of
+from opstep.runtime.device.cuda.compiling.names import cuda, div32
 from opstep.runtime.device.launch import Arg, Grid, Scratch
-from opstep.runtime.ir.types import i32
 
 THREADS = 256
-LONG = 256  # indices along an axis from which on sorting is worth it
-MANY = 4096  # rows to add from which on it is
-LIMIT = (1 << 31) - 1  # of places, the last of which is nowhere, and of elements
+MOST = 1 << 30  # entries that are sorted at once
+AHEAD = 4  # entries that a thread reads together
+PIECES = (16, 64)  # entries of one at least, and at most
+ENOUGH = 1 << 17  # threads that fill a GPU
+SHORT = 8  # indices of a column that one thread takes one after the other
+LONG = 256  # those from which on sorting is worth it, however many columns there are
 
 
-def scatter(
-    combine: Callable,
-    source: Arg,
-    index: Arg,
-    y: Arg,
-    axis: int,
-    steps: tuple[int, ...],
-    into: Scratch | None = None,
+class Walk(NamedTuple):
+    """Merged axes: their extents, the strides of each in y and in the source."""
+
+    sizes: tuple[int, ...]
+    to: tuple[int, ...]
+    of: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def total(self) -> int:
+        return prod(self.sizes)
+
+
+def walk(sizes: Sequence[int], to: Sequence[int], of: Sequence[int]) -> Walk:
+    return Walk(*zip(*merged(sizes, to, of), strict=True))
+
+
+class Target(NamedTuple):
+    """Where entries go. `sizes`: the axes of the entries; an entry's key is its place by `base`
+    and what the indices add, below `keys`; key k begins at its place in y by `places`, and a column
+    at that by `columns`; `of`: strides of the entries in the source.
+    """
+
+    sizes: tuple[int, ...]
+    base: tuple[int, ...]
+    indices: Sequence[Index]
+    keys: int
+    places: Walk
+    columns: Walk
+    of: tuple[int, ...]
+
+
+def combined(
+    combine: Callable, source: Arg | Scratch, y: Arg | Scratch, target: Target
 ) -> list[Grid] | None:
-    """`source` combined into y, or working memory like it, which is there already; None where other
-    kernels do better.
-
-    `steps`: y's strides.
+    """`source` combined into y, which is there already: ``y = combine(y, element)``, in the order
+    of the entries. None where there are too many.
     """
-    if index.shape[axis] < LONG or max(index.size, y.size) >= LIMIT:
+    n, columns = prod(target.sizes), target.columns
+    spread = 0 if target.places.rank == 1 else target.keys
+    if max(n, columns.total, spread) >= LIMIT:
         return None
-    along, rest = steps[axis], tuple(0 if k == axis else s for k, s in enumerate(steps))
-    walk = (index.shape, rest, index.rank, y.shape[axis], along)
-    return _combined(combine, source, index, walk, y.size, into or y)
+    launches: list[Grid] = []
+    entries = walk(target.sizes, target.of, target.of)
+    for first in range(0, n, MOST):
+        count = min(MOST, n - first)
+        about = (target.indices, target.sizes, target.keys, count, first, target.base)
+        found, keys = located(*about)
+        in_order = columns.total == 1 and n == count and entries.of == (1,)
+        bits = target.keys.bit_length()
+        held = source if in_order else None
+        rows = Rows(keys, itself, keys.dtype, bits, 1, count, signed=False, held=held)
+        sorting, keys, order = sorted_pairs(rows)
+        launches += [*found, *sorting]
+        to = (y, target.keys, target.places, columns)
+        if in_order:  # elements travel with their keys, so they are read one after the other
+            launches += runs(combine, order, keys, None, *to, walk((n,), (1,), (1,)))
+        else:
+            launches += runs(combine, source, keys, order, *to, entries, first)
+    return launches
 
 
-def put(combine: Callable, source: Arg | Scratch, positions: Scratch, y: Arg) -> list[Grid] | None:
-    """Element by element of `source` combined into y at the positions in it; those below -y.size
-    are nowhere. None where other kernels do better.
+def runs(
+    combine: Callable, source: Arg | Scratch, keys: Scratch, order: Scratch | None,
+    y: Arg | Scratch, nowhere: int, places: Walk, columns: Walk, entries: Walk, first: int = 0,
+    anew: bool = False, scale: Arg | Scratch | None = None, by_place: bool = False,
+) -> Iterator[Grid]:  # fmt: skip
+    """Launches that combine elements of equal keys, which are sorted, until no run of them lies in
+    two pieces. Their entries stand in the source where `order` says, counted from `first`, or as
+    the keys do; see `Target` for the rest. `anew`: y is written without being read. `scale`: what
+    elements are multiplied with, by their place in the list, or `by_place` in the source.
     """
-    n = positions.size
-    if n < LONG or max(n, y.size) >= LIMIT:
-        return None
-    return _combined(combine, source, positions, ((n,), (0,), 1, y.size, 1), y.size, y)
+    n, width = keys.size, columns.total
+    scaled = 0 if scale is None else 2 if by_place else 1
+    while True:
+        least, most = PIECES
+        length = n if n <= 2 * most else min(most, max(least, n * width // ENOUGH))
+        pieces = -(-n // length)
+        partial_keys = Scratch(keys.dtype, 2 * pieces)
+        partials = Scratch(y.dtype, 2 * pieces * width)
+        side_by_side, kind = columns.of[-1] == 1, y.dtype.numpy.type
+        yield Grid(
+            take_pieces(combine, order is not None, side_by_side, kind, anew, scaled),
+            *(source, keys, order or keys, scale or keys, y, partial_keys, partials),
+            *(n, length, pieces, nowhere, width),
+            *(columns.rank, columns.sizes, columns.to, columns.of),
+            *(places.rank, places.sizes, places.to),
+            *(first, entries.rank, entries.sizes, entries.of),
+            grid=-(-pieces * width // THREADS),
+            block=THREADS,
+        )
+        if pieces == 1:
+            return
+        source, keys, order, n, first, scaled = partials, partial_keys, None, 2 * pieces, 0, 0
+        columns = columns._replace(of=strides_of(columns.sizes))
+        entries = Walk((n,), (width,), (width,))
 
 
-def _combined(
-    combine: Callable, source: Arg | Scratch, index: Arg | Scratch, walk: tuple, places: int,
-    into: Arg | Scratch,
-) -> list[Grid]:  # fmt: skip
-    n, targets = index.size, Scratch(i32, index.size)
-    grid = -(-n // THREADS)
-    locate = Grid(element_keys, index, *walk, targets, n, places, grid=grid, block=THREADS)
-    launches, keys, held = sorted_pairs(_by_place(targets, places, source))
-    take = combine_runs(combine)
-    return [locate, *launches, Grid(take, into, keys, held, n, places, grid=grid, block=THREADS)]
-
-
-def _by_place(targets: Scratch, places: int, held: Arg | Scratch | None = None) -> Rows:
-    """Elements in the order of where they go: to one of the places, or to `places`, nowhere."""
-    bits = places.bit_length()
-    return Rows(targets, itself, i32, bits, 1, targets.size, signed=False, held=held)
-
-
-def add_rows(gy: Arg, index: Arg, gx: Arg, skipped: int) -> list[Grid] | None:
-    """gx [n, inner]: the rows of gy that index sends there, added in their order."""
-    n, count = gx.shape[0], index.size
-    inner = gx.size // n
-    if count < MANY or max(count, n) >= LIMIT:
-        return None
-    targets = Scratch(i32, count)
-    args = (index, targets, count, n, skipped)
-    locate = Grid(row_keys, *args, grid=-(-count // THREADS), block=THREADS)
-    launches, keys, places = sorted_pairs(_by_place(targets, n))
-    threads = 32
-    while threads < min(inner, THREADS):
-        threads *= 2
-    add = Grid(add_segments, gy, gx, keys, places, count, inner, grid=n, block=threads)
-    return [locate, *launches, add]
+def scattered(
+    combine: Callable, source: Arg | Scratch, index: Arg, y: Arg | Scratch, shape: Sequence[int],
+    axis: int,
+) -> list[Grid] | None:  # fmt: skip
+    """`source`, of index's shape, combined into y, of `shape`, where index names the place along
+    `axis`.
+    """
+    steps, inner = strides_of(shape), strides_of(index.shape)
+    length, along = index.shape[axis], steps[axis]
+    units = index.size // length
+    if length <= SHORT or (units >= ENOUGH and length < LONG):
+        rest = [k for k in range(len(shape)) if k != axis]
+        columns = walk(*([of[k] for k in rest] for of in (index.shape, steps, inner)))
+        about = (columns.rank, columns.sizes, columns.to, columns.of)
+        args = (source, index, y, units, *about, length, inner[axis], shape[axis], along)
+        grid = -(-units // THREADS)
+        return [Grid(take_columns(combine), *args, grid=grid, block=THREADS)]
+    base = tuple(0 if k == axis else s for k, s in enumerate(steps))
+    whole, one = prod(shape), walk((1,), (1,), (1,))
+    indices = (Index(index, shape[axis], along, inner),)
+    places = walk((whole,), (1,), (1,))
+    return combined(
+        combine, source, y, Target(index.shape, base, indices, whole, places, one, inner)
+    )
 
 
 # --- kernels --------------------------------------------------------------------------------------
 
 
-def element_keys(index, sizes, strides, rank, extent, along, targets, n, nowhere):
-    """Where in y each element goes."""
-    i = cuda.grid(1)
-    if i < n:
-        k = np.int64(index[i])
-        k = k + extent if k < 0 else k
-        there = k >= 0 and k < extent
-        targets[i] = spot(i, sizes, strides, rank) + k * along if there else nowhere
+@cache
+def take_pieces(
+    combine: Callable, picked: bool, side_by_side: bool, kind: Any, anew: bool, scaled: int
+) -> Callable:
+    """A thread a column of a piece. A key that is inverted has no element of its own.
+
+    `picked`: elements stand where `order` says, else in the order of the keys; `side_by_side`:
+    neighbouring threads have neighbouring columns, else pieces; `kind`: the type of an element;
+    for the others see `runs`.
+    """
+
+    def take_pieces(
+        source, keys, order, scale, y, partial_keys, partials, n, length, pieces, nowhere, width,
+        rank, sizes, to, of, place_rank, place_sizes, place_to, first, depth, extents, steps,
+    ):  # fmt: skip
+        t = cuda.grid(1)
+        if t >= pieces * width:
+            return
+        if side_by_side:
+            piece = div32(t, width)
+            column = t - piece * width
+        else:
+            column = div32(t, pieces)
+            piece = t - column * pieces
+        into, start = spot(column, sizes, to, rank), spot(column, sizes, of, rank)
+        lo, slot = piece * length, 2 * piece
+        hi = min(lo + length, n)
+        own = of_place(np.int64(keys[lo]))
+        lowest = own
+        began = lo > 0 and of_place(np.int64(keys[lo - 1])) == own
+        head = False
+        held = False
+        value = kind(0)
+        next_keys = cuda.local.array(AHEAD, np.int64)
+        elements = cuda.local.array(AHEAD, kind)
+        for i in range(lo, hi, AHEAD):
+            for j in range(AHEAD):
+                next_keys[j] = keys[i + j] if i + j < hi else -1
+            for j in range(AHEAD):
+                if next_keys[j] >= 0:
+                    place = i + j
+                    if picked:
+                        place = first + np.int64(order[i + j])
+                    element = source[start + spot(place, extents, steps, depth)]
+                    if scaled != 0:
+                        element = element * scale[place if scaled == 2 else i + j]
+                    elements[j] = element
+            for j in range(AHEAD):
+                if i + j < hi:
+                    key = of_place(next_keys[j])
+                    if key != own:
+                        if held and began:
+                            partials[slot * width + column] = value
+                            head = True
+                        elif held:
+                            p = into + spot(own, place_sizes, place_to, place_rank)
+                            y[p] = value if anew else combine(y[p], value)
+                        own = key
+                        began = False
+                        held = False
+                    if next_keys[j] >= 0 and key != nowhere:
+                        value = kind(combine(value, elements[j])) if held else elements[j]
+                        held = True
+        tail = False
+        if held and began:
+            partials[slot * width + column] = value
+            head = True
+        elif held and hi < n and of_place(np.int64(keys[hi])) == own:
+            partials[(slot + 1) * width + column] = value
+            tail = True
+        elif held:
+            p = into + spot(own, place_sizes, place_to, place_rank)
+            y[p] = value if anew else combine(y[p], value)
+        if column == 0:
+            partial_keys[slot] = lowest if head else ~lowest
+            partial_keys[slot + 1] = own if tail else ~own
+
+    take_pieces.__name__ = f"combine_{combine.__name__}"
+    return take_pieces
 
 
-def row_keys(index, targets, n, extent, skipped):
-    """Which row of gx each row goes to."""
-    i = cuda.grid(1)
-    if i < n:
-        k = np.int64(index[i])
-        k = k + extent if k < 0 else k
-        targets[i] = k if k >= 0 and k < extent and k != skipped else extent
+def of_place(key):
+    """The number of the place that a key stands for."""
+    return key if key >= 0 else ~key
 
 
 @cache
-def combine_runs(combine: Callable) -> Callable:
-    """The thread of the first element that goes to a place takes all of them."""
+def take_columns(combine: Callable) -> Callable:
+    """A thread a column of the index, one element after the other."""
 
-    def take(y, keys, held, n, nowhere):
-        i = cuda.grid(1)
-        if i >= n:
+    def take_columns(
+        source, index, y, units, rank, sizes, to, of, length, step, extent, along
+    ):  # fmt: skip
+        column = cuda.grid(1)
+        if column >= units:
             return
-        key = np.int64(keys[i])
-        if key == nowhere or (i > 0 and keys[i - 1] == key):
-            return
-        value = y[key]
-        while i < n and keys[i] == key:
-            value = combine(value, held[i])
-            i += 1
-        y[key] = value
+        into, at = spot(column, sizes, to, rank), spot(column, sizes, of, rank)
+        for _ in range(length):
+            k = np.int64(index[at])
+            k = k + extent if k < 0 else k
+            if k >= 0 and k < extent:
+                y[into + k * along] = combine(y[into + k * along], source[at])
+            at += step
 
-    take.__name__ = f"scatter_{combine.__name__}"
-    return take
-
-
-def add_segments(gy, gx, keys, places, n, inner):
-    """A block a row of gx."""
-    row = np.int64(cuda.blockIdx.x)
-    lo, hi = np.int64(0), np.int64(n)
-    while lo < hi:
-        middle = (lo + hi) // 2
-        if keys[middle] < row:
-            lo = middle + 1
-        else:
-            hi = middle
-    for column in range(cuda.threadIdx.x, inner, cuda.blockDim.x):
-        value = 0.0
-        i = lo
-        while i < n and keys[i] == row:
-            value += gy[np.int64(places[i]) * inner + column]
-            i += 1
-        gx[row * inner + column] = value
+    take_columns.__name__ = f"scatter_{combine.__name__}"
+    return take_columns

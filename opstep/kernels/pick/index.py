@@ -16,12 +16,14 @@ from opstep.kernels.move.copying import (
     advance_odometer,
     as_carrier,
     counter_words,
+    fill_block,
     merged,
     odometer,
     set_odometer,
 )
 from opstep.kernels.pick import cuda_index as gpu
 from opstep.kernels.pick import cuda_segments
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.axes import around, axis_of, strides_of
 from opstep.kernels.rules.literals import bits_of, check_value, nowhere
@@ -31,6 +33,10 @@ from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import DType, TensorType
+
+
+def add_elements(old, new):
+    return old + new
 
 
 class gather(Op):
@@ -140,14 +146,31 @@ class gather_grad(Op):
             *(add_rows, gy, index, gx, places, n, inner, skipped),
             units=outer * inner if n else 0,
             grain=grain,
-            cuda=partial(gpu.add_rows, gy, index, gx, outer, n, inner, skipped),
         )
 
     def cuda(gy, index, gx, *, size, axis, ignored):
-        outer, n, _ = around(gx.shape, axis_of(axis, gx.rank))
+        a = axis_of(axis, gx.rank)
+        outer, n, inner = around(gx.shape, a)
         skipped = -1 if ignored is None else (ignored + n if ignored < 0 else ignored)
-        found = cuda_segments.add_rows(gy, index, gx, skipped) if outer == 1 and gx.size else None
-        return found or gather_grad.cpu(gy, index, gx, size=size, axis=axis, ignored=ignored)
+        steps, places = strides_of(index.shape), index.size
+        clear = fill_block(gx, 0, (gx.size,), (1,))
+        if not gx.size or not places:
+            return clear
+        target = cuda_segments.Target(
+            index.shape,
+            (0,) * index.rank,
+            (gpu.Index(index, n, 1, steps, skipped=skipped),),
+            n,
+            cuda_segments.walk((n,), (inner,), (inner,)),
+            cuda_segments.walk((outer, inner), (n * inner, 1), (places * inner, 1)),
+            tuple(s * inner for s in steps),
+        )
+        found = cuda_segments.combined(add_elements, gy, gx, target)
+        return (
+            [*clear, *found]
+            if found
+            else gather_grad.cpu(gy, index, gx, size=size, axis=axis, ignored=ignored)
+        )
 
     def grad(g, operands, results, grads, *, size, axis, ignored):
         gy, index = operands
@@ -248,6 +271,15 @@ class gather_nd(Op):
         grain = max(1, 32768 // max(inner, 1))
         return Launch(pick_parts, *args, _bits(missing, x.dtype), units=outer * places, grain=grain)
 
+    def cuda(x, index, y, *, batch, missing):
+        indices, base, keys = nd_places(x.shape, index, batch)
+        _, outer, places, inner = nd_sizes(x.shape, index.shape, batch)
+        if not y.size or not indices or outer * places >= LIMIT:
+            return gather_nd.cpu(x, index, y, batch=batch, missing=missing)
+        located, at = gpu.located(indices, (outer, places), keys, outer * places, base=base)
+        found = gpu.gather_rows(x, at, y, 1, keys, inner, _bits(missing, x.dtype))
+        return [*located, found]
+
     def grad(g, operands, results, grads, *, batch, missing):
         x, index = operands
         return g.scatter_nd_add(g.zeros_like(x), index, grads[0], batch=batch), None
@@ -331,6 +363,20 @@ def nd_sizes(x_shape, index_shape, batch: int) -> tuple[int, int, int, int]:
         prod(index_shape[batch:-1]),
         prod(x_shape[batch + depth :]),
     )
+
+
+def nd_places(x_shape, index: Arg, batch: int) -> tuple[list[gpu.Index], tuple[int, ...], int]:
+    """What the last axis of `index` names, as `cuda_index.located` takes it, of a box of (batches,
+    places in each): indices, how far apart batches are, and how many keys there are.
+    """
+    depth, outer, places, _ = nd_sizes(x_shape, index.shape, batch)
+    sizes = x_shape[batch : batch + depth]
+    strides = (places * depth, depth)
+    indices = [
+        gpu.Index(index, n, along, strides, start)
+        for start, (n, along) in enumerate(zip(sizes, strides_of(sizes), strict=True))
+    ]
+    return indices, (prod(sizes), 0), outer * prod(sizes)
 
 
 def _existing(index, size: int):

@@ -24,7 +24,14 @@ from opstep.kernels.move.copying import (
     set_odometer,
 )
 from opstep.kernels.pick import cuda_segments
-from opstep.kernels.pick.index import check_aligned, flat_index, indexed_axes, nd_sizes
+from opstep.kernels.pick.index import (
+    add_elements,
+    check_aligned,
+    flat_index,
+    indexed_axes,
+    nd_places,
+    nd_sizes,
+)
 from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.axes import axis_of, strides_of
 from opstep.runtime.device.builtin import offset
@@ -35,6 +42,8 @@ from opstep.runtime.ir.op import Mismatch, Op
 class Scatter(Op):
     """Base: y is x, where y[index[i, j, k], j, k] (for axis 0) meets source[i, j, k]."""
 
+    inplace = (0,)
+    overwrites = True
     outside = lost.scattered
 
     def infer(x, index, source, *, axis, **attrs):
@@ -46,10 +55,6 @@ class Scatter(Op):
 
 def replace_element(old, new):
     return new
-
-
-def add_elements(old, new):
-    return old + new
 
 
 class scatter(Scatter):
@@ -69,7 +74,7 @@ class scatter(Scatter):
         return _scatter(replace_element, x, index, source, y, axis)
 
     def cuda(x, index, source, y, *, axis):
-        return _scatter(replace_element, x, index, source, y, axis, sort=True)
+        return _scatter(replace_element, x, index, source, y, axis, on_gpu=True)
 
     def grad(g, operands, results, grads, *, axis):
         x, index, source = operands
@@ -96,7 +101,7 @@ class scatter_add(Scatter):
         return _scatter(add_elements, x, index, source, y, axis)
 
     def cuda(x, index, source, y, *, axis):
-        return _scatter(add_elements, x, index, source, y, axis, sort=True)
+        return _scatter(add_elements, x, index, source, y, axis, on_gpu=True)
 
     def flops(x, index, source, *, axis):
         return index.size
@@ -130,7 +135,7 @@ class gather_elements_grad(Op):
 
     def cuda(gy, index, gx, *, shape, axis):
         clear = fill_block(gx, 0, (gx.size,), (1,))
-        return [*clear, *scattered(add_elements, gy, index, gx, axis, sort=True)]
+        return [*clear, *scattered(add_elements, gy, index, gx, axis, on_gpu=True)]
 
     def flops(gy, index, **attrs):
         return gy.size
@@ -142,6 +147,8 @@ class gather_elements_grad(Op):
 class ScatterParts(Op):
     """Base: parts of y at the places that the last axis of index names meet the parts of source."""
 
+    inplace = (0,)
+    overwrites = True
     outside = lost.scattered_parts
 
     def infer(x, index, source, *, batch):
@@ -159,8 +166,6 @@ class scatter_nd(ScatterParts):
     """
 
     signature = "scatter_nd(x: T, index: X, source: T, *, batch: int = 0)"
-    inplace = (0,)
-    overwrites = True
     source = "torch.index_put, ONNX ScatterND"
     moves = True
 
@@ -169,6 +174,9 @@ class scatter_nd(ScatterParts):
 
     def cpu(x, index, source, y, *, batch):
         return _scatter_parts(replace_element, x, index, source, y, batch)
+
+    def cuda(x, index, source, y, *, batch):
+        return _scatter_parts(replace_element, x, index, source, y, batch, on_gpu=True)
 
     def grad(g, operands, results, grads, *, batch):
         x, index, source = operands
@@ -183,8 +191,6 @@ class scatter_nd_add(ScatterParts):
     """x with y[index[p]] += source[p] for each p; indices are those of `gather_nd`."""
 
     signature = "scatter_nd_add(x: N, index: X, source: N, *, batch: int = 0)"
-    inplace = (0,)
-    overwrites = True
     source = 'torch.index_put(accumulate=True), ONNX ScatterND(reduction="add")'
 
     def oracle(x, index, source, *, batch):
@@ -192,6 +198,9 @@ class scatter_nd_add(ScatterParts):
 
     def cpu(x, index, source, y, *, batch):
         return _scatter_parts(add_elements, x, index, source, y, batch)
+
+    def cuda(x, index, source, y, *, batch):
+        return _scatter_parts(add_elements, x, index, source, y, batch, on_gpu=True)
 
     def flops(x, index, source, *, batch):
         return source.size
@@ -233,37 +242,35 @@ def _part_by_part(combine: Callable, x, index, source, batch: int):
 
 
 def _scatter(
-    combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, axis: int, sort: bool = False
+    combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, axis: int, on_gpu: bool = False
 ):
-    return [*copy_all(x, y), *scattered(combine, source, index, y, axis, sort)]
+    return [*copy_all(x, y), *scattered(combine, source, index, y, axis, on_gpu)]
 
 
 def scattered(
     combine: Callable,
-    source: Arg,
+    source: Arg | Scratch,
     index: Arg,
     y: Arg,
     axis: int,
-    sort: bool = False,
+    on_gpu: bool = False,
     into: Scratch | None = None,
 ) -> list[Launch] | list[Grid]:
-    """`source` combined into y, or working memory like it, which is there already; where it is
-    worth it, and `sort` allows it, in the order of what goes to one place.
-    """
+    """`source` combined into y, or working memory like it, which is there already."""
     a = axis_of(axis, y.rank)
-    if index.size == 0:
+    if index.size == 0 or y.size == 0:
         return []
+    if combine is replace_element:
+        source, y = as_carrier(source), as_carrier(y)
+    if on_gpu:
+        found = cuda_segments.scattered(combine, source, index, into or y, y.shape, a)
+        if found is not None:
+            return found
     steps, inner = strides_of(y.shape), strides_of(index.shape)
     rest = [k for k in range(y.rank) if k != a]
     *outer, (count, ys, xs) = merged(
         [index.shape[k] for k in rest], [steps[k] for k in rest], [inner[k] for k in rest]
     )
-    if combine is replace_element:
-        source, y = as_carrier(source), as_carrier(y)
-    if sort:
-        found = cuda_segments.scatter(combine, source, index, y, a, steps, into)
-        if found is not None:
-            return found
     table, counters = odometer(outer)
     along = (index.shape[a], inner[a], y.shape[a], steps[a])
     return [
@@ -276,12 +283,30 @@ def scattered(
     ]
 
 
-def _scatter_parts(combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, batch: int):
+def _scatter_parts(
+    combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, batch: int, on_gpu: bool = False
+):
     depth, outer, places, inner = nd_sizes(x.shape, index.shape, batch)
     sizes = x.shape[batch : batch + depth]
     launches = copy_all(x, y)
+    if not y.size or not source.size:
+        return launches
     if combine is replace_element:
         source, y = as_carrier(source), as_carrier(y)
+    if on_gpu:
+        indices, base, keys = nd_places(x.shape, index, batch)
+        target = cuda_segments.Target(
+            (outer, places),
+            base,
+            indices,
+            keys,
+            cuda_segments.walk((keys,), (inner,), (inner,)),
+            cuda_segments.walk((inner,), (1,), (1,)),
+            (places * inner, inner),
+        )
+        found = cuda_segments.combined(combine, source, y, target)
+        if found is not None:
+            return [*launches, *found]
     args = (source, index, y, places, inner, depth, sizes, prod(sizes))
     grain = max(16, 32768 // max(places, 1))
     return [*launches, Launch(scatter_parts(combine), *args, units=outer * inner, grain=grain)]

@@ -11,13 +11,9 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.move.copying import copy_all
-from opstep.kernels.pick.scatter import (
-    Scatter,
-    add_elements,
-    one_by_one,
-    scattered,
-)
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.kernels.pick.index import add_elements
+from opstep.kernels.pick.scatter import Scatter, one_by_one, scattered
+from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import i64
 
@@ -36,10 +32,6 @@ def smaller_element(old, new):
 
 def any_element(old, new):
     return new
-
-
-def count_element(old, new):
-    return old + 1
 
 
 def zero_element(old, new):
@@ -95,14 +87,14 @@ class scatter_reduce(Scatter):
         if reduction != "mean":
             return y
         first = np.full(x.shape, int(include_self))
-        count = np.maximum(one_by_one(count_element, first, index, source, axis), 1)
+        count = np.maximum(one_by_one(add_elements, first, index, np.ones_like(index), axis), 1)
         return y // count if y.dtype.kind in "iu" else y / count
 
     def cpu(x, index, source, y, *, reduction, axis, include_self):
-        return _reduced(x, index, source, y, reduction, axis, include_self, sort=False)
+        return _reduced(x, index, source, y, reduction, axis, include_self, on_gpu=False)
 
     def cuda(x, index, source, y, *, reduction, axis, include_self):
-        return _reduced(x, index, source, y, reduction, axis, include_self, sort=True)
+        return _reduced(x, index, source, y, reduction, axis, include_self, on_gpu=True)
 
     def flops(x, index, source, **attrs):
         return index.size
@@ -122,18 +114,24 @@ class scatter_reduce(Scatter):
 
 
 def _reduced(
-    x: Arg, index: Arg, source: Arg, y: Arg, reduction: str, axis: int, include_self: bool, sort
+    x: Arg, index: Arg, source: Arg, y: Arg, reduction: str, axis: int, include_self: bool, on_gpu
 ) -> list:
     launches = copy_all(x, y)
     if not include_self:
-        launches += scattered(_BEGIN[reduction], source, index, y, axis, sort)
-    launches += scattered(_COMBINE[reduction], source, index, y, axis, sort)
-    if reduction != "mean" or not y.size:
+        launches += scattered(_BEGIN[reduction], source, index, y, axis, on_gpu)
+    launches += scattered(_COMBINE[reduction], source, index, y, axis, on_gpu)
+    if reduction != "mean" or not y.size or not index.size:
         return launches
-    counts = Scratch(i64, y.size)
-    counting = scattered(count_element, source, index, y, axis, sort, counts)
-    fill = Launch(fill_with, counts, int(include_self), units=y.size)
-    return [*launches, fill, *counting, Launch(divide(y.dtype.is_float), y, counts, units=y.size)]
+    ones, counts = Scratch(i64, index.size), Scratch(i64, y.size)
+    counting = scattered(add_elements, ones, index, y, axis, on_gpu, counts)
+    each = {"units": y.size, "cuda": thread_a_unit}
+    return [
+        *launches,
+        Launch(fill_with, counts, int(include_self), **each),
+        Launch(fill_with, ones, 1, units=index.size, cuda=thread_a_unit),
+        *counting,
+        Launch(divide(y.dtype.is_float), y, counts, **each),
+    ]
 
 
 def fill_with(y, value, lo, hi):

@@ -133,9 +133,9 @@ class Binding:
         results = [self.address_of(v).address for v in step.results]
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
         is_there = step.op.overwrites and operands[0] == results[0]  # so nothing is copied first
-        first = step.operand_types[0] if is_there else None
-        converted = first is not None and step.op.computed(first.dtype) is not first.dtype
-        launches = step.launches[1:] if is_there and not converted else step.launches
+        launches = step.launches
+        if is_there and not self._converts(step):
+            launches = launches[1:]
         bound = self.device.bind(launches, [*operands, *results], workspace)
         for call in bound if step.op.foreign or is_joined(step) else ():
             if isinstance(call, BoundCall):  # and no kernel of ours
@@ -143,6 +143,15 @@ class Binding:
                 if is_shared(step.op, step.attrs):
                     call.entered = partial(stand, self.plan, step)
         return bound
+
+    def _converts(self, step: Step) -> bool:
+        """Whether an operand may be converted before the first launch that the op asks for."""
+        given = zip(step.operands, step.operand_types, strict=False)
+        return any(
+            step.op.computed(t.dtype) is not self.plan.values[v].type.dtype
+            for v, t in given
+            if v is not None and t is not None
+        )
 
     def pointers(self, buffers: Collection[int]) -> dict[int, list[Callable[[int], Any]]]:
         """For each of these buffers what is to be called with its new address when it moves: the

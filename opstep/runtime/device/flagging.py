@@ -203,10 +203,9 @@ def _leaving(plan: Plan) -> set[int]:
         if step.op is update or step.op.host or (leaves and not _is_looked_at(step)):
             found.update(operands)
         elif leaves and step.op.overwrites and not step.op.may_fault():
-            whole, *_, part = operands
-            if values[whole].buffer == values[step.results[0]].buffer:
+            if values[operands[0]].buffer == values[step.results[0]].buffer:
                 found.remove(step.results[0])
-                found |= {whole, part}
+                found.update(operands)
     return found
 
 

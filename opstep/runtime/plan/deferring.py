@@ -101,7 +101,8 @@ def _written(step: Step) -> tuple[int, ...]:
 
 def _elementwise(step: Step) -> bool:
     op = step.op
-    return bool(op.inplace) and not (op.host or op.collective or op in (update, snapshot))
+    other = op.host or op.collective or op.overwrites or op in (update, snapshot)
+    return bool(op.inplace) and not other
 
 
 def _holds_more(flat: Flat, step: Step, made: set[int]) -> bool:

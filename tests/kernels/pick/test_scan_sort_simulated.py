@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.pick import cuda_radix, cuda_segments, cuda_select, cuda_sort
+from opstep.kernels.pick import cuda_radix, cuda_select, cuda_sort
 from opstep.kernels.reduce import cuda_scan
 from opstep.runtime.device.cuda.compiling import compiler
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
@@ -146,28 +146,3 @@ def test_tiles_fit_in_shared_memory(dtype):
 
 
 # --- what goes to one place, in order -------------------------------------------------------------
-
-
-@pytest.fixture
-def always_sorted(short_tiles, monkeypatch):
-    monkeypatch.setattr(cuda_segments, "LONG", 4)
-    monkeypatch.setattr(cuda_segments, "MANY", 4)
-
-
-@pytest.mark.usefixtures("always_sorted")
-@pytest.mark.parametrize("dtype", ["f32", "i32"])
-def test_scatter(dtype):
-    x, source = numbers(dtype, 5, 3), numbers(dtype, 30, 3, seed=1)
-    index = np.random.default_rng(0).integers(-6, 6, (30, 3))
-    check("scatter", x, index, source, axis=0)
-    check("scatter_add", x, index, source, axis=0)
-    across = [np.ascontiguousarray(a.T) for a in (x, index, source)]
-    check("scatter_reduce", *across, axis=1, reduction="max")
-
-
-@pytest.mark.usefixtures("always_sorted")
-def test_gradients_of_picked_elements():
-    gy, index = numbers("f32", 30, 3), np.random.default_rng(0).integers(-6, 6, (30, 3))
-    check("gather_elements_grad", gy, index, shape=(5, 4), axis=0)
-    check("gather_grad", numbers("f32", 70, 5), index.reshape(-1)[:70], size=8)
-    check("gather_grad", numbers("f32", 70, 5), index.reshape(-1)[:70], size=8, ignored=1)
