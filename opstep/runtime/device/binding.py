@@ -145,7 +145,11 @@ class Binding:
         return bound
 
     def _converts(self, step: Step) -> bool:
-        """Whether an operand may be converted before the first launch that the op asks for."""
+        """Whether an operand may be converted before the first launch that the op asks for, as on
+        the CPU; kernels of a GPU convert as they read.
+        """
+        if self.device.kernels == "cuda":
+            return False
         given = zip(step.operands, step.operand_types, strict=False)
         return any(
             step.op.computed(t.dtype) is not self.plan.values[v].type.dtype
