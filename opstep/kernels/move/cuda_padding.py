@@ -1,4 +1,4 @@
-"""A constant border, on CUDA, in one launch; see `kernels.move.padding`."""
+"""Borders, on CUDA, in one launch; see `kernels.move.padding`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from opstep.runtime.device.texts import from_text
 THREADS = 256  # of a block
 
 
-def pad(x: Arg, y: Arg, before: Sequence[int], value: int) -> Grid | None:
-    """y = x with `before` elements of the bits `value` before each axis, and what y has room for
-    behind.
+def pad(x: Arg, y: Arg, before: Sequence[int], mode: str, value: int) -> Grid | None:
+    """y = x with `before` elements before each axis, and what y has room for after it: of the bits
+    `value`, or as the mode takes them from x.
     """
     if y.size >= LIMIT or x.rank == 0 or x.stored is not x.dtype:
         return None
@@ -28,7 +28,7 @@ def pad(x: Arg, y: Arg, before: Sequence[int], value: int) -> Grid | None:
     table = tuple(axis[k] for k in range(4) for axis in axes[:-1])
     n, inner, first, _ = axes[-1]
     return Grid(
-        pad_kernel(width),
+        pad_kernel(width, mode),
         *(reinterpreted(x, carrier), reinterpreted(y, carrier), value),
         *(y.size, n, inner, first, len(axes) - 1, table),
         grid=-(-y.size // (width * THREADS)),
@@ -50,27 +50,55 @@ def _merged(shape, padded, before) -> list[tuple[int, int, int, int]]:
     return axes
 
 
-def row_source(row, rank, table):
-    """Where a row of y begins in x; below 0 where it lies in the border."""
-    p = 0
-    for back in range(rank):
-        axis = rank - 1 - back
-        above = div32(row, table[axis])
-        at = row - above * table[axis] - table[2 * rank + axis]
-        if at < 0 or at >= table[rank + axis]:
-            return -1
-        p += at * table[3 * rank + axis]
-        row = above
-    return p
+@cache
+def source_of(mode: str) -> Callable:
+    """(place, n): the place of a border among the n of x; below 0 where the value stands."""
+
+    def constant(at, n):
+        return at if at < n else -1
+
+    def edge(at, n):
+        return min(max(at, 0), n - 1)
+
+    def reflect(at, n):
+        at = abs(at)
+        return at if at < n else 2 * (n - 1) - at
+
+    def wrap(at, n):
+        at = at + n if at < 0 else at
+        return at if at < n else at - n
+
+    return {"constant": constant, "edge": edge, "reflect": reflect, "wrap": wrap}[mode]
 
 
 @cache
-def pad_kernel(width: int) -> Callable:
+def row_source(mode: str) -> Callable:
+    inside = source_of(mode)
+
+    def row_source(row, rank, table):
+        """Where a row of y begins in x; below 0 where it lies in a border without one."""
+        p = 0
+        for back in range(rank):
+            axis = rank - 1 - back
+            above = div32(row, table[axis])
+            at = inside(row - above * table[axis] - table[2 * rank + axis], table[rank + axis])
+            if at < 0:
+                return -1
+            p += at * table[3 * rank + axis]
+            row = above
+        return p
+
+    return row_source
+
+
+@cache
+def pad_kernel(width: int, mode: str) -> Callable:
     """A vector of y a thread, element by element: (x, y, value, size, n, inner, first, rank,
     table); rows of n elements, of which `inner` from `first` on are of x.
     """
     element = [
-        "v{} = x[p + column - first] if p >= 0 and 0 <= column - first < inner else value",
+        "at_x = inside(column - first, inner)",
+        "v{} = x[p + at_x] if p >= 0 and at_x >= 0 else value",
         "column += 1",
         "if column == n:",
         "    column = 0",
@@ -93,6 +121,7 @@ def pad_kernel(width: int) -> Callable:
         *(f"            {line.format('')}" for line in element),
         "            y[i] = v",
     ]
-    scope = {"cuda": cuda, "div32": div32, "row_place": row_source}
+    scope = {"cuda": cuda, "div32": div32, "row_place": row_source(mode)}
+    scope["inside"] = source_of(mode)
     scope["store"] = Intrinsic("store", width)
-    return from_text("\n".join(text), "pad", "pad", scope)
+    return from_text("\n".join(text), f"pad {mode}", "pad", scope)

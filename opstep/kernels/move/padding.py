@@ -69,9 +69,8 @@ class pad(Op):
         return _boxes(x, y, pieces)
 
     def cuda(x, y, *, pads, mode, value):
-        launch = None
-        if mode == "constant":
-            launch = gpu_pad(x, y, pads[: x.rank], bits_of(value, x.dtype))
+        bits = bits_of(value, x.dtype) if mode == "constant" else 0
+        launch = gpu_pad(x, y, pads[: x.rank], mode, bits)
         return launch or pad.cpu(x, y, pads=pads, mode=mode, value=value)
 
     def grad(g, operands, results, grads, *, pads, mode, value):

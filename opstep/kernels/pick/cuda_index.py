@@ -188,16 +188,18 @@ def located(
     count: int,
     start: int = 0,
     base: tuple[int, ...] = (),
+    apart: bool = False,
 ) -> tuple[list[Grid], Scratch]:
     """(launches, keys) of `count` entries, from `start` on of those in a box of `sizes`: the place
     of an entry by the strides `base`, and what each of its indices adds; `nowhere`, which is larger
-    than any other, where one is out of range.
+    than any other, where one is out of range, with `apart` counted from that place.
     """
-    keys = Scratch(i32 if nowhere < LIMIT // 2 - 1 else i64, count)
+    most = sum(n * s for n, s in zip(sizes, base, strict=False)) if apart else 0
+    keys = Scratch(i32 if most + nowhere < LIMIT // 2 - 1 else i64, count)
     base = base or (0,) * len(sizes)
     launches = []
     for k, i in enumerate(indices):
-        about = (count, nowhere, len(sizes), sizes, base, start, int(k == 0))
+        about = (count, nowhere, len(sizes), sizes, base, start, int(k == 0), int(apart))
         own = (i.extent, i.along, i.strides, i.start, i.skipped)
         grid = -(-count // THREADS)
         launches.append(Grid(locate, i.of, keys, *about, *own, grid=grid, block=THREADS))
@@ -205,7 +207,7 @@ def located(
 
 
 def locate(
-    index, keys, n, nowhere, rank, sizes, base, start, first, extent, along, strides, origin,
+    index, keys, n, nowhere, rank, sizes, base, start, first, apart, extent, along, strides, origin,
     skipped,
 ):  # fmt: skip
     i = cuda.grid(1)
@@ -215,7 +217,7 @@ def locate(
         k = k + extent if k < 0 else k
         before = spot(entry, sizes, base, rank) if first else np.int64(keys[i])
         there = k >= 0 and k < extent and k != skipped and (first or before != nowhere)
-        keys[i] = before + k * along if there else nowhere
+        keys[i] = before + k * along if there else nowhere + (before if apart else 0)
 
 
 def pick(x: Arg, keys: Scratch, y: Arg, dims, nothing: int) -> Grid | None:

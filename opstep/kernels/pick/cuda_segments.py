@@ -28,8 +28,9 @@ from opstep.runtime.device.launch import Arg, Grid, Scratch
 
 THREADS = 256
 MOST = 1 << 30  # entries that are sorted at once
-AHEAD = 4  # entries that a thread reads together
+AHEAD = 8  # entries that a thread reads together
 PIECES = (16, 64)  # entries of one at least, and at most
+MANY = 1 << 20  # threads that are as good as more
 ENOUGH = 1 << 17  # threads that fill a GPU
 SHORT = 8  # indices of a column that one thread takes one after the other
 LONG = 256  # those from which on sorting is worth it, however many columns there are
@@ -59,6 +60,7 @@ class Target(NamedTuple):
     """Where entries go. `sizes`: the axes of the entries; an entry's key is its place by `base`
     and what the indices add, below `keys`; key k begins at its place in y by `places`, and a column
     at that by `columns`; `of`: strides of the entries in the source.
+    `row`: where each row of the last axis has keys of its own, how many, a power of two.
     """
 
     sizes: tuple[int, ...]
@@ -68,6 +70,7 @@ class Target(NamedTuple):
     places: Walk
     columns: Walk
     of: tuple[int, ...]
+    row: int = 0
 
 
 def combined(
@@ -77,7 +80,7 @@ def combined(
     of the entries. None where there are too many.
     """
     n, columns = prod(target.sizes), target.columns
-    spread = 0 if target.places.rank == 1 else target.keys
+    spread = 0 if target.places.rank == 1 else target.places.total
     if max(n, columns.total, spread) >= LIMIT:
         return None
     launches: list[Grid] = []
@@ -85,14 +88,17 @@ def combined(
     for first in range(0, n, MOST):
         count = min(MOST, n - first)
         about = (target.indices, target.sizes, target.keys, count, first, target.base)
-        found, keys = located(*about)
+        found, keys = located(*about, apart=target.row > 0)
         in_order = columns.total == 1 and n == count and entries.of == (1,)
-        bits = target.keys.bit_length()
+        bits, length = target.keys.bit_length(), count
+        if target.row:
+            bits, length = target.row.bit_length() - 1, target.sizes[-1]
         held = source if in_order else None
-        rows = Rows(keys, itself, keys.dtype, bits, 1, count, signed=False, held=held)
+        shape = (bits, count // length, length)
+        rows = Rows(keys, itself, keys.dtype, *shape, signed=False, held=held)
         sorting, keys, order = sorted_pairs(rows)
         launches += [*found, *sorting]
-        to = (y, target.keys, target.places, columns)
+        to = (y, (target.row - 1, target.keys), target.places, columns)
         if in_order:  # elements travel with their keys, so they are read one after the other
             launches += runs(combine, order, keys, None, *to, walk((n,), (1,), (1,)))
         else:
@@ -102,27 +108,27 @@ def combined(
 
 def runs(
     combine: Callable, source: Arg | Scratch, keys: Scratch, order: Scratch | None,
-    y: Arg | Scratch, nowhere: int, places: Walk, columns: Walk, entries: Walk, first: int = 0,
-    anew: bool = False, scale: Arg | Scratch | None = None, by_place: bool = False,
+    y: Arg | Scratch, nowhere: tuple[int, int], places: Walk, columns: Walk, entries: Walk,
+    first: int = 0, scale: Arg | Scratch | None = None,
 ) -> Iterator[Grid]:  # fmt: skip
     """Launches that combine elements of equal keys, which are sorted, until no run of them lies in
     two pieces. Their entries stand in the source where `order` says, counted from `first`, or as
-    the keys do; see `Target` for the rest. `anew`: y is written without being read. `scale`: what
-    elements are multiplied with, by their place in the list, or `by_place` in the source.
+    the keys do; `scale`: what each is multiplied with, by its place in the source. A key whose bits
+    of the mask are the other number of `nowhere` is dropped; see `Target` for the rest.
     """
     n, width = keys.size, columns.total
-    scaled = 0 if scale is None else 2 if by_place else 1
+    scaled = scale is not None
     while True:
         least, most = PIECES
-        length = n if n <= 2 * most else min(most, max(least, n * width // ENOUGH))
+        length = n if n <= 2 * most else min(most, max(least, n * width // MANY))
         pieces = -(-n // length)
         partial_keys = Scratch(keys.dtype, 2 * pieces)
         partials = Scratch(y.dtype, 2 * pieces * width)
         side_by_side, kind = columns.of[-1] == 1, y.dtype.numpy.type
         yield Grid(
-            take_pieces(combine, order is not None, side_by_side, kind, anew, scaled),
+            take_pieces(combine, order is not None, side_by_side, kind, scaled),
             *(source, keys, order or keys, scale or keys, y, partial_keys, partials),
-            *(n, length, pieces, nowhere, width),
+            *(n, length, pieces, *nowhere, width),
             *(columns.rank, columns.sizes, columns.to, columns.of),
             *(places.rank, places.sizes, places.to),
             *(first, entries.rank, entries.sizes, entries.of),
@@ -131,7 +137,7 @@ def runs(
         )
         if pieces == 1:
             return
-        source, keys, order, n, first, scaled = partials, partial_keys, None, 2 * pieces, 0, 0
+        source, keys, order, n, first, scaled = partials, partial_keys, None, 2 * pieces, 0, False
         columns = columns._replace(of=strides_of(columns.sizes))
         entries = Walk((n,), (width,), (width,))
 
@@ -153,13 +159,23 @@ def scattered(
         args = (source, index, y, units, *about, length, inner[axis], shape[axis], along)
         grid = -(-units // THREADS)
         return [Grid(take_columns(combine), *args, grid=grid, block=THREADS)]
+    one = walk((1,), (1,), (1,))
+    indices = (Index(index, shape[axis], 1, inner),)
+    row = 1 << shape[axis].bit_length()
+    if inner[axis] == 1 and units * row < LIMIT:
+        rows = strides_of(index.shape[:-1])
+        sizes, to = (*index.shape[:-1], row), (*steps[:-1], along)
+        target = Target(
+            *(index.shape, (*(row * s for s in rows), 0), indices, shape[axis]),
+            *(walk(sizes, to, to), one, inner, row),
+        )
+        if units * length <= MOST:
+            return combined(combine, source, y, target)
     base = tuple(0 if k == axis else s for k, s in enumerate(steps))
-    whole, one = prod(shape), walk((1,), (1,), (1,))
-    indices = (Index(index, shape[axis], along, inner),)
-    places = walk((whole,), (1,), (1,))
-    return combined(
-        combine, source, y, Target(index.shape, base, indices, whole, places, one, inner)
-    )
+    indices = (indices[0]._replace(along=along),)
+    whole = prod(shape)
+    target = Target(index.shape, base, indices, whole, walk((whole,), (1,), (1,)), one, inner)
+    return combined(combine, source, y, target)
 
 
 # --- kernels --------------------------------------------------------------------------------------
@@ -167,7 +183,7 @@ def scattered(
 
 @cache
 def take_pieces(
-    combine: Callable, picked: bool, side_by_side: bool, kind: Any, anew: bool, scaled: int
+    combine: Callable, picked: bool, side_by_side: bool, kind: Any, scaled: bool
 ) -> Callable:
     """A thread a column of a piece. A key that is inverted has no element of its own.
 
@@ -177,8 +193,8 @@ def take_pieces(
     """
 
     def take_pieces(
-        source, keys, order, scale, y, partial_keys, partials, n, length, pieces, nowhere, width,
-        rank, sizes, to, of, place_rank, place_sizes, place_to, first, depth, extents, steps,
+        source, keys, order, scale, y, partial_keys, partials, n, length, pieces, mask, nowhere,
+        width, rank, sizes, to, of, place_rank, place_sizes, place_to, first, depth, extents, steps,
     ):  # fmt: skip
         t = cuda.grid(1)
         if t >= pieces * width:
@@ -190,6 +206,7 @@ def take_pieces(
             column = div32(t, pieces)
             piece = t - column * pieces
         into, start = spot(column, sizes, to, rank), spot(column, sizes, of, rank)
+        step, along = steps[depth - 1], place_to[place_rank - 1]
         lo, slot = piece * length, 2 * piece
         hi = min(lo + length, n)
         own = of_place(np.int64(keys[lo]))
@@ -208,9 +225,10 @@ def take_pieces(
                     place = i + j
                     if picked:
                         place = first + np.int64(order[i + j])
-                    element = source[start + spot(place, extents, steps, depth)]
-                    if scaled != 0:
-                        element = element * scale[place if scaled == 2 else i + j]
+                    at = place * step if depth == 1 else spot(place, extents, steps, depth)
+                    element = source[start + at]
+                    if scaled:
+                        element = element * scale[place]
                     elements[j] = element
             for j in range(AHEAD):
                 if i + j < hi:
@@ -220,12 +238,15 @@ def take_pieces(
                             partials[slot * width + column] = value
                             head = True
                         elif held:
-                            p = into + spot(own, place_sizes, place_to, place_rank)
-                            y[p] = value if anew else combine(y[p], value)
+                            p = own * along
+                            if place_rank > 1:
+                                p = spot(own, place_sizes, place_to, place_rank)
+                            p += into
+                            y[p] = combine(y[p], value)
                         own = key
                         began = False
                         held = False
-                    if next_keys[j] >= 0 and key != nowhere:
+                    if next_keys[j] >= 0 and key & mask != nowhere:
                         value = kind(combine(value, elements[j])) if held else elements[j]
                         held = True
         tail = False
@@ -237,7 +258,7 @@ def take_pieces(
             tail = True
         elif held:
             p = into + spot(own, place_sizes, place_to, place_rank)
-            y[p] = value if anew else combine(y[p], value)
+            y[p] = combine(y[p], value)
         if column == 0:
             partial_keys[slot] = lowest if head else ~lowest
             partial_keys[slot + 1] = own if tail else ~own

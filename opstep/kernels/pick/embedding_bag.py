@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 
-from opstep.kernels.move.copying import fill_block
-from opstep.kernels.pick import cuda_segments
-from opstep.kernels.pick.index import add_elements
-from opstep.kernels.pick.scatter_reduce import larger_element
 from opstep.kernels.rules import indices as lost
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.cuda.compiling.names import cuda, shuffle_xor
-from opstep.runtime.device.launch import Grid, Launch, Scratch
+from opstep.runtime.device.cuda.compiling.names import cuda, real
+from opstep.runtime.device.launch import Grid, Launch
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import i64
 
 _NONE = 1 << 62  # a bag that there is not
 MODES = ("sum", "mean", "max")
-WARP = 32  # threads
+THREADS = 256  # of a block
+WARP = 32
 
 
 class embedding_bag(Op):
@@ -76,29 +76,15 @@ class embedding_bag(Op):
 
     def cuda(weight, index, offsets, scale, y, *, mode, include_last_offset, padding_index):
         rows, columns = weight.shape
-        n, bags = index.size, y.shape[0]
         skipped = -1 if padding_index is None else padding_index % max(rows, 1)
-        clear = fill_block(y, 0, (y.size,), (1,))
-        if not y.size or not n:
-            return clear
-        keys, picked = Scratch(i64, n), Scratch(i64, n)
-        args = (index, offsets, keys, picked, n, offsets.size, bags, rows, skipped)
-        grid = -(-n // cuda_segments.THREADS)
-        find = Grid(bags_of, *args, grid=grid, block=cuda_segments.THREADS)
-        sums = cuda_segments.runs(
-            larger_element if mode == "max" else add_elements,
-            *(weight, keys, picked, y, bags),
-            places=cuda_segments.walk((bags,), (columns,), (columns,)),
-            columns=cuda_segments.walk((columns,), (1,), (1,)),
-            entries=cuda_segments.walk((rows,), (columns,), (columns,)),
-            anew=True,
-            scale=scale,
-        )
-        launches = [*clear, find, *sums]
-        if mode == "mean":
-            args = (keys, offsets, y, n, offsets.size, columns)
-            launches.append(Grid(divide_by_counts, *args, grid=bags, block=WARP))
-        return launches
+        if not y.size:
+            return []
+        wide = WARP
+        while wide < min(columns, THREADS):
+            wide *= 2
+        kernel = take_bags(mode, scale is not None, wide)
+        args = (weight, index, offsets, scale or weight, y, index.size, offsets.size)
+        return Grid(kernel, *args, rows, columns, skipped, grid=y.shape[0], block=THREADS)
 
     def flops(weight, index, offsets, *rest, **attrs):
         return index.size * weight.shape[1]
@@ -181,42 +167,52 @@ def add_bags(
                 target[e] /= count
 
 
-# --- CUDA: the bags are runs of equal keys --------------------------------------------------------
+@cache
+def take_bags(mode: str, scaled: bool, wide: int) -> Callable:
+    """A block a bag: `wide` threads side by side have a column each, those below them every so many
+    rows of the bag, whose sums are added in their order.
+    """
+    below = THREADS // wide
+    largest = mode == "max"
 
+    def meet(old, new):
+        if largest:
+            return new if new > old or new != new else old
+        return old + new
 
-def bags_of(index, offsets, keys, picked, n, starts, bags, rows, skipped):
-    """The bag of each index, inverted where it is left out, and its row."""
-    i = cuda.grid(1)
-    if i >= n:
-        return
-    lo, hi = np.int64(0), np.int64(starts)  # how many bags begin at or before the index
-    while lo < hi:
-        middle = (lo + hi) // 2
-        if offsets[middle] <= i:
-            lo = middle + 1
-        else:
-            hi = middle
-    bag = lo - 1
-    row = np.int64(index[i])
-    row = row + rows if row < 0 else row
-    there = bag >= 0 and bag < bags and row >= 0 and row < rows and row != skipped
-    bag = max(bag, 0)
-    keys[i] = bag if there else ~bag
-    picked[i] = row if there else 0
+    def take_bags(weight, index, offsets, scale, y, n, starts, rows, columns, skipped):
+        sums = cuda.shared.array(THREADS, real)
+        counts = cuda.shared.array(below, np.int64)
+        bag = np.int64(cuda.blockIdx.x)
+        first = max(np.int64(offsets[bag]), np.int64(0))
+        last = min(np.int64(offsets[bag + 1]), n) if bag + 1 < starts else n
+        lane, turn = cuda.threadIdx.x % wide, cuda.threadIdx.x // wide
+        for left in range(0, columns, wide):
+            column = left + lane
+            value = real(0)
+            count = np.int64(0)
+            for k in range(first + turn, last, below):
+                row = np.int64(index[k])
+                row = row + rows if row < 0 else row
+                if row >= 0 and row < rows and row != skipped:
+                    element = weight[row * columns + column] if column < columns else real(0)
+                    if scaled:
+                        element = element * scale[k]
+                    value = meet(value, element) if count > 0 else element
+                    count += 1
+            sums[cuda.threadIdx.x] = value
+            counts[turn] = count
+            cuda.syncthreads()
+            if turn == 0:
+                for other in range(1, below):
+                    if counts[other] > 0:
+                        found = sums[other * wide + lane]
+                        value = meet(value, found) if count > 0 else found
+                        count += counts[other]
+                if mode == "mean" and count > 1:
+                    value = real(value / real(count))
+                if column < columns:
+                    y[bag * columns + column] = value
+            cuda.syncthreads()
 
-
-def divide_by_counts(keys, offsets, y, n, starts, columns):
-    """A warp a bag."""
-    bag = np.int64(cuda.blockIdx.x)
-    first = max(np.int64(offsets[bag]), np.int64(0))
-    last = min(np.int64(offsets[bag + 1]), n) if bag + 1 < starts else n
-    count = 0
-    for i in range(first + cuda.threadIdx.x, last, WARP):
-        count += 1 if keys[i] >= 0 else 0
-    step = WARP // 2
-    while step > 0:
-        count += shuffle_xor(count, step)
-        step //= 2
-    if count > 1:
-        for column in range(cuda.threadIdx.x, columns, WARP):
-            y[bag * columns + column] /= count
+    return take_bags

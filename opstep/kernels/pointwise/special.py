@@ -14,7 +14,7 @@ from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, onto
 from opstep.kernels.pointwise.transcendental import without_warnings
 from opstep.kernels.rules.pitfalls import OVERFLOW
 from opstep.kernels.rules.relations import elementwise
-from opstep.runtime.device.source import pinned, vectorised
+from opstep.runtime.device.source import by_dtype, pinned
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
 
 _POLE = Rule("a pole: 0 or a negative integer", lambda x: (x <= 0) & (x == np.floor(x)))
@@ -60,7 +60,7 @@ class erfc(Unary):
         return (g.mul(grads[0], g.mul(bell, -2.0 / math.sqrt(math.pi))),)
 
 
-@vectorised(f32=erfinv32)
+@by_dtype(f32=erfinv32)
 def inverse_erf(x):
     """Giles's approximation (2010), refined by Newton's method."""
     size = abs(x)
