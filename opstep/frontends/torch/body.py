@@ -53,7 +53,8 @@ class Body(Builder):
     Of the ATen op that is being translated: `expected` are the types of its results, `used` which
     of them are read, `seeds` numbers that no other op has, `memory_order` the axes of its first
     operand as they lie in memory, None where its elements have gaps or overlap. `part` makes a
-    graph to be called. `stems`: what a value would be called after the op that made it.
+    graph to be called. `stems`: what a value would be called after the op that made it. `repeated`:
+    what was broadcast, by the name of the result.
     """
 
     def __init__(self) -> None:
@@ -64,6 +65,7 @@ class Body(Builder):
         self.memory_order: list[int] | None = None
         self.part: MakePart | None = None
         self.stems: dict[str, str] = {}
+        self.repeated: dict[str, Var] = {}
         self._numbers = count()
 
     def fresh(self, stem: str) -> str:
@@ -214,7 +216,11 @@ class Body(Builder):
         return x if tuple(shape) == tuple(x.shape) else self.reshape(x, shape=list(shape))
 
     def broadcasted(self, x: Var, shape: Sequence[Dim]) -> Var:
-        return x if tuple(shape) == tuple(x.shape) else self.broadcast(x, shape=list(shape))
+        if tuple(shape) == tuple(x.shape):
+            return x
+        y = self.broadcast(x, shape=list(shape))
+        self.repeated[y.name] = x
+        return y
 
     def filled(self, type: TensorType, value: Number) -> Var:
         value = self.fitting(value, type.dtype)

@@ -151,7 +151,24 @@ def scatter_value(b: Body, x, axis, index, value):
 def scatter_add(b: Body, x, axis, index, source):
     if x.dtype is boolean:
         raise Untranslatable("scatter_add of bools")
+    alone = _of_rows(b, x, axis, index, source)
+    if alone is not None:
+        return _put(b, b.index_put_add, x, axis, alone, b.to(source, x.dtype))
     return _written(b, b.scatter_add, x, axis, index, source)
+
+
+def _of_rows(b: Body, x: Var, axis: int, index: Var, source: Var) -> Var | None:
+    """The one index that each row of `index` repeats, as graph networks write it, if rows of the
+    source are as long as those of x: whole rows are added far quicker than their elements.
+    """
+    own = b.repeated.get(index.name)
+    if own is None or own.type.rank != x.type.rank or source.shape != index.shape:
+        return None
+    axis = axis_of(axis, x.type.rank)
+    rest = [k for k in range(x.type.rank) if k != axis]
+    if any(own.shape[k] != 1 or index.shape[k] != x.shape[k] for k in rest):
+        return None
+    return b.reshape(own, shape=[own.type.size])
 
 
 @rule("scatter_reduce.two", "scatter.reduce")
