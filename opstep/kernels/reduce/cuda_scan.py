@@ -1,14 +1,15 @@
 """Running folds along an axis on CUDA.
 
 Where the axis is the last, a block takes a row, some thousand elements at a time, a few neighbours
-a thread; otherwise a thread takes a sequence, and neighbours are read together. Where there are too
-few rows or sequences to fill a GPU, each is cut into parts: a first launch folds them, a second one
-runs over those folds, and the third one starts each part from what comes before it.
+a thread; otherwise, and where rows are short, a thread takes a sequence, and neighbours are read
+together. Where there are too few rows or sequences to fill a GPU, each is cut into parts: a first
+launch folds them, a second one runs over those folds, and the third one starts each part from what
+comes before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import gcd
 from typing import Any, NamedTuple
@@ -20,13 +21,46 @@ from opstep.kernels.reduce.reduction import Fold
 from opstep.runtime.device.cuda.compiling.names import cuda, shuffle_up
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
-from opstep.runtime.ir.types import f64, i64
+from opstep.runtime.ir.types import DType
 
 LANES = 32
 MOST_THREADS = 256
 BLOCKS = 512  # about as many keep a GPU busy
 MOST_PARTS = 1024
 LEAST = 2048  # elements of a part
+SHORT = 32  # elements of a row that a thread takes alone
+HELD = (32, 16)  # elements that a thread holds at most, by the numbers of a state
+
+
+class Running(NamedTuple):
+    """A fold of which every state is wanted, as functions of scalars.
+
+    A state is a number, or a pair of numbers as a tuple, in memory of the dtypes `state`.
+    ``start()`` is that of nothing, ``load(v, other, place)`` that of one element, of which a second
+    operand has `other`; ``combine(state, state)`` is associative. ``finish(v, other, before,
+    after)`` makes the element's result, or its two results as a tuple, of the states before it and
+    with it.
+    """
+
+    state: tuple[DType, ...]
+    start: Callable
+    load: Callable
+    combine: Callable
+    finish: Callable
+
+
+@cache
+def running(fold: Fold, exclusive: bool) -> Running:
+    """Of a CPU kernel's fold."""
+    term = fold.load
+
+    def load(v, other, place):
+        return term(v, 0.0)
+
+    def finish(v, other, before, after):
+        return before if exclusive else after
+
+    return Running((fold.accumulator,), fold.start, load, fold.combine, finish)
 
 
 class Way(NamedTuple):
@@ -42,59 +76,100 @@ class Way(NamedTuple):
 
 
 def scan(
-    fold: Fold, x: Arg, y: Arg, shape: tuple[int, int, int], exclusive: bool, reverse: bool
+    run: Running,
+    operands: Sequence[Arg | Scratch],
+    results: Sequence[Arg | Scratch],
+    shape: tuple[int, int, int],
+    reverse: bool,
 ) -> list[Grid]:
     """`shape`: elements before the axis, along it, and behind it."""
     outer, n, inner = shape
-    functions = (fold.start, fold.load, fold.combine, y.dtype.is_float)
-    kind = f64 if y.dtype.is_float else i64
+    arrays = [*operands, *results]
+    dtypes = tuple(a.dtype for a in operands), tuple(a.dtype for a in results)
     sequences = outer * inner
-    if inner == 1:
-        way = _way(n, max(x.stored.itemsize, y.stored.itemsize))
+    if inner == 1 and n > SHORT:
+        way = _way(n, max(a.stored.itemsize for a in arrays), HELD[len(run.state) - 1])
         parts = min(-(-BLOCKS // sequences), -(-n // max(LEAST, way.chunk)), MOST_PARTS)
         span = -(-n // (parts * way.chunk)) * way.chunk
-        kernels = row_kernels(*functions, way)
+        folding, scanning = row_kernels(run, *dtypes, way)
         block, grid = way.threads, sequences * parts
     else:
         parts = min(-(-BLOCKS * MOST_THREADS // sequences), -(-n // LANES), MOST_PARTS)
         span = -(-n // parts)
-        kernels = column_kernels(*functions)
+        folding, scanning = column_kernels(run, len(results))
         block, grid = MOST_THREADS, -(-sequences * parts // MOST_THREADS)
-    folding, scanning = kernels
-    partials = Scratch(kind, parts * sequences)
-    args = (n, inner, sequences, parts, span)
-    last = Grid(
-        *(scanning, x, y, partials, *args, int(exclusive), int(reverse)), grid=grid, block=block
-    )
+    states = [Scratch(t, parts * sequences) for t in run.state]
+    given = (operands[0], operands[-1])
+    into = (states[0], states[-1], n, inner, sequences, parts, span, int(reverse))
+    last = Grid(scanning, *given, results[0], results[-1], *into, grid=grid, block=block)
     if parts == 1:
         return [last]
-    first = Grid(folding, x, partials, *args, int(reverse), grid=grid, block=block)
-    middle = part_scanner(*functions)
+    first = Grid(folding, *given, *into, grid=grid, block=block)
+    middle = (states[0], states[-1], sequences, parts)
     threads = -(-sequences // LANES)
-    return [first, Grid(middle, partials, sequences, parts, grid=threads, block=LANES), last]
+    return [first, Grid(part_scanner(run), *middle, grid=threads, block=LANES), last]
 
 
-def _way(n: int, itemsize: int) -> Way:
+def _way(n: int, itemsize: int, held: int) -> Way:
     width = gcd(n, max(1, 16 // itemsize))
-    vectors = 4 if n >= 4 * width * LANES else 2 if n >= 2 * width * LANES else 1
+    vectors = max(v for v in (1, 2, 4) if v == 1 or v * width <= min(held, n // LANES))
     threads = LANES
     while threads < MOST_THREADS and threads * width * vectors < n:
         threads *= 2
     return Way(width, vectors, threads)
 
 
-@cache
-def part_scanner(start: Callable, load: Callable, combine: Callable, floating: bool) -> Callable:
-    """What comes before each part, in the place of its fold."""
+# --- numbers and pairs of numbers, the latter in two arrays ---------------------------------------
 
-    def scan_parts(partials, sequences, parts):
+
+def _put_one(first, second, i, value):
+    first[i] = value
+
+
+def _put_two(first, second, i, value):
+    first[i], second[i] = value
+
+
+def _get_one(first, second, i):
+    return first[i]
+
+
+def _get_two(first, second, i):
+    return first[i], second[i]
+
+
+def _up_one(state, step):
+    return shuffle_up(state, step)
+
+
+def _up_two(state, step):
+    return shuffle_up(state[0], step), shuffle_up(state[1], step)
+
+
+_PUT, _GET, _UP = (_put_one, _put_two), (_get_one, _get_two), (_up_one, _up_two)
+
+
+def _held_as(dtype: DType) -> Any:
+    """The type of a kernel's own arrays of such elements."""
+    if not dtype.is_float:
+        return np.int64
+    return np.float64 if dtype.itemsize == 8 else np.float32
+
+
+@cache
+def part_scanner(run: Running) -> Callable:
+    """What comes before each part, in the place of its fold."""
+    start, combine, pair = run.start, run.combine, len(run.state) - 1
+    put, get = _PUT[pair], _GET[pair]
+
+    def scan_parts(partials, seconds, sequences, parts):
         sequence = cuda.grid(1)
         if sequence < sequences:
             acc = start()
             for part in range(parts):
                 i = part * sequences + sequence
-                own = partials[i]
-                partials[i] = acc
+                own = get(partials, seconds, i)
+                put(partials, seconds, i, acc)
                 acc = combine(acc, own)
 
     return scan_parts
@@ -105,12 +180,17 @@ def part_scanner(start: Callable, load: Callable, combine: Callable, floating: b
 
 @cache
 def row_kernels(
-    start: Callable, load: Callable, combine: Callable, floating: bool, way: Way
+    run: Running, operands: tuple[DType, ...], results: tuple[DType, ...], way: Way
 ) -> tuple[Callable, Callable]:
     """(folds of parts, the scan)."""
+    _, start, load, combine, finish = run
     width, vectors, threads = way
     warps, held, chunk = threads // LANES, width * vectors, way.chunk
-    kind: Any = np.float64 if floating else np.int64
+    dual, pair, both = len(operands) > 1, len(run.state) > 1, len(results) > 1
+    of_v, of_other = _held_as(operands[0]), _held_as(operands[-1])
+    of_state, of_second = _held_as(run.state[0]), _held_as(run.state[-1])
+    of_result, of_another = _held_as(results[0]), _held_as(results[-1])
+    put, get, up, give = _PUT[pair], _GET[pair], _UP[pair], _PUT[both]
     vector_at, store, gathered = (
         Intrinsic("load", width),
         Intrinsic("store", width),
@@ -121,22 +201,33 @@ def row_kernels(
         """Where the vector stands that starts at place p of the sequence."""
         return row * n + (n - p - width if reverse else p)
 
-    def fetch(x, row, p, end, n, reverse, values):
+    def fetch(x, z, row, p, end, n, reverse, values, others):
+        """Elements of the sequence from p on; zeros from its end on, which no result depends on."""
         for r in range(vectors):
             if p + r * width < end:
-                vector = vector_at(x, locate(row, p + r * width, n, reverse))
+                at = locate(row, p + r * width, n, reverse)
+                vector = vector_at(x, at)
+                second = vector_at(z, at) if dual else vector
                 for j in range(width):
                     k = r * width + (width - 1 - j if reverse else j)
-                    values[k] = load(vector[j], 0.0)
+                    values[k] = vector[j]
+                    others[k] = second[j]
             else:
                 for j in range(width):
-                    values[r * width + j] = start()
+                    values[r * width + j] = 0
+                    others[r * width + j] = 0
+
+    def own_fold(values, others, p):
+        own = load(values[0], others[0], p)
+        for k in range(1, held):
+            own = combine(own, load(values[k], others[k], p + k))
+        return own
 
     def inclusive_scan(own, lane):
         """The fold of the warp's threads up to this one."""
         step = 1
         while step < LANES:
-            other = shuffle_up(own, step)
+            other = up(own, step)
             if lane >= step:
                 own = combine(other, own)
             step *= 2
@@ -144,62 +235,68 @@ def row_kernels(
 
     def warps_before(own, lane, acc):
         """(acc and the warps before this one, acc and all of them)."""
-        ends = cuda.shared.array(warps, kind)
+        ends = cuda.shared.array(warps, of_state)
+        seconds = cuda.shared.array(warps, of_second) if pair else ends
         warp = cuda.threadIdx.x // LANES
         cuda.syncthreads()
         if lane == LANES - 1:
-            ends[warp] = own
+            put(ends, seconds, warp, own)
         cuda.syncthreads()
         before = acc
         for w in range(warps):
             if w == warp:
                 before = acc
-            acc = combine(acc, ends[w])
+            acc = combine(acc, get(ends, seconds, w))
         return before, acc
 
-    def fold_rows(x, partials, n, inner, sequences, parts, span, reverse):
+    def fold_rows(x, z, partials, seconds, n, inner, sequences, parts, span, reverse):
         row = cuda.blockIdx.x // parts
         part = cuda.blockIdx.x - row * parts
         thread = np.int64(cuda.threadIdx.x)
         lane = thread % LANES
-        values = cuda.local.array(held, kind)
+        values = cuda.local.array(held, of_v)
+        others = cuda.local.array(held, of_other)
         total = start()
         end = min((part + 1) * span, n)
         for base in range(part * span, end, chunk):
-            fetch(x, row, base + thread * held, end, n, reverse, values)
-            own = values[0]
-            for k in range(1, held):
-                own = combine(own, values[k])
+            p = base + thread * held
+            fetch(x, z, row, p, end, n, reverse, values, others)
+            own = own_fold(values, others, p)
             _, total = warps_before(inclusive_scan(own, lane), lane, total)
         if thread == 0:
-            partials[part * sequences + row] = total
+            put(partials, seconds, part * sequences + row, total)
 
-    def scan_rows(x, y, partials, n, inner, sequences, parts, span, exclusive, reverse):
+    def scan_rows(x, z, y, w, partials, seconds, n, inner, sequences, parts, span, reverse):
         row = cuda.blockIdx.x // parts
         part = cuda.blockIdx.x - row * parts
         thread = np.int64(cuda.threadIdx.x)
         lane = thread % LANES
-        values = cuda.local.array(held, kind)
-        results = cuda.local.array(width, kind)
-        acc = partials[part * sequences + row] if parts > 1 else start()
+        values = cuda.local.array(held, of_v)
+        others = cuda.local.array(held, of_other)
+        results = cuda.local.array(width, of_result)
+        more = cuda.local.array(width, of_another)
+        acc = get(partials, seconds, part * sequences + row) if parts > 1 else start()
         end = min((part + 1) * span, n)
         for base in range(part * span, end, chunk):
             p = base + thread * held
-            fetch(x, row, p, end, n, reverse, values)
-            own = values[0]
-            for k in range(1, held):
-                own = combine(own, values[k])
-            own = inclusive_scan(own, lane)
+            fetch(x, z, row, p, end, n, reverse, values, others)
+            own = inclusive_scan(own_fold(values, others, p), lane)
             here, acc = warps_before(own, lane, acc)
-            neighbour = shuffle_up(own, 1)
+            neighbour = up(own, 1)
             here = combine(here, neighbour) if lane > 0 else here
             for r in range(vectors):
                 for j in range(width):
+                    k = r * width + j
+                    v, other = values[k], others[k]
                     before = here
-                    here = combine(here, values[r * width + j])
-                    results[width - 1 - j if reverse else j] = before if exclusive else here
+                    here = combine(here, load(v, other, p + k))
+                    found = finish(v, other, before, here)
+                    give(results, more, width - 1 - j if reverse else j, found)
                 if p + r * width < end:
-                    store(y, locate(row, p + r * width, n, reverse), gathered(results, 0))
+                    at = locate(row, p + r * width, n, reverse)
+                    store(y, at, gathered(results, 0))
+                    if both:
+                        store(w, at, gathered(more, 0))
 
     return fold_rows, scan_rows
 
@@ -208,10 +305,11 @@ def row_kernels(
 
 
 @cache
-def column_kernels(
-    start: Callable, load: Callable, combine: Callable, floating: bool
-) -> tuple[Callable, Callable]:
+def column_kernels(run: Running, results: int) -> tuple[Callable, Callable]:
     """(folds of parts, the scan): a thread a sequence, and part of it."""
+    _, start, load, combine, finish = run
+    pair = len(run.state) - 1
+    put, get, give = _PUT[pair], _GET[pair], _PUT[results - 1]
 
     def locate(sequence, n, inner, reverse):
         """(first element, from one to the next)"""
@@ -221,26 +319,28 @@ def column_kernels(
             return first + (n - 1) * inner, -inner
         return first, inner
 
-    def fold_columns(x, partials, n, inner, sequences, parts, span, reverse):
+    def fold_columns(x, z, partials, seconds, n, inner, sequences, parts, span, reverse):
         part = cuda.grid(1) // sequences
         sequence = cuda.grid(1) - part * sequences
         if part < parts:
             first, step = locate(sequence, n, inner, reverse)
             acc = start()
             for p in range(part * span, min((part + 1) * span, n)):
-                acc = combine(acc, load(x[first + p * step], 0.0))
-            partials[part * sequences + sequence] = acc
+                i = first + p * step
+                acc = combine(acc, load(x[i], z[i], p))
+            put(partials, seconds, part * sequences + sequence, acc)
 
-    def scan_columns(x, y, partials, n, inner, sequences, parts, span, exclusive, reverse):
+    def scan_columns(x, z, y, w, partials, seconds, n, inner, sequences, parts, span, reverse):
         part = cuda.grid(1) // sequences
         sequence = cuda.grid(1) - part * sequences
         if part < parts:
             first, step = locate(sequence, n, inner, reverse)
-            acc = partials[part * sequences + sequence] if parts > 1 else start()
+            acc = get(partials, seconds, part * sequences + sequence) if parts > 1 else start()
             for p in range(part * span, min((part + 1) * span, n)):
                 i = first + p * step
+                v, other = x[i], z[i]
                 before = acc
-                acc = combine(acc, load(x[i], 0.0))
-                y[i] = before if exclusive else acc
+                acc = combine(acc, load(v, other, p))
+                give(y, w, i, finish(v, other, before, acc))
 
     return fold_columns, scan_columns

@@ -8,12 +8,15 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.math.fastmath import exp
+from opstep.kernels.math.fastmath import exp, log1p
+from opstep.kernels.reduce import cuda_folds
+from opstep.kernels.reduce import cuda_scan as gpu
 from opstep.kernels.rules.axes import around, axis_of
+from opstep.runtime.device.cuda.compiling.names import real
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Op
-from opstep.runtime.ir.types import i64
+from opstep.runtime.ir.types import DType, f64, i64
 
 
 def _grain(n: int) -> int:
@@ -43,6 +46,13 @@ class RunningExtreme(Op):
         return Launch(
             kernel, x, values, indices, n, inner, units=outer * inner if n else 0, grain=_grain(n)
         )
+
+    @classmethod
+    def cuda(cls, x, values, indices, *, axis):
+        if x.size == 0:
+            return []
+        run = extremes(cls.beats, x.dtype)
+        return gpu.scan(run, (x,), (values, indices), around(x.shape, axis % x.rank), False)
 
     def flops(x, *, axis):
         return x.size
@@ -107,6 +117,12 @@ class logcumsumexp(Op):
         units = outer * inner if n else 0
         return Launch(add_exponentials, x, y, n, inner, units=units, grain=_grain(n))
 
+    def cuda(x, y, *, axis):
+        if x.size == 0:
+            return []
+        run = gpu.Running((x.dtype, f64), _no_exponentials, _one_exponential, _rescaled, _logarithm)
+        return gpu.scan(run, (x,), (y,), around(x.shape, axis % x.rank), False)
+
     def flops(x, *, axis):
         return 4 * x.size
 
@@ -165,3 +181,58 @@ def add_exponentials(x, y, n, inner, lo, hi):
                 total += exp(new - top)
             y[i] = np.float64(top) + math.log(total)
             i += inner
+
+
+# --- CUDA: states of running folds ----------------------------------------------------------------
+
+
+@cache
+def extremes(beats: Callable, dtype: DType) -> gpu.Running:
+    """States are (value, place)."""
+    beaten = -(1 << 63) if beats is at_least else (1 << 63) - 1
+    nothing = cuda_folds.least if beats is at_least else cuda_folds.most
+
+    def start():
+        value = nothing()
+        return value, np.int64(0)
+
+    def start_of_integers():
+        return np.int64(beaten), np.int64(0)
+
+    def load(v, other, place):
+        return v, np.int64(place)
+
+    def combine(old, new):
+        if new[0] != new[0] or (old[0] == old[0] and beats(new[0], old[0])):
+            return new
+        return old
+
+    def finish(v, other, before, after):
+        return after
+
+    first = start if dtype.is_float else start_of_integers
+    return gpu.Running((dtype if dtype.is_float else i64, i64), first, load, combine, finish)
+
+
+# States are (m, sum of e**(x - m)), the sum in f64.
+
+
+def _no_exponentials():
+    top = -1e999  # by itself: literals within tuples do not take the kernel's dtype
+    return top, np.float64(0)
+
+
+def _one_exponential(v, other, place):
+    return v, np.float64(1)
+
+
+def _rescaled(a, b):
+    gap = a[0] - b[0] if a[0] != b[0] else 0.0
+    share = np.float64(exp(-np.abs(gap)))
+    if gap >= 0.0:
+        return a[0], a[1] + b[1] * share
+    return b[0], a[1] * share + b[1]
+
+
+def _logarithm(v, other, before, after):
+    return after[0] + log1p(real(after[1] - np.float64(1)))

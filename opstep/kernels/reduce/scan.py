@@ -100,8 +100,8 @@ class Scan(Op):
     def cuda(cls, x: Arg, y: Arg, *, axis, exclusive, reverse):
         if x.size == 0:
             return []
-        shape = around(x.shape, axis % x.rank)
-        return gpu.scan(cls.fold_of(x.dtype), x, y, shape, exclusive, reverse)
+        run = gpu.running(cls.fold_of(x.dtype), exclusive)
+        return gpu.scan(run, (x,), (y,), around(x.shape, axis % x.rank), reverse)
 
     def flops(x, **attrs):
         return x.size
@@ -218,6 +218,15 @@ class cumprod_grad(Op):
         grain = max(1, 32768 // max(1, n))
         return Launch(products_backwards, *args, units=outer * inner, grain=grain)
 
+    def cuda(x, gy, gx, *, axis, exclusive, reverse):
+        """What is passed back, from the end; then that times the products before each element."""
+        if x.size == 0:
+            return []
+        shape = around(x.shape, axis % x.rank)
+        passed = Scratch(f64, x.size)
+        back = gpu.scan(_passed_back(exclusive), (x, gy), (passed,), shape, not reverse)
+        return [*back, *gpu.scan(_products_before, (x, passed), (gx,), shape, reverse)]
+
     def flops(x, gy, **attrs):
         return x.size * 4
 
@@ -239,3 +248,50 @@ class cumprod_grad(Op):
             return g.transpose(g.sum(used, axes=[rank], keepdims=False), perm=back)
 
         return pull_back(g, formula, operands, grads)
+
+
+# --- the gradient of products on CUDA: a state (m, c) is the map from t to m * t + c --------------
+
+
+def _unchanged():
+    return np.float64(1), np.float64(0)
+
+
+def _then(first, second):
+    return first[0] * second[0], second[0] * first[1] + second[1]
+
+
+def _with_own(x, gy, place):
+    factor = np.float64(x)
+    return factor, factor * np.float64(gy)
+
+
+def _from_own_on(x, gy, before, after):
+    return before[1] + np.float64(gy)
+
+
+def _without_own(x, gy, place):
+    return np.float64(x) if place > 0 else np.float64(0), np.float64(gy)  # the first meets no other
+
+
+def _behind_own(x, gy, before, after):
+    return before[1]
+
+
+def _passed_back(exclusive: bool) -> gpu.Running:
+    """From an element's results, summed with what follows them in their products; the operands are
+    x and gy, from the end.
+    """
+    parts = (_without_own, _then, _behind_own) if exclusive else (_with_own, _then, _from_own_on)
+    return gpu.Running((f64, f64), _unchanged, *parts)
+
+
+def _factor(x, passed, place):
+    return np.float64(x)
+
+
+def _times_before(x, passed, before, after):
+    return before * passed
+
+
+_products_before = gpu.Running((f64,), folds.one, _factor, folds.times, _times_before)

@@ -6,10 +6,11 @@ import re
 
 import numpy as np
 import pytest
-from rowwise import check, numbers
+from rowwise import check, close, execute, numbers
 
 from opstep.kernels.pick import cuda_radix, cuda_select, cuda_sort
 from opstep.kernels.reduce import cuda_scan
+from opstep.runtime.device.cpu.device import execute as cpu_execute
 from opstep.runtime.device.cuda.compiling import compiler
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.device.single import one_step
@@ -34,6 +35,64 @@ def test_a_long_row_in_parts(reverse, monkeypatch):
 def test_running_products():
     check("cumprod", numbers("f32", 3, 10), axis=1)
     check("cumprod", numbers("i64", 3, 10), axis=0)
+
+
+# (shape, axis) of a vector an element, of several, of several rounds, and of sequences side by side
+RUNNING = (((3, 37), 1), ((2, 40), 1), ((2, 9000), 1), ((3, 12, 5), 1), ((70, 3), 0))
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("least", [64, cuda_scan.LEAST])
+def test_gradients_of_running_products(least, exclusive, reverse, monkeypatch):
+    monkeypatch.setattr(cuda_scan, "LEAST", least)
+    for shape, axis in RUNNING:
+        shape = tuple(min(n, 2200) for n in shape)
+        x = 1 + numbers("f64", *shape) / 20
+        x[(slice(None),) * axis + (slice(5, None, 900),)] = 0
+        gy = numbers("f64", *shape, seed=1)
+        for dtype in ("f64", "f32", "bf16") if max(shape) < 100 else ("f64", "f32"):
+            given = [a.astype(DTYPES[dtype].numpy) for a in (x, gy)]
+            check_products(given, axis, exclusive, reverse)
+
+
+def check_products(given: list, axis: int, exclusive: bool, reverse: bool) -> None:
+    """Against the products of all elements but one where rows are short, else against the CPU."""
+    attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+    if given[0].shape[axis] < 100:
+        check("cumprod_grad", *given, **attrs)
+        return
+    (own,), (true,) = (run(OPS["cumprod_grad"], given, attrs) for run in (execute, cpu_execute))
+    close(own, true.astype(np.float64))
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+@pytest.mark.parametrize("least", [64, cuda_scan.LEAST])
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "i64", "i8"])
+def test_running_extremes(dtype, least, name, monkeypatch):
+    monkeypatch.setattr(cuda_scan, "LEAST", least)
+    for shape, axis in RUNNING:
+        check(name, numbers(dtype, *shape), axis=axis)
+        x = with_ties(dtype, *shape)
+        if dtype in FLOATS:
+            x[np.isnan(x)] = 7
+            x[0, shape[1] // 2] = np.nan
+        with np.errstate(invalid="ignore"):
+            check(name, x, axis=axis)
+
+
+@pytest.mark.parametrize("least", [64, cuda_scan.LEAST])
+def test_running_logarithms(least, monkeypatch):
+    monkeypatch.setattr(cuda_scan, "LEAST", least)
+    for shape, axis in RUNNING:
+        for dtype in ("f64", "f32", "bf16"):
+            x = numbers(dtype, *shape)
+            check("logcumsumexp", x, axis=axis)
+            x[0] *= 200
+            x[1, 0] = -np.inf
+            x[1, 1:3] = np.inf
+            x[-1, 2] = np.nan
+            check("logcumsumexp", x, axis=axis)
 
 
 FLOATS = ("f64", "f32", "f16", "bf16")
