@@ -27,6 +27,7 @@ from opstep.frontends.torch.pooling import find_indices_again
 from opstep.frontends.torch.probing import why_refused
 from opstep.frontends.torch.recurrent import SingleLayers
 from opstep.frontends.torch.rules.registry import RULES, key_of
+from opstep.frontends.torch.running import whole_products
 
 aten = torch.ops.aten
 VIEWS = {
@@ -92,7 +93,8 @@ def single_ops() -> Iterator[None]:
 def _whole() -> Iterator[None]:
     """Ops that have a rule, and a backward with one, are traced as such: before autograd sees them
     PyTorch writes some (`upsample_bilinear2d`) as indices. Its batch norm has to be written as one
-    that gives its statistics: the op itself changes them in place.
+    that gives its statistics: the op itself changes them in place. So are gradients that PyTorch
+    composes and we have as one op.
     """
     backward = (key for key in RULES if f"{key.partition('.')[0]}_backward.default" in RULES)
     ops = (op for op in map(_overload, backward) if op and op != aten.native_batch_norm.default)
@@ -103,7 +105,8 @@ def _whole() -> Iterator[None]:
     try:
         for op in found:
             op._dispatch_cache.clear()
-        yield
+        with whole_products():
+            yield
     finally:
         for op, kernels in zip(found, kept, strict=True):
             op.py_kernels.update(kernels)

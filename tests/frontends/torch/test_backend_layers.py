@@ -52,6 +52,23 @@ def test_indices_of_maxima_are_neither_saved_nor_computed(compiled, programs):
     assert "max_pool2d_with_indices" not in called(programs["backward"].graphs["backward"])
 
 
+@pytest.mark.parametrize(
+    "shape, axis", [((3, 5), -1), ((3, 5), 0), ((4,), 0), ((), 0), ((2, 0), 1)]
+)
+def test_running_products_have_one_gradient(compiled, programs, shape, axis):
+    x = torch.randn(shape)
+    if x.numel() > 1:
+        x.view(-1)[1::3] = 0.0
+    x.requires_grad_()
+    weights = torch.randn(shape)
+    product = compiled(lambda x: x.cumprod(axis))
+    (found,) = torch.autograd.grad(product(x), x, weights)
+    (expected,) = torch.autograd.grad(x.cumprod(axis), x, weights)
+    torch.testing.assert_close(found, expected)
+    wanted = ["cumprod_grad"] if shape else ["identity"]
+    assert called(programs["backward"].graphs["backward"]) == wanted
+
+
 RESIZED = {
     "nearest": 1, "nearest-exact": 2, "linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3,
 }  # fmt: skip
