@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from opstep.kernels.move.copying import as_carrier, copy_block
+from opstep.kernels.move.cuda_triangles import triangle
 from opstep.kernels.pointwise.cuda_cast import as_bits
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.kernels.pointwise.elementwise import same
@@ -276,11 +277,12 @@ def _nearest(shape: Sequence[int], diagonal: int) -> int:
 
 def _triangle(x: Arg, y: Arg, diagonal: int, lower: bool) -> Launch:
     rows, columns = x.shape[-2:]
+    diagonal, moved = _nearest(x.shape, diagonal), (as_carrier(x), as_carrier(y))
     return Launch(
-        copy_triangle,
-        *(as_carrier(x), as_carrier(y), rows, columns, _nearest(x.shape, diagonal), lower),
+        *(copy_triangle, *moved, rows, columns, diagonal, lower),
         units=prod(x.shape[:-1]) if columns else 0,
         grain=max(1, 32768 // max(columns, 1)),
+        cuda=lambda: triangle(*moved, rows, columns, diagonal + lower, lower),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.kernels.reduce.cuda_neighbours import GATHERED
+from opstep.kernels.pointwise.cuda_neighbours import GATHERED
 from opstep.kernels.reduce.reduction import Fold
 from opstep.runtime.device.cuda.compiling.names import cuda, shuffle_up
 from opstep.runtime.device.launch import Arg, Grid, Scratch

@@ -11,7 +11,7 @@ from math import gcd
 
 import numpy as np
 
-from opstep.kernels.reduce.cuda_neighbours import GATHERED
+from opstep.kernels.pointwise.cuda_neighbours import GATHERED
 from opstep.kernels.rows.cuda_moments import GIVEN, Sums, finisher, moments_of
 from opstep.kernels.rows.cuda_rows import Team, rows_grid, steps_for, team_for
 from opstep.runtime.device.builtin import offset

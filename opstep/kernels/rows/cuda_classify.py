@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.math.fastmath import exp
-from opstep.kernels.reduce.cuda_neighbours import GATHERED
+from opstep.kernels.pointwise.cuda_neighbours import GATHERED
 from opstep.kernels.rows.cuda_long_rows import AT_ONCE, Parts, online_softmax, whole_row
 from opstep.kernels.rows.cuda_loss import Partials, write_inverse, write_share
 from opstep.kernels.rows.cuda_moments import THREADS, block_sum

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from opstep.kernels.math.fastmath import exp
-from opstep.kernels.reduce.cuda_neighbours import GATHERED
+from opstep.kernels.pointwise.cuda_neighbours import GATHERED
 from opstep.kernels.rows.cuda_moments import FIRST, THREADS, ZERO, Sums, finisher, moments_of
 from opstep.kernels.rows.cuda_rows import plus, quick_exp, reducers
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, fmax, real

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.kernels.math.fastmath import exp
-from opstep.kernels.reduce.cuda_neighbours import GATHERED
+from opstep.kernels.pointwise.cuda_neighbours import GATHERED
 from opstep.runtime.device.cuda.compiling.names import cuda, exp2_approx, fmax, real, shuffle_xor
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
