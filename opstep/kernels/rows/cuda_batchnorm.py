@@ -76,8 +76,10 @@ def inference(
 
 
 def group_norm(
-    x: Arg, scale: Arg | None, bias: Arg | None, y: Arg, groups: int, plane: int, epsilon: float
-) -> Grid | list[Grid]:
+    x: Arg, scale: Arg | None, bias: Arg | None, y: Arg, groups: int, plane: int, epsilon: float,
+    statistics: tuple[Arg, ...] = (),
+) -> Grid | list[Grid]:  # fmt: skip
+    """`statistics`: where the mean and inverse deviation of each group are to be left, if any."""
     channels = x.shape[1]
     each, rows = channels // groups, x.shape[0] * groups
     n = each * plane
@@ -85,10 +87,11 @@ def group_norm(
     sizes = (groups, each, plane)
     team = team_for(n, [x, y])
     if team is not None and team.width == gcd(plane, team.width):
-        kernel = group_norm_rows(team)
-        return rows_grid(kernel, team, rows, x, *args, y, epsilon, *sizes, n)
+        kernel = group_norm_rows(team, bool(statistics))
+        into = statistics or (x, x)
+        return rows_grid(kernel, team, rows, x, *args, y, *into, epsilon, *sizes, n)
     sums = Sums(x, (1, rows, n))
-    centre, factor = Scratch(x.dtype, rows), Scratch(x.dtype, rows)
+    centre, factor = statistics or (Scratch(x.dtype, rows), Scratch(x.dtype, rows))
     into = (x, centre, factor, n, epsilon)
     width = gcd(plane, 16 // x.stored.itemsize)
     args = (x, centre, factor, *args, y, *sizes, x.size)
@@ -278,7 +281,7 @@ def tuple_of(width: int) -> Callable:
 
 
 @cache
-def group_norm_rows(team: Team):
+def group_norm_rows(team: Team, noted: bool):
     steps = steps_for(team)
     locate, fetch, put, in_row, total = (
         steps.locate,
@@ -291,7 +294,7 @@ def group_norm_rows(team: Team):
     held = width * vectors
 
     def group_norm(
-        x, scale, bias, scaled, moved, y, epsilon, groups, each, plane, n, rows
+        x, scale, bias, scaled, moved, y, means, factors, epsilon, groups, each, plane, n, rows
     ):  # fmt: skip
         row, thread = locate()
         row_there = min(row, rows - 1)
@@ -307,6 +310,8 @@ def group_norm_rows(team: Team):
             values[k] -= mean
             spread += values[k] * values[k] if in_row(n, thread, k) else 0.0
         factor = 1.0 / math.sqrt(total(spread, 1) / real(n) + epsilon)
+        if noted and row < rows and thread == 0:
+            means[row], factors[row] = mean, factor
         first = row_there % groups * each
         for k in range(vectors):
             channel = first + min(div32((k * threads + thread) * width, plane), each - 1)

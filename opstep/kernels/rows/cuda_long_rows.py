@@ -34,11 +34,11 @@ CLASSES = 8  # elements of a sequence that it reads at once, where they do not l
 
 def from_sums(
     finish: Callable, combine: Callable, x: Arg, d: Arg | None, scale: Arg | None,
-    bias: Arg | None, y: Arg, n: int, epsilon: float,
+    bias: Arg | None, y: Arg, n: int, epsilon: float, statistics: tuple[Arg, ...] = (),
 ) -> list[Grid]:  # fmt: skip
     """y = combine(x, d, c0, c1, c2, c3), where ``finish(row, s1, s2, s3, s4, x, coefficients, rows,
-    n, epsilon)`` makes a row's coefficients of its sums. `scale` multiplies d, or else the result;
-    `bias` is added to it.
+    n, epsilon, *statistics)`` makes a row's coefficients of its sums. `scale` multiplies d, or else
+    the result; `bias` is added to it.
     """
     rows = x.size // n
     sums = Sums(
@@ -47,7 +47,7 @@ def from_sums(
         scale=scale if d is not None else None,
     )
     coefficients = Scratch(x.dtype, 4 * rows)
-    into = (x, coefficients, rows, n, epsilon)
+    into = (x, coefficients, rows, n, epsilon, *statistics)
     operands = [a for a in (x, d, scale, bias, y) if a is not None]
     width = gcd(n, 16 // max(a.stored.itemsize for a in operands))
     kernel = every_element(combine, width, d is not None, scale is not None, bias is not None)
@@ -110,7 +110,14 @@ def dot_coefficients(row, s1, s2, s3, s4, x, coefficients, rows, n, epsilon):
     coefficients[2 * rows + row] = s4
 
 
-CENTRED = (layer_norm_coefficients,)
+def layer_norm_statistics(
+    row, s1, s2, s3, s4, x, coefficients, rows, n, epsilon, means, factors
+):  # fmt: skip
+    layer_norm_coefficients(row, s1, s2, s3, s4, x, coefficients, rows, n, epsilon)
+    means[row], factors[row] = coefficients[row], coefficients[rows + row]
+
+
+CENTRED = (layer_norm_coefficients, layer_norm_statistics)
 
 
 def layer_norm(v, d, c0, c1, c2, c3):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from functools import cache
 
+import numpy as np
+
 from opstep.kernels.rows import cuda_long_rows
 from opstep.kernels.rows.cuda_rows import WARP, Team, rows_grid, steps_for, team_for
 from opstep.runtime.device.builtin import offset
@@ -17,17 +19,23 @@ from opstep.runtime.device.launch import Arg, Grid, Scratch
 
 MOST_PARTS = 1024  # of rows, whose sums are kept apart
 ADDING = 16  # warps of a block that add up parts
+COLUMNS = 256  # places of long rows that a block sums
 
 
 def layer_norm(
-    x: Arg, scale: Arg | None, bias: Arg | None, y: Arg, n: int, epsilon: float
-) -> Grid | list[Grid]:
+    x: Arg, scale: Arg | None, bias: Arg | None, y: Arg, n: int, epsilon: float,
+    statistics: tuple[Arg, ...] = (),
+) -> Grid | list[Grid]:  # fmt: skip
+    """`statistics`: where the mean and the inverse deviation of each row are to be left, if any."""
     team = team_for(n, [a for a in (x, scale, bias, y) if a], arrays=2 if scale else 1)
     if team is None:
-        made_of = (cuda_long_rows.layer_norm_coefficients, cuda_long_rows.layer_norm)
-        return cuda_long_rows.from_sums(*made_of, x, None, scale, bias, y, n, epsilon)
-    kernel = layer_norm_kernel(team, scale is not None, bias is not None)
-    return rows_grid(kernel, team, x.size // n, x, scale or x, bias or x, y, epsilon, n)
+        coefficients = cuda_long_rows.layer_norm_coefficients
+        finish = cuda_long_rows.layer_norm_statistics if statistics else coefficients
+        made_of = (finish, cuda_long_rows.layer_norm)
+        return cuda_long_rows.from_sums(*made_of, x, None, scale, bias, y, n, epsilon, statistics)
+    kernel = layer_norm_kernel(team, scale is not None, bias is not None, bool(statistics))
+    args = (x, scale or x, bias or x, y, *(statistics or (x, x)))
+    return rows_grid(kernel, team, x.size // n, *args, epsilon, n)
 
 
 def layer_norm_grad(
@@ -43,26 +51,25 @@ def layer_norm_grad(
 
 def layer_norm_affine_grad(
     x: Arg, gy: Arg, scale: Arg, gx: Arg, g_scale: Arg, g_bias: Arg, n: int, epsilon: float
-) -> list[Grid] | None:
-    """None where rows are too long for registers."""
+) -> list[Grid]:
     team = team_for(n, [x, gy, scale, gx], arrays=4)
-    if team is None:
-        return None
     rows = x.size // n
-    each = -(-rows // MOST_PARTS)
+    each = -(-rows // MOST_PARTS) if team else -(-rows * n // (MOST_PARTS * COLUMNS))
     parts = -(-rows // each)
     sums = Scratch(x.dtype, 2 * parts * n)
-    args = (x, gy, scale, gx, sums, each, parts, epsilon, n)
-    return [
-        Grid(
-            layer_norm_affine_grad_kernel(team),
-            *args,
-            rows,
-            grid=team.grid(parts),
-            block=team.block,
-        ),
-        Grid(add_parts, sums, g_scale, g_bias, parts, n, grid=-(-n // WARP), block=WARP * ADDING),
-    ]
+    args = (sums, g_scale, g_bias, parts, n)
+    adding = Grid(add_parts, *args, grid=-(-n // WARP), block=WARP * ADDING)
+    if team:
+        args = (x, gy, scale, gx, sums, each, parts, epsilon, n, rows)
+        kernel = layer_norm_affine_grad_kernel(team)
+        return [Grid(kernel, *args, grid=team.grid(parts), block=team.block), adding]
+    statistics = (Scratch(x.dtype, rows), Scratch(x.dtype, rows))
+    made_of = (cuda_long_rows.layer_norm_statistics, cuda_long_rows.layer_norm_grad)
+    args = (x, gy, scale, None, gx, n, epsilon, statistics)
+    by_x = cuda_long_rows.from_sums(*made_of, *args)
+    args = (x, gy, *statistics, sums, each, parts, n, rows)
+    grid = (-(-n // COLUMNS), parts)
+    return [*by_x, Grid(sum_parts, *args, grid=grid, block=COLUMNS), adding]
 
 
 def rms_norm(x: Arg, scale: Arg | None, y: Arg, n: int, epsilon: float) -> Grid | list[Grid]:
@@ -96,7 +103,7 @@ def centring(team: Team):
     held = team.width * team.vectors
 
     def centred(away, n, thread):
-        """The row becomes distances from its mean, 0 behind its end; gives their variance."""
+        """(mean, variance); the row becomes distances from the mean, 0 behind its end."""
         sum = 0.0
         for k in range(held):
             sum += away[k]
@@ -105,7 +112,7 @@ def centring(team: Team):
         for k in range(held):
             away[k] = away[k] - mean if in_row(n, thread, k) else 0.0
             spread += away[k] * away[k]
-        return total(spread, 1) / real(n)
+        return mean, total(spread, 1) / real(n)
 
     def by_row(slopes, away, n, variance, factor):
         """Gradients by the plain row become those by x."""
@@ -124,19 +131,22 @@ def centring(team: Team):
 
 
 @cache
-def layer_norm_kernel(team: Team, scaled: bool, moved: bool):
+def layer_norm_kernel(team: Team, scaled: bool, moved: bool, noted: bool):
     steps = steps_for(team)
     locate, fetch, put = steps.locate, steps.fetch, steps.put
     centred, _ = centring(team)
     held = team.width * team.vectors
 
-    def layer_norm(x, scale, bias, y, epsilon, n, rows):
+    def layer_norm(x, scale, bias, y, means, factors, epsilon, n, rows):
         row, thread = locate()
         start = min(row, rows - 1) * n
         values = cuda.local.array(held, real)
         params = cuda.local.array(held, real)
         fetch(offset(x, start), n, thread, values, 0.0)
-        factor = 1.0 / math.sqrt(centred(values, n, thread) + epsilon)
+        mean, variance = centred(values, n, thread)
+        factor = 1.0 / math.sqrt(variance + epsilon)
+        if noted and row < rows and thread == 0:
+            means[row], factors[row] = mean, factor
         for k in range(held):
             values[k] *= factor
         if scaled:
@@ -172,7 +182,7 @@ def layer_norm_grad_kernel(team: Team, scaled: bool):
             fetch(scale, n, thread, params, 0.0)
             for k in range(held):
                 slopes[k] *= params[k]
-        variance = centred(away, n, thread) + epsilon
+        variance = centred(away, n, thread)[1] + epsilon
         by_row(slopes, away, n, variance, 1.0 / math.sqrt(variance))
         if row < rows:
             put(offset(gx, start), n, thread, slopes)
@@ -204,7 +214,7 @@ def layer_norm_affine_grad_kernel(team: Team):
             start = min(row, rows - 1) * n
             fetch(offset(x, start), n, thread, away, 0.0)
             fetch(offset(gy, start), n, thread, slopes, 0.0)
-            variance = centred(away, n, thread) + epsilon
+            variance = centred(away, n, thread)[1] + epsilon
             factor = 1.0 / math.sqrt(variance)
             for k in range(held):
                 if row < rows:
@@ -222,6 +232,21 @@ def layer_norm_affine_grad_kernel(team: Team):
                     sums[parts * n + i] = of_bias[k]
 
     return layer_norm_affine_grad
+
+
+def sum_parts(x, gy, means, factors, sums, each, parts, n, rows):
+    """The same sums of long rows: a thread takes a place of `each` rows."""
+    i = cuda.grid(1)
+    part = np.int64(cuda.blockIdx.y)
+    of_scale = real(0.0)
+    of_bias = real(0.0)
+    if i < n:
+        for row in range(part * each, min(rows, (part + 1) * each)):
+            slope = gy[row * n + i]
+            of_bias += slope
+            of_scale += slope * ((x[row * n + i] - means[row]) * factors[row])
+        sums[part * n + i] = of_scale
+        sums[(parts + part) * n + i] = of_bias
 
 
 def add_parts(sums, g_scale, g_bias, parts, n):

@@ -20,7 +20,7 @@ from opstep.kernels.rows.norm import (
 )
 from opstep.kernels.rows.rows import rounded
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Launch, Scratch
+from opstep.runtime.device.launch import Launch, Scratch, thread_a_unit
 from opstep.runtime.transforms.backward import pull_back
 
 ROWS = 32  # that are summed in the data's type
@@ -56,15 +56,15 @@ class layer_norm_affine_grad(RowNorm):
         args = (x, gy, scale, gx, sums, parts, rows, n, epsilon)
         grain = max(1, 32768 // max(ROWS * n, 1))
         first = Launch(affine_grad_rows, *args, units=parts, grain=grain)
-        return [first, Launch(add_parts, sums, g_scale, g_bias, parts, n, units=n)]
+        args = (sums, g_scale, g_bias, parts, n)
+        return [first, Launch(add_parts, *args, units=n, cuda=thread_a_unit)]
 
     def cuda(x, gy, scale, gx, g_scale, g_bias, *, shape, epsilon):
         n = prod(shape)
         args = (x, gy, scale, gx, g_scale, g_bias)
-        launches = gpu.layer_norm_affine_grad(*args, n, epsilon) if x.size else None
-        if launches is None or not fits_32_bits(x):
+        if x.size == 0 or not fits_32_bits(x):
             return layer_norm_affine_grad.cpu(*args, shape=shape, epsilon=epsilon)
-        return launches
+        return gpu.layer_norm_affine_grad(*args, n, epsilon)
 
     def flops(x, *others, shape, epsilon):
         return 12 * x.size

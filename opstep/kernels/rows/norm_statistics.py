@@ -7,12 +7,15 @@ from __future__ import annotations
 import math
 from math import prod
 
+from opstep.kernels.rows import cuda_norm as gpu
+from opstep.kernels.rows.cuda_batchnorm import group_norm as gpu_groups
+from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rows.norm import group_norm, layer_norm, row_count, row_grain
 from opstep.kernels.rows.rows import rounded, row_sum, squared_distance
 from opstep.kernels.rules.axes import volume
 from opstep.kernels.rules.pitfalls import LAYER_NORM
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.device.launch import Arg, Launch, thread_a_unit
 from opstep.runtime.ir.faults import Faults, all_elements
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import TensorType, f32
@@ -48,9 +51,11 @@ class layer_norm_with_statistics(Op):
         return [statistics, layer_norm.cpu(x, scale, bias, y, shape=shape, epsilon=epsilon)]
 
     def cuda(x, scale, bias, y, mean, rstd, *, shape, epsilon):
-        normalise = layer_norm.cuda(x, scale, bias, y, shape=shape, epsilon=epsilon)
-        statistics = _statistics(x, mean, rstd, prod(shape), epsilon)
-        return [statistics, *(normalise if isinstance(normalise, list) else [normalise])]
+        args = (x, scale, bias, y)
+        if x.size == 0 or not fits_32_bits(x):
+            op = layer_norm_with_statistics
+            return op.cpu(*args, mean, rstd, shape=shape, epsilon=epsilon)
+        return gpu.layer_norm(*args, prod(shape), epsilon, (mean, rstd))
 
     def flops(x, *params, shape, epsilon):
         return 12 * x.size
@@ -96,9 +101,11 @@ class group_norm_with_statistics(Op):
         return [statistics, group_norm.cpu(x, scale, bias, y, groups=groups, epsilon=epsilon)]
 
     def cuda(x, scale, bias, y, mean, rstd, *, groups, epsilon):
-        normalise = group_norm.cuda(x, scale, bias, y, groups=groups, epsilon=epsilon)
-        statistics = _statistics(x, mean, rstd, prod(x.shape[1:]) // groups, epsilon)
-        return [statistics, *(normalise if isinstance(normalise, list) else [normalise])]
+        args = (x, scale, bias, y)
+        if x.size == 0 or not fits_32_bits(x):
+            op = group_norm_with_statistics
+            return op.cpu(*args, mean, rstd, groups=groups, epsilon=epsilon)
+        return gpu_groups(*args, groups, prod(x.shape[2:]), epsilon, (mean, rstd))
 
     def flops(x, *params, groups, epsilon):
         return 12 * x.size
@@ -147,9 +154,10 @@ def _by_statistics(g, x, mean, rstd, g_mean, g_rstd, n):
 
 
 def _statistics(x: Arg, mean: Arg, rstd: Arg, n: int, epsilon: float) -> Launch:
-    grain = row_grain(n)
     rows = row_count(x, n) if n else mean.size
-    return Launch(row_statistics, x, mean, rstd, n, epsilon, units=rows, grain=grain)
+    suits = None if x.size else thread_a_unit  # rows of no elements
+    args = (x, mean, rstd, n, epsilon)
+    return Launch(row_statistics, *args, units=rows, grain=row_grain(n), cuda=suits)
 
 
 def row_statistics(x, mean, rstd, n, epsilon, lo, hi):

@@ -23,10 +23,18 @@ def all_of_rows(dtype: str, n: int) -> None:
     scale, bias = numbers(dtype, n), numbers(dtype, n, seed=1)
     check("layer_norm", x, scale, bias, shape=(n,))
     check("layer_norm", x, shape=(n,))
+    same_beside_statistics("layer_norm", x, scale, bias, shape=(n,))
     check("layer_norm_grad", x, gy, scale, shape=(n,))
     check("layer_norm_affine_grad", x, gy, scale, shape=(n,))
     check("rms_norm", x, scale, shape=(n,))
     check("rms_norm_grad", x, gy, scale, shape=(n,))
+
+
+def same_beside_statistics(name: str, *given, **attrs) -> None:
+    """The result has the same bits where its statistics are wanted."""
+    (alone,) = check(name, *given, **attrs)
+    beside, *_ = check(f"{name}_with_statistics", *given, **attrs)
+    np.testing.assert_array_equal(beside.view(np.uint8), alone.view(np.uint8))
 
 
 @pytest.mark.parametrize("n", [1, 7, 500])
@@ -36,8 +44,10 @@ def test_rows_in_registers(dtype, n):
 
 
 @pytest.mark.usefixtures("no_registers")
-def test_long_rows():
+def test_long_rows(monkeypatch):
     all_of_rows("f32", 150)
+    monkeypatch.setattr(cuda_norm, "MOST_PARTS", 1)
+    all_of_rows("bf16", 300)
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "bf16"])
@@ -86,8 +96,10 @@ def test_group_norm(groups):
     x = numbers("f32", 2, 6, 5)
     check("group_norm", x, numbers("f32", 6), numbers("f32", 6, seed=1), groups=groups)
     check("group_norm", x, None, None, groups=groups)
+    same_beside_statistics("group_norm", x, numbers("f32", 6), None, groups=groups)
 
 
 @pytest.mark.usefixtures("no_registers")
 def test_group_norm_of_large_groups():
-    check("group_norm", numbers("f32", 2, 4, 12), numbers("f32", 4), None, groups=2)
+    given = (numbers("f32", 2, 4, 12), numbers("f32", 4), None)
+    same_beside_statistics("group_norm", *given, groups=2)
