@@ -40,16 +40,32 @@ ROW_BLOCKS = 1056  # about so many blocks share results that are few
 def reduce(
     fold: GpuFold, x: Arg, y: Arg, axes: Sequence[int], count: int = 0, divisor: int = 0
 ) -> list[Grid] | None:
-    """Launches that reduce x over the axes into y; None where x is empty, or too large for the
-    kernels. `count` and `divisor` are handed to `finish`.
+    """Launches that reduce x over the axes into y; None where x is too large for the kernels.
+    `count` and `divisor` are handed to `finish`.
     """
+    if x.size == 0:
+        args = (y, y.size, count, divisor)
+        return [Grid(fold_nothing(fold), *args, grid=-(-y.size // THREADS), block=THREADS)]
     s = group(x.shape, axes, cut=False)
     results = s.kept * (s.n if s.columns else 1)
     rows = s.rows * (1 if s.columns else -(-s.n // PIECE))
-    if x.size == 0 or max(results, rows) >= LIMIT:
+    if max(results, rows) >= LIMIT:
         return None
     form = by_columns if s.columns else _rows
     return form(fold, s, x, y, (count, divisor))
+
+
+@cache
+def fold_nothing(fold: GpuFold):
+    start, finish = fold.start, fold.finish
+
+    def kernel(y, n, count, divisor):
+        i = cuda.grid(1)
+        if i < n:
+            y[i] = finish(start(), count, divisor)
+
+    kernel.__name__ = fold.name
+    return kernel
 
 
 # --- rows -----------------------------------------------------------------------------------------
