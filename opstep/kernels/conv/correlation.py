@@ -23,7 +23,16 @@ from opstep.runtime.device.builtin import (
     thin_run,
     vector_length,
 )
-from opstep.runtime.device.launch import NO_LIMITS, Arg, Held, Launch, Scratch, Tiles, lanes
+from opstep.runtime.device.launch import (
+    NO_LIMITS,
+    Arg,
+    Held,
+    Launch,
+    Scratch,
+    Tiles,
+    lanes,
+    thread_a_unit,
+)
 
 _WIDEST = {8: 3, 4: 6, 2: 8, 1: 8}  # vectors in a tile of so many filters
 _OVERREAD = 8 * 64  # bytes that a tile may read past its pixels
@@ -395,7 +404,8 @@ def _kernel(rows: int, kind: int):
 def only_bias(bias: Arg | None, y: Arg) -> Launch:
     """y [N, C, …] before anything is added to it."""
     area = prod(y.shape[2:])
-    return Launch(put_bias, bias or y, bias is not None, y, y.shape[1], area, units=y.size)
+    args = (bias or y, bias is not None, y, y.shape[1], area)
+    return Launch(put_bias, *args, units=y.size, cuda=thread_a_unit)
 
 
 def put_bias(bias, biased, y, channels, area, lo, hi):

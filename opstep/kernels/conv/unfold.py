@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from math import prod
 
 import numpy as np
 
-from opstep.kernels.conv.edges import source_index
 from opstep.kernels.conv.windows import (
     Window,
     counts,
@@ -18,8 +18,10 @@ from opstep.kernels.conv.windows import (
     want_sizes,
     windows,
 )
+from opstep.kernels.pointwise.cuda_offsets import LIMIT, floor_quotient
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.device.cuda.compiling.names import div32
+from opstep.runtime.device.launch import Arg, Launch, thread_a_unit
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch, Op
 
@@ -74,6 +76,12 @@ class im2col(Op):
         grain = max(1, _GRAIN // max(1, columns[4]))
         return Launch(copy_windows, x, y, rows, columns, units=units, grain=grain)
 
+    def cuda(x, y, **attrs):
+        rows, columns = _sizes(y, x, _views(**attrs))
+        kernel = spread_windows(_quotient(x, y))
+        units = prod(x.shape[:2]) * rows[4] * columns[4]
+        return Launch(kernel, x, y, rows, columns, units=units, cuda=thread_a_unit)
+
     def grad(g, operands, results, grads, **attrs):
         return (g.col2im(grads[0], size=operands[0].shape[2:], **attrs),)
 
@@ -120,7 +128,8 @@ class col2im(Op):
 
     def cuda(x, y, *, size, **attrs):
         axes = _sizes(x, y, _views(**attrs))
-        return Launch(gather_windows, x, y, *axes, units=y.size)
+        kernel = gather_windows(_quotient(x, y))
+        return Launch(kernel, x, y, *axes, units=y.size, cuda=thread_a_unit)
 
     def grad(g, operands, results, grads, *, size, **attrs):
         return (g.im2col(grads[0], **attrs),)
@@ -166,17 +175,65 @@ def add_windows(x, y, rows, columns, lo, hi):
                             to[h * columns[5] + w] += source[j]
 
 
-def gather_windows(x, y, rows, columns, lo, hi):
-    """The same; a unit is an element of y."""
-    for unit in range(lo, hi):
-        w = unit % columns[5]
-        h = unit // columns[5] % rows[5]
-        first = unit // columns[5] // rows[5] * rows[0] * columns[0]
-        total = 0.0
-        for r in range(rows[0]):
-            i = source_index(h, r, rows)
-            for s in range(columns[0]):
-                j = source_index(w, s, columns)
-                if i >= 0 and j >= 0:
-                    total += x[((first + r * columns[0] + s) * rows[4] + i) * columns[4] + j]
-        y[unit] = total
+# --- CUDA -----------------------------------------------------------------------------------------
+
+
+def _quotient(x: Arg, y: Arg) -> Callable:
+    """How places in these are divided."""
+    return div32 if max(x.size, y.size) < LIMIT else floor_quotient
+
+
+@cache
+def spread_windows(quotient: Callable) -> Callable:
+    def spread_windows(x, y, rows, columns, lo, hi):
+        """A unit is a window of a channel, so neighbours write neighbours at each of its places."""
+        windows = rows[4] * columns[4]
+        for unit in range(lo, hi):
+            channel = quotient(unit, windows)
+            at = unit - channel * windows
+            i = quotient(at, columns[4])
+            j = at - i * columns[4]
+            to = channel * rows[0] * columns[0]
+            for r in range(rows[0]):
+                h = i * rows[1] + r * rows[3] - rows[2]
+                source = (channel * rows[5] + h) * columns[5]
+                for s in range(columns[0]):
+                    w = j * columns[1] + s * columns[3] - columns[2]
+                    if 0 <= h < rows[5] and 0 <= w < columns[5]:
+                        y[to * windows + at] = x[source + w]
+                    else:
+                        y[to * windows + at] = 0
+                    to += 1
+
+    return spread_windows
+
+
+@cache
+def gather_windows(quotient: Callable) -> Callable:
+    def tap_at(away, dilation):
+        """Which place of the kernel stands so far from its first one; -1: none."""
+        tap = away if dilation == 1 else quotient(away, dilation)
+        return tap if tap * dilation == away else -1
+
+    def gather_windows(x, y, rows, columns, lo, hi):
+        """A unit is an element of y, which adds up what windows hold of it, by places of theirs."""
+        for unit in range(lo, hi):
+            above = quotient(unit, columns[5])
+            channel = quotient(above, rows[5])
+            w = unit - above * columns[5] + columns[2]
+            h = above - channel * rows[5] + rows[2]
+            first = channel * rows[0] * columns[0]
+            total = 0.0
+            i = min(rows[4] - 1, quotient(h, rows[1]))
+            while i >= 0 and h - i * rows[1] <= (rows[0] - 1) * rows[3]:
+                r = tap_at(h - i * rows[1], rows[3])
+                j = min(columns[4] - 1, quotient(w, columns[1]))
+                while r >= 0 and j >= 0 and w - j * columns[1] <= (columns[0] - 1) * columns[3]:
+                    s = tap_at(w - j * columns[1], columns[3])
+                    if s >= 0:
+                        total += x[((first + r * columns[0] + s) * rows[4] + i) * columns[4] + j]
+                    j -= 1
+                i -= 1
+            y[unit] = total
+
+    return gather_windows

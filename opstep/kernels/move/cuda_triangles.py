@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from opstep.kernels.pointwise.cuda_neighbours import GATHERED
-from opstep.kernels.pointwise.cuda_offsets import LIMIT
+from opstep.kernels.pointwise.cuda_offsets import LIMIT, floor_quotient
 from opstep.runtime.device.cuda.compiling.names import cuda, div32
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
@@ -22,14 +22,10 @@ def triangle(x: Arg, y: Arg, rows: int, columns: int, border: int, lower: bool) 
     return Grid(kernel, x, y, x.size, rows, columns, border, grid=grid, block=THREADS)
 
 
-def _quotient(a, b):
-    return a // b
-
-
 @cache
 def triangle_kernel(width: int, kind, lower: bool, large: bool) -> Callable:
     load, store, gathered = Intrinsic("load", width), Intrinsic("store", width), GATHERED[width]
-    quotient = _quotient if large else div32
+    quotient = floor_quotient if large else div32
 
     def copy_triangle(x, y, n, rows, columns, border):
         at = cuda.grid(1) * width

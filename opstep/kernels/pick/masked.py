@@ -6,13 +6,15 @@ import numpy as np
 
 from opstep.kernels.move.copying import as_carrier
 from opstep.kernels.pick.index import unread
+from opstep.kernels.reduce import cuda_scan as gpu
+from opstep.kernels.reduce.folds import total
 from opstep.kernels.rules.axes import want_shape
 from opstep.kernels.rules.literals import nowhere
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Launch, Scratch
+from opstep.runtime.device.launch import Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.faults import Faults, Rule, all_elements
 from opstep.runtime.ir.op import Op
-from opstep.runtime.ir.types import i64
+from opstep.runtime.ir.types import boolean, i64
 
 CHUNK = 1024  # elements of the mask that are counted together
 _NONE = -(1 << 62)  # a place that there is not
@@ -62,6 +64,15 @@ class masked_scatter(Op):
             Launch(put_where_true, *args, *sizes, units=chunks, grain=grain),
         ]
 
+    def cuda(x, mask, source, y):
+        if not x.size:
+            return []
+        before, whole = Scratch(i64, x.size), (1, x.size, 1)
+        counted = gpu.scan(gpu.running(total(boolean), True), (mask,), (before,), whole, False)
+        args = (as_carrier(x), mask, as_carrier(source), before, as_carrier(y))
+        sizes = (source.size, nowhere(x.dtype))
+        return [*counted, Launch(put_counted, *args, *sizes, units=x.size, cuda=thread_a_unit)]
+
     def grad(g, operands, results, grads):
         x, mask, source = operands
         (gy,) = grads
@@ -108,3 +119,12 @@ def put_where_true(x, mask, source, counts, y, size, available, nothing, chunk, 
                 k += 1
             else:
                 y[i] = x[i]
+
+
+def put_counted(x, mask, source, before, y, available, nothing, lo, hi):
+    """A unit is an element; `before`: how many are true before it."""
+    for i in range(lo, hi):
+        if mask[i] == 0:
+            y[i] = x[i]
+        else:
+            y[i] = source[before[i]] if before[i] < available else nothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Launch
+from opstep.runtime.device.launch import Launch, thread_a_unit
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import i64
 
@@ -44,7 +44,7 @@ class searchsorted(Op):
         each = values.shape[-1] if row.rank > 1 else max(values.size, 1)
         grain = max(1, 32768 // max(n.bit_length() * 4, 1))
         args = (row, values, y, n, max(each, 1), int(right))
-        return Launch(search_rows, *args, units=values.size, grain=grain)
+        return Launch(search_rows, *args, units=values.size, grain=grain, cuda=thread_a_unit)
 
     def flops(row, values, *, right):
         return values.size

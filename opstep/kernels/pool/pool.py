@@ -28,7 +28,7 @@ from opstep.kernels.conv.windows import (
 )
 from opstep.kernels.pool import cuda_pool as gpu
 from opstep.kernels.pool.pooling import highest_of_windows, max_and_indices, max_gradient
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import DType, i32, i64
@@ -197,7 +197,8 @@ def _highest_at_of(kernels: Kernels, x: Arg, y: Arg, at: Arg, views: Sequence[Wi
     area = prod(out[1:])
     if x.size:
         sizes = (area, out[0] * area, sizes[0] * area, prod(sizes[1:]))
-        launches.append(Launch(index_in_volume, places, at, *sizes, units=at.size))
+        args = (index_in_volume, places, at, *sizes)
+        launches.append(Launch(*args, units=at.size, cuda=thread_a_unit))
     return launches
 
 

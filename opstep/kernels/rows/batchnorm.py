@@ -27,7 +27,7 @@ from opstep.kernels.rows.rows import centred_dot, row_sum
 from opstep.kernels.rules.axes import around, want_shape
 from opstep.kernels.rules.pitfalls import BATCH_NORM, BATCH_NORM_TRAIN
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, f32, f64
 from opstep.runtime.transforms.backward import pull_back
@@ -63,7 +63,8 @@ class batch_norm(Op):
     def cpu(x, scale, bias, mean, var, y, *, epsilon):
         channels = x.shape[1]
         factor = Scratch(x.dtype, channels)
-        factors = Launch(channel_factors, scale, var, factor, epsilon, units=channels)
+        args = (channel_factors, scale, var, factor, epsilon)
+        factors = Launch(*args, units=channels, cuda=thread_a_unit)
         return [factors, _normalise(x, mean, factor, bias, y)]
 
     def cuda(x, scale, bias, mean, var, y, *, epsilon):
@@ -279,7 +280,8 @@ def _along_channels(p, rank: int):
 
 def _normalise(x: Arg, mean, factor: Scratch, bias, y) -> Launch:
     _, channels, plane = around(x.shape, 1)
-    return Launch(normalise_channels, x, mean, factor, bias, y, channels, plane, units=x.size)
+    args = (normalise_channels, x, mean, factor, bias, y, channels, plane)
+    return Launch(*args, units=x.size, cuda=thread_a_unit)
 
 
 # --- kernels --------------------------------------------------------------------------------------
