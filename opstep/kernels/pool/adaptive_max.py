@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from opstep.kernels.conv.windows import want_images, want_sizes
+from opstep.kernels.pool import cuda_spans as gpu
 from opstep.kernels.pool.avgpool import Spans
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch
@@ -54,11 +55,12 @@ class AdaptiveMaxPool(Op):
         tables = [((0,), (1,))] * none
         for n, out in zip(x.shape[2:], output_size, strict=True):
             tables.append(Spans.adaptive(n, out)[:2])
+        out, tables = (*(1,) * none, *y.shape[2:]), [t for pair in tables for t in pair]
         return Launch(
-            *(highest_of_spans, x, y, indices, *sizes, *(1,) * none, *y.shape[2:]),
-            *(table for pair in tables for table in pair),
+            *(highest_of_spans, x, y, indices, *sizes, *out, *tables),
             units=y.size,
             grain=max(1, 65536 * y.size // max(1, x.size)),
+            cuda=lambda: gpu.highest_of_spans(x, y, indices, sizes, out, tables),
         )
 
     def grad(g, operands, results, grads, **attrs):

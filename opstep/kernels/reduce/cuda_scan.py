@@ -18,7 +18,7 @@ import numpy as np
 
 from opstep.kernels.pointwise.cuda_neighbours import GATHERED
 from opstep.kernels.reduce.reduction import Fold
-from opstep.runtime.device.cuda.compiling.names import cuda, shuffle_up
+from opstep.runtime.device.cuda.compiling.names import cuda, shuffle_from, shuffle_up
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.types import DType
@@ -105,9 +105,10 @@ def scan(
     if parts == 1:
         return [last]
     first = Grid(folding, *given, *into, grid=grid, block=block)
+    lanes = min(LANES, 1 << (parts - 1).bit_length())
     middle = (states[0], states[-1], sequences, parts)
-    threads = -(-sequences // LANES)
-    return [first, Grid(part_scanner(run), *middle, grid=threads, block=LANES), last]
+    grid = -(-sequences * lanes // LANES)
+    return [first, Grid(part_scanner(run, lanes), *middle, grid=grid, block=LANES), last]
 
 
 def _way(n: int, itemsize: int, held: int) -> Way:
@@ -138,15 +139,37 @@ def _get_two(first, second, i):
     return first[i], second[i]
 
 
-def _up_one(state, step):
-    return shuffle_up(state, step)
+_PUT, _GET = (_put_one, _put_two), (_get_one, _get_two)
 
 
-def _up_two(state, step):
-    return shuffle_up(state[0], step), shuffle_up(state[1], step)
+@cache
+def exchange(shuffle: Intrinsic, pair: bool) -> Callable:
+    """The state of another thread of the warp."""
+
+    def one(state, other):
+        return shuffle(state, other)
+
+    def two(state, other):
+        return shuffle(state[0], other), shuffle(state[1], other)
+
+    return two if pair else one
 
 
-_PUT, _GET, _UP = (_put_one, _put_two), (_get_one, _get_two), (_up_one, _up_two)
+@cache
+def warp_scan(combine: Callable, pair: bool, lanes: int) -> Callable:
+    up = exchange(shuffle_up, pair)
+
+    def inclusive_scan(own, lane):
+        """The fold of the `lanes` threads up to this one."""
+        step = 1
+        while step < lanes:
+            other = up(own, step)
+            if lane >= step:
+                own = combine(other, own)
+            step *= 2
+        return own
+
+    return inclusive_scan
 
 
 def _held_as(dtype: DType) -> Any:
@@ -157,20 +180,26 @@ def _held_as(dtype: DType) -> Any:
 
 
 @cache
-def part_scanner(run: Running) -> Callable:
-    """What comes before each part, in the place of its fold."""
-    start, combine, pair = run.start, run.combine, len(run.state) - 1
-    put, get = _PUT[pair], _GET[pair]
+def part_scanner(run: Running, lanes: int) -> Callable:
+    """What comes before each part, in the place of its fold: `lanes` threads a sequence."""
+    start, combine, pair = run.start, run.combine, len(run.state) > 1
+    put, get, up = _PUT[pair], _GET[pair], exchange(shuffle_up, pair)
+    inclusive_scan, from_lane = warp_scan(combine, pair, lanes), exchange(shuffle_from, pair)
 
     def scan_parts(partials, seconds, sequences, parts):
-        sequence = cuda.grid(1)
-        if sequence < sequences:
-            acc = start()
-            for part in range(parts):
-                i = part * sequences + sequence
-                own = get(partials, seconds, i)
-                put(partials, seconds, i, acc)
-                acc = combine(acc, own)
+        sequence = cuda.grid(1) // lanes
+        lane = cuda.threadIdx.x % lanes
+        last = cuda.threadIdx.x - lane + lanes - 1
+        acc = start()
+        for first in range(0, parts, lanes):
+            part = min(first + lane, parts - 1)
+            i = part * sequences + min(sequence, sequences - 1)
+            own = inclusive_scan(get(partials, seconds, i), lane)
+            before = up(own, 1)
+            here = combine(acc, before) if lane > 0 else acc
+            acc = combine(acc, from_lane(own, last))
+            if first + lane < parts and sequence < sequences:
+                put(partials, seconds, i, here)
 
     return scan_parts
 
@@ -190,7 +219,8 @@ def row_kernels(
     of_v, of_other = _held_as(operands[0]), _held_as(operands[-1])
     of_state, of_second = _held_as(run.state[0]), _held_as(run.state[-1])
     of_result, of_another = _held_as(results[0]), _held_as(results[-1])
-    put, get, up, give = _PUT[pair], _GET[pair], _UP[pair], _PUT[both]
+    put, get, give = _PUT[pair], _GET[pair], _PUT[both]
+    up, inclusive_scan = exchange(shuffle_up, pair), warp_scan(combine, pair, LANES)
     vector_at, store, gathered = (
         Intrinsic("load", width),
         Intrinsic("store", width),
@@ -221,16 +251,6 @@ def row_kernels(
         own = load(values[0], others[0], p)
         for k in range(1, held):
             own = combine(own, load(values[k], others[k], p + k))
-        return own
-
-    def inclusive_scan(own, lane):
-        """The fold of the warp's threads up to this one."""
-        step = 1
-        while step < LANES:
-            other = up(own, step)
-            if lane >= step:
-                own = combine(other, own)
-            step *= 2
         return own
 
     def warps_before(own, lane, acc):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from opstep.kernels.math.fastmath import pow  # noqa: A004
 from opstep.kernels.matmul.products import batch_offset
 from opstep.kernels.pointwise.broadcast import broadcast_shape, broadcast_strides
 from opstep.kernels.reduce.runs import RUN, sum_of_terms
+from opstep.kernels.rows import cuda_distance as gpu
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Mismatch, Op
@@ -49,13 +50,15 @@ class cdist(Op):
 
     def cpu(a, b, y, *, p):
         shape = _batch(a, b)
-        strides = [broadcast_strides(t.shape[:-2], len(shape)) for t in (a, b)]
+        strides = [tuple(broadcast_strides(t.shape[:-2], len(shape))) for t in (a, b)]
         rows, others, n = a.shape[-2], b.shape[-2], a.shape[-1]
         kind = p if p in (0.0, 1.0, 2.0, math.inf) else -1.0
-        args = (a, b, y, shape, *map(tuple, strides), len(shape), rows, others, n, p)
+        args = (a, b, y, shape, *strides, len(shape), rows, others, n, p)
         grain = max(1, 8192 // max(1, others * n))
         units = y.size // others if others else 0
-        return Launch(distances(kind), *args, units=units, grain=grain)
+        how = (_TERMS.get(kind, _away), kind == math.inf, _ROOTS.get(kind, _as_it_is))
+        tiles = partial(gpu.distances, a, b, y, shape, strides, p, *how)
+        return Launch(distances(kind), *args, units=units, grain=grain, cuda=tiles)
 
     def flops(a, b, *, p):
         size = 3 * b.shape[-2]
@@ -105,6 +108,19 @@ def _power(x, other, c):
     return pow(abs(x - other), c)
 
 
+def _as_it_is(total, p):
+    return total
+
+
+def _square_root(total, p):
+    return math.sqrt(total)
+
+
+def _inverse_power(total, p):
+    return math.pow(total, np.float64(1) / p)
+
+
+_ROOTS: dict[float, Callable] = {2.0: _square_root, -1.0: _inverse_power}
 _TERMS: dict[float, Callable] = {0.0: _differs, 1.0: _away, 2.0: _square, -1.0: _power}
 
 
@@ -114,7 +130,7 @@ def distances(kind: float) -> Callable:
     if kind == math.inf:
         return largest_distances
     add = sum_of_terms(_TERMS[kind])
-    root = {2.0: 2, -1.0: 3}.get(kind, 1)
+    root = _ROOTS.get(kind, _as_it_is)
 
     def distances(a, b, y, shape, a_strides, b_strides, rank, rows, others, n, p, lo, hi):
         """Units are rows of a; terms are added in blocks, and these in f64."""
@@ -128,11 +144,7 @@ def distances(kind: float) -> Callable:
                 total = np.float64(0)
                 for k in range(0, n, RUN):
                     total += add(offset(row, k), offset(other, k), p, min(RUN, n - k))
-                if root == 2:
-                    total = math.sqrt(total)
-                elif root == 3:
-                    total = math.pow(total, np.float64(1) / p)
-                y[unit * others + j] = total
+                y[unit * others + j] = root(total, p)
 
     distances.__name__ = f"distances_{'power' if kind < 0 else int(kind)}"
     return distances

@@ -84,3 +84,18 @@ def test_the_last_window_reaches_beyond():
 ])  # fmt: skip
 def test_nearest_pixels(shape, size, dtype):
     check("upsample2d", made(np.random.default_rng(3), shape, dtype), size=size)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("out", [(1, 1), (3, 2), (7, 5)])
+def test_spans_of_adaptive_maxima(dtype, out):
+    """By as many threads as a span is worth."""
+    x = made(np.random.default_rng(1), (2, 3, 20, 17), dtype)
+    x[0, 0] = np.round(
+        np.nan_to_num(x[0, 0].astype(np.float64), neginf=0) / 30
+    )  # the same ones often
+    attrs = complete(OPS["adaptive_max_pool2d"], {"output_size": out})
+    found = simulator.execute(OPS["adaptive_max_pool2d"], [x], attrs)
+    wide = x if x.dtype.kind == "i" else x.astype(np.float64)
+    for own, true in zip(found, OPS["adaptive_max_pool2d"].oracle(wide, **attrs), strict=True):
+        np.testing.assert_array_equal(own.astype(true.dtype), true)
