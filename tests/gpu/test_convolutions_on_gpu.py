@@ -8,6 +8,6 @@ from random_convolutions import cases, off
 from opstep.runtime.device.cuda.device import execute
 
 
-@pytest.mark.parametrize("seed, case, dtype", cases(300), ids=str)
+@pytest.mark.parametrize("seed, case, dtype", [*cases(300), *cases(100, 3)], ids=str)
 def test_random_convolutions(seed, case, dtype):
     assert off(execute, case, dtype, seed) <= 1

@@ -12,7 +12,7 @@ import numpy as np
 import opstep.kernels  # noqa: F401 - registers the ops
 from opstep.runtime.ir.op import OPS, complete
 
-OPS_DRAWN = ("conv2d", "conv2d_input_grad", "conv2d_weight_grad", "conv_transpose2d")
+OPS_DRAWN = ("conv{}d", "conv{}d_input_grad", "conv{}d_weight_grad", "conv_transpose{}d")
 NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 NEAR = {"f32": 4e-6, "f16": 2e-3, "bf16": 1.6e-2}  # of the largest element, or of 1
 CHANNELS = (3, 4, 20, 32, 40, 64, 72)  # of a group: those that kernels treat in their own ways
@@ -20,21 +20,23 @@ CHANNELS = (3, 4, 20, 32, 40, 64, 72)  # of a group: those that kernels treat in
 Drawn = tuple[str, list[tuple[int, ...]], dict[str, Any]]  # op, shapes, attributes
 
 
-def drawn(random: Random) -> Drawn:
+def drawn(random: Random, axes: int = 2) -> Drawn:
     """Filters that may be larger than the image, seen through strides, gaps and uneven padding."""
+    most = 9 if axes == 2 else 6
     while True:
         groups = random.choice((1, 1, 1, 2))
         channels, filters = random.choice(CHANNELS), random.choice(CHANNELS)
-        images, size = random.randint(1, 3), [random.randint(1, 9) for _ in range(2)]
-        kernel = [random.choice((1, 1, 2, 3, 5)) for _ in range(2)]
+        images, size = random.randint(1, 3), [random.randint(1, most) for _ in range(axes)]
+        kernel = [random.choice((1, 1, 2, 3, 5)) for _ in range(axes)]
         if random.random() < 0.2:  # a filter for each channel
             groups, channels, filters = random.choice((1, 3, 70)), 1, 1
-            size = [random.choice((1, 7, 15, 30)) for _ in range(2)]
-            kernel = [random.choice((1, 3, 5, 7)) for _ in range(2)]
-        stride, dilation = ([random.choice((1, 1, 2, 3)) for _ in range(2)] for _ in range(2))
-        padding = [random.choice((0, 0, 1, 2)) for _ in range(random.choice((2, 4)))]
+            if axes == 2:
+                size = [random.choice((1, 7, 15, 30)) for _ in range(2)]
+                kernel = [random.choice((1, 3, 5, 7)) for _ in range(2)]
+        stride, dilation = ([random.choice((1, 1, 2, 3)) for _ in range(axes)] for _ in range(2))
+        padding = [random.choice((0, 0, 1, 2)) for _ in range(random.choice((axes, 2 * axes)))]
         attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-        around = [padding[a] + padding[a - 2] for a in range(2)]
+        around = [padding[a] + padding[a - axes] for a in range(axes)]
         spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
         rest = [n + p - s for n, p, s in zip(size, around, spans, strict=True)]
         if min(rest) < 0:
@@ -42,12 +44,12 @@ def drawn(random: Random) -> Drawn:
         out = [r // s + 1 for r, s in zip(rest, stride, strict=True)]
         x, w = (images, groups * channels, *size), (groups * filters, channels, *kernel)
         y = (images, groups * filters, *out)
-        op = random.choice(OPS_DRAWN)
-        if op == "conv2d":
+        op = random.choice(OPS_DRAWN).format(axes)
+        if op == f"conv{axes}d":
             return op, [x, w, *([w[:1]] if random.random() < 0.5 else [])], attrs
-        if op == "conv2d_input_grad":
+        if op.endswith("input_grad"):
             return op, [y, w], attrs | {"size": size}
-        if op == "conv2d_weight_grad":
+        if op.endswith("weight_grad"):
             return op, [y, x], attrs | {"kernel": kernel}
         more = [random.randrange(max(s, d)) for s, d in zip(stride, dilation, strict=True)]
         large = [
@@ -80,7 +82,7 @@ def off(execute: Callable, case: Drawn, dtype: str, seed: int) -> float:
     return float(differs / max(1.0, np.abs(expected[finite]).max()) / NEAR[dtype])
 
 
-def cases(count: int) -> list[tuple[int, Drawn, str]]:
+def cases(count: int, axes: int = 2) -> list[tuple[int, Drawn, str]]:
     """(a seed, what is convolved, its dtype), the same in every run."""
     random = Random(0)
-    return [(k, drawn(random), random.choice(list(NUMPY))) for k in range(count)]
+    return [(k, drawn(random, axes), random.choice(list(NUMPY))) for k in range(count)]

@@ -18,7 +18,7 @@ import numpy as np
 
 from opstep.kernels.conv import cuda_conv as gpu
 from opstep.kernels.conv import volumes, winograd
-from opstep.kernels.conv.correlation import Depth, Geometry, correlate
+from opstep.kernels.conv.correlation import correlate, geometry_of
 from opstep.kernels.conv.depthwise import slide_alone
 from opstep.kernels.conv.filter_grad import filter_gradients
 from opstep.kernels.conv.pointwise import mix_channels
@@ -68,29 +68,9 @@ def want_bias(b, channels) -> None:
         raise Mismatch(f"the bias is {b}, but there are {channels} output channels", 2)
 
 
-def geometry_of(views: Sequence[Window], size: tuple[int, ...]) -> Geometry:
-    """Where outputs of a convolution look, of a plane of that size."""
-    missing = 3 - len(views)
-    planes, rows, columns = (LINE,) * missing + tuple(views)
-    out = (1,) * missing + size
-    places = [
-        tuple(k * v.dilation - v.before for k in range(v.kernel))  # pyright: ignore[reportArgumentType]
-        for v in (planes, rows, columns)
-    ]
-    return Geometry(
-        out=out[1:],
-        stride=(rows.stride, columns.stride),
-        rows=places[1],
-        columns=places[2],
-        plane=out[1:],
-        depth=Depth(out[0], planes.stride, places[0], out[0]),
-    )
-
-
-def _on_plane(views: Sequence[Window]) -> tuple[Window, Window]:
-    """Of sequences, too: as of images of one row."""
-    rows, columns = (LINE, *views)[-2:]
-    return rows, columns
+def _on_plane(views: Sequence[Window]) -> tuple[Window, ...]:
+    """Of sequences as of images of one row."""
+    return (LINE, *views)[-max(2, len(views)) :]
 
 
 def of_rank(g, x, suffix: str = "") -> Any:
@@ -155,16 +135,15 @@ class Convolution(Op):
     def cuda(x, w, b, y, *, stride, padding, dilation, groups):
         if not y.size:
             return []
-        geometry = geometry_of(windows(w.shape[2:], stride, padding, dilation), y.shape[2:])
+        views = windows(w.shape[2:], stride, padding, dilation)
         if x.rank == 5:
-            return volumes.correlate(x, w, b, y, groups, geometry)
+            return volumes.correlate(x, w, b, y, groups, views)
+        geometry = geometry_of(views, y.shape[2:])
         return gpu.correlate(flat(x), flat(w), b, flat(y), groups, geometry)
 
     def vendor(x, w, b, y, *, stride, padding, dilation, groups):
-        if x.rank == 5:
-            return ()
-        views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
-        return convolutions("forward", flat(x), flat(w), flat(y), *views, b)
+        views = windows(w.shape[2:], stride, padding, dilation)
+        return convolutions("forward", flat(x), flat(w), flat(y), _on_plane(views), b)
 
     def grad(g, operands, results, grads, **attrs):
         x, w, b = operands
@@ -310,20 +289,18 @@ class InputGradient(Op):
 def back_on_cpu(gy, w, bias, gx, views, groups: int):
     if not gx.size:
         return []
-    views = (LINE, *views)[-max(2, len(views)) :]
-    return gather_back(flat(gy), flat(w), bias, flat(gx), views, groups)
+    return gather_back(flat(gy), flat(w), bias, flat(gx), _on_plane(views), groups)
 
 
 def back_on_cuda(gy, w, bias, gx, views, groups: int):
     if gx.rank == 5:
-        return volumes.gather_back(gy, w, bias, gx, views)
-    return gpu.gather_back(flat(gy), flat(w), bias, flat(gx), *_on_plane(views), groups)
+        return volumes.gather_back(gy, w, bias, gx, views, groups)
+    rows, columns = _on_plane(views)
+    return gpu.gather_back(flat(gy), flat(w), bias, flat(gx), rows, columns, groups)
 
 
 def back_by_vendor(gy, w, bias, gx, views):
-    if gx.rank == 5:
-        return ()
-    return convolutions("images", flat(gx), flat(w), flat(gy), *_on_plane(views), bias)
+    return convolutions("images", flat(gx), flat(w), flat(gy), _on_plane(views), bias)
 
 
 class conv1d_input_grad(InputGradient):
@@ -393,16 +370,15 @@ class WeightGradient(Op):
         return filter_gradients(flat(gy), flat(x), flat(gw), groups, geometry)
 
     def cuda(gy, x, gw, *, kernel, stride, padding, dilation, groups):
-        geometry = geometry_of(windows(kernel, stride, padding, dilation), gy.shape[2:])
+        views = windows(kernel, stride, padding, dilation)
         if x.rank == 5:
-            return volumes.filter_gradients(gy, x, gw, groups, geometry)
+            return volumes.filter_gradients(gy, x, gw, groups, views)
+        geometry = geometry_of(views, gy.shape[2:])
         return gpu.filter_gradients(flat(gy), flat(x), flat(gw), groups, geometry)
 
     def vendor(gy, x, gw, *, kernel, stride, padding, dilation, groups):
-        if x.rank == 5:
-            return ()
         views = _on_plane(windows(kernel, stride, padding, dilation))
-        return convolutions("filters", flat(x), flat(gw), flat(gy), *views)
+        return convolutions("filters", flat(x), flat(gw), flat(gy), views)
 
     def grad(g, operands, results, grads, *, kernel, **attrs):
         gy, x = operands

@@ -9,10 +9,12 @@ column) multiplies. Each output is one sum in the order of the steps, however th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 from typing import NamedTuple
 
+from opstep.kernels.conv.windows import LINE, Window
 from opstep.kernels.matmul.products import FAR, prefetch_rows, stragglers
 from opstep.runtime.device.builtin import (
     TILES,
@@ -31,7 +33,6 @@ from opstep.runtime.device.launch import (
     Scratch,
     Tiles,
     lanes,
-    thread_a_unit,
 )
 
 _WIDEST = {8: 3, 4: 6, 2: 8, 1: 8}  # vectors in a tile of so many filters
@@ -81,6 +82,25 @@ class Geometry(NamedTuple):
     def scattered(self) -> bool:
         deep = self.depth.step != 1 or self.depth.whole != self.depth.out
         return deep or self.step != (1, 1) or self.plane != self.out
+
+
+def geometry_of(views: Sequence[Window], size: tuple[int, ...]) -> Geometry:
+    """Where outputs of a convolution look, of a plane of that size."""
+    missing = 3 - len(views)
+    planes, rows, columns = (LINE,) * missing + tuple(views)
+    out = (1,) * missing + size
+    places = [
+        tuple(k * v.dilation - v.before for k in range(v.kernel))  # pyright: ignore[reportArgumentType]
+        for v in (planes, rows, columns)
+    ]
+    return Geometry(
+        out=out[1:],
+        stride=(rows.stride, columns.stride),
+        rows=places[1],
+        columns=places[2],
+        plane=out[1:],
+        depth=Depth(out[0], planes.stride, places[0], out[0]),
+    )
 
 
 class _Blocks(NamedTuple):
@@ -399,18 +419,6 @@ def _kernel(rows: int, kind: int):
                             y[at + j * step_w] = target[held + j]
 
     return slide_filters
-
-
-def only_bias(bias: Arg | None, y: Arg) -> Launch:
-    """y [N, C, …] before anything is added to it."""
-    area = prod(y.shape[2:])
-    args = (bias or y, bias is not None, y, y.shape[1], area)
-    return Launch(put_bias, *args, units=y.size, cuda=thread_a_unit)
-
-
-def put_bias(bias, biased, y, channels, area, lo, hi):
-    for i in range(lo, hi):
-        y[i] = bias[i // area % channels] if biased else 0
 
 
 def plane_of(channel, depths, depth_taps, depth, front):

@@ -10,7 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from opstep.kernels.conv import cuda_depthwise
-from opstep.kernels.conv.correlation import Geometry, only_bias
+from opstep.kernels.conv.correlation import Geometry
 from opstep.kernels.conv.cuda_blocks import (
     BITS,
     Lines,
@@ -43,6 +43,7 @@ from opstep.kernels.conv.cuda_direct import (
 from opstep.kernels.conv.cuda_edges import mended
 from opstep.kernels.conv.cuda_tensor_cores import convolve_halves, filter_halves
 from opstep.kernels.conv.cuda_tiles import HALF, NEVER, convolve_tiles, filter_tiles
+from opstep.kernels.conv.edges import only_bias
 from opstep.kernels.conv.windows import Window
 from opstep.kernels.matmul.cuda_gemm import product
 from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, Pace, cheapest
@@ -153,7 +154,8 @@ def correlate(
     near = isinstance(w, Arg) and within_reach(x, g)
     blocked = near and in_blocks(halves, filters, channels)
     even = not blocked or prod(g.out) % 4 == 0  # what is copied in pieces of four
-    if bias is None and groups == 1 and isinstance(w, Arg) and points(g, x) and halves and even:
+    matrices = bias is None and groups == 1 and isinstance(w, Arg) and isinstance(x, Arg)
+    if matrices and points(g, x) and halves and even:
         return _pointwise(x, Side(w, channels, 1, (0,)), y)
     if not fits(x, g, terms, pixels):
         return [_each(x, w, bias, y, groups, g, w_start)]
@@ -305,7 +307,8 @@ def gather_back(
     blocked = in_blocks(found, channels, filters) and gy.size > 0
     blocked = blocked and all(within_reach(gy, phase) for phase in phases)
     even = not blocked or prod(gx.shape[2:]) % 4 == 0
-    if bias is None and groups == 1 and alone and gy.size and found and even:
+    matrices = bias is None and groups == 1 and isinstance(gy, Arg)
+    if matrices and alone and gy.size and found and even:
         return [*_pointwise(gy, Side(w, 1, channels, (0,)), gx)]
     taps = rows.kernel * columns.kernel
     starts, counts, places = [0] * taps, [0] * taps, [0] * taps

@@ -11,8 +11,7 @@ from math import prod
 from typing import Any
 
 from opstep.kernels.conv import cuda_depthwise, cuda_depthwise_last
-from opstep.kernels.conv.conv import geometry_of
-from opstep.kernels.conv.correlation import Geometry
+from opstep.kernels.conv.correlation import Geometry, geometry_of
 from opstep.kernels.conv.cuda_blocks import (
     Seen,
     correlate_last,

@@ -6,9 +6,11 @@ no such term. So the pixels of such filters that lie at an edge are summed up ag
 
 from __future__ import annotations
 
+from math import prod
+
 from opstep.kernels.conv.windows import Window
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg
+from opstep.runtime.device.launch import Arg, Launch, thread_a_unit
 
 
 def sizes(gy: Arg, w: Arg, bias: Arg | None, gx: Arg, views: tuple[Window, ...]) -> tuple:
@@ -19,6 +21,18 @@ def sizes(gy: Arg, w: Arg, bias: Arg | None, gx: Arg, views: tuple[Window, ...])
         for v, seen, whole in zip(views, gy.shape[2:], gx.shape[2:], strict=True)
     ]
     return (*axes, gy.shape[1], gx.shape[1], w.shape[1], bias is not None)
+
+
+def only_bias(bias: Arg | None, y: Arg) -> Launch:
+    """y [N, C, …] before anything is added to it."""
+    area = prod(y.shape[2:])
+    args = (bias or y, bias is not None, y, y.shape[1], area)
+    return Launch(put_bias, *args, units=y.size, cuda=thread_a_unit)
+
+
+def put_bias(bias, biased, y, channels, area, lo, hi):
+    for i in range(lo, hi):
+        y[i] = bias[i // area % channels] if biased else 0
 
 
 def mend_edges(

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from opstep.kernels.conv.conv import geometry_of
-from opstep.kernels.conv.correlation import correlate
+from opstep.kernels.conv.correlation import correlate, geometry_of
 from opstep.kernels.conv.depthwise import slide_alone
 from opstep.kernels.conv.windows import Window, flat, windows
 from opstep.kernels.matmul.matmul import product

@@ -6,8 +6,8 @@ import math
 from itertools import product
 from math import prod
 
-from opstep.kernels.conv.correlation import Depth, Geometry, correlate, only_bias
-from opstep.kernels.conv.edges import mend_edges, sizes
+from opstep.kernels.conv.correlation import Depth, Geometry, correlate
+from opstep.kernels.conv.edges import mend_edges, only_bias, sizes
 from opstep.kernels.conv.pointwise import mix_channels_back
 from opstep.kernels.conv.windows import LINE, Window
 from opstep.runtime.device.builtin import offset

@@ -22,8 +22,7 @@ def convolutions(
     images: Arg,
     filters: Arg,
     outputs: Arg,
-    rows: Window,
-    columns: Window,
+    windows: tuple[Window, ...],
     bias: Arg | None = None,
 ) -> Ways:
     """One of the three ("forward", "images", "filters") from the other two. `bias` has one element
@@ -41,7 +40,7 @@ def convolutions(
     dtype = common_dtype(*args, *([bias] if bias else []))
     empty = any(a.size == 0 for a in args)
     # cuDNN 9.19 takes uneven padding, and gives wrong gradients for it (engine 1)
-    even = all(window.before == window.after for window in (rows, columns))
+    even = all(window.before == window.after for window in windows)
     if (
         not even
         or not dtype
@@ -51,7 +50,7 @@ def convolutions(
     ):
         return
     ways = [
-        _ways(kind, dtype, images, filters, outputs, (rows, columns), bias, args, added)
+        _ways(kind, dtype, images, filters, outputs, windows, bias, args, added)
         for added in ((True, False) if bias and kind == "forward" else (False,))
     ]
     for best in zip_longest(*ways):  # a plan that adds the bias is often not the fastest
@@ -60,16 +59,15 @@ def convolutions(
 
 def _ways(
     kind: str, dtype: str, images: Arg, filters: Arg, outputs: Arg,
-    windows: tuple[Window, Window], bias: Arg | None, args: list[Arg], added: bool,
+    windows: tuple[Window, ...], bias: Arg | None, args: list[Arg], added: bool,
 ) -> Ways:  # fmt: skip
     """`added`: by plans that add the bias, else by plans behind which a launch of ours does."""
     from opstep.runtime.device.cuda.vendor import cudnn
 
-    rows, columns = windows
     key = cudnn.Convolution(
         *(kind, dtype, images.shape, filters.shape, outputs.shape),
-        *((rows.before, columns.before), (rows.after, columns.after)),
-        *((rows.stride, columns.stride), (rows.dilation, columns.dilation)),
+        *(tuple(w.before for w in windows), tuple(w.after for w in windows)),
+        *(tuple(w.stride for w in windows), tuple(w.dilation for w in windows)),
         *(added, ALIGNMENT),
     )
     for engine in cudnn.engines(key):

@@ -154,8 +154,8 @@ class Held(Scratch):
 
     __slots__ = ("shape",)
 
-    def __init__(self, dtype: DType, shape: tuple[int, ...]):
-        super().__init__(dtype, prod(shape))
+    def __init__(self, dtype: DType, shape: tuple[int, ...], stored: DType | None = None):
+        super().__init__(dtype, prod(shape), stored=stored)
         self.shape = shape
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from random_convolutions import cases, off
 
+from opstep.kernels.conv import volumes
 from opstep.runtime.device.cpu.device import execute
 from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.simulator import simulator
@@ -13,6 +14,14 @@ from opstep.runtime.device.cuda.simulator import simulator
 def test_on_the_cpu():
     for seed, case, dtype in cases(400):
         assert off(execute, case, dtype, seed) <= 1, (seed, case, dtype)
+
+
+@pytest.mark.parametrize("seed, case, dtype", cases(16, 3), ids=str)
+def test_volumes_simulated(seed, case, dtype, monkeypatch):
+    """Some of them by turns."""
+    monkeypatch.setattr(volumes, "_ROOM", 1 << 12 if seed % 2 else volumes._ROOM)
+    with targeting("sm_90" if seed % 3 else "sm_80"):
+        assert off(simulator.execute, case, dtype, seed) <= 1
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])

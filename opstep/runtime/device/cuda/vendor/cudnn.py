@@ -1,4 +1,4 @@
-"""Convolutions through cuDNN's graph API: forward, by the images, by the filters. NCHW.
+"""Convolutions through cuDNN's graph API: forward, by the images, by the filters. NCHW or NCDHW.
 
 An operation graph is described (cuDNN developer guide, "Graph API"), the library's heuristics name
 engines for it, best first, and those that keep our promises become plans: no TF32 and nothing less
@@ -83,7 +83,8 @@ _COARSE = {("f32", "filters", 17)}
 
 
 class Convolution(NamedTuple):
-    """Images [N, C, H, W] and filters [K, C/groups, R, S] give outputs [N, K, H', W'].
+    """Images [N, C, H, W] and filters [K, C/groups, R, S] give outputs [N, K, H', W']; or volumes,
+    with one axis more.
 
     `kind`: which of the three is computed from the other two. `bias`: added to the outputs by the
     same plan (forward alone).
@@ -94,10 +95,10 @@ class Convolution(NamedTuple):
     images: tuple[int, ...]
     filters: tuple[int, ...]
     outputs: tuple[int, ...]
-    before: tuple[int, int]
-    after: tuple[int, int]
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
     bias: bool = False
     alignment: int = 256
 
@@ -275,7 +276,8 @@ def _graph(lib: Library, handle: ctypes.c_void_p, c: Convolution) -> _Descriptor
         added = _Descriptor(lib, _POINTWISE_OP)
         added.set(_ADDED, _DESCRIPTOR, [addition.finalize()])
         added.set(_ADDED_X, _DESCRIPTOR, [outputs])
-        added.set(_ADDED_B, _DESCRIPTOR, [_tensor(lib, c, _BIAS, (1, c.outputs[1], 1, 1))])
+        each = (1, c.outputs[1], *[1] * len(c.stride))
+        added.set(_ADDED_B, _DESCRIPTOR, [_tensor(lib, c, _BIAS, each)])
         added.set(_ADDED_Y, _DESCRIPTOR, [_tensor(lib, c, _OUTPUTS, c.outputs)])
         operations.append(added.finalize())
     graph = _Descriptor(lib, _GRAPH)
@@ -309,7 +311,7 @@ def _window(lib: Library, c: Convolution, compute: int) -> _Descriptor:
     made.set(_WINDOW_STRIDE, _INT64, c.stride)
     made.set(_WINDOW_AFTER, _INT64, c.after)
     made.set(_WINDOW_BEFORE, _INT64, c.before)
-    made.set(_WINDOW_AXES, _INT64, [2])
+    made.set(_WINDOW_AXES, _INT64, [len(c.stride)])
     return made.finalize()
 
 

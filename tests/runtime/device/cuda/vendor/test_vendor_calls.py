@@ -118,6 +118,16 @@ def test_a_convolution(asked):
     assert (c.before, c.after, c.stride, c.dilation) == ((1, 2), (1, 2), (2, 1), (1, 2))
 
 
+def test_a_convolution_of_volumes(asked):
+    attrs = {"stride": (2, 1, 1), "padding": (1, 0, 2), "dilation": (1, 1, 2)}
+    ways(
+        "conv3d_weight_grad", zeros(2, 6, 3, 7, 8), zeros(2, 4, 5, 9, 8), kernel=(3, 3, 3), **attrs
+    )
+    (c,) = asked
+    assert (c.kind, c.images, c.filters) == ("filters", (2, 4, 5, 9, 8), (6, 4, 3, 3, 3))
+    assert (c.before, c.stride, c.dilation) == ((1, 0, 2), (2, 1, 1), (1, 1, 2))
+
+
 def test_plans_with_and_without_the_bias_take_turns(monkeypatch):
     """The best of either are tried early."""
 
