@@ -15,6 +15,7 @@ import numpy as np
 
 from opstep.kernels.conv.windows import Window, counts, flat, want_images, want_sizes
 from opstep.kernels.pool.cuda_pool import means, means_gradient
+from opstep.kernels.pool.cuda_resample import resampled_on_cuda
 from opstep.kernels.pool.pool import grain_of, pool_windows, pooled
 from opstep.kernels.pool.pooling import average_windows, spread_over_windows
 from opstep.kernels.pool.resample import Mix, resample
@@ -124,14 +125,16 @@ def _transposed(spans: Sequence[Spans], gx: Arg) -> list[Mix]:
 
 
 def _average_on_cuda(x: Arg, y: Arg, spans: Sequence[Spans]) -> list:
+    if all(s == (s.begins, (size,), (size,)) for s, size in zip(spans, x.shape[2:], strict=True)):
+        return mean.cuda(x, y, axes=tuple(range(2, x.rank)), keepdims=True)
     if x.rank == 5:
-        return resample(x, y, [s.mix for s in spans], each=True)
+        return resampled_on_cuda(x, y, [s.mix for s in spans])
     return means(flat(x), flat(y), _on_plane(spans))
 
 
 def _spread_on_cuda(gy: Arg, gx: Arg, spans: Sequence[Spans]) -> list:
     if gx.rank == 5:
-        return resample(gy, gx, _transposed(spans, gx), each=True)
+        return resampled_on_cuda(gy, gx, _transposed(spans, gx))
     return means_gradient(flat(gy), flat(gx), _on_plane(spans))
 
 
@@ -447,7 +450,7 @@ class global_avg_pool2d(Op):
         return _average(x, y, _adaptive(x.shape[2:], (1, 1)))
 
     def cuda(x, y):
-        return mean.cuda(x, y, axes=(2, 3), keepdims=True)
+        return _average_on_cuda(x, y, _adaptive(x.shape[2:], (1, 1)))
 
     def grad(g, operands, results, grads):
         return (g.adaptive_avg_pool2d_grad(grads[0], size=operands[0].shape[2:]),)

@@ -246,84 +246,19 @@ def repeated_gradient(
         gx[k] = total
 
 
-def weight_after(index, before, size, step, start, divisor):
-    """The weight of the pixel behind `before`, of two that a place lies between."""
-    place = max(index * step + start, 0)
-    if before + 1 < size:
-        return real(place - before * divisor) / real(divisor)
-    return 0.0
-
-
-def mix(
-    x, y, size, height, width, out_h, out_w, rows, columns, step_h, start_h, divisor_h, step_w,
-    start_w, divisor_w,
-):  # fmt: skip
-    """y = the bilinear mixture of four pixels."""
-    k = cuda.grid(1)
-    if k < size:
-        row = div32(k, out_w)
-        plane = div32(row, out_h)
-        i, j = row - plane * out_h, k - row * out_w
-        h, w = rows[i], columns[j]
-        down = weight_after(i, h, height, step_h, start_h, divisor_h)
-        right = weight_after(j, w, width, step_w, start_w, divisor_w)
-        upper = offset(x, (plane * height + h) * width)
-        lower = offset(x, (plane * height + min(h + 1, height - 1)) * width)
-        after = min(w + 1, width - 1)
-        one = upper[w] * (1.0 - down) + lower[w] * down
-        two = upper[after] * (1.0 - down) + lower[after] * down
-        y[k] = one * (1.0 - right) + two * right
-
-
-def mixed_gradient(
-    gy, gx, size, height, width, out_h, out_w, rows, columns, row_first, row_end, column_first,
-    column_end, step_h, start_h, divisor_h, step_w, start_w, divisor_w,
-):  # fmt: skip
-    """gx = what a pixel gave to mixtures, with the same weights."""
-    k = cuda.grid(1)
-    if k < size:
-        row = div32(k, width)
-        plane = div32(row, height)
-        h, w = row - plane * height, k - row * width
-        total = 0.0
-        for i in range(row_first[h], row_end[h]):
-            down = weight_after(i, rows[i], height, step_h, start_h, divisor_h)
-            share = 1.0 - down if rows[i] == h else down
-            source = offset(gy, (plane * out_h + i) * out_w)
-            part = 0.0
-            for j in range(column_first[w], column_end[w]):
-                right = weight_after(j, columns[j], width, step_w, start_w, divisor_w)
-                part += source[j] * (1.0 - right if columns[j] == w else right)
-            total += part * share
-        gx[k] = total
-
-
-def upsampled(
-    x: Arg, y: Arg, before: Sequence[Sequence[int]], indices: Sequence[int] | None
-) -> list[Grid]:
-    """`before`: for each row and each column of y the pixel at or before its place in x; `indices`:
-    step, start and whole of rows, then columns, where pixels are mixed.
-    """
+def upsampled(x: Arg, y: Arg, before: Sequence[Sequence[int]]) -> list[Grid]:
+    """`before`: for each row and each column of y the one of x that it repeats."""
     tables = tuple(tuple(b) for b in before)
     sizes = (*x.shape[2:], *y.shape[2:], *tables)
-    if indices is None:
-        return repeated(x, y, tables) or _over(repeat, y, x, y, sizes=sizes)
-    return _over(mix, y, x, y, sizes=(*sizes, *indices))
+    return repeated(x, y, tables) or _over(repeat, y, x, y, sizes=sizes)
 
 
-def upsampled_gradient(
-    gy: Arg, gx: Arg, before: Sequence[Sequence[int]], indices: Sequence[int] | None
-) -> list[Grid]:
+def upsampled_gradient(gy: Arg, gx: Arg, before: Sequence[Sequence[int]]) -> list[Grid]:
     """The same for gx from gy."""
-    reach = 0 if indices is None else 1  # a place has to do with the pixel behind, too
     ranges: list[tuple[int, ...]] = []
     for size, found in zip(gx.shape[2:], before, strict=True):
         ranges += [
-            tuple(bisect_left(found, place - reach) for place in range(size)),
+            tuple(bisect_left(found, place) for place in range(size)),
             tuple(bisect_right(found, place) for place in range(size)),
         ]
-    sizes = (*gx.shape[2:], *gy.shape[2:])
-    if indices is None:
-        return _over(repeated_gradient, gx, gy, gx, sizes=(*sizes, *ranges))
-    tables = tuple(tuple(b) for b in before)
-    return _over(mixed_gradient, gx, gy, gx, sizes=(*sizes, *tables, *ranges, *indices))
+    return _over(repeated_gradient, gx, gy, gx, sizes=(*gx.shape[2:], *gy.shape[2:], *ranges))

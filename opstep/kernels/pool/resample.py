@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.runtime.device.builtin import bits_to_float, offset
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 
 _GRAIN = 65536  # products under which another lane is not woken
 
@@ -60,6 +60,11 @@ class Mix(NamedTuple):
         return np.moveaxis(y, 0, axis)
 
 
+def bits_of(weights: Sequence[float]) -> tuple[int, ...]:
+    """As kernels take them: the bits of f64."""
+    return tuple(np.array(weights, np.float64).view(np.int64).tolist())
+
+
 ONE = Mix.of([[(0, 1.0)]])
 
 
@@ -77,14 +82,13 @@ def resample(x: Arg, y: Arg, mixes: Sequence[Mix], each: bool = False) -> list[L
     missing = 3 - len(mixes)
     mixes = (ONE,) * missing + tuple(mixes)
     weights = [w for mix in mixes for w in mix.weights]
-    bits = tuple(np.array(weights, np.float64).view(np.int64).tolist())
     held = Scratch(x.dtype, len(weights))
     sizes = ((1,) * missing + x.shape[2:], (1,) * missing + y.shape[2:])
     tables = [table for mix in mixes for table in (mix.starts, mix.indices, mix.divisors)]
     args = (held, *(len(mix.weights) for mix in mixes[:2]), *sizes[0], *sizes[1], *tables)
-    unpack = Launch(unpack_weights, bits, held, units=len(weights))
+    unpack = Launch(unpack_weights, bits_of(weights), held, units=len(weights), cuda=thread_a_unit)
     if each:
-        return [unpack, Launch(mix_each, x, y, *args, units=y.size)]
+        return [unpack, Launch(mix_each, x, y, *args, units=y.size, cuda=thread_a_unit)]
     line = sizes[0][2]
     units = y.size // sizes[1][2]
     work = len(mixes[2].weights) + line * prod(

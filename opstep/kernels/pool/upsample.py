@@ -12,6 +12,7 @@ import numpy as np
 
 from opstep.kernels.conv.windows import flat, per_axis, want_images, want_sizes
 from opstep.kernels.pool.cuda_pool import upsampled, upsampled_gradient
+from opstep.kernels.pool.cuda_resample import resampled_on_cuda
 from opstep.kernels.pool.resample import Mix, resample, resampled
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -60,8 +61,8 @@ class Sampling(NamedTuple):
         after = np.minimum(before + 1, size - 1)
         return before, after, np.where(after > before, place % self.divisor / self.divisor, 0.0)
 
-    def mix(self, size: int, out: int, mode: str) -> Mix:
-        """What each element of the result sums; weights of 0 are left out."""
+    def mix(self, size: int, out: int, mode: str, whole: bool = False) -> Mix:
+        """What each element of the result sums; weights of 0 are left out, unless it is `whole`."""
         if mode == "bicubic":
             entries = [self._cubic(i, size) for i in range(out)]
         else:
@@ -70,7 +71,7 @@ class Sampling(NamedTuple):
             entries = [
                 [(b, 1.0 - w), (e, w)] for b, e, w in zip(before, after, weights, strict=True)
             ]
-        return Mix.of([[(k, w) for k, w in element if w] for element in entries])
+        return Mix.of([[(k, w) for k, w in element if w or whole] for element in entries])
 
     def _cubic(self, i: int, size: int) -> list[tuple[int, float]]:
         place = i * self.step + self.start
@@ -194,16 +195,15 @@ class _Resizing(NamedTuple):
         ]
         return cls(tuple(small), tuple(large), mode, samplings)
 
-    @property
-    def mixes(self) -> list[Mix]:
+    def mixes(self, whole: bool = False) -> list[Mix]:
         return [
-            s.mix(n, out, self.mode)
+            s.mix(n, out, self.mode, whole)
             for s, n, out in zip(self.samplings, self.small, self.large, strict=True)
         ]
 
     @property
     def transposed(self) -> list[Mix]:
-        return [mix.transposed(n) for mix, n in zip(self.mixes, self.small, strict=True)]
+        return [mix.transposed(n) for mix, n in zip(self.mixes(), self.small, strict=True)]
 
     @property
     def on_plane(self) -> bool:
@@ -297,14 +297,16 @@ class Upsampling(Op):
     def cpu(x, y, *, scale, size, **attrs):
         to = _Resizing.of(x.shape[2:], y.shape[2:], scale, **attrs)
         if not to.on_plane:
-            return resample(x, y, to.mixes)
+            return resample(x, y, to.mixes())
         return _launch((repeat_pixels, mix_pixels), x, y, to, prod(y.shape[:-1]))
 
     def cuda(x, y, *, scale, size, **attrs):
         to = _Resizing.of(x.shape[2:], y.shape[2:], scale, **attrs)
         if not to.on_plane:
-            return resample(x, y, to.mixes, each=True)
-        return upsampled(flat(x), flat(y), to.before(), to.steps())
+            return resampled_on_cuda(x, y, to.mixes())
+        if to.mode not in NEAREST:
+            return resampled_on_cuda(x, y, to.mixes(whole=True), skips=False)
+        return upsampled(flat(x), flat(y), to.before())
 
     def grad(g, operands, results, grads, *, scale, size, **attrs):
         x = operands[0]
@@ -322,7 +324,7 @@ class Upsampling(Op):
 def _on_array(x, to: _Resizing):
     """For oracles: of images, rows are mixed as the kernels mix them, weights of 0 included."""
     if not to.on_plane:
-        return resampled(x, to.mixes)
+        return resampled(x, to.mixes())
     for axis, (s, n, out) in enumerate(zip(to.samplings, to.small, to.large, strict=True), 2):
         before, after, weights = s.between(n, out)
         if to.mode in NEAREST:
@@ -359,9 +361,9 @@ class UpsamplingGradient(Op):
 
     def cuda(gy, gx, *, scale, size, **attrs):
         to = _Resizing.of(gx.shape[2:], gy.shape[2:], scale, **attrs)
-        if not to.on_plane:
-            return resample(gy, gx, to.transposed, each=True)
-        return upsampled_gradient(flat(gy), flat(gx), to.before(), to.steps())
+        if not to.on_plane or to.mode not in NEAREST:
+            return resampled_on_cuda(gy, gx, to.transposed)
+        return upsampled_gradient(flat(gy), flat(gx), to.before())
 
     def grad(g, operands, results, grads, *, size, **attrs):
         out = operands[0].shape[2:]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
+from opstep.kernels.pool import cuda_resample
 from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 
@@ -99,3 +100,32 @@ def test_spans_of_adaptive_maxima(dtype, out):
     wide = x if x.dtype.kind == "i" else x.astype(np.float64)
     for own, true in zip(found, OPS["adaptive_max_pool2d"].oracle(wide, **attrs), strict=True):
         np.testing.assert_array_equal(own.astype(true.dtype), true)
+
+
+RESAMPLED = {
+    "bilinear": ("upsample2d", (2, 5, 3, 4), {"size": (6, 9), "mode": "bilinear"}),
+    "bicubic": ("upsample2d", (3, 3, 4, 3), {"size": (7, 6), "mode": "bicubic"}),
+    "a bicubic gradient": ("upsample2d_grad", (1, 5, 8, 10), {"size": (4, 5), "mode": "bicubic"}),
+    "a gradient by many taps": ("upsample2d_grad", (1, 3, 32, 2), {"size": (2, 2)}),
+    "trilinear": ("upsample3d", (1, 7, 2, 3, 4), {"size": (4, 5, 8), "mode": "trilinear"}),
+    "a linear gradient": ("upsample1d_grad", (2, 3, 21), {"size": (4,), "mode": "linear"}),
+    "means": ("avg_pool3d", (2, 3, 4, 5, 6), {"kernel": (2, 3, 2), "padding": (1, 1, 0)}),
+    "means of all": ("adaptive_avg_pool3d", (2, 3, 4, 5, 6), {"output_size": (1, 1, 1)}),
+}
+
+
+@pytest.mark.parametrize("enough", [1, 1 << 18])
+@pytest.mark.parametrize("case", RESAMPLED)
+def test_weighted_sums(case, enough, monkeypatch):
+    """Threads have one plane, or several; NaNs and infinities come from the same elements."""
+    monkeypatch.setattr(cuda_resample, "_ENOUGH", enough)
+    name, shape, attrs = RESAMPLED[case]
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    x.reshape(-1)[5::29] = np.nan
+    x.reshape(-1)[3::31] = np.inf
+    op = OPS[name]
+    attrs = complete(op, attrs)
+    (found,) = simulator.execute(op, [x], attrs)
+    with np.errstate(invalid="ignore"):
+        expected = op.oracle(x.astype(np.float64), **attrs)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
