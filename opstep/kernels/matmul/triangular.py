@@ -6,9 +6,20 @@ import math
 
 import numpy as np
 
-from opstep.runtime.device.launch import Launch
+from opstep.kernels.matmul import cuda_triangular as gpu
+from opstep.kernels.matmul.products import OVERREAD, PANEL, transpose
+from opstep.runtime.device.builtin import (
+    clear_run,
+    offset,
+    outer_tile_1,
+    outer_tile_8,
+    vector_length,
+)
+from opstep.runtime.device.launch import NO_LIMITS, Launch, Scratch
 from opstep.runtime.ir.faults import Faults, Rule, Site
 from opstep.runtime.ir.op import Mismatch, Op
+
+_BAND = 8  # rows that a tile goes over
 
 
 def _size(name: str, a, at: int):
@@ -16,6 +27,11 @@ def _size(name: str, a, at: int):
     if a.rank < 2 or a.shape[-1] != a.shape[-2]:
         raise Mismatch(f"{name} takes square matrices, not {a}", at)
     return a.shape[-1]
+
+
+def _held(a, size: int) -> Scratch:
+    """Rows that tiles read, a lane's own."""
+    return Scratch(a.dtype, size + OVERREAD // a.dtype.itemsize, per_lane=True)
 
 
 def _transposed(g, x):
@@ -76,7 +92,14 @@ class cholesky(Op):
 
     def cpu(a, y):
         n = a.shape[-1]
-        return Launch(factor, a, y, n, units=a.size // (n * n) if n else 0, grain=1)
+        pitch = -(-n // 64) * 64
+        held, table = _held(a, n * pitch), tuple(k * pitch for k in range(n))
+        units = a.size // (n * n) if n else 0
+        args = (held, held.size, table, pitch, n, NO_LIMITS)
+        return Launch(factor, a, y, *args, units=units, grain=1)
+
+    def cuda(a, y):
+        return gpu.factor(a, y)
 
     def grad(g, operands, results, grads):
         (y,), (gy,) = results, grads
@@ -125,9 +148,15 @@ class solve_triangular(Op):
 
     def cpu(a, b, y, *, upper, transpose, unit):
         n, columns = b.shape[-2:]
-        units = b.size // n if n else 0
-        options = (upper == transpose, transpose, unit)
-        return Launch(substitute, a, b, y, n, columns, *options, units=units, grain=1)
+        panel = PANEL // a.dtype.itemsize
+        held, table = _held(a, n * panel), tuple(k * panel for k in range(n))
+        units = b.size // (n * columns) * -(-columns // panel) if b.size else 0
+        strides = (1, n) if transpose else (n, 1)
+        args = (held, held.size, table, panel, n, columns, upper == transpose, *strides, unit)
+        return Launch(substitute, a, b, y, *args, NO_LIMITS, units=units, grain=1)
+
+    def cuda(a, b, y, *, upper, transpose, unit):
+        return gpu.solve(a, b, y, upper, transpose, unit)
 
     def grad(g, operands, results, grads, *, upper, transpose, unit):
         (a, _), (y,), (gy,) = operands, results, grads
@@ -141,35 +170,89 @@ class solve_triangular(Op):
         return b.size * a.shape[-1]
 
 
-def factor(a, y, n, lo, hi):
-    """Units are matrices; row by row, sums in f64."""
+def factor(a, y, held, lane_size, table, pitch, n, limits, lo, hi, lane):
+    """Units are matrices. Rows of y's transpose are made eight at a time: each is what a has, less
+    products of those above, which tiles add to it with the other sign.
+    """
+    whole = offset(held, lane * lane_size)
+    widest = 3 * vector_length(a)
     for unit in range(lo, hi):
-        base = unit * n * n
+        source, target = offset(a, unit * n * n), offset(y, unit * n * n)
+        clear_run(whole, a, lane_size)
+        for i0 in range(0, n, _BAND):
+            some = min(_BAND, n - i0)
+            rows = offset(whole, i0 * pitch)
+            transpose(offset(source, i0 * n + i0), n, offset(rows, i0), pitch, n - i0, some)
+            for r in range(some):
+                for j in range(i0, n):
+                    rows[r * pitch + j] = -rows[r * pitch + j]
+            for j in range(i0, n, widest):
+                place = offset(rows, j)
+                outer_tile_8(
+                    i0, offset(whole, i0), 1, pitch, offset(whole, j), table, place, pitch, 1,
+                    place, pitch, some, min(widest, n - j), 0, limits,
+                )  # fmt: skip
+            for r in range(some):
+                i = i0 + r
+                row = offset(rows, r * pitch)
+                for j in range(i, n, widest):
+                    place = offset(row, j)
+                    outer_tile_1(
+                        r, offset(rows, i), 1, pitch, offset(rows, j), table, place, pitch, 1,
+                        place, pitch, 1, min(widest, n - j), 0, limits,
+                    )  # fmt: skip
+                root = math.sqrt(-row[i]) if row[i] < 0.0 else math.nan
+                for j in range(i, n):
+                    row[j] /= -root
+                row[i] = root
+        transpose(whole, pitch, target, n, n, n)
         for i in range(n):
-            row = base + i * n
-            for j in range(n):
-                if j > i:
-                    y[row + j] = 0.0
-                    continue
-                above = base + j * n
-                total = np.float64(a[row + j])
-                for k in range(j):
-                    total -= np.float64(y[row + k]) * np.float64(y[above + k])
-                y[row + j] = math.sqrt(total) if i == j else total / np.float64(y[above + j])
+            for j in range(i + 1, n):
+                target[i * n + j] = 0.0
 
 
-def substitute(a, b, y, n, columns, is_forward, transpose, unit, lo, hi):
-    """Units are columns of b; sums in f64."""
+def substitute(
+    a, b, y, held, lane_size, table, panel, n, columns, is_forward, a_row, a_column, unit, limits,
+    lo, hi, lane,
+):  # fmt: skip
+    """Units are panels of columns of b. Tiles take products of rows of y from eight rows at a time;
+    y is held with the other sign, as they add.
+    """
+    whole = offset(held, lane * lane_size)
+    widest = 3 * vector_length(a)
+    panels = (columns + panel - 1) // panel
     for u in range(lo, hi):
-        batch = u // columns
-        matrix, column = batch * n * n, batch * n * columns + u - batch * columns
-        for step in range(n):
-            i = step if is_forward else n - 1 - step
-            total = np.float64(b[column + i * columns])
-            for before in range(step):
-                k = before if is_forward else n - 1 - before
-                place = k * n + i if transpose else i * n + k
-                total -= np.float64(a[matrix + place]) * np.float64(y[column + k * columns])
-            if not unit:
-                total /= np.float64(a[matrix + i * n + i])
-            y[column + i * columns] = total
+        batch = u // panels
+        column = (u - batch * panels) * panel
+        across = min(panel, columns - column)
+        matrix, at = offset(a, batch * n * n), batch * n * columns + column
+        source, target = offset(b, at), offset(y, at)
+        clear_run(whole, a, lane_size)
+        for done in range(0, n, _BAND):
+            some = min(_BAND, n - done)
+            i0 = done if is_forward else n - done - some
+            first = 0 if is_forward else i0 + some
+            left = offset(matrix, i0 * a_row + first * a_column)
+            for j in range(0, across, widest):
+                outer_tile_8(
+                    done, left, a_row, a_column, offset(whole, first * panel + j), table,
+                    offset(whole, i0 * panel + j), panel, 1, offset(source, i0 * columns + j),
+                    columns, some, min(widest, across - j), 0, limits,
+                )  # fmt: skip
+            for r in range(some):
+                i = i0 + r if is_forward else i0 + some - 1 - r
+                first = i0 if is_forward else i + 1
+                left = offset(matrix, i * a_row + first * a_column)
+                row = offset(whole, i * panel)
+                for j in range(0, across, widest):
+                    place = offset(row, j)
+                    outer_tile_1(
+                        r, left, a_row, a_column, offset(whole, first * panel + j), table, place,
+                        panel, 1, place, panel, 1, min(widest, across - j), 0, limits,
+                    )  # fmt: skip
+                pivot = 1.0 if unit else matrix[i * (a_row + a_column)]
+                out = offset(target, i * columns)
+                for j in range(across):
+                    out[j] = row[j] / pivot
+                for j in range(across):
+                    row[j] = -out[j]
