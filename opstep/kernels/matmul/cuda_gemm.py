@@ -244,8 +244,8 @@ def _aligned(x: Operand, shape: tuple[int, ...], launches: list[Grid]) -> Operan
 
 def _halves(a: Arg | Scratch, b: Arg | Scratch) -> str:
     """The name of their type where both are stored as halves of one, else nothing."""
-    supported = isinstance(a, Arg) and isinstance(b, Arg) and architecture() >= 80
-    return a.stored.name if supported and a.stored is b.stored and a.stored.is_half else ""
+    alike = a.stored is b.stored and a.stored.is_half
+    return a.stored.name if alike and architecture() >= 80 else ""
 
 
 def added(

@@ -45,8 +45,8 @@ def attend(
 ) -> Grid:
     if tile := halves.tile_for(q, k, v):
         return halves.attend(tile, q, k, v, mask, y, shape, strides, causal, scale)
-    if registers.is_for(q, v):
-        return registers.attend(q, k, v, mask, y, shape, strides, causal, scale)
+    if block := registers.block_for(q, v):
+        return registers.attend(block, q, k, v, mask, y, shape, strides, causal, scale)
     rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
     kind = mask_kind(mask)
     blocks = -(-rows // ROWS)

@@ -12,7 +12,7 @@ from opstep.kernels.matmul.cuda_gemm import product
 from opstep.kernels.matmul.cuda_gemm_simt import matrix_offset
 from opstep.kernels.matmul.products import Side
 from opstep.kernels.rows import cuda_attention_grad_halves as halves
-from opstep.kernels.rows.cuda_attention_tiles import mask_kind, masked_score
+from opstep.kernels.rows.cuda_attention_tiles import mask_kind, masked_score, multiplied
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, shuffle_xor
 from opstep.runtime.device.launch import Arg, Grid, Scratch
@@ -30,7 +30,12 @@ def gradients(
     rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
     problems, owners = prod(shape), prod(k.shape[:-2])
     group = problems // max(owners, 1)
-    weights, by_scores = (Scratch(q.dtype, max(1, problems * rows * keys)) for _ in range(2))
+    size = max(1, problems * rows * keys)
+    scores, by_weights = (Scratch(q.dtype, size) for _ in range(2))
+    weights, by_scores, rounded = scores, by_weights, ()
+    if multiplied(max(features, columns), q, k, v, gy):  # as tensor cores take them
+        weights, by_scores = (Scratch(q.dtype, size, stored=q.stored) for _ in range(2))
+        rounded = weights, by_scores
 
     def of_rows(array: Arg | Scratch, length: int) -> Side:
         return Side(array, length, 1, (group * rows * length, rows * length))  # pyright: ignore[reportArgumentType]
@@ -44,16 +49,16 @@ def gradients(
 
     each, all_rows = (owners, group), (owners,)
     soften = Grid(
-        *(softening(mask_kind(mask)), weights, by_scores, mask or q, shape, mask_strides),
-        *(len(shape), problems * rows, rows, keys, scale, int(causal)),
+        *(softening(mask_kind(mask), bool(rounded)), scores, by_weights, mask or q, shape),
+        *(mask_strides, len(shape), problems * rows, rows, keys, scale, int(causal), *rounded),
         grid=-(-problems * rows // _ROWS),
         block=32 * _ROWS,
     )
     own = Side(k, features, 1, (keys * features, 0))
     of_keys, of_values = over_rows(by_scores, q, features), over_rows(weights, gy, columns)
     return [
-        *product(of_rows(q, features), turned(k, features), weights, each, rows, keys, features),
-        *product(of_rows(gy, columns), turned(v, columns), by_scores, each, rows, keys, columns),
+        *product(of_rows(q, features), turned(k, features), scores, each, rows, keys, features),
+        *product(of_rows(gy, columns), turned(v, columns), by_weights, each, rows, keys, columns),
         soften,
         *product(of_rows(by_scores, keys), own, gq, each, rows, features, keys),
         *product(*of_keys, gk, all_rows, keys, features, group * rows),
@@ -62,14 +67,22 @@ def gradients(
 
 
 @cache
-def softening(kind: str):
+def softening(kind: str, is_moved: bool):
     with_mask = masked_score(kind)
 
+    def unmoved(array, rest, which):
+        return array
+
+    def moved(array, rest, which):
+        return rest[which]
+
+    target = moved if is_moved else unmoved
+
     def soften_weights(
-        weights, by_weights, mask, shape, mask_strides, rank, count, rows, keys, scale, causal
+        weights, by_weights, mask, shape, mask_strides, rank, count, rows, keys, scale, causal, rest
     ):
         """Rows of scores become weights, and gradients by weights those by scores, times `scale`:
-        a warp a row.
+        a warp a row. They take the place of what they are made of, or go to `rest`.
         """
         warp, lane = cuda.threadIdx.x // 32, cuda.threadIdx.x % 32
         unit = cuda.blockIdx.x * _ROWS + warp
@@ -79,6 +92,8 @@ def softening(kind: str):
         at = matrix_offset(batch, rank, shape, mask_strides) + i * mask_strides[rank]
         across = mask_strides[rank + 1]
         mine, by_mine = offset(weights, row * keys), offset(by_weights, row * keys)
+        weights_out = offset(target(weights, rest, 0), row * keys)
+        by_out = offset(target(by_weights, rest, 1), row * keys)
         visible = min(keys, i + 1) if causal else keys
         top = -1e999
         for j in range(lane, visible, 32):
@@ -106,8 +121,8 @@ def softening(kind: str):
                 if j < visible:
                     weight = exp(with_mask(mine[j] * scale, mask, at + j * across) - shift) * share
                     by_score = weight * (by_mine[j] - inner) * scale
-                mine[j] = weight
-                by_mine[j] = by_score
+                weights_out[j] = weight
+                by_out[j] = by_score
 
     soften_weights.__name__ = f"soften_weights_{kind}"
     return soften_weights

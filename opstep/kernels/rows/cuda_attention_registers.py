@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from functools import cache
 from math import prod
+from typing import NamedTuple
 
 from opstep.kernels.math.fastmath import exp
 from opstep.kernels.matmul.cuda_gemm_simt import matrix_offset
@@ -29,74 +30,104 @@ from opstep.runtime.device.cuda.compiling.names import (
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 
-ROWS = 64  # of q
 KEYS = 64  # of a tile
 STEPS = 32  # features that are looked at together
 THREADS = 128
-_LONGEST = 128  # columns, whose sums are all in registers
 _FEWEST = 8  # rows of q that are worth a tile
-_SCORES = Tile(ROWS, KEYS, STEPS, 8, 4)
-_PITCH = _SCORES.left_pitch  # of rows, and of keys, which are as many
 _SHARED = 99 << 10  # bytes that a block may have on any architecture
 
 
-def shared_bytes(features: int, columns: int) -> int:
-    """For q, for k and then weights, for v, and what threads tell each other of rows."""
-    result = Tile(ROWS, padded(columns, 64), KEYS, 8, padded(columns, 64) // 16)
-    rows = padded(features, STEPS) + KEYS
-    return 4 * (rows * _PITCH + KEYS * result.right_pitch + 2 * ROWS)
+class Block(NamedTuple):
+    """A block keeps `rows` of q; rows have so many features and columns, zeros included. Of v it
+    has `streamed` keys at a time.
+    """
+
+    rows: int
+    streamed: int
+    features: int
+    columns: int
+
+    @property
+    def scores(self) -> Tile:
+        return Tile(self.rows, KEYS, STEPS, self.rows // 8, 4)
+
+    @property
+    def result(self) -> Tile:
+        thread_columns = self.rows * self.columns // (8 * THREADS)
+        return Tile(self.rows, self.columns, self.streamed, 8, thread_columns)
+
+    @property
+    def weights_at(self) -> int:
+        """Where k stands, and then weights, as a number of elements of shared memory."""
+        return self.features * self.scores.left_pitch
+
+    @property
+    def values_at(self) -> int:
+        weights = max(STEPS * self.scores.right_pitch, KEYS * self.scores.left_pitch)
+        return self.weights_at + weights
+
+    @property
+    def tops_at(self) -> int:
+        """Where threads tell each other of rows, and then of factors."""
+        return self.values_at + self.streamed * self.result.right_pitch
+
+    @property
+    def shared(self) -> int:
+        return 4 * (self.tops_at + THREADS + self.rows)
 
 
-def is_for(q: Arg, v: Arg) -> bool:
-    """Whether attention of these operands goes by these tiles."""
+def block_for(q: Arg, v: Arg) -> Block | None:
+    """The block for these operands, where they go by these tiles."""
     rows, features, columns = q.shape[-2], q.shape[-1], v.shape[-1]
-    enough = rows >= _FEWEST and features > 0 and 0 < columns <= _LONGEST
-    return (
-        supported()
-        and q.dtype.name == "f32"
-        and enough
-        and shared_bytes(features, columns) <= _SHARED
-    )
+    if not supported() or q.dtype.name != "f32" or rows < _FEWEST or not features or not columns:
+        return None
+    features = padded(features, STEPS)
+    blocks = [Block(64, KEYS, features, padded(columns, 64))] if columns <= 128 else []
+    blocks += [Block(32, 32, features, padded(columns, 128))] if columns <= 256 else []
+    return next((block for block in blocks if block.shared <= _SHARED), None)
 
 
 def attend(
-    q: Arg, k: Arg, v: Arg, mask: Arg | None, y: Arg, shape, strides, causal: bool, scale: float
-) -> Grid:
+    block: Block, q: Arg, k: Arg, v: Arg, mask: Arg | None, y: Arg, shape, strides, causal: bool,
+    scale: float,
+) -> Grid:  # fmt: skip
     rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
-    blocks = -(-rows // ROWS)
+    blocks = -(-rows // block.rows)
     wide = 4 if features % 4 == 0 else 1, 4 if columns % 4 == 0 else 1
-    lengths = padded(features, STEPS), padded(columns, 64)
     return Grid(
-        *(attending(mask_kind(mask), *lengths, *wide), q, k, v, mask or q, y),
+        *(attending(mask_kind(mask), block, *wide), q, k, v, mask or q, y),
         *(shape, *strides, len(shape), rows, keys, features, columns, blocks, scale, int(causal)),
         grid=prod(shape) * blocks,
         block=THREADS,
-        shared=shared_bytes(features, columns),
-        blocks=3 if lengths[1] == 64 else 2,
+        shared=block.shared,
+        blocks=3 if block.columns == 64 else 2,
     )
 
 
 @cache
-def attending(kind: str, features: int, columns: int, q_wide: int, v_wide: int):
-    """For that many features and columns at most; `wide`: elements that are read at once."""
-    result = Tile(ROWS, columns, KEYS, 8, columns // 16)
-    weights_at = features * _PITCH
-    values_at = weights_at + KEYS * _PITCH
-    tops_at = values_at + KEYS * result.right_pitch
-    fetch = fetcher(ROWS, STEPS, THREADS, True, q_wide)
-    put = putter(ROWS, STEPS, THREADS, True, q_wide, _PITCH)
-    fetch_values = fetcher(columns, KEYS, THREADS, False, v_wide)
-    put_values = putter(columns, KEYS, THREADS, False, v_wide, result.right_pitch)
-    held, values_held = ROWS * STEPS // THREADS, columns * KEYS // THREADS
-    similar, weighted = _SCORES.product(), result.product()
-    score_origin, origin = thread_origin(_SCORES), thread_origin(result)
-    score_count, count = 32, 8 * result.thread_columns
+def attending(kind: str, block: Block, q_wide: int, v_wide: int):
+    """`wide`: elements that are read at once."""
+    held_rows, streamed, tile, result = block.rows, block.streamed, block.scores, block.result
+    weights_at, values_at, tops_at = block.weights_at, block.values_at, block.tops_at
+    row_pitch, key_step = tile.left_pitch, tile.right_pitch
+    fetch_queries = fetcher(held_rows, STEPS, THREADS, True, q_wide)
+    put_queries = putter(held_rows, STEPS, THREADS, True, q_wide, row_pitch)
+    fetch = fetcher(KEYS, STEPS, THREADS, True, q_wide)
+    put = putter(KEYS, STEPS, THREADS, True, q_wide, key_step)
+    fetch_values = fetcher(block.columns, streamed, THREADS, False, v_wide)
+    put_values = putter(block.columns, streamed, THREADS, False, v_wide, result.right_pitch)
+    held, values_held = KEYS * STEPS // THREADS, block.columns * streamed // THREADS
+    similar, weighted = tile.product(), result.product()
+    score_origin, origin = thread_origin(tile), thread_origin(result)
+    score_runs, count = tile.thread_rows // 4, 8 * result.thread_columns
+    score_count = 16 * score_runs
     no_scores, no_sums = Intrinsic("fill", score_count), Intrinsic("fill", count)
     gather, gather4 = Intrinsic("gather", count), Intrinsic("gather", 4)
     store, store4 = Intrinsic("store", v_wide), Intrinsic("store", 4)
     gather_wide = Intrinsic("gather", v_wide)
     thread_columns, row_gap, column_gap = result.thread_columns, result.row_gap, result.column_gap
-    half = KEYS // 2
+    teams = THREADS // held_rows  # that share a row's keys
+    share = KEYS // teams
     with_mask = masked_score(kind)
 
     def attend_tiles(
@@ -109,31 +140,31 @@ def attending(kind: str, features: int, columns: int, q_wide: int, v_wide: int):
         parts = pointer_to(cuda.local.array(score_count, real))
         mine = pointer_to(cuda.local.array(count, real))
         weights, tile_values = offset(shared, weights_at), offset(shared, values_at)
-        tops, factors = offset(shared, tops_at), offset(shared, tops_at + ROWS)
+        tops, factors = offset(shared, tops_at), offset(shared, tops_at + THREADS)
         thread = cuda.threadIdx.x
         batch = div32(cuda.blockIdx.x, blocks)
         row0 = cuda.blockIdx.x - batch * blocks
         if causal:  # those with most to do first
             row0 = blocks - 1 - row0
-        row0 *= ROWS
+        row0 *= held_rows
         queries = offset(q, start_of(batch, rank, shape, q_places))
         own = offset(k, start_of(batch, rank, shape, k_places))
         values = offset(v, start_of(batch, rank, shape, v_places))
         key_pitch, value_pitch, y_pitch = k_places[rank], v_places[rank], y_places[rank]
         score_row, score_column = score_origin(thread)
         first_row, first_column = origin(thread)
-        line, first_key = thread % ROWS, thread // ROWS * half  # in the softmax
+        line, first_key = thread % held_rows, thread // held_rows * share  # in the softmax
         row = row0 + line
         masked = matrix_offset(batch, rank, shape, mask_strides)
         masked += min(row, rows - 1) * mask_strides[rank]
         across = mask_strides[rank + 1]
         for f in range(0, features, STEPS):
-            fetch(passed, queries, row0, rows, f, features, q_places[rank], thread)
-            put(offset(shared, f * _PITCH), passed, thread)
+            fetch_queries(passed, queries, row0, rows, f, features, q_places[rank], thread)
+            put_queries(offset(shared, f * row_pitch), passed, thread)
         sums = no_sums(0.0)
         top = -1e999
         total = 0.0
-        visible = min(keys, row0 + ROWS) if causal else keys
+        visible = min(keys, row0 + held_rows) if causal else keys
         for j0 in range(0, visible, KEYS):
             fetch_values(values_passed, values, 0, columns, j0, keys, value_pitch, thread)
             put_values(tile_values, values_passed, thread)
@@ -144,24 +175,24 @@ def attending(kind: str, features: int, columns: int, q_wide: int, v_wide: int):
                 cuda.syncthreads()
                 if f + STEPS < features:
                     fetch(passed, own, j0, keys, f + STEPS, features, key_pitch, thread)
-                left = offset(shared, f * _PITCH + score_row)
+                left = offset(shared, f * row_pitch + score_row)
                 scores = similar(scores, left, offset(weights, score_column))
                 cuda.syncthreads()
             spread(parts, scores)
             for j in range(4):  # a column of the thread's part, in two runs
-                for r in range(2):
+                for r in range(score_runs):
                     held4 = pointer_to(cuda.local.array(4, real))
                     for i in range(4):
                         held4[i] = parts[(r * 4 + i) * 4 + j]
-                    at = (score_column + j) * _PITCH + score_row + r * 16
+                    at = (score_column + j) * row_pitch + score_row + r * 16
                     store4(weights, at, gather4(held4))
             cuda.syncthreads()
-            some = min(half, keys - j0 - first_key)
+            some = min(share, keys - j0 - first_key)
             if causal:
                 some = min(some, row + 1 - j0 - first_key)
             before = top
-            for j in range(half):
-                at = (first_key + j) * _PITCH + line
+            for j in range(share):
+                at = (first_key + j) * row_pitch + line
                 score = -1e999
                 if j < some:
                     score = with_mask(
@@ -169,21 +200,18 @@ def attending(kind: str, features: int, columns: int, q_wide: int, v_wide: int):
                     )
                 weights[at] = score
                 top = max_nan(top, score)
-            if first_key == 0:
-                tops[line] = top
-            else:
-                factors[line] = top
+            tops[thread] = top
             cuda.syncthreads()
-            top = max_nan(tops[line], factors[line])
+            for team in range(teams):
+                top = max_nan(top, tops[team * held_rows + line])
             shift = 0.0 if top == -1e999 else top
             factor = exp(before - shift)
             total *= factor
-            for j in range(half):
-                at = (first_key + j) * _PITCH + line
+            for j in range(share):
+                at = (first_key + j) * row_pitch + line
                 weight = exp(weights[at] - shift)
                 weights[at] = weight
                 total += weight
-            cuda.syncthreads()
             if first_key == 0:
                 factors[line] = factor
             cuda.syncthreads()
@@ -195,11 +223,18 @@ def attending(kind: str, features: int, columns: int, q_wide: int, v_wide: int):
             sums = gather(mine)
             sums = weighted(sums, offset(weights, first_row), offset(tile_values, first_column))
             cuda.syncthreads()
-        if first_key != 0:
-            tops[line] = total
+            for j in range(streamed, KEYS, streamed):
+                fetch_values(values_passed, values, 0, columns, j0 + j, keys, value_pitch, thread)
+                put_values(tile_values, values_passed, thread)
+                cuda.syncthreads()
+                left = offset(weights, j * row_pitch + first_row)
+                sums = weighted(sums, left, offset(tile_values, first_column))
+                cuda.syncthreads()
+        tops[thread] = total
         cuda.syncthreads()
         if first_key == 0:
-            total += tops[line]
+            for team in range(1, teams):
+                total += tops[team * held_rows + line]
             factors[line] = 0.0 if total == 0.0 else 1.0 / total
         cuda.syncthreads()
         spread(mine, sums)

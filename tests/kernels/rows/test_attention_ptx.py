@@ -85,11 +85,12 @@ def test_masks(mask):
         fits(prepared, "sm_90")
 
 
-def test_register_tiles():
-    length = 64
+@pytest.mark.parametrize("length, rows, keys", [(64, 64, 64), (256, 32, 32)])
+def test_register_tiles(length, rows, keys):
     (prepared,) = launches("sm_80", "f32", length, False)
     ptx, _ = compiler.to_ptx(prepared.kernel, "sm_80")
-    assert ptx.count("fma.rn.f32") >= 32 * 32 + 64 * length // 2  # scores of 32 terms, sums of 64
+    scores, sums = rows * 64 // 128 * 32, rows * length // 128 * keys  # terms of a thread
+    assert ptx.count("fma.rn.f32") >= scores + sums
     assert "ld.local" not in ptx
     fits(prepared, "sm_80")
 

@@ -137,9 +137,16 @@ def test_less_shared_memory(arch):
     forward(arch, HALF, 70, 130, 256, 256, causal=True)
 
 
-@pytest.mark.parametrize("sizes", [(9, 3, 8, 24), (70, 66, 33, 65), (9, 70, 16, 130)], ids=str)
+TILED = [(9, 3, 8, 24), (70, 66, 33, 65), (9, 70, 16, 130), (33, 130, 150, 12), (8, 64, 300, 300)]
+
+
+@pytest.mark.parametrize("sizes", TILED, ids=str)
 def test_register_tiles(sizes):
     forward("sm_80", np.dtype("f4"), *sizes)
+
+
+def test_long_rows_in_register_tiles():
+    forward("sm_80", np.dtype("f4"), 35, 70, 256, 256, "bools", causal=True)
 
 
 @pytest.mark.parametrize("kind, causal", FORMS)
@@ -153,8 +160,9 @@ def test_gradients_by_products(dtype, kind, causal):
     backward("sm_80", np.dtype(dtype), 10, 37, 6, 5, kind, causal=causal, scale=0.3)
 
 
-def test_gradients_of_long_rows_of_halves():
-    backward("sm_90", HALF, 9, 12, 16, 136)
+@pytest.mark.parametrize("kind, causal", [("none", False), ("bools", True)])
+def test_gradients_of_long_rows_of_halves(kind, causal):
+    backward("sm_90", HALF, 9, 12, 16, 136, kind, causal=causal)
 
 
 @pytest.mark.parametrize("arch, dtype", [("sm_80", HALF), ("sm_90", HALF), ("sm_80", "f4")])
