@@ -74,6 +74,11 @@ def atan2(y, x):
     return math.atan2(y, x)
 
 
+@vectorised(f32=float32.fmod32)
+def fmod(x, y):
+    return np.fmod(x, y)
+
+
 @vectorised(f32=float32.pow32)
 def pow(x, y):
     """Squares and cubes are products, as in PyTorch: the general one costs ten times as much."""

@@ -244,6 +244,24 @@ def atan2_32(y, x):
     return pick(float_to_bits(y) < 0, -angle, angle)
 
 
+@pinned("f64")
+def fmod32(x, y):
+    """Exact: in f64, every remainder by a quotient that is off by a unit in its last place, and by
+    one that was cut to a whole number, is exact. Each takes 51 bits of the 277 that a quotient can
+    have, so six leave the last; the quotient before may have been one too large or too small.
+    """
+    size = np.float64(np.abs(y))
+    rest = np.float64(np.abs(x))
+    share = 1.0 / size
+    for _ in range(6):
+        rest = fma(-np.trunc(rest * share), size, rest)
+    rest = pick(rest < 0.0, rest + size, rest)
+    rest = pick(rest >= size, rest - size, rest)
+    whole = (size == 1e999) & (np.abs(x) < 1e999)  # by infinity: all of x is left
+    rest = pick(whole, np.float64(np.abs(x)), rest)
+    return np.float32(pick(float_to_bits(x) < 0, -rest, rest))
+
+
 # sin32 and cos32 are good up to 1e6.
 
 

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from opstep.kernels.math.fastmath import fmod as float_fmod
 from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, onto, same
 from opstep.kernels.rules.literals import check_value, limits
 from opstep.kernels.rules.pitfalls import OVERFLOW, REMAINDER
@@ -130,7 +131,7 @@ class floor_div(_IntegerOrFloat):
     def scalar(a, b):
         if b == 0.0:
             return a / b
-        rest = np.fmod(a, b)
+        rest = float_fmod(a, b)
         quotient = (a - rest) / b
         quotient = np.rint(
             quotient - 1.0 if (b < 0.0) != (rest < 0.0) and rest != 0.0 else quotient
@@ -161,7 +162,7 @@ class rem(_IntegerOrFloat):
             return np.mod(a, b)
 
     def scalar(a, b):
-        rest = np.fmod(a, b)
+        rest = float_fmod(a, b)
         if rest == 0.0:
             return math.copysign(rest, b)
         return rest + b if (b < 0.0) != (rest < 0.0) else rest
@@ -194,8 +195,7 @@ class fmod(_IntegerOrFloat):
         with np.errstate(all="ignore"):
             return np.fmod(a, b)
 
-    def scalar(a, b):
-        return np.fmod(a, b)
+    scalar = float_fmod
 
     @staticmethod
     def integer(a, b):

@@ -90,6 +90,23 @@ def test_atan2():
     assert (np.signbit(got[zero]) == np.signbit(exact[zero])).all()
 
 
+def test_remainders_are_exact():
+    rng = np.random.default_rng(1)
+    a, b = (v.ravel() for v in np.meshgrid(EDGES, EDGES))
+    whole = rng.standard_normal(N).astype(np.float32)  # of which multiples leave almost nothing
+    with np.errstate(all="ignore"):
+        a = np.concatenate([a, whole * rng.integers(-(1 << 24), 1 << 24, N), whole]).astype("f4")
+        b = np.concatenate([b, whole, rng.standard_normal(N) * 1e-3]).astype("f4")
+        everything = rng.integers(0, 1 << 32, (2, N), np.uint32).view("f4")
+        a, b = np.concatenate([a, everything[0]]), np.concatenate([b, everything[1]])
+        for name, exact in (("fmod", np.fmod), ("rem", np.mod)):
+            (got,) = execute(OPS[name], [a, b], {})
+            wanted = exact(a, b)
+            np.testing.assert_array_equal(got, wanted)
+            number = ~np.isnan(wanted)
+            assert (np.signbit(got) == np.signbit(wanted))[number].all()
+
+
 def test_pow():
     rng = np.random.default_rng(1)
     odd = [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 0.5, -0.5, 2, -2, 3, -3, 1e30, 1e-30, 2.0**24]
