@@ -1,7 +1,8 @@
 """Sorting along an axis: sort, argsort, top_k.
 
-Sorts are stable: merge sorts, on a GPU by digits. NaN counts as the largest value, as in PyTorch;
-equal elements keep their order. Indices are i64.
+Sorts are stable: by digits on a GPU, and of long rows of elements of up to 4 bytes; others by
+merging. NaN counts as the largest value, as in PyTorch; equal elements keep their order. Indices
+are i64.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import numpy as np
 
 from opstep.kernels.pick import cuda_sort as gpu
 from opstep.kernels.pick.cuda_select import best
+from opstep.kernels.reduce.folds import high_key
 from opstep.kernels.rules.axes import around, axis_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -18,6 +20,8 @@ from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import i64
 
 RUN = 16  # elements that are sorted by insertion before runs are merged
+MANY = 64  # elements that are worth it to count digits
+DIGITS = 256
 FEW = 32  # so many best ones are always kept in order while a row is read; of a long row, more
 
 
@@ -145,6 +149,10 @@ def _sorted(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: boo
     apart = 2 * n if units > 1 else 0  # from one lane's working memory to the next one's
     args = (x, values or x, values is not None, indices, n, kept, inner, descending)
     grain = max(1, 2048 // max(n, 1))
+    if MANY <= n < 1 << 32 and x.dtype.itemsize <= 4:
+        counts = Scratch(i64, 4 * DIGITS, per_lane=units > 1)
+        args = (*args, places, counts, apart, counts.size if units > 1 else 0)
+        return [Launch(sort_by_digits, *args, units=units, grain=1)]
     return [Launch(sort_rows, *args, keys, places, apart, units=units, grain=grain)]
 
 
@@ -231,6 +239,53 @@ def sort_rows(
             indices[start + i * inner] = place[at + i]
             if with_values:
                 values[start + i * inner] = key[at + i]
+
+
+def sort_by_digits(
+    x, values, with_values, indices, n, kept, inner, descending, words, counts, apart, apart_counts,
+    lo, hi, lane,
+):  # fmt: skip
+    """Words of a key and a place are moved to where their digits belong, the lowest digit first;
+    not where all have the same.
+    """
+    words = offset(words, lane * apart)
+    counts = offset(counts, lane * apart_counts)
+    for unit in range(lo, hi):
+        outer = unit // inner
+        source = offset(x, outer * n * inner + unit - outer * inner)
+        for c in range(4 * DIGITS):
+            counts[c] = 0
+        for i in range(n):
+            key = np.int64(high_key(source[i * inner] + 0.0, 0)) + 0x80000000  # -0.0 is 0.0
+            key = 0xFFFFFFFF - key if descending else key
+            words[i] = key << 32 | i
+            for d in range(4):
+                counts[d * DIGITS + (key >> 8 * d & 255)] += 1
+        at = 0
+        for d in range(4):
+            starts = offset(counts, d * DIGITS)
+            shift = 32 + 8 * d
+            if starts[words[at] >> shift & 255] == n:
+                continue
+            total = 0
+            for c in range(DIGITS):
+                count = starts[c]
+                starts[c] = total
+                total += count
+            before = offset(words, at)
+            at = n - at
+            after = offset(words, at)
+            for i in range(n):
+                word = before[i]
+                c = word >> shift & 255
+                after[starts[c]] = word
+                starts[c] += 1
+        start = outer * kept * inner + unit - outer * inner
+        for i in range(kept):
+            place = words[at + i] & 0xFFFFFFFF
+            indices[start + i * inner] = place
+            if with_values:
+                values[start + i * inner] = source[place * inner]
 
 
 def select_best(x, values, indices, n, k, inner, descending, lo, hi):
