@@ -172,6 +172,8 @@ class diagonal_scatter(Diagonal):
 
     signature = "diagonal_scatter(x: T, source: T, *, offset: int = 0, axes: ints = [0, 1])"
     source = "torch.diagonal_scatter"
+    inplace = (0,)
+    overwrites = True
 
     def infer(x, source, *, offset, axes):
         wanted = x.with_shape(_diagonal_shape(x, offset, axes))
