@@ -189,7 +189,19 @@ def _step(application: Application, operands, statement: Apply) -> Step:
 
 
 def launched(step: Step, stored: list[TensorType | None], grown: int) -> Iterator[Kernel]:
-    """The kernels of a step whose sizes are `grown` times as large, where its rule allows that."""
+    """The kernels of a step whose sizes are `grown` times as large."""
+    for lowering, launches in lowerings(step, stored, grown):
+        for launch in lowering.lowered(launches)[0]:
+            if isinstance(launch, Prepared):
+                yield launch.kernel
+
+
+def lowerings(
+    step: Step, stored: list[TensorType | None], grown: int
+) -> Iterator[tuple[Lowering, Any]]:
+    """(what lowers them, the launches that the step asks for) of each variant of a step whose sizes
+    are `grown` times as large, where its rule allows that.
+    """
     larger = [None if t is None else _grown(t, grown) for t in stored]
     given = [a for a in larger if a is not None]
     if max((int(t.size) for t in given), default=0) > LARGEST:
@@ -201,9 +213,7 @@ def launched(step: Step, stored: list[TensorType | None], grown: int) -> Iterato
     step = replace(step, operand_types=resolved.operands)
     lowering = Lowering(step, (*larger, *resolved.results))
     for variant in lowering.variants().values():
-        for launch in lowering.lowered(variant)[0]:
-            if isinstance(launch, Prepared):
-                yield launch.kernel
+        yield lowering, variant
 
 
 def _grown(t: TensorType, times: int) -> TensorType:

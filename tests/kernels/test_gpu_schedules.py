@@ -1,0 +1,140 @@
+"""Ops that run on a GPU by a kernel of the CPU, a unit a thread, though it does not suit that: what
+neighbours read does not stand together, or working memory of each thread's own lets few run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from cases import cases
+from cuda_kernels import GROWN, lowerings, steps
+
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
+from opstep.runtime.device.cuda.compiling.target import targeting
+from opstep.runtime.device.launch import Call, Grid, Launch, Scratch, thread_a_unit
+from opstep.runtime.device.routine import PreparedCall
+
+Found = dict[str, set[str]]
+"""Kernels, by op."""
+
+# One number is made of what is left of no elements, or stands in for a sum that is not wanted.
+SCALARS: Found = {
+    "binary_cross_entropy": {"share_of_total"},
+    "binary_cross_entropy_with_logits": {"share_of_total"},
+    "huber_loss": {"share_of_total"},
+    "kl_div": {"share_of_total"},
+    "l1_loss": {"share_of_total"},
+    "mse_loss": {"share_of_total"},
+    "nll_loss": {"total_loss"},
+    "nll_loss_grad": {"inverse_mass"},
+    "smooth_l1_loss": {"share_of_total"},
+    "softmax_cross_entropy": {"total_loss"},
+    "softmax_cross_entropy_grad": {"inverse_mass"},
+}
+
+# Elementwise kernels of more elements than the schedules' 32-bit divisions reach: a unit is one.
+FAR: Found = {
+    "add": {"add"},
+}
+
+# A unit is a row, a plane, or a sum of many products: a schedule is missing.
+WITHOUT: Found = {
+    "adaptive_avg_pool3d": {"mix_each", "unpack_weights"},
+    "adaptive_avg_pool3d_grad": {"mix_each", "unpack_weights"},
+    "avg_pool3d": {"mix_each", "unpack_weights"},
+    "avg_pool3d_grad": {"mix_each", "unpack_weights"},
+    "cholesky": {"factor"},
+    "conv1d_integer": {"sum_bytes"},
+    "conv2d_integer": {"sum_bytes"},
+    "conv3d": {"convolve"},
+    "conv3d_input_grad": {"receive"},
+    "conv3d_integer": {"sum_bytes"},
+    "conv3d_weight_grad": {"sum_products"},
+    "conv_transpose3d": {"receive"},
+    "einsum": {"sum_of_products", "sum_one"},
+    "embedding_bag": {"add_bags"},
+    "gather_elements_grad": {"scatter_add_elements"},
+    "gather_nd": {"pick_parts"},
+    "grid_sample2d": {"sample"},
+    "grid_sample2d_grad": {"scatter_samples", "slopes_of_samples"},
+    "index": {"locate", "pick_at"},
+    "index_put": {"copy_rows", "locate", "put_replace_element"},
+    "index_put_add": {"copy_rows", "locate", "put_add_elements"},
+    "matmul_integer": {"multiply_bytes"},
+    "scatter": {"scatter_replace_element"},
+    "scatter_add": {"scatter_add_elements"},
+    "scatter_nd": {"scatter_parts_replace_element"},
+    "scatter_nd_add": {"scatter_parts_add_elements"},
+    "scatter_reduce": {
+        "divide_floats",
+        "divide_integers",
+        "fill_with",
+        "scatter_add_elements",
+        "scatter_any_element",
+        "scatter_count_element",
+        "scatter_larger_element",
+        "scatter_multiply_elements",
+        "scatter_one_element",
+        "scatter_smaller_element",
+        "scatter_zero_element",
+    },
+    "solve_triangular": {"substitute"},
+    "upsample2d": {"mix_each", "unpack_weights"},
+    "upsample2d_grad": {"mix_each", "unpack_weights"},
+    "upsample3d": {"mix_each", "unpack_weights"},
+    "upsample3d_grad": {"mix_each", "unpack_weights"},
+}
+
+
+@cache
+def on_gpu() -> list[tuple[str, Launch]]:
+    """(op, launch) of the CPU's kernels that test graphs run on a GPU, and larger ones."""
+    found = []
+    with targeting("sm_90"):
+        for case in cases():
+            for dtype in case.dtypes:
+                for op, step, types in steps(case, dtype):
+                    for grown in (1, *GROWN):
+                        for _, made in lowerings(step, types, grown):
+                            found += [(op.name, launch) for launch in of_cpu(made)]
+    return found
+
+
+def of_cpu(made: Any) -> Iterator[Launch]:
+    """Of what an op launches, that which it has no `Grid` for."""
+    if isinstance(made, PreparedCall):
+        return
+    for launch in [made] if isinstance(made, (Grid, Launch, Call)) else made:
+        if not isinstance(launch, Launch) or launch.units == 0:
+            continue
+        if launch.cuda is None or launch.cuda() is None:
+            yield launch
+
+
+def test_ops_without_a_schedule():
+    units: dict[tuple[str, str], list[int]] = {}
+    for op, launch in on_gpu():
+        if launch.cuda is not thread_a_unit:
+            units.setdefault((op, launch.kernel.__name__), []).append(launch.units)
+    one = {pair for pair, counts in units.items() if max(counts) == 1}
+    far = {pair for pair, counts in units.items() if min(counts) >= LIMIT}
+    assert by_op(one) == SCALARS
+    assert by_op(far) == FAR
+    assert by_op(units.keys() - one - far) == WITHOUT
+
+
+def by_op(pairs: Any) -> Found:
+    found: Found = {}
+    for op, kernel in pairs:
+        found.setdefault(op, set()).add(kernel)
+    return found
+
+
+def test_a_thread_a_unit_has_no_memory_of_its_own():
+    """With such memory only some thousand threads run."""
+    for op, launch in on_gpu():
+        if launch.cuda is thread_a_unit:
+            scratch = [a for a in launch.args if isinstance(a, Scratch) and a.per_lane]
+            assert not scratch, (op, launch.kernel.__name__)
