@@ -179,7 +179,7 @@ def add_windows(x, y, rows, columns, lo, hi):
 
 
 def _quotient(x: Arg, y: Arg) -> Callable:
-    """How places in these are divided."""
+    """The division for places in these."""
     return div32 if max(x.size, y.size) < LIMIT else floor_quotient
 
 
@@ -211,7 +211,7 @@ def spread_windows(quotient: Callable) -> Callable:
 @cache
 def gather_windows(quotient: Callable) -> Callable:
     def tap_at(away, dilation):
-        """Which place of the kernel stands so far from its first one; -1: none."""
+        """The place of the kernel that stands so far from its first one; -1: none."""
         tap = away if dilation == 1 else quotient(away, dilation)
         return tap if tap * dilation == away else -1
 

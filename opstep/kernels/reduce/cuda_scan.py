@@ -181,7 +181,7 @@ def _held_as(dtype: DType) -> Any:
 
 @cache
 def part_scanner(run: Running, lanes: int) -> Callable:
-    """What comes before each part, in the place of its fold: `lanes` threads a sequence."""
+    """Puts the state before each part in the place of its fold: `lanes` threads a sequence."""
     start, combine, pair = run.start, run.combine, len(run.state) > 1
     put, get, up = _PUT[pair], _GET[pair], exchange(shuffle_up, pair)
     inclusive_scan, from_lane = warp_scan(combine, pair, lanes), exchange(shuffle_from, pair)

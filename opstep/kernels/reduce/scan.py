@@ -219,7 +219,7 @@ class cumprod_grad(Op):
         return Launch(products_backwards, *args, units=outer * inner, grain=grain)
 
     def cuda(x, gy, gx, *, axis, exclusive, reverse):
-        """What is passed back, from the end; then that times the products before each element."""
+        """A scan from the end of the gradient passed back, then one of the products before each."""
         if x.size == 0:
             return []
         shape = around(x.shape, axis % x.rank)

@@ -38,7 +38,7 @@ def tile_distances(term: Callable, largest: bool, root: Callable) -> Callable:
         return max_nan(total, own) if largest else total + own
 
     def fetch(x, tile, base, first, count, start, n):
-        """Rows of a tile; zeros behind them and behind their end, which are no distance."""
+        """Rows of a tile; zeros where there are none, which are no distance."""
         for r in range(cuda.threadIdx.y, SIDE, HALF):
             for k in range(cuda.threadIdx.x, DEPTH, HALF):
                 there = first + r < count and start + k < n

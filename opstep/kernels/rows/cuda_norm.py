@@ -103,7 +103,7 @@ def centring(team: Team):
     held = team.width * team.vectors
 
     def centred(away, n, thread):
-        """(mean, variance); the row becomes distances from the mean, 0 behind its end."""
+        """(mean, variance); the row becomes distances from the mean, 0 past its end."""
         sum = 0.0
         for k in range(held):
             sum += away[k]
