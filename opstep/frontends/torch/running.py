@@ -34,12 +34,15 @@ def whole_products() -> Iterator[None]:
     result of the forward.
     """
     key = DispatchKey.CompositeImplicitAutograd
+    known = _of_torch.py_kernels.get(key)
     _of_torch.py_kernels[key] = lambda grad, x, axis, _: cumprod_backward(grad, x, axis)
     _of_torch._dispatch_cache.clear()
     try:
         yield
     finally:
-        del _of_torch.py_kernels[key]
+        _of_torch.py_kernels.pop(key, None)
+        if known is not None:
+            _of_torch.py_kernels[key] = known
         _of_torch._dispatch_cache.clear()
 
 
