@@ -125,13 +125,14 @@ def runs(
         partial_keys = Scratch(keys.dtype, 2 * pieces)
         partials = Scratch(y.dtype, 2 * pieces * width)
         side_by_side, kind = columns.of[-1] == 1, y.dtype.numpy.type
+        boxes = entries.rank > 1 or places.rank > 1
         yield Grid(
-            take_pieces(combine, order is not None, side_by_side, kind, scaled),
+            take_pieces(combine, order is not None, side_by_side, kind, scaled, boxes),
             *(source, keys, order or keys, scale or keys, y, partial_keys, partials),
             *(n, length, pieces, *nowhere, width),
             *(columns.rank, columns.sizes, columns.to, columns.of),
             *(places.rank, places.sizes, places.to),
-            *(first, entries.rank, entries.sizes, entries.of),
+            *(first, entries.rank, entries.sizes, entries.of, entries.of[-1], places.to[-1]),
             grid=-(-pieces * width // THREADS),
             block=THREADS,
         )
@@ -183,18 +184,27 @@ def scattered(
 
 @cache
 def take_pieces(
-    combine: Callable, picked: bool, side_by_side: bool, kind: Any, scaled: bool
+    combine: Callable, picked: bool, side_by_side: bool, kind: Any, scaled: bool, boxes: bool
 ) -> Callable:
     """A thread a column of a piece. A key that is inverted has no element of its own.
 
     `picked`: elements stand where `order` says, else in the order of the keys; `side_by_side`:
     neighbouring threads have neighbouring columns, else pieces; `kind`: the type of an element;
-    for the others see `runs`.
+    `boxes`: the places of entries or of keys are of more axes than one. For the others see `runs`.
     """
+
+    def of_box(i, sizes, steps, rank, step):
+        return spot(i, sizes, steps, rank)
+
+    def of_line(i, sizes, steps, rank, step):
+        return i * step
+
+    stand = of_box if boxes else of_line
 
     def take_pieces(
         source, keys, order, scale, y, partial_keys, partials, n, length, pieces, mask, nowhere,
         width, rank, sizes, to, of, place_rank, place_sizes, place_to, first, depth, extents, steps,
+        step, along,
     ):  # fmt: skip
         t = cuda.grid(1)
         if t >= pieces * width:
@@ -206,7 +216,6 @@ def take_pieces(
             column = div32(t, pieces)
             piece = t - column * pieces
         into, start = spot(column, sizes, to, rank), spot(column, sizes, of, rank)
-        step, along = steps[depth - 1], place_to[place_rank - 1]
         lo, slot = piece * length, 2 * piece
         hi = min(lo + length, n)
         own = of_place(np.int64(keys[lo]))
@@ -215,21 +224,26 @@ def take_pieces(
         head = False
         held = False
         value = kind(0)
+        there = kind(0)
         next_keys = cuda.local.array(AHEAD, np.int64)
         elements = cuda.local.array(AHEAD, kind)
+        olds = cuda.local.array(AHEAD, kind)
         for i in range(lo, hi, AHEAD):
             for j in range(AHEAD):
                 next_keys[j] = keys[i + j] if i + j < hi else -1
             for j in range(AHEAD):
+                elements[j] = kind(0)
                 if next_keys[j] >= 0:
-                    place = i + j
-                    if picked:
-                        place = first + np.int64(order[i + j])
-                    at = place * step if depth == 1 else spot(place, extents, steps, depth)
-                    element = source[start + at]
+                    place = first + np.int64(order[i + j]) if picked else i + j
+                    element = source[start + stand(place, extents, steps, depth, step)]
                     if scaled:
                         element = element * scale[place]
                     elements[j] = element
+            for j in range(AHEAD):  # y as it is, all at once: most keys may be different
+                key = next_keys[j]
+                olds[j] = kind(0)
+                if key >= 0 and key & mask != nowhere:
+                    olds[j] = y[into + stand(key, place_sizes, place_to, place_rank, along)]
             for j in range(AHEAD):
                 if i + j < hi:
                     key = of_place(next_keys[j])
@@ -238,16 +252,14 @@ def take_pieces(
                             partials[slot * width + column] = value
                             head = True
                         elif held:
-                            p = own * along
-                            if place_rank > 1:
-                                p = spot(own, place_sizes, place_to, place_rank)
-                            p += into
-                            y[p] = combine(y[p], value)
+                            p = into + stand(own, place_sizes, place_to, place_rank, along)
+                            y[p] = combine(there, value)
                         own = key
                         began = False
                         held = False
                     if next_keys[j] >= 0 and key & mask != nowhere:
                         value = kind(combine(value, elements[j])) if held else elements[j]
+                        there = olds[j]
                         held = True
         tail = False
         if held and began:
@@ -257,8 +269,7 @@ def take_pieces(
             partials[(slot + 1) * width + column] = value
             tail = True
         elif held:
-            p = into + spot(own, place_sizes, place_to, place_rank)
-            y[p] = combine(y[p], value)
+            y[into + stand(own, place_sizes, place_to, place_rank, along)] = combine(there, value)
         if column == 0:
             partial_keys[slot] = lowest if head else ~lowest
             partial_keys[slot + 1] = own if tail else ~own

@@ -19,6 +19,7 @@ _NONE = 1 << 62  # a bag that there is not
 MODES = ("sum", "mean", "max")
 THREADS = 256  # of a block
 WARP = 32
+AHEAD = 4  # rows that a thread reads together
 
 
 class embedding_bag(Op):
@@ -82,9 +83,13 @@ class embedding_bag(Op):
         wide = WARP
         while wide < min(columns, THREADS):
             wide *= 2
-        kernel = take_bags(mode, scale is not None, wide)
+        below, bags = 1, y.shape[0]  # rows of a bag that are read side by side
+        while 2 * below * wide <= THREADS and index.size > 4 * AHEAD * below * bags:
+            below *= 2
+        kernel = take_bags(mode, scale is not None, wide, below)
         args = (weight, index, offsets, scale or weight, y, index.size, offsets.size)
-        return Grid(kernel, *args, rows, columns, skipped, grid=y.shape[0], block=THREADS)
+        args = (*args, bags, rows, columns, skipped)
+        return Grid(kernel, *args, grid=-(-bags // (THREADS // (wide * below))), block=THREADS)
 
     def flops(weight, index, offsets, *rest, **attrs):
         return index.size * weight.shape[1]
@@ -168,51 +173,61 @@ def add_bags(
 
 
 @cache
-def take_bags(mode: str, scaled: bool, wide: int) -> Callable:
-    """A block a bag: `wide` threads side by side have a column each, those below them every so many
-    rows of the bag, whose sums are added in their order.
+def take_bags(mode: str, scaled: bool, wide: int, below: int) -> Callable:
+    """`wide` threads side by side have a column of a bag each, `below` of them every so many of its
+    rows, whose sums are added in their order; a block has as many bags as it has threads for.
     """
-    below = THREADS // wide
-    largest = mode == "max"
+    largest, together = mode == "max", THREADS // (wide * below)
 
     def meet(old, new):
         if largest:
             return new if new > old or new != new else old
         return old + new
 
-    def take_bags(weight, index, offsets, scale, y, n, starts, rows, columns, skipped):
+    def take_bags(weight, index, offsets, scale, y, n, starts, bags, rows, columns, skipped):
         sums = cuda.shared.array(THREADS, real)
-        counts = cuda.shared.array(below, np.int64)
-        bag = np.int64(cuda.blockIdx.x)
-        first = max(np.int64(offsets[bag]), np.int64(0))
-        last = min(np.int64(offsets[bag + 1]), n) if bag + 1 < starts else n
-        lane, turn = cuda.threadIdx.x % wide, cuda.threadIdx.x // wide
+        counts = cuda.shared.array(THREADS, np.int64)
+        picked = cuda.local.array(AHEAD, np.int64)
+        elements = cuda.local.array(AHEAD, real)
+        lane, turn = cuda.threadIdx.x % wide, cuda.threadIdx.x // wide % below
+        bag = np.int64(cuda.blockIdx.x) * together + cuda.threadIdx.x // (wide * below)
+        first = last = np.int64(0)
+        if bag < bags:
+            first = max(np.int64(offsets[bag]), np.int64(0))
+            last = min(np.int64(offsets[bag + 1]), n) if bag + 1 < starts else n
         for left in range(0, columns, wide):
             column = left + lane
             value = real(0)
             count = np.int64(0)
-            for k in range(first + turn, last, below):
-                row = np.int64(index[k])
-                row = row + rows if row < 0 else row
-                if row >= 0 and row < rows and row != skipped:
-                    element = weight[row * columns + column] if column < columns else real(0)
-                    if scaled:
-                        element = element * scale[k]
-                    value = meet(value, element) if count > 0 else element
-                    count += 1
-            sums[cuda.threadIdx.x] = value
-            counts[turn] = count
-            cuda.syncthreads()
-            if turn == 0:
-                for other in range(1, below):
-                    if counts[other] > 0:
-                        found = sums[other * wide + lane]
-                        value = meet(value, found) if count > 0 else found
-                        count += counts[other]
-                if mode == "mean" and count > 1:
-                    value = real(value / real(count))
-                if column < columns:
-                    y[bag * columns + column] = value
-            cuda.syncthreads()
+            for k in range(first + turn, last, below * AHEAD):
+                for j in range(AHEAD):
+                    place = k + j * below
+                    row = np.int64(index[place]) if place < last else np.int64(rows)
+                    row = row + rows if row < 0 else row
+                    picked[j] = row if row < rows and row != skipped else -1
+                for j in range(AHEAD):
+                    elements[j] = real(0)
+                    if picked[j] >= 0 and column < columns:
+                        elements[j] = weight[picked[j] * columns + column]
+                        if scaled:
+                            elements[j] = elements[j] * scale[k + j * below]
+                for j in range(AHEAD):
+                    if picked[j] >= 0:
+                        value = meet(value, elements[j]) if count > 0 else elements[j]
+                        count += 1
+            if below > 1:
+                sums[cuda.threadIdx.x] = value
+                counts[cuda.threadIdx.x] = count
+                cuda.syncthreads()
+                for other in range(1, below if turn == 0 else 1):
+                    at = cuda.threadIdx.x + other * wide
+                    if counts[at] > 0:
+                        value = meet(value, sums[at]) if count > 0 else sums[at]
+                        count += counts[at]
+                cuda.syncthreads()
+            if mode == "mean" and count > 1:
+                value = real(value / real(count))
+            if turn == 0 and bag < bags and column < columns:
+                y[bag * columns + column] = value
 
     return take_bags
