@@ -1,6 +1,6 @@
 """Single ops of PyTorch through `torch.compile(backend="opstep")`, beside eager mode: forward, and
-backward. On a GPU the times are those of all kernels of a call, as PyTorch's profiler has them; on
-the CPU those of calls, on one thread.
+backward. On a GPU the times are those that a call's kernels keep it busy, as PyTorch's profiler has
+them; on the CPU those of calls, on one thread.
 
     PYTHONPATH=. python benchmarks/op_sweep.py --device cuda --dtype bf16 --only "pad|interp"
 
@@ -422,7 +422,9 @@ def calls_of(form: Form, tensors: list[torch.Tensor], compiled: bool, back: bool
 
 
 def kernels_ms(call: Callable[[], Any], rounds: int = 3, listed: bool = False) -> float:
-    """Time of a call's kernels, by PyTorch's profiler."""
+    """How long a call keeps the GPU busy, by PyTorch's profiler: kernels that run side by side
+    count once.
+    """
     from torch.profiler import ProfilerActivity, profile
 
     call()
@@ -438,7 +440,11 @@ def kernels_ms(call: Callable[[], Any], rounds: int = 3, listed: bool = False) -
             totals[e.name] = totals.get(e.name, 0) + e.device_time / rounds
         for name, us in sorted(totals.items(), key=lambda item: -item[1])[:12]:
             print(f"      {us:9.1f} us  {name[:90]}")
-    return sum(e.device_time for e in events) / rounds / 1e3
+    busy, until = 0.0, 0.0
+    for begin, end in sorted((e.time_range.start, e.time_range.end) for e in events):
+        busy += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return busy / rounds / 1e3
 
 
 def call_ms(call: Callable[[], Any]) -> float:
@@ -541,9 +547,8 @@ def main() -> None:
         if ratios:
             mean = statistics.geometric_mean(ratios)
             beyond = sum(x > 3 for x in ratios)
-            print(
-                f"{'backward' if back else 'forward'}: geometric mean {mean:.2f}, {beyond} of {len(ratios)} above 3x"
-            )
+            way, count = "backward" if back else "forward", len(ratios)
+            print(f"{way}: geometric mean {mean:.2f}, {beyond} of {count} above 3x")
     if given.json:
         with open(given.json, "w") as file:
             json.dump(rows, file, indent=0)

@@ -60,7 +60,6 @@ class Target(NamedTuple):
     """Where entries go. `sizes`: the axes of the entries; an entry's key is its place by `base`
     and what the indices add, below `keys`; key k begins at its place in y by `places`, and a column
     at that by `columns`; `of`: strides of the entries in the source.
-    `row`: where each row of the last axis has keys of its own, how many, a power of two.
     """
 
     sizes: tuple[int, ...]
@@ -70,7 +69,6 @@ class Target(NamedTuple):
     places: Walk
     columns: Walk
     of: tuple[int, ...]
-    row: int = 0
 
 
 def combined(
@@ -88,17 +86,13 @@ def combined(
     for first in range(0, n, MOST):
         count = min(MOST, n - first)
         about = (target.indices, target.sizes, target.keys, count, first, target.base)
-        found, keys = located(*about, apart=target.row > 0)
+        found, keys = located(*about)
         in_order = columns.total == 1 and n == count and entries.of == (1,)
-        bits, length = target.keys.bit_length(), count
-        if target.row:
-            bits, length = target.row.bit_length() - 1, target.sizes[-1]
-        held = source if in_order else None
-        shape = (bits, count // length, length)
-        rows = Rows(keys, itself, keys.dtype, *shape, signed=False, held=held)
+        bits, held = target.keys.bit_length(), source if in_order else None
+        rows = Rows(keys, itself, keys.dtype, bits, 1, count, signed=False, held=held)
         sorting, keys, order = sorted_pairs(rows)
         launches += [*found, *sorting]
-        to = (y, (target.row - 1, target.keys), target.places, columns)
+        to = (y, (-1, target.keys), target.places, columns)
         if in_order:  # elements travel with their keys, so they are read one after the other
             launches += runs(combine, order, keys, None, *to, walk((n,), (1,), (1,)))
         else:
@@ -109,12 +103,14 @@ def combined(
 def runs(
     combine: Callable, source: Arg | Scratch, keys: Scratch, order: Scratch | None,
     y: Arg | Scratch, nowhere: tuple[int, int], places: Walk, columns: Walk, entries: Walk,
-    first: int = 0, scale: Arg | Scratch | None = None,
+    first: int = 0, scale: Arg | Scratch | None = None, steps: tuple[int, int] | None = None,
 ) -> Iterator[Grid]:  # fmt: skip
     """Launches that combine elements of equal keys, which are sorted, until no run of them lies in
     two pieces. Their entries stand in the source where `order` says, counted from `first`, or as
     the keys do; `scale`: what each is multiplied with, by its place in the source. A key whose bits
-    of the mask are the other number of `nowhere` is dropped; see `Target` for the rest.
+    of the mask are the other number of `nowhere` is dropped; see `Target` for the rest. With
+    `steps`, those bits are a place in a row, in y and in the source, and the other ones the row's
+    number, where `places` and `entries` are of rows.
     """
     n, width = keys.size, columns.total
     scaled = scale is not None
@@ -125,14 +121,16 @@ def runs(
         partial_keys = Scratch(keys.dtype, 2 * pieces)
         partials = Scratch(y.dtype, 2 * pieces * width)
         side_by_side, kind = columns.of[-1] == 1, y.dtype.numpy.type
-        boxes = entries.rank > 1 or places.rank > 1
+        along, step = steps or (places.to[-1], entries.of[-1])
+        ways = (way(places, steps), way(entries, steps if order else None))
         yield Grid(
-            take_pieces(combine, order is not None, side_by_side, kind, scaled, boxes),
+            take_pieces(combine, order is not None, side_by_side, kind, scaled, *ways),
             *(source, keys, order or keys, scale or keys, y, partial_keys, partials),
             *(n, length, pieces, *nowhere, width),
             *(columns.rank, columns.sizes, columns.to, columns.of),
             *(places.rank, places.sizes, places.to),
-            *(first, entries.rank, entries.sizes, entries.of, entries.of[-1], places.to[-1]),
+            *(first, entries.rank, entries.sizes, entries.of),
+            *(step, along, nowhere[0].bit_length()),
             grid=-(-pieces * width // THREADS),
             block=THREADS,
         )
@@ -141,6 +139,7 @@ def runs(
         source, keys, order, n, first, scaled = partials, partial_keys, None, 2 * pieces, 0, False
         columns = columns._replace(of=strides_of(columns.sizes))
         entries = Walk((n,), (width,), (width,))
+        steps = (along, width) if steps else None
 
 
 def scattered(
@@ -160,21 +159,25 @@ def scattered(
         args = (source, index, y, units, *about, length, inner[axis], shape[axis], along)
         grid = -(-units // THREADS)
         return [Grid(take_columns(combine), *args, grid=grid, block=THREADS)]
+    rest = [k for k in range(len(shape)) if k != axis]
     one = walk((1,), (1,), (1,))
-    indices = (Index(index, shape[axis], 1, inner),)
-    row = 1 << shape[axis].bit_length()
-    if inner[axis] == 1 and units * row < LIMIT:
-        rows = strides_of(index.shape[:-1])
-        sizes, to = (*index.shape[:-1], row), (*steps[:-1], along)
-        target = Target(
-            *(index.shape, (*(row * s for s in rows), 0), indices, shape[axis]),
-            *(walk(sizes, to, to), one, inner, row),
+    own = Index(index, shape[axis], 1, inner)
+    bits = shape[axis].bit_length()
+    if units << bits < LIMIT // 2 and index.size < LIMIT // 2:
+        base = dict(zip(rest, strides_of([index.shape[k] for k in rest]), strict=True))
+        numbers = tuple(base.get(k, 0) << bits for k in range(len(shape)))
+        found, keys = located([own], index.shape, shape[axis], index.size, 0, numbers, apart=True)
+        rows = Rows(keys, itself, keys.dtype, bits, units, length, inner[axis], signed=False)
+        sorting, keys, order = sorted_pairs(rows)
+        to = walk(*([of[k] for k in rest] for of in (index.shape, steps, steps)))
+        of = walk(*([of[k] for k in rest] for of in (index.shape, inner, inner)))
+        nowhere = ((1 << bits) - 1, shape[axis])
+        adding = runs(
+            *(combine, source, keys, order, y, nowhere, to, one, of), steps=(along, inner[axis])
         )
-        if units * length <= MOST:
-            return combined(combine, source, y, target)
+        return [*found, *sorting, *adding]
     base = tuple(0 if k == axis else s for k, s in enumerate(steps))
-    indices = (indices[0]._replace(along=along),)
-    whole = prod(shape)
+    indices, whole = (own._replace(along=along),), prod(shape)
     target = Target(index.shape, base, indices, whole, walk((whole,), (1,), (1,)), one, inner)
     return combined(combine, source, y, target)
 
@@ -182,29 +185,44 @@ def scattered(
 # --- kernels --------------------------------------------------------------------------------------
 
 
+def in_line(i, row, sizes, steps, rank, step):
+    return i * step
+
+
+def in_box(i, row, sizes, steps, rank, step):
+    return spot(i, sizes, steps, rank)
+
+
+def in_row(i, row, sizes, steps, rank, step):
+    return spot(row, sizes, steps, rank) + i * step
+
+
+FOUND = {"line": in_line, "box": in_box, "row": in_row}
+
+
+def way(places: Walk, steps: tuple[int, int] | None) -> str:
+    """How the i-th of these places is found: along a line, in a box, or in a row of a box."""
+    return "row" if steps else "line" if places.rank == 1 else "box"
+
+
 @cache
 def take_pieces(
-    combine: Callable, picked: bool, side_by_side: bool, kind: Any, scaled: bool, boxes: bool
-) -> Callable:
+    combine: Callable, picked: bool, side_by_side: bool, kind: Any, scaled: bool, to_way: str,
+    of_way: str,
+) -> Callable:  # fmt: skip
     """A thread a column of a piece. A key that is inverted has no element of its own.
 
     `picked`: elements stand where `order` says, else in the order of the keys; `side_by_side`:
     neighbouring threads have neighbouring columns, else pieces; `kind`: the type of an element;
-    `boxes`: the places of entries or of keys are of more axes than one. For the others see `runs`.
+    `to_way`, `of_way`: how places in y and in the source are found, see `way`. For the others see
+    `runs`.
     """
-
-    def of_box(i, sizes, steps, rank, step):
-        return spot(i, sizes, steps, rank)
-
-    def of_line(i, sizes, steps, rank, step):
-        return i * step
-
-    stand = of_box if boxes else of_line
+    stand_in_y, stand = FOUND[to_way], FOUND[of_way]
 
     def take_pieces(
         source, keys, order, scale, y, partial_keys, partials, n, length, pieces, mask, nowhere,
         width, rank, sizes, to, of, place_rank, place_sizes, place_to, first, depth, extents, steps,
-        step, along,
+        step, along, shift,
     ):  # fmt: skip
         t = cuda.grid(1)
         if t >= pieces * width:
@@ -235,7 +253,8 @@ def take_pieces(
                 elements[j] = kind(0)
                 if next_keys[j] >= 0:
                     place = first + np.int64(order[i + j]) if picked else i + j
-                    element = source[start + stand(place, extents, steps, depth, step)]
+                    row = next_keys[j] >> shift
+                    element = source[start + stand(place, row, extents, steps, depth, step)]
                     if scaled:
                         element = element * scale[place]
                     elements[j] = element
@@ -243,7 +262,12 @@ def take_pieces(
                 key = next_keys[j]
                 olds[j] = kind(0)
                 if key >= 0 and key & mask != nowhere:
-                    olds[j] = y[into + stand(key, place_sizes, place_to, place_rank, along)]
+                    olds[j] = y[
+                        into
+                        + stand_in_y(
+                            key & mask, key >> shift, place_sizes, place_to, place_rank, along
+                        )
+                    ]
             for j in range(AHEAD):
                 if i + j < hi:
                     key = of_place(next_keys[j])
@@ -252,7 +276,9 @@ def take_pieces(
                             partials[slot * width + column] = value
                             head = True
                         elif held:
-                            p = into + stand(own, place_sizes, place_to, place_rank, along)
+                            p = into + stand_in_y(
+                                own & mask, own >> shift, place_sizes, place_to, place_rank, along
+                            )
                             y[p] = combine(there, value)
                         own = key
                         began = False
@@ -269,7 +295,10 @@ def take_pieces(
             partials[(slot + 1) * width + column] = value
             tail = True
         elif held:
-            y[into + stand(own, place_sizes, place_to, place_rank, along)] = combine(there, value)
+            y[
+                into
+                + stand_in_y(own & mask, own >> shift, place_sizes, place_to, place_rank, along)
+            ] = combine(there, value)
         if column == 0:
             partial_keys[slot] = lowest if head else ~lowest
             partial_keys[slot + 1] = own if tail else ~own

@@ -124,3 +124,14 @@ def test_picked_elements():
     for axes in ((0, 1), (2, 1), (0, 2), (3, 0)):
         check("index", x, i, j, axes=axes)
     check("index", x, i, j, indices(6, 4, 2).reshape(6, 1), axes=(0, 2, 1), missing=1.0)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_elements_along_any_axis_of_a_part(axis):
+    """The index reaches a part of x only."""
+    x = numbers("f32", 6, 5, 4)
+    shape = [4, 3, 2]
+    shape[axis] = 23
+    index = indices(int(np.prod(shape)), x.shape[axis], 2).reshape(shape)
+    check("scatter_add", x, index, numbers("f32", *shape), axis=axis)
+    check("scatter", x, index, numbers("f32", *shape), axis=axis)
