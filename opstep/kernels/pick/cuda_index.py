@@ -10,6 +10,7 @@ import numpy as np
 
 from opstep.kernels.move.cuda_copying import reinterpreted, repeated
 from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
+from opstep.kernels.rules.axes import strides_of
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, mod32, store2
 from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Scratch
 from opstep.runtime.ir.types import i32, i64
@@ -200,20 +201,22 @@ def located(
     launches = []
     for k, i in enumerate(indices):
         about = (count, nowhere, len(sizes), sizes, base, start, int(k == 0), int(apart))
-        own = (i.extent, i.along, i.strides, i.start, i.skipped)
+        in_order = i.start == 0 and i.strides == strides_of(sizes)
+        own = (i.extent, i.along, int(in_order), i.strides, i.start, i.skipped)
         grid = -(-count // THREADS)
         launches.append(Grid(locate, i.of, keys, *about, *own, grid=grid, block=THREADS))
     return launches, keys
 
 
 def locate(
-    index, keys, n, nowhere, rank, sizes, base, start, first, apart, extent, along, strides, origin,
-    skipped,
+    index, keys, n, nowhere, rank, sizes, base, start, first, apart, extent, along, in_order,
+    strides, origin, skipped,
 ):  # fmt: skip
     i = cuda.grid(1)
     if i < n:
         entry = start + i
-        k = np.int64(index[origin + spot(entry, sizes, strides, rank)])
+        place = entry if in_order else origin + spot(entry, sizes, strides, rank)
+        k = np.int64(index[place])
         k = k + extent if k < 0 else k
         before = spot(entry, sizes, base, rank) if first else np.int64(keys[i])
         there = k >= 0 and k < extent and k != skipped and (first or before != nowhere)

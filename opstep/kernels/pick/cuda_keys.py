@@ -75,13 +75,13 @@ def itself(key):
     return key
 
 
-def place(held, p, i):
+def place(held, row, i, n, inner):
     """What comes with a key where nothing is held: its place in the row."""
     return i
 
 
-def element(held, p, i):
-    return held[p]
+def element(held, row, i, n, inner):
+    return held[first_of(row, n, inner) + i * inner]
 
 
 def first_of(row, n, inner):

@@ -194,7 +194,7 @@ def move_tiles(
             ordered[ranks[j]] = keys[j]
         for j in range(items):
             i = first + j * LANES
-            values[j] = value(held, row * n + i, i) if whole or i < end else 0
+            values[j] = value(held, row, i, n, inner) if whole or i < end else 0
         for j in range(items):
             ordered_held[ranks[j]] = values[j]
         cuda.syncthreads()

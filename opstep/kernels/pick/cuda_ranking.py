@@ -34,7 +34,7 @@ TOP = 128  # the sign of a key in its highest digit
 class Rows(NamedTuple):
     """What is sorted: `count` rows of n elements of `source`, `inner` apart, of which `key` makes
     keys of `bits` bits, held as `carrier`; `signed`: the highest is the sign. `held`: what comes
-    with the keys, by its place in [count, n]; without it, places in the row.
+    with the keys, laid out as they are; without it, places in the row.
     """
 
     source: Arg | Scratch

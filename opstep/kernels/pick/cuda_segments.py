@@ -103,34 +103,33 @@ def combined(
 def runs(
     combine: Callable, source: Arg | Scratch, keys: Scratch, order: Scratch | None,
     y: Arg | Scratch, nowhere: tuple[int, int], places: Walk, columns: Walk, entries: Walk,
-    first: int = 0, scale: Arg | Scratch | None = None, steps: tuple[int, int] | None = None,
+    first: int = 0, scale: Arg | Scratch | None = None, along: int = 0,
 ) -> Iterator[Grid]:  # fmt: skip
     """Launches that combine elements of equal keys, which are sorted, until no run of them lies in
     two pieces. Their entries stand in the source where `order` says, counted from `first`, or as
     the keys do; `scale`: what each is multiplied with, by its place in the source. A key whose bits
     of the mask are the other number of `nowhere` is dropped; see `Target` for the rest. With
-    `steps`, those bits are a place in a row, in y and in the source, and the other ones the row's
-    number, where `places` and `entries` are of rows.
+    `along`, those bits are a place in a row of y, whose elements are so far apart, and the other
+    ones the row's number, where `places` are of rows.
     """
     n, width = keys.size, columns.total
     scaled = scale is not None
     while True:
         least, most = PIECES
-        length = n if n <= 2 * most else min(most, max(least, n * width // MANY))
+        length = n if n <= 2 * least else min(most, max(least, n * width // MANY))
         pieces = -(-n // length)
         partial_keys = Scratch(keys.dtype, 2 * pieces)
         partials = Scratch(y.dtype, 2 * pieces * width)
         side_by_side, kind = columns.of[-1] == 1, y.dtype.numpy.type
-        along, step = steps or (places.to[-1], entries.of[-1])
-        ways = (way(places, steps), way(entries, steps if order else None))
+        ways = ("row" if along else way(places), way(entries))
         yield Grid(
-            take_pieces(combine, order is not None, side_by_side, kind, scaled, *ways),
+            take_pieces(combine, order is not None, side_by_side, kind, scaled, width > 1, *ways),
             *(source, keys, order or keys, scale or keys, y, partial_keys, partials),
             *(n, length, pieces, *nowhere, width),
             *(columns.rank, columns.sizes, columns.to, columns.of),
             *(places.rank, places.sizes, places.to),
             *(first, entries.rank, entries.sizes, entries.of),
-            *(step, along, nowhere[0].bit_length()),
+            *(entries.of[-1], along or places.to[-1], nowhere[0].bit_length()),
             grid=-(-pieces * width // THREADS),
             block=THREADS,
         )
@@ -139,7 +138,6 @@ def runs(
         source, keys, order, n, first, scaled = partials, partial_keys, None, 2 * pieces, 0, False
         columns = columns._replace(of=strides_of(columns.sizes))
         entries = Walk((n,), (width,), (width,))
-        steps = (along, width) if steps else None
 
 
 def scattered(
@@ -167,14 +165,12 @@ def scattered(
         base = dict(zip(rest, strides_of([index.shape[k] for k in rest]), strict=True))
         numbers = tuple(base.get(k, 0) << bits for k in range(len(shape)))
         found, keys = located([own], index.shape, shape[axis], index.size, 0, numbers, apart=True)
-        rows = Rows(keys, itself, keys.dtype, bits, units, length, inner[axis], signed=False)
-        sorting, keys, order = sorted_pairs(rows)
+        shape_of_rows = (bits, units, length, inner[axis])
+        rows = Rows(keys, itself, keys.dtype, *shape_of_rows, signed=False, held=source)
+        sorting, keys, values = sorted_pairs(rows)
         to = walk(*([of[k] for k in rest] for of in (index.shape, steps, steps)))
-        of = walk(*([of[k] for k in rest] for of in (index.shape, inner, inner)))
-        nowhere = ((1 << bits) - 1, shape[axis])
-        adding = runs(
-            *(combine, source, keys, order, y, nowhere, to, one, of), steps=(along, inner[axis])
-        )
+        nowhere, entries = ((1 << bits) - 1, shape[axis]), walk((index.size,), (1,), (1,))
+        adding = runs(combine, values, keys, None, y, nowhere, to, one, entries, along=along)
         return [*found, *sorting, *adding]
     base = tuple(0 if k == axis else s for k, s in enumerate(steps))
     indices, whole = (own._replace(along=along),), prod(shape)
@@ -200,22 +196,22 @@ def in_row(i, row, sizes, steps, rank, step):
 FOUND = {"line": in_line, "box": in_box, "row": in_row}
 
 
-def way(places: Walk, steps: tuple[int, int] | None) -> str:
-    """How the i-th of these places is found: along a line, in a box, or in a row of a box."""
-    return "row" if steps else "line" if places.rank == 1 else "box"
+def way(places: Walk) -> str:
+    """How the i-th of these places is found: along a line, or in a box."""
+    return "line" if places.rank == 1 else "box"
 
 
 @cache
 def take_pieces(
-    combine: Callable, picked: bool, side_by_side: bool, kind: Any, scaled: bool, to_way: str,
-    of_way: str,
+    combine: Callable, picked: bool, side_by_side: bool, kind: Any, scaled: bool, ahead: bool,
+    to_way: str, of_way: str,
 ) -> Callable:  # fmt: skip
     """A thread a column of a piece. A key that is inverted has no element of its own.
 
     `picked`: elements stand where `order` says, else in the order of the keys; `side_by_side`:
     neighbouring threads have neighbouring columns, else pieces; `kind`: the type of an element;
-    `to_way`, `of_way`: how places in y and in the source are found, see `way`. For the others see
-    `runs`.
+    `ahead`: y is read with the elements, which is worth it where most keys are different; `to_way`,
+    `of_way`: how places in y and in the source are found, see `way`. For the others see `runs`.
     """
     stand_in_y, stand = FOUND[to_way], FOUND[of_way]
 
@@ -243,6 +239,7 @@ def take_pieces(
         held = False
         value = kind(0)
         there = kind(0)
+        axes = (place_sizes, place_to, place_rank, along)
         next_keys = cuda.local.array(AHEAD, np.int64)
         elements = cuda.local.array(AHEAD, kind)
         olds = cuda.local.array(AHEAD, kind)
@@ -261,13 +258,8 @@ def take_pieces(
             for j in range(AHEAD):  # y as it is, all at once: most keys may be different
                 key = next_keys[j]
                 olds[j] = kind(0)
-                if key >= 0 and key & mask != nowhere:
-                    olds[j] = y[
-                        into
-                        + stand_in_y(
-                            key & mask, key >> shift, place_sizes, place_to, place_rank, along
-                        )
-                    ]
+                if ahead and key >= 0 and key & mask != nowhere:
+                    olds[j] = y[into + stand_in_y(key & mask, key >> shift, *axes)]
             for j in range(AHEAD):
                 if i + j < hi:
                     key = of_place(next_keys[j])
@@ -276,10 +268,8 @@ def take_pieces(
                             partials[slot * width + column] = value
                             head = True
                         elif held:
-                            p = into + stand_in_y(
-                                own & mask, own >> shift, place_sizes, place_to, place_rank, along
-                            )
-                            y[p] = combine(there, value)
+                            p = into + stand_in_y(own & mask, own >> shift, *axes)
+                            y[p] = combine(there if ahead else y[p], value)
                         own = key
                         began = False
                         held = False
@@ -295,10 +285,8 @@ def take_pieces(
             partials[(slot + 1) * width + column] = value
             tail = True
         elif held:
-            y[
-                into
-                + stand_in_y(own & mask, own >> shift, place_sizes, place_to, place_rank, along)
-            ] = combine(there, value)
+            p = into + stand_in_y(own & mask, own >> shift, *axes)
+            y[p] = combine(there if ahead else y[p], value)
         if column == 0:
             partial_keys[slot] = lowest if head else ~lowest
             partial_keys[slot + 1] = own if tail else ~own

@@ -135,7 +135,7 @@ def sort_short(key: Callable, value: Callable, put: Callable, room: int) -> Call
         order_pairs(keys, places)
         for i in range(cuda.threadIdx.x, kept, cuda.blockDim.x):
             at = np.int64(places[i])
-            own = value(held, row * n + at, at)
+            own = value(held, row, at, n, inner)
             put(x, a, b, origin, target, i, keys[i], own, apart)
 
     return sort_short
@@ -179,7 +179,7 @@ def sort_words(key: Callable, value: Callable, put: Callable, room: int) -> Call
             if row < count and at < kept:
                 target, origin = first_of(row, kept, apart), first_of(row, x_n, apart)
                 p = words[i] & 0xFFFFFFFF
-                own = value(held, row * n + p, p)
+                own = value(held, row, p, n, inner)
                 put(x, a, b, origin, target, at, words[i] >> 32, own, apart)
 
     return sort_words
@@ -220,7 +220,7 @@ def sort_whole(key: Callable, value: Callable, put: Callable, kind: Any, items: 
                     places[j] = ordered_places[first + j * LANES]
         for i in range(cuda.threadIdx.x, kept, THREADS):
             at = np.int64(ordered_places[i])
-            own = value(held, row * n + at, at)
+            own = value(held, row, at, n, inner)
             put(x, a, b, origin, target, i, ordered[i], own, apart)
 
     return sort_whole

@@ -21,6 +21,7 @@ from opstep.runtime.plan.plan import Step
 from opstep.runtime.plan.schedule import Clocks, Schedule, in_one_stream
 
 _NOBODY, _SEVERAL = -1, -2
+_NEAR = 16  # steps that are looked through
 
 
 class LiveRanges(NamedTuple):
@@ -36,6 +37,34 @@ class LiveRanges(NamedTuple):
     first: list[int]
     last: list[int]
     allocated: list[int]
+
+
+class Overwriting:
+    """Steps that overwrite a part of a tensor which others read."""
+
+    def __init__(self, flat: Flat):
+        self.flat = flat
+        self.maker = {v: k for k, step in enumerate(flat.steps) for v in step.results}
+        self.reading: dict[int, list[int]] = {}  # steps, by buffer
+        for k, step in enumerate(flat.steps):
+            for v in step.operands:
+                if v is not None:
+                    self.reading.setdefault(flat.homes[v], []).append(k)
+
+    def waits(self, i: int, whole: int) -> bool:
+        """Whether all other steps that read `whole` led to what step i writes into it, so that they
+        are over when it begins.
+        """
+        steps, found = self.flat.steps, {i}
+        if not steps[i].op.overwrites:
+            return False
+        wanted = [v for v in steps[i].operands if v is not None and v != whole]
+        while wanted and len(found) < _NEAR:
+            k = self.maker.get(wanted.pop())
+            if k is not None and k not in found:
+                found.add(k)
+                wanted += [v for v in steps[k].operands if v is not None and v != whole]
+        return found.issuperset(self.reading[self.flat.homes[whole]])
 
 
 def live_ranges(flat: Flat, plan: Schedule, carried: bool = False) -> LiveRanges:
@@ -65,12 +94,13 @@ def live_ranges(flat: Flat, plan: Schedule, carried: bool = False) -> LiveRanges
         last[homes[v]] = FOREVER
     found = LiveRanges(list(range(len(kinds))), first, last, allocated)
     readers = _readers(flat, plan) if plan.streams > 1 else None
+    overwriting = Overwriting(flat) if readers and any(s.op.overwrites for s in steps) else None
     reused = False
     inputs = dict(zip(flat.outputs, flat.inputs, strict=True)) if carried else {}
     own = {r: homes[v] for r, v in inputs.items() if flat.outputs.count(r) == 1}
     for i in plan.order:
         if steps[i].op.inplace:
-            reused |= _reuse_operands(flat, i, found, readers, plan.stream[i], own)
+            reused |= _reuse_operands(flat, i, found, readers, overwriting, plan.stream[i], own)
         elif steps[i].op is while_:
             reused |= _carry_operands(flat, i, found, readers, plan.stream[i])
     if reused:
@@ -90,14 +120,14 @@ def _readers(flat: Flat, plan: Schedule) -> list[int]:
 
 
 def _reuse_operands(
-    flat: Flat, i: int, found: LiveRanges, readers: list[int] | None, stream: int,
-    own: Mapping[int, int],
+    flat: Flat, i: int, found: LiveRanges, readers: list[int] | None,
+    overwriting: Overwriting | None, stream: int, own: Mapping[int, int],
 ) -> bool:  # fmt: skip
     """Lets results of step i have the buffers of operands that die with it: temp buffers, and
     those of inputs that are a result's `own`.
 
     Only if no other stream reads the operand: the op would have to wait for it, and serialise
-    branches.
+    branches. What overwrites a part waits for the others anyway, where they made that part.
     """
     step, homes, storage, last = flat.steps[i], flat.homes, found.storage, found.last
     free = made = [v for v in step.results if flat.kinds[homes[v]] == "temp"]
@@ -106,7 +136,9 @@ def _reuse_operands(
         if v is None or not free:
             continue
         b = storage[homes[v]]
-        if last[b] != i or (readers and readers[b] != stream):
+        if last[b] != i:
+            continue
+        if readers and readers[b] != stream and not (overwriting and overwriting.waits(i, v)):
             continue
         t, is_temp = flat.types[v], flat.kinds[b] == "temp"
         fits = (r for r in free if flat.types[r] == t and (is_temp or own.get(r) == b))

@@ -43,6 +43,7 @@ OPS: dict[str, type[Op]] = {
         _declare("copy(x: T)", _same, element=_element),
         _declare("add(x: N, y: N)", _same, inplace=(0, 1), element=_element),
         _declare("mix(x: N, y: N)", _same, element=_element),
+        _declare("put(x: N, y: N)", _same, inplace=(0,), overwrites=True),
         _declare("heavy(x: N)", _same, flops=staticmethod(_heavy_flops)),
         _declare("view(x: T)", _same, reinterprets=True),
         _declare("flat(x: T)", lambda x: x.with_shape((x.size,)), reinterprets=True),
@@ -85,7 +86,7 @@ def random_choices(seed: int) -> Below:
 
 
 _UNARY = ("relu", "copy", "heavy", "scaled", "work", "view", "pair")
-_BINARY = ("add", "mix")
+_BINARY = ("add", "mix", "put")
 
 
 class _Writer:

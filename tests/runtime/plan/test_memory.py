@@ -73,6 +73,17 @@ def test_a_result_does_not_take_over(lines, why):
     assert check(plan) == []
 
 
+def test_what_is_overwritten_is_taken_over_from_streams_that_led_to_the_part():
+    lines = ["a = copy(x)", "p = heavy(a)", "q = heavy(a)", "r = mix(p, q)", "b = put(a, r)"]
+    plan = planned(graph(*lines, "y = copy(b)", returned="y"), Policy(3))
+    assert buffer_of(plan, "a") == buffer_of(plan, "b")
+    assert check(plan) == []
+    lines = ["a = copy(x)", "p = heavy(a)", "q = heavy(a)", "b = put(a, p)", "y = mix(b, q)"]
+    plan = planned(graph(*lines, returned="y"), Policy(3))
+    assert buffer_of(plan, "a") != buffer_of(plan, "b")
+    assert check(plan) == []
+
+
 def test_an_operand_that_is_an_output_too_is_not_taken_over():
     plan = planned(graph("b = copy(x)", "a = relu(b)", returned="a, b", results=2), REUSE)
     assert buffer_of(plan, "a") != buffer_of(plan, "b")
