@@ -69,7 +69,7 @@ class GraphAttention(nn.Module):
         h = self.project(x).view(-1, self.heads, self.out)
         score = (h * self.source).sum(-1)[source] + (h * self.target).sum(-1)[target]
         weight = F.leaky_relu(score, 0.2).clamp(max=20).exp()
-        total = torch.zeros(len(x), self.heads, device=x.device).index_add(0, target, weight)
+        total = torch.zeros_like(h[..., 0]).index_add(0, target, weight)
         weight = weight / (total[target] + 1e-9)
         sums = torch.zeros_like(h).index_add(0, target, h[source] * weight[..., None])
         return sums.flatten(1)
