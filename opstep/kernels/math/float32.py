@@ -319,9 +319,16 @@ def _wave(r, turns):
 
 @pinned("f32")
 def pow32(a, b):
-    """In f64 within; the special cases are those of C's pow (C17, F.10.4.4)."""
+    """In f64 within; the special cases are those of C's pow (C17, F.10.4.4). Of exponents that are
+    the same in all of a loop, LLVM makes loops of their own.
+    """
     a = np.float32(a)
     b = np.float32(b)
+    if (b == 2.0) | (b == 3.0) | (b == 1.0) | (b == -1.0):
+        wide = np.float64(a)
+        power = pick(b == 1.0, wide, wide * wide)
+        power = pick(b == 3.0, wide * wide * wide, power)
+        return np.float32(pick(b == -1.0, np.float64(1.0) / wide, power))
     size = np.abs(a)
     y = np.float32(exp64(np.float64(b) * log64(np.float64(size))))
     whole = b == np.rint(b)
