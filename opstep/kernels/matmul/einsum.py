@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import permutations
 from math import prod
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.faults import Faults, Regions, Site
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
+
+_FEW = 5  # axes of which all orders are tried
 
 
 def parse_equation(equation: str) -> tuple[list[str], str]:
@@ -95,22 +98,30 @@ class _Products(NamedTuple):
     strided: bool = False
 
 
-def _contract(a: _Term, b: _Term, y: _Term, sizes: dict[str, int], products: _Products) -> list:
-    """Launches for one pair."""
-    return (
-        _as_matrices(a, b, y, sizes, products)
-        or _as_matrices(b, a, y, sizes, products)
-        or [_plainly([a, b], y, sizes)]
-    )
+def _contract(
+    a: _Term, b: _Term, y: _Term, sizes: dict[str, int], products: _Products, most: int
+) -> list | None:
+    """Launches of matrix products for one pair; None where there are none. They may be a matrix for
+    each index of up to `most` first axes of the result.
+    """
+    for k in range(most + 1):
+        for pair in ((a, b), (b, a)):
+            found = _as_matrices(*pair, y, y.labels[:k], sizes, products)
+            if found is not None:
+                return found
+    return None
 
 
 def _as_matrices(
-    a: _Term, b: _Term, y: _Term, sizes: dict[str, int], products: _Products
+    a: _Term, b: _Term, y: _Term, apart: str, sizes: dict[str, int], products: _Products
 ) -> list | None:
-    """The pair as products of matrices, if result and operands lie so in memory."""
-    batch = "".join(t for t in y.labels if t in a.steps and t in b.steps)
-    rows = "".join(t for t in y.labels if t in a.steps and t not in b.steps)
-    columns = "".join(t for t in y.labels if t in b.steps and t not in a.steps)
+    """The pair as products of matrices, if result and operands lie so in memory. `apart`: axes that
+    count as some of the batch if one operand alone has them.
+    """
+    shared = {t for t in y.labels if t in a.steps and t in b.steps}.union(apart)
+    batch = "".join(t for t in y.labels if t in shared)
+    rows = "".join(t for t in y.labels if t in a.steps and t not in shared)
+    columns = "".join(t for t in y.labels if t in b.steps and t not in shared)
     inner = "".join(t for t in a.labels if t in b.steps and t not in y.steps)
     alone = set(a.labels + b.labels) - set(batch + rows + columns + inner)
     gaps = {}
@@ -186,15 +197,39 @@ def _contractions(operands: Sequence[Arg], equation: str, products: _Products) -
     result = _Term(y, out, sizes)
     if len(terms) == 1:
         return [_plainly(terms, result, sizes)]
-    launches = []
-    while len(terms) > 2:
-        first, second, *rest = terms
-        needed = set(out).union(*(t.labels for t in rest))
-        labels = "".join(t for t in dict.fromkeys(first.labels + second.labels) if t in needed)
-        made = _Term(Scratch(y.dtype, prod(sizes[t] for t in labels)), labels, sizes)
-        launches += _contract(first, second, made, sizes, products)
-        terms = [made, *rest]
-    return launches + _contract(*terms, result, sizes, products)
+    first, *others = terms
+    for most in range(_FEW):
+        for orders in (_as_they_come, permutations):
+            found = _from_left(first, others, result, sizes, products, orders, most, loops=False)
+            if found is not None:
+                return found
+    return _from_left(first, others, result, sizes, products, _as_they_come, 0, loops=True) or []
+
+
+def _as_they_come(labels: Iterable[str]) -> list[tuple[str, ...]]:
+    return [tuple(labels)]
+
+
+def _from_left(
+    first: _Term, others: list[_Term], y: _Term, sizes: dict[str, int], products: _Products,
+    orders: Callable[[Iterable[str]], Iterable[tuple[str, ...]]], most: int, loops: bool,
+) -> list | None:  # fmt: skip
+    """Launches for all operands; None where a pair is no matrix product, without `loops`.
+    `orders`: those that the axes of what is between may have.
+    """
+    second, *rest = others
+    if not rest:
+        found = _contract(first, second, y, sizes, products, most)
+        return [_plainly([first, second], y, sizes)] if found is None and loops else found
+    needed = set(y.labels).union(*(t.labels for t in rest))
+    labels = [t for t in dict.fromkeys(first.labels + second.labels) if t in needed]
+    for order in orders(labels) if len(labels) <= _FEW else [tuple(labels)]:
+        made = _Term(Scratch(y.array.dtype, prod(sizes[t] for t in order)), "".join(order), sizes)
+        launches = _from_left(first, [second], made, sizes, products, orders, most, loops)
+        more = _from_left(made, rest, y, sizes, products, orders, most, loops)
+        if launches is not None and more is not None:
+            return launches + more
+    return None
 
 
 def by_labels(site: Site) -> Regions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import string
 
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.errors import TYPES, Refused, Untranslatable
@@ -69,11 +70,13 @@ def einsum(b: Body, equation, operands, *, path=None):
 @rule("_trilinear.default")
 def trilinear(b: Body, x, y, z, new_x, new_y, new_z, axes, _=1):
     """The sum over some axes of the product of three, which get new axes first."""
-    x, y, z = (
-        b.unsqueeze(t, axes=list(new)) if new else t
-        for t, new in ((x, new_x), (y, new_y), (z, new_z))
-    )
-    return b.sum(b.mul(b.mul(x, y), z), axes=list(axes))
+    rank = x.type.rank + len(new_x)
+    names = string.ascii_lowercase[:rank]
+    labels = [
+        "".join(names[i] for i in range(rank) if i not in new) for new in (new_x, new_y, new_z)
+    ]
+    kept = "".join(names[i] for i in range(rank) if i not in axes)
+    return b.einsum(x, y, z, equation=f"{','.join(labels)}->{kept}")
 
 
 # --- normalisation ---
