@@ -92,7 +92,7 @@ class cholesky(Op):
 
     def cpu(a, y):
         n = a.shape[-1]
-        pitch = -(-n // 64) * 64
+        pitch = -(-n // 16) * 16
         held, table = _held(a, n * pitch), tuple(k * pitch for k in range(n))
         units = a.size // (n * n) if n else 0
         args = (held, held.size, table, pitch, n, NO_LIMITS)
@@ -186,7 +186,7 @@ def factor(a, y, held, lane_size, table, pitch, n, limits, lo, hi, lane):
             for r in range(some):
                 for j in range(i0, n):
                     rows[r * pitch + j] = -rows[r * pitch + j]
-            for j in range(i0, n, widest):
+            for j in range(i0, n if i0 > 0 else 0, widest):
                 place = offset(rows, j)
                 outer_tile_8(
                     i0, offset(whole, i0), 1, pitch, offset(whole, j), table, place, pitch, 1,
@@ -195,7 +195,7 @@ def factor(a, y, held, lane_size, table, pitch, n, limits, lo, hi, lane):
             for r in range(some):
                 i = i0 + r
                 row = offset(rows, r * pitch)
-                for j in range(i, n, widest):
+                for j in range(i, n if r > 0 else 0, widest):
                     place = offset(row, j)
                     outer_tile_1(
                         r, offset(rows, i), 1, pitch, offset(rows, j), table, place, pitch, 1,
@@ -244,7 +244,7 @@ def substitute(
                 first = i0 if is_forward else i + 1
                 left = offset(matrix, i * a_row + first * a_column)
                 row = offset(whole, i * panel)
-                for j in range(0, across, widest):
+                for j in range(0, across if r > 0 else 0, widest):
                     place = offset(row, j)
                     outer_tile_1(
                         r, left, a_row, a_column, offset(whole, first * panel + j), table, place,
