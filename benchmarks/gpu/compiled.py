@@ -25,7 +25,7 @@ from opstep.runtime.ir.types import DTYPES
 
 WHEEL = Path(sysconfig.get_path("purelib"), "nvidia", "cu13", "bin", "ptxas")
 MASKS = ("", "bool", "f32")
-CASES = [("bf16", length) for length in (64, 80, 128, 256)] + [("f32", 64), ("f32", 128)]
+CASES = [("bf16", length) for length in (64, 80, 128, 256)] + [("f32", length) for length in (64, 128, 256)]
 
 
 class Like:
