@@ -25,7 +25,8 @@ from opstep.runtime.ir.types import DTYPES
 
 WHEEL = Path(sysconfig.get_path("purelib"), "nvidia", "cu13", "bin", "ptxas")
 MASKS = ("", "bool", "f32")
-CASES = [("bf16", length) for length in (64, 80, 128, 256)] + [("f32", length) for length in (64, 128, 256)]
+CASES = [("bf16", length) for length in (64, 80, 128, 256)]
+CASES += [("f32", length) for length in (64, 128, 256)]
 
 
 class Like:
