@@ -146,9 +146,18 @@ def _update(a, known, y, a_pitch: int, sides, sizes, a_along: bool, is_root: boo
 
 def line_product(line, other, count, share):
     """The sum of products of so many elements, for all threads of the line."""
-    total = 0.0
-    for k in range(share, count, _SHARES):
+    total = second = third = fourth = 0.0  # four at once: shared memory is far
+    k = share
+    while k + 3 * _SHARES < count:
         total += line[k] * other[k]
+        second += line[k + _SHARES] * other[k + _SHARES]
+        third += line[k + 2 * _SHARES] * other[k + 2 * _SHARES]
+        fourth += line[k + 3 * _SHARES] * other[k + 3 * _SHARES]
+        k += 4 * _SHARES
+    while k < count:
+        total += line[k] * other[k]
+        k += _SHARES
+    total = (total + second) + (third + fourth)
     total += shuffle_xor(total, 1)
     return total + shuffle_xor(total, 2)
 
