@@ -445,13 +445,20 @@ def put_columns(combine: Callable) -> Callable:
         left = hi - lo
         while left > 0:
             m = min(count - column, left)
-            for j in range(places):
-                p = positions[j]
-                if p >= 0:
-                    target = offset(y, p + at[rank] + column * ys)
-                    values = offset(source, j * step + at[rank + 1] + column * ss)
-                    for i in range(m):
-                        target[i * ys] = combine(target[i * ys], values[i * ss])
+            # neighbours in memory after each other: across where columns are, else along places
+            turns, wide = (1, m) if ys == 1 else (m, 1)
+            for turn in range(turns):
+                into = at[rank] + (column + turn) * ys
+                of = at[rank + 1] + (column + turn) * ss
+                for j in range(places):
+                    p = positions[j]
+                    if p >= 0:
+                        target, values = offset(y, p + into), offset(source, j * step + of)
+                        if wide == 1:
+                            target[0] = combine(target[0], values[0])
+                        else:
+                            for i in range(wide):
+                                target[i] = combine(target[i], values[i * ss])
             left -= m
             column = 0
             advance_odometer(at, rank, table)

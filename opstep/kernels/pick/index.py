@@ -420,7 +420,9 @@ def pick_rows(x, index, y, places, n, inner, nothing, lo, hi):
         k = np.int64(index[j])
         k = k + n if k < 0 else k
         target = offset(y, row * inner)
-        if k >= 0 and k < n:
+        if inner == 1:  # a loop over one element takes longer than the element
+            y[row] = x[outer * n + k] if k >= 0 and k < n else nothing
+        elif k >= 0 and k < n:
             source = offset(x, (outer * n + k) * inner)
             for i in range(inner):
                 target[i] = source[i]
@@ -440,11 +442,20 @@ def add_rows(gy, index, gx, places, n, inner, skipped, lo, hi):
         outer = column // inner
         count = min(hi, (outer + 1) * inner) - column
         within = column - outer * inner
-        for k in range(n):
+        if inner == 1:
+            target, source = offset(gx, outer * n), offset(gy, outer * places)
+            for k in range(n):
+                target[k] = 0.0
+            for j in range(places):
+                k = np.int64(index[j])
+                k = k + n if k < 0 else k
+                if k >= 0 and k < n and k != skipped:
+                    target[k] += source[j]
+        for k in range(0 if inner == 1 else n):
             target = offset(gx, (outer * n + k) * inner + within)
             for i in range(count):
                 target[i] = 0.0
-        for j in range(places):
+        for j in range(0 if inner == 1 else places):
             k = np.int64(index[j])
             k = k + n if k < 0 else k
             if k >= 0 and k < n and k != skipped:
