@@ -7,15 +7,16 @@ from math import prod
 
 import numpy as np
 
+from opstep.kernels.conv.cuda_direct import cleared
 from opstep.kernels.conv.windows import want_images
+from opstep.kernels.pool import cuda_grid_sample as gpu
+from opstep.kernels.pool.sampling import BEYOND, FARTHEST, nearest_to, place_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Mismatch, Op
 
 MODES = ("bilinear", "nearest")
 PADDINGS = ("zeros", "border", "reflection")
-_BEYOND = -100.0  # a place that no element is near
-_FARTHEST = 1e9
 _GRAIN = 8192  # samples under which another lane is not woken
 _ATTRS = 'mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = false)'
 
@@ -35,45 +36,14 @@ def _check(name: str, x, grid, mode: str, padding_mode: str, at: int) -> None:
         raise Mismatch(f"images {x} have no pixels", at)
 
 
+def _options(mode: str, padding_mode: str, align_corners: bool) -> tuple[int, int, bool]:
+    """As kernels take them: whether the nearest pixel is taken, the padding, whether corners are
+    centres.
+    """
+    return MODES.index(mode), PADDINGS.index(padding_mode), align_corners
+
+
 # --- places ---------------------------------------------------------------------------------------
-
-
-def place_of(coordinate, size, padding, aligned):
-    """(the place among `size` pixels that -1 … 1 stands for, its derivative)."""
-    c = np.float64(coordinate)
-    place, slope = ((c + 1) * size - 1) * 0.5, size * 0.5
-    low, high = -0.5, size - 0.5
-    if aligned:
-        place, slope = (c + 1) * 0.5 * (size - 1), (size - 1) * 0.5
-        low, high = 0.0, size - 1.0
-    if padding == 2:
-        span = high - low
-        apart = place - low
-        if span <= 0:
-            place, slope = 0.0, 0.0
-        else:
-            if apart < 0:
-                apart, slope = -apart, -slope
-            turns = apart % (2 * span)
-            place = low + turns
-            if turns >= span:
-                place, slope = high - (turns - span), -slope
-    if padding > 0:
-        if not place > 0:
-            place, slope = 0.0, 0.0
-        if place >= size - 1:
-            place, slope = size - 1.0, 0.0
-    if not (-_FARTHEST < place < _FARTHEST):
-        place = _BEYOND
-    return place, slope
-
-
-def nearest_to(place):
-    """The nearest integer; of two, the even one."""
-    below = np.int64(math.floor(place))
-    over = place - below
-    odd = below % 2 == 1
-    return below + (1 if over > 0.5 or (over == 0.5 and odd) else 0)
 
 
 def _places(c, size: int, padding_mode: str, aligned: bool):
@@ -86,7 +56,7 @@ def _places(c, size: int, padding_mode: str, aligned: bool):
             place = low + np.where(turns >= high - low, 2 * (high - low) - turns, turns)
         if padding_mode != "zeros":
             place = np.minimum(np.where(place > 0, place, 0.0), size - 1)
-        return np.where(np.abs(place) < _FARTHEST, place, _BEYOND)
+        return np.where(np.abs(place) < FARTHEST, place, BEYOND)
 
 
 def _corners(grid, plane, mode: str, padding_mode: str, aligned: bool):
@@ -165,11 +135,16 @@ class grid_sample2d(Op):
         return y.transpose(0, 3, 1, 2)
 
     def cpu(x, grid, y, *, mode, padding_mode, align_corners):
-        options = (MODES.index(mode), PADDINGS.index(padding_mode), align_corners)
+        options = _options(mode, padding_mode, align_corners)
         sizes = (x.shape[1], *x.shape[2:], prod(y.shape[2:]))
         units = y.shape[0] * sizes[3] if y.size else 0
         grain = max(1, _GRAIN // max(1, x.shape[1]))
         return Launch(sample, x, grid, y, *sizes, *options, units=units, grain=grain)
+
+    def cuda(x, grid, y, **attrs):
+        if not y.size or not gpu.within_reach(x, y):
+            return grid_sample2d.cpu(x, grid, y, **attrs)
+        return gpu.sampled(x, grid, y, *_options(**attrs))
 
     def grad(g, operands, results, grads, **attrs):
         return g.grid_sample2d_grad(grads[0], *operands, **attrs)
@@ -212,7 +187,7 @@ class grid_sample2d_grad(Op):
         return gx.transpose(0, 3, 1, 2), ggrid
 
     def cpu(gy, x, grid, gx, ggrid, *, mode, padding_mode, align_corners):
-        options = (MODES.index(mode), PADDINGS.index(padding_mode), align_corners)
+        options = _options(mode, padding_mode, align_corners)
         sizes = (x.shape[1], *x.shape[2:], prod(gy.shape[2:]))
         planes, samples = prod(x.shape[:2]), x.shape[0] * sizes[3]
         return [
@@ -227,6 +202,16 @@ class grid_sample2d_grad(Op):
                 grain=max(1, _GRAIN // max(1, x.shape[1])),
             ),
         ]
+
+    def cuda(gy, x, grid, gx, ggrid, **attrs):
+        if not gpu.within_reach(x, gy):
+            return grid_sample2d_grad.cpu(gy, x, grid, gx, ggrid, **attrs)
+        nearest, *options = _options(**attrs)
+        launches = gpu.by_images(gy, grid, gx, nearest, *options) if gx.size else []
+        if ggrid.size:
+            slopes = [] if nearest else gpu.by_grid(gy, x, grid, ggrid, *options)
+            launches += slopes or [cleared(ggrid)]
+        return launches
 
     def flops(gy, *others, mode, **attrs):
         return gy.size * (1 if mode == "nearest" else 24)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
-from opstep.kernels.pool import cuda_resample
+from opstep.kernels.pool import cuda_grid_sample, cuda_resample
 from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 
@@ -129,3 +129,26 @@ def test_weighted_sums(case, enough, monkeypatch):
     with np.errstate(invalid="ignore"):
         expected = op.oracle(x.astype(np.float64), **attrs)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("x, places", [
+    ((2, 37, 5, 6), (7, 9)), ((1, 3, 40, 33), (3, 10)), ((3, 1, 2, 2), (5, 5)), ((1, 70, 3, 3), (1, 40)),
+])  # fmt: skip
+@pytest.mark.parametrize("attrs", [{}, {"mode": "nearest", "padding_mode": "border"}])
+def test_places_of_a_grid(x, places, attrs, monkeypatch):
+    """Many places look at one pixel, or nowhere; threads have one channel, or several."""
+    rng = np.random.default_rng(6)
+    monkeypatch.setattr(cuda_grid_sample, "_ENOUGH", 1 if x[1] > 50 else 1 << 18)
+    image, grid = rng.standard_normal(x), rng.uniform(-1.5, 1.5, (x[0], *places, 2))
+    gy = rng.standard_normal((*x[:2], *places))
+    grid.reshape(-1)[::13] = np.nan
+    for name, arrays in (
+        ("grid_sample2d", [image, grid]),
+        ("grid_sample2d_grad", [gy, image, grid]),
+    ):
+        op, arrays = OPS[name], [a.astype(np.float32) for a in arrays]
+        whole = complete(op, attrs)
+        expected = op.oracle(*(a.astype(np.float64) for a in arrays), **whole)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        for found, wanted in zip(simulator.execute(op, arrays, whole), expected, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

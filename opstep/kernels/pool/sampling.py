@@ -1,0 +1,48 @@
+"""Where places that a grid names lie among the pixels of an image."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+BEYOND = -100.0  # a place that no element is near
+FARTHEST = 1e9
+
+
+def place_of(coordinate, size, padding, aligned):
+    """(the place among `size` pixels that -1 … 1 stands for, its derivative)."""
+    c = np.float64(coordinate)
+    place, slope = ((c + 1) * size - 1) * 0.5, size * 0.5
+    low, high = -0.5, size - 0.5
+    if aligned:
+        place, slope = (c + 1) * 0.5 * (size - 1), (size - 1) * 0.5
+        low, high = 0.0, size - 1.0
+    if padding == 2:
+        span = high - low
+        apart = place - low
+        if span <= 0:
+            place, slope = 0.0, 0.0
+        else:
+            if apart < 0:
+                apart, slope = -apart, -slope
+            turns = apart % (2 * span)
+            place = low + turns
+            if turns >= span:
+                place, slope = high - (turns - span), -slope
+    if padding > 0:
+        if not place > 0:
+            place, slope = 0.0, 0.0
+        if place >= size - 1:
+            place, slope = size - 1.0, 0.0
+    if not (-FARTHEST < place < FARTHEST):
+        place = BEYOND
+    return place, slope
+
+
+def nearest_to(place):
+    """The nearest integer; of two, the even one."""
+    below = np.int64(math.floor(place))
+    over = place - below
+    odd = below % 2 == 1
+    return below + (1 if over > 0.5 or (over == 0.5 and odd) else 0)
