@@ -132,7 +132,10 @@ def test_weighted_sums(case, enough, monkeypatch):
 
 
 @pytest.mark.parametrize("x, places", [
-    ((2, 37, 5, 6), (7, 9)), ((1, 3, 40, 33), (3, 10)), ((3, 1, 2, 2), (5, 5)), ((1, 70, 3, 3), (1, 40)),
+    ((2, 37, 5, 6), (7, 9)),
+    ((1, 3, 40, 33), (3, 10)),
+    ((3, 1, 2, 2), (5, 5)),
+    ((1, 70, 3, 3), (1, 40)),
 ])  # fmt: skip
 @pytest.mark.parametrize("attrs", [{}, {"mode": "nearest", "padding_mode": "border"}])
 def test_places_of_a_grid(x, places, attrs, monkeypatch):
