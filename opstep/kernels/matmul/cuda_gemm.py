@@ -17,7 +17,7 @@ from opstep.kernels.matmul.cuda_tile import Tile, WarpTile
 from opstep.kernels.matmul.products import Side
 from opstep.kernels.pointwise.cuda_epilogue import Unfinished, ending_of
 from opstep.runtime.device.cuda.compiling.target import architecture
-from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.device.launch import Arg, Grid, Held, Scratch
 
 _VECTOR_BLOCKS = 1024  # that are wanted for a product with a vector
 _RESIDENT = 2048  # threads that a multiprocessor should hold, times the bytes of an element
@@ -159,7 +159,7 @@ def _team(loads: int, lines: int) -> int:
 
 def _itemsize(array: Arg | Scratch) -> int:
     """Bytes of an element in memory."""
-    return array.stored.itemsize if isinstance(array, Arg) else array.dtype.itemsize
+    return array.stored.itemsize
 
 
 def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list[Grid]:
@@ -221,7 +221,7 @@ def _aligned(x: Operand, shape: tuple[int, ...], launches: list[Grid]) -> Operan
     """The operand with lines that can be read in wide loads: itself, or a copy that a launch
     makes.
     """
-    if x.wide(8) > 1 or len(shape) > 1 or not isinstance(x.array, Arg):
+    if x.wide(8) > 1 or len(shape) > 1 or not isinstance(x.array, (Arg, Held)):
         return x
     lines, length = (x.extent, x.terms) if x.along else (x.terms, x.extent)
     step = x.batch[0] if shape else 0

@@ -1,7 +1,8 @@
 """Sums of products by named axes: `einsum`.
 
 Operands are contracted two at a time, from the left. Each pair runs as a matrix product if the
-memory layout of its axes allows it, otherwise in a plain loop.
+memory layout of its axes allows it, otherwise in a plain loop; on CUDA, operands are summed over
+axes that they alone have and laid out so that it is one.
 """
 
 from __future__ import annotations
@@ -9,22 +10,24 @@ from __future__ import annotations
 import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from functools import cache
 from itertools import permutations
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from opstep.kernels.matmul import cuda_gemm
 from opstep.kernels.matmul.matmul import product
 from opstep.kernels.matmul.products import Side, batch_offset
+from opstep.kernels.pointwise.cuda_elementwise import elementwise, gathered
 from opstep.kernels.rules.axes import strides_of, volume
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Grid, Held, Launch
 from opstep.runtime.ir.faults import Faults, Regions, Site
-from opstep.runtime.ir.op import Mismatch, Op
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.op import OPS, Mismatch, Op
+from opstep.runtime.ir.types import DType, TensorType, bf16
 
 _FEW = 5  # axes of which all orders are tried
 
@@ -73,7 +76,7 @@ def _sizes(equation: str, xs: Sequence[TensorType | Arg]) -> dict:
 class _Term:
     """An operand or intermediate result in memory: which label steps how far."""
 
-    def __init__(self, array: Arg | Scratch, labels: str, sizes: dict[str, int]):
+    def __init__(self, array: Arg | Held, labels: str, sizes: dict[str, int]):
         self.array = array
         self.labels = labels
         self.steps = dict(zip(labels, strides_of([sizes[label] for label in labels]), strict=True))
@@ -90,12 +93,19 @@ class _Term:
             step = self.steps[label] * sizes[label]
         return self.steps[labels[-1]] if labels else 1
 
+    @classmethod
+    def held(
+        cls, dtype: DType, labels: str, sizes: dict[str, int], stored: DType | None = None
+    ) -> _Term:
+        """Working memory."""
+        return cls(Held(dtype, tuple(sizes[label] for label in labels), stored), labels, sizes)
+
 
 class _Products(NamedTuple):
-    """What gives launches of matrix products. `strided`: the result may have gaps between rows."""
+    """What gives launches of matrix products; on CUDA, results may have gaps between rows."""
 
     launches: Callable[..., list]
-    strided: bool = False
+    on_gpu: bool = False
 
 
 def _contract(
@@ -110,6 +120,86 @@ def _contract(
             if found is not None:
                 return found
     return None
+
+
+def _laid_out(
+    a: _Term, b: _Term, y: _Term, sizes: dict[str, int], products: _Products, moves: bool
+) -> list | None:
+    """Launches for one pair on CUDA; None where operands would have to be moved, unless it
+    `moves` them.
+    """
+    launches: list = []
+    a, b = (_summed(x, other.labels + y.labels, sizes, launches) for x, other in ((a, b), (b, a)))
+    inner = "".join(t for t in a.labels if t in b.steps and t not in y.steps)
+    if not inner:
+        given = [
+            _ordered(x, "".join(t for t in y.labels if t in x.steps), sizes, launches)
+            for x in (a, b)
+        ]
+        if launches and not moves:
+            return None
+        spread = [_spread(x, y.labels, sizes) for x in given]
+        multiplied = elementwise(times, "times", spread, y.array)
+        return [*launches, multiplied or _plainly([a, b], y, sizes)]
+    found = _as_matrices(a, b, y, "", sizes, products)
+    found = found or _as_matrices(b, a, y, "", sizes, products)
+    if found or not moves:
+        return launches + found if found else None
+    batch = "".join(t for t in y.labels if t in a.steps and t in b.steps)
+    rows = "".join(t for t in y.labels if t in a.steps and t not in b.steps)
+    columns = "".join(t for t in y.labels if t in b.steps and t not in a.steps)
+    labels = batch + rows + columns
+    whole = labels == y.labels
+    made = y if whole else _Term.held(y.array.dtype, labels, sizes, y.array.stored)
+    a = _ordered(a, batch + rows + inner, sizes, launches)
+    b = _ordered(b, batch + columns + inner, sizes, launches)
+    launches += _as_matrices(a, b, made, "", sizes, products) or [_plainly([a, b], made, sizes)]
+    return launches if whole else [*launches, _moved(made, y, sizes)]
+
+
+def _summed(
+    x: _Term, kept: str, sizes: dict[str, int], launches: list, into: _Term | None = None
+) -> _Term:
+    """x without axes that are not kept; `into` is that, if it has their order."""
+    labels = "".join(t for t in x.labels if t in kept)
+    if labels == x.labels:
+        return x
+    made = into if into and into.labels == labels else _Term.held(x.array.dtype, labels, sizes)
+    axes = tuple(k for k, t in enumerate(x.labels) if t not in kept)
+    summing: Any = OPS["sum"].cuda(x.array, made.array, axes=axes, keepdims=False)
+    launches += summing if isinstance(summing, list) else [summing]
+    return made
+
+
+def _ordered(x: _Term, labels: str, sizes: dict[str, int], launches: list) -> _Term:
+    """x with its axes in that order."""
+    if labels == x.labels:
+        return x
+    made = _Term.held(x.array.dtype, labels, sizes, x.array.stored)
+    launches.append(_moved(x, made, sizes))
+    return made
+
+
+def _moved(x: _Term, y: _Term, sizes: dict[str, int]) -> Grid | Launch:
+    """y = x, whose axes have another order."""
+    extents, strides = [sizes[t] for t in y.labels] or [1], x.strides(y.labels) or (0,)
+    copied = gathered(itself, "itself", x.array, y.array, extents, strides, 0)
+    return copied or _plainly([x], y, sizes)
+
+
+def _spread(x: _Term, labels: str, sizes: dict[str, int]) -> Any:
+    """x's array with axes of one element for those that it lacks; its own are in that order."""
+    seen = copy(x.array) if isinstance(x.array, Arg) else x.array  # working memory is one object
+    seen.shape = tuple(sizes[t] if t in x.steps else 1 for t in labels)
+    return seen
+
+
+def times(a, b):
+    return a * b
+
+
+def itself(v):
+    return v
 
 
 def _as_matrices(
@@ -129,7 +219,7 @@ def _as_matrices(
         return None
     if y.labels != batch + rows + columns:
         pitch = y.merged(rows, sizes)
-        if not products.strided or pitch is None or y.merged(columns, sizes) != 1:
+        if not products.on_gpu or pitch is None or y.merged(columns, sizes) != 1:
             return None
         gaps = {"c_pitch": pitch, "c_batch": y.strides(batch)}
     steps = [a.merged(rows, sizes), a.merged(inner, sizes)]
@@ -195,10 +285,14 @@ def _contractions(operands: Sequence[Arg], equation: str, products: _Products) -
     sizes = _sizes(equation, xs)
     terms = [_Term(x, labels, sizes) for x, labels in zip(xs, inputs, strict=True)]
     result = _Term(y, out, sizes)
+    if len(terms) == 1 and products.on_gpu:
+        launches: list = []
+        last = _summed(terms[0], out, sizes, launches, result)
+        return launches if last is result else [*launches, _moved(last, result, sizes)]
     if len(terms) == 1:
         return [_plainly(terms, result, sizes)]
     first, *others = terms
-    for most in range(_FEW):
+    for most in range(1 if products.on_gpu else _FEW):
         for orders in (_as_they_come, permutations):
             found = _from_left(first, others, result, sizes, products, orders, most, loops=False)
             if found is not None:
@@ -219,12 +313,16 @@ def _from_left(
     """
     second, *rest = others
     if not rest:
+        if products.on_gpu:
+            return _laid_out(first, second, y, sizes, products, moves=loops)
         found = _contract(first, second, y, sizes, products, most)
         return [_plainly([first, second], y, sizes)] if found is None and loops else found
     needed = set(y.labels).union(*(t.labels for t in rest))
     labels = [t for t in dict.fromkeys(first.labels + second.labels) if t in needed]
     for order in orders(labels) if len(labels) <= _FEW else [tuple(labels)]:
-        made = _Term(Scratch(y.array.dtype, prod(sizes[t] for t in order)), "".join(order), sizes)
+        # for tensor cores; f16 would overflow where the sums that follow do not
+        stored = bf16 if products.on_gpu and y.array.stored is bf16 else None
+        made = _Term.held(y.array.dtype, "".join(order), sizes, stored)
         launches = _from_left(first, [second], made, sizes, products, orders, most, loops)
         more = _from_left(made, rest, y, sizes, products, orders, most, loops)
         if launches is not None and more is not None:
@@ -266,7 +364,7 @@ class einsum(Op):
         return _contractions(operands, equation, _Products(product))
 
     def cuda(*operands, equation):
-        return _contractions(operands, equation, _Products(cuda_gemm.product, strided=True))
+        return _contractions(operands, equation, _Products(cuda_gemm.product, on_gpu=True))
 
     def grad(g, operands, results, grads, *, equation):
         (gy,) = grads
