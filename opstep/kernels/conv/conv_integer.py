@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 import numpy as np
 
 from opstep.kernels.conv.conv import Convolution, attributes
 from opstep.kernels.conv.packed import correlate_bytes
 from opstep.kernels.conv.windows import windows
+from opstep.kernels.matmul.cuda_bytes import FEWEST, Laid, exact_products, laid_bytes
 from opstep.kernels.matmul.matmul_integer import want_bytes, want_zero
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Launch
+from opstep.runtime.device.cuda.compiling.names import cuda, div32
+from opstep.runtime.device.launch import Arg, Grid, Held, Launch, thread_a_unit
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import i32
+
+_FEWEST = 8  # filters of a group that are worth a product of matrices
+_THREADS = 256
 
 
 class IntegerConvolution(Convolution):
@@ -50,6 +58,16 @@ class IntegerConvolution(Convolution):
         sizes = zip(views, x.shape[2:], y.shape[2:], strict=True)
         axes = [(v.kernel, v.stride, v.before, v.dilation, *size) for v, *size in sizes]
         axes = [*[(1, 1, 0, 1, 1, 1)] * (3 - len(axes)), *axes]
+        each, terms, places = w.shape[0] // groups, prod(w.shape[1:]), prod(y.shape[2:])
+        if each >= _FEWEST and terms >= FEWEST and y.size:
+            exact = exact_products(
+                laid_bytes(w, w_zero, w.shape[0], terms, across=False),
+                _windows(x, x_zero, axes, groups, terms),
+                *(y, (x.shape[0], groups), ((0, each), (groups * places, places))),
+                *(each, places, terms, b),
+            )
+            if exact is not None:
+                return exact
         given = (b, x_zero, w_zero)
         apart = (int(t is not None and t.size > 1) for t in (b, w_zero))
         return Launch(
@@ -57,11 +75,63 @@ class IntegerConvolution(Convolution):
             *(w.shape[1], y.shape[1], y.shape[1] // groups),
             *(*(t is not None for t in given), *apart),
             units=y.size,
+            cuda=thread_a_unit,
         )
 
     @classmethod
     def flops(cls, x, w, b, x_zero, w_zero, **attrs):
         return Convolution.flops(x, w, b, **attrs)
+
+
+def _windows(x: Arg, zero: Arg | None, axes: Sequence[tuple], groups: int, terms: int) -> Laid:
+    """What filters see, as columns of matrices: one for each image and group."""
+    volume = prod(axis[4] for axis in axes)
+
+    def make(to: Held, first: int, count: int) -> Grid:
+        own = min(16, max(1, to.size >> 18), laid.count)
+        size = -(-laid.count // own) * count * laid.pitch
+        args = (x, zero or x, to, *axes, x.shape[1] // groups * volume, laid.lines, terms, first)
+        return Grid(
+            *(lay_windows, *args, count, laid.pitch, laid.count, own, zero is not None, size),
+            grid=-(-size // _THREADS),
+            block=_THREADS,
+        )
+
+    laid = Laid(prod(axis[5] for axis in axes), True, x.shape[0] * groups, make)
+    return laid
+
+
+def lay_windows(
+    x, zero, y, planes, rows, columns, volume, places, terms, first, count, pitch, matrices, own,
+    shifted, size,
+):  # fmt: skip
+    """y[matrix, term, place], `own` matrices a thread; see `sum_bytes` for the axes."""
+    unit = cuda.grid(1)
+    if unit < size:
+        line = div32(unit, pitch)
+        place = unit - line * pitch
+        chunk = div32(line, count)
+        line -= chunk * count
+        row = div32(place, columns[5])
+        z = div32(row, rows[5])
+        above = div32(first + line, columns[0])
+        plane = div32(above, rows[0])
+        c = div32(plane, planes[0])
+        d = z * planes[1] + (plane - c * planes[0]) * planes[3] - planes[2]
+        h = (row - z * rows[5]) * rows[1] + (above - plane * rows[0]) * rows[3] - rows[2]
+        s = first + line - above * columns[0]
+        w = (place - row * columns[5]) * columns[1] + s * columns[3] - columns[2]
+        inside = first + line < terms and place < places and 0 <= d < planes[4]
+        inside = inside and 0 <= h < rows[4] and 0 <= w < columns[4]
+        at = ((c * planes[4] + d) * rows[4] + h) * columns[4] + w
+        off = 0
+        if shifted:
+            off = np.int64(zero[0])
+        for matrix in range(chunk * own, min(chunk * own + own, matrices)):
+            found = 0
+            if inside:
+                found = np.int64(x[matrix * volume + at]) - off
+            y[(matrix * count + line) * pitch + place] = found
 
 
 def sum_bytes(

@@ -20,7 +20,7 @@ from opstep.kernels.matmul.cuda_tile import LINE, WarpTile
 from opstep.kernels.pointwise.cuda_epilogue import ending_of
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.target import architecture
-from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.device.launch import Arg, Grid, Held, Scratch
 from opstep.runtime.ir.types import i16
 
 BITS = i16  # that carry halves
@@ -65,7 +65,7 @@ BACK = _paces(
 
 def halves_of(x: Arg, w: Arg | Scratch) -> str:
     """The name of their type where both are stored as halves of one, else nothing."""
-    if isinstance(w, Scratch):
+    if isinstance(w, Scratch) and not isinstance(w, Held):  # filters that were laid out
         return x.stored.name if w.dtype is BITS else ""
     supported = x.stored is w.stored and x.stored.is_half and architecture() >= 80
     return x.stored.name if supported else ""

@@ -6,11 +6,12 @@ from math import prod
 
 import numpy as np
 
+from opstep.kernels.matmul.cuda_bytes import FEWEST, exact_products, laid_bytes
 from opstep.kernels.matmul.matmul import matmul, matrices_of, product
 from opstep.kernels.matmul.packed import each_of, flip_of, per_word, word, words_of
 from opstep.kernels.matmul.products import Side, batch_offset
 from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT, offset, pack_rows
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, i8, i32, u8
@@ -102,11 +103,19 @@ class matmul_integer(Op):
 
     def cuda(a, b, a_zero, b_zero, y, *, transpose_a, transpose_b):
         _, _, _, shape, strides, m, n, k, _ = matrices_of(a, b, y, transpose_a, transpose_b)
+        if k >= FEWEST and y.size:
+            left = laid_bytes(a, a_zero, m, k, transpose_a)
+            right = laid_bytes(b, b_zero, n, k, b.rank > 1 and not transpose_b)
+            lines = tuple(tuple(s // k for s in side) for side in strides)
+            exact = exact_products(left, right, y, shape, lines, m, n, k)
+            if exact is not None:
+                return exact
         steps = (*((1, m) if transpose_a else (k, 1)), *((1, k) if transpose_b else (n, 1)))
         return Launch(
             *(multiply_bytes, a, b, a_zero or a, b_zero or b, y, shape, *strides, len(shape)),
             *(m, n, k, *steps, a_zero is not None, *each_of(b_zero)),
             units=y.size,
+            cuda=thread_a_unit,
         )
 
     def flops(a, b, a_zero, b_zero, *, transpose_a, transpose_b):
