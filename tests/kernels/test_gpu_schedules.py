@@ -40,52 +40,7 @@ FAR: Found = {
 }
 
 # A unit is a row, a plane, or a sum of many products: a schedule is missing.
-WITHOUT: Found = {
-    "adaptive_avg_pool3d": {"mix_each", "unpack_weights"},
-    "adaptive_avg_pool3d_grad": {"mix_each", "unpack_weights"},
-    "avg_pool3d": {"mix_each", "unpack_weights"},
-    "avg_pool3d_grad": {"mix_each", "unpack_weights"},
-    "cholesky": {"factor"},
-    "conv1d_integer": {"sum_bytes"},
-    "conv2d_integer": {"sum_bytes"},
-    "conv3d": {"convolve"},
-    "conv3d_input_grad": {"receive"},
-    "conv3d_integer": {"sum_bytes"},
-    "conv3d_weight_grad": {"sum_products"},
-    "conv_transpose3d": {"receive"},
-    "einsum": {"sum_of_products", "sum_one"},
-    "embedding_bag": {"add_bags"},
-    "gather_elements_grad": {"scatter_add_elements"},
-    "gather_nd": {"pick_parts"},
-    "grid_sample2d": {"sample"},
-    "grid_sample2d_grad": {"scatter_samples", "slopes_of_samples"},
-    "index": {"locate", "pick_at"},
-    "index_put": {"copy_rows", "locate", "put_replace_element"},
-    "index_put_add": {"copy_rows", "locate", "put_add_elements"},
-    "matmul_integer": {"multiply_bytes"},
-    "scatter": {"scatter_replace_element"},
-    "scatter_add": {"scatter_add_elements"},
-    "scatter_nd": {"scatter_parts_replace_element"},
-    "scatter_nd_add": {"scatter_parts_add_elements"},
-    "scatter_reduce": {
-        "divide_floats",
-        "divide_integers",
-        "fill_with",
-        "scatter_add_elements",
-        "scatter_any_element",
-        "scatter_count_element",
-        "scatter_larger_element",
-        "scatter_multiply_elements",
-        "scatter_one_element",
-        "scatter_smaller_element",
-        "scatter_zero_element",
-    },
-    "solve_triangular": {"substitute"},
-    "upsample2d": {"mix_each", "unpack_weights"},
-    "upsample2d_grad": {"mix_each", "unpack_weights"},
-    "upsample3d": {"mix_each", "unpack_weights"},
-    "upsample3d_grad": {"mix_each", "unpack_weights"},
-}
+WITHOUT: Found = {}
 
 
 @cache
