@@ -45,6 +45,12 @@ graph pair<T: float>(x: T[8]) -> T[8], T[8] {
   return a, b
 }
 
+graph put(x: f32[8], y: f32[8]) -> f32[8] {
+  part = slice(y, starts=[2], ends=[5])
+  z = slice_scatter(x, part, starts=[3], ends=[6])
+  return z
+}
+
 graph positive(x: f32[8]) -> bool[] {
   size = abs(x)
   fine = greater_equal(size, 0.0)
@@ -64,9 +70,9 @@ graph rising(x: f32[8]) -> bool[] {
 
 
 def text_of(seed: int) -> str:
-    """A random program. A literal is no operand of a graph, so `mix` becomes an op; asserts hold,
-    and what `cond` asks depends on the data.
+    """A random program. A literal is no operand of a graph, so `mix` becomes an op, as `put` does
+    with one; asserts hold, and what `cond` asks depends on the data.
     """
     text = random_program(random_choices(seed))
     text = re.sub(r"\b(f\d+) = positive\(", r"\1 = rising(", text)
-    return MEANINGS + re.sub(r"\bmix\(", "maximum(", text)
+    return MEANINGS + re.sub(r"\bmix\(|\bput\((?=\w+, 0\.5\))", "maximum(", text)

@@ -79,6 +79,8 @@ class slice_scatter(Slicing):
         " steps: ints = none)"
     )
     source = "torch.slice_scatter"
+    inplace = (0,)
+    overwrites = True
 
     def infer(x, source, *, starts, ends, axes, steps):
         cuts = _cuts(x.shape, starts, ends, axes, steps)
