@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -194,18 +195,32 @@ def leaving(plan: Plan) -> Watched:
 def _leaving(plan: Plan) -> set[int]:
     """Also what is given to control flow, which may pass it on; what steps are of that are not
     looked at, such as reshape; and where a part of a tensor is overwritten in place, that part and
-    the tensor, for the rest.
+    the tensor, for the rest, if nothing of that part comes from outside.
     """
-    found, values = set(plan.outputs) | _updates(plan), plan.values
+    found, values, made = set(plan.outputs) | _updates(plan), plan.values, _made(plan)
     for step in reversed(plan.steps):
         operands = [v for v in step.operands if v is not None]
         leaves = bool(found.intersection(step.results))
         if step.op is update or step.op.host or (leaves and not _is_looked_at(step)):
             found.update(operands)
         elif leaves and step.op.overwrites and not step.op.may_fault():
-            if values[operands[0]].buffer == values[step.results[0]].buffer:
-                found.remove(step.results[0])
-                found.update(operands)
+            buffer = values[operands[0]].buffer
+            if buffer != values[step.results[0]].buffer:
+                continue
+            if plan.buffers[buffer].kind != "temp" or made.issuperset(operands):
+                found.remove(step.results[0])  # of a loop, whose operands are looked at elsewhere
+            found.update(operands)
+    return found
+
+
+def _made(plan: Plan) -> set[int]:
+    """Values that can be bad only where a result that is looked at can be."""
+    literals = ((v, plan.buffers[value.buffer].literal) for v, value in enumerate(plan.values))
+    found = {v for v, n in literals if n is not None and isfinite(n)}
+    found |= {v for v, value in enumerate(plan.values) if not value.type.dtype.is_float}
+    for step in plan.steps:
+        if _is_looked_at(step) or found.issuperset(v for v in step.operands if v is not None):
+            found.update(step.results)
     return found
 
 

@@ -226,3 +226,47 @@ def test_results_of_calls_are_looked_at_together(monkeypatch, streams, count):
     assert sorted(infinite) == sorted([*several, "d"])
     assert sum(device.looks) == count + 2
     assert streams > 1 or len(device.looks) == 1 + -(-(count + 1) // 16)
+
+
+PUT = """
+param w: f32[2] = zeros()
+graph main(x: f32[4], s: f32[2]) -> f32[4] {
+  a = sqrt(x)
+PART
+  y = slice_scatter(a, part, starts=[1], ends=[3])
+  return y
+}
+"""
+
+
+@pytest.mark.parametrize("part", ["part = abs(s)", "part = reshape(s, shape=[2])", "part = neg(w)"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_is_written_into_a_tensor_and_the_rest_of_it_are_looked_at(part, masked):
+    def raised(x: list[float], s: list[float], w: list[float] | None = None) -> bool:
+        program = opstep.loads(PUT.replace("PART", f"  {part}"))
+        program.params["w"] = np.array(w or [0.0, 0.0], np.float32)
+        inputs = {"x": np.array(x, np.float32), "s": np.array(s, np.float32)}
+        flagged = born if masked else leaving
+        with program._running("main", inputs, RunSettings(), flagged=flagged) as job:
+            plan = job.binding.plan
+            *_, step = plan.steps
+            a, y = step.operands[0], step.results[0]
+            assert a is not None and plan.values[a].buffer == plan.values[y].buffer
+            drive(job.context.run(job.binding))
+            return bool(job.context.flags.raised())
+
+    assert not raised([1, 1, 1, 1], [0, 0])
+    assert raised([1, 1, 1, -1], [0, 0])
+    assert "s" not in part.split("(")[1] or raised([1, 1, 1, 1], [0, np.nan])
+    assert "w" not in part or raised([1, 1, 1, 1], [0, 0], [0, np.nan])
+
+
+def test_numbers_that_are_written_into_a_tensor_are_looked_at():
+    text = PUT.replace("slice_scatter(a, part, starts=[1], ends=[3])", "index_put(a, inf, i)")
+    text = text.replace("PART", "  i = full(value=2, shape=[1], dtype=i32)")
+    x = {"x": np.ones(4, np.float32), "s": np.ones(2, np.float32)}
+    for number, bad in (("inf", True), ("0.0", False)):
+        program = opstep.loads(text.replace("inf", number))
+        with program._running("main", x, RunSettings(), flagged=leaving) as job:
+            drive(job.context.run(job.binding))
+            assert bool(job.context.flags.raised()) is bad
