@@ -35,6 +35,7 @@ from opstep.kernels.pick import (
     embedding_bag,  # noqa: F401
     index,  # noqa: F401
     masked,  # noqa: F401
+    parts,  # noqa: F401
     scatter,  # noqa: F401
     scatter_reduce,  # noqa: F401
     searching,  # noqa: F401

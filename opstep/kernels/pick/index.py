@@ -8,7 +8,6 @@ value), and is ignored in a gradient; memory outside a tensor is never touched.
 from __future__ import annotations
 
 from functools import partial
-from math import prod
 
 import numpy as np
 
@@ -23,11 +22,10 @@ from opstep.kernels.move.copying import (
 )
 from opstep.kernels.pick import cuda_index as gpu
 from opstep.kernels.pick import cuda_segments
-from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.axes import around, axis_of, strides_of
 from opstep.kernels.rules.literals import bits_of, check_value, nowhere
-from opstep.kernels.rules.pitfalls import GATHER, GATHER_ELEMENTS, GATHER_ND
+from opstep.kernels.rules.pitfalls import GATHER, GATHER_ELEMENTS
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.dims import Dim
@@ -222,7 +220,7 @@ class gather_elements(Op):
         *outer, (count, xs, _) = dims
         table, counters = odometer(outer)
         args = (as_carrier(x), index, as_carrier(y), count, xs, x.shape[a], along)
-        fill = _bits(missing, x.dtype)
+        fill = bits_read(missing, x.dtype)
         cuda = partial(gpu.gather_elements, x, index, y, dims, x.shape[a], along, fill)
         args = (*args, fill, len(outer), table, counters)
         return Launch(pick_elements, *args, units=y.size, cuda=cuda)
@@ -230,59 +228,6 @@ class gather_elements(Op):
     def grad(g, operands, results, grads, *, axis, missing):
         x, index = operands
         return g.gather_elements_grad(grads[0], index, shape=x.shape, axis=axis), None
-
-
-class gather_nd(Op):
-    """The slices of x selected by the last axis of `index`, which has one number for each leading
-    axis of x.
-
-    The first `batch` axes are shared by x and index and not indexed. An index out of range reads
-    `missing`, if set.
-    """
-
-    picks = True
-    signature = "gather_nd(x: T, index: X, *, batch: int = 0, missing: number = none)"
-    source = "ATen index.Tensor with stacked indices, ONNX GatherND"
-    outside = lost.parts
-    faults = GATHER_ND
-    moves = True
-
-    def infer(x, index, *, batch, missing):
-        check_value(missing or 0, x.dtype, "missing")
-        depth = indexed_axes(x, index, batch)
-        return x.with_shape((*index.shape[:-1], *x.shape[batch + depth :]))
-
-    def oracle(x, index, *, batch, missing):
-        depth = index.shape[-1]
-        sizes = np.array(x.shape[batch : batch + depth], np.int64)
-        at = np.where(index < 0, index + sizes, index)
-        exists = ((at >= 0) & (at < sizes)).all(-1)
-        shape = (*index.shape[:-1], *x.shape[batch + depth :])
-        y = np.full(shape, unread(x, missing), x.dtype)
-        for place in np.ndindex(index.shape[:-1]):
-            if exists[place]:
-                y[place] = x[(*place[:batch], *at[place])]
-        return y
-
-    def cpu(x, index, y, *, batch, missing):
-        depth, outer, places, inner = nd_sizes(x.shape, index.shape, batch)
-        sizes = x.shape[batch : batch + depth]
-        args = (as_carrier(x), index, as_carrier(y), places, inner, depth, sizes)
-        grain = max(1, 32768 // max(inner, 1))
-        return Launch(pick_parts, *args, _bits(missing, x.dtype), units=outer * places, grain=grain)
-
-    def cuda(x, index, y, *, batch, missing):
-        indices, base, keys = nd_places(x.shape, index, batch)
-        _, outer, places, inner = nd_sizes(x.shape, index.shape, batch)
-        if not y.size or not indices or outer * places >= LIMIT:
-            return gather_nd.cpu(x, index, y, batch=batch, missing=missing)
-        located, at = gpu.located(indices, (outer, places), keys, outer * places, base=base)
-        found = gpu.gather_rows(x, at, y, 1, keys, inner, _bits(missing, x.dtype))
-        return [*located, found]
-
-    def grad(g, operands, results, grads, *, batch, missing):
-        x, index = operands
-        return g.scatter_nd_add(g.zeros_like(x), index, grads[0], batch=batch), None
 
 
 class one_hot(Op):
@@ -342,43 +287,6 @@ def aligned(shape, within, axis: int) -> tuple:
     return tuple(slice(None) if k == a else slice(n) for k, n in enumerate(within))
 
 
-def indexed_axes(x: TensorType, index: TensorType, batch: int) -> int:
-    """How many axes of x an index of `gather_nd` and `scatter_nd` names; raises Mismatch."""
-    if index.rank == 0 or type(index.shape[-1]) is not int:
-        raise Mismatch(f"the last axis of {index} must say how many axes of {x} are indexed", 1)
-    depth = index.shape[-1]
-    if not 0 <= batch < index.rank or x.shape[:batch] != index.shape[:batch]:
-        raise Mismatch(f"{x} and {index} do not share {batch} axes", "batch")
-    if batch + depth > x.rank:
-        raise Mismatch(f"{index} names {depth} axes, and {x} has {x.rank - batch}", 1)
-    return depth
-
-
-def nd_sizes(x_shape, index_shape, batch: int) -> tuple[int, int, int, int]:
-    """(axes named, batches, places in each, elements of a part)."""
-    depth = index_shape[-1]
-    return (
-        depth,
-        prod(x_shape[:batch]),
-        prod(index_shape[batch:-1]),
-        prod(x_shape[batch + depth :]),
-    )
-
-
-def nd_places(x_shape, index: Arg, batch: int) -> tuple[list[gpu.Index], tuple[int, ...], int]:
-    """What the last axis of `index` names, as `cuda_index.located` takes it, of a box of (batches,
-    places in each): indices, how far apart batches are, and how many keys there are.
-    """
-    depth, outer, places, _ = nd_sizes(x_shape, index.shape, batch)
-    sizes = x_shape[batch : batch + depth]
-    strides = (places * depth, depth)
-    indices = [
-        gpu.Index(index, n, along, strides, start)
-        for start, (n, along) in enumerate(zip(sizes, strides_of(sizes), strict=True))
-    ]
-    return indices, (prod(sizes), 0), outer * prod(sizes)
-
-
 def _existing(index, size: int):
     """(indices from the front, moved into range; which ones exist)."""
     at = np.where(index < 0, index + size, index)
@@ -395,7 +303,7 @@ def unread(x, missing=None):
     return np.iinfo(x.dtype).max if x.dtype.kind != "b" else True
 
 
-def _bits(missing: int | float | None, dtype: DType) -> int:
+def bits_read(missing: int | float | None, dtype: DType) -> int:
     return nowhere(dtype) if missing is None else bits_of(missing, dtype)
 
 
@@ -485,35 +393,6 @@ def pick_elements(x, index, y, count, xs, n, along, nothing, rank, table, counte
         left -= m
         column = 0
         advance_odometer(at, rank, table)
-
-
-def flat_index(index, depth, sizes):
-    """Row-major position of an index of `depth` numbers; -1 where it does not exist."""
-    place = 0
-    for d in range(depth):
-        k = np.int64(index[d])
-        k = k + sizes[d] if k < 0 else k
-        if k < 0 or k >= sizes[d]:
-            return -1
-        place = place * sizes[d] + k
-    return place
-
-
-def pick_parts(x, index, y, places, inner, depth, sizes, nothing, lo, hi):
-    """Units are the places of all batches."""
-    total = 1
-    for d in range(depth):
-        total *= sizes[d]
-    for p in range(lo, hi):
-        k = flat_index(offset(index, p * depth), depth, sizes)
-        target = offset(y, p * inner)
-        if k >= 0:
-            source = offset(x, (p // places * total + k) * inner)
-            for i in range(inner):
-                target[i] = source[i]
-        else:
-            for i in range(inner):
-                target[i] = nothing
 
 
 def mark_indices(index, y, n, after, on, off, lo, hi):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from math import prod
 
 import numpy as np
 
@@ -27,10 +26,6 @@ from opstep.kernels.pick import cuda_segments
 from opstep.kernels.pick.index import (
     add_elements,
     check_aligned,
-    flat_index,
-    indexed_axes,
-    nd_places,
-    nd_sizes,
 )
 from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.axes import axis_of, strides_of
@@ -144,73 +139,6 @@ class gather_elements_grad(Op):
         return g.gather_elements(grads[0], operands[1], axis=axis, missing=0), None
 
 
-class ScatterParts(Op):
-    """Base: parts of y at the places that the last axis of index names meet the parts of source."""
-
-    inplace = (0,)
-    overwrites = True
-    outside = lost.scattered_parts
-
-    def infer(x, index, source, *, batch):
-        depth = indexed_axes(x, index, batch)
-        wanted = x.with_shape((*index.shape[:-1], *x.shape[batch + depth :]))
-        if source.shape != wanted.shape:
-            raise Mismatch(f"{source} does not fit: {index} puts {wanted} into {x}", 2)
-        return x
-
-
-class scatter_nd(ScatterParts):
-    """x with y[index[p]] = source[p] for each p; indices are those of `gather_nd`.
-
-    The gradient with respect to source assumes that no two slices have the same index.
-    """
-
-    signature = "scatter_nd(x: T, index: X, source: T, *, batch: int = 0)"
-    source = "torch.index_put, ONNX ScatterND"
-    moves = True
-
-    def oracle(x, index, source, *, batch):
-        return _part_by_part(replace_element, x, index, source, batch)
-
-    def cpu(x, index, source, y, *, batch):
-        return _scatter_parts(replace_element, x, index, source, y, batch)
-
-    def cuda(x, index, source, y, *, batch):
-        return _scatter_parts(replace_element, x, index, source, y, batch, on_gpu=True)
-
-    def grad(g, operands, results, grads, *, batch):
-        x, index, source = operands
-        gy = grads[0]
-        g_source = g.gather_nd(gy, index, batch=batch, missing=0.0)
-        zeros = g.full(shape=source.shape, value=0.0, dtype=gy.dtype)
-        gx = g.scatter_nd(gy, index, zeros, batch=batch)
-        return g.to_dtype(gx, x.dtype), None, g.to_dtype(g_source, source.dtype)
-
-
-class scatter_nd_add(ScatterParts):
-    """x with y[index[p]] += source[p] for each p; indices are those of `gather_nd`."""
-
-    signature = "scatter_nd_add(x: N, index: X, source: N, *, batch: int = 0)"
-    source = 'torch.index_put(accumulate=True), ONNX ScatterND(reduction="add")'
-
-    def oracle(x, index, source, *, batch):
-        return _part_by_part(add_elements, x, index, source, batch)
-
-    def cpu(x, index, source, y, *, batch):
-        return _scatter_parts(add_elements, x, index, source, y, batch)
-
-    def cuda(x, index, source, y, *, batch):
-        return _scatter_parts(add_elements, x, index, source, y, batch, on_gpu=True)
-
-    def flops(x, index, source, *, batch):
-        return source.size
-
-    def grad(g, operands, results, grads, *, batch):
-        x, index, source = operands
-        g_source = g.gather_nd(grads[0], index, batch=batch, missing=0.0)
-        return g.to_dtype(grads[0], x.dtype), None, g.to_dtype(g_source, source.dtype)
-
-
 # --- oracles --------------------------------------------------------------------------------------
 
 
@@ -221,19 +149,6 @@ def one_by_one(combine: Callable, x, index, source, axis: int):
         k = index[place] + n if index[place] < 0 else index[place]
         if 0 <= k < n:
             into = (*place[:a], k, *place[a + 1 :])
-            y[into] = combine(y[into], source[place])
-    return y
-
-
-def _part_by_part(combine: Callable, x, index, source, batch: int):
-    y = x.copy()
-    depth = index.shape[-1]
-    sizes = np.array(x.shape[batch : batch + depth], np.int64)
-    at = np.where(index < 0, index + sizes, index)
-    exists = ((at >= 0) & (at < sizes)).all(-1)
-    for place in np.ndindex(index.shape[:-1]):
-        if exists[place]:
-            into = (*place[:batch], *at[place])
             y[into] = combine(y[into], source[place])
     return y
 
@@ -283,35 +198,6 @@ def scattered(
     ]
 
 
-def _scatter_parts(
-    combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, batch: int, on_gpu: bool = False
-):
-    depth, outer, places, inner = nd_sizes(x.shape, index.shape, batch)
-    sizes = x.shape[batch : batch + depth]
-    launches = copy_all(x, y)
-    if not y.size or not source.size:
-        return launches
-    if combine is replace_element:
-        source, y = as_carrier(source), as_carrier(y)
-    if on_gpu:
-        indices, base, keys = nd_places(x.shape, index, batch)
-        target = cuda_segments.Target(
-            (outer, places),
-            base,
-            indices,
-            keys,
-            cuda_segments.walk((keys,), (inner,), (inner,)),
-            cuda_segments.walk((inner,), (1,), (1,)),
-            (places * inner, inner),
-        )
-        found = cuda_segments.combined(combine, source, y, target)
-        if found is not None:
-            return [*launches, *found]
-    args = (source, index, y, places, inner, depth, sizes, prod(sizes))
-    grain = max(16, 32768 // max(places, 1))
-    return [*launches, Launch(scatter_parts(combine), *args, units=outer * inner, grain=grain)]
-
-
 # --- kernels: units are columns, all of whose elements one lane handles in order ------------------
 
 
@@ -351,26 +237,4 @@ def scatter_columns(combine: Callable) -> Callable:
             advance_odometer(at, rank, table)
 
     kernel.__name__ = f"scatter_{combine.__name__}"
-    return kernel
-
-
-@cache
-def scatter_parts(combine: Callable) -> Callable:
-    def kernel(source, index, y, places, inner, depth, sizes, total, lo, hi):
-        column = lo
-        while column < hi:
-            batch = column // inner
-            count = min(hi, (batch + 1) * inner) - column
-            within = column - batch * inner
-            for j in range(places):
-                p = batch * places + j
-                k = flat_index(offset(index, p * depth), depth, sizes)
-                if k >= 0:
-                    part = offset(source, p * inner + within)
-                    target = offset(y, (batch * total + k) * inner + within)
-                    for i in range(count):
-                        target[i] = combine(target[i], part[i])
-            column += count
-
-    kernel.__name__ = f"scatter_parts_{combine.__name__}"
     return kernel
