@@ -27,7 +27,7 @@ from opstep.frontends.torch.pooling import find_indices_again
 from opstep.frontends.torch.probing import why_refused
 from opstep.frontends.torch.recurrent import SingleLayers
 from opstep.frontends.torch.rules.registry import RULES, key_of
-from opstep.frontends.torch.running import whole_products
+from opstep.frontends.torch.whole import whole_ops
 
 aten = torch.ops.aten
 VIEWS = {
@@ -105,7 +105,7 @@ def _whole() -> Iterator[None]:
     try:
         for op in found:
             op._dispatch_cache.clear()
-        with whole_products():
+        with whole_ops():
             yield
     finally:
         for op, kernels in zip(found, kept, strict=True):

@@ -175,7 +175,7 @@ def add_bags(
 @cache
 def take_bags(mode: str, scaled: bool, wide: int, below: int) -> Callable:
     """`wide` threads side by side have a column of a bag each, `below` of them every so many of its
-    rows, whose sums are added in their order; a block has as many bags as it has threads for.
+    rows, whose sums are added in f64, in their order; a block has the bags that it has threads for.
     """
     largest, together = mode == "max", THREADS // (wide * below)
 
@@ -185,7 +185,7 @@ def take_bags(mode: str, scaled: bool, wide: int, below: int) -> Callable:
         return old + new
 
     def take_bags(weight, index, offsets, scale, y, n, starts, bags, rows, columns, skipped):
-        sums = cuda.shared.array(THREADS, real)
+        sums = cuda.shared.array(THREADS, np.float64)
         counts = cuda.shared.array(THREADS, np.int64)
         picked = cuda.local.array(AHEAD, np.int64)
         elements = cuda.local.array(AHEAD, real)
@@ -197,7 +197,7 @@ def take_bags(mode: str, scaled: bool, wide: int, below: int) -> Callable:
             last = min(np.int64(offsets[bag + 1]), n) if bag + 1 < starts else n
         for left in range(0, columns, wide):
             column = left + lane
-            value = real(0)
+            value = np.float64(0)
             count = np.int64(0)
             for k in range(first + turn, last, below * AHEAD):
                 for j in range(AHEAD):
@@ -211,10 +211,13 @@ def take_bags(mode: str, scaled: bool, wide: int, below: int) -> Callable:
                         elements[j] = weight[picked[j] * columns + column]
                         if scaled:
                             elements[j] = elements[j] * scale[k + j * below]
+                part, before = real(0), count
                 for j in range(AHEAD):
                     if picked[j] >= 0:
-                        value = meet(value, elements[j]) if count > 0 else elements[j]
+                        part = meet(part, elements[j]) if count > before else elements[j]
                         count += 1
+                if count > before:
+                    value = meet(value, np.float64(part)) if before > 0 else np.float64(part)
             if below > 1:
                 sums[cuda.threadIdx.x] = value
                 counts[cuda.threadIdx.x] = count
@@ -226,8 +229,8 @@ def take_bags(mode: str, scaled: bool, wide: int, below: int) -> Callable:
                         count += counts[at]
                 cuda.syncthreads()
             if mode == "mean" and count > 1:
-                value = real(value / real(count))
+                value = value / np.float64(count)
             if turn == 0 and bag < bags and column < columns:
-                y[bag * columns + column] = value
+                y[bag * columns + column] = real(value)
 
     return take_bags
