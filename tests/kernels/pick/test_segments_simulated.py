@@ -111,7 +111,9 @@ def test_bags(mode):
         check("embedding_bag", weight, index, offsets, None, mode=mode, padding_index=2)
         if len(starts) > 1:
             check(
-                *("embedding_bag", weight, index, offsets, None), mode=mode, include_last_offset=True
+                *("embedding_bag", weight, index, offsets, None),
+                mode=mode,
+                include_last_offset=True,
             )
 
 
