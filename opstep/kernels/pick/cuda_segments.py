@@ -150,6 +150,8 @@ def scattered(
     steps, inner = strides_of(shape), strides_of(index.shape)
     length, along = index.shape[axis], steps[axis]
     units = index.size // length
+    if units >= LIMIT:
+        return None
     if length <= SHORT or (units >= ENOUGH and length < LONG):
         rest = [k for k in range(len(shape)) if k != axis]
         columns = walk(*([of[k] for k in rest] for of in (index.shape, steps, inner)))

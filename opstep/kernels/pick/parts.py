@@ -73,7 +73,7 @@ class gather_nd(Op):
     def cuda(x, index, y, *, batch, missing):
         indices, base, keys = nd_places(x.shape, index, batch)
         _, outer, places, inner = nd_sizes(x.shape, index.shape, batch)
-        if not y.size or not indices or outer * places >= LIMIT:
+        if not y.size or not indices or max(outer * places, inner) >= LIMIT:
             return gather_nd.cpu(x, index, y, batch=batch, missing=missing)
         located, at = gpu.located(indices, (outer, places), keys, outer * places, base=base)
         found = gpu.gather_rows(x, at, y, 1, keys, inner, bits_read(missing, x.dtype))
@@ -217,7 +217,7 @@ def _scatter_parts(
         return launches
     if combine is replace_element:
         source, y = as_carrier(source), as_carrier(y)
-    if on_gpu:
+    if on_gpu and depth:
         indices, base, keys = nd_places(x.shape, index, batch)
         target = cuda_segments.Target(
             (outer, places),

@@ -137,3 +137,11 @@ def test_elements_along_any_axis_of_a_part(axis):
     index = indices(int(np.prod(shape)), x.shape[axis], 2).reshape(shape)
     check("scatter_add", x, index, numbers("f32", *shape), axis=axis)
     check("scatter", x, index, numbers("f32", *shape), axis=axis)
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (3,)])
+def test_an_index_that_names_no_axis(lead):
+    x, source, index = numbers("f32", 4, 3), numbers("f32", *lead, 4, 3), np.zeros((*lead, 0), int)
+    check("scatter_nd", x, index, source)
+    check("scatter_nd_add", x, index, source)
+    check("gather_nd", x, index)
