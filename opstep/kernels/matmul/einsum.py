@@ -29,7 +29,7 @@ from opstep.runtime.ir.faults import Faults, Regions, Site
 from opstep.runtime.ir.op import OPS, Mismatch, Op
 from opstep.runtime.ir.types import DType, TensorType, bf16
 
-_FEW = 5  # axes of which all orders are tried
+_FEW = 5  # axes of which all orders are tried, where there is one tensor between
 
 
 def parse_equation(equation: str) -> tuple[list[str], str]:
@@ -292,8 +292,9 @@ def _contractions(operands: Sequence[Arg], equation: str, products: _Products) -
     if len(terms) == 1:
         return [_plainly(terms, result, sizes)]
     first, *others = terms
+    tried = (_as_they_come, permutations) if len(terms) == 3 else (_as_they_come,)
     for most in range(1 if products.on_gpu else _FEW):
-        for orders in (_as_they_come, permutations):
+        for orders in tried:
             found = _from_left(first, others, result, sizes, products, orders, most, loops=False)
             if found is not None:
                 return found
@@ -324,8 +325,10 @@ def _from_left(
         stored = bf16 if products.on_gpu and y.array.stored is bf16 else None
         made = _Term.held(y.array.dtype, "".join(order), sizes, stored)
         launches = _from_left(first, [second], made, sizes, products, orders, most, loops)
+        if launches is None:
+            continue
         more = _from_left(made, rest, y, sizes, products, orders, most, loops)
-        if launches is not None and more is not None:
+        if more is not None:
             return launches + more
     return None
 
