@@ -30,6 +30,7 @@ from opstep.runtime.ir.op import OPS, Mismatch, Op
 from opstep.runtime.ir.types import DType, TensorType, bf16
 
 _FEW = 5  # axes of which all orders are tried, where there is one tensor between
+_WORTH = 64  # terms of a matrix for each index
 
 
 def parse_equation(equation: str) -> tuple[list[str], str]:
@@ -227,6 +228,8 @@ def _as_matrices(
     if None in steps or 1 not in steps[:2] or 1 not in steps[2:]:
         return None
     extent = [prod(sizes[t] for t in labels) for labels in (rows, columns, inner)]
+    if apart and prod(extent) < _WORTH:
+        return None
     left = Side(a.array, *steps[:2], a.strides(batch))
     right = Side(b.array, *steps[2:], b.strides(batch))
     shape = tuple(sizes[t] for t in batch)
