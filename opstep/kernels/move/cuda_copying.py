@@ -17,7 +17,7 @@ import numpy as np
 from opstep.kernels.pointwise.cuda_elementwise import gathered
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, store2
-from opstep.runtime.device.launch import CARRIERS, Arg, Grid
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.types import DType, TensorType, f32
 
@@ -223,6 +223,22 @@ def _tiled(x: Arg, y: Arg, dims: Dims, k: int, x_start: int, y_start: int) -> Gr
         *(reinterpreted(x, dtype), reinterpreted(y, dtype), p, q, xq, yp),
         *(across, down, x_start, y_start, len(outer), table),
         grid=across * down * prod(n for n, _, _ in outer),
+        block=THREADS,
+    )
+
+
+def transposed(x: Arg | Scratch, y: Scratch, before: int, rows: int, columns: int) -> Grid:
+    """y [before, columns, rows] = x [before, rows, columns], in the type that x is computed in."""
+    itemsize = x.dtype.itemsize
+    side, width = (SIDE, 4) if itemsize < 8 else (SIDE // 2, 2)
+    if rows % width or columns % width:
+        width = 1
+    across, down = -(-rows // side), -(-columns // side)
+    sizes = (columns, rows, columns, rows, across, down, 0, 0)
+    return Grid(
+        tiles_kernel(side, width, x.dtype.numpy.name),
+        *(x, y, *sizes, 1, (before, rows * columns, rows * columns)),
+        grid=across * down * before,
         block=THREADS,
     )
 

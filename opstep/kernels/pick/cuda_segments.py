@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opstep.kernels.move.copying import merged
+from opstep.kernels.move.cuda_copying import transposed
 from opstep.kernels.pick.cuda_index import Index, located
 from opstep.kernels.pick.cuda_keys import itself
 from opstep.kernels.pick.cuda_ranking import Rows
@@ -32,6 +33,7 @@ AHEAD = 8  # entries that a thread reads together
 PIECES = (16, 64)  # entries of one at least, and at most
 MANY = 1 << 20  # threads that are as good as more
 ENOUGH = 1 << 17  # threads that fill a GPU
+LARGE = 1 << 16  # elements from which on it is worth it to turn them round first
 SHORT = 8  # indices of a column that one thread takes one after the other
 LONG = 256  # those from which on sorting is worth it, however many columns there are
 
@@ -167,8 +169,14 @@ def scattered(
         base = dict(zip(rest, strides_of([index.shape[k] for k in rest]), strict=True))
         numbers = tuple(base.get(k, 0) << bits for k in range(len(shape)))
         found, keys = located([own], index.shape, shape[axis], index.size, 0, numbers, apart=True)
-        shape_of_rows = (bits, units, length, inner[axis])
-        rows = Rows(keys, itself, keys.dtype, *shape_of_rows, signed=False, held=source)
+        along_axis = inner[axis]
+        if along_axis > 1 and index.size >= LARGE:  # so that rows are read in order
+            boxes = (index.size // (length * along_axis), length, along_axis)
+            turned = [Scratch(a.dtype, index.size) for a in (keys, source)]
+            found += [transposed(a, t, *boxes) for a, t in zip((keys, source), turned, strict=True)]
+            (keys, source), along_axis = turned, 1
+        of_rows = (bits, units, length, along_axis)
+        rows = Rows(keys, itself, keys.dtype, *of_rows, signed=False, held=source)
         sorting, keys, values = sorted_pairs(rows)
         to = walk(*([of[k] for k in rest] for of in (index.shape, steps, steps)))
         nowhere, entries = ((1 << bits) - 1, shape[axis]), walk((index.size,), (1,), (1,))

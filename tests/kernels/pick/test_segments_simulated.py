@@ -128,15 +128,20 @@ def test_picked_elements():
     check("index", x, i, j, indices(6, 4, 2).reshape(6, 1), axes=(0, 2, 1), missing=1.0)
 
 
+@pytest.mark.parametrize("large", [0, 1 << 16])
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_elements_along_any_axis_of_a_part(axis):
-    """The index reaches a part of x only."""
+def test_elements_along_any_axis_of_a_part(axis, large, monkeypatch):
+    """The index reaches a part of x only; elements are turned round first, or are not."""
+    monkeypatch.setattr(cuda_segments, "LARGE", large)
     x = numbers("f32", 6, 5, 4)
     shape = [4, 3, 2]
     shape[axis] = 23
     index = indices(int(np.prod(shape)), x.shape[axis], 2).reshape(shape)
     check("scatter_add", x, index, numbers("f32", *shape), axis=axis)
     check("scatter", x, index, numbers("f32", *shape), axis=axis)
+    for dtype in ("bf16", "i8", "f64"):
+        x, source = numbers(dtype, 6, 5, 4), numbers(dtype, *shape)
+        check("scatter_reduce", x, index, source, axis=axis, reduction="mean")
 
 
 @pytest.mark.parametrize("lead", [(), (1,), (3,)])
