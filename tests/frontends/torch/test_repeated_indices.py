@@ -29,3 +29,16 @@ def test_whole_rows_are_added():
     found = made.run("main", {k: t.numpy() for k, t in inputs.items()}).outputs
     for ours, theirs in zip(found, ToRows()(*given), strict=True):
         torch.testing.assert_close(torch.tensor(ours), theirs)
+
+
+class ToOneRow(torch.nn.Module):
+    def forward(self, x, index, source):
+        return x.scatter_add(0, index.expand_as(source), source)
+
+
+def test_one_index_for_all_rows_is_of_elements():
+    given = torch.zeros(5, 3), torch.tensor([[2]]), torch.ones(20, 3)
+    made = opstep.from_torch(ToOneRow(), given)
+    inputs = dict(zip(("x", "index", "source"), given, strict=True))
+    (found,) = made.run("main", {k: t.numpy() for k, t in inputs.items()}).outputs
+    torch.testing.assert_close(torch.tensor(found), ToOneRow()(*given))

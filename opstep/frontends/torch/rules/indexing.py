@@ -166,7 +166,8 @@ def _of_rows(b: Body, x: Var, axis: int, index: Var, source: Var) -> Var | None:
         return None
     axis = axis_of(axis, x.type.rank)
     rest = [k for k in range(x.type.rank) if k != axis]
-    if any(own.shape[k] != 1 or index.shape[k] != x.shape[k] for k in rest):
+    whole = own.shape[axis] == index.shape[axis]
+    if not whole or any(own.shape[k] != 1 or index.shape[k] != x.shape[k] for k in rest):
         return None
     return b.reshape(own, shape=[own.type.size])
 
