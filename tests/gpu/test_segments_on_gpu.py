@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import opstep.kernels  # noqa: F401 - registers the ops
 from opstep.runtime.device.cuda.device import execute
 from opstep.runtime.ir.op import OPS, complete
 

@@ -17,7 +17,7 @@ from opstep.runtime.ir.types import i32, i64
 
 THREADS = 256  # of a block
 TURN = 4  # words that a thread of a long row copies
-EACH = 4  # elements that a thread of `gather_elements` picks
+EACH = 4  # elements that a thread of `gather_elements` picks, and `locate` finds
 
 
 def gather_rows(
@@ -203,7 +203,7 @@ def located(
         about = (count, nowhere, len(sizes), sizes, base, start, int(k == 0), int(apart))
         in_order = i.start == 0 and i.strides == strides_of(sizes)
         own = (i.extent, i.along, int(in_order), i.strides, i.start, i.skipped)
-        grid = -(-count // THREADS)
+        grid = -(-count // (THREADS * EACH))
         launches.append(Grid(locate, i.of, keys, *about, *own, grid=grid, block=THREADS))
     return launches, keys
 
@@ -212,15 +212,20 @@ def locate(
     index, keys, n, nowhere, rank, sizes, base, start, first, apart, extent, along, in_order,
     strides, origin, skipped,
 ):  # fmt: skip
-    i = cuda.grid(1)
-    if i < n:
-        entry = start + i
+    i = np.int64(cuda.blockIdx.x) * (THREADS * EACH) + cuda.threadIdx.x
+    found = cuda.local.array(EACH, np.int64)
+    for j in range(EACH):  # indices are read together
+        entry = start + i + j * THREADS
         place = entry if in_order else origin + spot(entry, sizes, strides, rank)
-        k = np.int64(index[place])
-        k = k + extent if k < 0 else k
-        before = spot(entry, sizes, base, rank) if first else np.int64(keys[i])
-        there = k >= 0 and k < extent and k != skipped and (first or before != nowhere)
-        keys[i] = before + k * along if there else nowhere + (before if apart else 0)
+        found[j] = np.int64(index[place]) if i + j * THREADS < n else np.int64(0)
+    for j in range(EACH):
+        at = i + j * THREADS
+        if at < n:
+            k = found[j]
+            k = k + extent if k < 0 else k
+            before = spot(start + at, sizes, base, rank) if first else np.int64(keys[at])
+            there = k >= 0 and k < extent and k != skipped and (first or before != nowhere)
+            keys[at] = before + k * along if there else nowhere + (before if apart else 0)
 
 
 def pick(x: Arg, keys: Scratch, y: Arg, dims, nothing: int) -> Grid | None:

@@ -24,7 +24,7 @@ from opstep.kernels.pick.cuda_ranking import Rows
 from opstep.kernels.pick.cuda_sort import sorted_pairs
 from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
 from opstep.kernels.rules.axes import strides_of
-from opstep.runtime.device.cuda.compiling.names import cuda, div32
+from opstep.runtime.device.cuda.compiling.names import cuda, div32, load4
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 
 THREADS = 256
@@ -118,14 +118,23 @@ def runs(
     scaled = scale is not None
     while True:
         least, most = PIECES
-        length = n if n <= 2 * least else min(most, max(least, n * width // MANY))
+        length = n if n <= 2 * least else min(most, max(least, n * width // MANY // AHEAD * AHEAD))
         pieces = -(-n // length)
         partial_keys = Scratch(keys.dtype, 2 * pieces)
         partials = Scratch(y.dtype, 2 * pieces * width)
         side_by_side, kind = columns.of[-1] == 1, y.dtype.numpy.type
         ways = ("row" if along else way(places), way(entries))
         yield Grid(
-            take_pieces(combine, order is not None, side_by_side, kind, scaled, width > 1, *ways),
+            take_pieces(
+                combine,
+                order is not None,
+                side_by_side,
+                kind,
+                scaled,
+                width > 1,
+                entries.of == (1,),
+                *ways,
+            ),
             *(source, keys, order or keys, scale or keys, y, partial_keys, partials),
             *(n, length, pieces, *nowhere, width),
             *(columns.rank, columns.sizes, columns.to, columns.of),
@@ -214,16 +223,18 @@ def way(places: Walk) -> str:
 @cache
 def take_pieces(
     combine: Callable, picked: bool, side_by_side: bool, kind: Any, scaled: bool, ahead: bool,
-    to_way: str, of_way: str,
+    in_order: bool, to_way: str, of_way: str,
 ) -> Callable:  # fmt: skip
     """A thread a column of a piece. A key that is inverted has no element of its own.
 
     `picked`: elements stand where `order` says, else in the order of the keys; `side_by_side`:
     neighbouring threads have neighbouring columns, else pieces; `kind`: the type of an element;
-    `ahead`: y is read with the elements, which is worth it where most keys are different; `to_way`,
-    `of_way`: how places in y and in the source are found, see `way`. For the others see `runs`.
+    `ahead`: y is read with the elements, which is worth it where most keys are different;
+    `in_order`: elements that are not picked lie one after the other; `to_way`, `of_way`: how places
+    in y and in the source are found, see `way`. For the others see `runs`.
     """
     stand_in_y, stand = FOUND[to_way], FOUND[of_way]
+    wide = in_order and not (picked or scaled or ahead)
 
     def take_pieces(
         source, keys, order, scale, y, partial_keys, partials, n, length, pieces, mask, nowhere,
@@ -254,11 +265,18 @@ def take_pieces(
         elements = cuda.local.array(AHEAD, kind)
         olds = cuda.local.array(AHEAD, kind)
         for i in range(lo, hi, AHEAD):
+            whole = wide and i % AHEAD == 0 and i + AHEAD <= hi
+            if whole:
+                for j in range(0, AHEAD, 4):
+                    hold(next_keys, j, load4(keys, i + j))
+                    hold(elements, j, load4(source, i + j))
             for j in range(AHEAD):
-                next_keys[j] = keys[i + j] if i + j < hi else -1
+                if not whole:
+                    next_keys[j] = keys[i + j] if i + j < hi else -1
             for j in range(AHEAD):
-                elements[j] = kind(0)
-                if next_keys[j] >= 0:
+                if not whole:
+                    elements[j] = kind(0)
+                if next_keys[j] >= 0 and not whole:
                     place = first + np.int64(order[i + j]) if picked else i + j
                     row = next_keys[j] >> shift
                     element = source[start + stand(place, row, extents, steps, depth, step)]
@@ -303,6 +321,13 @@ def take_pieces(
 
     take_pieces.__name__ = f"combine_{combine.__name__}"
     return take_pieces
+
+
+def hold(held, at, v):
+    held[at] = v[0]
+    held[at + 1] = v[1]
+    held[at + 2] = v[2]
+    held[at + 3] = v[3]
 
 
 def of_place(key):

@@ -85,6 +85,17 @@ def test_elements(dtype, few):
         check("gather_elements_grad", source, index, shape=(5, 3), axis=0)
 
 
+@pytest.mark.parametrize("few", FEW)
+@pytest.mark.parametrize("n", [90, 96, 300])
+@pytest.mark.parametrize("dtype", ["f32", "i8"])
+def test_vectors_of_elements(dtype, n, few, monkeypatch):
+    """Keys and elements in order are read four at a time."""
+    monkeypatch.setattr(cuda_segments, "PIECES", (8, 16))
+    x, source = numbers(dtype, 7), numbers(dtype, n, seed=1)
+    check("scatter_add", x, indices(n, 7, few), source, axis=0)
+    check("index_put", x, source, indices(n, 7, few))
+
+
 def test_extremes_keep_nan():
     x, source = numbers("f32", 5, 3), numbers("f32", 30, 3, seed=1)
     source[::7] = np.nan
