@@ -295,6 +295,26 @@ def test_tensors_of_no_elements():
     assert (stats.count, stats.mean, stats.min) == (0, None, None)
 
 
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_what_overwrites_nothing_has_a_row(way):
+    """Ops that take over their operands' memory, too."""
+    text = """
+graph main(x: f32[N], i: i64[0]) -> f32[N] {
+  a = neg(x)
+  b = index_put_add(a, 1.0, i)
+  c = index_put(b, 1.0, i)
+  return c
+}
+"""
+    inputs = {"x": np.arange(3, dtype=np.float32), "i": np.zeros(0, np.int64)}
+    notes, values = recorded(text, inputs, **way), values_of(text, inputs)
+    (layout,) = {id(r.activation.layout): r.activation.layout for r in notes.streams}.values()
+    assert [step for rows in layout.rows for step in rows] == [0, 1, 2]
+    filled = notes.plans[0].policy.fill == "nan"
+    for (_, _, name), stats in notes.statistics().items():
+        assert stats == statistics_of(values[name], filled=filled)
+
+
 # --- control flow ---------------------------------------------------------------------------------
 
 

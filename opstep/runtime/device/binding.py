@@ -134,7 +134,7 @@ class Binding:
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
         is_there = step.op.overwrites and operands[0] == results[0]  # so nothing is copied first
         launches = step.launches
-        if is_there and not self._converts(step):
+        if is_there and len(launches) > 1 and not self._converts(step):  # an op launches something
             launches = launches[1:]
         bound = self.device.bind(launches, [*operands, *results], workspace)
         for call in bound if step.op.foreign or is_joined(step) else ():

@@ -270,3 +270,18 @@ def test_numbers_that_are_written_into_a_tensor_are_looked_at():
         with program._running("main", x, RunSettings(), flagged=leaving) as job:
             drive(job.context.run(job.binding))
             assert bool(job.context.flags.raised()) is bad
+
+
+def test_a_tensor_is_looked_at_where_nothing_of_it_is_overwritten():
+    text = """
+graph main(x: f32[4], i: i64[0]) -> f32[4] {
+  a = maximum(x, x)
+  y = index_put_add(a, 1.0, i)
+  return y
+}
+"""
+    inputs = {"x": np.full(4, np.nan, np.float32), "i": np.zeros(0, np.int64)}
+    program = opstep.loads(text)
+    with program._running("main", inputs, RunSettings(), flagged=leaving) as job:
+        drive(job.context.run(job.binding))
+        assert job.context.flags.raised()
