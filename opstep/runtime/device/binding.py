@@ -132,10 +132,7 @@ class Binding:
         operands += [0] * (len(step.operand_types) - len(operands))
         results = [self.address_of(v).address for v in step.results]
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
-        is_there = step.op.overwrites and operands[0] == results[0]  # so nothing is copied first
-        launches = step.launches
-        if is_there and len(launches) > 1 and not self._converts(step):  # an op launches something
-            launches = launches[1:]
+        launches = step.launches[1:] if self._is_there(step) else step.launches
         bound = self.device.bind(launches, [*operands, *results], workspace)
         for call in bound if step.op.foreign or is_joined(step) else ():
             if isinstance(call, BoundCall):  # and no kernel of ours
@@ -143,6 +140,16 @@ class Binding:
                 if is_shared(step.op, step.attrs):
                     call.entered = partial(stand, self.plan, step)
         return bound
+
+    def _is_there(self, step: Step) -> bool:
+        """Whether it overwrites what stands in its result's buffer, so that nothing is copied
+        first; not where it launches nothing else.
+        """
+        if not step.op.overwrites or len(step.launches) < 2 or self._converts(step):
+            return False
+        whole, (result,) = step.operands[0], step.results
+        values = self.plan.values
+        return whole is not None and values[whole].buffer == values[result].buffer
 
     def _converts(self, step: Step) -> bool:
         """Whether an operand may be converted before the first launch that the op asks for, as on
