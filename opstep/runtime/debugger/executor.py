@@ -194,19 +194,23 @@ class Executor:
         self._execute(producer, nodes, stream, slots)
         self._evict()
 
-    def begin(self, producer: Producer, names: list[str], slots=None) -> list[Any]:
-        """Like `run`, but leaves the launches to the caller: one at a time (`launch`)."""
+    def begin(
+        self, producer: Producer, names: list[str], slots=None
+    ) -> tuple[list[Any], Memory | None]:
+        """Like `run`, but leaves the launches to the caller: one at a time (`launch`). Their
+        working memory has to live until the last is done.
+        """
         nodes = self._results(producer, names)
         self.settle()
         self._assign_memory(nodes, slots)
-        scratch = self._workspace(producer, slots, own=True)
+        scratch, kept = self._workspace(producer, slots, own=True)
         self._fill(producer, nodes, 0)
         bound = self.bound(producer, nodes, scratch)
         self.computed += 1
         if slots is not None:
             self._claim(producer, nodes, slots)
         self.streams[0].synchronize()
-        return bound
+        return bound, kept
 
     def launch(self, producer: Producer, one: Any) -> None:
         """One launch of an op, to its end."""
@@ -232,7 +236,7 @@ class Executor:
             self._met(producer, nodes, slots)
             return
         self._assign_memory(nodes, slots)
-        scratch = self._workspace(producer, slots)
+        scratch, kept = self._workspace(producer, slots)
         bound = self.bound(producer, nodes, scratch)
         self._fill(producer, nodes, stream)
         if bound:
@@ -242,7 +246,7 @@ class Executor:
             self._claim(producer, nodes, slots)
         self.wait(producer, stream)
         if self.policy.sync != "op":
-            self._busy.append((bound, scratch, producer))
+            self._busy.append((bound, kept, producer))
 
     def _met(self, producer: MetProducer, nodes: Sequence[Node], slots) -> None:
         """What a collective gives this rank."""
@@ -290,18 +294,20 @@ class Executor:
                 call.located = partial(error_in, producer.plan, step)
         return bound
 
-    def _workspace(self, producer: Producer, slots, own: bool = False) -> int:
+    def _workspace(
+        self, producer: Producer, slots, own: bool = False
+    ) -> tuple[int, Memory | None]:  # fmt: skip
+        """The address of an op's working memory, and that where it is the op's own."""
         step = producer.step
         if step.workspace < 0:
-            return 0
+            return 0, None
         if slots is not None and slots[2] >= 0:
-            return slots[0].memory.address + slots[2]
+            return slots[0].memory.address + slots[2], None
         nbytes = producer.plan.buffers[step.workspace].nbytes
         if self.policy.sync == "op" and not own:
-            return self._reused("workspace", nbytes).address
+            return self._reused("workspace", nbytes).address, None
         memory = self.device.alloc(nbytes, "working memory")
-        self._busy.append(memory)
-        return memory.address
+        return memory.address, memory
 
     def _claim(self, producer: Producer, nodes, slots) -> None:
         arena, offsets, workspace = slots

@@ -34,6 +34,7 @@ class _Begun(NamedTuple):
 
     producer: Producer
     launches: list[Any]
+    memory: Any  # that they work in
     done: int
 
 
@@ -138,7 +139,7 @@ class Operations:
                 self.memo_hits += 1
                 return found
         if self._begun is not None:
-            producer, launches, done = self._begun
+            producer, launches, _, done = self._begun
             for one in launches[done:]:
                 self.executor.launch(producer, one)
             self._begun = None
@@ -197,11 +198,11 @@ class Operations:
             self._begun = self._begin(activation, point)
         if self._begun is None:
             return None
-        producer, launches, done = self._begun
+        producer, launches, memory, done = self._begun
         if done + 1 == len(launches):
             return None
         self.executor.launch(producer, launches[done])
-        self._begun = _Begun(producer, launches, done + 1)
+        self._begun = _Begun(producer, launches, memory, done + 1)
         return done + 1, len(launches)
 
     def forget_launches(self) -> None:
@@ -219,4 +220,4 @@ class Operations:
         producer = Producer(plan, step, operands)
         names = [plan.values[v].name for v in step.results]
         slots = self._slots(activation, step) if self.policy.alloc == "reuse" else None
-        return _Begun(producer, self.executor.begin(producer, names, slots), 0)
+        return _Begun(producer, *self.executor.begin(producer, names, slots), 0)

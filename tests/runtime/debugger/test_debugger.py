@@ -12,6 +12,7 @@ import opstep
 from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.breakpoints import Wanted
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import TensorType, f32
 
 
 def value(debugger, name):
@@ -411,6 +412,25 @@ def test_launches_one_at_a_time(tmp_path):
         assert where(debugger) == [("main", 2)]
     debugger.go("over", granularity="instruction")
     assert where(debugger) == [("main", 3)]
+    debugger.go("continue")
+    assert debugger.result()["z"].tobytes() == program.run(None, {"x": x})["z"].tobytes()
+
+
+@pytest.mark.parametrize("mode", ["debug", "async"])
+def test_values_are_read_between_launches(mode):
+    """Meanwhile nothing else gets the memory that the launches work in."""
+    text = "graph main(x: f16[N]) -> f16[N] {\n  y = softmax(x)\n  z = neg(y)\n  return z\n}\n"
+    x = np.linspace(-1, 1, 1 << 20).astype("f2")
+    program = opstep.loads(text)
+    debugger = Debugger(program, None, {"x": x}, stop_on_entry=True, mode=mode, alloc="fresh")
+    debugger.start()
+    debugger.go("over", granularity="instruction")
+    executor = debugger.machine.executor
+    executor.settle()
+    others = [executor.device.alloc(8 << 20) for _ in range(4)]
+    for memory in others:
+        executor.device.write(memory, 0, TensorType(f32, (2 << 20,)), 7.0)
+    debugger.go("over")
     debugger.go("continue")
     assert debugger.result()["z"].tobytes() == program.run(None, {"x": x})["z"].tobytes()
 
