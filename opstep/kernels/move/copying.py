@@ -173,6 +173,13 @@ def as_carrier(a: Arg) -> Arg:
     return Arg(TensorType(CARRIERS[a.dtype.itemsize], a.shape), a.slot)
 
 
+def as_carriers(*args: Arg) -> tuple[Arg, ...]:
+    """All as integers of their width, unless one is converted to the type of the others."""
+    if any(isinstance(a, Arg) and (type(a) is not Arg or a.stored is not a.dtype) for a in args):
+        return args
+    return tuple(map(as_carrier, args))
+
+
 def carrier(dtype: DType) -> DType:
     """The integer type in which elements of `dtype` are moved."""
     return CARRIERS[dtype.itemsize]

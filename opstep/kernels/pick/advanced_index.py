@@ -20,6 +20,7 @@ import numpy as np
 from opstep.kernels.move.copying import (
     advance_odometer,
     as_carrier,
+    as_carriers,
     copy_all,
     copy_block,
     copy_segment,
@@ -343,7 +344,7 @@ def _put(combine: Callable, x: Arg, *args: Arg, axes, on_gpu: bool = False) -> l
     if not size or not y.size:
         return launches
     if combine is replace_element:
-        source, y = as_carrier(source), as_carrier(y)
+        source, y = as_carriers(source, y)
     if on_gpu:
         found = cuda_segments.combined(combine, source, y, _target(x, source, indices, layout))
         if found is not None:

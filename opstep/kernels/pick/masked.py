@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from opstep.kernels.move.copying import as_carrier
+from opstep.kernels.move.copying import as_carriers
 from opstep.kernels.pick.index import unread
 from opstep.kernels.reduce import cuda_scan as gpu
 from opstep.kernels.reduce.folds import total
 from opstep.kernels.rules.axes import want_shape
 from opstep.kernels.rules.literals import nowhere
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Launch, Scratch, thread_a_unit
+from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.faults import Faults, Rule, all_elements
 from opstep.runtime.ir.op import Op
-from opstep.runtime.ir.types import boolean, i64
+from opstep.runtime.ir.types import boolean, f32, f64, i64
 
 CHUNK = 1024  # elements of the mask that are counted together
 _NONE = -(1 << 62)  # a place that there is not
@@ -55,8 +57,9 @@ class masked_scatter(Op):
         counts = Scratch(i64, chunks + 1)
         if not x.size:
             return []
-        args = (as_carrier(x), mask, as_carrier(source), counts, as_carrier(y))
-        sizes = (x.size, source.size, nowhere(x.dtype), CHUNK)
+        (x, source, y), nothing = _carried(x, source, y)
+        args = (x, mask, source, counts, y)
+        sizes = (x.size, source.size, nothing, CHUNK)
         grain = max(1, 32768 // CHUNK)
         return [
             Launch(count_true, mask, counts, x.size, CHUNK, units=chunks, grain=grain),
@@ -69,8 +72,9 @@ class masked_scatter(Op):
             return []
         before, whole = Scratch(i64, x.size), (1, x.size, 1)
         counted = gpu.scan(gpu.running(total(boolean), True), (mask,), (before,), whole, False)
-        args = (as_carrier(x), mask, as_carrier(source), before, as_carrier(y))
-        sizes = (source.size, nowhere(x.dtype))
+        (x, source, y), nothing = _carried(x, source, y)
+        args = (x, mask, source, before, y)
+        sizes = (source.size, nothing)
         return [*counted, Launch(put_counted, *args, *sizes, units=x.size, cuda=thread_a_unit)]
 
     def grad(g, operands, results, grads):
@@ -86,6 +90,13 @@ class masked_scatter(Op):
             None,
             g.to_dtype(by_source, source.dtype),
         )
+
+
+def _carried(*args: Arg) -> tuple[tuple[Arg, ...], int | float]:
+    """What kernels move, and what goes where the source has no more."""
+    carried = as_carriers(*args)
+    wide = carried[0].dtype in (f32, f64)
+    return carried, math.nan if wide else nowhere(args[0].dtype)
 
 
 # --- kernels: units are chunks of the mask --------------------------------------------------------

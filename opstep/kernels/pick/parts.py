@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from opstep.kernels.move.copying import as_carrier, copy_all
+from opstep.kernels.move.copying import as_carrier, as_carriers, copy_all
 from opstep.kernels.pick import cuda_index as gpu
 from opstep.kernels.pick import cuda_segments
 from opstep.kernels.pick.index import add_elements, bits_read, unread
@@ -216,7 +216,7 @@ def _scatter_parts(
     if not y.size or not source.size:
         return launches
     if combine is replace_element:
-        source, y = as_carrier(source), as_carrier(y)
+        source, y = as_carriers(source, y)
     if on_gpu and depth:
         indices, base, keys = nd_places(x.shape, index, batch)
         target = cuda_segments.Target(

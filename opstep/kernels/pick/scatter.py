@@ -14,7 +14,7 @@ import numpy as np
 
 from opstep.kernels.move.copying import (
     advance_odometer,
-    as_carrier,
+    as_carriers,
     copy_all,
     counter_words,
     fill_block,
@@ -176,7 +176,7 @@ def scattered(
     if index.size == 0 or y.size == 0:
         return []
     if combine is replace_element:
-        source, y = as_carrier(source), as_carrier(y)
+        source, y = as_carriers(source, y)
     if on_gpu:
         found = cuda_segments.scattered(combine, source, index, into or y, y.shape, a)
         if found is not None:
