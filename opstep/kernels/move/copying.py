@@ -21,7 +21,7 @@ from opstep.kernels.move import cuda_copying as gpu
 from opstep.kernels.move.cuda_copying import plane_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import CARRIERS, Arg, Launch, Scratch
-from opstep.runtime.ir.types import DType, TensorType, i64
+from opstep.runtime.ir.types import DType, TensorType, f32, i64
 
 TILE = 32
 _SHORT = 8  # elements of a row
@@ -174,10 +174,19 @@ def as_carrier(a: Arg) -> Arg:
 
 
 def as_carriers(*args: Arg) -> tuple[Arg, ...]:
-    """All as integers of their width, unless one is converted to the type of the others."""
-    if any(isinstance(a, Arg) and (type(a) is not Arg or a.stored is not a.dtype) for a in args):
+    """All as integers of their width, unless one is converted to the type of the others: on a GPU
+    as it is read, where halves are f32 meanwhile.
+    """
+    if any(isinstance(a, Arg) and type(a) is not Arg for a in args):
         return args
+    if any(type(a) is Arg and a.stored is not a.dtype for a in args):
+        return tuple(map(_widened, args))
     return tuple(map(as_carrier, args))
+
+
+def _widened(a: Arg) -> Arg:
+    half = type(a) is Arg and a.dtype.is_half
+    return Arg(TensorType(f32, a.shape), a.slot, a.stored) if half else a
 
 
 def carrier(dtype: DType) -> DType:
