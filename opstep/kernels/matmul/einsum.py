@@ -21,8 +21,6 @@ import numpy as np
 from opstep.kernels.matmul import cuda_gemm
 from opstep.kernels.matmul.matmul import product
 from opstep.kernels.matmul.products import Side, batch_offset
-from opstep.kernels.move.copying import merged
-from opstep.kernels.move.cuda_copying import copy_block
 from opstep.kernels.pointwise.cuda_elementwise import elementwise, gathered
 from opstep.kernels.rules.axes import strides_of, volume
 from opstep.runtime.device.builtin import offset
@@ -186,8 +184,7 @@ def _ordered(x: _Term, labels: str, sizes: dict[str, int], launches: list) -> _T
 def _moved(x: _Term, y: _Term, sizes: dict[str, int]) -> Grid | Launch:
     """y = x, whose axes have another order."""
     extents, strides = [sizes[t] for t in y.labels] or [1], x.strides(y.labels) or (0,)
-    copied = copy_block(x.array, y.array, merged(extents, strides, y.strides(y.labels) or (1,)))
-    copied = copied or gathered(itself, "itself", x.array, y.array, extents, strides, 0)
+    copied = gathered(itself, "itself", x.array, y.array, extents, strides, 0)
     return copied or _plainly([x], y, sizes)
 
 
