@@ -70,6 +70,6 @@ def test_what_another_froze_stays_frozen():
     try:
         frozen = gc.get_freeze_count()
         collections_while(many, 1)
-        assert gc.get_freeze_count() > frozen // 2  # a few are dropped meanwhile, without collection
+        assert gc.get_freeze_count() > frozen // 2
     finally:
         gc.unfreeze()
