@@ -10,11 +10,12 @@ import numpy as np
 
 from opstep.kernels.math.fastmath import exp, log, log1p
 from opstep.kernels.math.float32 import erfinv32
+from opstep.kernels.math.float64 import lgamma32
 from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, onto
 from opstep.kernels.pointwise.transcendental import without_warnings
 from opstep.kernels.rules.pitfalls import OVERFLOW
 from opstep.kernels.rules.relations import elementwise
-from opstep.runtime.device.source import by_dtype, pinned
+from opstep.runtime.device.source import by_dtype, pinned, vectorised
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
 
 _POLE = Rule("a pole: 0 or a negative integer", lambda x: (x <= 0) & (x == np.floor(x)))
@@ -117,6 +118,11 @@ class erfinv(Unary):
         return (g.mul(grads[0], slope),)
 
 
+@vectorised(f32=lgamma32)
+def gamma_log(x):
+    return math.lgamma(x)
+
+
 class lgamma(Unary):
     """The logarithm of the absolute value of the gamma function."""
 
@@ -128,8 +134,7 @@ class lgamma(Unary):
 
     oracle = each(_gamma_log)
 
-    def scalar(x):
-        return math.lgamma(x)
+    scalar = gamma_log
 
     def grad(g, operands, results, grads):
         return (g.mul(grads[0], g.digamma(operands[0])),)
