@@ -230,7 +230,21 @@ def sample(x, grid, y, channels, height, width, samples, nearest, padding, align
         down, right = row - top, column - left
         if nearest:
             top, left = nearest_to(row), nearest_to(column)
-        for c in range(channels):
+        whole = not nearest and 0 <= top < height - 1 and 0 <= left < width - 1
+        if whole:  # as below, with all four pixels there
+            upper, lower = (1 - down) * (1 - right), down * (1 - right)
+            beside, last = (1 - down) * right, down * right
+            pixels = offset(x, image * channels * height * width + top * width + left)
+            target = offset(y, image * channels * samples + q)
+            for c in range(channels):
+                pixel = offset(pixels, c * height * width)
+                total = np.float64(0)
+                total += pixel[0] * upper
+                total += pixel[1] * beside
+                total += pixel[width] * lower
+                total += pixel[width + 1] * last
+                target[c * samples] = total
+        for c in range(0 if whole else channels):
             plane = offset(x, (image * channels + c) * height * width)
             total = np.float64(0)
             for k in range(1 if nearest else 4):
