@@ -115,26 +115,19 @@ def runs(
     ones the row's number, where `places` are of rows.
     """
     n, width = keys.size, columns.total
-    scaled = scale is not None
+    scaled, whole = scale is not None, True
     while True:
         least, most = PIECES
         length = n if n <= 2 * least else min(most, max(least, n * width // MANY // AHEAD * AHEAD))
         pieces = -(-n // length)
         partial_keys = Scratch(keys.dtype, 2 * pieces)
         partials = Scratch(y.dtype, 2 * pieces * width)
-        side_by_side, kind = columns.of[-1] == 1, y.dtype.numpy.type
+        side_by_side, picked = columns.of[-1] == 1, order is not None
+        wide = whole and not (picked or scaled) and width == 1 and entries.of == (1,)
+        how = (picked, side_by_side, scaled, width > 1, wide)
         ways = ("row" if along else way(places), way(entries))
         yield Grid(
-            take_pieces(
-                combine,
-                order is not None,
-                side_by_side,
-                kind,
-                scaled,
-                width > 1,
-                entries.of == (1,),
-                *ways,
-            ),
+            take_pieces(combine, y.dtype.numpy.type, *how, *ways),
             *(source, keys, order or keys, scale or keys, y, partial_keys, partials),
             *(n, length, pieces, *nowhere, width),
             *(columns.rank, columns.sizes, columns.to, columns.of),
@@ -148,7 +141,7 @@ def runs(
             return
         source, keys, order, n, first, scaled = partials, partial_keys, None, 2 * pieces, 0, False
         columns = columns._replace(of=strides_of(columns.sizes))
-        entries = Walk((n,), (width,), (width,))
+        entries, whole = Walk((n,), (width,), (width,)), False  # some keys have no element
 
 
 def scattered(
@@ -222,19 +215,18 @@ def way(places: Walk) -> str:
 
 @cache
 def take_pieces(
-    combine: Callable, picked: bool, side_by_side: bool, kind: Any, scaled: bool, ahead: bool,
-    in_order: bool, to_way: str, of_way: str,
+    combine: Callable, kind: Any, picked: bool, side_by_side: bool, scaled: bool, ahead: bool,
+    wide: bool, to_way: str, of_way: str,
 ) -> Callable:  # fmt: skip
     """A thread a column of a piece. A key that is inverted has no element of its own.
 
-    `picked`: elements stand where `order` says, else in the order of the keys; `side_by_side`:
-    neighbouring threads have neighbouring columns, else pieces; `kind`: the type of an element;
-    `ahead`: y is read with the elements, which is worth it where most keys are different;
-    `in_order`: elements that are not picked lie one after the other; `to_way`, `of_way`: how places
-    in y and in the source are found, see `way`. For the others see `runs`.
+    `kind`: the type of an element; `picked`: elements stand where `order` says, else in the order
+    of the keys; `side_by_side`: neighbouring threads have neighbouring columns, else pieces;
+    `ahead`: y is read with the elements, which is worth it where most keys are different; `wide`:
+    elements lie one after the other, and each key has one; `to_way`, `of_way`: how places in y and
+    in the source are found, see `way`. For the others see `runs`.
     """
     stand_in_y, stand = FOUND[to_way], FOUND[of_way]
-    wide = in_order and not (picked or scaled or ahead)
 
     def take_pieces(
         source, keys, order, scale, y, partial_keys, partials, n, length, pieces, mask, nowhere,
@@ -278,8 +270,7 @@ def take_pieces(
                     elements[j] = kind(0)
                 if next_keys[j] >= 0 and not whole:
                     place = first + np.int64(order[i + j]) if picked else i + j
-                    row = next_keys[j] >> shift
-                    element = source[start + stand(place, row, extents, steps, depth, step)]
+                    element = source[start + stand(place, 0, extents, steps, depth, step)]
                     if scaled:
                         element = element * scale[place]
                     elements[j] = element
