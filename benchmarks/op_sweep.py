@@ -73,8 +73,8 @@ def calls_of(form: Form, tensors: list[torch.Tensor], compiled: bool, back: bool
 
 
 def kernels_ms(call: Callable[[], Any], rounds: int = 3, listed: bool = False) -> float:
-    """How long a call keeps the GPU busy, by PyTorch's profiler: kernels that run side by side
-    count once.
+    """Milliseconds for which a call keeps the GPU busy, by PyTorch's profiler: kernels that run
+    side by side count once.
     """
     from torch.profiler import ProfilerActivity, profile
 

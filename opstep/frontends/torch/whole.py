@@ -103,16 +103,14 @@ rms_norm.register_autograd(_pass_back, setup_context=_keep)
 
 
 def _rms_norm(x: Tensor, shape: Sequence[int], scale: Tensor | None = None, eps=None) -> Tensor:
-    """What PyTorch composes where it is not known which `eps` it takes, or types differ."""
+    """As one op, unless the `eps` that PyTorch takes is not known, or types differ."""
     known = eps is not None or x.dtype in (torch.float32, torch.float64)
     if not known or (scale is not None and scale.dtype is not x.dtype):
         return aten.rms_norm.default._op_dk(_KEY, x, shape, scale, eps)
     return rms_norm(x, shape, scale, torch.finfo(x.dtype).eps if eps is None else eps)
 
 
-@rule("opstep::rms_norm.default")
-def _whole_rms_norm(b: Body, x, shape, scale, eps):
-    return rms_norm_rule(b, x, shape, scale, eps)
+rule("opstep::rms_norm.default")(rms_norm_rule)
 
 
 @rule("opstep::rms_norm_backward.default")

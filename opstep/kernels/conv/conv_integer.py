@@ -84,7 +84,7 @@ class IntegerConvolution(Convolution):
 
 
 def _windows(x: Arg, zero: Arg | None, axes: Sequence[tuple], groups: int, terms: int) -> Laid:
-    """What filters see, as columns of matrices: one for each image and group."""
+    """All that filters see, as columns of matrices: one for each image and group."""
     volume = prod(axis[4] for axis in axes)
 
     def make(to: Held, first: int, count: int) -> Grid:

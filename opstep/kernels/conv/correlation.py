@@ -85,7 +85,7 @@ class Geometry(NamedTuple):
 
 
 def geometry_of(views: Sequence[Window], size: tuple[int, ...]) -> Geometry:
-    """Where outputs of a convolution look, of a plane of that size."""
+    """The places that outputs of a convolution look at, of a plane of that size."""
     missing = 3 - len(views)
     planes, rows, columns = (LINE,) * missing + tuple(views)
     out = (1,) * missing + size

@@ -109,7 +109,7 @@ def _edge(n: int) -> int:
 
 
 def _unrounded(y: Arg) -> Arg | Scratch:
-    """Where results stand while others are made of them."""
+    """Memory for results while others are made of them."""
     return y if y.stored is y.dtype else Scratch(y.dtype, y.size)
 
 
@@ -285,7 +285,7 @@ def updating(tile: Tile, a_along: bool, is_root: bool, a_wide: int, y_wide: int)
     thread_columns = tile.thread_columns
 
     def update(a, known, y, square, whole, a_pitch, a_at, y_at, pitch, first, m, n, down, across):
-        """What is left of `known`, less products of a panel of a and one of y; of a root, the next
+        """The rest of `known`, less products of a panel of a and one of y; of a root, the next
         panel's block of the diagonal is factored as well.
         """
         shared = pointer_to(cuda.shared.array(0, real))

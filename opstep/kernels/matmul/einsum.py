@@ -103,7 +103,7 @@ class _Term:
 
 
 class _Products(NamedTuple):
-    """What gives launches of matrix products; on CUDA, results may have gaps between rows."""
+    """A maker of matrix products' launches; on CUDA, results may have gaps between rows."""
 
     launches: Callable[..., list]
     on_gpu: bool = False

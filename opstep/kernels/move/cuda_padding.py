@@ -76,7 +76,7 @@ def row_source(mode: str) -> Callable:
     inside = source_of(mode)
 
     def row_source(row, rank, table):
-        """Where a row of y begins in x; below 0 where it lies in a border without one."""
+        """The beginning in x of a row of y; below 0 for one in a border that has none."""
         p = 0
         for back in range(rank):
             axis = rank - 1 - back

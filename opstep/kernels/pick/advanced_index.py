@@ -31,13 +31,13 @@ from opstep.kernels.move.copying import (
 )
 from opstep.kernels.pick import cuda_index as gpu
 from opstep.kernels.pick import cuda_segments
-from opstep.kernels.pick.index import add_elements, unread
+from opstep.kernels.pick.index import add_elements, bits_read, unread
 from opstep.kernels.pick.scatter import replace_element
 from opstep.kernels.pointwise.broadcast import broadcast_shape
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.axes import axes_of, strides_of
-from opstep.kernels.rules.literals import bits_of, check_value, nowhere
+from opstep.kernels.rules.literals import check_value
 from opstep.kernels.rules.pitfalls import INDEX
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
@@ -78,7 +78,7 @@ class index(Op):
         launches, positions = _positions(x, indices, layout)
         *outer, (count, xs, ps) = merged(layout.shape, layout.x_strides, layout.p_strides)
         table, counters = odometer(outer)
-        args = (as_carrier(x), positions, as_carrier(y), count, xs, ps, _nothing(x, missing))
+        args = (as_carrier(x), positions, as_carrier(y), count, xs, ps, bits_read(missing, x.dtype))
         return [*launches, Launch(pick_at, *args, len(outer), table, counters, units=y.size)]
 
     def cuda(*args, axes, missing):
@@ -273,14 +273,9 @@ def _positions(x: Arg, indices: Sequence[Arg], layout: _Layout) -> tuple[list[La
     return launches, positions
 
 
-def _nothing(x: Arg, missing) -> int:
-    """The bits of what is read where there is nothing."""
-    return nowhere(x.dtype) if missing is None else bits_of(missing, x.dtype)
-
-
 def _picked(x: Arg, indices: Sequence[Arg], y: Arg, axes, missing) -> list[Grid] | None:
     """On CUDA: neighbouring axes are one, along which rows are picked."""
-    layout, nothing = _layout(x.shape, indices, axes), _nothing(x, missing)
+    layout, nothing = _layout(x.shape, indices, axes), bits_read(missing, x.dtype)
     n, first, steps = prod(layout.places), min(layout.axes), strides_of(x.shape)
     if n >= LIMIT:
         return None
@@ -315,7 +310,7 @@ def _walked(a: Arg, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _target(x: Arg, source: Arg, indices: Sequence[Arg], layout: _Layout) -> cuda_segments.Target:
-    """Where the parts of `source` go, which broadcasts to what is selected."""
+    """The target of the parts of `source`, which broadcasts to what is selected."""
     axes, steps, at = sorted(layout.axes), strides_of(x.shape), layout.at
     extents = [x.shape[k] for k in axes]
     radix = dict(zip(axes, strides_of(extents), strict=True))

@@ -59,9 +59,9 @@ def walk(sizes: Sequence[int], to: Sequence[int], of: Sequence[int]) -> Walk:
 
 
 class Target(NamedTuple):
-    """Where entries go. `sizes`: the axes of the entries; an entry's key is its place by `base`
-    and what the indices add, below `keys`; key k begins at its place in y by `places`, and a column
-    at that by `columns`; `of`: strides of the entries in the source.
+    """The places that entries go to. `sizes`: the axes of the entries; an entry's key is its place
+    by `base` and what the indices add, below `keys`; key k begins at its place in y by `places`,
+    and a column at that by `columns`; `of`: strides of the entries in the source.
     """
 
     sizes: tuple[int, ...]
@@ -156,14 +156,13 @@ def scattered(
     units = index.size // length
     if units >= LIMIT:
         return None
+    rest = [k for k in range(len(shape)) if k != axis]
     if length <= SHORT or (units >= ENOUGH and length < LONG):
-        rest = [k for k in range(len(shape)) if k != axis]
         columns = walk(*([of[k] for k in rest] for of in (index.shape, steps, inner)))
         about = (columns.rank, columns.sizes, columns.to, columns.of)
         args = (source, index, y, units, *about, length, inner[axis], shape[axis], along)
         grid = -(-units // THREADS)
         return [Grid(take_columns(combine), *args, grid=grid, block=THREADS)]
-    rest = [k for k in range(len(shape)) if k != axis]
     one = walk((1,), (1,), (1,))
     own = Index(index, shape[axis], 1, inner)
     bits = shape[axis].bit_length()
@@ -209,7 +208,7 @@ FOUND = {"line": in_line, "box": in_box, "row": in_row}
 
 
 def way(places: Walk) -> str:
-    """How the i-th of these places is found: along a line, or in a box."""
+    """The way to the i-th of these places: along a line, or in a box."""
     return "line" if places.rank == 1 else "box"
 
 

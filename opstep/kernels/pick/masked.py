@@ -93,7 +93,7 @@ class masked_scatter(Op):
 
 
 def _carried(*args: Arg) -> tuple[tuple[Arg, ...], int | float]:
-    """What kernels move, and what goes where the source has no more."""
+    """The arguments as kernels move them, and an element for places after the source's last."""
     carried = as_carriers(*args)
     wide = carried[0].dtype in (f32, f64)
     return carried, math.nan if wide else nowhere(args[0].dtype)

@@ -98,6 +98,18 @@ class ScatterParts(Op):
             raise Mismatch(f"{source} does not fit: {index} puts {wanted} into {x}", 2)
         return x
 
+    @classmethod
+    def oracle(cls, x, index, source, *, batch):
+        return _part_by_part(cls.combine, x, index, source, batch)
+
+    @classmethod
+    def cpu(cls, x, index, source, y, *, batch):
+        return _scatter_parts(cls.combine, x, index, source, y, batch)
+
+    @classmethod
+    def cuda(cls, x, index, source, y, *, batch):
+        return _scatter_parts(cls.combine, x, index, source, y, batch, on_gpu=True)
+
 
 class scatter_nd(ScatterParts):
     """x with y[index[p]] = source[p] for each p; indices are those of `gather_nd`.
@@ -108,15 +120,7 @@ class scatter_nd(ScatterParts):
     signature = "scatter_nd(x: T, index: X, source: T, *, batch: int = 0)"
     source = "torch.index_put, ONNX ScatterND"
     moves = True
-
-    def oracle(x, index, source, *, batch):
-        return _part_by_part(replace_element, x, index, source, batch)
-
-    def cpu(x, index, source, y, *, batch):
-        return _scatter_parts(replace_element, x, index, source, y, batch)
-
-    def cuda(x, index, source, y, *, batch):
-        return _scatter_parts(replace_element, x, index, source, y, batch, on_gpu=True)
+    combine = staticmethod(replace_element)
 
     def grad(g, operands, results, grads, *, batch):
         x, index, source = operands
@@ -132,15 +136,7 @@ class scatter_nd_add(ScatterParts):
 
     signature = "scatter_nd_add(x: N, index: X, source: N, *, batch: int = 0)"
     source = 'torch.index_put(accumulate=True), ONNX ScatterND(reduction="add")'
-
-    def oracle(x, index, source, *, batch):
-        return _part_by_part(add_elements, x, index, source, batch)
-
-    def cpu(x, index, source, y, *, batch):
-        return _scatter_parts(add_elements, x, index, source, y, batch)
-
-    def cuda(x, index, source, y, *, batch):
-        return _scatter_parts(add_elements, x, index, source, y, batch, on_gpu=True)
+    combine = staticmethod(add_elements)
 
     def flops(x, index, source, *, batch):
         return source.size
@@ -155,7 +151,7 @@ class scatter_nd_add(ScatterParts):
 
 
 def indexed_axes(x: TensorType, index: TensorType, batch: int) -> int:
-    """How many axes of x an index of `gather_nd` and `scatter_nd` names; raises Mismatch."""
+    """The number of axes of x that an index of these ops names; raises Mismatch."""
     if index.rank == 0 or type(index.shape[-1]) is not int:
         raise Mismatch(f"the last axis of {index} must say how many axes of {x} are indexed", 1)
     depth = index.shape[-1]
@@ -178,8 +174,8 @@ def nd_sizes(x_shape, index_shape, batch: int) -> tuple[int, int, int, int]:
 
 
 def nd_places(x_shape, index: Arg, batch: int) -> tuple[list[gpu.Index], tuple[int, ...], int]:
-    """What the last axis of `index` names, as `cuda_index.located` takes it, of a box of (batches,
-    places in each): indices, how far apart batches are, and how many keys there are.
+    """The places that the last axis of `index` names, as `cuda_index.located` takes them, of a box
+    of (batches, places in each): indices, how far apart batches are, and how many keys there are.
     """
     depth, outer, places, _ = nd_sizes(x_shape, index.shape, batch)
     sizes = x_shape[batch : batch + depth]

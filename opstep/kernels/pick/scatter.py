@@ -47,6 +47,18 @@ class Scatter(Op):
             raise Mismatch(f"{source} does not hold an element for each index of {index}", 2)
         return x
 
+    @classmethod
+    def oracle(cls, x, index, source, *, axis):
+        return one_by_one(cls.combine, x, index, source, axis)
+
+    @classmethod
+    def cpu(cls, x, index, source, y, *, axis):
+        return [*copy_all(x, y), *scattered(cls.combine, source, index, y, axis)]
+
+    @classmethod
+    def cuda(cls, x, index, source, y, *, axis):
+        return [*copy_all(x, y), *scattered(cls.combine, source, index, y, axis, on_gpu=True)]
+
 
 def replace_element(old, new):
     return new
@@ -61,15 +73,7 @@ class scatter(Scatter):
     signature = "scatter(x: T, index: X, source: T, *, axis: int = 0)"
     source = "torch.scatter, ONNX ScatterElements"
     moves = True
-
-    def oracle(x, index, source, *, axis):
-        return one_by_one(replace_element, x, index, source, axis)
-
-    def cpu(x, index, source, y, *, axis):
-        return _scatter(replace_element, x, index, source, y, axis)
-
-    def cuda(x, index, source, y, *, axis):
-        return _scatter(replace_element, x, index, source, y, axis, on_gpu=True)
+    combine = staticmethod(replace_element)
 
     def grad(g, operands, results, grads, *, axis):
         x, index, source = operands
@@ -88,15 +92,7 @@ class scatter_add(Scatter):
 
     signature = "scatter_add(x: N, index: X, source: N, *, axis: int = 0)"
     source = 'torch.scatter_add, ONNX ScatterElements(reduction="add")'
-
-    def oracle(x, index, source, *, axis):
-        return one_by_one(add_elements, x, index, source, axis)
-
-    def cpu(x, index, source, y, *, axis):
-        return _scatter(add_elements, x, index, source, y, axis)
-
-    def cuda(x, index, source, y, *, axis):
-        return _scatter(add_elements, x, index, source, y, axis, on_gpu=True)
+    combine = staticmethod(add_elements)
 
     def flops(x, index, source, *, axis):
         return index.size
@@ -154,12 +150,6 @@ def one_by_one(combine: Callable, x, index, source, axis: int):
 
 
 # --- launches -------------------------------------------------------------------------------------
-
-
-def _scatter(
-    combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, axis: int, on_gpu: bool = False
-):
-    return [*copy_all(x, y), *scattered(combine, source, index, y, axis, on_gpu)]
 
 
 def scattered(

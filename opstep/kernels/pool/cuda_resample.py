@@ -55,8 +55,8 @@ def resampled_on_cuda(
 
 
 def _merged(mix: Mix, j: int, merges: bool) -> list[tuple[int, float]]:
-    """What element j of the result sums; of several weights for an element, the sum of those of one
-    sign: infinities by two signs are NaN.
+    """The terms of element j of the result; of several weights for an element, the sum of those of
+    one sign: infinities by two signs are NaN.
     """
     divisor, found = mix.divisors[j] or 1, mix.entries(j)
     if merges:

@@ -1,4 +1,4 @@
-"""Where places that a grid names lie among the pixels of an image."""
+"""The places that a grid names, among the pixels of an image."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Sampling(NamedTuple):
         return before, after, np.where(after > before, place % self.divisor / self.divisor, 0.0)
 
     def mix(self, size: int, out: int, mode: str, whole: bool = False) -> Mix:
-        """What each element of the result sums; weights of 0 are left out, unless it is `whole`."""
+        """The terms of each element of the result; without weights of 0, unless it is `whole`."""
         if mode == "bicubic":
             entries = [self._cubic(i, size) for i in range(out)]
         else:

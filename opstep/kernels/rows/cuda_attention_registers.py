@@ -58,7 +58,7 @@ class Block(NamedTuple):
 
     @property
     def weights_at(self) -> int:
-        """Where k stands, and then weights, as a number of elements of shared memory."""
+        """The place of k, and then of weights, as a number of elements of shared memory."""
         return self.features * self.scores.left_pitch
 
     @property
@@ -68,7 +68,7 @@ class Block(NamedTuple):
 
     @property
     def tops_at(self) -> int:
-        """Where threads tell each other of rows, and then of factors."""
+        """The place in which threads exchange numbers of rows, and then factors."""
         return self.values_at + self.streamed * self.result.right_pitch
 
     @property
