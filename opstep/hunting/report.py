@@ -233,7 +233,7 @@ def headline(finding: Finding, example: bool = True) -> str:
     rule = verdict.rules[0][0] if verdict.rules else "no rule is known"
     first = ""
     if verdict.elements and example:
-        first = f" ({_equation(finding, verdict.elements[0])})"
+        first = f" ({equation(finding, verdict.elements[0])})"
     born = f"{bad} born in" if finding.bad in WORDS else f"{bad} in"
     return f"{born} {finding.op} {finding.value}{at}: {rule}{first}"
 
@@ -271,7 +271,7 @@ def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> l
     if finding.times > 1:
         lines.append(f"  {finding.times:,} times, this is the first; the last: {finding.last}")
     if finding.verdict is not None:
-        lines += _verdict(finding, finding.verdict)
+        lines += verdict_lines(finding, finding.verdict)
     if finding.infinity is not None:
         lines.append(f"  the infinity is from: {infinity_text(finding.infinity)}")
     if finding.before is not None:
@@ -281,7 +281,7 @@ def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> l
         lines.append(f"  the first: {finding.value}{elements}")
     if first:
         shown = [o for o in finding.operands if o is not None and o.name[:1] not in "0123456789-"]
-        lines += [f"  {_operand(o)}" for o in shown]
+        lines += [f"  {operand_text(o)}" for o in shown]
     if len(finding.chain) > 1:
         output = f"{finding.output}, saved for the backward" if finding.saved else finding.output
         lines.append(f"  reaches {output}: {_path(finding.chain[1:])}")
@@ -339,7 +339,7 @@ def _path(links: tuple[Link, ...]) -> str:
     return " -> ".join(way) + more
 
 
-def _verdict(finding: Finding, verdict: Verdict) -> list[str]:
+def verdict_lines(finding: Finding, verdict: Verdict) -> list[str]:
     lines = []
     if verdict.own and not finding.given and verdict.size > 1 and verdict.elements:
         was = "was" if verdict.own == 1 else "were"
@@ -356,11 +356,11 @@ def _verdict(finding: Finding, verdict: Verdict) -> list[str]:
             own += f": {examined}{rules}"
         lines.append(f"  {own}")
     for element in verdict.elements[:ELEMENTS]:
-        lines.append(f"    {_equation(finding, element)}")
+        lines.append(f"    {equation(finding, element)}")
     return lines
 
 
-def _equation(finding: Finding, element: Element) -> str:
+def equation(finding: Finding, element: Element) -> str:
     """``lg[3, 17] = nan of h[3, 17] = -0.0013``"""
     text = f"{finding.value}{_index(element.place)} = {element.value:g}"
     named = []
@@ -388,7 +388,7 @@ def _unrepeated(hunt: Hunt) -> list[str]:
     return [*lines, conclusion]
 
 
-def _operand(operand: Operand) -> str:
+def operand_text(operand: Operand) -> str:
     s = operand.statistics
     counts = ((s.nan, "NaN"), (s.posinf, "inf"), (s.neginf, "-inf"))
     odd = [f"{n:,} {w}" for n, w in counts if n]

@@ -85,7 +85,7 @@ class Script:
         before = set(threading.enumerate())
         try:
             with self._as_main() as main:
-                code = _executed(compiled, main, judge, words)
+                code = executed(compiled, main, judge, words)
                 _join_threads(before)
         finally:
             if os.getpid() != process:
@@ -147,7 +147,7 @@ def search_path(folder: str) -> Iterator[None]:
         sys.path[:] = before
 
 
-def _executed(code: types.CodeType, main: types.ModuleType, judge: Judge, words: Words) -> int:
+def executed(code: types.CodeType, main: types.ModuleType, judge: Judge, words: Words) -> int:
     """The exit code of a script."""
     try:
         exec(code, main.__dict__)

@@ -1,0 +1,446 @@
+"""Births of NaNs and infinities in eager PyTorch: by element, where they are written.
+
+Nothing is kept of an op whose results are finite. Of one that gave a NaN or an infinity it is
+decided at once, while its operands are there, which elements are its own. What came with the
+operands is known by the storages that hold it: each has the births of what is bad in it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import _disable_current_modes
+
+from opstep.frontends.torch.eager.ops import Facts, as_call, facts_of, substituted, tensors_in
+from opstep.frontends.torch.eager.places import Place
+from opstep.runtime.nan.births import born as born_by_rerun
+
+BORN, WRITTEN, CAME = "born", "written", "came"
+FINITE, INFINITE, NAN = 0, 1, 2  # levels: of a tensor the worst of its elements
+RERUN_ELEMENTS = 1 << 22  # an op with larger operands is not run again to tell its elements apart
+RERUNS = 64  # of one line without a birth, after which it is taken to pass on what came
+MOST_BIRTHS = 24  # that a storage is known to hold elements of
+KEPT_BYTES = 64 << 20  # of operands of births, for their reasons
+
+
+class Operand(NamedTuple):
+    """One tensor that an op was given. `argument`: its name in the schema; `array`: as it was, None
+    where that is not known: it was written in place, or it is too large to keep.
+    """
+
+    argument: str
+    index: int  # of the argument
+    storage: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    level: int
+    tensor: torch.Tensor | None
+    is_new: bool = False  # memory that torch.empty gave and nothing wrote, `empty_at` its place
+    empty_at: Any = None
+
+
+@dataclass(eq=False)
+class Birth:
+    """NaNs or infinities that one op made, that the script's text has (`WRITTEN`), or that came in
+    from what no op of PyTorch's wrote. `causes`: of the infinities that NaNs were made of here.
+    """
+
+    order: int
+    level: int
+    how: str
+    op: str
+    place: Place
+    step: int
+    arguments: tuple[Any, ...] = ()
+    operands: tuple[Operand, ...] = ()
+    target: Any = None  # the OpOverload
+    shape: tuple[int, ...] = ()
+    dtype: torch.dtype | None = None
+    own: int = 0  # elements
+    nan: int = 0
+    first: tuple[tuple[int, ...], ...] = ()  # places of some
+    result: int = 0  # index
+    causes: list[Birth] = field(default_factory=list)
+    scaled: bool = False  # in the backward of a loss that a GradScaler scaled
+    into_parameter: bool = False
+    computed: bool = False  # came in, but autograd knows an op that made it
+    made: tuple[Any, ...] = ()  # the ops whose derivatives it is in, see `places.Made`
+    frames: tuple[Any, ...] | None = None
+    times: int = 1
+
+    @property
+    def kind(self) -> str:
+        return "nan" if self.level == NAN else "inf"
+
+
+class Before(NamedTuple):
+    """An operand that an op writes, before it did: a copy where it was bad."""
+
+    level: int = FINITE
+    copy: torch.Tensor | None = None
+
+
+class _Held(NamedTuple):
+    storage: StorageWeakRef
+    births: list[Birth]
+
+
+class Births:
+    """Of one process. `place_of`: where the op runs that has just run in this thread."""
+
+    def __init__(self, place_of: Callable[[], Place]):
+        self._place_of = place_of
+        self.lock = threading.RLock()
+        self.on_bad: Callable[[int, bool], None] = lambda storage, bad: None
+        self.on_birth: Callable[[Birth], None] = lambda birth: None
+        self.step = 0  # of optimizers
+        self.scaled = False
+        self.made_by: Callable[[Place], tuple[Any, ...]] = lambda place: ()
+        self.count = 0
+        self._held: dict[int, _Held] = {}
+        self._empty: dict[int, tuple[StorageWeakRef, Any]] = {}
+        self._sweep_at = 256
+        self._reruns: dict[Any, int] = {}
+        self._kept: list[Birth] = []
+        self._known: dict[Any, Birth] = {}
+
+    # --- what is known of storages ---
+
+    def of(self, storage: int) -> list[Birth]:
+        """Those whose elements it may hold."""
+        held = self._held.get(storage)
+        if held is None:
+            return []
+        if held.storage.expired():
+            self._forget(storage)
+            return []
+        return held.births
+
+    def is_bad(self, storage: int) -> bool:
+        return storage in self._held and bool(self.of(storage))
+
+    @property
+    def any(self) -> bool:
+        return bool(self._held)
+
+    def emptied(self, tensor: torch.Tensor, stack: Any) -> None:
+        """`torch.empty` gave it: what is in it nothing has written."""
+        storage = tensor.untyped_storage()
+        self._empty[storage._cdata] = StorageWeakRef(storage), stack
+        if len(self._empty) > self._sweep_at:
+            self._empty = {k: v for k, v in self._empty.items() if not v[0].expired()}
+            self._sweep_at = 2 * len(self._empty) + 256
+
+    def filled(self, storage: int) -> None:
+        self._empty.pop(storage, None)
+
+    def healed(self, tensor: torch.Tensor) -> None:
+        """A finite tensor was written to a storage that was bad."""
+        storage = tensor.untyped_storage()
+        if not self.is_bad(storage._cdata):
+            return
+        whole = tensor.numel() * tensor.element_size() >= storage.nbytes()
+        if whole or level_of(torch.empty(0, dtype=tensor.dtype).set_(storage)) == FINITE:
+            self._forget(storage._cdata)
+
+    def _forget(self, storage: int) -> None:
+        self._held.pop(storage, None)
+        self.on_bad(storage, False)
+
+    def _hold(self, tensor: torch.Tensor, births: list[Birth]) -> None:
+        storage = tensor.untyped_storage()
+        self._held[storage._cdata] = _Held(StorageWeakRef(storage), births[:MOST_BIRTHS])
+        self.on_bad(storage._cdata, True)
+        if len(self._held) > self._sweep_at:
+            for key in [k for k, h in self._held.items() if h.storage.expired()]:
+                self._forget(key)
+            self._sweep_at = 2 * len(self._held) + 256
+
+    # --- an op that gave what is not finite ---
+
+    def gave(
+        self, op: Any, arguments: Sequence[Any], result: torch.Tensor, index: int, level: int,
+        before: Mapping[int, Sequence[Before]], written: bool,
+    ) -> None:  # fmt: skip
+        """`arguments`: as the schema has them. `index`: of the result; `before`: of the arguments
+        that it wrote, what they were.
+        """
+        with self.lock, undispatched():
+            facts = facts_of(op)
+            operands = list(self._operands(facts, arguments, before))
+            if facts.lifts:
+                operands = [o._replace(level=FINITE) for o in operands]
+            literal = max((_literal(a) for a in arguments), default=FINITE)
+            came = {id(o): self._came(o, facts, op) for o in operands if o.level}
+            own = self._own(facts, op, arguments, operands, result, index, written, literal)
+            births: list[Birth] = []
+            if own is not None and own.any():
+                how = WRITTEN if facts.lifts or literal else BORN
+                births.append(
+                    self._birth(facts, op, how, arguments, operands, result, index, own, came)
+                )
+            for o in operands:
+                for b in came.get(id(o), ()):
+                    if b not in births:
+                        births.append(b)
+            whole = result.numel() * result.element_size() >= result.untyped_storage().nbytes()
+            if written and not whole:
+                births += [b for b in self.of(result.untyped_storage()._cdata) if b not in births]
+            if written and is_parameter(result):
+                for b in births:
+                    b.into_parameter = True
+            self._hold(result, births)
+
+    def _operands(self, facts: Facts, arguments, before) -> Iterator[Operand]:
+        for k, argument in enumerate(arguments):
+            name = facts.arguments[k] if k < len(facts.arguments) else "?"
+            overwritten = k in facts.writes
+            for n, t in enumerate(tensors_in(argument)):
+                if not readable(t):
+                    continue
+                storage = t.untyped_storage()._cdata
+                old = before.get(k, ())[n] if n < len(before.get(k, ())) else Before()
+                level = old.level if overwritten else level_of(t)
+                empty = self._empty.get(storage)
+                yield Operand(
+                    name, k, storage, tuple(t.shape), t.dtype, level,
+                    old.copy if overwritten else t, empty is not None and not overwritten,
+                    empty[1] if empty else None,
+                )  # fmt: skip
+
+    def _came(self, operand: Operand, facts: Facts, op: Any) -> list[Birth]:
+        """The births of a bad operand; from outside where none is known."""
+        known = self.of(operand.storage)
+        if known:
+            return known
+        birth = self.outside(operand.tensor, operand.argument, operand, op, facts.name)
+        return [birth]
+
+    def outside(
+        self, tensor: torch.Tensor | None, what: str, operand: Operand | None = None,
+        op: Any = None, name: str = "",
+    ) -> Birth:  # fmt: skip
+        """A bad value that no op of PyTorch's is known to have written."""
+        level = operand.level if operand else level_of(tensor)
+        birth = self._new(level, CAME, name, op)
+        birth.operands = (operand,) if operand else ()
+        if tensor is not None:
+            mask = (bad if level == INFINITE else torch.isnan)(tensor)
+            birth.computed = tensor.grad_fn is not None
+            birth.shape, birth.dtype = tuple(tensor.shape), tensor.dtype
+            birth.own, birth.first = int(mask.sum()), _places(mask)
+            birth.nan = birth.own if level == NAN else 0
+            if operand is None or operand.tensor is not None:
+                self._hold(tensor, [birth])
+        return birth
+
+    def _new(self, level: int, how: str, name: str, op: Any) -> Birth:
+        place = self._place_of()
+        self.count += 1
+        birth = Birth(self.count, level, how, name, place, self.step, target=op)
+        birth.scaled = self.scaled and place.phase == "backward"
+        return birth
+
+    def _own(self, facts, op, arguments, operands, result, index, written, literal) -> Any:
+        """A mask of the elements that the op made itself."""
+        nan, inf = torch.isnan(result), torch.isinf(result)
+        if literal or facts.lifts:
+            taken = [o for o in operands if o.level and o.tensor is not None]
+            return (nan | inf) if not taken else (nan | inf) & ~_reach(taken, result)
+        odd = [o for o in operands if o.level]
+        if not odd:
+            return nan | inf
+        fits = all(o.tensor is not None and _fits(o.shape, tuple(result.shape)) for o in odd)
+        if facts.pointwise and fits:
+            return _elementwise(odd, nan, inf)
+        return self._rerun(facts, op, arguments, operands, result, index, written, nan, inf)
+
+    def _rerun(self, facts, op, arguments, operands, result, index, written, nan, inf) -> Any:
+        """By running the op again with other values in place of the bad ones; where that cannot be,
+        NaNs are its own if no operand has one, infinities if all operands are finite.
+        """
+        worst = max(o.level for o in operands)
+        simple = (nan if worst == INFINITE else torch.zeros_like(nan)) if worst else nan | inf
+        place = self._place_of()
+        key = (op, place.stack[:2], index)
+        unknown = any(o.tensor is None for o in operands if o.level)
+        size = max((math.prod(o.shape) for o in operands), default=0)
+        if facts.writes or facts.random or unknown or size > RERUN_ELEMENTS:
+            return simple
+        if worst == INFINITE and not inf.any():
+            return nan
+        if self._reruns.get(key, 0) >= RERUNS:
+            return simple
+        self._reruns[key] = self._reruns.get(key, 0) + 1
+        try:
+            found = _born(op, arguments, result, index)
+        except Exception:  # the op may refuse the other values, as a factorisation does
+            return simple
+        if found.any():
+            self._reruns[key] = 0
+        return found
+
+    def _birth(self, facts, op, how, arguments, operands, result, index, own, came) -> Birth:
+        nan = own & torch.isnan(result)
+        level = NAN if nan.any() else INFINITE
+        birth = self._new(level, how, facts.name, op)
+        birth.shape, birth.dtype, birth.result = tuple(result.shape), result.dtype, index
+        birth.own, birth.nan = int(own.sum()), int(nan.sum())
+        birth.first = _places(nan if level == NAN else own)
+        birth.arguments, birth.operands = tuple(arguments), tuple(operands)
+        seen: dict[Birth, None] = {}
+        for o in operands:
+            for b in came.get(id(o), ()):
+                if (b.level == INFINITE and b.how != WRITTEN) or level == NAN:
+                    seen[b] = None
+        birth.causes = list(seen)
+        birth.made = self.made_by(birth.place)
+        self._keep(birth)
+        self.on_birth(birth)
+        return birth
+
+    def _keep(self, birth: Birth) -> None:
+        """Operands as they were, of the first birth of a line and of the latest ones, within a
+        budget: the reason is asked for only where it does harm.
+        """
+        key = (birth.op, birth.place.stack[:4], birth.place.node.name)
+        known = self._known.get(key)
+        if known is not None and known.how == birth.how:
+            birth.times = known.times + 1
+        self._known[key] = birth
+        total = 0
+
+        def copied(t: Any) -> Any:
+            nonlocal total
+            total += t.numel() * t.element_size()
+            return t.detach().clone() if total <= KEPT_BYTES // 4 else None
+
+        birth.operands = tuple(
+            o._replace(tensor=copied(o.tensor) if o.tensor is not None else None)
+            for o in birth.operands
+        )
+        kept = iter([o.tensor for o in birth.operands])
+        birth.arguments = tuple(_without_tensors(a, kept) for a in birth.arguments)
+        self._kept.append(birth)
+        while len(self._kept) > 1 and sum(map(_nbytes, self._kept)) > KEPT_BYTES:
+            old = self._kept.pop(0)
+            old.operands = tuple(o._replace(tensor=None) for o in old.operands)
+            old.arguments = ()
+
+
+def _nbytes(birth: Birth) -> int:
+    tensors = (o.tensor for o in birth.operands)
+    return sum(t.numel() * t.element_size() for t in tensors if t is not None)
+
+
+def _without_tensors(argument: Any, kept: Iterator[Any]) -> Any:
+    """With the copies in place of tensors; None where there is none."""
+    if isinstance(argument, torch.Tensor):
+        return next(kept, None) if readable(argument) else argument
+    if isinstance(argument, list | tuple):
+        return [_without_tensors(a, kept) for a in argument]
+    return argument
+
+
+# --- tensors ---
+
+
+@contextmanager
+def undispatched() -> Iterator[None]:
+    """While the block lasts, what is computed is neither watched nor part of the script's graph."""
+    with _disable_current_modes(), torch.no_grad():
+        yield
+
+
+def readable(t: torch.Tensor) -> bool:
+    """Whether the elements of a tensor can be read: not of a subclass, of meta, or of no memory."""
+    plain = type(t) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    if not plain or t.layout is not torch.strided or t.is_meta or t.is_quantized:
+        return False
+    return not t._is_zerotensor() and (t.is_floating_point() or t.is_complex())
+
+
+def level_of(t: torch.Tensor | None) -> int:
+    """FINITE, INFINITE or NAN, of all elements."""
+    if t is None or not readable(t) or not t.numel():
+        return FINITE
+    if torch.isnan(t).any():
+        return NAN
+    return INFINITE if torch.isinf(t).any() else FINITE
+
+
+def bad(t: torch.Tensor) -> torch.Tensor:
+    return torch.isnan(t) | torch.isinf(t)
+
+
+def is_parameter(t: torch.Tensor) -> bool:
+    """A parameter, or a view of one."""
+    base = t if t._base is None else t._base
+    return base.requires_grad and base.is_leaf
+
+
+def _literal(argument: Any) -> int:
+    if isinstance(argument, float | complex):
+        if argument != argument:
+            return NAN
+        return INFINITE if abs(argument) == math.inf else FINITE
+    if isinstance(argument, list | tuple):
+        return max((_literal(a) for a in argument), default=FINITE)
+    return FINITE
+
+
+def _fits(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
+    return len(shape) <= len(result) and all(
+        a in (1, b) for a, b in zip(shape[::-1], result[::-1], strict=False)
+    )
+
+
+def _elementwise(odd: Sequence[Operand], nan: torch.Tensor, inf: torch.Tensor) -> torch.Tensor:
+    """Elements of an elementwise op that are bad where no operand is; NaNs where none is NaN."""
+    for o in odd:
+        assert o.tensor is not None
+        nan = nan & ~torch.isnan(o.tensor)
+        inf = inf & ~bad(o.tensor)
+    return nan | inf
+
+
+def _reach(taken: Sequence[Operand], result: torch.Tensor) -> torch.Tensor:
+    """Where bad elements of operands would be, of an op that writes a literal over some."""
+    found = torch.zeros_like(result, dtype=torch.bool)
+    for o in taken:
+        if o.tensor is not None and _fits(o.shape, tuple(result.shape)):
+            found = found | bad(o.tensor)
+    return found
+
+
+def _places(mask: torch.Tensor, most: int = 8) -> tuple[tuple[int, ...], ...]:
+    flat = mask.reshape(-1).nonzero()[:most, 0].tolist()
+    return tuple(tuple(map(int, np.unravel_index(k, tuple(mask.shape)))) for k in flat)
+
+
+def _born(op: Any, arguments: Sequence[Any], result: torch.Tensor, index: int) -> torch.Tensor:
+    """See `opstep.runtime.nan.births.born`: its operands are the tensors of the call, in order."""
+    from opstep.frontends.torch.evaluating import array_of, results_of, tensor_of
+
+    tensors = [t for a in arguments for t in tensors_in(a)]
+    arrays = [array_of(t.contiguous()) if readable(t) else None for t in tensors]
+
+    def again(changes: Mapping[int, np.ndarray]) -> list[np.ndarray]:
+        given = [tensor_of(changes[j]) if j in changes else t for j, t in enumerate(tensors)]
+        args, kwargs = as_call(op, substituted(arguments, given))
+        with np.errstate(all="ignore"):
+            made = results_of(op(*args, **kwargs))
+        return [array_of(t.contiguous()) for t in made if isinstance(t, torch.Tensor)]
+
+    with np.errstate(all="ignore"):
+        return torch.from_numpy(
+            np.asarray(born_by_rerun(again, arrays, array_of(result.contiguous()), index))
+        )

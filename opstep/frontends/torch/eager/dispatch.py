@@ -1,0 +1,308 @@
+"""Watches ops by a `TorchDispatchMode`: where there is no compiler for the native watcher, and for
+what looks at every op.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch.autograd import _get_sequence_nr
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opstep.frontends.torch.eager.births import Before, Births, readable, undispatched
+from opstep.frontends.torch.eager.looking import Looks
+from opstep.frontends.torch.eager.ops import Facts, facts_of, positional, tensors_in
+from opstep.frontends.torch.eager.places import (
+    NO_NODE,
+    Made,
+    Node,
+    Place,
+    Stack,
+    calls,
+    current_node,
+    stack_now,
+)
+
+NODES = 1 << 16  # of a thread that are remembered
+SEEN = 1 << 14  # storages whose elements were looked at
+_LATE = ("CopySlices", "AsStrided")  # their numbers are given after the op has run
+_node = torch._C._current_autograd_node  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Listener(Protocol):
+    """What looks at every op."""
+
+    def ran(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+        """It has run in this thread."""
+        ...
+
+
+class Seen:
+    """Storages that were looked at, as far as a table of fixed size knows."""
+
+    def __init__(self) -> None:
+        self._table = [0] * SEEN
+
+    def has(self, storage: int) -> bool:
+        return self._table[(storage >> 4) % SEEN] == storage
+
+    def add(self, storage: int) -> None:
+        self._table[(storage >> 4) % SEEN] = storage
+
+    def drop(self, storage: int) -> None:
+        if self.has(storage):
+            self._table[(storage >> 4) % SEEN] = 0
+
+
+class Dispatch:
+    """The watcher in Python. `harm`: what is asked at values that matter, see `harm.Harm`."""
+
+    form = "Python"
+
+    def __init__(self, births: Births, harm: Any, listener: Listener | None = None):
+        self.births = births
+        self.harm = harm
+        self.listener = listener
+        self.ops = 0
+        self.unseen: dict[str, int] = {}  # results that could not be read, by their kind
+        self.seen = Seen()
+        self._stacks: dict[Any, Stack] = {}
+        self._threads: dict[int, _Mode] = {}
+        self._local = threading.local()
+        self._active = False
+
+    def start(self) -> None:
+        """Watches this thread; others by `enter`."""
+        self._active = True
+        self.births.made_by = self.made_by
+        self.enter()
+
+    def enter(self) -> None:
+        """Watches the thread that calls this, to its end."""
+        if self._active and getattr(self._local, "mode", None) is None:
+            self._local.mode = self._threads[threading.get_ident()] = _Mode(self)
+            self._local.mode.__enter__()
+
+    def stop(self) -> None:
+        self._active = False
+        mode = getattr(self._local, "mode", None)
+        if mode is not None:
+            mode.__exit__(None, None, None)
+            self._local.mode = None
+
+    def silence(self) -> None:
+        """Other threads may still be in their mode: they watch nothing any more."""
+        self._active = False
+
+    @property
+    def is_active(self) -> bool:
+        return self._active
+
+    # --- what this thread is at ---
+
+    @property
+    def _mode(self) -> _Mode | None:
+        return getattr(self._local, "mode", None)
+
+    def push(self, module: torch.nn.Module) -> None:
+        """A module is called."""
+        if (mode := self._mode) is not None:
+            mode.modules.append(id(module))
+
+    def pop(self) -> int:
+        """Its call is over; the number of those around it."""
+        mode = self._mode
+        if mode is None or not mode.modules:
+            return -1
+        mode.modules.pop()
+        return len(mode.modules)
+
+    def updating(self, is_updating: bool) -> None:
+        """An optimizer begins or ends its step."""
+        if (mode := self._mode) is not None:
+            mode.is_updating = is_updating
+
+    def place(self) -> Place:
+        mode = self._mode
+        if mode is None:
+            return Place(stack_now(2), 0, current_node())
+        module = mode.modules[-1] if mode.modules else 0
+        return Place(stack_now(2), module, current_node(), mode.is_updating)
+
+    def level(self, t: torch.Tensor) -> int:
+        """See `looking.Looks`."""
+        mode = self._mode
+        looks = mode.looks if mode is not None else Looks()
+        with undispatched():
+            return looks.level(t)
+
+    def bad_among(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """Indices of those that are not finite; what was seen to be finite is not looked at."""
+        found = []
+        for k, t in enumerate(tensors):
+            if not readable(t) or not t.numel():
+                continue
+            storage = t.untyped_storage()._cdata
+            if self.seen.has(storage) and not self.births.is_bad(storage):
+                continue
+            if self.level(t):
+                found.append(k)
+            else:
+                self.seen.add(storage)
+        return found
+
+    # --- nodes ---
+
+    def interned(self, stack: Stack) -> Stack:
+        return self._stacks.setdefault(tuple((id(c), k) for c, k in stack), stack)
+
+    def made_by(self, place: Place) -> tuple[Made, ...]:
+        """The ops whose derivatives an op is part of: that of its node, of a double backward also
+        that of the node at which that one was made.
+        """
+        found, node = [], place.node
+        while node.number != NO_NODE and len(found) < 8:
+            made = self._made(node)
+            if made is None:
+                break
+            found.append(made)
+            node = made.node
+        return tuple(found)
+
+    def _made(self, node: Node) -> Made | None:
+        """The thread of a node is not known in Python: this one's are asked first."""
+        own = self._mode
+        others = [m for m in self._threads.values() if m is not own]
+        late = node.name.startswith(_LATE)
+        for mode in [own, *others] if own else others:
+            numbers = range(node.number - late, max(node.number - 64, -1), -1)
+            for number in numbers:
+                found = mode.made.get(number % NODES)
+                if found is not None and found[0] == number:
+                    if found[2] and (late or number != node.number):
+                        continue  # an op that made no node, though it ran at that number
+                    return found[1]
+        return None
+
+
+class _Mode(TorchDispatchMode):
+    """Of one thread."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __init__(self, watcher: Dispatch):
+        super().__init__()
+        self.watcher = watcher
+        self.modules: list[int] = []
+        self.is_updating = False
+        self.looks = Looks()
+        self.made: dict[int, tuple[int, Made, bool]] = {}
+        self.last = _get_sequence_nr()
+        self._is_within = False
+
+    def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        watcher = self.watcher
+        if self._is_within or not watcher._active:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        if torch._C._get_tracing_state() is not None:  # sizes are tensors
+            return func(*args, **kwargs) if kwargs else func(*args)
+        number = _get_sequence_nr()
+        if number != self.last:
+            self._note(number, args)
+        facts = facts_of(func)
+        watcher.ops += 1
+        if facts.skipped:
+            if facts.name == "_local_scalar_dense":
+                self._guarded(watcher.harm.read, args[0])
+            out = func(*args, **kwargs) if kwargs else func(*args)
+            if facts.empty and type(out) is torch.Tensor and out.is_floating_point():
+                watcher.births.emptied(out, stack_now(2))
+                watcher.seen.drop(out.untyped_storage()._cdata)
+        else:
+            if facts.name == "ones_like" and _node() is None and calls(stack_now(2), "_make_grads"):
+                self._guarded(watcher.harm.loss, args[0])
+            before = self._before(func, facts, args, kwargs) if facts.writes else {}
+            out = func(*args, **kwargs) if kwargs else func(*args)
+            self._look(func, facts, args, kwargs, out, before)
+        if watcher.listener is not None:
+            self._guarded(watcher.listener.ran, func, args, kwargs or {}, out)
+        return out
+
+    def _guarded(self, call: Any, *args: Any) -> None:
+        """What is asked of PyTorch meanwhile is not watched."""
+        self._is_within = True
+        try:
+            with undispatched():
+                call(*args)
+        finally:
+            self._is_within = False
+
+    def _note(self, number: int, args: Any) -> None:
+        """The node before that number belongs to the op that runs now."""
+        self.last = number
+        tensors = [t for a in args for t in tensors_in(a)]
+        makes_none = not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
+        node = current_node() if _node() is not None else Node()
+        stack = self.watcher.interned(stack_now(3))
+        module = self.modules[-1] if self.modules else 0
+        self.made[(number - 1) % NODES] = number - 1, Made(stack, module, node), makes_none
+
+    def _before(self, func: Any, facts: Facts, args: Any, kwargs: Any) -> dict[int, list[Before]]:
+        """What is in the operands that the op is to write, where that was not seen, or is bad."""
+        found: dict[int, list[Before]] = {}
+        given = positional(func, args, kwargs)
+        births, seen = self.watcher.births, self.watcher.seen
+        for k in facts.writes:
+            for t in tensors_in(given[k]) if k < len(given) else ():
+                one = Before()
+                if readable(t) and t.numel() and t.is_cpu:
+                    storage = t.untyped_storage()._cdata
+                    known = seen.has(storage) and not births.is_bad(storage)
+                    if not known and storage not in births._empty:
+                        level = self.looks.level(t)
+                        one = Before(level, t.detach().clone() if level else None)
+                found.setdefault(k, []).append(one)
+        return found
+
+    def _look(self, func: Any, facts: Facts, args: Any, kwargs: Any, out: Any, before: Any) -> None:
+        watcher = self.watcher
+        births = watcher.births
+        if facts.writes:
+            given = positional(func, args, kwargs)
+            results = [t for k in facts.writes if k < len(given) for t in tensors_in(given[k])]
+            if facts.writes[0] >= 3:  # statistics beside the results
+                self._look_at(func, args, kwargs, tensors_in(out), before, False)
+        else:
+            results = [out] if type(out) is torch.Tensor else tensors_in(out)
+        self._look_at(func, args, kwargs, results, before, bool(facts.writes))
+        if facts.writes and births._empty:
+            for t in results:
+                if readable(t):
+                    births.filled(t.untyped_storage()._cdata)
+
+    def _look_at(self, func, args, kwargs, results, before, written: bool) -> None:
+        watcher = self.watcher
+        births, seen, looks = watcher.births, watcher.seen, self.looks
+        for k, t in enumerate(results):
+            if not (t.is_floating_point() or t.is_complex()):
+                continue
+            if not readable(t) or not t.is_cpu:
+                if not t.is_meta and not t._is_zerotensor():
+                    kind = type(t).__name__ if type(t) is not torch.Tensor else str(t.layout)
+                    watcher.unseen[kind] = watcher.unseen.get(kind, 0) + 1
+                continue
+            storage = t.untyped_storage()._cdata
+            level = looks.level(t)
+            seen.add(storage)
+            if level:
+                given = positional(func, args, kwargs)
+                self._guarded(births.gave, func, given, t, k, level, before, written)
+            elif written and storage in births._held:
+                self._guarded(births.healed, t)

@@ -1,0 +1,228 @@
+"""A birth that did harm, as a finding: its line, its reason, its operands, and the way there."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from opstep.frontends.assignments import assignment
+from opstep.frontends.torch.dims import dtype_of
+from opstep.frontends.torch.eager.births import (
+    BORN,
+    CAME,
+    INFINITE,
+    NAN,
+    WRITTEN,
+    Birth,
+    Operand,
+    undispatched,
+)
+from opstep.frontends.torch.eager.harm import END, GRADIENT, PARAMETER, Harm
+from opstep.frontends.torch.eager.names import Names
+from opstep.frontends.torch.eager.places import forward_frames, frames
+from opstep.frontends.torch.eager.reasons import reason_of, wide_results
+from opstep.frontends.torch.sources import Frame
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.nan import findings as graph
+from opstep.runtime.nan.findings import ORIGIN, Finding, Where
+from opstep.runtime.nan.verdict import Element, Verdict
+
+_ARGUMENT = re.compile(r"arg(\d+)_1")
+_NODE = re.compile(r"(?:.*::)?(\w+?)(?:Backward\w*)?\d*$")
+MOST_CALLS = 8
+
+
+@dataclass
+class ScriptFinding:
+    """`finding`: as of a graph; `frames`: of the script, the innermost first, `modules` the path of
+    the module of the first. `why`: of each cause, in words, the nearest first. `step`: of an
+    optimizer; `harm`: in words; `batch`: likewise, "" where no loader gave one.
+    """
+
+    finding: Finding
+    phase: str
+    harm: str
+    step: int
+    frames: list[Frame]
+    module: str = ""
+    derivative_of: str = ""  # an op of the forward
+    how: str = BORN
+    why: list[str] = field(default_factory=list)
+    batch: str = ""
+    times: int = 1
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.frames[0][:2] if self.frames else ("", 0)
+
+
+def finding_of(harm: Harm, names: Names, batch: str) -> ScriptFinding:
+    """All that is known of the birth that is to blame."""
+    birth = harm.birth
+    own = _frames_of(birth)
+    module = names.module(birth.place.module)
+    if not module and birth.made:
+        module = names.module(birth.made[0].module)
+    reason = reason_of(birth) if birth.how == BORN else None
+    return ScriptFinding(
+        _finding(birth, own, reason, names),
+        birth.place.phase,
+        _harm(harm, names),
+        birth.step,
+        own,
+        module,
+        _derivative(birth, own),
+        birth.how,
+        [_cause(c, names) for c in birth.causes[:3]],
+        batch,
+        birth.times,
+    )
+
+
+def _frames_of(birth: Birth) -> list[Frame]:
+    place = birth.place
+    if place.phase == "backward":
+        return forward_frames(place.stack, birth.made) or frames(place.stack)
+    return frames(place.stack)
+
+
+def _derivative(birth: Birth, own: list[Frame]) -> str:
+    """The op of the forward whose derivative it is; "" where the line is the backward's own."""
+    if birth.place.phase != "backward" or frames(birth.place.stack, inside_engine=True):
+        return ""
+    found = _NODE.match(birth.place.node.name)
+    return found[1].lower() if found else birth.place.node.name
+
+
+def _source(frame: Frame) -> str:
+    return linecache.getline(frame.file, frame.line).strip()
+
+
+def _where(birth: Birth, own: list[Frame]) -> Where | None:
+    if not own:
+        return None
+    text = _source(own[0])
+    backward = text if _derivative(birth, own) else ""
+    calls = " / ".join(f"{f.function} {f.file}:{f.line}" for f in own[:MOST_CALLS])
+    through = tuple((f.file, f.line) for f in own[1:])
+    return Where(
+        "", own[0].file, own[0].line, text, "", calls, backward, birth.place.phase, "", through
+    )
+
+
+def _finding(birth: Birth, own: list[Frame], reason: Finding | None, names: Names) -> Finding:
+    value = _value(birth, own)
+    type = str(_type(birth.dtype, birth.shape)) if birth.dtype else ""
+    given = ""
+    if birth.how == CAME:
+        given = next((_name(o, names) for o in birth.operands), "") or "what came in"
+    if reason is not None and reason.verdict is not None:
+        verdict = reason.verdict._replace(
+            kind=birth.kind, count=birth.own, size=_size(birth.shape), own=birth.own, nan=birth.nan
+        )
+        operands = tuple(_renamed(o, birth, names) for o in reason.operands)
+        value = value if reason.type == type else reason.value
+        return Finding(value, birth.op, _where(birth, own), ORIGIN, verdict, operands, given, type)
+    operands = tuple(_operand(o, names) for o in birth.operands)
+    return Finding(
+        value, birth.op, _where(birth, own), ORIGIN, _verdict(birth), operands, given, type
+    )
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return int(torch.Size(shape).numel())
+
+
+def _value(birth: Birth, own: list[Frame]) -> str:
+    """The variable that the line assigns; of a backward, the gradient."""
+    if birth.place.phase == "backward":
+        return "grad"
+    found = assignment(*own[0][:2]) if own else None
+    targets = [t for t in found.targets if t] if found else []
+    return targets[0] if len(targets) == 1 else "result"
+
+
+def _type(dtype: Any, shape: tuple[int, ...]) -> TensorType | None:
+    try:
+        return TensorType(dtype_of(dtype), tuple(shape))
+    except (KeyError, ValueError, TypeError):  # complex
+        return None
+
+
+def _name(operand: Operand, names: Names) -> str:
+    return names.tensors.get(operand.storage) or operand.argument
+
+
+def _renamed(operand: graph.Operand | None, birth: Birth, names: Names) -> graph.Operand | None:
+    """With the argument's or the parameter's name in place of the placeholder's."""
+    if operand is None or not (found := _ARGUMENT.fullmatch(operand.name)):
+        return operand
+    index, given = int(found[1]), birth.operands
+    return replace(operand, name=_name(given[index], names)) if index < len(given) else operand
+
+
+def _operand(operand: Operand, names: Names) -> graph.Operand | None:
+    from opstep.frontends.torch.evaluating import array_of
+    from opstep.runtime.device.cpu.host_statistics import statistics_words
+    from opstep.runtime.statistics import decode
+
+    type = _type(operand.dtype, operand.shape)
+    if operand.tensor is None or type is None:
+        return None
+    with undispatched():
+        words = statistics_words(array_of(operand.tensor.cpu()), False)
+    if words is None:
+        return None
+    return graph.Operand(_name(operand, names), type, decode(words, type.dtype))
+
+
+def _verdict(birth: Birth) -> Verdict:
+    """Where no op of ours says why: whether f64 could hold it, and what came in."""
+    value = float("nan") if birth.level == NAN else float("inf")
+    text, exact = "", None
+    if birth.how == WRITTEN:
+        text = "written by the script"
+    elif birth.how == CAME:
+        text = "no op wrote it"
+    else:
+        wide = wide_results(birth)
+        if wide is not None and bool(torch.isfinite(wide[birth.first[0]])) and birth.dtype:
+            exact = float(wide[birth.first[0]].real)
+            text = f"overflow of {dtype_of(birth.dtype).name}" if exact else "no rule is known"
+        elif any(o.level == INFINITE for o in birth.operands):
+            text = "infinities among the operands"
+        else:
+            text = "its operands are outside the range in which it has a value"
+    size = _size(birth.shape)
+    elements = tuple(Element(p, value, text, exact, ()) for p in birth.first)
+    rules = ((text, birth.own),)
+    return Verdict(birth.kind, birth.own, size, birth.own, rules, elements, nan=birth.nan)
+
+
+def _cause(birth: Birth, names: Names) -> str:
+    """One line on an infinity that a NaN was made of."""
+    own = _frames_of(birth)
+    at = f" at {own[0].file}:{own[0].line}" if own else ""
+    if birth.how == WRITTEN:
+        return f"the infinity is written{at}: {_source(own[0])}" if own else "it is written"
+    if birth.how == CAME:
+        return f"the infinity was in {_name(birth.operands[0], names)}" if birth.operands else ""
+    return f"the infinity was born in {birth.op}{at}"
+
+
+def _harm(harm: Harm, names: Names) -> str:
+    bad = "NaN" if harm.level == NAN else "infinite"
+    at = frames(harm.place.stack)
+    place = f", {at[0].file}:{at[0].line}" if at else ""
+    name = names.tensors.get(int(harm.label), "") if harm.label.isdigit() else harm.label
+    if harm.sink == GRADIENT:
+        return f"the gradient of {name or 'a parameter'} is {bad} at the optimizer's step{place}"
+    if harm.sink == PARAMETER:
+        return f"{name or 'a parameter'} is {bad} after the optimizer's step{place}"
+    if harm.sink == END:
+        return f"{name or 'a parameter'} is {bad} at the end of the script"
+    return f"{harm.sink} is {bad}{place}"

@@ -1,0 +1,122 @@
+"""Values at which a NaN or an infinity matters, and the birth that is to blame for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from opstep.frontends.torch.eager.births import (
+    BORN,
+    INFINITE,
+    NAN,
+    WRITTEN,
+    Birth,
+    Births,
+    level_of,
+    readable,
+)
+from opstep.frontends.torch.eager.places import Place, calls
+
+LOSS, READ, RESULT = "the loss", "a number that the script reads", "the result of the model"
+GRADIENT, PARAMETER = "a gradient at the optimizer's step", "a parameter after the optimizer's step"
+END = "a parameter at the end of the script"
+_IN_UPDATES = (GRADIENT, PARAMETER)
+
+
+class Harm(NamedTuple):
+    """`birth`: the first one that made a value bad which matters. `sink`: such as LOSS; `label`:
+    which parameter; `place`: where the script is; `level`: of the value.
+    """
+
+    birth: Birth
+    sink: str
+    label: str
+    place: Place
+    level: int
+
+
+class Sinks:
+    """Asked by a watcher at each value that matters. `report` is called with the first harm that
+    each line does.
+    """
+
+    def __init__(self, births: Births, report: Callable[[Harm], None], nan_only: bool = False):
+        self._births = births
+        self._report = report
+        self._nan_only = nan_only
+        self._reported: set[Any] = set()
+        self.place_of: Callable[[], Place] = Place
+        self.level_of: Callable[[torch.Tensor], int] = level_of
+        self.is_scaling = False  # within GradScaler.scale
+
+    def loss(self, t: torch.Tensor) -> None:
+        """A backward begins at it."""
+        self.ask(t, LOSS)
+
+    def read(self, t: torch.Tensor) -> None:
+        """Its number is asked for, or printed."""
+        self.ask(t, READ)
+
+    def results(self, found: Any, depth: int = 0) -> None:
+        """What the outermost module gives."""
+        if isinstance(found, torch.Tensor):
+            self.ask(found, RESULT)
+        elif depth < 4 and isinstance(found, list | tuple):
+            for one in found[:64]:
+                self.results(one, depth + 1)
+        elif depth < 4 and isinstance(found, dict):
+            for one in list(found.values())[:64]:
+                self.results(one, depth + 1)
+
+    def ask(self, t: torch.Tensor, sink: str, label: str = "") -> bool:
+        """Whether it does harm there; then that is reported."""
+        if not readable(t) or not t.numel():
+            return False
+        storage = t.untyped_storage()._cdata
+        level = self.level_of(t)
+        if not level or (self._nan_only and level == INFINITE):
+            return False
+        known = self._births.of(storage) or [self._births.outside(t, label or sink)]
+        birth = self._to_blame(known, level, sink)
+        if birth is None:
+            return False
+        key = birth.op, birth.how, birth.place.stack[:6], birth.place.node.name, birth.place.phase
+        if key not in self._reported:
+            self._reported.add(key)
+            self._report(Harm(birth, sink, label, self.place_of(), level))
+        return True
+
+    def among(self, tensors: Sequence[torch.Tensor], indices: Sequence[int], sink: str, label_of):
+        """Of those that are bad the first that does harm."""
+        for k in indices:
+            if self.ask(tensors[k], sink, label_of(k)):
+                break
+
+    def _to_blame(self, births: Sequence[Birth], level: int, sink: str) -> Birth | None:
+        """The first birth of the kind that the value is, or an infinity that led to it."""
+        loud = [b for b in births if self._is_loud(b, sink)]
+        same = [b for b in loud if b.level == level] or loud
+        found = min(same, key=lambda b: b.order, default=None)
+        while found is not None:
+            causes = [c for c in found.causes if c.order < found.order and self._is_loud(c, sink)]
+            if not causes:
+                return found
+            found = min(causes, key=lambda b: b.order)
+        return None
+
+    def _is_loud(self, birth: Birth, sink: str) -> bool:
+        """An infinity that the script writes does no harm by itself, nor what the backward of a
+        scaled loss gives, unless the optimizer takes it.
+        """
+        if birth.scaled and sink not in _IN_UPDATES:
+            return False
+        if birth.how == BORN or birth.level == NAN:
+            return True
+        return birth.into_parameter or (birth.how != WRITTEN and birth.computed)
+
+
+def is_printing(place: Place) -> bool:
+    """Whether a tensor is being written out as text."""
+    return calls(place.stack, "_tensor_str")

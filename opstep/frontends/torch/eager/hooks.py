@@ -1,0 +1,231 @@
+"""Hooks around what a script runs: calls of modules, steps of optimizers, scalers, threads, forks,
+batches. Each is undone when the script ends.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.data import dataloader
+
+from opstep.frontends.torch.eager.births import Births, undispatched
+from opstep.frontends.torch.eager.harm import GRADIENT, PARAMETER, Sinks
+
+MOST_SKIPPED = 20  # steps in a row that a GradScaler may skip
+SMALLEST_SCALE = 1.0
+
+
+class Batch:
+    """The batch that a `DataLoader` gave last: its number in the epoch, and the rows of the data
+    set, where the loader knows them.
+    """
+
+    def __init__(self) -> None:
+        self.number = -1
+        self.rows: list[Any] = []
+
+
+class Hooks:
+    """`watcher`: `dispatch.Dispatch` or `native.Native`. `on_scaler`: called with a text where a
+    GradScaler skips steps for ever.
+    """
+
+    def __init__(
+        self, watcher: Any, births: Births, sinks: Sinks, on_scaler: Callable[[str], None]
+    ):  # fmt: skip
+        self.watcher = watcher
+        self.births = births
+        self.sinks = sinks
+        self.batch = Batch()
+        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.steps = 0  # of optimizers
+        self.skipped = 0  # by a GradScaler
+        self._on_scaler = on_scaler
+        self._in_a_row = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Hooks:
+        for hook in (self._modules, self._threads, self._scaler, self._loader):
+            self._stack.enter_context(hook())
+        for register, call in (
+            (register_optimizer_step_pre_hook, self._before_step),
+            (register_optimizer_step_post_hook, self._after_step),
+        ):
+            self._stack.callback(register(call).remove)
+        forked = weakref.WeakMethod(self._forked)  # a registration is never undone
+        os.register_at_fork(after_in_child=lambda: (call := forked()) and call())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _forked(self) -> None:
+        """A child process runs on unwatched."""
+        if self.watcher.is_active:
+            self.watcher.stop()
+
+    # --- modules ---
+
+    @contextmanager
+    def _modules(self) -> Iterator[None]:
+        call = nn.Module.__call__
+        compiling, watcher = torch.compiler.is_dynamo_compiling, self.watcher
+
+        def called(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if compiling():
+                return call(self, *args, **kwargs)
+            watcher.push(self)
+            result = None
+            try:
+                result = call(self, *args, **kwargs)
+                return result
+            finally:
+                if watcher.pop() == 0 and result is not None:
+                    returned(result)
+
+        returned = self._returned
+        nn.Module.__call__ = called
+        try:
+            yield
+        finally:
+            if nn.Module.__call__ is called:
+                nn.Module.__call__ = call
+
+    def _returned(self, result: Any) -> None:
+        """By a module that no other one has called."""
+        if torch._C._current_autograd_node() is None and self.watcher.is_active:  # pyright: ignore
+            self.sinks.results(result)
+
+    # --- optimizers ---
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.steps += 1
+        self._in_a_row = 0
+        self.births.scaled = False
+        self.optimizers.add(optimizer)
+        found = getattr(optimizer, "found_inf", None)  # a fused one is called all the same
+        with undispatched():
+            is_skipped = found is not None and bool(found)
+        if not is_skipped:
+            params = _params(optimizer)
+            grads = [p.grad for p in params]
+            given = [(p, g) for p, g in zip(params, grads, strict=True) if g is not None]
+            self._ask([g for _, g in given], [p for p, _ in given], GRADIENT)
+        self.watcher.updating(True)
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.watcher.updating(False)
+        params = _params(optimizer)
+        self._ask(params, params, PARAMETER)
+        self.births.step += 1
+
+    def _ask(self, tensors: list[Any], params: list[Any], sink: str) -> None:
+        for k in self.watcher.bad_among(tensors):
+            for birth in self.births.of(tensors[k].untyped_storage()._cdata):
+                birth.into_parameter |= sink == PARAMETER
+            if self.sinks.ask(tensors[k], sink, label=str(params[k].untyped_storage()._cdata)):
+                return
+
+    # --- GradScaler ---
+
+    @contextmanager
+    def _scaler(self) -> Iterator[None]:
+        scaler = torch.amp.GradScaler
+        scale, update = scaler.scale, scaler.update
+        hooks = self
+
+        def scaled(self: Any, outputs: Any) -> Any:
+            hooks.births.scaled = self.is_enabled()
+            hooks.sinks.is_scaling = True
+            try:
+                return scale(self, outputs)
+            finally:
+                hooks.sinks.is_scaling = False
+
+        def updated(self: Any, new_scale: Any = None) -> None:
+            before = self.get_scale() if self.is_enabled() else 0.0
+            steps = hooks.steps
+            update(self, new_scale)
+            if self.is_enabled():
+                hooks._scale_set(before, self.get_scale(), steps)
+
+        scaler.scale, scaler.update = scaled, updated
+        try:
+            yield
+        finally:
+            if scaler.scale is scaled:
+                scaler.scale, scaler.update = scale, update
+
+    def _scale_set(self, before: float, after: float, steps: int) -> None:
+        if after >= before:
+            return
+        self.skipped += 1
+        self._in_a_row += 1
+        if self._in_a_row == MOST_SKIPPED:
+            self._on_scaler(f"GradScaler has skipped {MOST_SKIPPED} steps in a row")
+        elif after < SMALLEST_SCALE <= before:
+            self._on_scaler(f"GradScaler's scale has fallen to {after:g}")
+
+    # --- threads ---
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        bootstrap: Any = threading.Thread._bootstrap_inner  # pyright: ignore
+        watcher = self.watcher
+
+        def entered(self: threading.Thread) -> None:
+            watcher.enter()
+            bootstrap(self)
+
+        threading.Thread._bootstrap_inner = entered  # pyright: ignore
+        try:
+            yield
+        finally:
+            threading.Thread._bootstrap_inner = bootstrap  # pyright: ignore
+
+    # --- batches ---
+
+    @contextmanager
+    def _loader(self) -> Iterator[None]:
+        iterator: Any = dataloader._BaseDataLoaderIter
+        following, index = iterator.__next__, iterator._next_index
+        sent: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
+        batch = self.batch
+
+        def next_index(self: Any) -> Any:
+            found = index(self)
+            sent.setdefault(self, deque()).append(found)
+            return found
+
+        def next_batch(self: Any) -> Any:
+            found = following(self)
+            rows = sent.get(self)
+            batch.rows = _rows(rows.popleft()) if rows else []
+            batch.number = self._num_yielded - 1
+            return found
+
+        iterator.__next__, iterator._next_index = next_batch, next_index
+        try:
+            yield
+        finally:
+            iterator.__next__, iterator._next_index = following, index
+
+
+def _rows(index: Any) -> list[Any]:
+    return list(index) if isinstance(index, list | tuple) else [index]
+
+
+def _params(optimizer: Any) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]

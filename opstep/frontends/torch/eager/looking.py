@@ -1,0 +1,75 @@
+"""Looks at tensors on the CPU: finite, infinite or NaN, by the kernels that raise flags."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import torch
+
+from opstep.frontends.torch.eager.births import FINITE, INFINITE, NAN, level_of
+from opstep.runtime.device.cpu import jit
+from opstep.runtime.device.flagging import raiser
+from opstep.runtime.ir.types import bf16, f16, f32, f64
+
+Look = Callable[[torch.Tensor], int]
+_DTYPES = {torch.float32: f32, torch.float64: f64, torch.float16: f16, torch.bfloat16: bf16}
+_COMPLEX = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+_MOST_SUMMED = 1 << 12  # elements that are not contiguous: of more a sum is taken first
+
+
+class Looks:
+    """One thread's: its kernels write flags to memory of its own. Until kernels are compiled
+    PyTorch looks, which takes ten times as long.
+    """
+
+    def __init__(self) -> None:
+        self._flags = (ctypes.c_int64 * 2)()
+        self._words = (ctypes.c_int64 * 2)(0, ctypes.addressof(self._flags))
+        self._address = ctypes.addressof(self._words)
+        self._calls = {d: self._call(d) for d in _DTYPES}
+
+    def _call(self, dtype: torch.dtype) -> Callable[..., int] | None:
+        own = _DTYPES[dtype]
+        kernel = jit.Kernel(raiser(own), (f"*{own.name}", "*i64"), own)
+        if not kernel.is_compiled():
+            return None
+        word = ctypes.c_int64
+        kind = ctypes.CFUNCTYPE(
+            ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, word, word, word
+        )
+        return kind(kernel.address())
+
+    def level(self, t: torch.Tensor) -> int:
+        """Of a tensor with elements on the CPU, FINITE, INFINITE or NAN."""
+        call = self._calls.get(t.dtype)
+        if call is None:
+            return level_of(torch.view_as_real(t)) if t.dtype in _COMPLEX else level_of(t)
+        if not t.is_contiguous():
+            return self._scattered(t)
+        pointer = t.data_ptr()
+        if not pointer:
+            return FINITE
+        self._words[0] = pointer
+        call(None, None, self._address, 0, t.numel(), 0)
+        flags = self._flags
+        if not (flags[0] or flags[1]):
+            return FINITE
+        level = NAN if flags[0] else INFINITE
+        flags[0] = flags[1] = 0
+        return level
+
+    def _scattered(self, t: torch.Tensor) -> int:
+        """Memory without gaps is looked at in its own order; else a sum says that all is finite."""
+        if t.numel() * t.element_size() == t.untyped_storage().nbytes() and not t.storage_offset():
+            flat = torch.as_strided(t, (t.numel(),), (1,))
+            return self.level(flat)
+        if t.numel() > _MOST_SUMMED and torch.isfinite(t.sum()):
+            return FINITE
+        return level_of(t)
+
+
+def compile_kernels() -> None:
+    """Those that are not yet kept on disk."""
+    for own in _DTYPES.values():
+        jit.Kernel(raiser(own), (f"*{own.name}", "*i64"), own).address()

@@ -1,0 +1,101 @@
+"""Facts about ATen ops that a watcher needs: what an op writes, and what it only views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+# Their schemas do not say that the running mean and variance are written: arguments 3 and 4.
+_NORMS = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
+_LIFTS = ("lift_fresh", "lift")
+_UNREAD = ("detach", "resize_", "set_", "_local_scalar_dense")
+
+
+class Facts(NamedTuple):
+    """`name`: without namespace and overload. `writes`: indices of the arguments that it writes.
+
+    `skipped`: nothing new is in its results: a view, or memory that nothing was written to.
+    `lifts`: its result is a literal of the script's text. `empty`: gives memory as it was.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    writes: tuple[int, ...]
+    pointwise: bool
+    skipped: bool
+    lifts: bool
+    empty: bool
+    random: bool
+
+
+@cache
+def facts_of(op: Any) -> Facts:
+    """Those of an `OpOverload`; of what has no schema (a higher-order op) only the name."""
+    schema = getattr(op, "_schema", None)
+    if schema is None:
+        return Facts(str(getattr(op, "__name__", op)), (), (), False, False, False, False, False)
+    name = schema.name.partition("::")[2]
+    arguments = schema.arguments
+    writes = [k for k, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write]
+    if name in _NORMS:
+        writes += [3, 4]
+    lifts = name in _LIFTS
+    empty = name.startswith(("empty", "new_empty"))
+    views = any(r.alias_info for r in schema.returns) and not writes and not lifts
+    return Facts(
+        name,
+        tuple(a.name for a in arguments),
+        tuple(writes),
+        torch.Tag.pointwise in op.tags,
+        empty or views or name in _UNREAD,
+        lifts,
+        empty,
+        torch.Tag.nondeterministic_seeded in op.tags,
+    )
+
+
+def by_name(qualified: str, overload: str) -> Any:
+    """The `OpOverload` of ``aten::add`` and ``Tensor``."""
+    space, _, name = qualified.partition("::")
+    return getattr(getattr(getattr(torch.ops, space), name), overload or "default")
+
+
+def positional(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Any]:
+    """The arguments of a call in the order of the schema, without trailing ones left out."""
+    schema = getattr(op, "_schema", None)
+    if schema is None or not kwargs:
+        return list(args)
+    rest = schema.arguments[len(args) :]
+    return [*args, *(kwargs.get(a.name, a.default_value) for a in rest)]
+
+
+def tensors_in(argument: Any) -> list[torch.Tensor]:
+    """The tensors of one argument or result, which may be a list of them."""
+    if isinstance(argument, torch.Tensor):
+        return [argument]
+    if isinstance(argument, list | tuple):
+        return [t for t in argument if isinstance(t, torch.Tensor)]
+    return []
+
+
+def as_call(op: Any, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments in the order of the schema, by position and by name as the op takes them."""
+    pairs = list(zip(arguments, op._schema.arguments, strict=False))
+    return [v for v, a in pairs if not a.kwarg_only], {a.name: v for v, a in pairs if a.kwarg_only}
+
+
+def substituted(arguments: Sequence[Any], tensors: Iterable[torch.Tensor]) -> list[Any]:
+    """With other tensors in place of those of a call, in the same order."""
+    left = iter(tensors)
+
+    def one(a: Any) -> Any:
+        if isinstance(a, torch.Tensor):
+            return next(left)
+        if isinstance(a, list | tuple) and any(isinstance(x, torch.Tensor) for x in a):
+            return [one(x) for x in a]
+        return a
+
+    return [one(a) for a in arguments]

@@ -1,0 +1,125 @@
+"""Where an op runs: the Python frames, the module, and the node of autograd."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import types
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+
+from opstep.frontends.scripts.script import executed
+from opstep.frontends.torch.sources import Frame
+
+Stack = tuple[tuple[types.CodeType, int], ...]  # code and instruction, the innermost frame first
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
+_PACKAGES = tuple(sysconfig.get_paths()[k] + os.sep for k in ("purelib", "platlib"))
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))) + os.sep
+# Of those that run other lines on a person's behalf: the line to blame is the one that they run.
+_INNER = ("__torch_dispatch__", "__torch_function__")
+_ENGINE = ("_engine_run_backward", "_make_grads")  # below them on the stack is who called backward
+NO_NODE = -1
+
+
+class Node(NamedTuple):
+    """A node of autograd: its number in the thread that made it, and what it is called."""
+
+    number: int = NO_NODE
+    thread: int = 0
+    name: str = ""
+
+
+class Place(NamedTuple):
+    """Where one op ran. `module`: the id of the innermost one that is called, 0 outside of all;
+    `node`: the one that autograd is at; `updating`: an optimizer is at its step.
+    """
+
+    stack: Stack
+    module: int = 0
+    node: Node = Node()
+    updating: bool = False
+
+    @property
+    def phase(self) -> str:
+        if self.node.number != NO_NODE:
+            return "backward"
+        return "update" if self.updating else "forward"
+
+
+class Made(NamedTuple):
+    """The op that made a node, `stack` and `module` of its call. `node`: the node that autograd was
+    at when this one was made, of a double backward.
+    """
+
+    stack: Stack
+    module: int
+    node: Node
+
+
+def stack_now(depth: int = 1) -> Stack:
+    """That of this thread, without the `depth` innermost frames."""
+    found = []
+    frame: types.FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def line_of(code: types.CodeType, instruction: int) -> int:
+    """The line of an instruction, that of the call itself in a statement of several lines."""
+    line = next(islice(code.co_positions(), instruction // 2, None), (None,))[0]
+    return line or code.co_firstlineno
+
+
+def is_own(file: str) -> bool:
+    """Whether a file is a person's, or of a library that is neither PyTorch, Python nor opstep."""
+    is_python = file.startswith(_STANDARD) and not file.startswith(_PACKAGES)
+    return not (is_python or file.startswith(("<", _TORCH, _OURS)))
+
+
+def frames(stack: Stack, inside_engine: bool = False) -> list[Frame]:
+    """The frames of a person's own, innermost first. `inside_engine`: only those that the backward
+    itself has called.
+    """
+    found = []
+    for code, instruction in stack:
+        if code is executed.__code__:
+            break
+        if inside_engine and code.co_name in _ENGINE and code.co_filename.startswith(_TORCH):
+            break
+        if is_own(code.co_filename) and code.co_name not in _INNER:
+            found.append(Frame(code.co_filename, line_of(code, instruction), code.co_name))
+    return found
+
+
+def calls(stack: Stack, name: str) -> bool:
+    """Whether a function of PyTorch's with this name is on the stack."""
+    return any(c.co_name == name and c.co_filename.startswith(_TORCH) for c, _ in stack)
+
+
+def current_node() -> Node:
+    """The node that autograd is at in this thread; its own thread is not known in Python."""
+    node: Any = torch._C._current_autograd_node()
+    if node is None:
+        return Node()
+    return Node(node._sequence_nr(), 0, node.name())
+
+
+def forward_frames(stack: Stack, made: Sequence[Made]) -> list[Frame]:
+    """The frames of a person's for an op of a backward: those that the backward has called (of a
+    hook, a custom `Function`, a checkpoint), else those of the op whose derivative it is; of a
+    double backward, of the op whose derivative that is.
+    """
+    if own := frames(stack, inside_engine=True):
+        return own
+    for one in made:
+        if own := frames(one.stack, inside_engine=one.node.number != NO_NODE):
+            return own
+    return []

@@ -1,0 +1,84 @@
+"""Why an op gave a NaN or an infinity: by our own op's rule, of a program that has only this op."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from opstep.frontends.torch.eager.births import Birth, undispatched
+from opstep.frontends.torch.eager.ops import as_call, substituted, tensors_in
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.nan.findings import Finding
+
+MOST_ELEMENTS = 1 << 24  # of operands: of larger ones no reason is looked for
+
+
+def reason_of(birth: Birth) -> Finding | None:
+    """A hunt's finding in a program of the op on the operands that it had. None where these are not
+    known, the op has no counterpart, or our op gives finite results.
+    """
+    given = birth.arguments
+    tensors = [t for a in given for t in tensors_in(a)]
+    known = given and not any(o.tensor is None for o in birth.operands)
+    if not known or sum(t.numel() for t in tensors) > MOST_ELEMENTS:
+        return None
+    try:
+        with undispatched(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _hunted(birth.target, given, tensors)
+    except (OpstepError, RuntimeError, TypeError, ValueError, NotImplementedError, KeyError):
+        return None  # PyTorch cannot trace it, or we have nothing that computes it
+
+
+def _hunted(op: Any, arguments: Any, tensors: list[torch.Tensor]) -> Finding | None:
+    from opstep.frontends.torch.autograd import decompositions
+    from opstep.frontends.torch.evaluating import array_of, results_of
+    from opstep.frontends.torch.graphs import AtenGraph
+    from opstep.frontends.torch.labels import Labels
+    from opstep.frontends.torch.rules import all_rules
+    from opstep.hunting.search import hunt
+
+    all_rules()
+    given = [t.detach().cpu() for t in tensors]
+    on_host = [torch.device("cpu") if isinstance(a, torch.device) else a for a in arguments]
+
+    def call(*operands: torch.Tensor) -> Any:
+        args, kwargs = as_call(op, substituted(on_host, operands))
+        return tuple(t for t in results_of(op(*args, **kwargs)) if isinstance(t, torch.Tensor))
+
+    table = decompositions()
+    module = make_fx(call, decomposition_table=table, tracing_mode="fake")(*given)
+    graph = AtenGraph(module, "inference", Labels([]))
+    program = graph.program()
+    if program is None:
+        return None
+    names = [b.name.text for b in program.graph("inference").inputs]
+    inputs = {n: array_of(given[k]) for n, k in zip(names, graph.inputs, strict=False)}
+    found = hunt(program, "inference", inputs)
+    return next((f for f in found.findings if f.verdict is not None and not f.given), None)
+
+
+def wide_results(birth: Birth) -> torch.Tensor | None:
+    """What the op gives for the same operands in f64; None where that is not known."""
+    from opstep.frontends.torch.evaluating import results_of
+
+    if not birth.arguments or any(o.tensor is None for o in birth.operands):
+        return None
+
+    def widened(a: Any) -> Any:
+        if isinstance(a, torch.Tensor):
+            return a.double() if a.is_floating_point() else a
+        if isinstance(a, torch.dtype) and a.is_floating_point:
+            return torch.float64
+        return [widened(x) for x in a] if isinstance(a, list | tuple) else a
+
+    try:
+        with undispatched(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            args, kwargs = as_call(birth.target, [widened(a) for a in birth.arguments])
+            return results_of(birth.target(*args, **kwargs))[birth.result]
+    except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError):
+        return None  # the op has no f64

@@ -1,0 +1,100 @@
+"""What was found in a script, in words and as plain data: the line and its cause come first."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from opstep.frontends.torch.eager.births import BORN, CAME, WRITTEN
+from opstep.frontends.torch.eager.findings import ScriptFinding
+from opstep.frontends.torch.sources import Frame
+from opstep.hunting.records import finding_record
+from opstep.hunting.report import WORDS, equation, operand_text, verdict_lines
+from opstep.runtime.nan.advice import advice
+
+PHASES = {"backward": "in the backward", "update": "in the optimizer's step"}
+
+
+def report(found: ScriptFinding) -> str:
+    """All of it."""
+    finding, verdict = found.finding, found.finding.verdict
+    file, line = found.place
+    lines = []
+    if finding.where is not None:
+        lines.append(f"{_short(file)}:{line}: {finding.where.text}")
+    lines.append(headline(found))
+    if found.frames:
+        lines.append(f"  {stack(found.frames, found.module)}")
+    if verdict is not None:
+        lines += verdict_lines(finding, verdict)
+    shown = [o for o in finding.operands if o is not None and o.name[:1] not in "0123456789-"]
+    lines += [f"  {operand_text(o)}" for o in shown]
+    lines += [f"  {text}" for text in found.why]
+    lines.append(f"  step {found.step}{f', {found.batch}' if found.batch else ''}: {found.harm}")
+    if found.times > 1:
+        lines.append(f"  it was born {found.times:,} times on this line; the others did no harm")
+    backward = finding.where.backward if finding.where else ""
+    rules = verdict.rules if verdict is not None and found.how == BORN else ()
+    if verdict is not None and rules and (text := advice(rules[0][0], backward, verdict.elements)):
+        lines.append(f"  help: {text}")
+    return "\n".join(lines)
+
+
+def headline(found: ScriptFinding) -> str:
+    """One line: what, in which op, why, with the first element."""
+    finding, verdict = found.finding, found.finding.verdict
+    bad = WORDS[finding.bad]
+    if found.how == WRITTEN:
+        return f"{bad} written here, by {finding.op}"
+    if found.how == CAME:
+        by = f", before {finding.op} took it in here" if finding.op else ""
+        return f"{bad} was in {finding.given}{by}: no op of PyTorch's wrote it"
+    where = PHASES.get(found.phase, "")
+    if found.derivative_of:
+        where = f"in the backward of {found.derivative_of}"
+    why = verdict.rules[0][0] if verdict is not None and verdict.rules else "no rule is known"
+    example = f" ({equation(finding, verdict.elements[0])})" if verdict and verdict.elements else ""
+    return f"{bad} born {f'{where}, ' if where else ''}in {finding.op}: {why}{example}"
+
+
+def stack(frames: list[Frame], module: str) -> str:
+    """``Block.attend (blocks.0) charlm.py:34 / LM.forward :50 / main :59``"""
+    parts, last = [], ""
+    for k, f in enumerate(frames[:MOST_FRAMES]):
+        file = "" if f.file == last else _short(f.file)
+        last = f.file
+        inside = f" ({module})" if module and not k else ""
+        parts.append(f"{f.function}{inside} {file}:{f.line}")
+    if len(frames) > MOST_FRAMES:
+        parts.append(f"… {len(frames) - MOST_FRAMES} more")
+    return " / ".join(parts)
+
+
+MOST_FRAMES = 8
+
+
+def _short(file: str) -> str:
+    """Relative to this folder, if it is within."""
+    here = os.getcwd() + os.sep
+    return file.removeprefix(here) if file.startswith(here) else file
+
+
+def record(found: ScriptFinding) -> dict[str, Any]:
+    """As JSON can hold it."""
+    return finding_record(found.finding) | {
+        "message": headline(found),
+        "phase": found.phase,
+        "step": found.step,
+        "how": found.how,
+        "module": found.module or None,
+        "derivative_of": found.derivative_of or None,
+        "harm": found.harm,
+        "causes": found.why,
+        "batch": found.batch or None,
+        "times": found.times,
+        "frames": [
+            {"file": str(Path(f.file)), "line": f.line, "function": f.function}
+            for f in found.frames
+        ],
+    }
