@@ -43,8 +43,7 @@ class Operand(NamedTuple):
     dtype: torch.dtype
     level: int
     tensor: torch.Tensor | None
-    is_new: bool = False  # memory that torch.empty gave and nothing wrote, `empty_at` its place
-    empty_at: Any = None
+    empty_at: Any = None  # the stack where torch.empty gave it, if nothing has written to it
 
 
 @dataclass(eq=False)
@@ -101,12 +100,12 @@ class Births:
         self.lock = threading.RLock()
         self.on_bad: Callable[[int, bool], None] = lambda storage, bad: None
         self.on_birth: Callable[[Birth], None] = lambda birth: None
+        self.empty_at: Callable[[int], Any] = lambda storage: None  # who got it of torch.empty
         self.step = 0  # of optimizers
         self.scaled = False
         self.made_by: Callable[[Place], tuple[Any, ...]] = lambda place: ()
         self.count = 0
         self._held: dict[int, _Held] = {}
-        self._empty: dict[int, tuple[StorageWeakRef, Any]] = {}
         self._sweep_at = 256
         self._reruns: dict[Any, int] = {}
         self._kept: list[Birth] = []
@@ -130,17 +129,6 @@ class Births:
     @property
     def any(self) -> bool:
         return bool(self._held)
-
-    def emptied(self, tensor: torch.Tensor, stack: Any) -> None:
-        """`torch.empty` gave it: what is in it nothing has written."""
-        storage = tensor.untyped_storage()
-        self._empty[storage._cdata] = StorageWeakRef(storage), stack
-        if len(self._empty) > self._sweep_at:
-            self._empty = {k: v for k, v in self._empty.items() if not v[0].expired()}
-            self._sweep_at = 2 * len(self._empty) + 256
-
-    def filled(self, storage: int) -> None:
-        self._empty.pop(storage, None)
 
     def healed(self, tensor: torch.Tensor) -> None:
         """A finite tensor was written to a storage that was bad."""
@@ -209,11 +197,10 @@ class Births:
                 storage = t.untyped_storage()._cdata
                 old = before.get(k, ())[n] if n < len(before.get(k, ())) else Before()
                 level = old.level if overwritten else level_of(t)
-                empty = self._empty.get(storage)
+                empty = None if overwritten else self.empty_at(storage)
                 yield Operand(
                     name, k, storage, tuple(t.shape), t.dtype, level,
-                    old.copy if overwritten else t, empty is not None and not overwritten,
-                    empty[1] if empty else None,
+                    old.copy if overwritten else t, empty,
                 )  # fmt: skip
 
     def _came(self, operand: Operand, facts: Facts, op: Any) -> list[Birth]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 from torch.autograd import _get_sequence_nr
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opstep.frontends.torch.eager.births import Before, Births, readable, undispatched
@@ -68,6 +69,8 @@ class Dispatch:
         self.listener = listener
         self.ops = 0
         self.unseen: dict[str, int] = {}  # results that could not be read, by their kind
+        self.empty: dict[int, tuple[StorageWeakRef, Stack]] = {}  # memory that nothing has written
+        self._sweep_at = 256
         self.seen = Seen()
         self._stacks: dict[Any, Stack] = {}
         self._threads: dict[int, _Mode] = {}
@@ -77,7 +80,7 @@ class Dispatch:
     def start(self) -> None:
         """Watches this thread; others by `enter`."""
         self._active = True
-        self.births.made_by = self.made_by
+        self.births.made_by, self.births.empty_at = self.made_by, self._empty_at
         self.enter()
 
     def enter(self) -> None:
@@ -100,6 +103,23 @@ class Dispatch:
     @property
     def is_active(self) -> bool:
         return self._active
+
+    def counts(self) -> tuple[int, dict[str, int]]:
+        """How many ops ran; results that were not looked at, by their kind."""
+        return self.ops, self.unseen
+
+    def emptied(self, t: torch.Tensor, stack: Stack) -> None:
+        """`torch.empty` gave it: what is in it nothing has written."""
+        storage = t.untyped_storage()
+        self.seen.drop(storage._cdata)
+        self.empty[storage._cdata] = StorageWeakRef(storage), stack
+        if len(self.empty) > self._sweep_at:
+            self.empty = {k: v for k, v in self.empty.items() if not v[0].expired()}
+            self._sweep_at = 2 * len(self.empty) + 256
+
+    def _empty_at(self, storage: int) -> Stack | None:
+        found = self.empty.get(storage)
+        return found[1] if found is not None and not found[0].expired() else None
 
     # --- what this thread is at ---
 
@@ -139,11 +159,14 @@ class Dispatch:
         with undispatched():
             return looks.level(t)
 
-    def bad_among(self, tensors: Sequence[torch.Tensor]) -> list[int]:
-        """Indices of those that are not finite; what was seen to be finite is not looked at."""
+    def bad_among(self, tensors: Sequence[torch.Tensor], gradients: bool = False) -> list[int]:
+        """Indices of those that are not finite, or whose gradients are not; what was seen to be
+        finite is not looked at.
+        """
         found = []
-        for k, t in enumerate(tensors):
-            if not readable(t) or not t.numel():
+        for k, own in enumerate(tensors):
+            t = own.grad if gradients else own
+            if t is None or not readable(t) or not t.numel():
                 continue
             storage = t.untyped_storage()._cdata
             if self.seen.has(storage) and not self.births.is_bad(storage):
@@ -223,8 +246,7 @@ class _Mode(TorchDispatchMode):
                 self._guarded(watcher.harm.read, args[0])
             out = func(*args, **kwargs) if kwargs else func(*args)
             if facts.empty and type(out) is torch.Tensor and out.is_floating_point():
-                watcher.births.emptied(out, stack_now(2))
-                watcher.seen.drop(out.untyped_storage()._cdata)
+                watcher.emptied(out, stack_now(2))
         else:
             if facts.name == "ones_like" and _node() is None and calls(stack_now(2), "_make_grads"):
                 self._guarded(watcher.harm.loss, args[0])
@@ -265,7 +287,7 @@ class _Mode(TorchDispatchMode):
                 if readable(t) and t.numel() and t.is_cpu:
                     storage = t.untyped_storage()._cdata
                     known = seen.has(storage) and not births.is_bad(storage)
-                    if not known and storage not in births._empty:
+                    if not known and storage not in self.watcher.empty:
                         level = self.looks.level(t)
                         one = Before(level, t.detach().clone() if level else None)
                 found.setdefault(k, []).append(one)
@@ -273,7 +295,6 @@ class _Mode(TorchDispatchMode):
 
     def _look(self, func: Any, facts: Facts, args: Any, kwargs: Any, out: Any, before: Any) -> None:
         watcher = self.watcher
-        births = watcher.births
         if facts.writes:
             given = positional(func, args, kwargs)
             results = [t for k in facts.writes if k < len(given) for t in tensors_in(given[k])]
@@ -282,10 +303,10 @@ class _Mode(TorchDispatchMode):
         else:
             results = [out] if type(out) is torch.Tensor else tensors_in(out)
         self._look_at(func, args, kwargs, results, before, bool(facts.writes))
-        if facts.writes and births._empty:
+        if facts.writes and watcher.empty:
             for t in results:
                 if readable(t):
-                    births.filled(t.untyped_storage()._cdata)
+                    watcher.empty.pop(t.untyped_storage()._cdata, None)
 
     def _look_at(self, func, args, kwargs, results, before, written: bool) -> None:
         watcher = self.watcher

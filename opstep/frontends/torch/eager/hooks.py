@@ -119,24 +119,24 @@ class Hooks:
         with undispatched():
             is_skipped = found is not None and bool(found)
         if not is_skipped:
-            params = _params(optimizer)
-            grads = [p.grad for p in params]
-            given = [(p, g) for p, g in zip(params, grads, strict=True) if g is not None]
-            self._ask([g for _, g in given], [p for p, _ in given], GRADIENT)
+            self._ask(_params(optimizer), GRADIENT)
         self.watcher.updating(True)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.watcher.updating(False)
-        params = _params(optimizer)
-        self._ask(params, params, PARAMETER)
+        self._ask(_params(optimizer), PARAMETER)
         self.births.step += 1
 
-    def _ask(self, tensors: list[Any], params: list[Any], sink: str) -> None:
-        for k in self.watcher.bad_among(tensors):
-            for birth in self.births.of(tensors[k].untyped_storage()._cdata):
-                birth.into_parameter |= sink == PARAMETER
-            if self.sinks.ask(tensors[k], sink, label=str(params[k].untyped_storage()._cdata)):
-                return
+    def _ask(self, params: list[Any], sink: str) -> None:
+        of_gradients = sink == GRADIENT
+        for k in self.watcher.bad_among(params, of_gradients):
+            with undispatched():
+                found = params[k].grad if of_gradients else params[k]
+                storage = found.untyped_storage()._cdata
+                for birth in () if of_gradients else self.births.of(storage):
+                    birth.into_parameter = True
+                if self.sinks.ask(found, sink, label=str(params[k].untyped_storage()._cdata)):
+                    return
 
     # --- GradScaler ---
 

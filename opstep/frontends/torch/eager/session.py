@@ -11,6 +11,7 @@ from opstep.frontends.torch.eager.findings import ScriptFinding, finding_of
 from opstep.frontends.torch.eager.harm import END, GRADIENT, Harm, Sinks
 from opstep.frontends.torch.eager.hooks import Hooks
 from opstep.frontends.torch.eager.names import Names, leaves, roots
+from opstep.frontends.torch.eager.native import Native, Unavailable
 
 
 class Session:
@@ -27,12 +28,20 @@ class Session:
         self._tell = tell
         self.births = Births(self._place)
         self.sinks = Sinks(self.births, self._report, nan_only)
-        self.watcher: Any = Dispatch(self.births, self.sinks, listener)
+        self.watcher = self._watcher(native and listener is None, listener)
         self.sinks.place_of = self._place
         self.sinks.level_of = self.watcher.level
         self.hooks = Hooks(self.watcher, self.births, self.sinks, self._on_scaler)
         self._born: list[Birth] = []
         self.births.on_birth = self._born.append
+
+    def _watcher(self, native: bool, listener: Listener | None) -> Any:
+        if native:
+            try:
+                return Native(self.births, self.sinks)
+            except Unavailable:
+                pass
+        return Dispatch(self.births, self.sinks, listener)
 
     def _place(self) -> Any:
         return self.watcher.place()

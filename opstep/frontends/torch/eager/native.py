@@ -1,0 +1,257 @@
+"""Watches ops by C++, which is compiled once for each PyTorch and kept: see `native/watcher.cpp`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from opstep.frontends.torch.eager.births import Before, Births
+from opstep.frontends.torch.eager.ops import by_name
+from opstep.frontends.torch.eager.places import NO_NODE, Made, Node, Place, stack_now
+from opstep.runtime.device.cache import Compiler
+
+NAME = "opstep_watcher"
+_SOURCES = Path(__file__).parent / "native"
+_LATE = ("CopySlices", "AsStrided")  # nodes that get their numbers after their op has run
+# Of the files the loops over elements need -O3; the rest compiles faster without.
+_UNITS = {"watcher.cpp": "-O1", "nodes.cpp": "-O1", "elements.cpp": "-O3"}
+PROBE_S = 120
+
+
+class Unavailable(Exception):
+    """There is no native watcher, for a reason that a person can do something about."""
+
+
+class Sinks(Protocol):
+    """What is asked at values that matter."""
+
+    def loss(self, t: torch.Tensor) -> None: ...
+    def read(self, t: torch.Tensor) -> None: ...
+
+
+class Native:
+    """The watcher in C++, with the methods of `dispatch.Dispatch`. Raises `Unavailable`."""
+
+    form = "native"
+
+    def __init__(self, births: Births, sinks: Sinks):
+        self._module: Any = load()
+        self.births = births
+        self.sinks = sinks
+        self.is_active = False
+        self.push, self.updating = self._module.push, self._module.updating
+        self.level = self._module.level
+        self.pop = self._module.pop
+
+    def start(self) -> None:
+        births = self.births
+        births.on_bad = lambda storage, is_bad: self._module.set_bad(storage, is_bad)
+        births.empty_at = self._module.empty_at
+        births.made_by = self.made_by
+        self._module.start(self._gave, births.healed, self.sinks.read, self.sinks.loss)
+        self.is_active = True
+        self._open_higher_order_ops()
+        self.enter()
+
+    def enter(self) -> None:
+        """Watches the thread that calls this, to its end."""
+        if self.is_active:
+            self._module.enter(True)
+
+    def stop(self) -> None:
+        self.is_active = False
+        self.ops, self.unseen = self._module.counts()
+        self._module.stop()
+        self._module.enter(False)
+
+    def silence(self) -> None:
+        """Other threads go on unwatched."""
+        self.stop()
+
+    def counts(self) -> tuple[int, dict[str, int]]:
+        """How many ops ran; results that were not looked at, by their kind."""
+        return self._module.counts() if self.is_active else (self.ops, self.unseen)
+
+    def place(self) -> Place:
+        module, number, thread, name, is_updating = self._module.here()
+        return Place(stack_now(2), module, Node(number, thread, name), is_updating)
+
+    def bad_among(self, tensors: Sequence[torch.Tensor], gradients: bool = False) -> list[int]:
+        """See `dispatch.Dispatch.bad_among`."""
+        return self._module.bad_among(list(tensors), gradients)
+
+    def made_by(self, place: Place) -> tuple[Made, ...]:
+        """See `dispatch.Dispatch.made_by`."""
+        found: list[Made] = []
+        node = place.node
+        while node.number != NO_NODE and len(found) < 8:
+            late = node.name.startswith(_LATE)
+            made = self._module.made(node.thread, node.number, late)
+            if made is None:
+                break
+            stack, module, number, thread = made
+            node = Node(number, thread)
+            found.append(Made(stack, module, node))
+        return tuple(found)
+
+    def _gave(self, name, overload, arguments, result, index, level, before, written) -> None:
+        old: dict[int, list[Before]] = {}
+        for argument, was, copy in before:
+            old.setdefault(argument, []).append(Before(was, copy))
+        op = by_name(name, overload)
+        self.births.gave(op, arguments, result, index, level, old, written)
+
+    def _open_higher_order_ops(self) -> None:
+        """Higher-order ops raise where a key is included that they have no rule for."""
+        ops: Any = torch._ops
+        key = torch._C._dispatch_key_parse("Fake")  # pyright: ignore
+        registry, create = ops._higher_order_ops, ops.HigherOrderOperator.__init__
+
+        def let_through(op: Any) -> None:
+            op.non_fallthrough_keys = op.non_fallthrough_keys.remove(key)
+
+        if getattr(create, "__module__", "") == __name__:
+            return
+        for op in list(registry.values()):
+            let_through(op)
+
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            create(self, *args, **kwargs)
+            let_through(self)
+
+        init.__module__ = __name__
+        ops.HigherOrderOperator.__init__ = init
+
+
+# --- building -------------------------------------------------------------------------------------
+
+
+def load() -> Any:
+    """The compiled module. Raises `Unavailable` where it was not built, or PyTorch has begun to use
+    its key.
+    """
+    file = path()
+    if not file.exists():
+        raise Unavailable("the native watcher is not compiled yet")
+    module = sys.modules.get(NAME)
+    if module is None:
+        spec = importlib.util.spec_from_file_location(NAME, file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[NAME] = module
+    try:
+        module.register()
+    except RuntimeError as error:
+        raise Unavailable(f"PyTorch {torch.__version__} does not let it in: {error}") from None
+    return module
+
+
+@cache
+def path() -> Path:
+    """Of the compiled file: another PyTorch, Python, machine or source has another."""
+    sources = b"".join(p.read_bytes() for p in sorted(_SOURCES.iterdir()) if p.is_file())
+    abi = torch._C._GLIBCXX_USE_CXX11_ABI
+    parts = (torch.__version__, torch.__file__, abi, sys.implementation.cache_tag, os.uname().machine)
+    digest = hashlib.sha256(f"{parts} {_flags()}".encode() + sources).hexdigest()[:24]
+    return Compiler.cache_folder() / f"watcher-{digest}.so"
+
+
+def what_is_missing() -> str:
+    """What it takes to compile it and is not there; "" where nothing is missing."""
+    if shutil.which(_compiler()) is None:
+        return f"{_compiler()}, a C++ compiler (CXX names another)"
+    include = Path(sysconfig.get_paths()["include"])
+    if not (include / "Python.h").exists():
+        return f"Python's headers (Python.h in {include})"
+    return ""
+
+
+def build() -> None:
+    """Compiles it, unless it is there, and tries it in a process of its own. Raises `Unavailable`."""
+    file = path()
+    if file.exists():
+        return
+    if missing := what_is_missing():
+        raise Unavailable(f"it takes {missing}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        made = Path(folder) / f"{NAME}.so"
+        _compile(made)
+        probe = [sys.executable, "-c", _PROBE, str(made)]
+        tried = subprocess.run(probe, capture_output=True, text=True, timeout=PROBE_S)
+        if tried.returncode:
+            said = (tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"])[-1]
+            raise Unavailable(f"it does not work with PyTorch {torch.__version__}: {said}")
+        os.replace(made, file)
+
+
+_PROBE = """
+import importlib.util, sys
+import torch
+spec = importlib.util.spec_from_file_location("opstep_watcher", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+module.register()
+found = []
+note = lambda *given: found.append(given[0])
+module.start(note, note, note, note)
+module.enter(True)
+torch.zeros(2).log_()
+assert found == ["aten::log_"], found
+"""
+
+
+def _compiler() -> str:
+    return os.environ.get("CXX", "g++")
+
+
+def _flags() -> list[str]:
+    from torch.utils.cpp_extension import include_paths
+
+    abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
+    return [
+        "-std=c++20", "-fPIC", "-fvisibility=hidden", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
+        *(f"-isystem{p}" for p in include_paths()), f"-isystem{sysconfig.get_paths()['include']}",
+    ]  # fmt: skip
+
+
+def _compile(target: Path) -> None:
+    """All files at once, at low priority. Raises `Unavailable`."""
+    objects, running = [], []
+    for name, level in _UNITS.items():
+        made = target.with_name(f"{name}.o")
+        words = [_compiler(), "-c", str(_SOURCES / name), level, *_flags(), "-o", str(made)]
+        objects.append(str(made))
+        running.append(_started(words))
+    for process in running:
+        _ended(process)
+    lib = Path(torch.__file__).parent / "lib"
+    libraries = ("torch_python", "torch_cpu", "torch", "c10")
+    words = [_compiler(), "-shared", *objects, f"-L{lib}", *(f"-l{n}" for n in libraries)]
+    _ended(_started([*words, "-o", str(target)]))
+
+
+def _started(words: list[str]) -> subprocess.Popen[str]:
+    nice = ["nice", "-n", "19"] if shutil.which("nice") else []
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*nice, *words], stdout=pipe, stderr=subprocess.STDOUT, text=True)
+
+
+def _ended(process: subprocess.Popen[str]) -> None:
+    said, _ = process.communicate()
+    if process.returncode:
+        errors = [line for line in said.splitlines() if "error" in line] or said.splitlines()[-1:]
+        raise Unavailable(f"{_compiler()} fails: {errors[0] if errors else process.returncode}")

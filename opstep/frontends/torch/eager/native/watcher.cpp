@@ -1,0 +1,637 @@
+// Watches ATen ops below autograd, by a boxed fallback of a dispatch key that PyTorch does not use.
+//
+// A healthy op costs a look at what it wrote, and leaves only its storage in a table of those seen.
+// Python is called where a result is not finite, at values that matter (a loss, a number that is
+// read), and never else. `native.py` is the Python side, `dispatch.py` the same watcher in Python.
+
+#include <Python.h>
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/flat_hash_map.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "elements.h"
+#include "nodes.h"
+
+namespace opstep {
+namespace {
+
+constexpr auto KEY = c10::DispatchKey::Fake;
+constexpr auto AFTER = c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, KEY);
+constexpr size_t NODES = 1 << 16;    // of a thread that are remembered
+constexpr size_t SEEN = 1 << 14;     // storages, likewise
+constexpr size_t STACKS = 200000;    // different ones
+constexpr int FRAMES = 128;          // of a stack
+
+// ---- ops ----------------------------------------------------------------------------------------
+
+struct Facts {
+  std::string name, overload;  // "aten::add", "Tensor"
+  std::vector<int> writes;     // arguments
+  std::vector<bool> is_dtype;  // of the arguments
+  int arguments = 0, results = 0;
+  bool skipped = false;        // a view, or memory that nothing was written to
+  bool empty = false, reads = false, ones_like = false, statistics = false;
+};
+
+bool starts_with(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
+
+// As `ops.facts_of`.
+std::unique_ptr<Facts> learn(const c10::FunctionSchema& schema) {
+  auto found = std::make_unique<Facts>();
+  found->name = schema.name();
+  found->overload = schema.overload_name();
+  std::string name = found->name.substr(found->name.find("::") + 2);
+  bool aliases = false;
+  for (const auto& r : schema.returns()) aliases |= r.alias_info() != nullptr;
+  for (const auto& a : schema.arguments()) {
+    if (a.alias_info() && a.alias_info()->isWrite()) found->writes.push_back(found->arguments);
+    found->is_dtype.push_back(a.real_type()->kind() == c10::TypeKind::ScalarTypeType);
+    ++found->arguments;
+  }
+  found->results = static_cast<int>(schema.returns().size());
+  found->statistics = name == "native_batch_norm" || name == "cudnn_batch_norm" || name == "miopen_batch_norm";
+  if (found->statistics) found->writes = {3, 4};
+  bool lifts = name == "lift_fresh" || name == "lift";
+  found->empty = starts_with(name, "empty") || starts_with(name, "new_empty");
+  found->reads = name == "_local_scalar_dense";
+  found->ones_like = name == "ones_like";
+  found->skipped = found->empty || found->reads || name == "detach" || name == "resize_" || name == "set_" ||
+                   (aliases && found->writes.empty() && !lifts);
+  return found;
+}
+
+const Facts& facts_of(const c10::OperatorHandle& op) {
+  static std::mutex mutex;
+  static ska::flat_hash_map<const void*, std::unique_ptr<Facts>> all;
+  static thread_local ska::flat_hash_map<const void*, const Facts*> own;
+  const void* key = &op.schema();
+  auto found = own.find(key);
+  if (found != own.end()) return *found->second;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto& facts = all[key];
+  if (!facts) facts = learn(op.schema());
+  return *(own[key] = facts.get());
+}
+
+template <class F>
+void for_tensors(const c10::IValue& v, F f) {
+  if (v.isTensor()) {
+    if (v.toTensor().defined()) f(v.toTensor());
+  } else if (v.isTensorList()) {
+    for (const at::Tensor& t : v.toTensorList())
+      if (t.defined()) f(t);
+  } else if (v.isList()) {
+    for (const c10::IValue& e : v.toListRef())
+      if (e.isTensor() && e.toTensor().defined()) f(e.toTensor());
+  }
+}
+
+// ---- stacks -------------------------------------------------------------------------------------
+
+struct Frame {
+  PyCodeObject* code;
+  int instruction;
+};
+
+std::mutex stacks_mutex;
+ska::flat_hash_map<uint64_t, uint32_t> stack_numbers;
+std::vector<std::vector<Frame>> stacks(1);  // 0: none is known
+
+uint64_t mixed(uint64_t h, uint64_t v) {
+  h = (h ^ v) * 0xD6E8FEB86659FD93ull;
+  return h ^ (h >> 32);
+}
+
+// The number of this thread's stack of Python frames. The code objects are kept, no frames.
+uint32_t stack_now() {
+  if (!PyGILState_GetThisThreadState()) return 0;  // autograd's own threads have none
+  PyGILState_STATE state = PyGILState_Ensure();
+  Frame frames[FRAMES];
+  int n = 0;
+  uint64_t hash = 1469598103934665603ull;
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  while (frame && n < FRAMES) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    Py_DECREF(code);  // the frame holds it
+    frames[n] = {code, PyFrame_GetLasti(frame)};
+    hash = mixed(mixed(hash, reinterpret_cast<uint64_t>(code)), frames[n++].instruction);
+    PyFrameObject* outer = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = outer;
+  }
+  Py_XDECREF(frame);
+  uint32_t number = 0;
+  {
+    std::lock_guard<std::mutex> lock(stacks_mutex);
+    auto found = stack_numbers.find(hash);
+    if (found != stack_numbers.end()) {
+      number = found->second;
+    } else if (stacks.size() < STACKS) {
+      for (int k = 0; k < n; ++k) Py_INCREF(frames[k].code);
+      stacks.emplace_back(frames, frames + n);
+      number = stack_numbers[hash] = static_cast<uint32_t>(stacks.size() - 1);
+    }
+  }
+  PyGILState_Release(state);
+  return number;
+}
+
+// ---- threads ------------------------------------------------------------------------------------
+
+// The op that made a node of autograd. `is_weak`: it may have made none, though it had its number.
+struct Made {
+  int64_t number = -1;
+  Node node;
+  void* module = nullptr;
+  uint32_t stack = 0;
+  bool is_weak = false;
+};
+
+struct Ring {
+  std::vector<Made> made;
+  Made& slot(int64_t number) {
+    size_t k = static_cast<uint64_t>(number) % NODES;
+    if (made.size() <= k) made.resize(std::min(NODES, std::max(k + 1, made.size() * 2)));
+    return made[k];
+  }
+};
+
+std::mutex rings_mutex;
+std::unordered_map<uint64_t, std::shared_ptr<Ring>> rings;
+
+struct Thread {
+  uint64_t id = at::RecordFunction::currentThreadId();
+  int64_t last = -1;
+  std::shared_ptr<Ring> ring = std::make_shared<Ring>();
+  std::vector<void*> modules;
+  bool is_updating = false, is_within = false;
+
+  Thread() {
+    std::lock_guard<std::mutex> lock(rings_mutex);
+    rings[id] = ring;
+  }
+  void* module() const { return modules.empty() ? nullptr : modules.back(); }
+};
+
+Thread& self() {
+  static thread_local Thread thread;
+  return thread;
+}
+
+// ---- storages -----------------------------------------------------------------------------------
+
+const void* storage_of(const at::Tensor& t) { return t.storage().unsafeGetStorageImpl(); }
+
+std::atomic<const void*> seen[SEEN];
+std::atomic<const void*>& seen_slot(const void* p) {
+  return seen[(reinterpret_cast<uint64_t>(p) >> 4) * 0x9E3779B97F4A7C15ull >> 50];
+}
+bool is_seen(const void* p) { return seen_slot(p).load(std::memory_order_relaxed) == p; }
+void add_seen(const void* p) { seen_slot(p).store(p, std::memory_order_relaxed); }
+void drop_seen(const void* p) {
+  if (is_seen(p)) seen_slot(p).store(nullptr, std::memory_order_relaxed);
+}
+
+// Those that Python knows to be bad, and those that torch.empty gave and nothing has written.
+struct Empty {
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  uint32_t stack;
+};
+std::mutex storages_mutex;
+ska::flat_hash_map<const void*, bool> bad;
+ska::flat_hash_map<const void*, Empty> empties;
+std::atomic<int64_t> bad_count{0}, empty_count{0};
+size_t sweep_at = 256;
+
+bool is_bad(const void* storage) {
+  if (!bad_count.load(std::memory_order_relaxed)) return false;
+  std::lock_guard<std::mutex> lock(storages_mutex);
+  return bad.count(storage) != 0;
+}
+
+bool is_empty(const void* storage) {
+  if (!empty_count.load(std::memory_order_relaxed)) return false;
+  std::lock_guard<std::mutex> lock(storages_mutex);
+  return empties.count(storage) != 0;
+}
+
+void emptied(const at::Tensor& t) {
+  if (!is_readable(t)) return;
+  const void* storage = storage_of(t);
+  drop_seen(storage);
+  uint32_t stack = stack_now();
+  std::lock_guard<std::mutex> lock(storages_mutex);
+  if (empties.size() > sweep_at) {
+    for (auto it = empties.begin(); it != empties.end();)
+      it = it->second.storage.expired() ? empties.erase(it) : std::next(it);
+    sweep_at = 2 * empties.size() + 256;
+  }
+  empties.erase(storage);
+  empties.emplace(storage, Empty{t.storage().getWeakStorageImpl(), stack});
+  empty_count = empties.size();
+}
+
+void filled(const void* storage) {
+  if (!empty_count.load(std::memory_order_relaxed)) return;
+  std::lock_guard<std::mutex> lock(storages_mutex);
+  empties.erase(storage);
+  empty_count = empties.size();
+}
+
+// ---- Python -------------------------------------------------------------------------------------
+
+std::atomic<bool> is_active{false};
+std::atomic<int64_t> op_count{0};
+PyObject *on_bad, *on_healed, *on_read, *on_loss;  // callables
+std::mutex unread_mutex;
+std::unordered_map<std::string, int64_t> unread;  // results that cannot be looked at, by kind
+
+struct Gil {
+  PyGILState_STATE state = PyGILState_Ensure();
+  ~Gil() { PyGILState_Release(state); }
+};
+
+PyObject* none() { Py_RETURN_NONE; }
+
+PyObject* to_python(const c10::IValue& v, bool is_dtype);
+
+template <class List>
+PyObject* list_of(const List& values, bool is_dtype) {
+  PyObject* list = PyList_New(0);
+  for (const c10::IValue& v : values) {
+    PyObject* item = to_python(v, is_dtype);
+    PyList_Append(list, item);
+    Py_DECREF(item);
+  }
+  return list;
+}
+
+// None stands for what only says where and how a result is laid out.
+PyObject* to_python(const c10::IValue& v, bool is_dtype) {
+  if (v.isTensor()) return v.toTensor().defined() ? THPVariable_Wrap(v.toTensor()) : none();
+  if (v.isDouble()) return PyFloat_FromDouble(v.toDouble());
+  if (v.isBool()) return PyBool_FromLong(v.toBool());
+  if (v.isComplexDouble())
+    return PyComplex_FromDoubles(v.toComplexDouble().real(), v.toComplexDouble().imag());
+  if (v.isInt() && is_dtype) {
+    auto dtype = torch::getTHPDtype(static_cast<at::ScalarType>(v.toInt()));
+    return Py_NewRef(reinterpret_cast<PyObject*>(dtype));
+  }
+  if (v.isInt()) return PyLong_FromLongLong(v.toInt());
+  if (v.isSymInt()) return PyLong_FromLongLong(v.toSymInt().guard_int(__FILE__, __LINE__));
+  if (v.isString()) return PyUnicode_FromString(v.toStringRef().c_str());
+  if (v.isDevice()) return THPDevice_New(v.toDevice());
+  if (v.isList()) return list_of(v.toListRef(), is_dtype);
+  return none();
+}
+
+// Calls Python from within an op: what it asks of PyTorch is not watched. What it raises ends the
+// op as an error of its own would.
+void call(PyObject* callable, PyObject* arguments) {
+  Thread& thread = self();
+  c10::impl::ExcludeDispatchKeyGuard unwatched(KEY);
+  thread.is_within = true;
+  PyObject* result = PyObject_CallObject(callable, arguments);
+  thread.is_within = false;
+  Py_XDECREF(arguments);
+  if (result) return Py_DECREF(result);
+  python_error error;
+  error.persist();  // this thread may have no Python of its own
+  throw error;
+}
+
+void call_with(PyObject* callable, const at::Tensor& t) {
+  Gil gil;
+  call(callable, Py_BuildValue("(N)", THPVariable_Wrap(t)));
+}
+
+// ---- an op --------------------------------------------------------------------------------------
+
+using Arguments = c10::SmallVector<c10::IValue, 8>;
+
+// An operand that an op writes, before it did; `copy` where it was bad.
+struct Before {
+  int argument;
+  Level level = FINITE;
+  at::Tensor copy;
+};
+using Befores = c10::SmallVector<Before, 2>;
+
+// The last number that autograd gave belongs to the op that runs now: it made the node before.
+void note_node(Thread& thread, int64_t number, const Facts& facts, const c10::IValue* arguments) {
+  thread.last = number;
+  if (number <= 0) return;
+  bool needs_no_grad = true;
+  if (c10::GradMode::is_enabled())
+    for (int k = 0; k < facts.arguments && needs_no_grad; ++k)
+      for_tensors(arguments[k], [&](const at::Tensor& t) { needs_no_grad &= !t.requires_grad(); });
+  thread.ring->slot(number - 1) = {number - 1, current_node(), thread.module(), stack_now(), needs_no_grad};
+}
+
+Befores before_writing(const Facts& facts, const Arguments& arguments) {
+  Befores found;
+  for (int k : facts.writes)
+    for_tensors(arguments[k], [&](const at::Tensor& t) {
+      Before one{k};
+      if (is_readable(t)) {
+        const void* storage = storage_of(t);
+        bool known = is_seen(storage) && !is_bad(storage);
+        if (!known && !is_empty(storage) && (one.level = level_of(t))) {
+          c10::impl::ExcludeDispatchKeyGuard unwatched(KEY);
+          c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset);
+          one.copy = t.clone();
+        }
+      }
+      found.push_back(std::move(one));
+    });
+  return found;
+}
+
+void tell_bad(const Facts& facts, const Arguments& arguments, const Befores& before, const at::Tensor& t,
+              int index, Level level, bool is_written) {
+  Gil gil;
+  PyObject* given = PyList_New(0);
+  for (int k = 0; k < facts.arguments; ++k) {
+    PyObject* item = to_python(arguments[k], facts.is_dtype[k]);
+    PyList_Append(given, item);
+    Py_DECREF(item);
+  }
+  PyObject* old = PyList_New(0);
+  for (const Before& b : before) {
+    PyObject* copy = b.copy.defined() ? THPVariable_Wrap(b.copy) : none();
+    PyObject* item = Py_BuildValue("(iiN)", b.argument, static_cast<int>(b.level), copy);
+    PyList_Append(old, item);
+    Py_DECREF(item);
+  }
+  call(on_bad, Py_BuildValue("(ssNNiiNO)", facts.name.c_str(), facts.overload.c_str(), given, THPVariable_Wrap(t),
+                             index, static_cast<int>(level), old, is_written ? Py_True : Py_False));
+}
+
+void note_unread(const at::Tensor& t) {
+  if (!is_watched(t.scalar_type()) || !t.numel() || t.is_meta() || t._is_zerotensor()) return;
+  std::string kind = t.key_set().has(c10::DispatchKey::Python) ? "a subclass of Tensor"
+                     : t.layout() != at::kStrided              ? c10::str(t.layout())
+                                                               : t.device().str();
+  std::lock_guard<std::mutex> lock(unread_mutex);
+  ++unread[kind];
+}
+
+void look_at(const Facts& facts, const Arguments& arguments, const Befores& before, const at::Tensor& t, int index,
+             bool is_written) {
+  if (!is_readable(t)) return note_unread(t);
+  const void* storage = storage_of(t);
+  Level level = level_of(t);
+  add_seen(storage);
+  if (level)
+    tell_bad(facts, arguments, before, t, index, level, is_written);
+  else if (is_written && is_bad(storage))
+    call_with(on_healed, t);
+  if (is_written) filled(storage);
+}
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  Thread& thread = self();
+  if (!is_active.load(std::memory_order_relaxed) || thread.is_within) {
+    c10::impl::ExcludeDispatchKeyGuard guard(KEY);
+    return op.redispatchBoxed(keys & AFTER, stack);
+  }
+  const Facts& facts = facts_of(op);
+  op_count.fetch_add(1, std::memory_order_relaxed);
+  const c10::IValue* given = stack->data() + stack->size() - facts.arguments;
+  int64_t number = at::sequence_number::peek();
+  if (number != thread.last) note_node(thread, number, facts, given);
+  if ((facts.reads || facts.ones_like) && given[0].isTensor() && is_readable(given[0].toTensor())) {
+    const at::Tensor& t = given[0].toTensor();
+    if ((!is_seen(storage_of(t)) || is_bad(storage_of(t))) && level_of(t)) call_with(facts.reads ? on_read : on_loss, t);
+  }
+  // The call takes its arguments off the stack; they are needed only if its results are bad.
+  Arguments arguments;
+  Befores before;
+  if (!facts.skipped) {
+    arguments.assign(given, given + facts.arguments);
+    if (!facts.writes.empty()) before = before_writing(facts, arguments);
+  }
+  {
+    c10::impl::ExcludeDispatchKeyGuard guard(KEY);
+    op.redispatchBoxed(keys & AFTER, stack);
+  }
+  auto for_results = [&](auto f) {
+    for (size_t k = stack->size() - facts.results; k < stack->size(); ++k) for_tensors((*stack)[k], f);
+  };
+  if (facts.empty) for_results(emptied);
+  if (facts.skipped) return;
+  int index = 0;
+  auto look = [&](bool is_written) {
+    return [&, is_written](const at::Tensor& t) { look_at(facts, arguments, before, t, index++, is_written); };
+  };
+  if (facts.writes.empty() || facts.statistics) for_results(look(false));
+  index = 0;
+  for (int k : facts.writes) for_tensors(arguments[k], look(true));
+}
+
+// ---- what Python asks for -------------------------------------------------------------------------
+
+PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, loss)
+  if (!PyArg_ParseTuple(arguments, "OOOO", &on_bad, &on_healed, &on_read, &on_loss)) return nullptr;
+  for (PyObject* one : {on_bad, on_healed, on_read, on_loss}) Py_INCREF(one);
+  is_active = true;
+  Py_RETURN_NONE;
+}
+
+PyObject* py_stop(PyObject*, PyObject*) {
+  is_active = false;
+  std::lock_guard<std::mutex> lock(storages_mutex);
+  bad.clear();
+  empties.clear();
+  bad_count = empty_count = 0;
+  for (auto& one : seen) one = nullptr;
+  op_count = 0;
+  std::lock_guard<std::mutex> other(unread_mutex);
+  unread.clear();
+  Py_RETURN_NONE;
+}
+
+PyObject* py_enter(PyObject*, PyObject* is_watched) {  // this thread
+  c10::impl::tls_set_dispatch_key_included(KEY, PyObject_IsTrue(is_watched));
+  Py_RETURN_NONE;
+}
+
+PyObject* py_push(PyObject*, PyObject* module) {
+  self().modules.push_back(module);
+  Py_RETURN_NONE;
+}
+
+PyObject* py_pop(PyObject*, PyObject*) {
+  auto& modules = self().modules;
+  if (modules.empty()) return PyLong_FromLong(-1);
+  modules.pop_back();
+  return PyLong_FromSize_t(modules.size());
+}
+
+PyObject* py_updating(PyObject*, PyObject* value) {
+  self().is_updating = PyObject_IsTrue(value);
+  Py_RETURN_NONE;
+}
+
+PyObject* id_of(void* module) { return PyLong_FromVoidPtr(module); }
+
+// (module, number of the node, its thread, its name, whether an optimizer is at its step)
+PyObject* py_here(PyObject*, PyObject*) {
+  Thread& thread = self();
+  Node node = current_node();
+  return Py_BuildValue("(NLKsO)", id_of(thread.module()), static_cast<long long>(node.number),
+                       static_cast<unsigned long long>(node.thread), current_node_name().c_str(),
+                       thread.is_updating ? Py_True : Py_False);
+}
+
+PyObject* frames_of(uint32_t number) {
+  std::vector<Frame> frames;
+  {
+    std::lock_guard<std::mutex> lock(stacks_mutex);
+    frames = stacks[number];
+  }
+  PyObject* found = PyTuple_New(frames.size());
+  for (size_t k = 0; k < frames.size(); ++k)
+    PyTuple_SET_ITEM(found, k, Py_BuildValue("(Oi)", frames[k].code, frames[k].instruction));
+  return found;
+}
+
+// (thread, number, whether its number came after its op) -> (frames, module, node, its thread)
+PyObject* py_made(PyObject*, PyObject* arguments) {
+  unsigned long long thread;
+  long long number;
+  int is_late;
+  if (!PyArg_ParseTuple(arguments, "KLp", &thread, &number, &is_late)) return nullptr;
+  std::shared_ptr<Ring> ring;
+  {
+    std::lock_guard<std::mutex> lock(rings_mutex);
+    auto found = rings.find(thread);
+    if (found != rings.end()) ring = found->second;
+  }
+  for (long long n = number - is_late; ring && n >= 0 && n > number - 64; --n) {
+    size_t k = static_cast<uint64_t>(n) % NODES;
+    if (k >= ring->made.size() || ring->made[k].number != n) continue;
+    const Made& made = ring->made[k];
+    if (made.is_weak && (is_late || n != number)) continue;
+    return Py_BuildValue("(NNLK)", frames_of(made.stack), id_of(made.module), static_cast<long long>(made.node.number),
+                         static_cast<unsigned long long>(made.node.thread));
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* py_level(PyObject*, PyObject* object) {
+  if (!THPVariable_Check(object)) return PyLong_FromLong(FINITE);
+  const at::Tensor& t = THPVariable_Unpack(object);
+  return PyLong_FromLong(is_readable(t) ? level_of(t) : FINITE);
+}
+
+// (tensors, whether their gradients are asked for) -> indices of those that are not finite. Gradients
+// are read here: `Tensor.grad` in Python would be seen by a script's own modes.
+PyObject* py_bad_among(PyObject*, PyObject* arguments) {
+  PyObject* tensors;
+  int of_gradients;
+  if (!PyArg_ParseTuple(arguments, "O!p", &PyList_Type, &tensors, &of_gradients)) return nullptr;
+  PyObject* found = PyList_New(0);
+  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(tensors); ++k) {
+    PyObject* object = PyList_GET_ITEM(tensors, k);
+    if (!THPVariable_Check(object)) continue;
+    const at::Tensor& own = THPVariable_Unpack(object);
+    const at::Tensor& t = of_gradients ? own.grad() : own;
+    if (!t.defined() || !is_readable(t)) continue;
+    const void* storage = storage_of(t);
+    if (is_seen(storage) && !is_bad(storage)) continue;
+    if (level_of(t)) {
+      PyObject* index = PyLong_FromSsize_t(k);
+      PyList_Append(found, index);
+      Py_DECREF(index);
+    } else {
+      add_seen(storage);
+    }
+  }
+  return found;
+}
+
+PyObject* py_set_bad(PyObject*, PyObject* arguments) {  // (storage, whether it is)
+  unsigned long long storage;
+  int value;
+  if (!PyArg_ParseTuple(arguments, "Kp", &storage, &value)) return nullptr;
+  auto p = reinterpret_cast<const void*>(storage);
+  std::lock_guard<std::mutex> lock(storages_mutex);
+  if (value) bad[p] = true;
+  else bad.erase(p);
+  bad_count = bad.size();
+  Py_RETURN_NONE;
+}
+
+PyObject* py_empty_at(PyObject*, PyObject* storage) {  // frames of the call, None where it is not empty
+  auto p = reinterpret_cast<const void*>(PyLong_AsUnsignedLongLong(storage));
+  uint32_t stack = 0;
+  {
+    std::lock_guard<std::mutex> lock(storages_mutex);
+    auto found = empties.find(p);
+    if (found == empties.end() || found->second.storage.expired()) Py_RETURN_NONE;
+    stack = found->second.stack;
+  }
+  return frames_of(stack);
+}
+
+PyObject* py_counts(PyObject*, PyObject*) {  // (ops, {kind: results that were not looked at})
+  PyObject* kinds = PyDict_New();
+  std::lock_guard<std::mutex> lock(unread_mutex);
+  for (const auto& [kind, count] : unread) {
+    PyObject* number = PyLong_FromLongLong(count);
+    PyDict_SetItemString(kinds, kind.c_str(), number);
+    Py_DECREF(number);
+  }
+  return Py_BuildValue("(LN)", static_cast<long long>(op_count), kinds);
+}
+
+PyObject* py_register(PyObject*, PyObject*) {  // raises RuntimeError where PyTorch uses the key itself
+  static std::unique_ptr<torch::Library> library;
+  try {
+    if (!library) {
+      library = std::make_unique<torch::Library>(torch::Library::IMPL, "_", KEY, __FILE__, __LINE__);
+      library->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    }
+  } catch (const std::exception& error) {
+    library.reset();
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyMethodDef methods[] = {
+    {"register", py_register, METH_NOARGS, ""}, {"start", py_start, METH_VARARGS, ""},
+    {"stop", py_stop, METH_NOARGS, ""},         {"enter", py_enter, METH_O, ""},
+    {"push", py_push, METH_O, ""},              {"pop", py_pop, METH_NOARGS, ""},
+    {"updating", py_updating, METH_O, ""},      {"here", py_here, METH_NOARGS, ""},
+    {"made", py_made, METH_VARARGS, ""},        {"level", py_level, METH_O, ""},
+    {"bad_among", py_bad_among, METH_VARARGS, ""}, {"set_bad", py_set_bad, METH_VARARGS, ""},
+    {"empty_at", py_empty_at, METH_O, ""},      {"counts", py_counts, METH_NOARGS, ""},
+    {nullptr, nullptr, 0, nullptr}};
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "opstep_watcher", nullptr, -1, methods};
+
+}  // namespace
+}  // namespace opstep
+
+extern "C" __attribute__((visibility("default"))) PyObject* PyInit_opstep_watcher() {
+  return PyModule_Create(&opstep::module);
+}
