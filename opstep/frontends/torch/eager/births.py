@@ -105,7 +105,7 @@ class Births:
         self.scaled = False
         self.made_by: Callable[[Place], tuple[Any, ...]] = lambda place: ()
         self.count = 0
-        self._held: dict[int, _Held] = {}
+        self.held: dict[int, _Held] = {}
         self._sweep_at = 256
         self._reruns: dict[Any, int] = {}
         self._kept: list[Birth] = []
@@ -115,7 +115,7 @@ class Births:
 
     def of(self, storage: int) -> list[Birth]:
         """Those whose elements it may hold."""
-        held = self._held.get(storage)
+        held = self.held.get(storage)
         if held is None:
             return []
         if held.storage.expired():
@@ -124,11 +124,11 @@ class Births:
         return held.births
 
     def is_bad(self, storage: int) -> bool:
-        return storage in self._held and bool(self.of(storage))
+        return storage in self.held and bool(self.of(storage))
 
     @property
     def any(self) -> bool:
-        return bool(self._held)
+        return bool(self.held)
 
     def healed(self, tensor: torch.Tensor) -> None:
         """A finite tensor was written to a storage that was bad."""
@@ -140,17 +140,17 @@ class Births:
             self._forget(storage._cdata)
 
     def _forget(self, storage: int) -> None:
-        self._held.pop(storage, None)
+        self.held.pop(storage, None)
         self.on_bad(storage, False)
 
     def _hold(self, tensor: torch.Tensor, births: list[Birth]) -> None:
         storage = tensor.untyped_storage()
-        self._held[storage._cdata] = _Held(StorageWeakRef(storage), births[:MOST_BIRTHS])
+        self.held[storage._cdata] = _Held(StorageWeakRef(storage), births[:MOST_BIRTHS])
         self.on_bad(storage._cdata, True)
-        if len(self._held) > self._sweep_at:
-            for key in [k for k, h in self._held.items() if h.storage.expired()]:
+        if len(self.held) > self._sweep_at:
+            for key in [k for k, h in self.held.items() if h.storage.expired()]:
                 self._forget(key)
-            self._sweep_at = 2 * len(self._held) + 256
+            self._sweep_at = 2 * len(self.held) + 256
 
     # --- an op that gave what is not finite ---
 
@@ -347,10 +347,12 @@ def undispatched() -> Iterator[None]:
         yield
 
 
+PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
 def readable(t: torch.Tensor) -> bool:
     """Whether the elements of a tensor can be read: not of a subclass, of meta, or of no memory."""
-    plain = type(t) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-    if not plain or t.layout is not torch.strided or t.is_meta or t.is_quantized:
+    if type(t) not in PLAIN or t.layout is not torch.strided or t.is_meta or t.is_quantized:
         return False
     return not t._is_zerotensor() and (t.is_floating_point() or t.is_complex())
 

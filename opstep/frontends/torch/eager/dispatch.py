@@ -13,7 +13,7 @@ from torch.autograd import _get_sequence_nr
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opstep.frontends.torch.eager.births import Before, Births, readable, undispatched
+from opstep.frontends.torch.eager.births import PLAIN, Before, Births, readable, undispatched
 from opstep.frontends.torch.eager.looking import Looks
 from opstep.frontends.torch.eager.ops import Facts, facts_of, positional, tensors_in
 from opstep.frontends.torch.eager.places import (
@@ -31,6 +31,8 @@ NODES = 1 << 16  # of a thread that are remembered
 SEEN = 1 << 14  # storages whose elements were looked at
 _LATE = ("CopySlices", "AsStrided")  # their numbers are given after the op has run
 _node = torch._C._current_autograd_node  # pyright: ignore[reportAttributeAccessIssue]
+_tracing = torch._C._get_tracing_state  # while it is not None, sizes are tensors
+_FINITE = Before()
 
 
 class Listener(Protocol):
@@ -45,17 +47,17 @@ class Seen:
     """Storages that were looked at, as far as a table of fixed size knows."""
 
     def __init__(self) -> None:
-        self._table = [0] * SEEN
+        self.table = [0] * SEEN
 
     def has(self, storage: int) -> bool:
-        return self._table[(storage >> 4) % SEEN] == storage
+        return self.table[(storage >> 4) % SEEN] == storage
 
     def add(self, storage: int) -> None:
-        self._table[(storage >> 4) % SEEN] = storage
+        self.table[(storage >> 4) % SEEN] = storage
 
     def drop(self, storage: int) -> None:
         if self.has(storage):
-            self._table[(storage >> 4) % SEEN] = 0
+            self.table[(storage >> 4) % SEEN] = 0
 
 
 class Dispatch:
@@ -107,6 +109,15 @@ class Dispatch:
     def counts(self) -> tuple[int, dict[str, int]]:
         """How many ops ran; results that were not looked at, by their kind."""
         return self.ops, self.unseen
+
+    def note_unseen(self, t: torch.Tensor) -> None:
+        """A result that cannot be looked at."""
+        if t.is_meta or not t.numel() or t._is_zerotensor():
+            return
+        kind = str(t.device) if type(t) in PLAIN else "a subclass of Tensor"
+        if t.layout is not torch.strided:
+            kind = str(t.layout).removeprefix("torch.")
+        self.unseen[kind] = self.unseen.get(kind, 0) + 1
 
     def emptied(self, t: torch.Tensor, stack: Stack) -> None:
         """`torch.empty` gave it: what is in it nothing has written."""
@@ -226,36 +237,48 @@ class _Mode(TorchDispatchMode):
         self.modules: list[int] = []
         self.is_updating = False
         self.looks = Looks()
+        self.seen = watcher.seen
+        self.known: dict[int, tuple[Facts, Any]] = {}  # by the op's id: its hash takes a call
         self.made: dict[int, tuple[int, Made, bool]] = {}
         self.last = _get_sequence_nr()
         self._is_within = False
 
     def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         watcher = self.watcher
-        if self._is_within or not watcher._active:
-            return func(*args, **kwargs) if kwargs else func(*args)
-        if torch._C._get_tracing_state() is not None:  # sizes are tensors
+        if self._is_within or not watcher._active or _tracing() is not None:
             return func(*args, **kwargs) if kwargs else func(*args)
         number = _get_sequence_nr()
         if number != self.last:
             self._note(number, args)
-        facts = facts_of(func)
+        known = self.known.get(id(func))
+        if known is None:
+            known = self.known[id(func)] = facts_of(func), func
+        facts = known[0]
         watcher.ops += 1
-        if facts.skipped:
-            if facts.name == "_local_scalar_dense":
-                self._guarded(watcher.harm.read, args[0])
-            out = func(*args, **kwargs) if kwargs else func(*args)
-            if facts.empty and type(out) is torch.Tensor and out.is_floating_point():
-                watcher.emptied(out, stack_now(2))
-        else:
-            if facts.name == "ones_like" and _node() is None and calls(stack_now(2), "_make_grads"):
-                self._guarded(watcher.harm.loss, args[0])
-            before = self._before(func, facts, args, kwargs) if facts.writes else {}
-            out = func(*args, **kwargs) if kwargs else func(*args)
+        if facts.matters:
+            self._ask(facts, args[0])
+        before = self._before(func, facts, args, kwargs) if facts.writes else None
+        out = func(*args, **kwargs) if kwargs else func(*args)
+        if not facts.skipped:
             self._look(func, facts, args, kwargs, out, before)
+        elif facts.empty and type(out) is torch.Tensor and out.is_floating_point():
+            watcher.emptied(out, stack_now(2))
         if watcher.listener is not None:
             self._guarded(watcher.listener.ran, func, args, kwargs or {}, out)
         return out
+
+    def _ask(self, facts: Facts, t: Any) -> None:
+        """A value that matters: a number that is read, a loss whose backward begins."""
+        if not readable(t) or not t.numel():
+            return
+        storage = t.untyped_storage()._cdata
+        if self.seen.has(storage) and storage not in self.watcher.births.held:
+            return
+        sinks = self.watcher.harm
+        if facts.name == "_local_scalar_dense":
+            self._guarded(sinks.read, t)
+        elif _node() is None and calls(stack_now(3), "_make_grads"):
+            self._guarded(sinks.loss, t)
 
     def _guarded(self, call: Any, *args: Any) -> None:
         """What is asked of PyTorch meanwhile is not watched."""
@@ -279,14 +302,13 @@ class _Mode(TorchDispatchMode):
     def _before(self, func: Any, facts: Facts, args: Any, kwargs: Any) -> dict[int, list[Before]]:
         """What is in the operands that the op is to write, where that was not seen, or is bad."""
         found: dict[int, list[Before]] = {}
-        given = positional(func, args, kwargs)
-        births, seen = self.watcher.births, self.watcher.seen
         for k in facts.writes:
-            for t in tensors_in(given[k]) if k < len(given) else ():
-                one = Before()
-                if readable(t) and t.numel() and t.is_cpu:
+            given = args[k] if k < len(args) else (kwargs or {}).get(facts.arguments[k])
+            for t in (given,) if isinstance(given, torch.Tensor) else tensors_in(given):
+                one = _FINITE
+                if t.dtype in self.looks.watched and readable(t) and t.is_cpu:
                     storage = t.untyped_storage()._cdata
-                    known = seen.has(storage) and not births.is_bad(storage)
+                    known = self.seen.has(storage) and storage not in self.watcher.births.held
                     if not known and storage not in self.watcher.empty:
                         level = self.looks.level(t)
                         one = Before(level, t.detach().clone() if level else None)
@@ -294,36 +316,30 @@ class _Mode(TorchDispatchMode):
         return found
 
     def _look(self, func: Any, facts: Facts, args: Any, kwargs: Any, out: Any, before: Any) -> None:
-        watcher = self.watcher
-        if facts.writes:
-            given = positional(func, args, kwargs)
-            results = [t for k in facts.writes if k < len(given) for t in tensors_in(given[k])]
-            if facts.writes[0] >= 3:  # statistics beside the results
-                self._look_at(func, args, kwargs, tensors_in(out), before, False)
-        else:
-            results = [out] if type(out) is torch.Tensor else tensors_in(out)
-        self._look_at(func, args, kwargs, results, before, bool(facts.writes))
-        if facts.writes and watcher.empty:
-            for t in results:
-                if readable(t):
-                    watcher.empty.pop(t.untyped_storage()._cdata, None)
+        if not facts.writes or facts.writes[0] >= 3:  # statistics beside the results
+            results = (out,) if type(out) is torch.Tensor else tensors_in(out)
+            self._look_at(func, args, kwargs, results, {}, False)
+        for k in facts.writes:
+            given = args[k] if k < len(args) else (kwargs or {}).get(facts.arguments[k])
+            results = (given,) if isinstance(given, torch.Tensor) else tensors_in(given)
+            self._look_at(func, args, kwargs, results, before, True)
 
     def _look_at(self, func, args, kwargs, results, before, written: bool) -> None:
-        watcher = self.watcher
-        births, seen, looks = watcher.births, watcher.seen, self.looks
+        watcher, looks, seen = self.watcher, self.looks, self.seen
+        births = watcher.births
         for k, t in enumerate(results):
-            if not (t.is_floating_point() or t.is_complex()):
+            if t.dtype not in looks.watched:
                 continue
-            if not readable(t) or not t.is_cpu:
-                if not t.is_meta and not t._is_zerotensor():
-                    kind = type(t).__name__ if type(t) is not torch.Tensor else str(t.layout)
-                    watcher.unseen[kind] = watcher.unseen.get(kind, 0) + 1
+            if type(t) not in PLAIN or t.layout is not torch.strided or not t.is_cpu:
+                watcher.note_unseen(t)
                 continue
-            storage = t.untyped_storage()._cdata
             level = looks.level(t)
-            seen.add(storage)
+            storage = t.untyped_storage()._cdata
+            seen.table[(storage >> 4) % SEEN] = storage
             if level:
                 given = positional(func, args, kwargs)
                 self._guarded(births.gave, func, given, t, k, level, before, written)
-            elif written and storage in births._held:
-                self._guarded(births.healed, t)
+            elif written:
+                if storage in births.held:
+                    self._guarded(births.healed, t)
+                watcher.empty.pop(storage, None)

@@ -1,4 +1,4 @@
-"""Watches ops by C++, which is compiled once for each PyTorch and kept: see `native/watcher.cpp`."""
+"""Watches ops by C++, compiled once for each PyTorch and kept: see `native/watcher.cpp`."""
 
 from __future__ import annotations
 
@@ -164,7 +164,13 @@ def path() -> Path:
     """Of the compiled file: another PyTorch, Python, machine or source has another."""
     sources = b"".join(p.read_bytes() for p in sorted(_SOURCES.iterdir()) if p.is_file())
     abi = torch._C._GLIBCXX_USE_CXX11_ABI
-    parts = (torch.__version__, torch.__file__, abi, sys.implementation.cache_tag, os.uname().machine)
+    parts = (
+        torch.__version__,
+        torch.__file__,
+        abi,
+        sys.implementation.cache_tag,
+        os.uname().machine,
+    )
     digest = hashlib.sha256(f"{parts} {_flags()}".encode() + sources).hexdigest()[:24]
     return Compiler.cache_folder() / f"watcher-{digest}.so"
 
@@ -180,7 +186,7 @@ def what_is_missing() -> str:
 
 
 def build() -> None:
-    """Compiles it, unless it is there, and tries it in a process of its own. Raises `Unavailable`."""
+    """Compiles it, if it is not there, and tries it in another process. Raises `Unavailable`."""
     file = path()
     if file.exists():
         return

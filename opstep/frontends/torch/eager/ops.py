@@ -18,7 +18,8 @@ class Facts(NamedTuple):
     """`name`: without namespace and overload. `writes`: indices of the arguments that it writes.
 
     `skipped`: nothing new is in its results: a view, or memory that nothing was written to.
-    `lifts`: its result is a literal of the script's text. `empty`: gives memory as it was.
+    `matters`: its operand is a number that is read, or a loss. `lifts`: its result is a literal of
+    the script's text. `empty`: gives memory as it was.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Facts(NamedTuple):
     writes: tuple[int, ...]
     pointwise: bool
     skipped: bool
+    matters: bool
     lifts: bool
     empty: bool
     random: bool
@@ -36,7 +38,7 @@ def facts_of(op: Any) -> Facts:
     """Those of an `OpOverload`; of what has no schema (a higher-order op) only the name."""
     schema = getattr(op, "_schema", None)
     if schema is None:
-        return Facts(str(getattr(op, "__name__", op)), (), (), False, False, False, False, False)
+        return Facts(str(getattr(op, "__name__", op)), (), (), *[False] * 6)
     name = schema.name.partition("::")[2]
     arguments = schema.arguments
     writes = [k for k, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write]
@@ -51,6 +53,7 @@ def facts_of(op: Any) -> Facts:
         tuple(writes),
         torch.Tag.pointwise in op.tags,
         empty or views or name in _UNREAD,
+        name in ("_local_scalar_dense", "ones_like"),
         lifts,
         empty,
         torch.Tag.nondeterministic_seeded in op.tags,
