@@ -26,7 +26,6 @@ from opstep.cli.common import (
     OK,
     UNRECORDED,
     Command,
-    amount,
     emit_json,
     is_explicit,
     is_watched,
@@ -58,7 +57,12 @@ _OF_PROGRAMS = {
     "as_json": "the script writes to standard output",
     "kinds": "NaNs and infinities are hunted there, with --nan-only NaNs",
 }  # fmt: skip
-_OF_SCRIPTS = ("is_module", "modules", "keep_going", "listen", "wait")
+_OF_SCRIPTS = ("is_module", "modules", "compiled", "keep_going", "listen", "wait")
+# Options of what runs on opstep, which PyTorch's own ops do not.
+_OF_COMPILED = (
+    "mode", "streams", "alloc", "fill", "threads", "kernels", "autotune", "fallback", "modules",
+    "breaks",
+)  # fmt: skip
 
 
 class ScriptCommand(Command):
@@ -100,12 +104,18 @@ def script_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "-m", "is_module", is_flag=True, help="FILE is a module's name: as in python -m."
         ),
         click.option(
+            "--compiled",
+            is_flag=True,
+            help="Of a script of PyTorch's: compile the modules that it calls, and run them on "
+            "opstep.",
+        ),
+        click.option(
             "--module",
             "modules",
             multiple=True,
             metavar="PATTERN",
-            help="Of a script: only the modules with this name, such as encoder.*, not whole "
-            "models; or functions of JAX. Can be given several times.",
+            help="Of a compiled script: only the modules with this name, such as encoder.*, not "
+            "whole models; or functions of JAX. Can be given several times.",
         ),
     ]
     for option in reversed(options):
@@ -139,7 +149,10 @@ class Started:
             del given["mode"]  # debug mode is for what is stepped through
         RunSettings(**given)
         given |= {"fallback": self.options["fallback"] == "torch", **self.more}
-        self.frameworks: Frameworks = Frameworks(given, self.options["modules"])
+        self.compiled: bool = self.options.get("compiled", True)
+        self.frameworks: Frameworks = Frameworks(given, self.options["modules"], self.compiled)
+        if not self.compiled:
+            self.frameworks.refuse = self._refuse
 
     def run(self) -> int:
         """The script's exit code. Raises as `Script.run` does."""
@@ -149,6 +162,16 @@ class Started:
         if code == OK:
             self._say_what_was_missed()
         return code
+
+    def _refuse(self, package: str) -> None:
+        """Complains of options that eager PyTorch has no use for. JAX's functions take them."""
+        context = click.get_current_context()
+        for one in context.command.params if package == "torch" else ():
+            if one.name in _OF_COMPILED and is_explicit(one.name):
+                what = (
+                    f"{max(one.opts, key=len)} is for what runs on opstep, and this runs in PyTorch"
+                )
+                raise InputError(what, hint="add --compiled")
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -180,10 +203,13 @@ class Started:
 
     def _say_what_was_missed(self) -> None:
         """Where nothing was seen, or not what was asked for."""
+        for text in self.frameworks.notes():
+            say(f"note: {self.file}: {text}")
         if unwatched := self.frameworks.unwatched():
             say(f"note: {self.file} compiles {unwatched} itself, which runs as it says")
         elif not self.frameworks.called:
-            say(f"note: {self.file} called no nn.Module, and no function with @opstep.jax.debug")
+            of_torch = "called no nn.Module" if self.compiled else "ran no op of PyTorch's"
+            say(f"note: {self.file} {of_torch}, and no function with @opstep.jax.debug")
         if not self.frameworks.called:
             return
         names = sorted(n for n in self.frameworks.names if n)
@@ -258,8 +284,9 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         partial(_tell_loss, started, found, losses, own),
     )
     hunting = Hunting(
-        tell, tell_loss, options["nan_only"], options["masked"], options["wanted"], own=own
-    )
+        tell, partial(_report, started, found), tell_loss, options["nan_only"], options["masked"],
+        options["wanted"], own=own,
+    )  # fmt: skip
     started.frameworks.options |= {"hunt": hunting}
 
     def run() -> int:
@@ -271,9 +298,7 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     with _output_to_stderr() if options["as_json"] else nullcontext():
         code = _recorded(recording, run)
     if options["as_json"]:
-        from opstep.hunting.records import record
-
-        emit_json({"file": file, "findings": [record(one) for one in found], "losses": losses})
+        emit_json({"file": file, "findings": [_record(one) for one in found], "losses": losses})
     if found or losses:
         return FOUND
     parts = [one for one in started.frameworks.entered if one.compiled]
@@ -285,18 +310,19 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
             why = f"the script compiles {unwatched} itself. Leave torch.compile out"
         else:
             why = "no model was called that opstep runs. Give the script that calls it"
+            why = why if started.compiled else "the script ran no op of PyTorch's"
         say(f"{file}: nothing was checked: {why}")
         return COMMAND
     for name in options["wanted"]:
         if name not in hunting.known:
             say(f"note: no value that was bad is called {name}, which --wanted names")
     if code == OK and parts:
-        calls = [f"{amount(p.count, 'call')} of {amount(p.compiled, p.part)}" for p in parts]
+        calls = [p.seen() for p in parts]
         none = "no NaN and no infinity but those wanted" if hunting.known else "no NaN or infinity"
         none += " came out"
         if own:
             none = nothing_but(own, "the script's own", hunting.unseen, "call")
-        excepted = "".join(f" but {text}" for p in parts if (text := p.excepted()))
+        excepted = "".join(p.excepted() for p in parts)
         missed = f"; not watched: {unwatched}, compiled by the script itself" if unwatched else ""
         say(f"{file}: {' and '.join(calls)}, {none}{excepted}{missed}")
     return code
@@ -337,6 +363,31 @@ def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt)
     if not options["keep_going"]:
         started.frameworks.leave()
         raise Leave
+
+
+def _report(started: Started, findings: list[Any], found: Any) -> None:
+    """A finding in the script's own ops; then the script ends, unless it is to go on."""
+    from opstep.frontends.scripts.script import Leave
+    from opstep.frontends.torch.eager.report import report
+
+    findings.append(found)
+    if not started.options["as_json"]:
+        _write(report(found), to=sys.stderr)
+    if not started.options["keep_going"]:
+        started.frameworks.leave()
+        raise Leave
+
+
+def _record(found: Any) -> dict[str, Any]:
+    from opstep.hunting.report import Hunt
+
+    if isinstance(found, Hunt):
+        from opstep.hunting.records import record
+
+        return record(found)
+    from opstep.frontends.torch.eager.report import record as of_script
+
+    return of_script(found)
 
 
 def _tell_loss(
@@ -382,12 +433,12 @@ def _show(found: Hunt, frameworks: Frameworks) -> None:
     _write(text)
 
 
-def _write(text: str) -> None:
+def _write(text: str, to: Any = None) -> None:
     """With files relative to this folder."""
     from opstep.runtime.ir.diagnostics import visible
 
     for line in text.replace(f"{Path.cwd()}/", "").split("\n"):
-        click.echo(visible(line))
+        click.echo(visible(line), file=to)
 
 
 def _origin(found: Hunt) -> tuple[str, int] | None:

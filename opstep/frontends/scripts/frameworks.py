@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "jax": ("opstep.frontends.jax.framework", "Jax"),
-    "torch": ("opstep.frontends.torch.framework", "PyTorch"),
+    "torch": ("opstep.frontends.torch.eager.framework", "Eager"),
 }
+_COMPILED = _PLACES | {"torch": ("opstep.frontends.torch.framework", "PyTorch")}
 _NAMES = {"jax": "JAX", "torch": "PyTorch"}
 
 
@@ -60,9 +61,19 @@ class Framework(ABC):
     def settle(self) -> None:  # noqa: B027 - nor then
         """Waits for what was not looked at yet."""
 
+    def seen(self) -> str:
+        """How much a hunt has looked at."""
+        return f"{_amount(self.count, 'call')} of {_amount(self.compiled, self.part)}"
+
     def excepted(self) -> str:
-        """The places of NaNs and infinities that a hunt does not report; "" if there are none."""
+        """NaNs and infinities that a hunt does not report, and what it did not look at; "" if there
+        are none.
+        """
         return ""
+
+    def notes(self) -> list[str]:
+        """What a person should know of how the script ran."""
+        return []
 
     def unwatched(self) -> set[str]:
         """Parts that were called and not looked at: the script compiles them itself."""
@@ -84,10 +95,15 @@ class Framework(ABC):
 class Frameworks:
     """Those that a script imports. Each is entered once its package is there."""
 
-    def __init__(self, options: Mapping[str, Any], patterns: Sequence[str] = ()):
+    def __init__(
+        self, options: Mapping[str, Any], patterns: Sequence[str] = (), compiled: bool = False
+    ):  # fmt: skip
+        """`compiled`: PyTorch's modules are compiled, and run on opstep."""
         self.options = dict(options)
+        self._places = _COMPILED if compiled else _PLACES
         self.patterns = tuple(patterns)
         self.entered: list[Framework] = []
+        self.refuse: Callable[[str], None] = lambda package: None  # options that it has no use for
         self._stack = ExitStack()
 
     def __enter__(self) -> Frameworks:
@@ -103,10 +119,15 @@ class Frameworks:
         self._stack.close()
 
     def _arrived(self, package: str) -> None:
-        module, name = _PLACES[package]
+        self.refuse(package)
+        module, name = self._places[package]
         made = getattr(importlib.import_module(module), name)(self.options, self.patterns)
         if not any(type(one) is type(made) for one in self.entered):
             self.entered.append(self._stack.enter_context(made))
+
+    def notes(self) -> list[str]:
+        """See `Framework.notes`."""
+        return [text for one in self.entered for text in one.notes()]
 
     @property
     def called(self) -> int:
@@ -171,6 +192,10 @@ class _Arrivals(MetaPathFinder):
 
             loader.exec_module = exec_module
         return spec
+
+
+def _amount(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def check_any_installed() -> None:

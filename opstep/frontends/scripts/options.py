@@ -25,7 +25,8 @@ SETTINGS = ("mode", "streams", "alloc", "fill", "sync", "kernels", "threads", "a
 class Hunting:
     """Settings of a hunt: `nan_only`, `masked`, `wanted` as in `opstep.hunt`.
 
-    `tell`: called with a program and what was found in it, in place of a warning. `tell_loss`: with
+    `tell`: called with a program and what was found in it, in place of a warning. `report`: with
+    what was found in a script's own ops, an `eager.findings.ScriptFinding`. `tell_loss`: with
     the step, ``nan`` or ``inf`` and the script's line where a loss is bad that the script itself
     computed. `known`: of `wanted` the names that a graph has. `own`: where infinities and
     NaNs of the script's own that came out are from, each with whether it is a NaN; `harmless`: the
@@ -33,6 +34,7 @@ class Hunting:
     """
 
     tell: Callable[[Program, Hunt], None] | None = None
+    report: Callable[[Any], None] | None = None
     tell_loss: Callable[[int, str, tuple[str, int] | None], None] | None = None
     nan_only: bool = False
     masked: bool = False

@@ -85,7 +85,7 @@ class PyTorch(Framework):
     def excepted(self) -> str:
         skipped = scaling.scaling.skipped
         steps = "1 step" if skipped == 1 else f"{skipped:,} steps"
-        return f"in {steps} that GradScaler skipped" if skipped else ""
+        return f" but in {steps} that GradScaler skipped" if skipped else ""
 
     def unwatched(self) -> set[str]:
         return self._calls.unwatched

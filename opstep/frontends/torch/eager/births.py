@@ -96,7 +96,7 @@ class Births:
     """Of one process. `place_of`: where the op runs that has just run in this thread."""
 
     def __init__(self, place_of: Callable[[], Place]):
-        self._place_of = place_of
+        self.place_of = place_of
         self.lock = threading.RLock()
         self.on_bad: Callable[[int, bool], None] = lambda storage, bad: None
         self.on_birth: Callable[[Birth], None] = lambda birth: None
@@ -230,7 +230,7 @@ class Births:
         return birth
 
     def _new(self, level: int, how: str, name: str, op: Any) -> Birth:
-        place = self._place_of()
+        place = self.place_of()
         self.count += 1
         birth = Birth(self.count, level, how, name, place, self.step, target=op)
         birth.scaled = self.scaled and place.phase == "backward"
@@ -256,7 +256,7 @@ class Births:
         """
         worst = max(o.level for o in operands)
         simple = (nan if worst == INFINITE else torch.zeros_like(nan)) if worst else nan | inf
-        place = self._place_of()
+        place = self.place_of()
         key = (op, place.stack[:2], index)
         unknown = any(o.tensor is None for o in operands if o.level)
         size = max((math.prod(o.shape) for o in operands), default=0)

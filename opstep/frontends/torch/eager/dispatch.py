@@ -141,7 +141,7 @@ class Dispatch:
     def push(self, module: torch.nn.Module) -> None:
         """A module is called."""
         if (mode := self._mode) is not None:
-            mode.modules.append(id(module))
+            mode.modules.append(module)
 
     def pop(self) -> int:
         """Its call is over; the number of those around it."""
@@ -150,6 +150,11 @@ class Dispatch:
             return -1
         mode.modules.pop()
         return len(mode.modules)
+
+    def modules_now(self) -> list[Any]:
+        """The modules whose calls this thread is in, outer ones first."""
+        mode = self._mode
+        return list(mode.modules) if mode is not None else []
 
     def updating(self, is_updating: bool) -> None:
         """An optimizer begins or ends its step."""
@@ -160,7 +165,7 @@ class Dispatch:
         mode = self._mode
         if mode is None:
             return Place(stack_now(2), 0, current_node())
-        module = mode.modules[-1] if mode.modules else 0
+        module = id(mode.modules[-1]) if mode.modules else 0
         return Place(stack_now(2), module, current_node(), mode.is_updating)
 
     def level(self, t: torch.Tensor) -> int:
@@ -234,7 +239,7 @@ class _Mode(TorchDispatchMode):
     def __init__(self, watcher: Dispatch):
         super().__init__()
         self.watcher = watcher
-        self.modules: list[int] = []
+        self.modules: list[torch.nn.Module] = []
         self.is_updating = False
         self.looks = Looks()
         self.seen = watcher.seen
@@ -296,7 +301,7 @@ class _Mode(TorchDispatchMode):
         makes_none = not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
         node = current_node() if _node() is not None else Node()
         stack = self.watcher.interned(stack_now(3))
-        module = self.modules[-1] if self.modules else 0
+        module = id(self.modules[-1]) if self.modules else 0
         self.made[(number - 1) % NODES] = number - 1, Made(stack, module, node), makes_none
 
     def _before(self, func: Any, facts: Facts, args: Any, kwargs: Any) -> dict[int, list[Before]]:

@@ -63,7 +63,7 @@ class ScriptFinding:
 def finding_of(harm: Harm, names: Names, batch: str) -> ScriptFinding:
     """All that is known of the birth that is to blame."""
     birth = harm.birth
-    own = _frames_of(birth)
+    own = frames_of(birth)
     module = names.module(birth.place.module)
     if not module and birth.made:
         module = names.module(birth.made[0].module)
@@ -83,7 +83,7 @@ def finding_of(harm: Harm, names: Names, batch: str) -> ScriptFinding:
     )
 
 
-def _frames_of(birth: Birth) -> list[Frame]:
+def frames_of(birth: Birth) -> list[Frame]:
     place = birth.place
     if place.phase == "backward":
         return forward_frames(place.stack, birth.made) or frames(place.stack)
@@ -205,7 +205,7 @@ def _verdict(birth: Birth) -> Verdict:
 
 def _cause(birth: Birth, names: Names) -> str:
     """One line on an infinity that a NaN was made of."""
-    own = _frames_of(birth)
+    own = frames_of(birth)
     at = f" at {own[0].file}:{own[0].line}" if own else ""
     if birth.how == WRITTEN:
         return f"the infinity is written{at}: {_source(own[0])}" if own else "it is written"

@@ -22,6 +22,7 @@ from opstep.frontends.torch.eager.places import Place, calls
 LOSS, READ, RESULT = "the loss", "a number that the script reads", "the result of the model"
 GRADIENT, PARAMETER = "a gradient at the optimizer's step", "a parameter after the optimizer's step"
 END = "a parameter at the end of the script"
+BIRTH = "an element of it"
 _IN_UPDATES = (GRADIENT, PARAMETER)
 
 
@@ -82,11 +83,16 @@ class Sinks:
         birth = self._to_blame(known, level, sink)
         if birth is None:
             return False
-        key = birth.op, birth.how, birth.place.stack[:6], birth.place.node.name, birth.place.phase
+        self.harmed(Harm(birth, sink, label, self.place_of(), level))
+        return True
+
+    def harmed(self, harm: Harm) -> None:
+        """Reports it, unless its line was reported."""
+        place = harm.birth.place
+        key = harm.birth.op, harm.birth.how, place.stack[:6], place.node.name, place.phase
         if key not in self._reported:
             self._reported.add(key)
-            self._report(Harm(birth, sink, label, self.place_of(), level))
-        return True
+            self._report(harm)
 
     def among(self, tensors: Sequence[torch.Tensor], indices: Sequence[int], sink: str, label_of):
         """Of those that are bad the first that does harm."""

@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import Any
 
 import torch
@@ -36,16 +37,25 @@ class Batch:
         self.number = -1
         self.rows: list[Any] = []
 
+    def text(self) -> str:
+        """``batch 3 (rows 12, 5, 7, … of the data)``"""
+        if self.number < 0:
+            return ""
+        some = ", ".join(map(str, self.rows[:3])) + ", …" * (len(self.rows) > 3)
+        return f"batch {self.number}" + (f" (rows {some} of the data)" if some else "")
+
 
 class Hooks:
-    """`watcher`: `dispatch.Dispatch` or `native.Native`. `on_scaler`: called with a text where a
-    GradScaler skips steps for ever.
+    """`watcher` gives the one at hand: `dispatch.Dispatch` or `native.Native`. `on_scaler`: called
+    with a text where a GradScaler skips steps for ever.
     """
 
     def __init__(
-        self, watcher: Any, births: Births, sinks: Sinks, on_scaler: Callable[[str], None]
+        self, watcher: Callable[[], Any], births: Births, sinks: Sinks,
+        on_scaler: Callable[[str], None],
     ):  # fmt: skip
-        self.watcher = watcher
+        self._watcher = watcher
+        self.on_compile: Callable[[], None] = lambda: None
         self.births = births
         self.sinks = sinks
         self.batch = Batch()
@@ -56,8 +66,12 @@ class Hooks:
         self._in_a_row = 0
         self._stack = ExitStack()
 
+    @property
+    def watcher(self) -> Any:
+        return self._watcher()
+
     def __enter__(self) -> Hooks:
-        for hook in (self._modules, self._threads, self._scaler, self._loader):
+        for hook in (self._modules, self._threads, self._scaler, self._loader, self._compile):
             self._stack.enter_context(hook())
         for register, call in (
             (register_optimizer_step_pre_hook, self._before_step),
@@ -81,18 +95,19 @@ class Hooks:
     @contextmanager
     def _modules(self) -> Iterator[None]:
         call = nn.Module.__call__
-        compiling, watcher = torch.compiler.is_dynamo_compiling, self.watcher
+        compiling, watcher_now = torch.compiler.is_dynamo_compiling, self._watcher
 
         def called(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if compiling():
                 return call(self, *args, **kwargs)
+            watcher = watcher_now()
             watcher.push(self)
             result = None
             try:
                 result = call(self, *args, **kwargs)
                 return result
             finally:
-                if watcher.pop() == 0 and result is not None:
+                if watcher_now().pop() == 0 and result is not None:
                     returned(result)
 
         returned = self._returned
@@ -183,10 +198,10 @@ class Hooks:
     @contextmanager
     def _threads(self) -> Iterator[None]:
         bootstrap: Any = threading.Thread._bootstrap_inner  # pyright: ignore
-        watcher = self.watcher
+        watcher_now = self._watcher
 
         def entered(self: threading.Thread) -> None:
-            watcher.enter()
+            watcher_now().enter()
             bootstrap(self)
 
         threading.Thread._bootstrap_inner = entered  # pyright: ignore
@@ -194,6 +209,25 @@ class Hooks:
             yield
         finally:
             threading.Thread._bootstrap_inner = bootstrap  # pyright: ignore
+
+    # --- what the script compiles ---
+
+    @contextmanager
+    def _compile(self) -> Iterator[None]:
+        original = torch.compile
+        hooks = self
+
+        @wraps(original)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            hooks.on_compile()
+            return original(*args, **kwargs)
+
+        torch.compile = compiled
+        try:
+            yield
+        finally:
+            if torch.compile is compiled:
+                torch.compile = original
 
     # --- batches ---
 

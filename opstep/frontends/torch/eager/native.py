@@ -51,6 +51,7 @@ class Native:
         self.births = births
         self.sinks = sinks
         self.is_active = False
+        self._ops_before = 0
         self.push, self.updating = self._module.push, self._module.updating
         self.level = self._module.level
         self.pop = self._module.pop
@@ -76,13 +77,23 @@ class Native:
         self._module.stop()
         self._module.enter(False)
 
+    def take_over(self, other: Any) -> None:
+        """Goes on where the watcher in Python was."""
+        self.start()
+        for module in other.modules_now():
+            self._module.push(module)
+        for storage in list(self.births.held):
+            self._module.set_bad(storage, True)
+        self._ops_before = other.counts()[0]
+
     def silence(self) -> None:
         """Other threads go on unwatched."""
         self.stop()
 
     def counts(self) -> tuple[int, dict[str, int]]:
         """How many ops ran; results that were not looked at, by their kind."""
-        return self._module.counts() if self.is_active else (self.ops, self.unseen)
+        ops, unseen = self._module.counts() if self.is_active else (self.ops, self.unseen)
+        return ops + self._ops_before, unseen
 
     def place(self) -> Place:
         module, number, thread, name, is_updating = self._module.here()

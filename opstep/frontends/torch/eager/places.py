@@ -95,7 +95,7 @@ def frames(stack: Stack, inside_engine: bool = False) -> list[Frame]:
         if inside_engine and code.co_name in _ENGINE and code.co_filename.startswith(_TORCH):
             break
         if is_own(code.co_filename) and code.co_name not in _INNER:
-            found.append(Frame(code.co_filename, line_of(code, instruction), code.co_name))
+            found.append(Frame(code.co_filename, line_of(code, instruction), code.co_qualname))
     return found
 
 

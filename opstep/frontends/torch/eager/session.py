@@ -2,49 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
+import torch
+
+from opstep.frontends.torch.eager import native as native_watcher
 from opstep.frontends.torch.eager.births import BORN, Birth, Births, undispatched
 from opstep.frontends.torch.eager.dispatch import Dispatch, Listener
 from opstep.frontends.torch.eager.findings import ScriptFinding, finding_of
-from opstep.frontends.torch.eager.harm import END, GRADIENT, Harm, Sinks
+from opstep.frontends.torch.eager.harm import BIRTH, END, GRADIENT, Harm, Sinks
 from opstep.frontends.torch.eager.hooks import Hooks
 from opstep.frontends.torch.eager.names import Names, leaves, roots
-from opstep.frontends.torch.eager.native import Native, Unavailable
+
+MOST_BIRTHS = 1000  # without harm, that are remembered
 
 
 class Session:
-    """`tell`: called with each finding; what it raises ends the script. `native`: whether the
-    native watcher is used where it can be. `listener`: looks at every op, which only the watcher in
-    Python can show it.
+    """`tell`: called with each finding; what it raises ends the script. `masked`: each birth is
+    one. `wanted`: lines (``model.py:12``), ops, modules and parameters whose infinities are as they
+    should be; `known` gets those of them that were met. `native`: whether the native watcher is
+    used where it can be. `listener`: looks at every op, which only the watcher in Python shows.
     """
 
     def __init__(
         self, tell: Callable[[ScriptFinding], None], *, nan_only: bool = False,
+        masked: bool = False, wanted: Collection[str] = (), known: set[str] | None = None,
         native: bool = True, listener: Listener | None = None,
     ):  # fmt: skip
         self.found: list[ScriptFinding] = []
+        self.births_of_own: list[Birth] = []  # that an op made, whatever came of them
+        self.notes: list[str] = []
         self._tell = tell
-        self.births = Births(self._place)
+        self._masked = masked
+        self._wanted = frozenset(wanted)
+        self._known = set() if known is None else known
+        self._is_compiling = False  # a function of the script's own
+        self.births = Births(lambda: self.watcher.place())
         self.sinks = Sinks(self.births, self._report, nan_only)
         self.watcher = self._watcher(native and listener is None, listener)
-        self.sinks.place_of = self._place
-        self.sinks.level_of = self.watcher.level
-        self.hooks = Hooks(self.watcher, self.births, self.sinks, self._on_scaler)
-        self._born: list[Birth] = []
-        self.births.on_birth = self._born.append
+        self.sinks.place_of = self.births.place_of
+        self.sinks.level_of = lambda t: self.watcher.level(t)
+        self.hooks = Hooks(lambda: self.watcher, self.births, self.sinks, self._on_scaler)
+        self.hooks.on_compile = self._on_compile
+        self.births.on_birth = self._on_birth
 
     def _watcher(self, native: bool, listener: Listener | None) -> Any:
         if native:
             try:
-                return Native(self.births, self.sinks)
-            except Unavailable:
-                pass
+                return native_watcher.Native(self.births, self.sinks)
+            except native_watcher.Unavailable as error:
+                self.notes.append(f"watched in Python, which takes longer: {error}")
         return Dispatch(self.births, self.sinks, listener)
-
-    def _place(self) -> Any:
-        return self.watcher.place()
 
     def __enter__(self) -> Session:
         self.hooks.__enter__()
@@ -55,9 +64,13 @@ class Session:
         self.watcher.stop()
         self.hooks.__exit__(*error)
 
+    def counts(self) -> tuple[int, dict[str, int]]:
+        """How many ops ran; results that were not looked at, by their kind."""
+        return self.watcher.counts()
+
     def end(self) -> None:
         """The script is over: what it trained is looked at."""
-        if not self.births.any:
+        if not self.births.any or not self.watcher.is_active:
             return
         with undispatched():
             params = [p for root in roots() for p in root.parameters()] + leaves()
@@ -73,21 +86,54 @@ class Session:
         """The script is to end."""
         self.watcher.silence()
 
+    # --- what happens meanwhile ---
+
+    def _on_birth(self, birth: Birth) -> None:
+        if birth.how != BORN:
+            return
+        if len(self.births_of_own) < MOST_BIRTHS:
+            self.births_of_own.append(birth)
+        if self._masked and not birth.scaled:
+            self.sinks.harmed(Harm(birth, BIRTH, "", birth.place, birth.level))
+
     def _report(self, harm: Harm) -> None:
         with undispatched():
-            batch = self.hooks.batch
-            text = f"batch {batch.number}" if batch.number >= 0 else ""
-            one = finding_of(harm, Names(self.hooks.optimizers), text)
+            names = Names(self.hooks.optimizers)
+            one = finding_of(harm, names, self.hooks.batch.text())
+        file, line = one.place
+        at = {f"{file}:{line}", f"{file.rpartition('/')[2]}:{line}", one.finding.op, one.module}
+        if met := self._wanted & {*at, one.finding.given}:
+            self._known.update(met)
+            return
         self.found.append(one)
         self._tell(one)
 
     def _on_scaler(self, text: str) -> None:
         """A GradScaler that cannot find a scale: its last birth is to blame."""
-        scaled = [b for b in self._born if b.scaled and b.how == BORN]
+        scaled = [b for b in self.births_of_own if b.scaled]
         if scaled:
-            self._report(Harm(scaled[-1], text, "", self._place(), scaled[-1].level))
+            self.sinks.harmed(Harm(scaled[-1], text, "", self.births.place_of(), scaled[-1].level))
 
-    @property
-    def harmless(self) -> list[Birth]:
-        """Births that did no harm that is known of."""
-        return [b for b in self._born if b.how == BORN]
+    def _on_compile(self) -> None:
+        """The script compiles a function: Dynamo does not under a mode of Python's. So the native
+        watcher goes on, once it is there; without it the function runs eagerly.
+        """
+        if self._is_compiling or not isinstance(self.watcher, Dispatch):
+            return
+        self._is_compiling = True
+        if self.watcher.listener is None and self._becomes_native():
+            return
+        torch.compiler.set_stance("force_eager")
+        self.notes.append("functions that the script compiles ran eagerly, to be watched")
+
+    def _becomes_native(self) -> bool:
+        try:
+            native_watcher.build()
+            other = native_watcher.Native(self.births, self.sinks)
+        except native_watcher.Unavailable:
+            return False
+        before, self.watcher = self.watcher, other
+        before.stop()
+        other.take_over(before)
+        self.notes = [n for n in self.notes if not n.startswith("watched in Python")]
+        return True

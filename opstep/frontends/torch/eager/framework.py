@@ -1,0 +1,87 @@
+"""Eager PyTorch in a script: all its ops are watched, and the script runs as PyTorch runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from opstep.frontends.scripts.frameworks import Framework
+from opstep.frontends.scripts.options import Hunting
+from opstep.frontends.torch.eager.births import Birth
+from opstep.frontends.torch.eager.session import Session
+from opstep.frontends.torch.importing import check_installed
+
+MOST_LINES = 3  # of births without harm
+
+
+class Eager(Framework):
+    """`options`: as of a compiled script; of a hunt `hunt`. `patterns`: the modules that are wanted
+    are told by their names only where they are compiled.
+    """
+
+    part = "op"
+
+    def __init__(self, options: dict[str, Any], patterns: Sequence[str]):
+        check_installed()
+        hunting = options.get("hunt")
+        self._hunting = hunting if isinstance(hunting, Hunting) else Hunting()
+        how = self._hunting
+        self._session = Session(
+            how.report or (lambda found: None), nan_only=how.nan_only, masked=how.masked,
+            wanted=how.wanted, known=how.known,
+        )  # fmt: skip
+
+    def __enter__(self) -> Eager:
+        self._session.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._session.__exit__(*error)
+
+    @property
+    def called(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._session.counts()[0]
+
+    compiled = count = called  # pyright: ignore[reportAssignmentType]
+
+    def leave(self) -> None:
+        self._session.leave()
+
+    def settle(self) -> None:
+        """The parameters that the script leaves are looked at."""
+        self._session.end()
+
+    def seen(self) -> str:
+        steps = self._session.hooks.steps
+        after = f" in {steps:,} step{'s' * (steps != 1)} of optimizers" if steps else ""
+        ops = self.called
+        return f"{ops:,} op{'s' * (ops != 1)}{after}"
+
+    def excepted(self) -> str:
+        """Births that did no harm; what a scaler skipped; what was not looked at."""
+        skipped = self._session.hooks.skipped
+        parts = []
+        if skipped:
+            steps = "1 step" if skipped == 1 else f"{skipped:,} steps"
+            parts.append(f"GradScaler skipped {steps}")
+        born = [b for b in self._session.births_of_own if not b.scaled]
+        if born:
+            lines = list(dict.fromkeys(map(_place, born)))
+            more = f" and {len(lines) - MOST_LINES:,} more lines" * (len(lines) > MOST_LINES)
+            where = f"{', '.join(lines[:MOST_LINES])}{more}"
+            parts.append(f"some were born that did no harm ({where}): --masked reports them")
+        _, unseen = self._session.counts()
+        if unseen:
+            kinds = ", ".join(f"{n:,} of {kind}" for kind, n in sorted(unseen.items()))
+            parts.append(f"results that were not looked at: {kinds}")
+        return "".join(f"; {text}" for text in parts)
+
+    def notes(self) -> list[str]:
+        return self._session.notes
+
+
+def _place(birth: Birth) -> str:
+    from opstep.frontends.torch.eager.findings import frames_of
+
+    own = frames_of(birth)
+    return f"{birth.op}, {own[0].file}:{own[0].line}" if own else birth.op
