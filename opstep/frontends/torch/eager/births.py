@@ -347,12 +347,19 @@ def undispatched() -> Iterator[None]:
         yield
 
 
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def readable(t: torch.Tensor) -> bool:
     """Whether the elements of a tensor can be read: not of a subclass, of meta, or of no memory."""
-    if type(t) not in PLAIN or t.layout is not torch.strided or t.is_meta or t.is_quantized:
+    if (
+        type(t) not in PLAIN
+        or _is_wrapped(t)
+        or t.layout is not torch.strided
+        or t.is_meta
+        or t.is_quantized
+    ):
         return False
     return not t._is_zerotensor() and (t.is_floating_point() or t.is_complex())
 

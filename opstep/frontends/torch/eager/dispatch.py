@@ -28,8 +28,8 @@ from opstep.frontends.torch.eager.places import (
 )
 
 NODES = 1 << 16  # of a thread that are remembered
+NEAR = 64  # how far a node's number is from that of its op
 SEEN = 1 << 14  # storages whose elements were looked at
-_LATE = ("CopySlices", "AsStrided")  # their numbers are given after the op has run
 _node = torch._C._current_autograd_node  # pyright: ignore[reportAttributeAccessIssue]
 _tracing = torch._C._get_tracing_state  # while it is not None, sizes are tensors
 _FINITE = Before()
@@ -215,13 +215,15 @@ class Dispatch:
         """The thread of a node is not known in Python: this one's are asked first."""
         own = self._mode
         others = [m for m in self._threads.values() if m is not own]
-        late = node.name.startswith(_LATE)
+        late = node.is_late
         for mode in [own, *others] if own else others:
-            numbers = range(node.number - late, max(node.number - 64, -1), -1)
-            for number in numbers:
+            # An op makes its node before it runs, and may make others before it runs another op;
+            # late nodes are made after it.
+            step = -1 if late else 1
+            for number in range(node.number - late, node.number + step * NEAR, step):
                 found = mode.made.get(number % NODES)
                 if found is not None and found[0] == number:
-                    if found[2] and (late or number != node.number):
+                    if found[2] and number != node.number:
                         continue  # an op that made no node, though it ran at that number
                     return found[1]
         return None

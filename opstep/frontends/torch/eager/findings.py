@@ -25,7 +25,9 @@ from opstep.frontends.torch.eager.harm import END, GRADIENT, PARAMETER, Harm
 from opstep.frontends.torch.eager.names import Names
 from opstep.frontends.torch.eager.places import forward_frames, frames
 from opstep.frontends.torch.eager.reasons import reason_of, wide_results
+from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.sources import Frame
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.nan import findings as graph
 from opstep.runtime.nan.findings import ORIGIN, Finding, Where
@@ -116,7 +118,8 @@ def _where(birth: Birth, own: list[Frame]) -> Where | None:
 
 def _finding(birth: Birth, own: list[Frame], reason: Finding | None, names: Names) -> Finding:
     value = _value(birth, own)
-    type = str(_type(birth.dtype, birth.shape)) if birth.dtype else ""
+    type = _type(birth.dtype, birth.shape) if birth.dtype else None
+    type = "" if type is None else str(type)
     given = ""
     if birth.how == CAME:
         given = next((_name(o, names) for o in birth.operands), "") or "what came in"
@@ -149,7 +152,7 @@ def _value(birth: Birth, own: list[Frame]) -> str:
 def _type(dtype: Any, shape: tuple[int, ...]) -> TensorType | None:
     try:
         return TensorType(dtype_of(dtype), tuple(shape))
-    except (KeyError, ValueError, TypeError):  # complex
+    except (OpstepError, Untranslatable):  # complex
         return None
 
 
@@ -171,7 +174,7 @@ def _operand(operand: Operand, names: Names) -> graph.Operand | None:
     from opstep.runtime.statistics import decode
 
     type = _type(operand.dtype, operand.shape)
-    if operand.tensor is None or type is None:
+    if operand.tensor is None or type is None or not operand.tensor.is_floating_point():
         return None
     with undispatched():
         words = statistics_words(array_of(operand.tensor.cpu()), False)
@@ -192,7 +195,7 @@ def _verdict(birth: Birth) -> Verdict:
         wide = wide_results(birth)
         if wide is not None and bool(torch.isfinite(wide[birth.first[0]])) and birth.dtype:
             exact = float(wide[birth.first[0]].real)
-            text = f"overflow of {dtype_of(birth.dtype).name}" if exact else "no rule is known"
+            text = f"overflow of {str(birth.dtype).removeprefix('torch.')}"
         elif any(o.level == INFINITE for o in birth.operands):
             text = "infinities among the operands"
         else:

@@ -23,6 +23,7 @@ from torch.utils.data import dataloader
 
 from opstep.frontends.torch.eager.births import Births, undispatched
 from opstep.frontends.torch.eager.harm import GRADIENT, PARAMETER, Sinks
+from opstep.frontends.torch.eager.places import closures
 
 MOST_SKIPPED = 20  # steps in a row that a GradScaler may skip
 SMALLEST_SCALE = 1.0
@@ -130,6 +131,11 @@ class Hooks:
         self._in_a_row = 0
         self.births.scaled = False
         self.optimizers.add(optimizer)
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        while hasattr(closure, "__wrapped__"):
+            closure = closure.__wrapped__
+        if hasattr(closure, "__code__"):
+            closures.add(closure.__code__)
         found = getattr(optimizer, "found_inf", None)  # a fused one is called all the same
         with undispatched():
             is_skipped = found is not None and bool(found)

@@ -24,7 +24,6 @@ from opstep.runtime.device.cache import Compiler
 
 NAME = "opstep_watcher"
 _SOURCES = Path(__file__).parent / "native"
-_LATE = ("CopySlices", "AsStrided")  # nodes that get their numbers after their op has run
 # Of the files the loops over elements need -O3; the rest compiles faster without.
 _UNITS = {"watcher.cpp": "-O1", "nodes.cpp": "-O1", "elements.cpp": "-O3"}
 PROBE_S = 120
@@ -108,8 +107,7 @@ class Native:
         found: list[Made] = []
         node = place.node
         while node.number != NO_NODE and len(found) < 8:
-            late = node.name.startswith(_LATE)
-            made = self._module.made(node.thread, node.number, late)
+            made = self._module.made(node.thread, node.number, node.is_late)
             if made is None:
                 break
             stack, module, number, thread = made

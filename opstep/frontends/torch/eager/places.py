@@ -34,6 +34,11 @@ class Node(NamedTuple):
     thread: int = 0
     name: str = ""
 
+    @property
+    def is_late(self) -> bool:
+        """Whether it got its number after its op had run."""
+        return self.name.rpartition("::")[2].startswith(("CopySlices", "AsStrided"))
+
 
 class Place(NamedTuple):
     """Where one op ran. `module`: the id of the innermost one that is called, 0 outside of all;
@@ -49,7 +54,7 @@ class Place(NamedTuple):
     def phase(self) -> str:
         if self.node.number != NO_NODE:
             return "backward"
-        return "update" if self.updating else "forward"
+        return "update" if self.updating and not _is_in_closure(self.stack) else "forward"
 
 
 class Made(NamedTuple):
@@ -97,6 +102,13 @@ def frames(stack: Stack, inside_engine: bool = False) -> list[Frame]:
         if is_own(code.co_filename) and code.co_name not in _INNER:
             found.append(Frame(code.co_filename, line_of(code, instruction), code.co_qualname))
     return found
+
+
+closures: set[types.CodeType] = set()  # that optimizers were given, which compute losses
+
+
+def _is_in_closure(stack: Stack) -> bool:
+    return any(code in closures for code, _ in stack)
 
 
 def calls(stack: Stack, name: str) -> bool:

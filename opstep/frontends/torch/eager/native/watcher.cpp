@@ -34,6 +34,7 @@ namespace {
 constexpr auto KEY = c10::DispatchKey::Fake;
 constexpr auto AFTER = c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, KEY);
 constexpr size_t NODES = 1 << 16;    // of a thread that are remembered
+constexpr int NEAR = 64;             // how far a node's number is from that of its op
 constexpr size_t SEEN = 1 << 14;     // storages, likewise
 constexpr size_t STACKS = 200000;    // different ones
 constexpr int FRAMES = 128;          // of a stack
@@ -469,6 +470,9 @@ PyObject* py_stop(PyObject*, PyObject*) {
 }
 
 PyObject* py_enter(PyObject*, PyObject* is_watched) {  // this thread
+  Thread& thread = self();
+  thread.modules.clear();
+  thread.is_updating = false;
   c10::impl::tls_set_dispatch_key_included(KEY, PyObject_IsTrue(is_watched));
   Py_RETURN_NONE;
 }
@@ -525,11 +529,14 @@ PyObject* py_made(PyObject*, PyObject* arguments) {
     auto found = rings.find(thread);
     if (found != rings.end()) ring = found->second;
   }
-  for (long long n = number - is_late; ring && n >= 0 && n > number - 64; --n) {
+  // An op makes its node before it runs, and may make others before it runs another op; late nodes
+  // are made after it.
+  int step = is_late ? -1 : 1;
+  for (long long n = is_late ? number - 1 : number; ring && n >= 0 && std::abs(n - number) < NEAR; n += step) {
     size_t k = static_cast<uint64_t>(n) % NODES;
     if (k >= ring->made.size() || ring->made[k].number != n) continue;
     const Made& made = ring->made[k];
-    if (made.is_weak && (is_late || n != number)) continue;
+    if (made.is_weak && n != number) continue;
     return Py_BuildValue("(NNLK)", frames_of(made.stack), id_of(made.module), static_cast<long long>(made.node.number),
                          static_cast<unsigned long long>(made.node.thread));
   }
