@@ -198,6 +198,12 @@ class Dispatch:
     def interned(self, stack: Stack) -> Stack:
         return self._stacks.setdefault(tuple((id(c), k) for c, k in stack), stack)
 
+    def note(self, tensors: Sequence[torch.Tensor], sink: str, gradients: bool = False) -> None:
+        """See `native.Native.note`."""
+
+    def step_done(self, wait: bool = False) -> None:
+        """See `native.Native.step_done`."""
+
     def made_by(self, place: Place) -> tuple[Made, ...]:
         """The ops whose derivatives an op is part of: that of its node, of a double backward also
         that of the node at which that one was made.
@@ -256,7 +262,7 @@ class _Mode(TorchDispatchMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         number = _get_sequence_nr()
         if number != self.last:
-            self._note(number, args)
+            self._note(number, func, args)
         known = self.known.get(id(func))
         if known is None:
             known = self.known[id(func)] = facts_of(func), func
@@ -296,7 +302,7 @@ class _Mode(TorchDispatchMode):
         finally:
             self._is_within = False
 
-    def _note(self, number: int, args: Any) -> None:
+    def _note(self, number: int, func: Any, args: Any) -> None:
         """The node before that number belongs to the op that runs now."""
         self.last = number
         tensors = [t for a in args for t in tensors_in(a)]
@@ -304,7 +310,11 @@ class _Mode(TorchDispatchMode):
         node = current_node() if _node() is not None else Node()
         stack = self.watcher.interned(stack_now(3))
         module = id(self.modules[-1]) if self.modules else 0
-        self.made[(number - 1) % NODES] = number - 1, Made(stack, module, node), makes_none
+        self.made[(number - 1) % NODES] = (
+            number - 1,
+            Made(stack, module, node, facts_of(func).name),
+            makes_none,
+        )
 
     def _before(self, func: Any, facts: Facts, args: Any, kwargs: Any) -> dict[int, list[Before]]:
         """What is in the operands that the op is to write, where that was not seen, or is bad."""

@@ -96,6 +96,8 @@ def _derivative(birth: Birth, own: list[Frame]) -> str:
     """The op of the forward whose derivative it is; "" where the line is the backward's own."""
     if birth.place.phase != "backward" or frames(birth.place.stack, inside_engine=True):
         return ""
+    if birth.made and birth.made[0].op:
+        return birth.made[0].op
     found = _NODE.match(birth.place.node.name)
     return found[1].lower() if found else birth.place.node.name
 

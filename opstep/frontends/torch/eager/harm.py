@@ -50,6 +50,7 @@ class Sinks:
         self._reported: set[Any] = set()
         self.place_of: Callable[[], Place] = Place
         self.level_of: Callable[[torch.Tensor], int] = level_of
+        self.note: Callable[[torch.Tensor, str], None] = lambda t, sink: None  # of a GPU
         self.is_scaling = False  # within GradScaler.scale
 
     def loss(self, t: torch.Tensor) -> None:
@@ -75,16 +76,24 @@ class Sinks:
         """Whether it does harm there; then that is reported."""
         if not readable(t) or not t.numel():
             return False
+        if t.is_cuda and sink == RESULT:
+            self.note(t, sink)
+            return False
         storage = t.untyped_storage()._cdata
         level = self.level_of(t)
         if not level or (self._nan_only and level == INFINITE):
             return False
         known = self._births.of(storage) or [self._births.outside(t, label or sink)]
-        birth = self._to_blame(known, level, sink)
-        if birth is None:
-            return False
-        self.harmed(Harm(birth, sink, label, self.place_of(), level))
-        return True
+        return self.judge(known, level, sink, label, self.place_of())
+
+    def judge(
+        self, births: Sequence[Birth], level: int, sink: str, label: str, place: Place
+    ) -> bool:  # fmt: skip
+        """Whether one of the births of what is bad in a value does harm there; that is reported."""
+        birth = self._to_blame(births, level, sink)
+        if birth is not None:
+            self.harmed(Harm(birth, sink, label, place, level))
+        return birth is not None
 
     def harmed(self, harm: Harm) -> None:
         """Reports it, unless its line was reported."""

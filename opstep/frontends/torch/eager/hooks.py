@@ -146,10 +146,12 @@ class Hooks:
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.watcher.updating(False)
         self._ask(_params(optimizer), PARAMETER)
+        self.watcher.step_done()
         self.births.step += 1
 
     def _ask(self, params: list[Any], sink: str) -> None:
         of_gradients = sink == GRADIENT
+        self.watcher.note(params, sink, of_gradients)
         for k in self.watcher.bad_among(params, of_gradients):
             with undispatched():
                 found = params[k].grad if of_gradients else params[k]

@@ -13,11 +13,12 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from opstep.frontends.torch.eager.births import Before, Births
+from opstep.frontends.torch.eager.gpu import KINDS, Gpus
 from opstep.frontends.torch.eager.ops import by_name
 from opstep.frontends.torch.eager.places import NO_NODE, Made, Node, Place, stack_now
 from opstep.runtime.device.cache import Compiler
@@ -25,7 +26,9 @@ from opstep.runtime.device.cache import Compiler
 NAME = "opstep_watcher"
 _SOURCES = Path(__file__).parent / "native"
 # Of the files the loops over elements need -O3; the rest compiles faster without.
-_UNITS = {"watcher.cpp": "-O1", "nodes.cpp": "-O1", "elements.cpp": "-O3"}
+_UNITS = {
+    "watcher.cpp": "-O1", "nodes.cpp": "-O1", "gpu.cpp": "-O1", "elements.cpp": "-O3"
+}  # fmt: skip
 PROBE_S = 120
 
 
@@ -33,20 +36,16 @@ class Unavailable(Exception):
     """There is no native watcher, for a reason that a person can do something about."""
 
 
-class Sinks(Protocol):
-    """What is asked at values that matter."""
-
-    def loss(self, t: torch.Tensor) -> None: ...
-    def read(self, t: torch.Tensor) -> None: ...
-
-
 class Native:
     """The watcher in C++, with the methods of `dispatch.Dispatch`. Raises `Unavailable`."""
 
     form = "native"
 
-    def __init__(self, births: Births, sinks: Sinks):
+    def __init__(self, births: Births, sinks: Any, waits: bool = False):
+        """`waits`: on a GPU every look waits for its op, so elements are there as on a CPU."""
         self._module: Any = load()
+        self._waits = waits
+        self.gpus = Gpus(self._module, births, sinks)
         self.births = births
         self.sinks = sinks
         self.is_active = False
@@ -60,7 +59,11 @@ class Native:
         births.on_bad = lambda storage, is_bad: self._module.set_bad(storage, is_bad)
         births.empty_at = self._module.empty_at
         births.made_by = self.made_by
-        self._module.start(self._gave, births.healed, self.sinks.read, self.sinks.loss)
+        gpus = self.gpus
+        self._module.start(
+            self._gave, births.healed, self.sinks.read, self.sinks.loss, gpus.set_up, gpus.full,
+            self._waits,
+        )  # fmt: skip
         self.is_active = True
         self._open_higher_order_ops()
         self.enter()
@@ -72,6 +75,7 @@ class Native:
 
     def stop(self) -> None:
         self.is_active = False
+        self.gpus.forget()
         self.ops, self.unseen = self._module.counts()
         self._module.stop()
         self._module.enter(False)
@@ -102,6 +106,14 @@ class Native:
         """See `dispatch.Dispatch.bad_among`."""
         return self._module.bad_among(list(tensors), gradients)
 
+    def note(self, tensors: Sequence[torch.Tensor], sink: str, gradients: bool = False) -> None:
+        """Values that matter, of which a GPU's are looked at when their flags are read."""
+        self._module.log_sinks(list(tensors), gradients, KINDS.index(sink))
+
+    def step_done(self, wait: bool = False) -> None:
+        """An optimizer has made a step: flags of the one before are read."""
+        self.gpus.end(wait)
+
     def made_by(self, place: Place) -> tuple[Made, ...]:
         """See `dispatch.Dispatch.made_by`."""
         found: list[Made] = []
@@ -110,9 +122,9 @@ class Native:
             made = self._module.made(node.thread, node.number, node.is_late)
             if made is None:
                 break
-            stack, module, number, thread = made
+            stack, module, number, thread, op = made
             node = Node(number, thread)
-            found.append(Made(stack, module, node))
+            found.append(Made(stack, module, node, op.partition("::")[2]))
         return tuple(found)
 
     def _gave(self, name, overload, arguments, result, index, level, before, written) -> None:
@@ -222,7 +234,7 @@ spec.loader.exec_module(module)
 module.register()
 found = []
 note = lambda *given: found.append(given[0])
-module.start(note, note, note, note)
+module.start(note, note, note, note, note, note, False)
 module.enter(True)
 torch.zeros(2).log_()
 assert found == ["aten::log_"], found

@@ -65,6 +65,7 @@ class Made(NamedTuple):
     stack: Stack
     module: int
     node: Node
+    op: str = ""
 
 
 def stack_now(depth: int = 1) -> Stack:

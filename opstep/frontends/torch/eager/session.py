@@ -21,15 +21,17 @@ MOST_BIRTHS = 1000  # without harm, that are remembered
 class Session:
     """`tell`: called with each finding; what it raises ends the script. `masked`: each birth is
     one. `wanted`: lines (``model.py:12``), ops, modules and parameters whose infinities are as they
-    should be; `known` gets those of them that were met. `native`: whether the native watcher is
+    should be; `known` gets those of them that were met. `waits`: on a GPU each look waits for
+    its op. `native`: whether the native watcher is
     used where it can be. `listener`: looks at every op, which only the watcher in Python shows.
     """
 
     def __init__(
         self, tell: Callable[[ScriptFinding], None], *, nan_only: bool = False,
         masked: bool = False, wanted: Collection[str] = (), known: set[str] | None = None,
-        native: bool = True, listener: Listener | None = None,
+        waits: bool = False, native: bool = True, listener: Listener | None = None,
     ):  # fmt: skip
+        self._waits = waits
         self.found: list[ScriptFinding] = []
         self.births_of_own: list[Birth] = []  # that an op made, whatever came of them
         self.notes: list[str] = []
@@ -42,6 +44,7 @@ class Session:
         self.sinks = Sinks(self.births, self._report, nan_only)
         self.watcher = self._watcher(native and listener is None, listener)
         self.sinks.place_of = self.births.place_of
+        self.sinks.note = lambda t, sink: self.watcher.note([t], sink)
         self.sinks.level_of = lambda t: self.watcher.level(t)
         self.hooks = Hooks(lambda: self.watcher, self.births, self.sinks, self._on_scaler)
         self.hooks.on_compile = self._on_compile
@@ -50,7 +53,7 @@ class Session:
     def _watcher(self, native: bool, listener: Listener | None) -> Any:
         if native:
             try:
-                return native_watcher.Native(self.births, self.sinks)
+                return native_watcher.Native(self.births, self.sinks, self._waits)
             except native_watcher.Unavailable as error:
                 self.notes.append(f"watched in Python, which takes longer: {error}")
         return Dispatch(self.births, self.sinks, listener)
@@ -70,7 +73,10 @@ class Session:
 
     def end(self) -> None:
         """The script is over: what it trained is looked at."""
-        if not self.births.any or not self.watcher.is_active:
+        if not self.watcher.is_active:
+            return
+        self.watcher.step_done(wait=True)
+        if not self.births.any:
             return
         with undispatched():
             params = [p for root in roots() for p in root.parameters()] + leaves()
@@ -129,7 +135,7 @@ class Session:
     def _becomes_native(self) -> bool:
         try:
             native_watcher.build()
-            other = native_watcher.Native(self.births, self.sinks)
+            other = native_watcher.Native(self.births, self.sinks, self._waits)
         except native_watcher.Unavailable:
             return False
         before, self.watcher = self.watcher, other

@@ -31,24 +31,6 @@ FOR_EACH_PROCESSOR uint64_t largest(const uint64_t* p, int64_t n) {
   return most;
 }
 
-struct Format {
-  int size = 0;        // bytes of a word; 0: the type is not watched
-  int words = 1;       // of an element
-  uint64_t infinity = 0;
-};
-
-Format format_of(c10::ScalarType type) {
-  switch (type) {
-    case at::kHalf: return {2, 1, 0x7c00};
-    case at::kBFloat16: return {2, 1, 0x7f80};
-    case at::kFloat: return {4, 1, 0x7f800000};
-    case at::kComplexFloat: return {4, 2, 0x7f800000};
-    case at::kDouble: return {8, 1, 0x7ff0000000000000ull};
-    case at::kComplexDouble: return {8, 2, 0x7ff0000000000000ull};
-    default: return {};
-  }
-}
-
 Level look(const char* p, int64_t elements, const Format& format) {
   int64_t n = elements * format.words;
   uint64_t most = format.size == 4   ? largest(reinterpret_cast<const uint32_t*>(p), n)
@@ -84,6 +66,18 @@ Level look_at_runs(const at::Tensor& t, const char* p, const Format& format) {
 }
 
 }  // namespace
+
+Format format_of(c10::ScalarType type) {
+  switch (type) {
+    case at::kHalf: return {2, 1, 0x7c00};
+    case at::kBFloat16: return {2, 1, 0x7f80};
+    case at::kFloat: return {4, 1, 0x7f800000};
+    case at::kComplexFloat: return {4, 2, 0x7f800000};
+    case at::kDouble: return {8, 1, 0x7ff0000000000000ull};
+    case at::kComplexDouble: return {8, 2, 0x7ff0000000000000ull};
+    default: return {};
+  }
+}
 
 bool is_watched(c10::ScalarType type) { return format_of(type).size != 0; }
 

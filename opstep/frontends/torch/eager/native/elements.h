@@ -8,6 +8,15 @@ namespace opstep {
 
 enum Level { FINITE = 0, INFINITE = 1, NAN_ = 2 };
 
+// How floats of a type are laid out.
+struct Format {
+  int size = 0;   // bytes of a word; 0: the type is not watched
+  int words = 1;  // of an element
+  uint64_t infinity = 0;
+};
+
+Format format_of(c10::ScalarType type);
+
 // Whether elements of this type can be infinite, and are looked at.
 bool is_watched(c10::ScalarType type);
 

@@ -18,7 +18,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,6 +28,7 @@
 #include <vector>
 
 #include "elements.h"
+#include "gpu.h"
 #include "nodes.h"
 
 namespace opstep {
@@ -36,6 +39,7 @@ constexpr auto AFTER = c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, KEY)
 constexpr size_t NODES = 1 << 16;    // of a thread that are remembered
 constexpr int NEAR = 64;             // how far a node's number is from that of its op
 constexpr size_t SEEN = 1 << 14;     // storages, likewise
+constexpr size_t MOST_LOGGED = 1 << 20;  // storages of a GPU whose last result is known
 constexpr size_t STACKS = 200000;    // different ones
 constexpr int FRAMES = 128;          // of a stack
 
@@ -47,8 +51,15 @@ struct Facts {
   std::vector<bool> is_dtype;  // of the arguments
   int arguments = 0, results = 0;
   bool skipped = false;        // a view, or memory that nothing was written to
+  bool moves = false;          // its results have only elements of its operands
   bool empty = false, reads = false, ones_like = false, statistics = false;
 };
+
+// As bad as their operands, so a GPU does not look at their results.
+const char* const MOVES[] = {
+    "cat", "clone", "copy_", "index_select", "repeat", "stack", "roll", "flip", "gather", "constant_pad_nd",
+    "embedding", "relu", "relu_", "threshold_backward", "max_pool2d_with_indices", "native_dropout", "amax",
+    "amin", "index", "slice_backward", "neg", "_to_copy"};
 
 bool starts_with(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
 
@@ -72,6 +83,7 @@ std::unique_ptr<Facts> learn(const c10::FunctionSchema& schema) {
   found->empty = starts_with(name, "empty") || starts_with(name, "new_empty");
   found->reads = name == "_local_scalar_dense";
   found->ones_like = name == "ones_like";
+  found->moves = std::any_of(std::begin(MOVES), std::end(MOVES), [&](const char* m) { return name == m; });
   found->skipped = found->empty || found->reads || name == "detach" || name == "resize_" || name == "set_" ||
                    (aliases && found->writes.empty() && !lifts);
   return found;
@@ -159,6 +171,7 @@ uint32_t stack_now() {
 // The op that made a node of autograd. `is_weak`: it may have made none, though it had its number.
 struct Made {
   int64_t number = -1;
+  const Facts* facts = nullptr;
   Node node;
   void* module = nullptr;
   uint32_t stack = 0;
@@ -178,6 +191,7 @@ std::mutex rings_mutex;
 std::unordered_map<uint64_t, std::shared_ptr<Ring>> rings;
 
 struct Thread {
+  uint32_t stack = 0;  // of the op that was noted last
   uint64_t id = at::RecordFunction::currentThreadId();
   int64_t last = -1;
   std::shared_ptr<Ring> ring = std::make_shared<Ring>();
@@ -233,7 +247,14 @@ bool is_empty(const void* storage) {
   return empties.count(storage) != 0;
 }
 
+std::mutex log_mutex;
+ska::flat_hash_map<const void*, int64_t> logged;  // of a GPU's, the number of the result written last
+
 void emptied(const at::Tensor& t) {
+  if (is_on_gpu(t)) {
+    std::lock_guard<std::mutex> lock(log_mutex);
+    logged.erase(storage_of(t));
+  }
   if (!is_readable(t)) return;
   const void* storage = storage_of(t);
   drop_seen(storage);
@@ -338,23 +359,34 @@ using Befores = c10::SmallVector<Before, 2>;
 // The last number that autograd gave belongs to the op that runs now: it made the node before.
 void note_node(Thread& thread, int64_t number, const Facts& facts, const c10::IValue* arguments) {
   thread.last = number;
+  thread.stack = 0;
   if (number <= 0) return;
   bool needs_no_grad = true;
   if (c10::GradMode::is_enabled())
     for (int k = 0; k < facts.arguments && needs_no_grad; ++k)
       for_tensors(arguments[k], [&](const at::Tensor& t) { needs_no_grad &= !t.requires_grad(); });
-  thread.ring->slot(number - 1) = {number - 1, current_node(), thread.module(), stack_now(), needs_no_grad};
+  thread.stack = stack_now();
+  thread.ring->slot(number - 1) = {number - 1, &facts, current_node(), thread.module(), thread.stack, needs_no_grad};
 }
+
+// Whether every look waits for its op, so that a GPU's tensors are looked at as those of the host.
+std::atomic<bool> waits{false};
+
+bool is_looked_at(const at::Tensor& t) {
+  return is_readable(t) || (waits.load(std::memory_order_relaxed) && is_on_gpu(t));
+}
+
+Level level_now(const at::Tensor& t) { return t.is_cuda() ? static_cast<Level>(look_now(t)) : level_of(t); }
 
 Befores before_writing(const Facts& facts, const Arguments& arguments) {
   Befores found;
   for (int k : facts.writes)
     for_tensors(arguments[k], [&](const at::Tensor& t) {
       Before one{k};
-      if (is_readable(t)) {
+      if (is_looked_at(t)) {
         const void* storage = storage_of(t);
         bool known = is_seen(storage) && !is_bad(storage);
-        if (!known && !is_empty(storage) && (one.level = level_of(t))) {
+        if (!known && !is_empty(storage) && (one.level = level_now(t))) {
           c10::impl::ExcludeDispatchKeyGuard unwatched(KEY);
           c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset);
           one.copy = t.clone();
@@ -386,7 +418,7 @@ void tell_bad(const Facts& facts, const Arguments& arguments, const Befores& bef
 }
 
 void note_unread(const at::Tensor& t) {
-  if (!is_watched(t.scalar_type()) || !t.numel() || t.is_meta() || t._is_zerotensor()) return;
+  if (!is_watched(t.scalar_type()) || t.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || !t.numel() || t.is_meta() || t._is_zerotensor()) return;
   std::string kind = t.key_set().has(c10::DispatchKey::Python) ? "a subclass of Tensor"
                      : t.layout() != at::kStrided              ? c10::str(t.layout())
                                                                : t.device().str();
@@ -394,17 +426,110 @@ void note_unread(const at::Tensor& t) {
   ++unread[kind];
 }
 
+// ---- a GPU's ops ----------------------------------------------------------------------------------
+
+// A result whose look is queued: what its flag means is worked out when it is read, a step later.
+struct Logged {
+  const Facts* facts;  // null: no op that was watched has written it
+  Node node;
+  void* module;
+  uint32_t stack;
+  bool is_updating, is_looked_at, is_parameter;
+  Level literal;
+  c10::SmallVector<int64_t, 6> operands;  // numbers of results
+};
+
+// A value that matters. `label`: the storage of the parameter that it belongs to.
+struct LoggedSink {
+  int64_t result;
+  int kind;
+  const void* label;
+  uint32_t stack;
+  void* module;
+};
+
+std::vector<Logged> log_;
+std::vector<LoggedSink> logged_sinks;
+int64_t log_start = 0;                            // the number of the first that is logged
+PyObject *on_gpu, *on_full;
+enum SinkKind { LOSS_ = 0, READ_ = 1 };           // others are Python's
+
+void call_with_index(PyObject* callable, int64_t index) {
+  Gil gil;
+  call(callable, Py_BuildValue("(L)", static_cast<long long>(index)));
+}
+
+Level literal_of(const c10::IValue& v) {
+  auto level = [](double d) { return std::isnan(d) ? NAN_ : std::isinf(d) ? INFINITE : FINITE; };
+  return v.isDouble() ? level(v.toDouble()) : FINITE;
+}
+
+// The number of the result; a segment of the log is over where there are no more flags.
+int64_t log_result(Thread& thread, const Facts* facts, const Arguments& arguments, const at::Tensor& t, bool is_written) {
+  Gpu& gpu = gpus[t.get_device()];
+  if (!gpu.function) call_with_index(on_gpu, t.get_device());
+  if (static_cast<int64_t>(log_.size()) >= gpu.count) call_with_index(on_full, t.get_device());
+  Node node = current_node();
+  if (!thread.stack && node.number < 0) thread.stack = stack_now();
+  std::lock_guard<std::mutex> lock(log_mutex);
+  Logged one{facts, node, thread.module(), node.number < 0 ? thread.stack : 0, thread.is_updating, false, false, FINITE, {}};
+  for (const auto& v : arguments) {
+    one.literal = std::max(one.literal, literal_of(v));
+    for_tensors(v, [&](const at::Tensor& operand) {
+      auto found = operand.has_storage() ? logged.find(storage_of(operand)) : logged.end();
+      if (found != logged.end() && one.operands.size() < 6) one.operands.push_back(found->second);
+    });
+  }
+  if (is_written) {
+    const at::TensorBase& base = t.is_view() ? t._base() : t;
+    one.is_parameter = base.requires_grad() && base.is_leaf();
+  }
+  int64_t index = log_.size();
+  if (facts == nullptr || !(facts->moves || thread.is_updating)) one.is_looked_at = queue_look(t, gpu.flags + index);
+  log_.push_back(std::move(one));
+  return logged[storage_of(t)] = log_start + index;
+}
+
+void log_sink(Thread& thread, const at::Tensor& t, int kind, const void* label) {
+  int64_t number = -1;
+  {
+    std::lock_guard<std::mutex> lock(log_mutex);
+    auto found = logged.find(storage_of(t));
+    if (found != logged.end()) number = found->second;
+  }
+  if (number < 0 || thread.is_updating) number = log_result(thread, nullptr, {}, t, false);
+  uint32_t stack = stack_now();
+  std::lock_guard<std::mutex> lock(log_mutex);
+  logged_sinks.push_back({number, kind, label, stack, thread.module()});
+}
+
 void look_at(const Facts& facts, const Arguments& arguments, const Befores& before, const at::Tensor& t, int index,
              bool is_written) {
-  if (!is_readable(t)) return note_unread(t);
+  if (!is_looked_at(t)) {
+    if (!is_on_gpu(t)) return note_unread(t);
+    log_result(self(), &facts, arguments, t, is_written);
+    return;
+  }
   const void* storage = storage_of(t);
-  Level level = level_of(t);
+  Level level = level_now(t);
   add_seen(storage);
   if (level)
     tell_bad(facts, arguments, before, t, index, level, is_written);
   else if (is_written && is_bad(storage))
     call_with(on_healed, t);
   if (is_written) filled(storage);
+}
+
+// A value that matters: a number that is read, a loss whose backward begins.
+void ask(Thread& thread, const Facts& facts, const c10::IValue& given) {
+  if (!given.isTensor()) return;
+  const at::Tensor& t = given.toTensor();
+  if (is_looked_at(t)) {
+    if (is_seen(storage_of(t)) && !is_bad(storage_of(t))) return;
+    if (level_now(t)) call_with(facts.reads ? on_read : on_loss, t);
+  } else if (is_on_gpu(t)) {
+    log_sink(thread, t, facts.reads ? READ_ : LOSS_, nullptr);
+  }
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -418,10 +543,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   const c10::IValue* given = stack->data() + stack->size() - facts.arguments;
   int64_t number = at::sequence_number::peek();
   if (number != thread.last) note_node(thread, number, facts, given);
-  if ((facts.reads || facts.ones_like) && given[0].isTensor() && is_readable(given[0].toTensor())) {
-    const at::Tensor& t = given[0].toTensor();
-    if ((!is_seen(storage_of(t)) || is_bad(storage_of(t))) && level_of(t)) call_with(facts.reads ? on_read : on_loss, t);
-  }
+  if (facts.reads || facts.ones_like) ask(thread, facts, given[0]);
   // The call takes its arguments off the stack; they are needed only if its results are bad.
   Arguments arguments;
   Befores before;
@@ -449,9 +571,12 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 // ---- what Python asks for -------------------------------------------------------------------------
 
-PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, loss)
-  if (!PyArg_ParseTuple(arguments, "OOOO", &on_bad, &on_healed, &on_read, &on_loss)) return nullptr;
-  for (PyObject* one : {on_bad, on_healed, on_read, on_loss}) Py_INCREF(one);
+PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, loss, gpu, full, whether looks wait)
+  int looks_wait;
+  if (!PyArg_ParseTuple(arguments, "OOOOOOp", &on_bad, &on_healed, &on_read, &on_loss, &on_gpu, &on_full, &looks_wait))
+    return nullptr;
+  for (PyObject* one : {on_bad, on_healed, on_read, on_loss, on_gpu, on_full}) Py_INCREF(one);
+  waits = looks_wait;
   is_active = true;
   Py_RETURN_NONE;
 }
@@ -466,6 +591,11 @@ PyObject* py_stop(PyObject*, PyObject*) {
   op_count = 0;
   std::lock_guard<std::mutex> other(unread_mutex);
   unread.clear();
+  std::lock_guard<std::mutex> third(log_mutex);
+  log_.clear();
+  logged_sinks.clear();
+  logged.clear();
+  log_start = 0;
   Py_RETURN_NONE;
 }
 
@@ -517,7 +647,7 @@ PyObject* frames_of(uint32_t number) {
   return found;
 }
 
-// (thread, number, whether its number came after its op) -> (frames, module, node, its thread)
+// (thread, number, whether its number came after its op) -> (frames, module, node, its thread, op)
 PyObject* py_made(PyObject*, PyObject* arguments) {
   unsigned long long thread;
   long long number;
@@ -537,8 +667,8 @@ PyObject* py_made(PyObject*, PyObject* arguments) {
     if (k >= ring->made.size() || ring->made[k].number != n) continue;
     const Made& made = ring->made[k];
     if (made.is_weak && n != number) continue;
-    return Py_BuildValue("(NNLK)", frames_of(made.stack), id_of(made.module), static_cast<long long>(made.node.number),
-                         static_cast<unsigned long long>(made.node.thread));
+    return Py_BuildValue("(NNLKs)", frames_of(made.stack), id_of(made.module), static_cast<long long>(made.node.number),
+                         static_cast<unsigned long long>(made.node.thread), made.facts->name.c_str());
   }
   Py_RETURN_NONE;
 }
@@ -546,7 +676,7 @@ PyObject* py_made(PyObject*, PyObject* arguments) {
 PyObject* py_level(PyObject*, PyObject* object) {
   if (!THPVariable_Check(object)) return PyLong_FromLong(FINITE);
   const at::Tensor& t = THPVariable_Unpack(object);
-  return PyLong_FromLong(is_readable(t) ? level_of(t) : FINITE);
+  return PyLong_FromLong(is_looked_at(t) ? level_now(t) : FINITE);
 }
 
 // (tensors, whether their gradients are asked for) -> indices of those that are not finite. Gradients
@@ -561,10 +691,10 @@ PyObject* py_bad_among(PyObject*, PyObject* arguments) {
     if (!THPVariable_Check(object)) continue;
     const at::Tensor& own = THPVariable_Unpack(object);
     const at::Tensor& t = of_gradients ? own.grad() : own;
-    if (!t.defined() || !is_readable(t)) continue;
+    if (!t.defined() || !is_looked_at(t)) continue;
     const void* storage = storage_of(t);
     if (is_seen(storage) && !is_bad(storage)) continue;
-    if (level_of(t)) {
+    if (level_now(t)) {
       PyObject* index = PyLong_FromSsize_t(k);
       PyList_Append(found, index);
       Py_DECREF(index);
@@ -573,6 +703,81 @@ PyObject* py_bad_among(PyObject*, PyObject* arguments) {
     }
   }
   return found;
+}
+
+// (tensors, whether their gradients are meant, what kind of sink they are): those of a GPU
+PyObject* py_log_sinks(PyObject*, PyObject* arguments) {
+  PyObject* tensors;
+  int of_gradients, kind;
+  if (!PyArg_ParseTuple(arguments, "O!pi", &PyList_Type, &tensors, &of_gradients, &kind)) return nullptr;
+  if (waits) Py_RETURN_NONE;
+  HANDLE_TH_ERRORS
+  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(tensors); ++k) {
+    PyObject* object = PyList_GET_ITEM(tensors, k);
+    if (!THPVariable_Check(object)) continue;
+    const at::Tensor& own = THPVariable_Unpack(object);
+    const at::Tensor& t = of_gradients ? own.grad() : own;
+    if (is_on_gpu(t)) log_sink(self(), t, kind, own.has_storage() ? storage_of(own) : nullptr);
+  }
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+// (device, function, flags, their count, a flag of the host)
+PyObject* py_set_gpu(PyObject*, PyObject* arguments) {
+  int device;
+  unsigned long long function, flags, host_flag;
+  long long count;
+  if (!PyArg_ParseTuple(arguments, "iKKLK", &device, &function, &flags, &count, &host_flag)) return nullptr;
+  Gpu& gpu = gpus[device];
+  gpu.function = reinterpret_cast<void*>(function);
+  gpu.flags = reinterpret_cast<int32_t*>(flags);
+  gpu.count = count;
+  gpu.host_flag = reinterpret_cast<int32_t*>(host_flag);
+  Py_RETURN_NONE;
+}
+
+// (the number of the first result, results, sinks, {storage: number}), and begins a new log. A result is
+// (op, node, its thread, module, frames, updating, looked at, parameter, literal, operands).
+PyObject* py_take_log(PyObject*, PyObject*) {
+  std::vector<Logged> results;
+  std::vector<LoggedSink> sinks;
+  long long start;
+  {
+    std::lock_guard<std::mutex> lock(log_mutex);
+    results.swap(log_);
+    sinks.swap(logged_sinks);
+    start = log_start;
+    log_start += results.size();
+    if (logged.size() > MOST_LOGGED) logged.clear();
+  }
+  PyObject* found = PyList_New(0);
+  for (const Logged& r : results) {
+    PyObject* operands = PyTuple_New(r.operands.size());
+    for (size_t k = 0; k < r.operands.size(); ++k) PyTuple_SET_ITEM(operands, k, PyLong_FromLongLong(r.operands[k]));
+    PyObject* item = Py_BuildValue("(sLKNIiiiiN)", r.facts ? r.facts->name.c_str() : "",
+                                   static_cast<long long>(r.node.number), static_cast<unsigned long long>(r.node.thread),
+                                   id_of(r.module), r.stack, r.is_updating, r.is_looked_at, r.is_parameter,
+                                   static_cast<int>(r.literal), operands);
+    PyList_Append(found, item);
+    Py_DECREF(item);
+  }
+  PyObject* of_sinks = PyList_New(0);
+  for (const LoggedSink& s : sinks) {
+    PyObject* item = Py_BuildValue("(LiNIN)", static_cast<long long>(s.result), s.kind, id_of(const_cast<void*>(s.label)),
+                                   s.stack, id_of(s.module));
+    PyList_Append(of_sinks, item);
+    Py_DECREF(item);
+  }
+  return Py_BuildValue("(LNN)", start, found, of_sinks);
+}
+
+PyObject* py_frames(PyObject*, PyObject* number) { return frames_of(static_cast<uint32_t>(PyLong_AsUnsignedLong(number))); }
+
+PyObject* py_within(PyObject*, PyObject* value) {  // this thread: what it asks of PyTorch is not watched
+  bool before = self().is_within;
+  self().is_within = PyObject_IsTrue(value);
+  return PyBool_FromLong(before);
 }
 
 PyObject* py_set_bad(PyObject*, PyObject* arguments) {  // (storage, whether it is)
@@ -632,6 +837,8 @@ PyMethodDef methods[] = {
     {"updating", py_updating, METH_O, ""},      {"here", py_here, METH_NOARGS, ""},
     {"made", py_made, METH_VARARGS, ""},        {"level", py_level, METH_O, ""},
     {"bad_among", py_bad_among, METH_VARARGS, ""}, {"set_bad", py_set_bad, METH_VARARGS, ""},
+    {"log_sinks", py_log_sinks, METH_VARARGS, ""}, {"set_gpu", py_set_gpu, METH_VARARGS, ""},
+    {"take_log", py_take_log, METH_NOARGS, ""}, {"frames", py_frames, METH_O, ""}, {"within", py_within, METH_O, ""},
     {"empty_at", py_empty_at, METH_O, ""},      {"counts", py_counts, METH_NOARGS, ""},
     {nullptr, nullptr, 0, nullptr}};
 PyModuleDef module = {PyModuleDef_HEAD_INIT, "opstep_watcher", nullptr, -1, methods};
