@@ -36,6 +36,7 @@ from opstep.runtime.nan.verdict import Element, Verdict
 _ARGUMENT = re.compile(r"arg(\d+)_1")
 _NODE = re.compile(r"(?:.*::)?(\w+?)(?:Backward\w*)?\d*$")
 MOST_CALLS = 8
+LATE = "--sync op says which elements, and why: a GPU's op is gone when its flag is read"
 
 
 @dataclass
@@ -187,6 +188,8 @@ def _operand(operand: Operand, names: Names) -> graph.Operand | None:
 
 def _verdict(birth: Birth) -> Verdict:
     """Where no op of ours says why: whether f64 could hold it, and what came in."""
+    if birth.dtype is None:  # of a GPU's, which nobody waited for
+        return Verdict(birth.kind, 0, 0, 0, ((LATE, 0),))
     value = float("nan") if birth.level == NAN else float("inf")
     text, exact = "", None
     if birth.how == WRITTEN:

@@ -16,7 +16,7 @@ import torch
 
 from opstep.frontends.torch.eager.births import BORN, CAME, WRITTEN, Birth, Births
 from opstep.frontends.torch.eager.harm import GRADIENT, LOSS, PARAMETER, READ, RESULT
-from opstep.frontends.torch.eager.places import Node, Place
+from opstep.frontends.torch.eager.places import Node, Place, calls
 
 FLAGS = 1 << 15  # results of one step whose flags fit
 KINDS = (LOSS, READ, GRADIENT, PARAMETER, RESULT)  # by the number that the native watcher knows
@@ -29,6 +29,7 @@ class _Result(NamedTuple):
     op: str
     node: int
     node_thread: int
+    node_name: str
     module: int
     stack: int
     is_updating: int
@@ -70,6 +71,12 @@ class Gpus:
     def full(self, device: int) -> None:
         """There are no more flags for this step."""
         self.end(wait=True)
+
+    def came_from_host(self, storage: int) -> None:
+        """A tensor of the host that is bad is an operand of a GPU's op."""
+        births = list(self._births.of(storage))
+        if births:
+            self._bad[-storage] = max(b.level for b in births), births
 
     def forget(self) -> None:
         for device in self._devices:
@@ -119,14 +126,16 @@ class Gpus:
             if level:
                 births = self._births_of(segment, result, level, operands)
                 self._bad[segment.start + k] = level, births
-        oldest = segment.start - FLAGS * 4
-        for number in [n for n in self._bad if n < oldest]:
-            del self._bad[number]
         for number, kind, label, stack, module in sinks:
             if number in self._bad:
                 level, births = self._bad[number]
                 place = Place(self._module.frames(stack), module)
+                for b in births if KINDS[kind] == PARAMETER else ():
+                    b.into_parameter = True
                 self._sinks.judge(births, level, KINDS[kind], str(label), place)
+        oldest = segment.start - FLAGS * 4
+        for number in [n for n in self._bad if 0 <= n < oldest]:
+            del self._bad[number]
 
     def _births_of(
         self, segment: _Segment, result: _Result, level: int,
@@ -136,12 +145,15 @@ class Gpus:
         births = list(dict.fromkeys(b for _, some in operands for b in some))
         worst = max((one for one, _ in operands), default=0)
         if worst < level:
-            node = Node(result.node, result.node_thread, "")
+            node = Node(result.node, result.node_thread, result.node_name)
             stack = self._module.frames(result.stack)
-            place = Place(stack, result.module, node, bool(result.is_updating))
-            how = WRITTEN if result.literal else BORN if result.op else CAME
+            updated = not result.op and calls(
+                stack, "_after_step"
+            )  # that its ops are not looked at
+            place = Place(stack, result.module, node, bool(result.is_updating) or updated)
+            how = WRITTEN if result.literal else BORN if result.op or updated else CAME
             self._births.count += 1
-            name = result.op.partition("::")[2]
+            name = result.op.partition("::")[2] or ("the optimizer" if updated else "")
             birth = Birth(self._births.count, level, how, name, place, segment.step)
             birth.causes = births
             birth.scaled = segment.scaled and place.phase == "backward"

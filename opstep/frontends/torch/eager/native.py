@@ -62,7 +62,7 @@ class Native:
         gpus = self.gpus
         self._module.start(
             self._gave, births.healed, self.sinks.read, self.sinks.loss, gpus.set_up, gpus.full,
-            self._waits,
+            gpus.came_from_host, self._waits,
         )  # fmt: skip
         self.is_active = True
         self._open_higher_order_ops()
@@ -234,7 +234,7 @@ spec.loader.exec_module(module)
 module.register()
 found = []
 note = lambda *given: found.append(given[0])
-module.start(note, note, note, note, note, note, False)
+module.start(*[note] * 7, False)
 module.enter(True)
 torch.zeros(2).log_()
 assert found == ["aten::log_"], found

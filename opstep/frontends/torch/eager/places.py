@@ -113,8 +113,8 @@ def _is_in_closure(stack: Stack) -> bool:
 
 
 def calls(stack: Stack, name: str) -> bool:
-    """Whether a function of PyTorch's with this name is on the stack."""
-    return any(c.co_name == name and c.co_filename.startswith(_TORCH) for c, _ in stack)
+    """Whether a function of PyTorch's or ours with this name is on the stack."""
+    return any(c.co_name == name and c.co_filename.startswith((_TORCH, _OURS)) for c, _ in stack)
 
 
 def current_node() -> Node:

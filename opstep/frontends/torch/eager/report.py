@@ -32,6 +32,8 @@ def report(found: ScriptFinding) -> str:
     lines += [f"  {operand_text(o)}" for o in shown]
     lines += [f"  {text}" for text in found.why]
     lines.append(f"  step {found.step}{f', {found.batch}' if found.batch else ''}: {found.harm}")
+    if verdict is not None and not verdict.own and found.how == BORN:
+        lines.append(f"  {verdict.rules[0][0]}")
     if found.times > 1:
         lines.append(f"  it was born {found.times:,} times on this line; the others did no harm")
     backward = finding.where.backward if finding.where else ""
@@ -53,9 +55,12 @@ def headline(found: ScriptFinding) -> str:
     where = PHASES.get(found.phase, "")
     if found.derivative_of:
         where = f"in the backward of {found.derivative_of}"
-    why = verdict.rules[0][0] if verdict is not None and verdict.rules else "no rule is known"
-    example = f" ({equation(finding, verdict.elements[0])})" if verdict and verdict.elements else ""
-    return f"{bad} born {f'{where}, ' if where else ''}in {finding.op}: {why}{example}"
+    born = f"{bad} born {f'{where}, ' if where else ''}in {finding.op}"
+    if verdict is None or not verdict.own:
+        return born
+    why = verdict.rules[0][0] if verdict.rules else "no rule is known"
+    example = f" ({equation(finding, verdict.elements[0])})" if verdict.elements else ""
+    return f"{born}: {why}{example}"
 
 
 def stack(frames: list[Frame], module: str) -> str:

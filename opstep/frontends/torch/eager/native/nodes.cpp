@@ -1,5 +1,6 @@
 #include "nodes.h"
 
+#include <c10/util/Type.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -11,12 +12,10 @@ Node current_node() {
   auto node = torch::autograd::get_current_node();
   if (!node) return {};
   uint64_t number = node->sequence_nr();  // that of an AccumulateGrad is the largest
-  return {static_cast<int64_t>(std::min<uint64_t>(number, INT64_MAX)), node->thread_id()};
+  const torch::autograd::Node& found = *node;
+  return {static_cast<int64_t>(std::min<uint64_t>(number, INT64_MAX)), node->thread_id(), &typeid(found)};
 }
 
-std::string current_node_name() {
-  auto node = torch::autograd::get_current_node();
-  return node ? node->name() : "";
-}
+std::string name_of(const Node& node) { return node.type ? c10::demangle(node.type->name()) : ""; }
 
 }  // namespace opstep

@@ -57,9 +57,9 @@ struct Facts {
 
 // As bad as their operands, so a GPU does not look at their results.
 const char* const MOVES[] = {
-    "cat", "clone", "copy_", "index_select", "repeat", "stack", "roll", "flip", "gather", "constant_pad_nd",
+    "cat", "clone", "index_select", "repeat", "stack", "roll", "flip", "gather", "constant_pad_nd",
     "embedding", "relu", "relu_", "threshold_backward", "max_pool2d_with_indices", "native_dropout", "amax",
-    "amin", "index", "slice_backward", "neg", "_to_copy"};
+    "amin", "index", "slice_backward", "neg"};
 
 bool starts_with(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
 
@@ -359,7 +359,6 @@ using Befores = c10::SmallVector<Before, 2>;
 // The last number that autograd gave belongs to the op that runs now: it made the node before.
 void note_node(Thread& thread, int64_t number, const Facts& facts, const c10::IValue* arguments) {
   thread.last = number;
-  thread.stack = 0;
   if (number <= 0) return;
   bool needs_no_grad = true;
   if (c10::GradMode::is_enabled())
@@ -376,7 +375,24 @@ bool is_looked_at(const at::Tensor& t) {
   return is_readable(t) || (waits.load(std::memory_order_relaxed) && is_on_gpu(t));
 }
 
-Level level_now(const at::Tensor& t) { return t.is_cuda() ? static_cast<Level>(look_now(t)) : level_of(t); }
+PyObject *on_gpu, *on_full, *on_host;
+
+void call_with_index(PyObject* callable, int64_t index) {
+  Gil gil;
+  call(callable, Py_BuildValue("(L)", static_cast<long long>(index)));
+}
+
+const Gpu& gpu_of(const at::Tensor& t) {
+  const Gpu& gpu = gpus[t.get_device()];
+  if (!gpu.function) call_with_index(on_gpu, t.get_device());
+  return gpu;
+}
+
+Level level_now(const at::Tensor& t) {
+  if (!t.is_cuda()) return level_of(t);
+  gpu_of(t);
+  return static_cast<Level>(look_now(t));
+}
 
 Befores before_writing(const Facts& facts, const Arguments& arguments) {
   Befores found;
@@ -451,13 +467,7 @@ struct LoggedSink {
 std::vector<Logged> log_;
 std::vector<LoggedSink> logged_sinks;
 int64_t log_start = 0;                            // the number of the first that is logged
-PyObject *on_gpu, *on_full;
-enum SinkKind { LOSS_ = 0, READ_ = 1 };           // others are Python's
-
-void call_with_index(PyObject* callable, int64_t index) {
-  Gil gil;
-  call(callable, Py_BuildValue("(L)", static_cast<long long>(index)));
-}
+enum SinkKind { LOSS_ = 0, READ_ = 1, PARAMETER_ = 3 };  // as in gpu.py
 
 Level literal_of(const c10::IValue& v) {
   auto level = [](double d) { return std::isnan(d) ? NAN_ : std::isinf(d) ? INFINITE : FINITE; };
@@ -466,15 +476,21 @@ Level literal_of(const c10::IValue& v) {
 
 // The number of the result; a segment of the log is over where there are no more flags.
 int64_t log_result(Thread& thread, const Facts* facts, const Arguments& arguments, const at::Tensor& t, bool is_written) {
-  Gpu& gpu = gpus[t.get_device()];
-  if (!gpu.function) call_with_index(on_gpu, t.get_device());
+  const Gpu& gpu = gpu_of(t);
   if (static_cast<int64_t>(log_.size()) >= gpu.count) call_with_index(on_full, t.get_device());
-  Node node = current_node();
-  if (!thread.stack && node.number < 0) thread.stack = stack_now();
-  std::lock_guard<std::mutex> lock(log_mutex);
-  Logged one{facts, node, thread.module(), node.number < 0 ? thread.stack : 0, thread.is_updating, false, false, FINITE, {}};
+  if (!thread.stack) thread.stack = stack_now();
+  Logged one{facts, current_node(), thread.module(), thread.stack, thread.is_updating, false, false, FINITE, {}};
   for (const auto& v : arguments) {
     one.literal = std::max(one.literal, literal_of(v));
+    for_tensors(v, [&](const at::Tensor& operand) {
+      if (!is_readable(operand) || !is_bad(storage_of(operand))) return;
+      auto storage = reinterpret_cast<int64_t>(storage_of(operand));
+      call_with_index(on_host, storage);  // its births are known now, and it may be gone later
+      one.operands.push_back(-storage);
+    });
+  }
+  std::lock_guard<std::mutex> lock(log_mutex);
+  for (const auto& v : arguments) {
     for_tensors(v, [&](const at::Tensor& operand) {
       auto found = operand.has_storage() ? logged.find(storage_of(operand)) : logged.end();
       if (found != logged.end() && one.operands.size() < 6) one.operands.push_back(found->second);
@@ -497,7 +513,7 @@ void log_sink(Thread& thread, const at::Tensor& t, int kind, const void* label) 
     auto found = logged.find(storage_of(t));
     if (found != logged.end()) number = found->second;
   }
-  if (number < 0 || thread.is_updating) number = log_result(thread, nullptr, {}, t, false);
+  if (number < 0 || kind == PARAMETER_) number = log_result(thread, nullptr, {}, t, false);
   uint32_t stack = stack_now();
   std::lock_guard<std::mutex> lock(log_mutex);
   logged_sinks.push_back({number, kind, label, stack, thread.module()});
@@ -542,6 +558,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   op_count.fetch_add(1, std::memory_order_relaxed);
   const c10::IValue* given = stack->data() + stack->size() - facts.arguments;
   int64_t number = at::sequence_number::peek();
+  thread.stack = 0;
   if (number != thread.last) note_node(thread, number, facts, given);
   if (facts.reads || facts.ones_like) ask(thread, facts, given[0]);
   // The call takes its arguments off the stack; they are needed only if its results are bad.
@@ -571,11 +588,12 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 // ---- what Python asks for -------------------------------------------------------------------------
 
-PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, loss, gpu, full, whether looks wait)
+PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, loss, gpu, full, host, whether looks wait)
   int looks_wait;
-  if (!PyArg_ParseTuple(arguments, "OOOOOOp", &on_bad, &on_healed, &on_read, &on_loss, &on_gpu, &on_full, &looks_wait))
+  if (!PyArg_ParseTuple(arguments, "OOOOOOOp", &on_bad, &on_healed, &on_read, &on_loss, &on_gpu, &on_full, &on_host,
+                        &looks_wait))
     return nullptr;
-  for (PyObject* one : {on_bad, on_healed, on_read, on_loss, on_gpu, on_full}) Py_INCREF(one);
+  for (PyObject* one : {on_bad, on_healed, on_read, on_loss, on_gpu, on_full, on_host}) Py_INCREF(one);
   waits = looks_wait;
   is_active = true;
   Py_RETURN_NONE;
@@ -631,7 +649,7 @@ PyObject* py_here(PyObject*, PyObject*) {
   Thread& thread = self();
   Node node = current_node();
   return Py_BuildValue("(NLKsO)", id_of(thread.module()), static_cast<long long>(node.number),
-                       static_cast<unsigned long long>(node.thread), current_node_name().c_str(),
+                       static_cast<unsigned long long>(node.thread), name_of(node).c_str(),
                        thread.is_updating ? Py_True : Py_False);
 }
 
@@ -738,7 +756,7 @@ PyObject* py_set_gpu(PyObject*, PyObject* arguments) {
 }
 
 // (the number of the first result, results, sinks, {storage: number}), and begins a new log. A result is
-// (op, node, its thread, module, frames, updating, looked at, parameter, literal, operands).
+// (op, node, its thread, its name, module, frames, updating, looked at, parameter, literal, operands).
 PyObject* py_take_log(PyObject*, PyObject*) {
   std::vector<Logged> results;
   std::vector<LoggedSink> sinks;
@@ -755,9 +773,9 @@ PyObject* py_take_log(PyObject*, PyObject*) {
   for (const Logged& r : results) {
     PyObject* operands = PyTuple_New(r.operands.size());
     for (size_t k = 0; k < r.operands.size(); ++k) PyTuple_SET_ITEM(operands, k, PyLong_FromLongLong(r.operands[k]));
-    PyObject* item = Py_BuildValue("(sLKNIiiiiN)", r.facts ? r.facts->name.c_str() : "",
+    PyObject* item = Py_BuildValue("(sLKsNIiiiiN)", r.facts ? r.facts->name.c_str() : "",
                                    static_cast<long long>(r.node.number), static_cast<unsigned long long>(r.node.thread),
-                                   id_of(r.module), r.stack, r.is_updating, r.is_looked_at, r.is_parameter,
+                                   name_of(r.node).c_str(), id_of(r.module), r.stack, r.is_updating, r.is_looked_at, r.is_parameter,
                                    static_cast<int>(r.literal), operands);
     PyList_Append(found, item);
     Py_DECREF(item);
