@@ -136,7 +136,7 @@ class Births:
         if not self.is_bad(storage._cdata):
             return
         whole = tensor.numel() * tensor.element_size() >= storage.nbytes()
-        if whole or level_of(torch.empty(0, dtype=tensor.dtype).set_(storage)) == FINITE:
+        if whole or level_of(tensor.new_empty(0).set_(storage)) == FINITE:
             self._forget(storage._cdata)
 
     def _forget(self, storage: int) -> None:
@@ -183,8 +183,7 @@ class Births:
             if written and not whole:
                 births += [b for b in self.of(result.untyped_storage()._cdata) if b not in births]
             if written and is_parameter(result):
-                for b in births:
-                    b.into_parameter = True
+                in_parameter(births)
             self._hold(result, births)
 
     def _operands(self, facts: Facts, arguments, before) -> Iterator[Operand]:
@@ -343,7 +342,7 @@ def _without_tensors(argument: Any, kept: Iterator[Any]) -> Any:
 @contextmanager
 def undispatched() -> Iterator[None]:
     """While the block lasts, what is computed is neither watched nor part of the script's graph."""
-    with _disable_current_modes(), torch.no_grad():
+    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
         yield
 
 
@@ -375,6 +374,15 @@ def level_of(t: torch.Tensor | None) -> int:
 
 def bad(t: torch.Tensor) -> torch.Tensor:
     return torch.isnan(t) | torch.isinf(t)
+
+
+def in_parameter(births: Sequence[Birth]) -> None:
+    """A parameter holds what they made: an infinity that the script writes there does harm. One
+    that only led to what an op made is not to blame.
+    """
+    if all(b.how == WRITTEN for b in births):
+        for b in births:
+            b.into_parameter = True
 
 
 def is_parameter(t: torch.Tensor) -> bool:

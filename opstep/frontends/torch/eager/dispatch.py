@@ -156,10 +156,10 @@ class Dispatch:
         mode = self._mode
         return list(mode.modules) if mode is not None else []
 
-    def updating(self, is_updating: bool) -> None:
-        """An optimizer begins or ends its step."""
+    def updating(self, how: int) -> None:
+        """An optimizer begins its step (2: with a closure) or ends it (0)."""
         if (mode := self._mode) is not None:
-            mode.is_updating = is_updating
+            mode.is_updating = bool(how)
 
     def place(self) -> Place:
         mode = self._mode

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from opstep.frontends.torch.eager.births import BORN, CAME, WRITTEN, Birth, Births
+from opstep.frontends.torch.eager.births import BORN, CAME, WRITTEN, Birth, Births, in_parameter
 from opstep.frontends.torch.eager.harm import GRADIENT, LOSS, PARAMETER, READ, RESULT
 from opstep.frontends.torch.eager.places import Node, Place, calls
 
@@ -130,8 +130,8 @@ class Gpus:
             if number in self._bad:
                 level, births = self._bad[number]
                 place = Place(self._module.frames(stack), module)
-                for b in births if KINDS[kind] == PARAMETER else ():
-                    b.into_parameter = True
+                if KINDS[kind] == PARAMETER:
+                    in_parameter(births)
                 self._sinks.judge(births, level, KINDS[kind], str(label), place)
         oldest = segment.start - FLAGS * 4
         for number in [n for n in self._bad if 0 <= n < oldest]:
@@ -162,8 +162,7 @@ class Gpus:
                 self._births.on_birth(birth)
             births.append(birth)
         if result.is_parameter:
-            for b in births:
-                b.into_parameter = True
+            in_parameter(births)
         return births
 
 

@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data import dataloader
 
-from opstep.frontends.torch.eager.births import Births, undispatched
+from opstep.frontends.torch.eager.births import Births, in_parameter, undispatched
 from opstep.frontends.torch.eager.harm import GRADIENT, PARAMETER, Sinks
 from opstep.frontends.torch.eager.places import closures
 
@@ -141,10 +141,10 @@ class Hooks:
             is_skipped = found is not None and bool(found)
         if not is_skipped:
             self._ask(_params(optimizer), GRADIENT)
-        self.watcher.updating(True)
+        self.watcher.updating(1 if closure is None else 2)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self.watcher.updating(False)
+        self.watcher.updating(0)
         self._ask(_params(optimizer), PARAMETER)
         self.watcher.step_done()
         self.births.step += 1
@@ -156,8 +156,8 @@ class Hooks:
             with undispatched():
                 found = params[k].grad if of_gradients else params[k]
                 storage = found.untyped_storage()._cdata
-                for birth in () if of_gradients else self.births.of(storage):
-                    birth.into_parameter = True
+                if not of_gradients:
+                    in_parameter(self.births.of(storage))
                 if self.sinks.ask(found, sink, label=str(params[k].untyped_storage()._cdata)):
                     return
 

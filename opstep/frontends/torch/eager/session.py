@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from opstep.frontends.torch.eager import native as native_watcher
-from opstep.frontends.torch.eager.births import BORN, Birth, Births, undispatched
+from opstep.frontends.torch.eager.births import BORN, Birth, Births, in_parameter, undispatched
 from opstep.frontends.torch.eager.dispatch import Dispatch, Listener
 from opstep.frontends.torch.eager.findings import ScriptFinding, finding_of
 from opstep.frontends.torch.eager.harm import BIRTH, END, GRADIENT, Harm, Sinks
@@ -81,8 +81,7 @@ class Session:
         with undispatched():
             params = [p for root in roots() for p in root.parameters()] + leaves()
             for p in params:
-                for birth in self.births.of(p.untyped_storage()._cdata):
-                    birth.into_parameter = True
+                in_parameter(self.births.of(p.untyped_storage()._cdata))
             for sink, tensors in ((END, params), (GRADIENT, [p.grad for p in params])):
                 for p, t in zip(params, tensors, strict=True):
                     if t is not None:

@@ -52,6 +52,8 @@ struct Facts {
   int arguments = 0, results = 0;
   bool skipped = false;        // a view, or memory that nothing was written to
   bool moves = false;          // its results have only elements of its operands
+  bool lifts = false;          // its result is a literal of the script's text
+  bool is_norm = false;        // beside its first result it gives statistics, which are bad where that is
   bool empty = false, reads = false, ones_like = false, statistics = false;
 };
 
@@ -79,13 +81,15 @@ std::unique_ptr<Facts> learn(const c10::FunctionSchema& schema) {
   found->results = static_cast<int>(schema.returns().size());
   found->statistics = name == "native_batch_norm" || name == "cudnn_batch_norm" || name == "miopen_batch_norm";
   if (found->statistics) found->writes = {3, 4};
-  bool lifts = name == "lift_fresh" || name == "lift";
+  found->lifts = name == "lift_fresh" || name == "lift";
+  found->is_norm = name.find("_norm") != std::string::npos && name.find("backward") == std::string::npos &&
+                   found->results > 1;
   found->empty = starts_with(name, "empty") || starts_with(name, "new_empty");
   found->reads = name == "_local_scalar_dense";
   found->ones_like = name == "ones_like";
   found->moves = std::any_of(std::begin(MOVES), std::end(MOVES), [&](const char* m) { return name == m; });
   found->skipped = found->empty || found->reads || name == "detach" || name == "resize_" || name == "set_" ||
-                   (aliases && found->writes.empty() && !lifts);
+                   (aliases && found->writes.empty() && !found->lifts);
   return found;
 }
 
@@ -196,7 +200,10 @@ struct Thread {
   int64_t last = -1;
   std::shared_ptr<Ring> ring = std::make_shared<Ring>();
   std::vector<void*> modules;
-  bool is_updating = false, is_within = false;
+  // 1: an optimizer is at its step, and a GPU's ops are not looked at: its parameters are, after it.
+  // 2: it calls a closure, which computes losses.
+  int updating = 0;
+  bool is_within = false;
 
   Thread() {
     std::lock_guard<std::mutex> lock(rings_mutex);
@@ -479,7 +486,7 @@ int64_t log_result(Thread& thread, const Facts* facts, const Arguments& argument
   const Gpu& gpu = gpu_of(t);
   if (static_cast<int64_t>(log_.size()) >= gpu.count) call_with_index(on_full, t.get_device());
   if (!thread.stack) thread.stack = stack_now();
-  Logged one{facts, current_node(), thread.module(), thread.stack, thread.is_updating, false, false, FINITE, {}};
+  Logged one{facts, current_node(), thread.module(), thread.stack, thread.updating != 0, false, false, FINITE, {}};
   for (const auto& v : arguments) {
     one.literal = std::max(one.literal, literal_of(v));
     for_tensors(v, [&](const at::Tensor& operand) {
@@ -501,20 +508,21 @@ int64_t log_result(Thread& thread, const Facts* facts, const Arguments& argument
     one.is_parameter = base.requires_grad() && base.is_leaf();
   }
   int64_t index = log_.size();
-  if (facts == nullptr || !(facts->moves || thread.is_updating)) one.is_looked_at = queue_look(t, gpu.flags + index);
+  if (facts && facts->lifts) one.literal = std::max(one.literal, INFINITE);
+  one.is_looked_at = !(facts && facts->moves) && queue_look(t, gpu.flags + index);
   log_.push_back(std::move(one));
   return logged[storage_of(t)] = log_start + index;
 }
 
-void log_sink(Thread& thread, const at::Tensor& t, int kind, const void* label) {
+void log_sink(Thread& thread, const at::Tensor& t, int kind, const void* label, uint32_t stack) {
   int64_t number = -1;
   {
     std::lock_guard<std::mutex> lock(log_mutex);
     auto found = logged.find(storage_of(t));
     if (found != logged.end()) number = found->second;
   }
+  thread.stack = stack;
   if (number < 0 || kind == PARAMETER_) number = log_result(thread, nullptr, {}, t, false);
-  uint32_t stack = stack_now();
   std::lock_guard<std::mutex> lock(log_mutex);
   logged_sinks.push_back({number, kind, label, stack, thread.module()});
 }
@@ -523,7 +531,8 @@ void look_at(const Facts& facts, const Arguments& arguments, const Befores& befo
              bool is_written) {
   if (!is_looked_at(t)) {
     if (!is_on_gpu(t)) return note_unread(t);
-    log_result(self(), &facts, arguments, t, is_written);
+    bool matters = !(facts.is_norm && (index || is_written)) && self().updating != 1;
+    if (matters) log_result(self(), &facts, arguments, t, is_written);
     return;
   }
   const void* storage = storage_of(t);
@@ -544,7 +553,7 @@ void ask(Thread& thread, const Facts& facts, const c10::IValue& given) {
     if (is_seen(storage_of(t)) && !is_bad(storage_of(t))) return;
     if (level_now(t)) call_with(facts.reads ? on_read : on_loss, t);
   } else if (is_on_gpu(t)) {
-    log_sink(thread, t, facts.reads ? READ_ : LOSS_, nullptr);
+    log_sink(thread, t, facts.reads ? READ_ : LOSS_, nullptr, stack_now());
   }
 }
 
@@ -620,7 +629,7 @@ PyObject* py_stop(PyObject*, PyObject*) {
 PyObject* py_enter(PyObject*, PyObject* is_watched) {  // this thread
   Thread& thread = self();
   thread.modules.clear();
-  thread.is_updating = false;
+  thread.updating = 0;
   c10::impl::tls_set_dispatch_key_included(KEY, PyObject_IsTrue(is_watched));
   Py_RETURN_NONE;
 }
@@ -638,7 +647,7 @@ PyObject* py_pop(PyObject*, PyObject*) {
 }
 
 PyObject* py_updating(PyObject*, PyObject* value) {
-  self().is_updating = PyObject_IsTrue(value);
+  self().updating = static_cast<int>(PyLong_AsLong(value));
   Py_RETURN_NONE;
 }
 
@@ -650,7 +659,7 @@ PyObject* py_here(PyObject*, PyObject*) {
   Node node = current_node();
   return Py_BuildValue("(NLKsO)", id_of(thread.module()), static_cast<long long>(node.number),
                        static_cast<unsigned long long>(node.thread), name_of(node).c_str(),
-                       thread.is_updating ? Py_True : Py_False);
+                       thread.updating ? Py_True : Py_False);
 }
 
 PyObject* frames_of(uint32_t number) {
@@ -730,12 +739,13 @@ PyObject* py_log_sinks(PyObject*, PyObject* arguments) {
   if (!PyArg_ParseTuple(arguments, "O!pi", &PyList_Type, &tensors, &of_gradients, &kind)) return nullptr;
   if (waits) Py_RETURN_NONE;
   HANDLE_TH_ERRORS
+  uint32_t stack = stack_now();
   for (Py_ssize_t k = 0; k < PyList_GET_SIZE(tensors); ++k) {
     PyObject* object = PyList_GET_ITEM(tensors, k);
     if (!THPVariable_Check(object)) continue;
     const at::Tensor& own = THPVariable_Unpack(object);
     const at::Tensor& t = of_gradients ? own.grad() : own;
-    if (is_on_gpu(t)) log_sink(self(), t, kind, own.has_storage() ? storage_of(own) : nullptr);
+    if (is_on_gpu(t)) log_sink(self(), t, kind, own.has_storage() ? storage_of(own) : nullptr, stack);
   }
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
