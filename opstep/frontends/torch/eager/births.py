@@ -19,6 +19,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
+from opstep.frontends.torch.eager import trail
 from opstep.frontends.torch.eager.ops import Facts, as_call, facts_of, substituted, tensors_in
 from opstep.frontends.torch.eager.places import Place
 from opstep.runtime.nan.births import born as born_by_rerun
@@ -72,8 +73,13 @@ class Birth:
     into_parameter: bool = False
     computed: bool = False  # came in, but autograd knows an op that made it
     made: tuple[Any, ...] = ()  # the ops whose derivatives it is in, see `places.Made`
-    frames: tuple[Any, ...] | None = None
+    trail: list[str] = field(default_factory=list)  # how it came about, in words
     times: int = 1
+
+    @property
+    def key(self) -> Any:
+        """That of others of the same line."""
+        return self.op, self.place.stack[:4], self.place.node.name
 
     @property
     def kind(self) -> str:
@@ -104,6 +110,7 @@ class Births:
         self.step = 0  # of optimizers
         self.scaled = False
         self.made_by: Callable[[Place], tuple[Any, ...]] = lambda place: ()
+        self.made_at: Callable[[Any], Any] = lambda node: None  # the op that made one of autograd's
         self.count = 0
         self.held: dict[int, _Held] = {}
         self._sweep_at = 256
@@ -289,19 +296,30 @@ class Births:
                     seen[b] = None
         birth.causes = list(seen)
         birth.made = self.made_by(birth.place)
+        if how == BORN and birth.key not in self._known:
+            birth.trail = self._trail(birth, operands)
         self._keep(birth)
         self.on_birth(birth)
         return birth
+
+    def _trail(self, birth: Birth, operands: Sequence[Operand]) -> list[str]:
+        """How it came about, while autograd's graph is there."""
+        if birth.place.phase == "backward":
+            given = [o.tensor for o in operands if o.tensor is not None]
+            at = birth.first[:1]
+            text = trail.trap(at[0], birth.shape, given, self.made_at) if at else ""
+            return [text] if text else []
+        finite = [o.tensor for o in operands if o.tensor is not None and not o.level]
+        return trail.growth(finite, self.made_at) if birth.level == INFINITE else []
 
     def _keep(self, birth: Birth) -> None:
         """Operands as they were, of the first birth of a line and of the latest ones, within a
         budget: the reason is asked for only where it does harm.
         """
-        key = (birth.op, birth.place.stack[:4], birth.place.node.name)
-        known = self._known.get(key)
+        known = self._known.get(birth.key)
         if known is not None and known.how == birth.how:
-            birth.times = known.times + 1
-        self._known[key] = birth
+            birth.times, birth.trail = known.times + 1, birth.trail or known.trail
+        self._known[birth.key] = birth
         total = 0
 
         def copied(t: Any) -> Any:

@@ -82,7 +82,9 @@ class Dispatch:
     def start(self) -> None:
         """Watches this thread; others by `enter`."""
         self._active = True
-        self.births.made_by, self.births.empty_at = self.made_by, self._empty_at
+        births = self.births
+        births.made_by, births.empty_at = self.made_by, self._empty_at
+        births.made_at = lambda node: self._made(Node(node._sequence_nr(), 0, node.name()))
         self.enter()
 
     def enter(self) -> None:

@@ -36,6 +36,7 @@ from opstep.runtime.nan.verdict import Element, Verdict
 _ARGUMENT = re.compile(r"arg(\d+)_1")
 _NODE = re.compile(r"(?:.*::)?(\w+?)(?:Backward\w*)?\d*$")
 MOST_CALLS = 8
+_SUMS = ("add", "sub", "mul", "addcmul", "lerp")  # of finite numbers only too large ones are lost
 LATE = "--sync op says which elements, and why: a GPU's op is gone when its flag is read"
 
 
@@ -80,7 +81,7 @@ def finding_of(harm: Harm, names: Names, batch: str) -> ScriptFinding:
         module,
         _derivative(birth, own),
         birth.how,
-        [_cause(c, names) for c in birth.causes[:3]],
+        [*_unwritten(birth, names), *birth.trail, *(_cause(c, names) for c in birth.causes[:3])],
         batch,
         birth.times,
     )
@@ -203,12 +204,27 @@ def _verdict(birth: Birth) -> Verdict:
             text = f"overflow of {str(birth.dtype).removeprefix('torch.')}"
         elif any(o.level == INFINITE for o in birth.operands):
             text = "infinities among the operands"
+        elif birth.op.rstrip("_").removeprefix("_foreach_") in _SUMS and birth.dtype is not None:
+            text = f"overflow of {str(birth.dtype).removeprefix('torch.')}"
         else:
             text = "its operands are outside the range in which it has a value"
     size = _size(birth.shape)
     elements = tuple(Element(p, value, text, exact, ()) for p in birth.first)
     rules = ((text, birth.own),)
     return Verdict(birth.kind, birth.own, size, birth.own, rules, elements, nan=birth.nan)
+
+
+def _unwritten(birth: Birth, names: Names) -> list[str]:
+    """Operands that are in memory which `torch.empty` gave and nothing has written."""
+    found = []
+    for o in birth.operands:
+        own = frames(o.empty_at) if o.empty_at is not None else []
+        if own:
+            at = f"{own[0].file}:{own[0].line}"
+            found.append(
+                f"{_name(o, names)} is memory that torch.empty gave at {at}: nothing wrote it"
+            )
+    return found
 
 
 def _cause(birth: Birth, names: Names) -> str:

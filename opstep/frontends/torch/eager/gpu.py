@@ -1,4 +1,4 @@
-"""Flags of a GPU's ops: read a step after they were raised, without a wait, and what they mean.
+"""Flags of a GPU's ops: read steps after they were raised, without a wait, and what they mean.
 
 Each op whose result may be bad has a look queued on its stream. The native watcher logs which
 results an op was computed from. So the births are found when flags are read: a result that is bad,
@@ -18,7 +18,8 @@ from opstep.frontends.torch.eager.births import BORN, CAME, WRITTEN, Birth, Birt
 from opstep.frontends.torch.eager.harm import GRADIENT, LOSS, PARAMETER, READ, RESULT
 from opstep.frontends.torch.eager.places import Node, Place, calls
 
-FLAGS = 1 << 15  # results of one step whose flags fit
+FLAGS = 1 << 15  # results whose flags fit
+READ_AT = 1 << 9  # results after which flags are read at the end of a step: reading has its cost
 KINDS = (LOSS, READ, GRADIENT, PARAMETER, RESULT)  # by the number that the native watcher knows
 _SOURCE = Path(__file__).parent / "native" / "look.cu"
 
@@ -36,6 +37,7 @@ class _Result(NamedTuple):
     is_looked_at: int
     is_parameter: int
     literal: int
+    step: int
     operands: tuple[int, ...]
 
 
@@ -47,7 +49,6 @@ class _Segment(NamedTuple):
     sinks: list[tuple[int, int, int, int, int]]
     flags: list[torch.Tensor]
     done: list[Any]
-    step: int
     scaled: bool
 
 
@@ -85,8 +86,13 @@ class Gpus:
         self._pending.clear()
         self._bad.clear()
 
+    def step_done(self) -> None:
+        """A step of an optimizer is over."""
+        if self._devices and self._module.step_done() >= READ_AT:
+            self.end()
+
     def end(self, wait: bool = False) -> None:
-        """A step is over: its flags are copied; those of the step before are read."""
+        """Flags are copied, and those read that were copied before; with `wait` all of them."""
         if not self._devices:
             return
         before = self._module.within(True)
@@ -105,9 +111,7 @@ class Gpus:
             found = [_Result(*r) for r in results]
             flags, done = [f for f, _ in copies], [e for _, e in copies]
             births = self._births
-            self._pending.append(
-                _Segment(start, found, sinks, flags, done, births.step, births.scaled)
-            )
+            self._pending.append(_Segment(start, found, sinks, flags, done, births.scaled))
         while self._pending and (wait or len(self._pending) > 1):
             self._read(self._pending.pop(0))
 
@@ -154,7 +158,7 @@ class Gpus:
             how = WRITTEN if result.literal else BORN if result.op or updated else CAME
             self._births.count += 1
             name = result.op.partition("::")[2] or ("the optimizer" if updated else "")
-            birth = Birth(self._births.count, level, how, name, place, segment.step)
+            birth = Birth(self._births.count, level, how, name, place, result.step)
             birth.causes = births
             birth.scaled = segment.scaled and place.phase == "backward"
             birth.made = self._births.made_by(place)

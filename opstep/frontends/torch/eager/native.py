@@ -58,7 +58,7 @@ class Native:
         births = self.births
         births.on_bad = lambda storage, is_bad: self._module.set_bad(storage, is_bad)
         births.empty_at = self._module.empty_at
-        births.made_by = self.made_by
+        births.made_by, births.made_at = self.made_by, self._made_at
         gpus = self.gpus
         self._module.start(
             self._gave, births.healed, self.sinks.read, self.sinks.loss, gpus.set_up, gpus.full,
@@ -111,8 +111,8 @@ class Native:
         self._module.log_sinks(list(tensors), gradients, KINDS.index(sink))
 
     def step_done(self, wait: bool = False) -> None:
-        """An optimizer has made a step: flags of the one before are read."""
-        self.gpus.end(wait)
+        """An optimizer has made a step; with `wait` all flags of a GPU are read."""
+        self.gpus.end(wait=True) if wait else self.gpus.step_done()
 
     def made_by(self, place: Place) -> tuple[Made, ...]:
         """See `dispatch.Dispatch.made_by`."""
@@ -126,6 +126,12 @@ class Native:
             node = Node(number, thread)
             found.append(Made(stack, module, node, op.partition("::")[2]))
         return tuple(found)
+
+    def _made_at(self, node: Any) -> Made | None:
+        """The op that made a node, of this thread."""
+        at = Node(node._sequence_nr(), 0, node.name())
+        made = self._module.made(0, at.number, at.is_late)
+        return None if made is None else Made(made[0], made[1], Node(), made[4].partition("::")[2])
 
     def _gave(self, name, overload, arguments, result, index, level, before, written) -> None:
         old: dict[int, list[Before]] = {}

@@ -19,15 +19,15 @@ def reason_of(birth: Birth) -> Finding | None:
     """A hunt's finding in a program of the op on the operands that it had. None where these are not
     known, the op has no counterpart, or our op gives finite results.
     """
-    given = birth.arguments
+    given = _known(birth)
     tensors = [t for a in given for t in tensors_in(a)]
-    known = given and not any(o.tensor is None for o in birth.operands)
-    if not known or sum(t.numel() for t in tensors) > MOST_ELEMENTS:
+    if not given or sum(t.numel() for t in tensors) > MOST_ELEMENTS:
         return None
     try:
         with undispatched(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _hunted(birth.target, given, tensors)
+            op, given = functional(birth.target, given, birth.result)
+            return _hunted(op, given, [t for a in given for t in tensors_in(a)])
     except Exception:  # of PyTorch, which cannot trace it, or of ours, which cannot compute it
         return None
 
@@ -58,6 +58,40 @@ def _hunted(op: Any, arguments: Any, tensors: list[torch.Tensor]) -> Finding | N
     inputs = {n: array_of(given[k]) for n, k in zip(names, graph.inputs, strict=False)}
     found = hunt(program, "inference", inputs)
     return next((f for f in found.findings if f.verdict is not None and not f.given), None)
+
+
+def functional(op: Any, given: list[Any], index: int) -> tuple[Any, list[Any]]:
+    """The op that gives what an in-place one writes; of one on lists that on their elements."""
+    space, _, name = op._schema.name.partition("::")
+    plain = name.removesuffix("_")
+    if plain == name and not name.startswith("_foreach_"):
+        return op, given
+    packet = getattr(getattr(torch.ops, space), plain.removeprefix("_foreach_"))
+    if not name.startswith("_foreach_"):
+        return getattr(packet, op._overloadname), given
+    values = [a[index] if isinstance(a, list) and a else a for a in given]
+    scalar = isinstance(values[-1], int | float)
+    if plain.startswith("_foreach_addc") and scalar:
+        return packet.default, values
+    kind = "Scalar" if scalar and len(values) == 2 else "Tensor" if len(values) > 1 else "default"
+    return getattr(packet, kind), values
+
+
+def _known(birth: Birth) -> list[Any]:
+    """The arguments; zeros for an operand that was finite and is overwritten: where the op fails
+    with those, it is not that operand's doing. Nothing where others are not known.
+    """
+    lost = [o for o in birth.operands if o.tensor is None]
+    written = {birth.target._schema.arguments[o.index].alias_info is not None for o in lost}
+    if any(o.level for o in lost) or False in written:
+        return []
+    zeros = iter([torch.zeros(o.shape, dtype=o.dtype) for o in lost])
+    numbers = {o.index for o in lost}
+
+    def filled(a: Any) -> Any:
+        return [next(zeros) if x is None else x for x in a] if isinstance(a, list) else next(zeros)
+
+    return [filled(a) if k in numbers else a for k, a in enumerate(birth.arguments)]
 
 
 def wide_results(birth: Birth) -> torch.Tensor | None:

@@ -459,6 +459,7 @@ struct Logged {
   uint32_t stack;
   bool is_updating, is_looked_at, is_parameter;
   Level literal;
+  int64_t step;  // of optimizers
   c10::SmallVector<int64_t, 6> operands;  // numbers of results
 };
 
@@ -473,6 +474,7 @@ struct LoggedSink {
 
 std::vector<Logged> log_;
 std::vector<LoggedSink> logged_sinks;
+int64_t log_step = 0;
 int64_t log_start = 0;                            // the number of the first that is logged
 enum SinkKind { LOSS_ = 0, READ_ = 1, PARAMETER_ = 3 };  // as in gpu.py
 
@@ -486,7 +488,7 @@ int64_t log_result(Thread& thread, const Facts* facts, const Arguments& argument
   const Gpu& gpu = gpu_of(t);
   if (static_cast<int64_t>(log_.size()) >= gpu.count) call_with_index(on_full, t.get_device());
   if (!thread.stack) thread.stack = stack_now();
-  Logged one{facts, current_node(), thread.module(), thread.stack, thread.updating != 0, false, false, FINITE, {}};
+  Logged one{facts, current_node(), thread.module(), thread.stack, thread.updating != 0, false, false, FINITE, log_step, {}};
   for (const auto& v : arguments) {
     one.literal = std::max(one.literal, literal_of(v));
     for_tensors(v, [&](const at::Tensor& operand) {
@@ -622,7 +624,7 @@ PyObject* py_stop(PyObject*, PyObject*) {
   log_.clear();
   logged_sinks.clear();
   logged.clear();
-  log_start = 0;
+  log_start = log_step = 0;
   Py_RETURN_NONE;
 }
 
@@ -674,7 +676,7 @@ PyObject* frames_of(uint32_t number) {
   return found;
 }
 
-// (thread, number, whether its number came after its op) -> (frames, module, node, its thread, op)
+// (thread, 0 for this one, number, whether its number came after its op) -> (frames, module, node, its thread, op)
 PyObject* py_made(PyObject*, PyObject* arguments) {
   unsigned long long thread;
   long long number;
@@ -683,7 +685,7 @@ PyObject* py_made(PyObject*, PyObject* arguments) {
   std::shared_ptr<Ring> ring;
   {
     std::lock_guard<std::mutex> lock(rings_mutex);
-    auto found = rings.find(thread);
+    auto found = rings.find(thread ? thread : self().id);
     if (found != rings.end()) ring = found->second;
   }
   // An op makes its node before it runs, and may make others before it runs another op; late nodes
@@ -766,7 +768,7 @@ PyObject* py_set_gpu(PyObject*, PyObject* arguments) {
 }
 
 // (the number of the first result, results, sinks, {storage: number}), and begins a new log. A result is
-// (op, node, its thread, its name, module, frames, updating, looked at, parameter, literal, operands).
+// (op, node, its thread, its name, module, frames, updating, looked at, parameter, literal, step, operands).
 PyObject* py_take_log(PyObject*, PyObject*) {
   std::vector<Logged> results;
   std::vector<LoggedSink> sinks;
@@ -783,10 +785,10 @@ PyObject* py_take_log(PyObject*, PyObject*) {
   for (const Logged& r : results) {
     PyObject* operands = PyTuple_New(r.operands.size());
     for (size_t k = 0; k < r.operands.size(); ++k) PyTuple_SET_ITEM(operands, k, PyLong_FromLongLong(r.operands[k]));
-    PyObject* item = Py_BuildValue("(sLKsNIiiiiN)", r.facts ? r.facts->name.c_str() : "",
+    PyObject* item = Py_BuildValue("(sLKsNIiiiiLN)", r.facts ? r.facts->name.c_str() : "",
                                    static_cast<long long>(r.node.number), static_cast<unsigned long long>(r.node.thread),
                                    name_of(r.node).c_str(), id_of(r.module), r.stack, r.is_updating, r.is_looked_at, r.is_parameter,
-                                   static_cast<int>(r.literal), operands);
+                                   static_cast<int>(r.literal), static_cast<long long>(r.step), operands);
     PyList_Append(found, item);
     Py_DECREF(item);
   }
@@ -798,6 +800,12 @@ PyObject* py_take_log(PyObject*, PyObject*) {
     Py_DECREF(item);
   }
   return Py_BuildValue("(LNN)", start, found, of_sinks);
+}
+
+PyObject* py_step_done(PyObject*, PyObject*) {  // how many results are logged
+  std::lock_guard<std::mutex> lock(log_mutex);
+  ++log_step;
+  return PyLong_FromSize_t(log_.size());
 }
 
 PyObject* py_frames(PyObject*, PyObject* number) { return frames_of(static_cast<uint32_t>(PyLong_AsUnsignedLong(number))); }
@@ -866,7 +874,7 @@ PyMethodDef methods[] = {
     {"made", py_made, METH_VARARGS, ""},        {"level", py_level, METH_O, ""},
     {"bad_among", py_bad_among, METH_VARARGS, ""}, {"set_bad", py_set_bad, METH_VARARGS, ""},
     {"log_sinks", py_log_sinks, METH_VARARGS, ""}, {"set_gpu", py_set_gpu, METH_VARARGS, ""},
-    {"take_log", py_take_log, METH_NOARGS, ""}, {"frames", py_frames, METH_O, ""}, {"within", py_within, METH_O, ""},
+    {"take_log", py_take_log, METH_NOARGS, ""}, {"frames", py_frames, METH_O, ""}, {"step_done", py_step_done, METH_NOARGS, ""}, {"within", py_within, METH_O, ""},
     {"empty_at", py_empty_at, METH_O, ""},      {"counts", py_counts, METH_NOARGS, ""},
     {nullptr, nullptr, 0, nullptr}};
 PyModuleDef module = {PyModuleDef_HEAD_INIT, "opstep_watcher", nullptr, -1, methods};
