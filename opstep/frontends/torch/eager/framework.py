@@ -7,6 +7,7 @@ from typing import Any
 
 from opstep.frontends.scripts.frameworks import Framework
 from opstep.frontends.scripts.options import Hunting
+from opstep.frontends.torch.eager import native
 from opstep.frontends.torch.eager.births import Birth
 from opstep.frontends.torch.eager.session import Session
 from opstep.frontends.torch.importing import check_installed
@@ -32,6 +33,8 @@ class Eager(Framework):
         )  # fmt: skip
 
     def __enter__(self) -> Eager:
+        if self._session.watcher.form != "native" and not native.what_is_missing():
+            native.build_in_background()
         self._session.__enter__()
         return self
 

@@ -131,7 +131,8 @@ class Gpus:
                 births = self._births_of(segment, result, level, operands)
                 self._bad[segment.start + k] = level, births
         for number, kind, label, stack, module in sinks:
-            if number in self._bad:
+            other = KINDS[kind] == LOSS and not calls(self._module.frames(stack), "_make_grads")
+            if number in self._bad and not other:
                 level, births = self._bad[number]
                 place = Place(self._module.frames(stack), module)
                 if KINDS[kind] == PARAMETER:

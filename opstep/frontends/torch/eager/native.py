@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,7 @@ import torch
 from opstep.frontends.torch.eager.births import Before, Births
 from opstep.frontends.torch.eager.gpu import KINDS, Gpus
 from opstep.frontends.torch.eager.ops import by_name
-from opstep.frontends.torch.eager.places import NO_NODE, Made, Node, Place, stack_now
+from opstep.frontends.torch.eager.places import NO_NODE, Made, Node, Place, calls, stack_now
 from opstep.runtime.device.cache import Compiler
 
 NAME = "opstep_watcher"
@@ -29,7 +30,8 @@ _SOURCES = Path(__file__).parent / "native"
 _UNITS = {
     "watcher.cpp": "-O1", "nodes.cpp": "-O1", "gpu.cpp": "-O1", "elements.cpp": "-O3"
 }  # fmt: skip
-PROBE_S = 120
+PROBE_S = 300
+STALE_S = 3600  # after which nobody is compiling it any more
 
 
 class Unavailable(Exception):
@@ -61,7 +63,7 @@ class Native:
         births.made_by, births.made_at = self.made_by, self._made_at
         gpus = self.gpus
         self._module.start(
-            self._gave, births.healed, self.sinks.read, self.sinks.loss, gpus.set_up, gpus.full,
+            self._gave, births.healed, self.sinks.read, self._loss, gpus.set_up, gpus.full,
             gpus.came_from_host, self._waits,
         )  # fmt: skip
         self.is_active = True
@@ -133,6 +135,11 @@ class Native:
         made = self._module.made(0, at.number, at.is_late)
         return None if made is None else Made(made[0], made[1], Node(), made[4].partition("::")[2])
 
+    def _loss(self, t: torch.Tensor) -> None:
+        """`ones_like` is called; of a loss by its backward."""
+        if calls(stack_now(), "_make_grads"):
+            self.sinks.loss(t)
+
     def _gave(self, name, overload, arguments, result, index, level, before, written) -> None:
         old: dict[int, list[Before]] = {}
         for argument, was, copy in before:
@@ -171,7 +178,9 @@ def load() -> Any:
     """
     file = path()
     if not file.exists():
-        raise Unavailable("the native watcher is not compiled yet")
+        missing = what_is_missing()
+        why = f"it takes {missing}" if missing else "compiling it takes a minute, meanwhile"
+        raise Unavailable(f"the native watcher is not there: {why}")
     module = sys.modules.get(NAME)
     if module is None:
         spec = importlib.util.spec_from_file_location(NAME, file)
@@ -212,8 +221,10 @@ def what_is_missing() -> str:
     return ""
 
 
-def build() -> None:
-    """Compiles it, if it is not there, and tries it in another process. Raises `Unavailable`."""
+def build(gently: bool = False) -> None:
+    """Compiles it, if it is not there, and tries it in another process. `gently`: at low priority.
+    Raises `Unavailable`.
+    """
     file = path()
     if file.exists():
         return
@@ -222,7 +233,7 @@ def build() -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         made = Path(folder) / f"{NAME}.so"
-        _compile(made)
+        _compile(made, ["nice", "-n", "19"] if gently and shutil.which("nice") else [])
         probe = [sys.executable, "-c", _PROBE, str(made)]
         tried = subprocess.run(probe, capture_output=True, text=True, timeout=PROBE_S)
         if tried.returncode:
@@ -230,6 +241,33 @@ def build() -> None:
             raise Unavailable(f"it does not work with PyTorch {torch.__version__}: {said}")
         os.replace(made, file)
 
+
+def build_in_background() -> None:
+    """Compiles it in a process of its own, which outlives this one; one at a time."""
+    lock = path().with_suffix(".building")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if lock.exists() and time.time() - lock.stat().st_mtime > STALE_S:
+            lock.unlink()
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL))
+    except OSError:  # another process is at it, or nothing can be kept
+        return
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+    words = [sys.executable, "-c", _BACKGROUND, str(lock)]
+    quiet = subprocess.DEVNULL
+    subprocess.Popen(
+        words, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
+    )
+
+
+_BACKGROUND = """
+import os, sys
+from opstep.frontends.torch.eager import native
+try:
+    native.build(gently=True)
+finally:
+    os.unlink(sys.argv[1])
+"""
 
 _PROBE = """
 import importlib.util, sys
@@ -261,26 +299,25 @@ def _flags() -> list[str]:
     ]  # fmt: skip
 
 
-def _compile(target: Path) -> None:
-    """All files at once, at low priority. Raises `Unavailable`."""
+def _compile(target: Path, nice: list[str]) -> None:
+    """All files at once. Raises `Unavailable`."""
     objects, running = [], []
     for name, level in _UNITS.items():
         made = target.with_name(f"{name}.o")
         words = [_compiler(), "-c", str(_SOURCES / name), level, *_flags(), "-o", str(made)]
         objects.append(str(made))
-        running.append(_started(words))
+        running.append(_started([*nice, *words]))
     for process in running:
         _ended(process)
     lib = Path(torch.__file__).parent / "lib"
     libraries = ("torch_python", "torch_cpu", "torch", "c10")
     words = [_compiler(), "-shared", *objects, f"-L{lib}", *(f"-l{n}" for n in libraries)]
-    _ended(_started([*words, "-o", str(target)]))
+    _ended(_started([*nice, *words, "-o", str(target)]))
 
 
 def _started(words: list[str]) -> subprocess.Popen[str]:
-    nice = ["nice", "-n", "19"] if shutil.which("nice") else []
     pipe = subprocess.PIPE
-    return subprocess.Popen([*nice, *words], stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(words, stdout=pipe, stderr=subprocess.STDOUT, text=True)
 
 
 def _ended(process: subprocess.Popen[str]) -> None:

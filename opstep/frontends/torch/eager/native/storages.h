@@ -1,0 +1,86 @@
+// What is known of storages: looked at, bad, or memory that nothing has written.
+// Part of watcher.cpp, whose internal names it uses.
+
+#pragma once
+
+#include <c10/util/flat_hash_map.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "elements.h"
+#include "gpu.h"
+#include "stacks.h"
+
+namespace opstep {
+namespace {
+
+constexpr size_t SEEN = 1 << 14;  // that are remembered
+
+const void* storage_of(const at::Tensor& t) { return t.storage().unsafeGetStorageImpl(); }
+
+std::atomic<const void*> seen[SEEN];
+std::atomic<const void*>& seen_slot(const void* p) {
+  return seen[(reinterpret_cast<uint64_t>(p) >> 4) * 0x9E3779B97F4A7C15ull >> 50];
+}
+bool is_seen(const void* p) { return seen_slot(p).load(std::memory_order_relaxed) == p; }
+void add_seen(const void* p) { seen_slot(p).store(p, std::memory_order_relaxed); }
+void drop_seen(const void* p) {
+  if (is_seen(p)) seen_slot(p).store(nullptr, std::memory_order_relaxed);
+}
+
+// Those that Python knows to be bad, and those that torch.empty gave and nothing has written.
+struct Empty {
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  uint32_t stack;
+};
+std::mutex storages_mutex;
+ska::flat_hash_map<const void*, bool> bad;
+ska::flat_hash_map<const void*, Empty> empties;
+std::atomic<int64_t> bad_count{0}, empty_count{0};
+size_t sweep_at = 256;
+
+bool is_bad(const void* storage) {
+  if (!bad_count.load(std::memory_order_relaxed)) return false;
+  std::lock_guard<std::mutex> lock(storages_mutex);
+  return bad.count(storage) != 0;
+}
+
+bool is_empty(const void* storage) {
+  if (!empty_count.load(std::memory_order_relaxed)) return false;
+  std::lock_guard<std::mutex> lock(storages_mutex);
+  return empties.count(storage) != 0;
+}
+
+std::mutex log_mutex;
+ska::flat_hash_map<const void*, int64_t> logged;  // of a GPU's, the number of the result written last
+
+void emptied(const at::Tensor& t) {
+  if (is_on_gpu(t)) {
+    std::lock_guard<std::mutex> lock(log_mutex);
+    logged.erase(storage_of(t));
+  }
+  if (!is_readable(t)) return;
+  const void* storage = storage_of(t);
+  drop_seen(storage);
+  uint32_t stack = stack_now();
+  std::lock_guard<std::mutex> lock(storages_mutex);
+  if (empties.size() > sweep_at) {
+    for (auto it = empties.begin(); it != empties.end();)
+      it = it->second.storage.expired() ? empties.erase(it) : std::next(it);
+    sweep_at = 2 * empties.size() + 256;
+  }
+  empties.erase(storage);
+  empties.emplace(storage, Empty{t.storage().getWeakStorageImpl(), stack});
+  empty_count = empties.size();
+}
+
+void filled(const void* storage) {
+  if (!empty_count.load(std::memory_order_relaxed)) return;
+  std::lock_guard<std::mutex> lock(storages_mutex);
+  empties.erase(storage);
+  empty_count = empties.size();
+}
+
+}  // namespace
+}  // namespace opstep

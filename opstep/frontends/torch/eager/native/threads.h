@@ -1,0 +1,69 @@
+// State of each thread: the modules that it is in, and the ops that made autograd's nodes.
+// Part of watcher.cpp, whose internal names it uses.
+
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "nodes.h"
+#include "ops.h"
+
+namespace opstep {
+namespace {
+
+constexpr size_t NODES = 1 << 16;  // of a thread that are remembered
+constexpr int NEAR = 64;           // how far a node's number is from that of its op
+
+// The op that made a node of autograd. `is_weak`: it may have made none, though it had its number.
+struct Made {
+  int64_t number = -1;
+  const Facts* facts = nullptr;
+  Node node;
+  void* module = nullptr;
+  uint32_t stack = 0;
+  bool is_weak = false;
+};
+
+struct Ring {
+  std::vector<Made> made;
+  Made& slot(int64_t number) {
+    size_t k = static_cast<uint64_t>(number) % NODES;
+    if (made.size() <= k) made.resize(std::min(NODES, std::max(k + 1, made.size() * 2)));
+    return made[k];
+  }
+};
+
+std::mutex rings_mutex;
+std::unordered_map<uint64_t, std::shared_ptr<Ring>> rings;
+
+struct Thread {
+  uint32_t stack = 0;  // of the op that was noted last
+  uint64_t id = at::RecordFunction::currentThreadId();
+  int64_t last = -1;
+  std::shared_ptr<Ring> ring = std::make_shared<Ring>();
+  std::vector<void*> modules;
+  // 1: an optimizer is at its step, and a GPU's ops are not looked at: its parameters are, after it.
+  // 2: it calls a closure, which computes losses.
+  int updating = 0;
+  bool is_within = false;
+
+  Thread() {
+    std::lock_guard<std::mutex> lock(rings_mutex);
+    rings[id] = ring;
+  }
+  void* module() const { return modules.empty() ? nullptr : modules.back(); }
+};
+
+Thread& self() {
+  static thread_local Thread thread;
+  return thread;
+}
+
+}  // namespace
+}  // namespace opstep
