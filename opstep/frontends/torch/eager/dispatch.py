@@ -38,6 +38,10 @@ _FINITE = Before()
 class Listener(Protocol):
     """What looks at every op."""
 
+    def runs(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """It is about to run in this thread."""
+        ...
+
     def ran(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         """It has run in this thread."""
         ...
@@ -270,6 +274,8 @@ class _Mode(TorchDispatchMode):
             known = self.known[id(func)] = facts_of(func), func
         facts = known[0]
         watcher.ops += 1
+        if watcher.listener is not None:
+            self._guarded(watcher.listener.runs, func, args, kwargs or {})
         if facts.matters:
             self._ask(facts, args[0])
         before = self._before(func, facts, args, kwargs) if facts.writes else None

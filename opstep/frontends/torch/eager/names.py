@@ -11,10 +11,11 @@ from torch import nn
 
 
 class Names:
-    """As they are now: `tensors` by their storages, `modules` by their ids."""
+    """As they are now: `tensors` by their storages, `modules` by their ids; `values` by name."""
 
     def __init__(self, optimizers: Any = ()) -> None:
         self.tensors: dict[int, str] = {}
+        self.values: dict[str, torch.Tensor] = {}
         self.modules: dict[int, tuple[str, str]] = {}
         for root in roots():
             for name, module in root.named_modules():
@@ -32,6 +33,7 @@ class Names:
         if isinstance(t, torch.Tensor):
             try:
                 self.tensors.setdefault(t.untyped_storage()._cdata, name)
+                self.values[name] = t
             except (NotImplementedError, RuntimeError):  # it has none: sparse, a subclass
                 return
 

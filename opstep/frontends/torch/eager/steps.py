@@ -1,0 +1,275 @@
+"""Keeps all ops of one step of a script's optimizer, with what they read that no op of it made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from opstep.frontends.missing import Missing
+from opstep.frontends.scripts.script import Leave
+from opstep.frontends.torch.drawing import SHAPED
+from opstep.frontends.torch.eager.names import Names
+from opstep.frontends.torch.eager.ops import facts_of, positional, tensors_in
+from opstep.frontends.torch.eager.places import calls, forward_frames, frames, is_own
+from opstep.frontends.torch.errors import OF_DATA, ImportFailed
+from opstep.frontends.torch.sources import Frame
+
+# Their results are inputs. Those of other random ops, such as attention, depend on data as well.
+_DRAWING = SHAPED | {
+    "bernoulli", "normal", "random", "poisson", "multinomial", "binomial", "_standard_gamma",
+    "native_dropout",
+}  # fmt: skip
+_INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
+_DROPPED = {"_record_function_enter_new", "_record_function_exit"}  # marks of profilers
+
+
+class Ref(NamedTuple):
+    """A tensor that an op was given or gave, by its number: views of one memory have several."""
+
+    number: int
+
+
+class Call(NamedTuple):
+    """One op. `results`: its tensors, in order; `drawn`: those that are read again in place of
+    calling it, of random ones and of sizes that depend on data.
+    """
+
+    op: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[Ref, ...]
+    frames: list[Frame]
+    is_backward: bool
+    drawn: tuple[Ref, ...] = ()
+
+
+class Leaf(NamedTuple):
+    """What the step reads and did not make. `kind`: param, state or input."""
+
+    ref: Ref
+    value: torch.Tensor
+    name: str
+    kind: str
+    is_written: bool = False
+
+
+class Recorder:
+    """A `dispatch.Listener` that keeps step `step` of the optimizers: what runs after the step
+    before has ended. The first begins when an optimizer is made, not with what makes parameters.
+    """
+
+    def __init__(self, step: int):
+        self.step = step
+        self.calls: list[Call] = []
+        self.leaves: list[Leaf] = []
+        self.outputs: dict[str, Ref] = {}  # what outlives the step, by name
+        self.is_complete = False
+        self.steps = 0  # of optimizers that have ended
+        self._numbers: dict[Any, int] = {}
+        self._tensors: dict[int, StorageWeakRef] = {}  # storages: their addresses stay theirs
+        self._own: dict[int, set[Any]] = {}  # keys of the leaves, by storage
+        self._whole: set[int] = set()  # storages of leaves that hold nothing else
+        self._written: set[int] = set()  # storages of leaves
+        self._losses: list[Ref] = []
+
+    def __enter__(self) -> Recorder:
+        self._hook = register_optimizer_step_post_hook(self._ended)
+        self._made = made = Optimizer.__init__
+        recorder = self
+
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            made(self, *args, **kwargs)
+            if not recorder.steps:
+                recorder._clear()
+
+        Optimizer.__init__ = init
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._hook.remove()
+        Optimizer.__init__ = self._made
+
+    def watched_by(self, session: Any) -> None:
+        self._session = session
+
+    def _clear(self) -> None:
+        for kept in (self.calls, self.leaves, self._numbers, self._tensors, self._own,
+                     self._whole, self._written, self._losses):  # fmt: skip
+            kept.clear()
+
+    def _ended(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.steps += 1
+        if self.steps <= self.step or self.is_complete:
+            return
+        with torch.utils._python_dispatch._disable_current_modes():
+            self._finish(Names(self._session.hooks.optimizers))
+        self.is_complete = True
+        self._session.leave()
+        raise Leave
+
+    # --- ops ---
+
+    def runs(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """It is about to: what it reads is as it was."""
+        if self.steps != self.step or self.is_complete:
+            return
+        facts = facts_of(op)
+        given = positional(op, tuple(args), kwargs)
+        operands = [t for a in given for t in tensors_in(a)]
+        if getattr(op, "_schema", None) is None or any(map(_is_odd, operands)):
+            what = "sparse, quantised and other tensors without strides have no counterpart"
+            self._refuse(op, what if operands else "it calls other functions")
+        for k, argument in enumerate(given):
+            for t in tensors_in(argument):
+                self._seen(op, t, k in facts.writes)
+        if facts.name == "ones_like" and calls(self._session.watcher.place().stack, "_make_grads"):
+            self._losses.append(self._ref(args[0]))
+
+    def ran(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+        if self.steps != self.step or self.is_complete:
+            return
+        facts = facts_of(op)
+        if facts.name in _DROPPED or not (facts.writes or tensors_in(result)):
+            return  # a number: what Python does with it is in what follows
+        place = self._session.watcher.place()
+        own = frames(place.stack)
+        if place.phase == "backward":
+            own = forward_frames(place.stack, self._session.watcher.made_by(place)) or own
+        results = tensors_in(result)
+        sized = torch.Tag.dynamic_output_shape in getattr(op, "tags", ())
+        if facts.name in _INDEXED:
+            sized, args = False, self._by_numbers(args)
+        if sized and any(t.is_floating_point() for t in results):
+            self._refuse(op, OF_DATA)
+        is_drawn = sized or (facts.random and facts.name.rstrip("_") in _DRAWING)
+        given = tuple(_map(args, self._ref)), {k: _map(v, self._ref) for k, v in kwargs.items()}
+        for t in results:
+            if not self._is_known(t):
+                self._keep(t)
+        refs = tuple(map(self._ref, results))
+        drawn = [self._draw(t, facts.name.rstrip("_")) for t in results if is_drawn]
+        is_backward = place.phase == "backward"
+        self.calls.append(Call(op, *given, refs, own, is_backward, tuple(drawn)))
+
+    def _by_numbers(self, args: Sequence[Any]) -> list[Any]:
+        """Masks among indices say how many elements there are: where they are true is an input."""
+        if len(args) > 2 and args[2].numel() == 1:  # the same for all that a mask selects
+            return list(args)
+        found: list[Any] = []
+        for t in args[1]:
+            is_mask = isinstance(t, torch.Tensor) and t.dtype in (torch.bool, torch.uint8)
+            found += map(self._drawn_places, t.nonzero().unbind(1)) if is_mask else [t]
+        return [args[0], found, *args[2:]]
+
+    def _drawn_places(self, t: torch.Tensor) -> Ref:
+        return self._draw(t, "places")
+
+    def _draw(self, t: torch.Tensor, name: str) -> Ref:
+        """What an op drew becomes an input."""
+        ref = Ref(len(self._numbers))
+        self._numbers[ref] = ref.number
+        self.leaves.append(Leaf(ref, _copy(t), name, "input"))
+        return ref
+
+    def _ref(self, t: torch.Tensor) -> Ref:
+        return Ref(self._numbers.setdefault(key_of(t), len(self._numbers)))
+
+    def _is_known(self, t: torch.Tensor) -> bool:
+        return t.untyped_storage()._cdata in self._tensors
+
+    def _keep(self, t: torch.Tensor) -> int:
+        storage = t.untyped_storage()
+        self._tensors.setdefault(storage._cdata, StorageWeakRef(storage))
+        return storage._cdata
+
+    def _seen(self, op: Any, t: torch.Tensor, is_written: bool) -> None:
+        """An operand: of a storage that no op of the step made it is a leaf."""
+        key, storage = key_of(t), t.untyped_storage()._cdata
+        if not self._is_known(t):
+            self._keep(t)
+            self._own[storage] = set()
+            if t.numel() * t.itemsize == t.untyped_storage().nbytes():
+                self._whole.add(storage)
+        elif storage not in self._own or storage in self._whole or key in self._own[storage]:
+            self._check(op, storage, is_written)
+            return
+        self._own[storage].add(key)
+        self._check(op, storage, is_written)
+        name, kind = self._named(t)
+        self.leaves.append(Leaf(self._ref(t), _copy(t), name, kind))
+
+    def _check(self, op: Any, storage: int, is_written: bool) -> None:
+        if is_written:
+            self._written.add(storage)
+        if storage in self._written and len(self._own.get(storage, ())) > 1:
+            self._refuse(op, "it writes memory of views that were made before the step")
+
+    def _refuse(self, op: Any, why: str) -> NoReturn:
+        own = frames(self._session.watcher.place().stack)
+        raise ImportFailed([Missing(str(op), why, *(own[0][:2] if own else ("", 0)))])
+
+    def _named(self, t: torch.Tensor) -> tuple[str, str]:
+        """What the script's own variables call it; parameters are renamed in the end."""
+        kind = "param" if isinstance(t, nn.Parameter) or (t.requires_grad and t.is_leaf) else ""
+        frame: Any = sys._getframe(2)
+        while frame is not None:
+            if is_own(frame.f_code.co_filename):
+                for name, value in list(frame.f_locals.items()):
+                    if _is_same(value, t):
+                        return name, kind or "input"
+            frame = frame.f_back
+        return "value", kind or "input"
+
+    # --- the end ---
+
+    def _finish(self, names: Names) -> None:
+        storages: dict[int, Any] = {n: k[0] for k, n in self._numbers.items()}
+        for j, leaf in enumerate(self.leaves):
+            storage = storages[leaf.ref.number]
+            self.leaves[j] = leaf = leaf._replace(is_written=storage in self._written)
+            if storage in self._whole and (name := names.tensors.get(storage)):
+                kind = "param" if leaf.kind == "param" else "state"
+                self.leaves[j] = leaf._replace(name=name, kind=kind)
+        self.outputs = {f"loss_{k}" if k else "loss": r for k, r in enumerate(self._losses)}
+        for leaf in self.leaves:
+            if leaf.is_written and leaf.kind == "input":
+                self.outputs[f"new_{leaf.name}"] = leaf.ref
+        leaves = {storages[leaf.ref.number] for leaf in self.leaves}
+        for name, t in names.values.items():
+            storage = t.untyped_storage()._cdata
+            if storage in self._tensors and storage not in leaves:
+                self.outputs[name] = self._ref(t)
+
+
+def key_of(t: torch.Tensor) -> Any:
+    """The same for tensors that have the same elements of the same memory."""
+    layout = t.storage_offset(), tuple(t.shape), t.stride()
+    return t.untyped_storage()._cdata, t.dtype, *layout, t.is_conj(), t.is_neg()
+
+
+def _is_odd(t: torch.Tensor) -> bool:
+    return t.layout is not torch.strided or t.is_quantized or t.is_meta
+
+
+def _is_same(value: Any, t: torch.Tensor) -> bool:
+    return isinstance(value, torch.Tensor) and not _is_odd(value) and (key_of(value) == key_of(t))
+
+
+def _copy(t: torch.Tensor) -> torch.Tensor:
+    return t.detach().cpu().clone()
+
+
+def _map(argument: Any, ref: Any) -> Any:
+    if isinstance(argument, torch.Tensor):
+        return ref(argument)
+    if isinstance(argument, list | tuple) and not isinstance(argument, Ref):
+        return [_map(a, ref) for a in argument]
+    if isinstance(argument, torch.device):
+        return torch.device("cpu")
+    return argument
