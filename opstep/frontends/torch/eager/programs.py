@@ -6,8 +6,8 @@ PyTorch's functionalisation gives memory that an op changes, also through a view
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,6 @@ from torch import fx
 from torch.func import functionalize
 from torch.fx import traceback
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opstep.api.inputs import as_array
 from opstep.api.program import Program
@@ -30,7 +29,7 @@ from opstep.frontends.torch.body import Var
 from opstep.frontends.torch.dims import dtype_of
 from opstep.frontends.torch.drafts import Draft, Made
 from opstep.frontends.torch.eager.session import Session
-from opstep.frontends.torch.eager.steps import Call, Leaf, Recorder, Ref
+from opstep.frontends.torch.eager.steps import AsIs, Call, Leaf, Recorder, Ref, simple_kernels
 from opstep.frontends.torch.errors import ImportFailed, cause
 from opstep.frontends.torch.graphs import AtenGraph
 from opstep.frontends.torch.labels import Labels
@@ -39,11 +38,10 @@ from opstep.frontends.torch.rules import all_rules
 from opstep.frontends.torch.translator import Translator
 from opstep.frontends.torch.writing import Writer
 from opstep.kernels.stdlib import library
-from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Declaration, Name, Update
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.ir.wording import Wording, Words, in_python
+from opstep.runtime.ir.wording import Words, in_python
 
 aten = torch.ops.aten
 GRAPH = "step"
@@ -228,18 +226,6 @@ def concrete(t: torch.Tensor) -> TensorType:
     return TensorType(dtype_of(t.dtype), tuple(t.shape))
 
 
-@contextmanager
-def _simple_kernels() -> Iterator[None]:
-    """While the block lasts, recurrent layers and attention run as the ops that they stand for."""
-    enabled = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch._C._set_mkldnn_enabled(enabled)
-
-
 def record_step(script: Script, number: int, words: Words = in_python) -> Program:
     """Runs a script until step `number` of its optimizers has ended; gives the step's program.
     Raises `InputError` where there is no such step.
@@ -248,20 +234,10 @@ def record_step(script: Script, number: int, words: Words = in_python) -> Progra
     session = Session(lambda finding: None, native=False, listener=step)
     step.watched_by(session)
     code = 0
-    with _simple_kernels(), step, session, suppress(Leave):
+    with simple_kernels(), step, session, suppress(Leave):
         code = script.run(AsIs(), words)
     if not step.is_complete:
         ended = f"it ended with exit code {code}" if code else "it ended"
         what = f"{ended} after {step.steps} steps of optimizers"
         raise InputError(f"{script.name} has no step {number}: {what}", hint="steps count from 0")
     return program_of(step)
-
-
-class AsIs:
-    """A `Judge` that leaves errors of a script as they are."""
-
-    def cause_of(self, error: Exception) -> BaseException | None:
-        return error if isinstance(error, OpstepError) else None
-
-    def advice(self, error: Exception) -> Wording | None:
-        return None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from opstep.frontends.missing import Missing
@@ -19,6 +21,8 @@ from opstep.frontends.torch.eager.ops import facts_of, positional, tensors_in
 from opstep.frontends.torch.eager.places import calls, forward_frames, frames, is_own
 from opstep.frontends.torch.errors import OF_DATA, ImportFailed
 from opstep.frontends.torch.sources import Frame
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.wording import Wording
 
 # Their results are inputs. Those of other random ops, such as attention, depend on data as well.
 _DRAWING = SHAPED | {
@@ -122,7 +126,7 @@ class Recorder:
         facts = facts_of(op)
         given = positional(op, tuple(args), kwargs)
         operands = [t for a in given for t in tensors_in(a)]
-        if getattr(op, "_schema", None) is None or any(map(_is_odd, operands)):
+        if getattr(op, "_schema", None) is None or any(map(is_odd, operands)):
             what = "sparse, quantised and other tensors without strides have no counterpart"
             self._refuse(op, what if operands else "it calls other functions")
         for k, argument in enumerate(given):
@@ -253,12 +257,12 @@ def key_of(t: torch.Tensor) -> Any:
     return t.untyped_storage()._cdata, t.dtype, *layout, t.is_conj(), t.is_neg()
 
 
-def _is_odd(t: torch.Tensor) -> bool:
+def is_odd(t: torch.Tensor) -> bool:
     return t.layout is not torch.strided or t.is_quantized or t.is_meta
 
 
 def _is_same(value: Any, t: torch.Tensor) -> bool:
-    return isinstance(value, torch.Tensor) and not _is_odd(value) and (key_of(value) == key_of(t))
+    return isinstance(value, torch.Tensor) and not is_odd(value) and (key_of(value) == key_of(t))
 
 
 def _copy(t: torch.Tensor) -> torch.Tensor:
@@ -273,3 +277,25 @@ def _map(argument: Any, ref: Any) -> Any:
     if isinstance(argument, torch.device):
         return torch.device("cpu")
     return argument
+
+
+@contextmanager
+def simple_kernels() -> Iterator[None]:
+    """While the block lasts, recurrent layers and attention run as the ops that they stand for."""
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
+
+
+class AsIs:
+    """A `Judge` that leaves errors of a script as they are."""
+
+    def cause_of(self, error: Exception) -> BaseException | None:
+        return error if isinstance(error, OpstepError) else None
+
+    def advice(self, error: Exception) -> Wording | None:
+        return None
