@@ -49,6 +49,8 @@ EXACT = "f64"
             "the same, with a model that Python makes",
         ),
         ("opstep diff old.opg new.opg -i random --b async", "two programs"),
+        ("opstep diff old.py new.py", "two training scripts of PyTorch's"),
+        ('opstep diff train.py --b-args "--dtype bf16"', "one script in two settings"),
         ("opstep diff --workspace runs.db 3f2a last", "two recorded runs"),
     ],
     codes={
@@ -107,6 +109,14 @@ EXACT = "f64"
     help="Memory for results to compare, per side; if there are more, the graph runs again.",
 )
 @setting_options("chaos")
+@click.option("--a-args", default="", metavar="ARGS", help="Arguments of the first script.")
+@click.option(
+    "--b-args",
+    default="",
+    metavar="ARGS",
+    help="Of the second, or of the first once more. Scripts run for --steps steps of their "
+    "optimizers, 3 by default; --memory is for the values of each that are kept.",
+)
 @click.option(
     "--against",
     metavar="torch|torch:cuda|inductor|onnxruntime|MODEL",
@@ -135,10 +145,15 @@ def diff(files: tuple[str, ...], **options: Any) -> int:
 
     Each result is saved right after its op, on the same stream, so that a race shows as it happens.
     The report includes the hazard checker's verdict on both plans.
+
+    Of two scripts of PyTorch's, or of one with other arguments, ops are paired by their lines, and
+    the first that parts by more than rounding is reported with the lines of both.
     """
-    from opstep.cli import against_onnx
+    from opstep.cli import against_onnx, script_steps
     from opstep.runtime.ir.errors import InputError
 
+    if script_steps.is_script(files, options):
+        return script_steps.diff_scripts(files, options)
     if against_onnx.is_onnx(files, options["against"]):
         return against_onnx.diff_onnx(files, options)
     if options["against"] or options["dtype"]:

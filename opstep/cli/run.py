@@ -81,6 +81,7 @@ FINDINGS = "OPSTEP_FINDINGS"  # in the environment: the file that an editor read
         ("opstep run model.opg -i random -w runs.db --tag lr=0.1", "with a tag"),
         ("opstep run model.opg -i random --trace run.pftrace", "write a timeline"),
         ("opstep run step.opg -i x=part-{rank}.npy --ranks 4", "four ranks, each with a part"),
+        ("opstep run --record-step 12 train.py", "keep a training step as a program, to be hunted"),
         ("opstep run -w runs.db train.py", "record a training script of PyTorch's or JAX's"),
     ],
     codes={
@@ -127,6 +128,13 @@ FINDINGS = "OPSTEP_FINDINGS"  # in the environment: the file that an editor read
 @setting_options(*POLICY, "chaos")
 @recording_options
 @script_options
+@click.option(
+    "--record-step",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Of a script of PyTorch's: write step N of its optimizer, counted from 0, as a program, "
+    "with what it read beside it, and end the script. Default of --output: SCRIPT-stepN.opg.",
+)
 @ranks_options
 @started_ranks_options
 @json_option
@@ -147,6 +155,10 @@ def run(file: str, **options: Any) -> int:
     if script_arguments() is not None:
         if options["ranks"] or options["mesh"]:
             raise InputError("--ranks and --mesh are for programs, not for scripts")
+        if options["record_step"] is not None:
+            from opstep.cli.script_steps import record_step
+
+            return record_step(file, options)
         return run_script(file, options)
     return on_ranks(file, options, place_of(options), partial(run_here, file, options))
 

@@ -57,7 +57,7 @@ _OF_PROGRAMS = {
     "as_json": "the script writes to standard output",
     "kinds": "NaNs and infinities are hunted there, with --nan-only NaNs",
 }  # fmt: skip
-_OF_SCRIPTS = ("is_module", "modules", "compiled", "keep_going", "listen", "wait")
+_OF_SCRIPTS = ("is_module", "modules", "compiled", "record_step", "keep_going", "listen", "wait")
 # Options of what runs on opstep, which PyTorch's own ops do not.
 _OF_COMPILED = (
     "mode", "streams", "alloc", "fill", "threads", "kernels", "autotune", "fallback", "modules",
@@ -88,6 +88,8 @@ class ScriptCommand(Command):
             if ctx.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
                 continue
             flag = max(one.opts, key=len)
+            if name == "outputs" and ctx.params.get("record_step") is not None:
+                continue
             if script and name in _OF_PROGRAMS and (name, self.name) != ("as_json", "hunt"):
                 raise InputError(f"{flag} is not for scripts", hint=_OF_PROGRAMS[name])
             if not script and name in _OF_SCRIPTS:

@@ -470,3 +470,26 @@ def report(found: ScriptDifference) -> str:
         if code:
             lines.append(f"  {one} ended with exit code {code}")
     return "\n".join(lines)
+
+
+def record(found: ScriptDifference) -> dict[str, Any]:
+    """As JSON can hold it."""
+    first = found.first
+    return {
+        "a": found.names[0],
+        "b": found.names[1],
+        "same": found.same,
+        "rounded": found.rounded,
+        "steps": found.steps,
+        "compared": found.compared,
+        "codes": found.codes,
+        "notes": found.notes,
+        "settings": found.settings,
+        "first": first
+        and {
+            "kind": first.kind,
+            "message": first.message,
+            "lines": [f and f._asdict() for f in first.frames],
+            "elements": first.elements and first.elements._asdict(),
+        },
+    }

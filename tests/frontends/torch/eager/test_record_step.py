@@ -255,3 +255,12 @@ def test_a_step_that_there_is_not(script):
 def test_a_script_that_fails_before(script):
     with pytest.raises(InputError, match="exit code 1 after 0 steps"):
         record_step(script(HEAD + "raise ValueError('no data')"), 0)
+
+
+def test_the_command(script, capsys):
+    from opstep.cli.main import main
+
+    script(NAN)
+    assert main(["run", "--record-step", "2", "-o", "kept.opg", "train.py"]) == 0
+    assert "kept.example.safetensors" in capsys.readouterr().err
+    assert opstep.load("kept.opg").example

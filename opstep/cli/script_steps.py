@@ -1,0 +1,57 @@
+"""Scripts of PyTorch's: a step as a program, and where two scripts part."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from opstep.cli.common import OK, PROGRAM, amount, emit_json, is_explicit, say
+from opstep.cli.scripts import script_arguments
+from opstep.cli.wording import in_switches
+from opstep.runtime.ir.errors import InputError
+
+
+def record_step(file: str, options: dict[str, Any]) -> int:
+    """``opstep run --record-step 12 train.py``"""
+    from opstep.frontends.scripts.script import Script
+    from opstep.frontends.torch.eager import programs
+
+    number, outputs = options["record_step"], options["outputs"]
+    if len(outputs) > 1:
+        raise InputError("--record-step writes one program: give --output once")
+    script = Script.find(file, script_arguments() or (), options["is_module"])
+    default = f"{Path(script.path).stem}-step{number}.opg"
+    target = Path(outputs[0] if outputs else default)
+    program = programs.record_step(script, number, in_switches)
+    written = program.save(target)
+    statements = len(program.graph(programs.GRAPH).body)
+    say(f"step {number}, {amount(statements, 'statement')}: wrote {', '.join(map(str, written))}")
+    say(f"opstep hunt {target} -i example runs it as it was")
+    return OK
+
+
+def is_script(files: tuple[str, ...], options: dict[str, Any]) -> bool:
+    return files[0].lower().endswith(".py") and not options["against"]
+
+
+def diff_scripts(files: tuple[str, ...], options: dict[str, Any]) -> int:
+    """``opstep diff a.py b.py``, or ``opstep diff train.py --b-args "--lr 0.1"``"""
+    from opstep.frontends.torch.eager import pairing
+
+    if len(files) > 2:
+        raise InputError(f"{len(files)} files are given; two at most can be compared")
+    for file in files:
+        if not Path(file).is_file():
+            raise InputError(f"{file}: there is no such script")
+    sides = [
+        [file, *shlex.split(options[f"{side}_args"])]
+        for side, file in (("a", files[0]), ("b", files[-1]))
+    ]
+    steps = options["steps"] if is_explicit("steps") else pairing.STEPS
+    found = pairing.diff_scripts(*sides, steps, options["memory"] << 20)
+    if options["as_json"]:
+        emit_json(pairing.record(found))
+    else:
+        print(pairing.report(found))
+    return OK if found.same else PROGRAM
