@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import linecache
 import os
 import pickle
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -21,6 +23,7 @@ from torch.utils.data import DataLoader
 
 from opstep.frontends.scripts.script import Leave, Script
 from opstep.frontends.torch.eager.births import undispatched
+from opstep.frontends.torch.eager.looking import Looks
 from opstep.frontends.torch.eager.names import Names
 from opstep.frontends.torch.eager.ops import facts_of, positional, tensors_in
 from opstep.frontends.torch.eager.places import forward_frames, frames, stack_now
@@ -270,11 +273,18 @@ def main(steps: str, budget: str, jobs: str) -> None:
     """Each job, a folder and a script with its arguments, runs in a fork of this process, which
     leaves `trace.pickle` and `values.bin` in the folder.
     """
-    importlib.import_module("torch._dynamo")  # which optimizers use: once
+    importlib.import_module("torch._dynamo")  # which optimizers use: once for all
+    Looks().level(torch.ones(1))  # likewise compiled
     for folder, name, *arguments in json.loads(jobs):
         if not (child := os.fork()):
-            with undispatched():
-                tracer = Tracer(Path(folder), int(steps), int(budget))
-            tracer.run(Script.find(name, arguments))
-            return
+            try:
+                with undispatched():
+                    tracer = Tracer(Path(folder), int(steps), int(budget))
+                tracer.run(Script.find(name, arguments))
+                atexit._run_exitfuncs()
+            except Exception as error:
+                sys.excepthook(type(error), error, error.__traceback__)
+            finally:
+                sys.stdout.flush()
+                os._exit(0)  # Python would take seconds to free what it has imported
         os.waitpid(child, 0)
