@@ -34,9 +34,9 @@ class Block(nn.Module):
 
 
 model = nn.Sequential(nn.Embedding(10, 16), Block(), Block(), nn.Linear(16, 10))
-opt = torch.optim.AdamW(
+opt = torch.optim.AdamW(  # expect
     model.parameters(), lr=1e-3, betas=(0.9, 0.999), weight_decay=0.01
-)  # expect
+)
 loss_of = nn.CrossEntropyLoss()
 for _ in range(3):
     ids = torch.randint(0, 10, (4, 10))
