@@ -158,12 +158,14 @@ class _Comparer:
         a, b = self._a.trace, self._b.trace
         found = ScriptDifference(names, len(self.pairs), (a.steps, b.steps), (a.code, b.code))
         found.settings = list(dict.fromkeys(self._settings()))
-        for i, j in self.pairs.items():
-            found.first = self._parts(i, j)
-            if found.first is not None and (found.first.a or found.first.b).phase != "backward":
-                return found
-            if found.first is not None:
-                break
+        apart: dict[int, Parting] = {}
+        for i, j in list(self.pairs.items()):
+            if (part := self._parts(i, j)) is not None:
+                apart[i] = part
+                del self.pairs[i], self._back[j]  # what follows from it is compared by value
+        found.first = next((p for i, p in apart.items() if self._lasts(i)), None)
+        if found.first is not None and (found.first.a or found.first.b).phase != "backward":
+            return found
         for one, side, back in (("a", self._a, self.pairs), ("b", self._b, self._back)):
             alone = [o for k, o in enumerate(side.ops) if k not in back]
             if alone and (found.first is None or alone[0].phase == "forward"):
@@ -171,6 +173,17 @@ class _Comparer:
         found.rounded = bool(self._drift)
         found.notes = [*self._notes, *([self._types] if self._types else [])]
         return found
+
+    def _lasts(self, i: int) -> bool:
+        """Whether it reaches what nothing is computed of any more, a loss or a parameter: what is
+        only written otherwise becomes the same again.
+        """
+        reached = {i}
+        for k in range(i + 1, len(self._a.ops)):
+            if k not in self.pairs and any(o.op in reached for o in self._a.ops[k].operands):
+                reached.add(k)
+        used = {o.op for op in self._a.ops for o in op.operands}
+        return not reached <= used
 
     # --- one pair ---
 
@@ -355,19 +368,18 @@ class _Comparer:
         try:
             size = max((t.numel() for t in given if t is not None), default=1)
             growth = max(1.0, math.sqrt(size / max(got.numel(), 1)))
-            found = judging.own_error(array_of(got), again(), None, lambda: growth, again)
-            return found.excess if hasattr(found, "excess") else found[1]
+            return judging.own_error(array_of(got), again(), None, lambda: growth, again).excess
         except (RuntimeError, TypeError, NotImplementedError, IndexError):
             return 0.0
 
     def _attributes(self, a: Op, b: Op) -> str:
         """How the arguments differ that are no tensors; "" where they do not."""
         names = [x.name for x in by_name(*a.name)._schema.arguments]
-        found = []
-        for name, x, y in zip(names, a.arguments, b.arguments, strict=False):
-            if name not in _TYPES and not self._alike(x, y):
-                found.append(f"{name} is {_shown(x)} in a, {_shown(y)} in b")
-        return "; ".join(found)
+        return "; ".join(
+            f"{name} is {_shown(x)} in a, {_shown(y)} in b"
+            for name, x, y in zip(names, a.arguments, b.arguments, strict=False)
+            if name not in _TYPES and not self._alike(x, y)
+        )
 
     def _alike(self, x: Any, y: Any) -> bool:
         if isinstance(x, list) and isinstance(y, list):
@@ -446,9 +458,7 @@ def _text(frame: Frame) -> str:
 
 
 def _line(frame: Frame | None) -> str:
-    if frame is None:
-        return "?"
-    return f"{os.path.relpath(frame.file)}:{frame.line}"
+    return f"{os.path.relpath(frame.file)}:{frame.line}" if frame else "?"
 
 
 def report(found: ScriptDifference) -> str:
@@ -476,15 +486,9 @@ def record(found: ScriptDifference) -> dict[str, Any]:
     """As JSON can hold it."""
     first = found.first
     return {
-        "a": found.names[0],
-        "b": found.names[1],
+        **dict(zip("ab", found.names, strict=True)),
         "same": found.same,
-        "rounded": found.rounded,
-        "steps": found.steps,
-        "compared": found.compared,
-        "codes": found.codes,
-        "notes": found.notes,
-        "settings": found.settings,
+        **{k: v for k, v in vars(found).items() if k not in ("names", "first")},
         "first": first
         and {
             "kind": first.kind,
