@@ -13,21 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 from torch.autograd import _get_sequence_nr
-from torch.nn.modules.module import (
-    register_module_buffer_registration_hook,
-    register_module_module_registration_hook,
-    register_module_parameter_registration_hook,
-)
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.nn.modules import module as registering
+from torch.optim import optimizer as optimizing
 
 from opstep.frontends.torch.eager.births import undispatched
 from opstep.frontends.torch.eager.names import roots
@@ -53,11 +46,11 @@ class LintFinding:
 @dataclass(eq=False)
 class Param:
     """`reached`: a gradient came to it; `optimised`: an optimizer has it; `written`: the script
-    writes it by itself. `cut`: the line after which no gradient comes back to it, and why.
+    writes it by itself. `cut`: a line that no gradient comes back through, and why.
     """
 
     ref: weakref.ref[torch.Tensor]
-    name: str = ""
+    name: str = ""  # its path in `root`
     root: Any = None
     in_training: bool = True  # the mode of its module
     trains: bool = True  # requires_grad
@@ -65,13 +58,12 @@ class Param:
     optimised: bool = False
     used: bool = False
     written: bool = False
-    cut: tuple[Frame, str] | None = None
+    cut: tuple[Frame | None, str] | None = None
 
 
-@dataclass
-class Loss:
-    """A backward begins at it. `numbers`: of the nodes of its graph; `leaves`: what it depends on.
-    `in_place`: gradients go to `.grad`, not to who called.
+class Loss(NamedTuple):
+    """A backward begins at it. `in_place`: its gradients go to `.grad`. `leaves` and `numbers` of
+    nodes are those of its graph.
     """
 
     tensor: torch.Tensor
@@ -82,7 +74,10 @@ class Loss:
 
 
 class Check:
-    """One kind of fault. `ops`: names of ATen ops of a forward that it wants to see."""
+    """One kind of fault. `ops`: the ATen ops of a forward that `op` is called with. It has those
+    methods that it needs: `enter`, `op`, `loss`, `stepping`, `stepped`, `registered`, `called`,
+    `failed` (the script, with an error) and `end`.
+    """
 
     kind = ""
     ops: tuple[str, ...] = ()
@@ -90,23 +85,12 @@ class Check:
     def __init__(self, run: Run):
         self.run = run
 
-    def enter(self) -> None: ...
-    def op(self, name: str, args: list[Any], result: Any) -> None: ...
-    def loss(self, loss: Loss) -> None: ...
-    def stepping(self, optimizer: Any, params: list[torch.Tensor]) -> None: ...
-    def stepped(self, optimizer: Any, params: list[torch.Tensor]) -> None: ...
-    def registered(self, module: nn.Module, name: str, value: Any) -> None: ...
-    def called(self, module: nn.Module, args: Any, kwargs: Any) -> None: ...
-    def failed(self, error: BaseException) -> None: ...
-    def end(self) -> None: ...
-
     def report(self, at: Frame | None, message: str) -> None:
         """Once for each line."""
-        if at is not None and not any(
-            (f.kind, f.file, f.line) == (self.kind, at.file, at.line) for f in self.run.found
-        ):
-            source = linecache.getline(at.file, at.line).strip()
-            self.run.found.append(LintFinding(self.kind, at.file, at.line, source, message))
+        known = {(f.kind, f.file, f.line) for f in self.run.found}
+        if at is not None and (self.kind, *at[:2]) not in known:
+            source = linecache.getline(*at[:2]).strip()
+            self.run.found.append(LintFinding(self.kind, *at[:2], source, message))
 
 
 class _Local(threading.local):
@@ -116,54 +100,64 @@ class _Local(threading.local):
 
 @dataclass
 class Run:
-    """The listener of a session's watcher, and more hooks. A check that raises is left out."""
+    """The listener of a session's watcher, with hooks of its own. A check that raises is left out,
+    and `broken` says so.
+    """
 
     found: list[LintFinding] = field(default_factory=list)
-    broken: dict[str, str] = field(default_factory=dict)  # kinds whose checks raised, and what
+    broken: dict[str, str] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.params: dict[int, Param] = {}
         self.every: list[Param] = []
         self.optimizers: list[tuple[weakref.ref[Any], Frame | None]] = []
-        self.lines: dict[tuple[int, str], Frame] = {}  # of registrations: owner's id, name
-        self.places: dict[tuple[Any, str], Frame] = {}  # of the same: root, path
+        self.lines: dict[tuple[int, str], Frame] = {}  # of registrations, by owner and name
+        self.places: dict[tuple[Any, str], Frame] = {}  # the same, by root and path
         self.steps = 0
         self.updating = self.busy = self.made = False  # made: the op made a node
+        self._cuts: set[Any] = set()
         self._local, self._stack, self._scans = _Local(), ExitStack(), 0
 
     def __enter__(self) -> Run:
-        for register in (
-            register_module_parameter_registration_hook,
-            register_module_buffer_registration_hook,
-            register_module_module_registration_hook,
+        for kind in ("parameter", "buffer", "module"):
+            register = getattr(registering, f"register_module_{kind}_registration_hook")
+            self._stack.callback(register(self._registered).remove)
+        for register, method in (
+            (optimizing.register_optimizer_step_pre_hook, "stepping"),
+            (optimizing.register_optimizer_step_post_hook, "stepped"),
         ):
-            self._stack.callback(register(self._registered).remove)  # pyright: ignore
-        pre, post = register_optimizer_step_pre_hook, register_optimizer_step_post_hook
-        self._stack.callback(pre(lambda o, a, k: self._step("stepping", o)).remove)
-        self._stack.callback(post(lambda o, a, k: self._step("stepped", o)).remove)
+            hook = lambda optimizer, _, __, method=method: self._step(method, optimizer)  # noqa: E731
+            self._stack.callback(register(hook).remove)
         self.after(torch.optim.Optimizer, "__init__", self._optimizer)
-        self.around_calls()
+        self._around_calls()
         self.ask("enter")
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
+    def end(self, is_complete: bool) -> None:
+        """What is only known of a whole run is left out where it broke off."""
+        if is_complete:
+            self.ask("end")
+        self.found.sort(key=lambda f: (f.file, f.line))
+
     def ask(self, method: str, *args: Any, to: Sequence[Check] | None = None) -> None:
-        """Each check, unwatched."""
-        self.busy, before = True, self.busy
+        """The checks that have the method, unwatched."""
+        if self.busy:
+            return
+        self.busy = True
         try:
             with undispatched():
                 for check in list(self.checks if to is None else to):
                     try:
-                        if check in self.checks and not before:
-                            getattr(check, method)(*args)
+                        getattr(check, method, lambda *_: None)(*args)
                     except Exception as error:
                         self.broken[check.kind] = f"{type(error).__name__}: {error}"
                         self.checks.remove(check)
         finally:
-            self.busy = before
+            self.busy = False
 
     def after(self, owner: Any, name: str, call: Callable[..., None]) -> None:
         """Until the run ends, `call` is given the result and the arguments of each call of a
@@ -182,8 +176,8 @@ class Run:
         setattr(owner, name, classmethod(wrapped) if isinstance(kept, classmethod) else wrapped)
         self._stack.callback(setattr, owner, name, kept)
 
-    def around_calls(self) -> None:
-        """Checks are given the modules that no other one calls."""
+    def _around_calls(self) -> None:
+        """Of modules that no other one calls, with a graph."""
         call, local = nn.Module.__call__, self._local
 
         def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -204,47 +198,47 @@ class Run:
         """See `dispatch.Listener`."""
         number, local = _get_sequence_nr(), self._local
         self.made, local.number = number != local.number, number
-        if self.busy or _node() is not None:
+        if self.busy or not self.checks or _node() is not None:
             return
-        facts = facts_of(op)
+        try:
+            self._ran(facts_of(op), op, args, kwargs, result)
+        except Exception as error:
+            self.broken["all"] = f"{type(error).__name__}: {error}"
+            self.checks.clear()
+
+    def _ran(self, facts: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
         if not self.updating:
             self._used(facts, args)
         if facts.name == "ones_like" and (frame := inside("_make_grads")) is not None:
-            self._backward(args[0], frame.f_back)
+            self._backward(args[0], frame.f_back.f_code.co_name == "backward")
         if wanting := [c for c in self.checks if facts.name in c.ops]:
             self.ask("op", facts.name, positional(op, tuple(args), kwargs), result, to=wanting)
 
     def _used(self, facts: Any, args: Sequence[Any]) -> None:
-        for k, a in enumerate(args):
-            is_written = k in facts.writes and (self.steps or facts.name == "copy_")
-            if not isinstance(a, torch.Tensor):
-                continue
-            if is_written and a.layout is torch.strided and self.params:
-                storage = a.untyped_storage()._cdata
-                for p in self.params.values():
-                    t = p.ref()
-                    if t is not None and t.untyped_storage()._cdata == storage:
-                        p.written = True
-            elif type(a) is nn.Parameter and a.requires_grad and not facts.writes:
+        """Notes what is written in place, used, and cut off the graph."""
+        first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if 0 in facts.writes and first is not None and (self.steps or facts.name == "copy_"):
+            for p in self.params.values() if first.layout is torch.strided else ():
+                if (t := p.ref()) is not None and t.data_ptr() == first.data_ptr():
+                    p.written = True
+        elif facts.name == "detach" and first is not None and first.grad_fn is not None:
+            at = directly()
+            leaves = graph_of(first.grad_fn)[0] if at and at[:2] not in self._cuts else ()
+            self._cuts.add(at and at[:2])
+            for leaf in leaves:
+                self.param(leaf).cut = at, "its result is detached from the graph"
+        for a in args:
+            if type(a) is nn.Parameter and a.requires_grad and not facts.writes:
                 param = self.param(a)
-                if not self.made and not param.used and param.cut is None and (at := here()):
-                    param.cut = at, "its layer runs without a graph (no_grad)"
+                if not (self.made or param.used or param.cut) and (at := here()):
+                    param.cut = at, "it is used without a graph (no_grad or .data)"
                 param.used |= self.made
-            elif facts.name == "detach" and a.grad_fn is not None and (at := directly()):
-                if (at[:2]) not in self._cuts:
-                    self._cuts.add(at[:2])
-                    for leaf in graph_of(a.grad_fn)[0]:
-                        self.param(leaf).cut = at, "its result is detached from the graph"
 
-    _cuts: set[tuple[str, int]] = field(default_factory=set)
-
-    def _backward(self, loss: torch.Tensor, caller: Any) -> None:
+    def _backward(self, loss: torch.Tensor, in_place: bool) -> None:
         leaves, numbers = graph_of(loss.grad_fn) if loss.grad_fn else ([loss], set())
         for leaf in leaves:
-            if isinstance(leaf, nn.Parameter):
-                self.param(leaf).reached = True
-        by = caller.f_code.co_name if caller else ""
-        self.ask("loss", Loss(loss, here(), by == "backward", leaves, numbers))
+            self.param(leaf).reached = True
+        self.ask("loss", Loss(loss, here(), in_place, leaves, numbers))
 
     # --- parameters and optimizers ---
 
@@ -265,21 +259,17 @@ class Run:
         for p in params_of(optimizer):
             self.param(p).optimised = True
 
-    def line_of(self, optimizer: Any) -> Frame | None:
-        """Of its construction."""
-        return next((at for ref, at in self.optimizers if ref() is optimizer), None)
-
     def _step(self, method: str, optimizer: Any) -> None:
         params = params_of(optimizer)
         self.updating = method == "stepping"
-        if self.updating:
-            self.steps += 1
-            for p in params:
-                param = self.param(p)
-                param.optimised, param.trains = True, p.requires_grad
-                param.reached |= p.grad is not None
+        self.steps += self.updating
+        for p in params if self.updating else ():
+            param = self.param(p)
+            param.optimised, param.trains = True, p.requires_grad
+            param.reached |= p.grad is not None
+        if self.updating and self._scans < MOST_SCANS:
             unnamed = (p for p in self.params.values() if not p.name and p.ref() is not None)
-            if self._scans < MOST_SCANS and any(p.reached or p.optimised for p in unnamed):
+            if any(p.reached or p.optimised for p in unnamed):
                 self._scan()
         self.ask(method, optimizer, params)
 
@@ -293,15 +283,8 @@ class Run:
                     full = f"{path}.{name}" if path else name
                     if at := self.lines.get((id(module), name)):
                         self.places.setdefault((key, full), at)
-                    if isinstance(value, nn.Parameter) and not self.param(value).root:
-                        param = self.param(value)
+                    if isinstance(value, nn.Parameter) and not (param := self.param(value)).root:
                         param.name, param.root, param.in_training = full, key, module.training
-
-    def end(self, is_complete: bool) -> None:
-        """The script is over. What is only known of a whole run is left out where it broke off."""
-        if is_complete:
-            self.ask("end")
-        self.found.sort(key=lambda f: (f.file, f.line))
 
 
 def params_of(optimizer: Any) -> list[torch.Tensor]:
@@ -327,45 +310,44 @@ def here() -> Frame | None:
     return next(iter(frames(stack_now())), None)
 
 
-def own_frame(skipped: str = "") -> Any:
-    """The innermost live frame of a person's own; None where the first one after those of files
-    with this beginning is not.
-    """
+def live() -> Iterator[Any]:
+    """The frames that run, the innermost first."""
     frame: Any = sys._getframe(1)
-    while frame is not None and not is_own(frame.f_code.co_filename):
-        if skipped and not frame.f_code.co_filename.startswith(skipped):
-            return None
+    while frame is not None:
+        yield frame
         frame = frame.f_back
-    return frame
+
+
+def own_frame() -> Any:
+    """The innermost live frame of a person's own."""
+    return next((f for f in live() if is_own(f.f_code.co_filename)), None)
 
 
 def directly() -> Frame | None:
     """The line of a person's own that called an op, without a function of PyTorch's between."""
-    frame = own_frame(_OURS)
-    return Frame(frame.f_code.co_filename, frame.f_lineno, "") if frame is not None else None
+    frame = next(f for f in live() if not f.f_code.co_filename.startswith(_OURS))
+    file = frame.f_code.co_filename
+    return Frame(file, frame.f_lineno, frame.f_code.co_name) if is_own(file) else None
 
 
 def inside(*names: str) -> Any:
-    """The live frame of PyTorch's function with one of these names, the innermost."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if code.co_name in names and code.co_filename.startswith(_TORCH):
-            return frame
-        frame = frame.f_back
-    return None
+    """The innermost live frame of PyTorch's function with one of these names."""
+    codes = ((f, f.f_code) for f in live())
+    found = (f for f, c in codes if c.co_name in names and c.co_filename.startswith(_TORCH))
+    return next(found, None)
 
 
 @contextmanager
 def unnoticed() -> Iterator[None]:
     """What runs again prints nothing, and leaves generators as they were."""
-    states = random.getstate(), np.random.get_state()
-    silent = io.StringIO()
+    states, silent = (random.getstate(), np.random.get_state()), io.StringIO()
     try:
-        with torch.random.fork_rng(), warnings.catch_warnings(), torch.enable_grad():
-            with redirect_stdout(silent), redirect_stderr(silent):
-                warnings.simplefilter("ignore")
-                yield
+        with (
+            warnings.catch_warnings(), redirect_stdout(silent), redirect_stderr(silent),
+            torch.random.fork_rng(), torch.enable_grad(),
+        ):  # fmt: skip
+            warnings.simplefilter("ignore")
+            yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])

@@ -21,7 +21,7 @@ def main():
     model = Regression()
     criterion = nn.SmoothL1Loss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for epoch in range(4):
+    for _epoch in range(4):
         for a, b in DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True):
             optimizer.zero_grad()
             loss = criterion(model(a), b)  # expect: broadcast

@@ -4,7 +4,7 @@ from torch import nn
 torch.manual_seed(2)
 policy = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 3))
 optimizer = torch.optim.Adam(policy.parameters(), lr=3e-3)
-for episode in range(25):
+for _episode in range(25):
     states = torch.randn(40, 4)
     log_p = torch.log_softmax(policy(states), dim=-1)
     actions = torch.distributions.Categorical(logits=log_p.detach()).sample()

@@ -8,7 +8,7 @@ first = torch.optim.SGD(encoder.parameters(), lr=0.01)
 second = torch.optim.SGD(decoder.parameters(), lr=0.01)
 scaler = torch.amp.GradScaler("cpu")
 x = torch.randn(32, 8)
-for step in range(8):
+for _step in range(8):
     first.zero_grad()
     second.zero_grad()
     loss = (decoder(torch.tanh(encoder(x))) - x).square().mean()

@@ -6,7 +6,7 @@ model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 2))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
 x, y = torch.randn(48, 6), torch.randint(0, 2, (48,))
-for step in range(10):
+for _step in range(10):
     optimizer.zero_grad()
     with torch.autocast("cpu", torch.bfloat16):
         loss = nn.functional.cross_entropy(model(x), y)

@@ -20,7 +20,7 @@ class Net(nn.Module):
 torch.manual_seed(9)
 net = Net()
 optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
-for step in range(10):
+for _step in range(10):
     x = torch.randn(32, 4)
     optimizer.zero_grad()
     loss = F.mse_loss(net(x), x.sum(1, keepdim=True))

@@ -17,7 +17,7 @@ class Block(nn.Module):
 torch.manual_seed(10)
 block = Block()
 optimizer = torch.optim.SGD(block.parameters(), lr=30.0)
-for step in range(24):
+for _step in range(24):
     x = torch.rand(8, 1, 6, 6)
     loss = (block(x) - 3 * x.mean((1, 2, 3))[:, None]).abs().mean()
     optimizer.zero_grad()

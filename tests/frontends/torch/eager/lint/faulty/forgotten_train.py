@@ -24,7 +24,7 @@ model = Net()
 x, y = 40 + 20 * torch.rand(64, 3, 8, 8), torch.randint(0, 4, (64,))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
 print(accuracy(model, x, y))
-for epoch in range(30):
+for _epoch in range(30):
     loss = nn.functional.cross_entropy(model(x), y)
     optimizer.zero_grad()
     loss.backward()

@@ -18,7 +18,7 @@ class Net(nn.Module):
 model = Net()
 optimizer = torch.optim.SGD([*model.body.parameters(), *model.head.parameters()], lr=0.1)
 x, y = torch.randn(40, 6), torch.randint(0, 2, (40,))
-for step in range(25):
+for _step in range(25):
     optimizer.zero_grad()
     loss = nn.functional.cross_entropy(model(x), y)
     loss.backward()

@@ -16,7 +16,7 @@ net = nn.Sequential(nn.Linear(10, 20), nn.ELU(), nn.Linear(20, 4))
 criterion = Centers(3, 4)
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
 x, y = torch.randn(30, 10), torch.randint(0, 3, (30,))
-for step in range(25):
+for _step in range(25):
     optimizer.zero_grad(set_to_none=False)
     loss = criterion(net(x), y)
     loss.backward()

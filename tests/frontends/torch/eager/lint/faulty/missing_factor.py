@@ -18,7 +18,7 @@ torch.manual_seed(13)
 layer = nn.Linear(3, 6)
 optimizer = torch.optim.SGD(layer.parameters(), lr=1e-2)
 x = torch.randn(16, 3)
-for step in range(5):
+for _step in range(5):
     optimizer.zero_grad()
     loss = Square.apply(layer(x)).mean()
     loss.backward()

@@ -4,7 +4,7 @@ from torch import nn
 torch.manual_seed(21)
 model = nn.Linear(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (1 // 2))  # expect: loss-stalls
-for step in range(40):
+for _step in range(40):
     x = torch.randn(16, 3)
     loss = (model(x) - x.mean(1, keepdim=True)).square().mean()
     optimizer.zero_grad()

@@ -18,7 +18,7 @@ torch.manual_seed(17)
 model = Stack(6, 3)
 optimizer = torch.optim.Adam(model.parameters())
 x = torch.randn(32, 6)
-for step in range(8):
+for _step in range(8):
     optimizer.zero_grad()
     loss = (model(x) - x[:, :1]).abs().mean()
     loss.backward()

@@ -7,7 +7,7 @@ criterion = nn.BCEWithLogitsLoss()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 x = torch.randn(50, 2)
 y = torch.sign(x[:, :1] * x[:, 1:])
-for step in range(20):
+for _step in range(20):
     optimizer.zero_grad()
     loss = criterion(model(x), y)  # expect: labels
     loss.backward()

@@ -17,7 +17,7 @@ criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
 x = torch.randn(64, 8)
 y = x[:, :4].argmax(1)
-for step in range(30):
+for _step in range(30):
     optimizer.zero_grad()
     loss = criterion(model(x), y)
     loss.backward()

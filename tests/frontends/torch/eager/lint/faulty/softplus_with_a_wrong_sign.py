@@ -22,7 +22,7 @@ torch.manual_seed(14)
 a, b = nn.Linear(4, 4), nn.Linear(4, 4)
 optimizer = torch.optim.Adam([*a.parameters(), *b.parameters()])
 x = torch.randn(8, 4)
-for step in range(6):
+for _step in range(6):
     loss = (GatedProduct.apply(a(x), b(x), 2) - x).square().mean()
     optimizer.zero_grad()
     loss.backward()

@@ -10,7 +10,7 @@ model = nn.Sequential(
     nn.Linear(24, 1),
 )
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-for step in range(60):
+for _step in range(60):
     x = torch.randn(64, 5) * 3 + 2
     loss = nn.functional.mse_loss(model(x), x[:, :1] * x[:, 1:2])
     optimizer.zero_grad()

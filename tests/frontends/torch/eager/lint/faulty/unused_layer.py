@@ -23,7 +23,7 @@ model = Net()
 optimizer = torch.optim.Adam(model.parameters())
 x = torch.randn(20, 5)
 y = x.mean(1, keepdim=True)
-for step in range(12):
+for _step in range(12):
     optimizer.zero_grad()
     loss = nn.functional.mse_loss(model(x), y)
     loss.backward()

@@ -1,0 +1,26 @@
+import torch
+from torch import nn
+
+torch.manual_seed(5)
+model, critic = nn.Linear(6, 2), nn.Linear(2, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+plain = torch.optim.SGD(critic.parameters(), lr=1e-2)
+off = torch.amp.GradScaler("cpu", enabled=False)
+on = torch.amp.GradScaler("cpu", init_scale=64.0)
+x = torch.randn(48, 6)
+for _step in range(10):
+    optimizer.zero_grad()
+    off.scale(model(x).square().mean()).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    off.step(optimizer)
+    off.update()
+    optimizer.zero_grad()
+    on.scale(model(x).abs().mean()).backward()
+    on.step(optimizer)
+    on.update()
+    plain.zero_grad()
+    loss = critic(model(x).detach()).square().mean()
+    loss.backward()
+    nn.utils.clip_grad_value_(critic.parameters(), 0.1)
+    plain.step()
+print(f"{loss.item():.6f}")
