@@ -263,7 +263,7 @@ class LossStalls(r.Check):
 
 
 def _course(losses: list[float]) -> tuple[bool, str]:
-    """Whether the last quarter is lower than the first, beyond the noise that they have; in words."""
+    """Whether the last quarter is lower than the first, beyond their noise; in words."""
     n = len(losses) // 4
     if n < 2 or not all(map(math.isfinite, losses)):
         return False, ""
