@@ -4,7 +4,7 @@ from torch import nn
 
 torch.manual_seed(20)
 net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
-optimizer = torch.optim.LBFGS(net.parameters(), lr=0.5, max_iter=5)
+optimizer = torch.optim.LBFGS(net.parameters(), lr=0.5, max_iter=2, history_size=3)
 x = torch.rand(40, 2)
 y = torch.sin(3 * x[:, :1])
 
