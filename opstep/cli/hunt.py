@@ -71,6 +71,7 @@ if TYPE_CHECKING:
             "in four ranks",
         ),
         ("opstep hunt train.py", "in a training script of PyTorch's or JAX's"),
+        ("opstep hunt --lint train.py", "and faults of training that give no NaN"),
     ],
     codes={
         OK: "no NaN or infinity came out of the graph",
@@ -79,7 +80,8 @@ if TYPE_CHECKING:
         "a script that calls no model, or none that --module matches, so that nothing was checked",
         MACHINE: "out of memory, no such device",
         UNRECORDED: "nothing was found, but the workspace or the trace is incomplete (disk full)",
-        FOUND: "a NaN or an infinity came out, or an op did not write an element",
+        FOUND: "a NaN or an infinity came out, an op did not write an element, or --lint found a "
+        "fault",
     },
 )
 @click.argument("file", metavar="FILE")
@@ -132,6 +134,17 @@ if TYPE_CHECKING:
 @started_ranks_options
 @click.option(
     "--keep-going", is_flag=True, help="Of a script: go on behind a finding, to further ones."
+)
+@click.option(
+    "--lint",
+    is_flag=True,
+    help="Of a script of PyTorch's: report faults, too, that turn into no NaN. It takes longer.",
+)
+@click.option(
+    "--lint-except",
+    multiple=True,
+    metavar="KIND",
+    help="A kind of fault that --lint leaves out, such as dead. Can be given several times.",
 )
 @json_option
 @ended_in_order()

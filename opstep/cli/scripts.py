@@ -57,7 +57,10 @@ _OF_PROGRAMS = {
     "as_json": "the script writes to standard output",
     "kinds": "NaNs and infinities are hunted there, with --nan-only NaNs",
 }  # fmt: skip
-_OF_SCRIPTS = ("is_module", "modules", "compiled", "record_step", "keep_going", "listen", "wait")
+_OF_SCRIPTS = (
+    "is_module", "modules", "compiled", "record_step", "keep_going", "listen", "wait", "lint",
+    "lint_except",
+)  # fmt: skip
 # Options of what runs on opstep, which PyTorch's own ops do not.
 _OF_COMPILED = (
     "mode", "streams", "alloc", "fill", "threads", "kernels", "autotune", "fallback", "modules",
@@ -276,6 +279,8 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     from opstep.frontends.scripts.script import Leave
     from opstep.hunting.report import nothing_but
 
+    if options["compiled"] and options["lint"]:
+        raise InputError("--lint is for what runs in PyTorch", hint="leave --compiled out")
     recording = opened_recording(options)
     started = Started(file, options, {"recording": recording})
     found: list[Hunt] = []
@@ -287,7 +292,7 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     )
     hunting = Hunting(
         tell, partial(_report, started, found), tell_loss, options["nan_only"], options["masked"],
-        options["wanted"], own=own,
+        options["wanted"], own=own, lint=options["lint"], lint_except=options["lint_except"],
     )  # fmt: skip
     started.frameworks.options |= {"hunt": hunting}
 
@@ -299,9 +304,16 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
 
     with _output_to_stderr() if options["as_json"] else nullcontext():
         code = _recorded(recording, run)
+    faults = [fault for one in started.frameworks.entered for fault in one.faults()]
     if options["as_json"]:
-        emit_json({"file": file, "findings": [_record(one) for one in found], "losses": losses})
-    if found or losses:
+        records = {"findings": [_record(one) for one in found], "losses": losses}
+        lint = {"lint": [vars(fault) for fault in faults]} if options["lint"] else {}
+        emit_json({"file": file} | records | lint)
+    else:
+        for one in faults:
+            text = f"{one.file}:{one.line}: {one.source}\n{one.kind}: {one.message}"
+            _write(text, to=sys.stderr)
+    if found or losses or faults:
         return FOUND
     parts = [one for one in started.frameworks.entered if one.compiled]
     unwatched = started.frameworks.unwatched()
@@ -324,6 +336,7 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         none += " came out"
         if own:
             none = nothing_but(own, "the script's own", hunting.unseen, "call")
+        none += ", and no fault that --lint knows" if options["lint"] else ""
         excepted = "".join(p.excepted() for p in parts)
         missed = f"; not watched: {unwatched}, compiled by the script itself" if unwatched else ""
         say(f"{file}: {' and '.join(calls)}, {none}{excepted}{missed}")

@@ -75,6 +75,10 @@ class Framework(ABC):
         """What a person should know of how the script ran."""
         return []
 
+    def faults(self) -> list[Any]:
+        """What a lint has found, `eager.lint.LintFinding`s."""
+        return []
+
     def unwatched(self) -> set[str]:
         """Parts that were called and not looked at: the script compiles them itself."""
         return set()

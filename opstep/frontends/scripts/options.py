@@ -30,7 +30,8 @@ class Hunting:
     the step, ``nan`` or ``inf`` and the script's line where a loss is bad that the script itself
     computed. `known`: of `wanted` the names that a graph has. `own`: where infinities and
     NaNs of the script's own that came out are from, each with whether it is a NaN; `harmless`: the
-    flags that do no harm, of each graph.
+    flags that do no harm, of each graph. `lint`: faults are looked for that give no NaN, but for
+    those of the kinds `lint_except`.
     """
 
     tell: Callable[[Program, Hunt], None] | None = None
@@ -42,6 +43,8 @@ class Hunting:
     known: set[str] = field(default_factory=set)
     own: dict[str, bool] = field(default_factory=dict)
     harmless: list[Harmless] = field(default_factory=list)
+    lint: bool = False
+    lint_except: tuple[str, ...] = ()
 
     @property
     def unseen(self) -> int:

@@ -9,6 +9,7 @@ from opstep.frontends.scripts.frameworks import Framework
 from opstep.frontends.scripts.options import Hunting
 from opstep.frontends.torch.eager import native
 from opstep.frontends.torch.eager.births import Birth
+from opstep.frontends.torch.eager.lint import LintFinding, linting
 from opstep.frontends.torch.eager.session import Session
 from opstep.frontends.torch.importing import check_installed
 
@@ -27,19 +28,34 @@ class Eager(Framework):
         hunting = options.get("hunt")
         self._hunting = hunting if isinstance(hunting, Hunting) else Hunting()
         how = self._hunting
+        self._lint = linting(how.lint_except) if how.lint else None
         self._session = Session(
             how.report or (lambda found: None), nan_only=how.nan_only, masked=how.masked,
-            wanted=how.wanted, known=how.known,
+            wanted=how.wanted, known=how.known, listener=self._lint,
         )  # fmt: skip
 
     def __enter__(self) -> Eager:
         if self._session.watcher.form != "native" and not native.what_is_missing():
             native.build_in_background()
+        if self._lint is not None:
+            self._lint.__enter__()
         self._session.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._session.__exit__(*error)
+        if self._lint is not None:
+            if error[:1] == (None,):
+                self._lint.end()
+            self._lint.__exit__(*error)
+
+    def faults(self) -> list[LintFinding]:
+        return self._lint.found if self._lint is not None else []
+
+    def cause_of(self, error: Exception) -> None:
+        """The lint knows of some why they are raised."""
+        if self._lint is not None:
+            self._lint.cause_of(error)
 
     @property
     def called(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -80,7 +96,9 @@ class Eager(Framework):
         return "".join(f"; {text}" for text in parts)
 
     def notes(self) -> list[str]:
-        return self._session.notes
+        broken = self._lint.broken if self._lint is not None else {}
+        left = [f"the lint left out {kind}: {text}" for kind, text in broken.items()]
+        return self._session.notes + left
 
 
 def _place(birth: Birth) -> str:

@@ -5,6 +5,7 @@ A line with a fault ends with ``# expect: KIND``. Scripts run in this process, a
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 import torch
 from torch import nn
 
+from opstep.cli.main import main
 from opstep.frontends.scripts.script import Script
-from opstep.frontends.torch.eager.lint import KINDS, Judging, LintFinding, linting
+from opstep.frontends.torch.eager.lint import KINDS, LintFinding, linting
 from opstep.frontends.torch.eager.session import Session
 
 _FOLDER = Path(__file__).parent / "lint"
@@ -42,9 +44,9 @@ def _one_thread() -> Iterator[None]:
 
 def _linted(path: Path, excepted: Any = ()) -> list[LintFinding]:
     nans: list[Any] = []
-    with linting(excepted) as run, Session(nans.append, native=False, listener=run):
-        code = Script.find(str(path)).run(Judging(run, _Judge()))
-    run.end(code == 0)
+    with linting(excepted) as run, Session(nans.append, listener=run):
+        Script.find(str(path)).run(run)
+    run.end()
     assert not run.broken
     assert not nans
     return run.found
@@ -85,9 +87,9 @@ def test_output_is_the_same_bits(path: Path, capfd: pytest.CaptureFixture[str]) 
     """Also where something ran again: its prints, and what it drew, are not the script's."""
     code = Script.find(str(path)).run(_Judge())
     plain = capfd.readouterr().out
-    with linting() as run, Session(lambda _: None, native=False, listener=run):
-        assert Script.find(str(path)).run(Judging(run, _Judge())) == code
-    run.end(code == 0)
+    with linting() as run, Session(lambda _: None, listener=run):
+        assert Script.find(str(path)).run(run) == code
+    run.end()
     assert capfd.readouterr().out == plain
 
 
@@ -114,3 +116,36 @@ def test_a_message_has_the_numbers() -> None:
     )
     assert "they reach from -1 to 1" in message("signs_as_targets")
     assert message("rate_of_zero").startswith("the learning rate is 0 in all 40 steps; the loss is")
+
+
+def _hunt(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["hunt", "--lint", *arguments])
+    return code, *capfd.readouterr()
+
+
+def test_the_command_reports_a_fault(capfd: pytest.CaptureFixture[str]) -> None:
+    path = _FOLDER / "faulty" / "dead_by_bias.py"
+    code, _, shown = _hunt(capfd, str(path))
+    assert code == 5
+    assert f"dead_by_bias.py:{_expected(path)[0][0]}: h = F.relu(self.second(h))" in shown
+    assert "\ndead: 32 of 32 units of second are 0" in shown
+    code, _, shown = _hunt(capfd, "--lint-except", "dead", str(path))
+    assert code == 0
+    assert "no fault that --lint knows" in shown
+
+
+def test_the_command_gives_json(capfd: pytest.CaptureFixture[str]) -> None:
+    path = _FOLDER / "faulty" / "label_out_of_range.py"
+    code, shown, _ = _hunt(capfd, "--json", str(path))
+    assert code == 5
+    (one,) = json.loads(shown)["lint"]
+    assert (one["line"], one["kind"]) == _expected(path)[0]
+    assert one["file"] == str(path)
+
+
+def test_the_command_refuses_what_it_has_not(capfd: pytest.CaptureFixture[str]) -> None:
+    path = str(FAULTY[0])
+    code, _, shown = _hunt(capfd, "--lint-except", "ded", path)
+    assert code == 2 and "did you mean dead?" in shown
+    code, _, shown = _hunt(capfd, "--compiled", path)
+    assert code == 2 and "leave --compiled out" in shown

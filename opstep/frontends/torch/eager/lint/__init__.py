@@ -6,9 +6,7 @@ Each check is a class with its hooks, in `CHECKS`. What a check runs again runs 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
-from opstep.frontends.scripts.script import Judge
 from opstep.frontends.torch.eager.lint.again import Dead, EvalDiffers, FunctionGradient
 from opstep.frontends.torch.eager.lint.losses import Broadcast, Labels
 from opstep.frontends.torch.eager.lint.recording import Check, LintFinding, Run
@@ -19,8 +17,10 @@ from opstep.frontends.torch.eager.lint.training import (
     NotInOptimizer,
     Tied,
 )
+from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.errors import InputError
 
-__all__ = ["CHECKS", "KINDS", "Judging", "LintFinding", "Run", "linting"]
+__all__ = ["CHECKS", "KINDS", "LintFinding", "Run", "linting"]
 
 CHECKS: tuple[type[Check], ...] = (
     Broadcast, ClipBeforeUnscale, NoGradient, NotInOptimizer, Dead, EvalDiffers, FunctionGradient,
@@ -30,26 +30,17 @@ KINDS = tuple(c.kind for c in CHECKS)
 
 
 def linting(excepted: Collection[str] = ()) -> Run:
-    """All checks but those of kinds that are excepted. It is the listener of a `Session`:
+    """All checks but those of kinds that are excepted. It is the listener of a `Session`, and sees
+    a script's errors as its judge. Raises `InputError` for a kind that is none.
 
-    with linting() as run, Session(tell, native=False, listener=run):
-        code = script.run(Judging(run, judge))
-    run.end(code == 0)  # now `run.found` has all
+    with linting() as run, Session(tell, listener=run):
+        script.run(run)
+    run.end()  # now `run.found` has all
     """
+    for kind in excepted:
+        if kind not in KINDS:
+            text = f"lint has no kind {kind}; there are {', '.join(KINDS)}"
+            raise InputError(text, hint=did_you_mean(kind, KINDS))
     run = Run()
     run.checks = [c(run) for c in CHECKS if c.kind not in excepted]
     return run
-
-
-class Judging:
-    """A script's judge that shows its errors to the checks first."""
-
-    def __init__(self, run: Run, judge: Judge):
-        self._run, self._judge = run, judge
-
-    def cause_of(self, error: Exception) -> BaseException | None:
-        self._run.ask("failed", error)
-        return self._judge.cause_of(error)
-
-    def advice(self, error: Exception) -> Any:
-        return self._judge.advice(error)

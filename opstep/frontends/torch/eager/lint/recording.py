@@ -107,6 +107,7 @@ class Run:
     found: list[LintFinding] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
+    is_broken_off: bool = False
 
     def __post_init__(self) -> None:
         self.params: dict[int, Param] = {}
@@ -137,9 +138,17 @@ class Run:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def end(self, is_complete: bool) -> None:
+    def cause_of(self, error: Exception) -> None:
+        """See `script.Judge`."""
+        self.is_broken_off = True
+        self.ask("failed", error)
+
+    def advice(self, error: Exception) -> None:
+        """See `script.Judge`."""
+
+    def end(self) -> None:
         """What is only known of a whole run is left out where it broke off."""
-        if is_complete:
+        if not self.is_broken_off:
             self.ask("end")
         self.found.sort(key=lambda f: (f.file, f.line))
 
