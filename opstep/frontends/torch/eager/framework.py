@@ -17,8 +17,8 @@ MOST_LINES = 3  # of births without harm
 
 
 class Eager(Framework):
-    """`options`: as of a compiled script; of a hunt `hunt`. `patterns`: the modules that are wanted
-    are told by their names only where they are compiled.
+    """`options`: those of a hunt, and `sync`; `patterns`: of modules that are to be compiled, which
+    none is here.
     """
 
     part = "op"
@@ -31,7 +31,8 @@ class Eager(Framework):
         self._lint = linting(how.lint_except) if how.lint else None
         self._session = Session(
             how.report or (lambda found: None), nan_only=how.nan_only, masked=how.masked,
-            wanted=how.wanted, known=how.known, listener=self._lint,
+            wanted=how.wanted, known=how.known, waits=options.get("sync") == "op",
+            listener=self._lint,
         )  # fmt: skip
 
     def __enter__(self) -> Eager:
