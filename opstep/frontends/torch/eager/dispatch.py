@@ -5,8 +5,9 @@ what looks at every op.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.autograd import _get_sequence_nr
@@ -35,16 +36,15 @@ _tracing = torch._C._get_tracing_state  # while it is not None, sizes are tensor
 _FINITE = Before()
 
 
-class Listener(Protocol):
-    """What looks at every op."""
+class Listener(ABC):
+    """Looks at every op."""
 
-    def runs(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def runs(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:  # noqa: B027
         """It is about to run in this thread."""
-        ...
 
+    @abstractmethod
     def ran(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         """It has run in this thread."""
-        ...
 
 
 class Seen:

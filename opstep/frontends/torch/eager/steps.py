@@ -16,6 +16,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from opstep.frontends.missing import Missing
 from opstep.frontends.scripts.script import Leave
 from opstep.frontends.torch.drawing import SHAPED
+from opstep.frontends.torch.eager.dispatch import Listener
 from opstep.frontends.torch.eager.names import Names
 from opstep.frontends.torch.eager.ops import facts_of, positional, tensors_in
 from opstep.frontends.torch.eager.places import calls, forward_frames, frames, is_own
@@ -63,7 +64,7 @@ class Leaf(NamedTuple):
     is_written: bool = False
 
 
-class Recorder:
+class Recorder(Listener):
     """A `dispatch.Listener` that keeps step `step` of the optimizers: what runs after the step
     before has ended. The first begins when an optimizer is made, not with what makes parameters.
     """

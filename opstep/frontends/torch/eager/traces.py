@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 
 from opstep.frontends.scripts.script import Leave, Script
 from opstep.frontends.torch.eager.births import undispatched
+from opstep.frontends.torch.eager.dispatch import Listener
 from opstep.frontends.torch.eager.looking import Looks
 from opstep.frontends.torch.eager.names import Names
 from opstep.frontends.torch.eager.ops import facts_of, positional, tensors_in
@@ -107,7 +108,7 @@ class Trace(NamedTuple):
     steps: int
 
 
-class Tracer:
+class Tracer(Listener):
     """A `dispatch.Listener`. Ends the script after so many steps of optimizers."""
 
     def __init__(self, folder: Path, steps: int, budget: int):

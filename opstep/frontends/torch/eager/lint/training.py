@@ -141,16 +141,19 @@ class Tied(r.Check):
                 self.report(r.here(), f"{text} of weights; make a layer for each")
 
     def stepping(self, optimizer: Any, params: list[torch.Tensor]) -> None:
-        """Modules are complete now: who still has a shared parameter that is trained."""
-        given = (self.owners.pop(id(p), []) for p in params)
-        for owners in [o for o in given if len(o) > 1]:
+        self.end()
+
+    def end(self) -> None:
+        """Now that modules are complete: who still has a shared parameter."""
+        for owners in [o for o in self.owners.values() if len(o) > 1]:
             found = [(m, name, at) for ref, name, at, p in owners
-                     if type(m := ref()) not in (type(None), nn.Module) and m._parameters.get(name, m) is p()]  # fmt: skip
+                     if (m := ref()) is not None and m._parameters.get(name, m) is p()]  # fmt: skip
             if len({id(m) for m, _, _ in found}) > 1 and not _is_meant([m for m, _, _ in found]):
                 (first, name, _), (last, other, at) = found[0], found[-1]
                 text = f"{other} of this {type(last).__name__} is the parameter that another"
                 text += f" {type(first).__name__} has as {name}: a step changes both"
                 self.report(at, text)
+        self.owners.clear()
 
 
 def _is_meant(modules: list[nn.Module]) -> bool:
