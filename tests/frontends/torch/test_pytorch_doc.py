@@ -28,7 +28,7 @@ def test_the_journey(tmp_path, monkeypatch, capsys):
             said = capsys.readouterr().out
         elif language == "sh":
             ran += run_commands(block)
-            said = capsys.readouterr().out
+            said = "".join(capsys.readouterr())
         elif language == "json":
             assert json.loads(block)["type"] == "opstep"
         elif block.startswith("# net.Classifier"):
