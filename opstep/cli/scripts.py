@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -64,7 +64,7 @@ _OF_SCRIPTS = (
 # Options of what runs on opstep, which PyTorch's own ops do not.
 _OF_COMPILED = (
     "mode", "streams", "alloc", "fill", "threads", "kernels", "autotune", "fallback", "modules",
-    "breaks",
+    "breaks", "keep_inputs", "stats_also",
 )  # fmt: skip
 
 
@@ -177,6 +177,9 @@ class Started:
                     f"{max(one.opts, key=len)} is for what runs on opstep, and this runs in PyTorch"
                 )
                 raise InputError(what, hint="add --compiled")
+        if package == "torch" and self.options.get("stats") == "outputs":
+            what = "--stats outputs is for graphs, and a script has none"
+            raise InputError(what, hint="name ops or values: --stats 'mse_loss:*,loss'")
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -304,6 +307,8 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
 
     with _output_to_stderr() if options["as_json"] else nullcontext():
         code = _recorded(recording, run)
+    if recording is not None and options["workspace"] and recording.runs and not started.compiled:
+        _record_findings(Path(options["workspace"]), recording.runs[0].key, found)
     faults = [fault for one in started.frameworks.entered for fault in one.faults()]
     if options["as_json"]:
         records = {"findings": [_record(one) for one in found], "losses": losses}
@@ -341,6 +346,15 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         missed = f"; not watched: {unwatched}, compiled by the script itself" if unwatched else ""
         say(f"{file}: {' and '.join(calls)}, {none}{excepted}{missed}")
     return code
+
+
+def _record_findings(path: Path, run: str, found: Sequence[Any]) -> None:
+    from opstep.frontends.torch.eager.report import headline
+    from opstep.trace.workspace.hunted import add_script_findings
+
+    own = [one for one in found if hasattr(one, "finding")]  # JAX's functions have others
+    rows = [(one.step, one.finding, headline(one)) for one in own]
+    add_script_findings(path, run, rows)
 
 
 @contextmanager

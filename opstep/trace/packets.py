@@ -26,7 +26,7 @@ class Tracks(Protocol):
     host: int
     memory: int
 
-    def track(self, stream: int) -> int:
+    def track(self, stream: int, what: str = "stream") -> int:
         """The number of a stream's track."""
         ...
 

@@ -38,6 +38,7 @@ from opstep.runtime.recording import (
     spending,
 )
 from opstep.trace.details import Details
+from opstep.trace.free import FreeRecord
 from opstep.trace.given import Given
 from opstep.trace.guard import MAKE_ROOM, NO_ROOM, Call, Guard
 from opstep.trace.selection import Selection, first_reads
@@ -378,6 +379,25 @@ class _Recorder(Recorder):
             self._catch_up()
         self._since_ns = now, time.monotonic_ns()
 
+    def add_step(self, records: Sequence[FreeRecord], done: StepDone) -> None:
+        """One of what runs without a plan."""
+        self.add_free(records)
+        self._steps = done.step + 1
+        self._put("end_step", done)
+        self._catch_up()
+
+    def add_free(self, records: Sequence[FreeRecord]) -> None:
+        """Of a step that has not ended."""
+        for record in records:
+            self._put("add_record", record, record.nbytes)
+
+    def add_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Of a step that has ended."""
+        with self._ending:
+            if not self._ended:
+                self._hand_over()
+                self._recording.put([("add_metrics", self.run, step, metrics)])
+
     def _catch_up(self) -> None:
         began = time.monotonic_ns()
         if self._recording.catch_up():
@@ -432,7 +452,7 @@ class _Recorder(Recorder):
                 return
             self._ended = True
             self._hand_over()
-            if self._steps:
+            if self._steps and self._since_ns[1] > self._since_ns[0]:
                 spent = Overhead("record", "record", *self._since_ns)
                 self._recording.put([("add_overhead", self.run, spent)])
         self.idle = False

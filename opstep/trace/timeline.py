@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.recording import HostRecord, Overhead, StreamRecord
 from opstep.trace import perfetto
+from opstep.trace.free import FreeRecord
 from opstep.trace.sink import Checkpoint, Run, RunEnd, SinkReport, StepDone
 from opstep.trace.template import prepare
 from opstep.trace.tracks import Record, RunTracks
@@ -54,9 +55,10 @@ class TimelineSink:
         self._runs[run] = tracks
         self._add(tracks, [])
 
-    def add_record(self, run: Run, record: StreamRecord | HostRecord) -> None:
+    def add_record(self, run: Run, record: StreamRecord | HostRecord | FreeRecord) -> None:
         if self._steps is None or not self._left_out(record.activation.step):
-            slices = len(record[2])  # of a stream its ops, of the host what it launched
+            # of a stream its ops, of the host what it launched
+            slices = len(record.ops if isinstance(record, FreeRecord) else record[2])
             self._await(run, record, _RECORD_BYTES + _SLICE_BYTES * slices)
 
     def add_overhead(self, run: Run, spent: Overhead) -> None:
@@ -73,6 +75,9 @@ class TimelineSink:
 
     def add_checkpoint(self, run: Run, checkpoint: Checkpoint) -> None:
         """A timeline holds no tensors."""
+
+    def add_metrics(self, run: Run, step: int, metrics: Mapping[str, float]) -> None:
+        """Its slice of that step is there already."""
 
     def end_run(self, run: Run, end: RunEnd) -> None:
         self._make()

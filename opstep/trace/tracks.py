@@ -25,6 +25,7 @@ import numpy as np
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import FILL, Activation, HostRecord, Overhead, StreamRecord
 from opstep.trace.arguments import STEP, Ops
+from opstep.trace.free import FreeRecord, slices_of
 from opstep.trace.hosts import host_work
 from opstep.trace.packets import Packets, PacketTemplate
 from opstep.trace.perfetto import Interned, counter, encode, event, track
@@ -36,7 +37,7 @@ _MEMORY_RANK = 1000  # behind the streams
 _NO_TIMES = np.zeros((0, 2), np.int64)
 _MOST_TEMPLATES = 64  # templates found by where records come from: each keeps a layout alive
 
-Record = StreamRecord | HostRecord | StepDone | Overhead
+Record = StreamRecord | HostRecord | FreeRecord | StepDone | Overhead
 
 
 class RunTracks:
@@ -56,6 +57,7 @@ class RunTracks:
         self._near: dict[
             tuple, tuple[Any, PacketTemplate]
         ] = {}  # the same by identity, with what has it
+        self._free: dict[tuple, PacketTemplate] = {}  # of what ran without a plan
         self._main: Plan | None = None  # of the steps' own activation
         self._describe(number)
 
@@ -71,10 +73,10 @@ class RunTracks:
             track(self.memory, f"{device} memory", _MEMORY_RANK, self._device, counter=unit),
         ]
 
-    def track(self, stream: int) -> int:
+    def track(self, stream: int, what: str = "stream") -> int:
         if stream not in self._streams:
             uuid = self._streams[stream] = next(self._uuids)
-            self.described.append(track(uuid, f"stream {stream}", stream, self._device))
+            self.described.append(track(uuid, f"{what} {stream}", stream, self._device))
         return self._streams[stream]
 
     # --- records ---
@@ -106,6 +108,8 @@ class RunTracks:
             case StreamRecord():
                 rest = (record.stream, record.stats_times is not None)
                 return ("stream", *_origin(record.activation), *rest)
+            case FreeRecord():
+                return ("free", record.stream, record.ops.tobytes())
             case HostRecord():
                 if record.activation.caller is None:
                     self._main = record.activation.plan
@@ -130,6 +134,29 @@ class RunTracks:
         others = [part for part in others if part.shape[1]]
         every = np.concatenate([times, *others], axis=1) if others else times
         return self._fill(records, template, every, rates)
+
+    def _fill_free(self, records: Sequence[FreeRecord]) -> Any:
+        """What ran without a plan, and marks among that."""
+        key = self._kind(records[0])
+        if key not in self._free:
+            if len(self._free) >= _MOST_TEMPLATES:
+                self._free.clear()
+            self._free[key] = slices_of(records[0], self)
+        filled = self._fill(records, self._free[key], np.array([r.times for r in records]))
+        return [
+            bytes(packets) + self._marked(record)
+            for packets, record in zip(filled, records, strict=True)
+        ]
+
+    def _marked(self, record: FreeRecord) -> bytes:
+        marks = []
+        for name, at_ns in record.marks:
+            mark = event(self.track(record.stream), "TYPE_INSTANT")
+            mark.timestamp = at_ns
+            about = {"run": self.run.key, "step": record.activation.step}
+            self.interned.describe(mark.track_event, name, "mark", about)
+            marks.append(mark)
+        return encode(marks)
 
     def _fill_hosts(self, records: Sequence[HostRecord]) -> Any:
         """Where an activation was called, there is a slice around all of it."""
@@ -274,6 +301,7 @@ class RunTracks:
         """No more records come."""
         self._templates.clear()
         self._near.clear()
+        self._free.clear()
 
     def _about_run(self) -> dict[str, Any]:
         info, policy = self.run.info, self.run.info.policy
@@ -293,6 +321,7 @@ class RunTracks:
 
 _FILLERS: dict[str, Callable[[RunTracks, Any], Any]] = {
     "stream": RunTracks._fill_streams,
+    "free": RunTracks._fill_free,
     "host": RunTracks._fill_hosts,
     "step": RunTracks._fill_steps,
     "spent": RunTracks._fill_spent,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.cli.common import duration, size
+from opstep.trace.workspace.runs import EAGER
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -85,6 +86,8 @@ def how(run: RecordedRun) -> str:
     """``cpu, 4 streams, seed 0``: what differs from the usual is named."""
     if (run.streams, run.alloc, run.fill, run.sync) == (1, "fresh", "nan", "op"):
         return f"{run.device}, debug, seed {run.seed}"
+    if run.device == EAGER:
+        return "eager PyTorch"
     parts = [run.device, f"{run.streams} stream{'' if run.streams == 1 else 's'}"]
     odd = {"alloc": ("reuse", run.alloc), "fill": ("none", run.fill), "sync": ("none", run.sync)}
     parts += [f"{name} {is_}" for name, (usual, is_) in odd.items() if is_ != usual]

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.recording import HostRecord
+from opstep.trace.free import FreeRecord
 from opstep.trace.workspace.details import insert_details
 from opstep.trace.workspace.inserting import by_rows, insert
-from opstep.trace.workspace.pending import Columns, Numbered, RunState
+from opstep.trace.workspace.pending import Columns, Numbered, RunState, Sums
 from opstep.trace.workspace.rows import HOST, hashes, is_usual, stats_columns
 
 EXECUTIONS = "executions (run, execution, step, op, stream, activation, turn, start_ns, end_ns)"
@@ -35,9 +36,13 @@ def insert_records(
 ) -> tuple[int, int]:
     """Their rows; how many executions and how many statistics. `ended`: their steps have."""
     groups: dict[tuple, list[Numbered]] = {}
-    for numbered in records:
-        groups.setdefault(_kind(numbered), []).append(numbered)
     executions = stats = 0
+    for numbered in records:
+        if isinstance(numbered.record, FreeRecord):
+            more = _insert_free(connection, schema, state, numbered.record, numbered.first)
+            executions, stats = executions + more[0], stats + more[1]
+        else:
+            groups.setdefault(_kind(numbered), []).append(numbered)
     for alike in groups.values():
         inserting = _Inserting(connection, schema, state, alike, ended)
         more = inserting.calls() if isinstance(alike[0].record, HostRecord) else inserting.stream()
@@ -119,11 +124,6 @@ class _Inserting:
         hashed = hashes(flat, steps, turns, np.tile(columns.results, records))
         hashed = hashed.reshape(records, count)[:, columns.own]
         self.sums.add_stats(columns.stat_ops[columns.own], hashed)
-        figures = stats_columns(flat, np.tile(columns.is_float, records))
-        row = _ANY
-        if is_usual(flat):
-            row, k = _USUAL, _NAN_COLUMN
-            figures = [*figures[:k], figures[k + 3], *figures[k + 6 :]]
         ops, rows, results = (
             np.tile(c, records)
             for c in (columns.stat_ops + columns.first, columns.stat_rows, columns.results)
@@ -135,6 +135,40 @@ class _Inserting:
             np.repeat(self.positions[:, 0], count) + rows,
             results,
         ]
-        into = f"{self.schema}.{STATS}"
-        insert(self.connection, into, row, by_rows([*positions, *figures]))
+        is_float = np.tile(columns.is_float, records)
+        _insert_stats(self.connection, self.schema, positions, flat, is_float)
         return len(flat)
+
+
+def _insert_stats(
+    connection: sqlite3.Connection, schema: str, positions: Sequence[Any], words: np.ndarray,
+    is_float: np.ndarray,
+) -> None:  # fmt: skip
+    """`positions`: the columns before the figures."""
+    figures = stats_columns(words, is_float)
+    row = _ANY
+    if is_usual(words):
+        row, k = _USUAL, _NAN_COLUMN
+        figures = [*figures[:k], figures[k + 3], *figures[k + 6 :]]
+    insert(connection, f"{schema}.{STATS}", row, by_rows([*positions, *figures]))
+
+
+def _insert_free(
+    connection: sqlite3.Connection, schema: str, state: RunState, record: FreeRecord, first: int
+) -> tuple[int, int]:
+    """What ran without a plan, an execution for each."""
+    activation, ops = record.activation, record.ops
+    numbers = np.arange(first, first + len(ops))
+    places = [state.id, numbers, activation.step, ops, record.stream, activation.number]
+    columns = [*places, record.turns, *record.times.T]
+    insert(connection, f"{schema}.{EXECUTIONS}", _TIMED, by_rows(columns))
+    sums = state.sums[0] = state.sums.get(0, Sums(0)).grown(record.count)
+    sums.add_each(ops, record.times)
+    if not len(record.stats):
+        return len(ops), 0
+    rows, results = record.rows, record.results
+    steps = np.full(len(rows), activation.step)
+    sums.add_stats(ops[rows], hashes(record.stats, steps, record.turns[rows], results)[None])
+    positions = [state.id, activation.step, ops[rows], first + rows, results]
+    _insert_stats(connection, schema, positions, record.stats, record.is_float)
+    return len(ops), len(rows)

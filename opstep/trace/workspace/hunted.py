@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opstep.hunting.report import headline
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.trace.workspace.blobs import insert_checkpoint
 from opstep.trace.workspace.rows import plain
 from opstep.trace.workspace.sink import text_of
@@ -38,16 +41,20 @@ def add_findings(path: Path, run: str, hunt: Hunt, program: Program) -> int:
                 for text in hunt.unrepeated
             ]
             connection.execute("begin immediate")
-            connection.executemany(
-                "insert into findings (run, step, op, kind, value, file, line, message) "
-                "values (?, ?, ?, ?, ?, ?, ?, ?)",
-                rows,
-            )
+            _insert(connection, rows)
             _keep_step(connection, number, hunt, program)
             connection.execute("commit")
     finally:
         connection.close()
     return len(rows)
+
+
+def _insert(connection: sqlite3.Connection, rows: Sequence[tuple]) -> None:
+    connection.executemany(
+        "insert into findings (run, step, op, kind, value, file, line, message) "
+        "values (?, ?, ?, ?, ?, ?, ?, ?)",
+        rows,
+    )
 
 
 def _keep_step(connection: sqlite3.Connection, number: int, hunt: Hunt, program: Program) -> None:
@@ -71,6 +78,29 @@ def _keep_step(connection: sqlite3.Connection, number: int, hunt: Hunt, program:
     insert_checkpoint(connection, number, before, "kept", tensors)
 
 
+def add_script_findings(
+    path: Path, run: str, found: Sequence[tuple[int, Finding, str]]
+) -> None:  # fmt: skip
+    """Adds what was found in a script's own ops: the step, the finding and what it says. Nothing
+    where the file cannot be written, which the recording has said.
+    """
+    with suppress(OpstepError):
+        connection = open_writing(path)
+        try:
+            with explained(path):
+                (number,) = connection.execute(
+                    "select id from runs where key = ?", (run,)
+                ).fetchone()
+                rows = [
+                    (number, step, *_as_row(connection, number, finding, message))
+                    for step, finding, message in found
+                ]
+                _insert(connection, rows)
+                connection.commit()
+        finally:
+            connection.close()
+
+
 def add_message(path: Path, run: str, step: int, kind: str, value: str, message: str) -> None:
     """Adds one finding in words."""
     connection = open_writing(path)
@@ -86,7 +116,7 @@ def add_message(path: Path, run: str, step: int, kind: str, value: str, message:
         connection.close()
 
 
-def _as_row(connection, number: int, finding: Finding) -> tuple:
+def _as_row(connection, number: int, finding: Finding, message: str = "") -> tuple:
     """With the number of the op in the run that has that name and line, and gives the value."""
     where = finding.where
     file, line = (where.path, where.line) if where and where.path else (None, None)
@@ -95,5 +125,10 @@ def _as_row(connection, number: int, finding: Finding) -> tuple:
         "where o.run = ? and o.name = ? and r.name = ? and (? is null or o.line = ?) limit 1",
         (number, finding.op, finding.value, line, line),
     ).fetchone()
-    details = (finding.value, plain(file) if file else None, line, plain(headline(finding)))
+    details = (
+        finding.value,
+        plain(file) if file else None,
+        line,
+        plain(message or headline(finding)),
+    )
     return op[0] if op else None, finding.kind, *details

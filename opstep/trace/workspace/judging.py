@@ -71,8 +71,9 @@ def first_wrong(connection: sqlite3.Connection, run: Run, id: int) -> Bad | None
 
 def _returning(connection: sqlite3.Connection, run: Run, id: int) -> Iterator[int]:
     """Ops that compute what the graph returns."""
-    graph = run.info.program.module.graphs[run.info.graph]
-    names = {n.text for s in graph.body if isinstance(s, Return) for n in s.values}
+    graph = run.info.program.module.graphs.get(run.info.graph)  # a script has none
+    body = graph.body if graph else ()
+    names = {n.text for s in body if isinstance(s, Return) for n in s.values}
     rows = connection.execute(
         "select op, results.name from results join ops using (run, op) "
         "where run = ? and graph = ? and op >= 0",

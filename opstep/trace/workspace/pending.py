@@ -10,6 +10,7 @@ import numpy as np
 
 from opstep.runtime.recording import Activation, HostRecord, Layout, StreamRecord
 from opstep.trace.arguments import Ops
+from opstep.trace.free import FreeRecord, OpMet
 from opstep.trace.sink import Run, StepDone
 
 
@@ -33,6 +34,23 @@ class Sums:
         self.least[rows] = np.minimum(self.least[rows], took.min(axis=0))
         self.most[rows] = np.maximum(self.most[rows], took.max(axis=0))
         self.timed[rows] = True
+
+    def add_each(self, rows: np.ndarray, times: np.ndarray) -> None:
+        """`rows`: ops, any of them several times; `times`: i64[n, 2]."""
+        took = times[:, 1] - times[:, 0]
+        for total, more in ((self.executions, 1), (self.total, took)):
+            np.add.at(total, rows, more)
+        np.minimum.at(self.least, rows, took)
+        np.maximum.at(self.most, rows, took)
+        self.timed[rows] = True
+
+    def grown(self, ops: int) -> Sums:
+        """The same for more ops."""
+        found = Sums(ops) if ops > len(self.executions) else self
+        if found is not self:
+            for name, column in vars(self).items():
+                vars(found)[name][: len(column)] = column
+        return found
 
     def add_stats(self, rows: np.ndarray, hashed: np.ndarray) -> None:
         """`hashed`: u64[k, n], of k records."""
@@ -94,7 +112,7 @@ class Columns:
 class Numbered(NamedTuple):
     """A record, and the number of the first of its executions."""
 
-    record: StreamRecord | HostRecord
+    record: StreamRecord | HostRecord | FreeRecord
     first: int
 
 
@@ -120,6 +138,7 @@ class RunState:
         self.id = id
         # by first op of a plan: how it was run at first, where its ops are not written yet
         self.new: dict[int, Activation] = {}
+        self.met: list[OpMet] = []  # of no plan, and not written yet
         self.held: dict[int, int] = {}  # bytes that the callers of a plan hold, at most
         self.grown: dict[int, int] = {}  # by how much, since its ops were written
         self._ops = Ops(run)
@@ -136,7 +155,13 @@ class RunState:
         self.described = False  # whether the rows of inputs and named tensors are written
         self._columns: dict[tuple[int, int], Columns] = {}
 
-    def add_record(self, record: StreamRecord | HostRecord) -> None:
+    def add_record(self, record: StreamRecord | HostRecord | FreeRecord) -> None:
+        if isinstance(record, FreeRecord):
+            self.met += record.met
+            self.open.records.append(Numbered(record, self.next_execution))
+            self.open.nbytes += record.nbytes
+            self.next_execution += len(record.ops)
+            return
         activation = record.activation
         first = self.run.first_op(activation.plan)
         if first not in self.sums:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.wording import Argument, Blank, Wording
-from opstep.trace.workspace.runs import RecordedRun
+from opstep.trace.workspace.runs import EAGER, RecordedRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -138,6 +138,9 @@ def program_of(
     """The program as it was before that step of the run, drawn params left to the seed."""
     from opstep.api.program import loads
 
+    if run.device == EAGER:
+        hint = f"run the script again: {run.command}"
+        raise InputError(f"run {run.key} is of a script that PyTorch ran", hint=hint)
     if not run.program:
         raise InputError(f"run {run.key}: the program's text was not kept")
     program = loads(run.program, run.file or "<workspace>", fallback=fallback)

@@ -26,6 +26,7 @@ from opstep.trace.workspace.records import (
     TensorRecord,
 )
 
+EAGER = "eager"  # the device of a script's run, whose ops PyTorch ran
 FIGURES = (
     "count", "min", "max", "mean", "std", "l2", "absmax", "nan", "posinf", "neginf", "zero",
     "subnormal", "unwritten",

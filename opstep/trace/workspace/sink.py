@@ -34,6 +34,7 @@ from opstep.trace.workspace.inserting import insert
 from opstep.trace.workspace.judging import first_wrong
 from opstep.trace.workspace.pending import Pending, RunState
 from opstep.trace.workspace.rows import initial_rows, op_rows, plain
+from opstep.trace.workspace.runs import EAGER
 from opstep.trace.workspace.store import file_bytes, open_writing
 from opstep.trace.workspace.transactions import transaction
 
@@ -49,6 +50,7 @@ _OPS = (
     "attrs, stream, bytes, flops, live_bytes, fused_into)"
 )
 
+_RESULTS = "results (run, op, result, name, dtype, shape, nbytes)"
 _BUFFERS = "buffers (run, plan, buffer, caller, kind, name, type, nbytes, first_op, last_op)"
 
 
@@ -208,6 +210,12 @@ class WorkspaceSink:
         """Ops that are new, and before the first of them what the run was given."""
         if state.grown:
             self._grow(state)
+        if state.met:
+            rows = [op.row(state.id) for op in state.met if op.is_new]
+            _insert_many(self._connection, "main", _OPS, rows)
+            results = [row for op in state.met for row in op.result_rows(state.id)]
+            _insert_many(self._connection, "main", _RESULTS, results)
+            state.met.clear()
         if not state.new:
             return
         connection, run = self._connection, state.run
@@ -245,9 +253,7 @@ class WorkspaceSink:
                 )
         state.new.clear()
         _insert_many(connection, "main", _OPS, ops)
-        _insert_many(
-            connection, "main", "results (run, op, result, name, dtype, shape, nbytes)", results
-        )
+        _insert_many(connection, "main", _RESULTS, results)
         _insert_many(connection, "main", _BUFFERS, buffers)
 
     def _grow(self, state: RunState) -> None:
@@ -451,7 +457,9 @@ def _metrics(run: int, steps: list[StepDone]):
 
 def _findings(connection: sqlite3.Connection, state: RunState, end: RunEnd):
     """Rows of `findings`: the first NaN, the first infinity, what no op wrote, what went wrong."""
-    if (bad := first_wrong(connection, state.run, state.id)) is not None:
+    is_script = state.run.info.device == EAGER  # only a hunt knows what does harm in one
+    bad = None if is_script else first_wrong(connection, state.run, state.id)
+    if bad is not None:
         step, op, nan, value, file, line, name, count, wrong, verdict = bad
         kind = "nan" if nan else "inf"
         what = f"{nan or wrong:,} of {count:,} elements are {'NaN' if nan else 'infinite'}"

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import monotonic_ns
 from typing import Any
 
 import torch
@@ -65,14 +66,23 @@ class Seen:
 
 
 class Dispatch:
-    """The watcher in Python. `harm`: what is asked at values that matter, see `harm.Harm`."""
+    """The watcher in Python. `harm`: what is asked at values that matter, see `harm.Harm`; `looks`:
+    whether anybody wants to know of NaNs and infinities. `noted`: called after each op with the
+    thread's mode and facts of the op, of what is skipped only where a number is read. Nothing is
+    switched off meanwhile: that takes longer than most ops.
+    """
 
     form = "Python"
 
-    def __init__(self, births: Births, harm: Any, listener: Listener | None = None):
+    def __init__(
+        self, births: Births, harm: Any, listener: Listener | None = None, looks: bool = True,
+        noted: Callable[..., None] | None = None,
+    ):  # fmt: skip
         self.births = births
         self.harm = harm
         self.listener = listener
+        self.noted = noted
+        self.looks = looks
         self.ops = 0
         self.unseen: dict[str, int] = {}  # results that could not be read, by their kind
         self.empty: dict[int, tuple[StorageWeakRef, Stack]] = {}  # memory that nothing has written
@@ -185,7 +195,9 @@ class Dispatch:
         """Indices of those that are not finite, or whose gradients are not; what was seen to be
         finite is not looked at.
         """
-        found = []
+        found: list[int] = []
+        if not self.looks:
+            return found
         for k, own in enumerate(tensors):
             t = own.grad if gradients else own
             if t is None or not readable(t) or not t.numel():
@@ -260,6 +272,7 @@ class _Mode(TorchDispatchMode):
         self.known: dict[int, tuple[Facts, Any]] = {}  # by the op's id: its hash takes a call
         self.made: dict[int, tuple[int, Made, bool]] = {}
         self.last = _get_sequence_nr()
+        self.began = self.ended = 0  # of the op that ran last, where there is a listener
         self._is_within = False
 
     def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -276,16 +289,27 @@ class _Mode(TorchDispatchMode):
         watcher.ops += 1
         if watcher.listener is not None:
             self._guarded(watcher.listener.runs, func, args, kwargs or {})
-        if facts.matters:
-            self._ask(facts, args[0])
-        before = self._before(func, facts, args, kwargs) if facts.writes else None
-        out = func(*args, **kwargs) if kwargs else func(*args)
-        if not facts.skipped:
-            self._look(func, facts, args, kwargs, out, before)
-        elif facts.empty and type(out) is torch.Tensor and out.is_floating_point():
-            watcher.emptied(out, stack_now(2))
+        out = self._run(func, facts, args, kwargs)
         if watcher.listener is not None:
             self._guarded(watcher.listener.ran, func, args, kwargs or {}, out)
+        if watcher.noted is not None and (not facts.skipped or facts.matters):
+            watcher.noted(self, func, facts, args, kwargs or {}, out)
+        return out
+
+    def _run(self, func: Any, facts: Facts, args: Any, kwargs: Any) -> Any:
+        """Runs it, and looks at what it gives, if anybody wants to know."""
+        looks, before = self.watcher.looks, None
+        if looks and facts.matters:
+            self._ask(facts, args[0])
+        if looks and facts.writes:
+            before = self._before(func, facts, args, kwargs)
+        self.began = monotonic_ns()
+        out = func(*args, **kwargs) if kwargs else func(*args)
+        self.ended = monotonic_ns()
+        if looks and not facts.skipped:
+            self._look(func, facts, args, kwargs, out, before)
+        elif looks and facts.empty and type(out) is torch.Tensor and out.is_floating_point():
+            self.watcher.emptied(out, stack_now(3))
         return out
 
     def _ask(self, facts: Facts, t: Any) -> None:

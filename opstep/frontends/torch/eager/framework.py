@@ -10,6 +10,7 @@ from opstep.frontends.scripts.options import Hunting
 from opstep.frontends.torch.eager import native
 from opstep.frontends.torch.eager.births import Birth
 from opstep.frontends.torch.eager.lint import LintFinding, linting
+from opstep.frontends.torch.eager.records import Records
 from opstep.frontends.torch.eager.session import Session
 from opstep.frontends.torch.importing import check_installed
 
@@ -29,10 +30,14 @@ class Eager(Framework):
         self._hunting = hunting if isinstance(hunting, Hunting) else Hunting()
         how = self._hunting
         self._lint = linting(how.lint_except) if how.lint else None
+        recording = options.get("recording")
+        self._records = Records(recording) if recording is not None else None
+        self._error: BaseException | None = None  # that ended the script
         self._session = Session(
             how.report or (lambda found: None), nan_only=how.nan_only, masked=how.masked,
             wanted=how.wanted, known=how.known, waits=options.get("sync") == "op",
-            listener=self._lint,
+            listener=self._lint, noted=self._records.noted if self._records else None,
+            looks=self._records is None or how.report is not None,
         )  # fmt: skip
 
     def __enter__(self) -> Eager:
@@ -41,10 +46,15 @@ class Eager(Framework):
         if self._lint is not None:
             self._lint.__enter__()
         self._session.__enter__()
+        if self._records is not None:
+            self._records.begin(self._session)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._session.__exit__(*error)
+        if self._records is not None:
+            is_ended = isinstance(error[1], KeyboardInterrupt | SystemExit)
+            self._records.end(error[1] if is_ended else self._error)
         if self._lint is not None:
             if error[:1] == (None,):
                 self._lint.end()
@@ -55,6 +65,7 @@ class Eager(Framework):
 
     def cause_of(self, error: Exception) -> None:
         """The lint knows of some why they are raised."""
+        self._error = error
         if self._lint is not None:
             self._lint.cause_of(error)
 

@@ -121,7 +121,9 @@ class Hooks:
 
     def _returned(self, result: Any) -> None:
         """By a module that no other one has called."""
-        if torch._C._current_autograd_node() is None and self.watcher.is_active:  # pyright: ignore
+        watcher = self.watcher
+        is_asked = watcher.is_active and watcher.looks
+        if is_asked and torch._C._current_autograd_node() is None:  # pyright: ignore
             self.sinks.results(result)
 
     # --- optimizers ---

@@ -42,6 +42,7 @@ class Native:
     """The watcher in C++, with the methods of `dispatch.Dispatch`. Raises `Unavailable`."""
 
     form = "native"
+    looks = True
 
     def __init__(self, births: Births, sinks: Any, waits: bool = False):
         """`waits`: on a GPU every look waits for its op, so elements are there as on a CPU."""

@@ -90,6 +90,16 @@ def is_own(file: str) -> bool:
     return not (is_python or file.startswith(("<", _TORCH, _OURS)))
 
 
+def is_library(file: str) -> bool:
+    """Whether a file was installed, rather than written beside the script."""
+    return file.startswith(_PACKAGES)
+
+
+def is_engine(code: types.CodeType) -> bool:
+    """Whether a function of PyTorch's runs a backward, whose ops are below it on the stack."""
+    return code.co_name in _ENGINE and code.co_filename.startswith(_TORCH)
+
+
 def frames(stack: Stack, inside_engine: bool = False) -> list[Frame]:
     """The frames of a person's own, innermost first. `inside_engine`: only those that the backward
     itself has called.
@@ -98,7 +108,7 @@ def frames(stack: Stack, inside_engine: bool = False) -> list[Frame]:
     for code, instruction in stack:
         if code is executed.__code__:
             break
-        if inside_engine and code.co_name in _ENGINE and code.co_filename.startswith(_TORCH):
+        if inside_engine and is_engine(code):
             break
         if is_own(code.co_filename) and code.co_name not in _INNER:
             found.append(Frame(code.co_filename, line_of(code, instruction), code.co_qualname))

@@ -24,12 +24,14 @@ class Session:
     should be; `known` gets those of them that were met. `waits`: on a GPU each look waits for
     its op. `native`: whether the native watcher is
     used where it can be. `listener`: looks at every op, which only the watcher in Python shows.
+    `looks`, `noted`: see `Dispatch`.
     """
 
     def __init__(
         self, tell: Callable[[ScriptFinding], None], *, nan_only: bool = False,
         masked: bool = False, wanted: Collection[str] = (), known: set[str] | None = None,
         waits: bool = False, native: bool = True, listener: Listener | None = None,
+        looks: bool = True, noted: Callable[..., None] | None = None,
     ):  # fmt: skip
         self._waits = waits
         self.found: list[ScriptFinding] = []
@@ -42,7 +44,11 @@ class Session:
         self._is_compiling = False  # a function of the script's own
         self.births = Births(lambda: self.watcher.place())
         self.sinks = Sinks(self.births, self._report, nan_only)
-        self.watcher = self._watcher(native and listener is None, listener)
+        self._is_seen = listener is not None or noted is not None
+        self.watcher: Any = None
+        if native and not self._is_seen:
+            self.watcher = self._native()
+        self.watcher = self.watcher or Dispatch(self.births, self.sinks, listener, looks, noted)
         self.sinks.place_of = self.births.place_of
         self.sinks.note = lambda t, sink: self.watcher.note([t], sink)
         self.sinks.level_of = lambda t: self.watcher.level(t)
@@ -50,13 +56,12 @@ class Session:
         self.hooks.on_compile = self._on_compile
         self.births.on_birth = self._on_birth
 
-    def _watcher(self, native: bool, listener: Listener | None) -> Any:
-        if native:
-            try:
-                return native_watcher.Native(self.births, self.sinks, self._waits)
-            except native_watcher.Unavailable as error:
-                self.notes.append(f"watched in Python, which takes longer: {error}")
-        return Dispatch(self.births, self.sinks, listener)
+    def _native(self) -> Any:
+        try:
+            return native_watcher.Native(self.births, self.sinks, self._waits)
+        except native_watcher.Unavailable as error:
+            self.notes.append(f"watched in Python, which takes longer: {error}")
+            return None
 
     def __enter__(self) -> Session:
         self.hooks.__enter__()
@@ -126,7 +131,7 @@ class Session:
         if self._is_compiling or not isinstance(self.watcher, Dispatch):
             return
         self._is_compiling = True
-        if self.watcher.listener is None and self._becomes_native():
+        if not self._is_seen and self._becomes_native():
             return
         torch.compiler.set_stance("force_eager")
         self.notes.append("functions that the script compiles ran eagerly, to be watched")
