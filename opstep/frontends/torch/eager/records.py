@@ -44,8 +44,8 @@ class _Part:
 
 
 class Records:
-    """`noted`: for `Dispatch`. A step ends when an optimizer's does; it is handed over when the next one ends,
-    for the numbers that a script reads of it come later.
+    """`noted` is for `Dispatch`. A step ends when an optimizer's does; it is handed over when the
+    next one ends, for the numbers that a script reads of it come later.
     """
 
     def __init__(self, recording: Recording):
