@@ -40,7 +40,13 @@ from opstep.cli.options import (
     symbol_option,
 )
 from opstep.cli.ranks import on_ranks, place_of
-from opstep.cli.scripts import ScriptCommand, hunt_script, script_arguments, script_options
+from opstep.cli.scripts import (
+    ScriptCommand,
+    compiled_option,
+    hunt_script,
+    script_arguments,
+    script_options,
+)
 from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
@@ -130,6 +136,7 @@ if TYPE_CHECKING:
 )
 @recording_options
 @script_options
+@compiled_option
 @ranks_options
 @started_ranks_options
 @click.option(

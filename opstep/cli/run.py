@@ -50,7 +50,13 @@ from opstep.cli.options import (
 )
 from opstep.cli.ranks import by_rank, on_ranks, place_of, say_parted
 from opstep.cli.recording import opened_recording, recorded_as, show_recording
-from opstep.cli.scripts import ScriptCommand, run_script, script_arguments, script_options
+from opstep.cli.scripts import (
+    ScriptCommand,
+    compiled_option,
+    run_script,
+    script_arguments,
+    script_options,
+)
 from opstep.cli.wording import in_switches
 from opstep.runtime.ir.errors import InputError
 
@@ -135,6 +141,7 @@ FINDINGS = "OPSTEP_FINDINGS"  # in the environment: the file that an editor read
     help="Of a script of PyTorch's: write step N of its optimizer, counted from 0, as a program, "
     "with what it read beside it, and end the script. Default of --output: SCRIPT-stepN.opg.",
 )
+@compiled_option
 @ranks_options
 @started_ranks_options
 @json_option

@@ -109,12 +109,6 @@ def script_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "-m", "is_module", is_flag=True, help="FILE is a module's name: as in python -m."
         ),
         click.option(
-            "--compiled",
-            is_flag=True,
-            help="Of a script of PyTorch's: compile the modules that it calls, and run them on "
-            "opstep.",
-        ),
-        click.option(
             "--module",
             "modules",
             multiple=True,
@@ -126,6 +120,15 @@ def script_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def compiled_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of commands that run a script of PyTorch's as PyTorch does, if nothing else is asked for."""
+    return click.option(
+        "--compiled",
+        is_flag=True,
+        help="Of a script of PyTorch's: compile the modules that it calls, and run them on opstep.",
+    )(function)
 
 
 def script_arguments() -> tuple[str, ...] | None:
@@ -172,7 +175,8 @@ class Started:
         """Complains of options that eager PyTorch has no use for. JAX's functions take them."""
         context = click.get_current_context()
         for one in context.command.params if package == "torch" else ():
-            if one.name in _OF_COMPILED and is_explicit(one.name):
+            named = one.name == "modules" and "jax" in sys.modules  # JAX's functions, it may be
+            if one.name in _OF_COMPILED and is_explicit(one.name) and not named:
                 what = (
                     f"{max(one.opts, key=len)} is for what runs on opstep, and this runs in PyTorch"
                 )
@@ -287,15 +291,11 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     recording = opened_recording(options)
     started = Started(file, options, {"recording": recording})
     found: list[Hunt] = []
-    losses: list[dict[str, Any]] = []
     own: dict[str, bool] = {}
-    tell, tell_loss = (
-        partial(_tell, started, found),
-        partial(_tell_loss, started, found, losses, own),
-    )
     hunting = Hunting(
-        tell, partial(_report, started, found), tell_loss, options["nan_only"], options["masked"],
-        options["wanted"], own=own, lint=options["lint"], lint_except=options["lint_except"],
+        partial(_tell, started, found), partial(_report, started, found), options["nan_only"],
+        options["masked"], options["wanted"], own=own, lint=options["lint"],
+        lint_except=options["lint_except"],
     )  # fmt: skip
     started.frameworks.options |= {"hunt": hunting}
 
@@ -311,14 +311,13 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         _record_findings(Path(options["workspace"]), recording.runs[0].key, found)
     faults = [fault for one in started.frameworks.entered for fault in one.faults()]
     if options["as_json"]:
-        records = {"findings": [_record(one) for one in found], "losses": losses}
         lint = {"lint": [vars(fault) for fault in faults]} if options["lint"] else {}
-        emit_json({"file": file} | records | lint)
+        emit_json({"file": file, "findings": [_record(one) for one in found]} | lint)
     else:
         for one in faults:
             text = f"{one.file}:{one.line}: {one.source}\n{one.kind}: {one.message}"
             _write(text, to=sys.stderr)
-    if found or losses or faults:
+    if found or faults:
         return FOUND
     parts = [one for one in started.frameworks.entered if one.compiled]
     unwatched = started.frameworks.unwatched()
@@ -330,7 +329,8 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         else:
             why = "no model was called that opstep runs. Give the script that calls it"
             why = why if started.compiled else "the script ran no op of PyTorch's"
-        say(f"{file}: nothing was checked: {why}")
+        what = "nothing ran on opstep" if started.compiled else "nothing was checked"
+        say(f"{file}: {what}: {why}")
         return COMMAND
     for name in options["wanted"]:
         if name not in hunting.known:
@@ -417,35 +417,6 @@ def _record(found: Any) -> dict[str, Any]:
     from opstep.frontends.torch.eager.report import record as of_script
 
     return of_script(found)
-
-
-def _tell_loss(
-    started: Started, findings: list[Hunt], losses: list[dict[str, Any]], own: dict[str, bool],
-    step: int, value: str, at: tuple[str, int] | None,
-) -> None:  # fmt: skip
-    """Of the first loss that is bad by what the script does; then it ends, as behind a finding."""
-    from opstep.frontends.scripts.script import Leave
-    from opstep.frontends.torch.framework import UNSEEN
-
-    if findings or losses:
-        return
-    file, line = at or ("", 0)
-    losses.append({"step": step, "value": value, "file": file, "line": line})
-    gave = "no module that was watched gave a bad value"
-    if own:
-        what = "NaN or infinity" if any(own.values()) else "infinity"
-        gave = f"modules gave no {what} but the script's own ({', '.join(own)})"
-    unwatched = started.frameworks.unwatched()
-    others = f", or from {unwatched}, compiled by the script itself" if unwatched else ""
-    if not started.options["as_json"]:
-        _write(
-            f"{file}:{line}: {linecache.getline(file, line).strip()}\n"
-            f"step {step}: the loss is {value}, and {gave}: it comes from what "
-            f"the script does with their results{others}.\n  {UNSEEN}"
-        )
-    if not started.options["keep_going"]:
-        started.frameworks.leave()
-        raise Leave
 
 
 def _show(found: Hunt, frameworks: Frameworks) -> None:

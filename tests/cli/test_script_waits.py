@@ -21,7 +21,8 @@ def net(script):
 
 @pytest.mark.slow
 def test_what_lasts_is_told_once_on_standard_error(net, tmp_path, monkeypatch):
-    text = f"{AT_ONCE}import sys; from opstep.cli.main import main; sys.exit(main({['run', net]}))"
+    words = ["run", "--compiled", net]
+    text = f"{AT_ONCE}import sys; from opstep.cli.main import main; sys.exit(main({words}))"
     monkeypatch.setenv("OPSTEP_CACHE", str(tmp_path / "kernels"))
     for progress in ("1", ""):
         monkeypatch.setenv("OPSTEP_PROGRESS", progress)

@@ -26,17 +26,18 @@ class Hunting:
     """Settings of a hunt: `nan_only`, `masked`, `wanted` as in `opstep.hunt`.
 
     `tell`: called with a program and what was found in it, in place of a warning. `report`: with
-    what was found in a script's own ops, an `eager.findings.ScriptFinding`. `tell_loss`: with
-    the step, ``nan`` or ``inf`` and the script's line where a loss is bad that the script itself
-    computed. `known`: of `wanted` the names that a graph has. `own`: where infinities and
-    NaNs of the script's own that came out are from, each with whether it is a NaN; `harmless`: the
-    flags that do no harm, of each graph. `lint`: faults are looked for that give no NaN, but for
-    those of the kinds `lint_except`.
+    what was found in a script's own ops, an `eager.findings.ScriptFinding`. `known`: of `wanted`
+    the names that a graph has. `own`: where infinities and NaNs of the script's own that came out
+    are from, each with whether it is a NaN; `harmless`: the flags that do no harm, of each graph.
+    `lint`: faults are looked for that give no NaN, but for those of the kinds `lint_except`.
+
+    Where the ops around what runs on opstep are watched: `within` says for this thread that those
+    which run now are not, and gives what it said before; `defers` takes what reports a backward,
+    if that waits for a GradScaler; `given` gets the inputs, by name, of a step that is reported.
     """
 
     tell: Callable[[Program, Hunt], None] | None = None
     report: Callable[[Any], None] | None = None
-    tell_loss: Callable[[int, str, tuple[str, int] | None], None] | None = None
     nan_only: bool = False
     masked: bool = False
     wanted: tuple[str, ...] = ()
@@ -45,6 +46,9 @@ class Hunting:
     harmless: list[Harmless] = field(default_factory=list)
     lint: bool = False
     lint_except: tuple[str, ...] = ()
+    within: Callable[[bool], bool] = lambda is_within: False
+    defers: Callable[[Callable[[], None]], bool] = lambda tell: False
+    given: dict[str, Any] = field(default_factory=dict)
 
     @property
     def unseen(self) -> int:

@@ -107,9 +107,9 @@ class Hunter:
         from opstep.hunting.report import note_own
         from opstep.hunting.search import hunt
 
-        how = self.executable.settings
+        how, given = self.executable.settings, self.runner.named(inputs)
         found = hunt(
-            self.executable.program, self.executable.graph.name.text, self.runner.named(inputs),
+            self.executable.program, self.executable.graph.name.text, given,
             device=how.device, mode=how.mode, streams=how.streams, alloc=how.alloc, fill=how.fill,
             sync=how.sync, threads=how.threads, kernels=how.kernels,
             nan_only=self.hunting.nan_only, masked=self.hunting.masked,
@@ -131,8 +131,12 @@ class Hunter:
         place = next(filter(None, places), f"{found.graph}:0")
         if self._defers(partial(self._tell, found, place)):
             found.late = True
-        else:
+            return
+        self.hunting.given.update(given)
+        try:
             self._tell(found, place)
+        finally:
+            self.hunting.given.clear()
 
     def _defers(self, tell: Callable[[], None]) -> bool:
         """Whether a finding is reported later, if at all."""

@@ -47,6 +47,7 @@ def opstep(
     chosen = Options.of(options or {})
     all_rules()
     maker = _Maker(chosen, Labels(arguments_of(module)), hint, lines_in_place(module))
+    within = maker.watch.hunting.within
     compiled = aot_autograd(
         fw_compiler=maker.of("forward"),
         bw_compiler=maker.of("backward"),
@@ -54,8 +55,12 @@ def opstep(
         decompositions=decompositions(),
         partition_fn=partition,
     )
-    with single_ops():
-        return compiled(module, inputs)
+    before = within(True)
+    try:
+        with single_ops():
+            return compiled(module, inputs)
+    finally:
+        within(before)
 
 
 class _Maker:
@@ -66,7 +71,7 @@ class _Maker:
         self._labels = labels
         self._hint = hint
         self._changing = changing
-        self._watch = Watch(options)
+        self.watch = Watch(options)
 
     def of(self, name: str) -> Callable[[fx.GraphModule, Any], Runner]:
         return lambda module, _: self._runner(module, name)
@@ -79,7 +84,7 @@ class _Maker:
                 _warn(f"PyTorch runs the {name} itself: some of its tensors are on meta")
             return _eager(module)
         try:
-            return Compiled(graph, self._watch)
+            return Compiled(graph, self.watch)
         except ImportFailed as error:
             if not self._options.fallback:
                 raise error.hinted(self._hint) from None

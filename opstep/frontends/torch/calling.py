@@ -47,8 +47,13 @@ class Compiled:
         self._ready: OrderedDict[Any, _Ready] = OrderedDict()  # the latest that was used last
 
     def __call__(self, args: list[Any]) -> list[Any]:
-        ready = self._only or self._found(args)
-        given = ready(args)
+        within = self.watch.hunting.within
+        before = within(True)
+        try:
+            ready = self._only or self._found(args)
+            given = ready(args)
+        finally:
+            within(before)
         args.clear()
         return given
 

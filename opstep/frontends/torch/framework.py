@@ -1,19 +1,24 @@
-"""PyTorch in a script: its modules run on opstep, and its losses are looked at."""
+"""PyTorch in a script: its modules run on opstep, and ops beside them are watched."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opstep.frontends.missing import source_line
 from opstep.frontends.scripts.frames import is_hidden, own_frames
 from opstep.frontends.scripts.frameworks import Framework
 from opstep.frontends.scripts.options import Hunting
-from opstep.frontends.torch import scaling
+from opstep.frontends.scripts.watching import told
+from opstep.frontends.torch.eager.findings import ScriptFinding
+from opstep.frontends.torch.eager.framework import excepted
+from opstep.frontends.torch.eager.names import Names
+from opstep.frontends.torch.eager.report import report
+from opstep.frontends.torch.eager.session import Session
 from opstep.frontends.torch.errors import cause
 from opstep.frontends.torch.importing import check_installed
-from opstep.frontends.torch.losses import watched
 from opstep.frontends.torch.module_calls import ModuleCalls
 from opstep.frontends.torch.outstanding import outstanding
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -23,10 +28,6 @@ from opstep.runtime.ir.wording import Argument, Blank, Wording
 if TYPE_CHECKING:
     from opstep.hunting.report import Hunt
 
-UNSEEN = (
-    "PyTorch runs that, unseen: use a module (nn.CrossEntropyLoss, not F.cross_entropy), "
-    "or write one for it"
-)
 _GRAPHS = ("forward", "backward", "inference")
 _TWICE = Wording(
     "a compiled module has no second derivatives, which is PyTorch's limit: with ",
@@ -43,16 +44,17 @@ class PyTorch(Framework):
 
     def __init__(self, options: dict[str, Any], patterns: Sequence[str]):
         check_installed()
-        self._calls = ModuleCalls(options, patterns)
         self._stack = ExitStack()
+        self._beside: _Beside | None = None
+        if isinstance(hunting := options.get("hunt"), Hunting):
+            self._beside = _Beside(hunting)
+            options = options | {"hunt": self._beside.hunting}
+        self._calls = ModuleCalls(options, patterns)
 
     def __enter__(self) -> PyTorch:
         self._stack.enter_context(self._calls)
-        hunting = self._calls.options.get("hunt")
-        if hunting:
-            self._stack.enter_context(scaling.watched())
-        if isinstance(hunting, Hunting) and hunting.tell_loss is not None:
-            self._stack.enter_context(watched(hunting.tell_loss, hunting.nan_only))
+        if self._beside is not None:
+            self._stack.enter_context(self._beside.session)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -76,19 +78,21 @@ class PyTorch(Framework):
 
     def leave(self) -> None:
         self._calls.leaves = True
+        if self._beside is not None:
+            self._beside.session.leave()
 
     def settle(self) -> None:
-        """Flags of calls that a GPU was still at; what waits for a scaler."""
+        """Flags of calls that a GPU was still at; what the script leaves."""
         outstanding.settle()
-        scaling.scaling.settle()
+        if self._beside is not None:
+            self._beside.settle()
 
     def excepted(self) -> str:
-        skipped = scaling.scaling.skipped
-        steps = "1 step" if skipped == 1 else f"{skipped:,} steps"
-        return f" but in {steps} that GradScaler skipped" if skipped else ""
+        return self._beside.excepted() if self._beside is not None else ""
 
     def unwatched(self) -> set[str]:
-        return self._calls.unwatched
+        watches = self._beside is not None and self._beside.session.is_watching
+        return set() if watches else self._calls.unwatched
 
     def cause_of(self, error: Exception) -> OpstepError | None:
         """The error of ours that PyTorch raised another one for."""
@@ -112,22 +116,46 @@ class PyTorch(Framework):
         name = given.removeprefix("input ")
         if name == given:
             return ""
+        if self._beside is not None and (note := self._beside.origin(name)):
+            return f"note: {note}"
         if name.startswith("grad_"):
-            return (
-                "note: the gradient comes from outside of modules: from what the script does with "
-                f"this module's result.\n  {UNSEEN}"
-            )
-        array = found.inputs.get(name)
-        if array is not None and (parameter := self._calls.parameter(name, array)):
-            if self._calls.count <= 1:
-                return f"note: {parameter} was bad before the first call: it was made or loaded so"
-            step = f", of step {found.step:,}" if found.step else ""
-            return (
-                f"note: {parameter} was bad before this call{step}: the optimizer or the script "
-                "wrote it, or it was loaded so.\n"
-                "  If the optimizer did, lower the learning rate, or clip the gradients"
-            )
-        return (
-            "note: it comes from outside of modules: the script passes it as an argument.\n"
-            "  Look at the data; or write a module for what computes it"
-        )
+            return "note: the gradient comes from outside of modules"
+        return "note: the script passes it as an argument. Look at the data"
+
+
+class _Beside:
+    """Watches the ops beside compiled modules. `hunting`: of these, which leave the ops to it."""
+
+    def __init__(self, hunting: Hunting):
+        self._report = hunting.report or (lambda found: None)
+        # On a GPU it waits for each op: what came out of a module is not in a log of ops.
+        self.session = session = Session(
+            self._found, nan_only=hunting.nan_only, masked=hunting.masked, wanted=hunting.wanted,
+            known=hunting.known, waits=True, beside=True,
+        )  # fmt: skip
+        within = session.watcher.within if session.is_watching else hunting.within
+        self.hunting = replace(hunting, within=within, defers=session.hooks.defer)
+
+    def _found(self, found: ScriptFinding) -> None:
+        outstanding.settle()  # a module that gave the bad value is reported first
+        self._report(found)
+
+    def settle(self) -> None:
+        """The script is over: a bad value that no op made is reported if no module gave it."""
+        self.session.end()
+        came = self.session.came
+        if came and not (told or self.hunting.own or self.hunting.known or self.session.found):
+            self._report(came)
+
+    def excepted(self) -> str:
+        return "".join(f"; {text}" for text in [*excepted(self.session), *self.session.notes])
+
+    def origin(self, name: str) -> str:
+        """What is known of an input that a module was given bad."""
+        t = getattr(self.hunting.given.get(name), "owner", None)
+        if t is None:
+            return ""
+        if made := self.session.origin(t, "what the module was given"):
+            return f"it was made outside of compiled modules:\n{report(made)}"
+        parameter = Names().of(t)
+        return parameter and f"{parameter} was bad before this call: it was made or loaded so"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from opstep.frontends.scripts import watching
 from opstep.frontends.torch.outstanding import Call, outstanding
-from opstep.frontends.torch.scaling import scaling
 from opstep.hunting.harmless import marks_of
 from opstep.runtime.nan.findings import INTENDED, ORIGIN, Finding
 
@@ -72,7 +71,7 @@ class Hunter(watching.Hunter):
         return [*before, told]
 
     def _defers(self, tell: Callable[[], None]) -> bool:
-        return self._is_backward and scaling.defer(tell)
+        return self._is_backward and self.hunting.defers(tell)
 
     def _of_forward(self, given: Finding, step: int) -> Finding | None:
         """Facts about a value that the forward kept: all, if its step was looked into, else

@@ -10,14 +10,13 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import re
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
@@ -37,9 +36,6 @@ from opstep.frontends.torch.backend import opstep
 from opstep.frontends.torch.errors import FALLBACK
 from opstep.frontends.torch.sources import is_pytorch
 from opstep.runtime.ir.errors import InputError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # Loggers that tell whoever calls torch.compile how to do it better; a script does not call it.
 ADVICE = (
@@ -166,20 +162,6 @@ class ModuleCalls:
     def unmatched(self) -> list[str]:
         """The patterns that no module has a name for."""
         return [p for p in self.patterns if not any(fnmatchcase(n, p) for n in self.names)]
-
-    def parameter(self, name: str, array: np.ndarray) -> str | None:
-        """The parameter or buffer that a graph's input of this name is, by its own name. `array`:
-        what the input is.
-        """
-        from opstep.frontends.torch.evaluating import array_of
-
-        for known in list(self._known.values()):
-            module = known.module()
-            for own, t in (*module.named_parameters(), *module.named_buffers()) if module else ():
-                named = name.removeprefix("v_") == re.sub(r"\W", "_", own)
-                if named and array_of(t.cpu()).tobytes() == array.tobytes():
-                    return own
-        return None
 
     def forget(self, key: int) -> None:
         """A module is gone."""

@@ -370,7 +370,7 @@ def test_a_script_that_ended_is_told_of(device, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT)
     torch._dynamo.reset()
-    assert main(["hunt", "train.py"]) == 5
+    assert main(["hunt", "--compiled", "train.py"]) == 5
     out = capsys.readouterr().out
     assert out.startswith("the end\ninference: step 1 is bad")
     assert "log of a negative number" in out

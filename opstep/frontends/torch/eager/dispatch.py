@@ -11,7 +11,7 @@ from time import monotonic_ns
 from typing import Any
 
 import torch
-from torch.autograd import _get_sequence_nr
+from torch.autograd import _get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -11,6 +11,7 @@ from opstep.frontends.torch.eager import native
 from opstep.frontends.torch.eager.births import Birth
 from opstep.frontends.torch.eager.lint import LintFinding, linting
 from opstep.frontends.torch.eager.records import Records
+from opstep.frontends.torch.eager.report import short
 from opstep.frontends.torch.eager.session import Session
 from opstep.frontends.torch.importing import check_installed
 
@@ -89,23 +90,7 @@ class Eager(Framework):
         return f"{ops:,} op{'s' * (ops != 1)}{after}"
 
     def excepted(self) -> str:
-        """Births that did no harm; what a scaler skipped; what was not looked at."""
-        skipped = self._session.hooks.skipped
-        parts = []
-        if skipped:
-            steps = "1 step" if skipped == 1 else f"{skipped:,} steps"
-            parts.append(f"GradScaler skipped {steps}")
-        born = [b for b in self._session.births_of_own if not b.scaled]
-        if born:
-            lines = list(dict.fromkeys(map(_place, born)))
-            more = f" and {len(lines) - MOST_LINES:,} more lines" * (len(lines) > MOST_LINES)
-            where = f"{', '.join(lines[:MOST_LINES])}{more}"
-            parts.append(f"some were born that did no harm ({where}): --masked reports them")
-        _, unseen = self._session.counts()
-        if unseen:
-            kinds = ", ".join(f"{n:,} of {kind}" for kind, n in sorted(unseen.items()))
-            parts.append(f"results that were not looked at: {kinds}")
-        return "".join(f"; {text}" for text in parts)
+        return "".join(f"; {text}" for text in excepted(self._session))
 
     def notes(self) -> list[str]:
         broken = self._lint.broken if self._lint is not None else {}
@@ -113,8 +98,28 @@ class Eager(Framework):
         return self._session.notes + left
 
 
+def excepted(session: Session) -> list[str]:
+    """Births that did no harm; what a scaler skipped; what was not looked at."""
+    skipped = session.hooks.skipped
+    parts = []
+    if skipped:
+        steps = "1 step" if skipped == 1 else f"{skipped:,} steps"
+        parts.append(f"GradScaler skipped {steps}")
+    born = [b for b in session.births_of_own if not b.scaled]
+    if born:
+        lines = list(dict.fromkeys(map(_place, born)))
+        more = f" and {len(lines) - MOST_LINES:,} more lines" * (len(lines) > MOST_LINES)
+        where = f"{', '.join(lines[:MOST_LINES])}{more}"
+        parts.append(f"some were born that did no harm ({where}): --masked reports them")
+    _, unseen = session.counts()
+    if unseen:
+        kinds = ", ".join(f"{n:,} of {kind}" for kind, n in sorted(unseen.items()))
+        parts.append(f"results that were not looked at: {kinds}")
+    return parts
+
+
 def _place(birth: Birth) -> str:
     from opstep.frontends.torch.eager.findings import frames_of
 
     own = frames_of(birth)
-    return f"{birth.op}, {own[0].file}:{own[0].line}" if own else birth.op
+    return f"{birth.op}, {short(own[0].file)}:{own[0].line}" if own else birth.op

@@ -48,7 +48,7 @@ class Sinks:
         self._report = report
         self._nan_only = nan_only
         self._reported: set[Any] = set()
-        self.place_of: Callable[[], Place] = Place
+        self.place_of: Callable[[], Place] = lambda: Place(())
         self.level_of: Callable[[torch.Tensor], int] = level_of
         self.note: Callable[[torch.Tensor, str], None] = lambda t, sink: None  # of a GPU
         self.is_scaling = False  # within GradScaler.scale

@@ -24,6 +24,7 @@ from torch.utils.data import dataloader
 from opstep.frontends.torch.eager.births import Births, in_parameter, undispatched
 from opstep.frontends.torch.eager.harm import GRADIENT, PARAMETER, Sinks
 from opstep.frontends.torch.eager.places import closures
+from opstep.frontends.torch.outstanding import outstanding
 
 MOST_SKIPPED = 20  # steps in a row that a GradScaler may skip
 SMALLEST_SCALE = 1.0
@@ -57,6 +58,7 @@ class Hooks:
     ):  # fmt: skip
         self._watcher = watcher
         self.on_compile: Callable[[], None] = lambda: None
+        self.sees_modules = True  # their names and results; Dynamo would trace the hook
         self.births = births
         self.sinks = sinks
         self.batch = Batch()
@@ -65,6 +67,8 @@ class Hooks:
         self.skipped = 0  # by a GradScaler
         self._on_scaler = on_scaler
         self._in_a_row = 0
+        self._deferred: Callable[[], None] | None = None
+        self._is_fresh = False  # what is deferred is of the step at hand
         self._stack = ExitStack()
 
     @property
@@ -72,7 +76,8 @@ class Hooks:
         return self._watcher()
 
     def __enter__(self) -> Hooks:
-        for hook in (self._modules, self._threads, self._scaler, self._loader, self._compile):
+        modules = (self._modules,) if self.sees_modules else ()
+        for hook in (*modules, self._threads, self._scaler, self._loader, self._compile):
             self._stack.enter_context(hook())
         for register, call in (
             (register_optimizer_step_pre_hook, self._before_step),
@@ -142,6 +147,9 @@ class Hooks:
         with undispatched():
             is_skipped = found is not None and bool(found)
         if not is_skipped:
+            if self._is_fresh:
+                self.settle()
+            self._deferred = None
             self._ask(_params(optimizer), GRADIENT)
         self.watcher.updating(1 if closure is None else 2)
 
@@ -180,11 +188,12 @@ class Hooks:
                 hooks.sinks.is_scaling = False
 
         def updated(self: Any, new_scale: Any = None) -> None:
+            outstanding.settle()  # as long as it is known that the loss was scaled
             before = self.get_scale() if self.is_enabled() else 0.0
-            steps = hooks.steps
             update(self, new_scale)
+            hooks.births.scaled = hooks._is_fresh = False
             if self.is_enabled():
-                hooks._scale_set(before, self.get_scale(), steps)
+                hooks._scale_set(before, self.get_scale())
 
         scaler.scale, scaler.update = scaled, updated
         try:
@@ -193,15 +202,33 @@ class Hooks:
             if scaler.scale is scaled:
                 scaler.scale, scaler.update = scale, update
 
-    def _scale_set(self, before: float, after: float, steps: int) -> None:
+    def _scale_set(self, before: float, after: float) -> None:
         if after >= before:
             return
         self.skipped += 1
         self._in_a_row += 1
+        text = ""
         if self._in_a_row == MOST_SKIPPED:
-            self._on_scaler(f"GradScaler has skipped {MOST_SKIPPED} steps in a row")
+            text = f"GradScaler has skipped {MOST_SKIPPED} steps in a row"
         elif after < SMALLEST_SCALE <= before:
-            self._on_scaler(f"GradScaler's scale has fallen to {after:g}")
+            text = f"GradScaler's scale has fallen to {after:g}"
+        if text:
+            self.settle()
+            self._on_scaler(text)
+
+    def defer(self, report: Callable[[], None]) -> bool:
+        """Whether `report`, of the backward of a compiled module, waits until a step is made with
+        what it gave, or no scale helps against that.
+        """
+        if self.births.scaled:
+            self._deferred, self._is_fresh = self._deferred or report, True
+        return self.births.scaled
+
+    def settle(self) -> None:
+        """Reports the first of what waits for a scaler."""
+        report, self._deferred = self._deferred, None
+        if report is not None:
+            report()
 
     # --- threads ---
 

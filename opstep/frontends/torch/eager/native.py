@@ -55,7 +55,8 @@ class Native:
         self._ops_before = 0
         self.push, self.updating = self._module.push, self._module.updating
         self.level = self._module.level
-        self.pop = self._module.pop
+        self.pop, self.within = self._module.pop, self._module.within
+        self.distrust = self._module.distrust  # what is compiled writes memory that was seen
 
     def start(self) -> None:
         births = self.births

@@ -22,7 +22,7 @@ def report(found: ScriptFinding) -> str:
     file, line = found.place
     lines = []
     if finding.where is not None:
-        lines.append(f"{_short(file)}:{line}: {finding.where.text}")
+        lines.append(f"{short(file)}:{line}: {finding.where.text}")
     lines.append(headline(found))
     if found.frames:
         lines.append(f"  {stack(found.frames, found.module)}")
@@ -67,7 +67,7 @@ def stack(frames: list[Frame], module: str) -> str:
     """``Block.attend (blocks.0) charlm.py:34 / LM.forward :50 / main :59``"""
     parts, last = [], ""
     for k, f in enumerate(frames[:MOST_FRAMES]):
-        file = "" if f.file == last else _short(f.file)
+        file = "" if f.file == last else short(f.file)
         last = f.file
         inside = f" ({module})" if module and not k else ""
         parts.append(f"{f.function}{inside} {file}:{f.line}")
@@ -79,7 +79,7 @@ def stack(frames: list[Frame], module: str) -> str:
 MOST_FRAMES = 8
 
 
-def _short(file: str) -> str:
+def short(file: str) -> str:
     """Relative to this folder, if it is within."""
     here = os.getcwd() + os.sep
     return file.removeprefix(here) if file.startswith(here) else file

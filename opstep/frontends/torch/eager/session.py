@@ -8,7 +8,15 @@ from typing import Any
 import torch
 
 from opstep.frontends.torch.eager import native as native_watcher
-from opstep.frontends.torch.eager.births import BORN, Birth, Births, in_parameter, undispatched
+from opstep.frontends.torch.eager.births import (
+    BORN,
+    CAME,
+    Birth,
+    Births,
+    in_parameter,
+    level_of,
+    undispatched,
+)
 from opstep.frontends.torch.eager.dispatch import Dispatch, Listener
 from opstep.frontends.torch.eager.findings import ScriptFinding, finding_of
 from opstep.frontends.torch.eager.harm import BIRTH, END, GRADIENT, Harm, Sinks
@@ -25,15 +33,19 @@ class Session:
     its op. `native`: whether the native watcher is
     used where it can be. `listener`: looks at every op, which only the watcher in Python shows.
     `looks`, `noted`: see `Dispatch`.
+    `beside`: modules are compiled, and hunts of their own report what comes out of them; ops beside
+    them are watched natively or not at all.
     """
 
     def __init__(
         self, tell: Callable[[ScriptFinding], None], *, nan_only: bool = False,
         masked: bool = False, wanted: Collection[str] = (), known: set[str] | None = None,
         waits: bool = False, native: bool = True, listener: Listener | None = None,
-        looks: bool = True, noted: Callable[..., None] | None = None,
+        looks: bool = True, noted: Callable[..., None] | None = None, beside: bool = False,
     ):  # fmt: skip
         self._waits = waits
+        self._beside = beside
+        self.came: ScriptFinding | None = None  # of what may have come out of a compiled module
         self.found: list[ScriptFinding] = []
         self.births_of_own: list[Birth] = []  # that an op made, whatever came of them
         self.notes: list[str] = []
@@ -54,18 +66,31 @@ class Session:
         self.sinks.level_of = lambda t: self.watcher.level(t)
         self.hooks = Hooks(lambda: self.watcher, self.births, self.sinks, self._on_scaler)
         self.hooks.on_compile = self._on_compile
+        self.hooks.sees_modules = not beside
         self.births.on_birth = self._on_birth
 
     def _native(self) -> Any:
         try:
+            if self._beside:
+                native_watcher.build()
             return native_watcher.Native(self.births, self.sinks, self._waits)
         except native_watcher.Unavailable as error:
-            self.notes.append(f"watched in Python, which takes longer: {error}")
+            how = "watched in Python, which takes longer"
+            how = "ops beside compiled modules were not watched" if self._beside else how
+            self.notes.append(f"{how}: {error}")
             return None
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether ops are watched: Dynamo compiles nothing while a mode of Python's is there."""
+        return not self._beside or not isinstance(self.watcher, Dispatch)
 
     def __enter__(self) -> Session:
         self.hooks.__enter__()
-        self.watcher.start()
+        if self.is_watching:
+            self.watcher.start()
+            if self._beside:
+                self.watcher.distrust()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -78,6 +103,7 @@ class Session:
 
     def end(self) -> None:
         """The script is over: what it trained is looked at."""
+        self.hooks.settle()
         if not self.watcher.is_active:
             return
         self.watcher.step_done(wait=True)
@@ -96,6 +122,16 @@ class Session:
         """The script is to end."""
         self.watcher.silence()
 
+    def origin(self, t: torch.Tensor, sink: str) -> ScriptFinding | None:
+        """Of what is bad in a tensor that a compiled module was given, as far as ops made it."""
+        births = self.births.of(t.untyped_storage()._cdata)
+        if not births:
+            return None
+        birth = min(births, key=lambda b: b.order)
+        with undispatched():
+            harm = Harm(birth, sink, "", self.births.place_of(), level_of(t))
+            return finding_of(harm, Names(self.hooks.optimizers), self.hooks.batch.text())
+
     # --- what happens meanwhile ---
 
     def _on_birth(self, birth: Birth) -> None:
@@ -112,8 +148,12 @@ class Session:
             one = finding_of(harm, names, self.hooks.batch.text())
         file, line = one.place
         at = {f"{file}:{line}", f"{file.rpartition('/')[2]}:{line}", one.finding.op, one.module}
-        if met := self._wanted & {*at, one.finding.given}:
+        parameter = names.tensors.get(int(harm.label)) if harm.label.isdigit() else ""
+        if met := self._wanted & {*at, one.finding.given, parameter}:
             self._known.update(met)
+            return
+        if self._beside and one.how == CAME:
+            self.came = self.came or one
             return
         self.found.append(one)
         self._tell(one)
@@ -128,7 +168,10 @@ class Session:
         """The script compiles a function: Dynamo does not under a mode of Python's. So the native
         watcher goes on, once it is there; without it the function runs eagerly.
         """
-        if self._is_compiling or not isinstance(self.watcher, Dispatch):
+        if self._beside or self._is_compiling:
+            return
+        if not isinstance(self.watcher, Dispatch):
+            self.watcher.distrust()
             return
         self._is_compiling = True
         if not self._is_seen and self._becomes_native():
@@ -145,5 +188,6 @@ class Session:
         before, self.watcher = self.watcher, other
         before.stop()
         other.take_over(before)
+        other.distrust()
         self.notes = [n for n in self.notes if not n.startswith("watched in Python")]
         return True

@@ -23,7 +23,11 @@ std::atomic<const void*> seen[SEEN];
 std::atomic<const void*>& seen_slot(const void* p) {
   return seen[(reinterpret_cast<uint64_t>(p) >> 4) * 0x9E3779B97F4A7C15ull >> 50];
 }
-bool is_seen(const void* p) { return seen_slot(p).load(std::memory_order_relaxed) == p; }
+// Code that Inductor or opstep compiled gets memory without an op, and may get that of one that was seen.
+std::atomic<bool> is_trusted{true};
+bool is_seen(const void* p) {
+  return is_trusted.load(std::memory_order_relaxed) && seen_slot(p).load(std::memory_order_relaxed) == p;
+}
 void add_seen(const void* p) { seen_slot(p).store(p, std::memory_order_relaxed); }
 void drop_seen(const void* p) {
   if (is_seen(p)) seen_slot(p).store(nullptr, std::memory_order_relaxed);

@@ -165,6 +165,7 @@ PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, los
     return nullptr;
   for (PyObject* one : {on_bad, on_healed, on_read, on_loss, on_gpu, on_full, on_host}) Py_INCREF(one);
   waits = looks_wait;
+  is_trusted = true;
   is_active = true;
   Py_RETURN_NONE;
 }
@@ -184,6 +185,11 @@ PyObject* py_stop(PyObject*, PyObject*) {
   logged_sinks.clear();
   logged.clear();
   log_start = log_step = 0;
+  Py_RETURN_NONE;
+}
+
+PyObject* py_distrust(PyObject*, PyObject*) {  // memory is looked at though it was seen
+  is_trusted = false;
   Py_RETURN_NONE;
 }
 
@@ -427,6 +433,7 @@ PyObject* py_register(PyObject*, PyObject*) {  // raises RuntimeError where PyTo
 
 PyMethodDef methods[] = {
     {"register", py_register, METH_NOARGS, ""}, {"start", py_start, METH_VARARGS, ""},
+    {"distrust", py_distrust, METH_NOARGS, ""},
     {"stop", py_stop, METH_NOARGS, ""},         {"enter", py_enter, METH_O, ""},
     {"push", py_push, METH_O, ""},              {"pop", py_pop, METH_NOARGS, ""},
     {"updating", py_updating, METH_O, ""},      {"here", py_here, METH_NOARGS, ""},
