@@ -165,8 +165,7 @@ class Started:
     def run(self) -> int:
         """The script's exit code. Raises as `Script.run` does."""
         with self._told(), self.frameworks:
-            code = self.script.run(self.frameworks, in_switches)
-            self.frameworks.settle()
+            code = self.script.run(self.frameworks, in_switches, self.frameworks.settle)
         if code == OK:
             self._say_what_was_missed()
         return code

@@ -150,7 +150,7 @@ class ScriptRun:
 
 def _options(arguments: LaunchArguments, given: Mapping[str, Any]) -> list[str]:
     """``opstep debug …``, or ``opstep run …``. What is not `given` is left to the command."""
-    words = ["run" if arguments.no_debug else "debug"]
+    words = ["run", "--compiled"] if arguments.no_debug else ["debug"]
     for name in ("kernels", "threads", "mode", "streams", "alloc", "fill", "sync"):
         if given.get(name) is not None:
             words += [f"--{name}", str(getattr(arguments, name))]

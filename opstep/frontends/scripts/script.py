@@ -14,7 +14,7 @@ import select
 import sys
 import threading
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import thread as _thread_pools
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,8 +68,11 @@ class Script:
             spec = _spec(name)
         return Script(name, str(spec.origin), tuple(arguments), spec)
 
-    def run(self, judge: Judge, words: Words = in_python) -> int:
-        """Runs it to its end, and that of its threads; gives its exit code. What it raises is
+    def run(
+        self, judge: Judge, words: Words = in_python, ended: Callable[[], None] = lambda: None
+    ) -> int:
+        """Runs it to its end, and that of its threads; gives its exit code. `ended` is called then,
+        while its globals are still there. What it raises is
         shown as Python shows it, without what is above the script, and with what to do about it in
         `words`, where we know. Raises `OpstepError` where that is why it ended, and `Leave` and
         `KeyboardInterrupt`. A fork of the script's never returns.
@@ -87,6 +90,8 @@ class Script:
             with self._as_main() as main:
                 code = executed(compiled, main, judge, words)
                 _join_threads(before)
+                if os.getpid() == process:
+                    ended()
         finally:
             if os.getpid() != process:
                 sys.exit(code)

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -74,10 +75,10 @@ def path_of(name: str) -> Path:
     return HERE / ("faults" if name in FAULTS else "healthy") / f"{name}.py"
 
 
-def run(path: Path) -> int:
+def run(path: Path, ended: Callable[[], None] = lambda: None) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return Script.find(str(path)).run(Judge())
+        return Script.find(str(path)).run(Judge(), ended=ended)
 
 
 def hunt(path: Path, form: str) -> list[dict]:
@@ -97,8 +98,7 @@ def hunt(path: Path, form: str) -> list[dict]:
     assert session.watcher.form.lower() == form
     try:
         with session:
-            run(path)
-            session.end()
+            run(path, session.end)
     except Leave:
         pass
     return found
@@ -138,8 +138,7 @@ def test_healthy_scripts_do_what_they_do_alone(name, form, capfd):
     session = Session(lambda found: said.append(found), native=form == "native")
     said: list = []
     with session:
-        watched = run(path_of(name))
-        session.end()
+        watched = run(path_of(name), session.end)
     torch.compiler.reset()
     assert not said
     assert (watched, capfd.readouterr().out) == (code, alone)
@@ -165,8 +164,7 @@ if __name__ == "__main__":
     said: list = []
     session = Session(lambda found: said.append(found.place), native=sys.argv[2] == "native")
     with session:
-        code = run(Path(sys.argv[1]))
-        session.end()
+        code = run(Path(sys.argv[1]), session.end)
     sys.stdout.flush()
     print(json.dumps(said), file=sys.stderr)
     sys.exit(code)
