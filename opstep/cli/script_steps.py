@@ -44,12 +44,11 @@ def diff_scripts(files: tuple[str, ...], options: dict[str, Any]) -> int:
     for file in files:
         if not Path(file).is_file():
             raise InputError(f"{file}: there is no such script")
-    sides = [
-        [file, *shlex.split(options[f"{side}_args"])]
-        for side, file in (("a", files[0]), ("b", files[-1]))
-    ]
+    names = [*files, *files][:2]
+    a = [names[0], *shlex.split(options["a_args"])]
+    b = [names[1], *shlex.split(options["b_args"])]
     steps = options["steps"] if is_explicit("steps") else pairing.STEPS
-    found = pairing.diff_scripts(*sides, steps, options["memory"] << 20)
+    found = pairing.diff_scripts(a, b, steps, options["memory"] << 20)
     if options["as_json"]:
         emit_json(pairing.record(found))
     else:

@@ -11,7 +11,7 @@ import numpy as np
 
 from opstep.kernels.statistics.details import CHANNEL
 from opstep.runtime.ir.types import DType, TensorType
-from opstep.runtime.recording import HostRecord
+from opstep.runtime.recording import StreamRecord
 from opstep.runtime.statistics import BINS
 from opstep.trace.details import extremes, quantiles
 from opstep.trace.workspace.bins import histograms
@@ -30,7 +30,7 @@ def insert_details(
 ) -> None:
     """Of records of one stream of a plan, where these were taken."""
     first = alike[0].record
-    if isinstance(first, HostRecord) or first.details is None:
+    if not isinstance(first, StreamRecord) or first.details is None:
         return
     columns = state.columns(first)
     records: list[Any] = [n.record for n in alike]

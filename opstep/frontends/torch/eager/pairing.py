@@ -164,7 +164,8 @@ class _Comparer:
                 apart[i] = part
                 del self.pairs[i], self._back[j]  # what follows from it is compared by value
         found.first = next((p for i, p in apart.items() if self._lasts(i)), None)
-        if found.first is not None and (found.first.a or found.first.b).phase != "backward":
+        at = (found.first.a or found.first.b) if found.first is not None else None
+        if at is not None and at.phase != "backward":
             return found
         for one, side, back in (("a", self._a, self.pairs), ("b", self._b, self._back)):
             alone = [o for k, o in enumerate(side.ops) if k not in back]

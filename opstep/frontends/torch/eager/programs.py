@@ -128,7 +128,7 @@ class _Replay:
     def _called(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if op in _INSTEAD and args[3] is None:
             return aten._native_batch_norm_legit.no_stats(*args[:3], *args[5:])
-        return _INSTEAD.get(op, op)(*args, **kwargs)
+        return (_INSTEAD.get(op) or op)(*args, **kwargs)
 
 
 def _definitions() -> dict[Any, Any]:

@@ -113,7 +113,8 @@ class Records:
                     self._result(part, number, k, t)
             if len(part.ran) >= _TOGETHER:
                 self._hand_over()
-                self._recorder.add_free(self._records())
+                if self._recorder is not None:
+                    self._recorder.add_free(self._records())
 
     def _result(self, part: _Part, number: int, k: int, t: torch.Tensor) -> None:
         is_wanted = self._wanted.get((number, k))

@@ -12,6 +12,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.utils._python_dispatch import _disable_current_modes
 
 from opstep.frontends.missing import Missing
 from opstep.frontends.scripts.script import Leave
@@ -112,7 +113,7 @@ class Recorder(Listener):
         self.steps += 1
         if self.steps <= self.step or self.is_complete:
             return
-        with torch.utils._python_dispatch._disable_current_modes():
+        with _disable_current_modes():
             self._finish(Names(self._session.hooks.optimizers))
         self.is_complete = True
         self._session.leave()

@@ -144,7 +144,7 @@ def _compared(one: nn.Module, batches: Any) -> tuple[str, str]:
              if _has_statistics(m) and (m.training or is_in_eval)}  # fmt: skip
     args, kwargs = copy.deepcopy(batches[-1])
     before = _floats(one.eval()(*args, **kwargs))
-    running = {p: (m.running_mean.clone(), m.running_var.clone()) for p, m in norms.items()}
+    running = {p: (m.running_mean.clone(), m.running_var.clone()) for p, m in norms.items()}  # pyright: ignore
     seen: dict[str, list[torch.Tensor]] = {p: [] for p in norms}
     for path, m in norms.items():
         m.train().register_forward_pre_hook(lambda _, x, path=path: seen[path].append(x[0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd import _get_sequence_nr
+from torch.autograd import _get_sequence_nr  # pyright: ignore
 
 from opstep.frontends.torch.eager.lint import recording as r
 from opstep.frontends.torch.eager.places import is_own

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import nn
-from torch.autograd import _get_sequence_nr
+from torch.autograd import _get_sequence_nr  # pyright: ignore
 from torch.nn.modules import module as registering
-from torch.optim import optimizer as optimizing
+from torch.optim import optimizer as optimizing  # pyright: ignore
 
 from opstep.frontends.torch.eager.births import undispatched
 from opstep.frontends.torch.eager.dispatch import Listener
