@@ -83,7 +83,7 @@ if TYPE_CHECKING:
         OK: "no NaN or infinity came out of the graph",
         PROGRAM: "errors in the program, a failed assert, a loop past its limit",
         COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit; "
-        "a script that calls no model, or none that --module matches, so that nothing was checked",
+        "a script of which nothing was checked: it runs no op, or no module that --module matches",
         MACHINE: "out of memory, no such device",
         UNRECORDED: "nothing was found, but the workspace or the trace is incomplete (disk full)",
         FOUND: "a NaN or an infinity came out, an op did not write an element, or --lint found a "
@@ -162,9 +162,10 @@ def hunt(file: str, **options: Any) -> int:
     full speed; if an op sets a flag, the step is replayed op by op from its initial state.
     docs/hunting.md describes the report.
 
-    FILE can be a Python script: a NaN or an infinity in the forward or backward of an nn.Module
-    that it calls, or in a function of jax.jit, ends it, and is reported with its Python line. What
-    is behind its name is for the script. With --json, its own output goes to standard error.
+    FILE can be a Python script. PyTorch runs it, and every op is watched; --compiled has opstep run
+    its modules, as it runs functions of jax.jit. The first NaN or infinity that does harm ends it,
+    and is reported with its Python line, of eager PyTorch on standard error. What follows its name
+    is for the script. With --json, its own output goes to standard error.
     docs/pytorch.md and docs/jax.md describe it.
 
     --ranks starts so many processes, which run and replay the program together; the report names

@@ -151,8 +151,9 @@ def run(file: str, **options: Any) -> int:
 
     The same inputs and seed give the same bits, whatever the mode, streams and threads.
 
-    FILE can be a Python script, which ends with its own exit code: opstep runs the nn.Modules and
-    the functions of jax.jit that it calls. What is behind its name is for the script.
+    FILE can be a Python script, which ends with its own exit code: opstep runs the functions of
+    jax.jit that it calls, and with --compiled the nn.Modules. What follows its name is for the
+    script.
     docs/pytorch.md and docs/jax.md describe it.
 
     --ranks starts so many processes on this machine, which run the program together; so do
