@@ -45,8 +45,9 @@ def _one_thread() -> Iterator[None]:
 def _linted(path: Path, excepted: Any = ()) -> list[LintFinding]:
     nans: list[Any] = []
     with linting(excepted) as run, Session(nans.append, listener=run):
-        Script.find(str(path)).run(run)
+        code = Script.find(str(path)).run(run)
     run.end()
+    assert code == (path.stem == "label_out_of_range")
     assert not run.broken
     assert not nans
     return run.found

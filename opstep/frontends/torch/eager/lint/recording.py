@@ -25,7 +25,7 @@ from torch.optim import optimizer as optimizing  # pyright: ignore
 from opstep.frontends.torch.eager.births import undispatched
 from opstep.frontends.torch.eager.dispatch import Listener
 from opstep.frontends.torch.eager.names import roots
-from opstep.frontends.torch.eager.ops import facts_of, positional
+from opstep.frontends.torch.eager.ops import facts_of, positional, tensors_in
 from opstep.frontends.torch.eager.places import _OURS, _TORCH, frames, is_own, stack_now
 from opstep.frontends.torch.sources import Frame
 
@@ -217,6 +217,8 @@ class Run(Listener):
             self.checks.clear()
 
     def _ran(self, facts: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
+        if not all(map(_is_plain, [*tensors_in(result), *tensors_in(args)])):
+            return
         if not self.updating:
             self._used(facts, args)
         if facts.name == "ones_like" and (frame := inside("_make_grads")) is not None:
@@ -297,8 +299,13 @@ class Run(Listener):
                         param.name, param.root, param.in_training = full, key, module.training
 
 
+def _is_plain(t: torch.Tensor) -> bool:
+    """It has elements, which can be read: not of a fake tensor."""
+    return type(t) in (torch.Tensor, nn.Parameter) and not t.is_meta
+
+
 def params_of(optimizer: Any) -> list[torch.Tensor]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
+    return [p for group in optimizer.param_groups for p in group["params"] if _is_plain(p)]
 
 
 def graph_of(node: Any) -> tuple[list[torch.Tensor], set[int]]:

@@ -141,19 +141,21 @@ class Tied(r.Check):
                 self.report(r.here(), f"{text} of weights; make a layer for each")
 
     def stepping(self, optimizer: Any, params: list[torch.Tensor]) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """Now that modules are complete: who still has a shared parameter."""
-        for owners in [o for o in self.owners.values() if len(o) > 1]:
-            found = [(m, name, at) for ref, name, at, p in owners
-                     if (m := ref()) is not None and m._parameters.get(name, m) is p()]  # fmt: skip
+        """Modules are complete now: who still has a shared parameter that is trained."""
+        given = (self.owners.pop(id(p), []) for p in params)
+        for owners in [o for o in given if len(o) > 1]:
+            having = [(ref(), name, at) for ref, name, at, _ in owners]
+            found = [one for one in having if _is_owner(*one[:2], owners[0][3]())]
             if len({id(m) for m, _, _ in found}) > 1 and not _is_meant([m for m, _, _ in found]):
                 (first, name, _), (last, other, at) = found[0], found[-1]
                 text = f"{other} of this {type(last).__name__} is the parameter that another"
                 text += f" {type(first).__name__} has as {name}: a step changes both"
                 self.report(at, text)
-        self.owners.clear()
+
+
+def _is_owner(module: Any, name: str, p: Any) -> bool:
+    """Not one that is gone, and not what an export makes of a model."""
+    return type(module) not in (type(None), nn.Module) and module._parameters.get(name) is p
 
 
 def _is_meant(modules: list[nn.Module]) -> bool:
