@@ -6,7 +6,7 @@ import linecache
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -158,6 +158,7 @@ class Started:
         RunSettings(**given)
         given |= {"fallback": self.options["fallback"] == "torch", **self.more}
         self.compiled: bool = self.options.get("compiled", True)
+        self.stderr = sys.stderr  # the script may put another in its place
         self.frameworks: Frameworks = Frameworks(given, self.options["modules"], self.compiled)
         if not self.compiled:
             self.frameworks.refuse = self._refuse
@@ -400,7 +401,7 @@ def _report(started: Started, findings: list[Any], found: Any) -> None:
 
     findings.append(found)
     if not started.options["as_json"]:
-        _write(report(found), to=sys.stderr)
+        _write(report(found), to=started.stderr)
     if not started.options["keep_going"]:
         started.frameworks.leave()
         raise Leave
@@ -436,7 +437,9 @@ def _write(text: str, to: Any = None) -> None:
     """With files relative to this folder."""
     from opstep.runtime.ir.diagnostics import visible
 
-    for line in text.replace(f"{Path.cwd()}/", "").split("\n"):
+    with suppress(OSError):  # the script has removed this folder
+        text = text.replace(f"{Path.cwd()}/", "")
+    for line in text.split("\n"):
         click.echo(visible(line), file=to)
 
 

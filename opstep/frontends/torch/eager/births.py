@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,7 +30,12 @@ FINITE, INFINITE, NAN = 0, 1, 2  # levels: of a tensor the worst of its elements
 RERUN_ELEMENTS = 1 << 22  # an op with larger operands is not run again to tell its elements apart
 RERUNS = 64  # of one line without a birth, after which it is taken to pass on what came
 MOST_BIRTHS = 24  # that a storage is known to hold elements of
+COMPILED = (
+    "the script compiles functions, whose ops are not seen: with TORCH_COMPILE_DISABLE=1 in the "
+    "environment they run one by one, and the line is found"
+)
 KEPT_BYTES = 64 << 20  # of operands of births, for their reasons
+KEPT_BIRTHS = 1024  # with their operands
 
 
 class Operand(NamedTuple):
@@ -69,7 +75,7 @@ class Birth:
     first: tuple[tuple[int, ...], ...] = ()  # places of some
     result: int = 0  # index
     causes: list[Birth] = field(default_factory=list)
-    scaled: bool = False  # in the backward of a loss that a GradScaler scaled
+    scaled: bool = False  # where a GradScaler scales a loss, or in the backward of that
     into_parameter: bool = False
     computed: bool = False  # came in, but autograd knows an op that made it
     made: tuple[Any, ...] = ()  # the ops whose derivatives it is in, see `places.Made`
@@ -109,13 +115,16 @@ class Births:
         self.empty_at: Callable[[int], Any] = lambda storage: None  # who got it of torch.empty
         self.step = 0  # of optimizers
         self.scaled = False
+        self.compiles = False  # the script, functions whose ops are not seen
+        self.is_scaling = False  # within GradScaler.scale
         self.made_by: Callable[[Place], tuple[Any, ...]] = lambda place: ()
         self.made_at: Callable[[Any], Any] = lambda node: None  # the op that made one of autograd's
         self.count = 0
         self.held: dict[int, _Held] = {}
         self._sweep_at = 256
         self._reruns: dict[Any, int] = {}
-        self._kept: list[Birth] = []
+        self._kept: deque[tuple[Birth, int]] = deque()
+        self._kept_bytes = 0
         self._known: dict[Any, Birth] = {}
 
     # --- what is known of storages ---
@@ -225,6 +234,7 @@ class Births:
         level = operand.level if operand else level_of(tensor)
         birth = self._new(level, CAME, name, op)
         birth.operands = (operand,) if operand else ()
+        birth.trail = [COMPILED] * self.compiles
         if tensor is not None:
             mask = (bad if level == INFINITE else torch.isnan)(tensor)
             birth.computed = tensor.grad_fn is not None
@@ -239,7 +249,7 @@ class Births:
         place = self.place_of()
         self.count += 1
         birth = Birth(self.count, level, how, name, place, self.step, target=op)
-        birth.scaled = self.scaled and place.phase == "backward"
+        birth.scaled = self.scaled and (self.is_scaling or place.phase == "backward")
         return birth
 
     def _own(self, facts, op, arguments, operands, result, index, written, literal) -> Any:
@@ -333,9 +343,13 @@ class Births:
         )
         kept = iter([o.tensor for o in birth.operands])
         birth.arguments = tuple(_without_tensors(a, kept) for a in birth.arguments)
-        self._kept.append(birth)
-        while len(self._kept) > 1 and sum(map(_nbytes, self._kept)) > KEPT_BYTES:
-            old = self._kept.pop(0)
+        self._kept.append((birth, _nbytes(birth)))
+        self._kept_bytes += self._kept[-1][1]
+        while len(self._kept) > 1 and (
+            self._kept_bytes > KEPT_BYTES or len(self._kept) > KEPT_BIRTHS
+        ):
+            old, size = self._kept.popleft()
+            self._kept_bytes -= size
             old.operands = tuple(o._replace(tensor=None) for o in old.operands)
             old.arguments = ()
 
@@ -379,6 +393,14 @@ def readable(t: torch.Tensor) -> bool:
     ):
         return False
     return not t._is_zerotensor() and (t.is_floating_point() or t.is_complex())
+
+
+def storage_of(t: torch.Tensor) -> int | None:
+    """The key of its storage; None where it has none: sparse, a subclass, a wrapper's."""
+    try:
+        return t.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError, ValueError):
+        return None
 
 
 def level_of(t: torch.Tensor | None) -> int:

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opstep.frontends.torch.eager.births import PLAIN, Before, Births, readable, undispatched
 from opstep.frontends.torch.eager.looking import Looks
-from opstep.frontends.torch.eager.ops import Facts, facts_of, positional, tensors_in
+from opstep.frontends.torch.eager.ops import READS, Facts, facts_of, positional, tensors_in
 from opstep.frontends.torch.eager.places import (
     NO_NODE,
     Made,
@@ -320,7 +320,7 @@ class _Mode(TorchDispatchMode):
         if self.seen.has(storage) and storage not in self.watcher.births.held:
             return
         sinks = self.watcher.harm
-        if facts.name == "_local_scalar_dense":
+        if facts.name in READS:
             self._guarded(sinks.read, t)
         elif _node() is None and calls(stack_now(3), "_make_grads"):
             self._guarded(sinks.loss, t)

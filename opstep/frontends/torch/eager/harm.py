@@ -51,7 +51,6 @@ class Sinks:
         self.place_of: Callable[[], Place] = lambda: Place(())
         self.level_of: Callable[[torch.Tensor], int] = level_of
         self.note: Callable[[torch.Tensor, str], None] = lambda t, sink: None  # of a GPU
-        self.is_scaling = False  # within GradScaler.scale
 
     def loss(self, t: torch.Tensor) -> None:
         """A backward begins at it."""

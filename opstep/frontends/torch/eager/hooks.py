@@ -181,11 +181,11 @@ class Hooks:
 
         def scaled(self: Any, outputs: Any) -> Any:
             hooks.births.scaled = self.is_enabled()
-            hooks.sinks.is_scaling = True
+            hooks.births.is_scaling = True
             try:
                 return scale(self, outputs)
             finally:
-                hooks.sinks.is_scaling = False
+                hooks.births.is_scaling = False
 
         def updated(self: Any, new_scale: Any = None) -> None:
             outstanding.settle()  # as long as it is known that the loss was scaled

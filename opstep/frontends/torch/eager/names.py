@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import warnings
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import nn
+
+from opstep.frontends.torch.eager.births import storage_of
 
 
 class Names:
@@ -18,9 +21,9 @@ class Names:
         self.values: dict[str, torch.Tensor] = {}
         self.modules: dict[int, tuple[str, str]] = {}
         for root in roots():
-            for name, module in root.named_modules():
+            for name, module in _listed(root.named_modules):
                 self.modules.setdefault(id(module), (name, type(module).__name__))
-            for name, t in (*root.named_parameters(), *root.named_buffers()):
+            for name, t in _listed(root.named_parameters) + _listed(root.named_buffers):
                 self._add(t, name)
                 self._add(t.grad if t.is_leaf else None, f"{name}.grad")
         for optimizer in optimizers:
@@ -31,17 +34,14 @@ class Names:
 
     def _add(self, t: Any, name: str) -> None:
         if isinstance(t, torch.Tensor):
-            try:
-                self.tensors.setdefault(t.untyped_storage()._cdata, name)
+            storage = storage_of(t)
+            if storage is not None:
+                self.tensors.setdefault(storage, name)
                 self.values[name] = t
-            except (NotImplementedError, RuntimeError):  # it has none: sparse, a subclass
-                return
 
     def of(self, t: torch.Tensor) -> str:
-        try:
-            return self.tensors.get(t.untyped_storage()._cdata, "")
-        except (NotImplementedError, RuntimeError):
-            return ""
+        storage = storage_of(t)
+        return "" if storage is None else self.tensors.get(storage, "")
 
     def module(self, key: int) -> str:
         """``blocks.2.attn``, of the outermost module its class; "" where it is gone."""
@@ -59,8 +59,21 @@ def modules() -> list[nn.Module]:
 def roots() -> list[nn.Module]:
     """The modules that are part of no other one."""
     every = modules()
-    inner = {id(c) for m in every for c in m._modules.values() if c is not None}
+    inner = {id(c) for m in every for c in _listed(lambda m=m: m._modules.values())}
     return [m for m in every if id(m) not in inner]
+
+
+def parameters() -> list[torch.Tensor]:
+    """Those of all modules."""
+    return [p for root in roots() for p in _listed(root.parameters)]
+
+
+def _listed(call: Callable[[], Iterable[Any]]) -> list[Any]:
+    """Nothing where it raises: a script's module may be half made, or have methods of its own."""
+    try:
+        return list(call())
+    except Exception:
+        return []
 
 
 def leaves() -> list[torch.Tensor]:

@@ -11,7 +11,8 @@ import torch
 # Their schemas do not say that the running mean and variance are written: arguments 3 and 4.
 _NORMS = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
 _LIFTS = ("lift_fresh", "lift")
-_UNREAD = ("detach", "resize_", "set_", "_local_scalar_dense")
+READS = ("_local_scalar_dense", "item", "is_nonzero")  # the latter two in inference mode
+_UNREAD = ("detach", "resize_", "set_", *READS)
 
 
 class Facts(NamedTuple):
@@ -53,7 +54,7 @@ def facts_of(op: Any) -> Facts:
         tuple(writes),
         torch.Tag.pointwise in op.tags,
         empty or views or name in _UNREAD,
-        name in ("_local_scalar_dense", "ones_like"),
+        name in (*READS, "ones_like"),
         lifts,
         empty,
         torch.Tag.nondeterministic_seeded in op.tags,

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from opstep.frontends.torch.eager.births import BORN, CAME, WRITTEN
+from opstep.frontends.torch.eager.births import BORN, CAME, COMPILED, WRITTEN
 from opstep.frontends.torch.eager.findings import ScriptFinding
 from opstep.frontends.torch.sources import Frame
 from opstep.hunting.records import finding_record
@@ -51,7 +51,8 @@ def headline(found: ScriptFinding) -> str:
         return f"{bad} written here, by {finding.op}"
     if found.how == CAME:
         by = f", before {finding.op} took it in here" if finding.op else ""
-        return f"{bad} was in {finding.given}{by}: no op of PyTorch's wrote it"
+        seen = "that was seen" if COMPILED in found.why else "of PyTorch's"
+        return f"{bad} was in {finding.given}{by}: no op {seen} wrote it"
     where = PHASES.get(found.phase, "")
     if found.derivative_of:
         where = f"in the backward of {found.derivative_of}"
@@ -81,7 +82,10 @@ MOST_FRAMES = 8
 
 def short(file: str) -> str:
     """Relative to this folder, if it is within."""
-    here = os.getcwd() + os.sep
+    try:
+        here = os.getcwd() + os.sep
+    except OSError:  # the script has removed it
+        return file
     return file.removeprefix(here) if file.startswith(here) else file
 
 

@@ -15,13 +15,14 @@ from opstep.frontends.torch.eager.births import (
     Births,
     in_parameter,
     level_of,
+    readable,
     undispatched,
 )
 from opstep.frontends.torch.eager.dispatch import Dispatch, Listener
 from opstep.frontends.torch.eager.findings import ScriptFinding, finding_of
 from opstep.frontends.torch.eager.harm import BIRTH, END, GRADIENT, Harm, Sinks
 from opstep.frontends.torch.eager.hooks import Hooks
-from opstep.frontends.torch.eager.names import Names, leaves, roots
+from opstep.frontends.torch.eager.names import Names, leaves, parameters
 
 MOST_BIRTHS = 1000  # without harm, that are remembered
 
@@ -110,7 +111,7 @@ class Session:
         if not self.births.any:
             return
         with undispatched():
-            params = [p for root in roots() for p in root.parameters()] + leaves()
+            params = [p for p in parameters() + leaves() if readable(p)]
             for p in params:
                 in_parameter(self.births.of(p.untyped_storage()._cdata))
             for sink, tensors in ((END, params), (GRADIENT, [p.grad for p in params])):
@@ -171,6 +172,7 @@ class Session:
         if self._beside or self._is_compiling:
             return
         if not isinstance(self.watcher, Dispatch):
+            self.births.compiles = True
             self.watcher.distrust()
             return
         self._is_compiling = True
@@ -188,6 +190,7 @@ class Session:
         before, self.watcher = self.watcher, other
         before.stop()
         other.take_over(before)
+        self.births.compiles = True
         other.distrust()
         self.notes = [n for n in self.notes if not n.startswith("watched in Python")]
         return True

@@ -27,6 +27,9 @@ struct Facts {
   bool empty = false, reads = false, ones_like = false, statistics = false;
 };
 
+// A number is asked for; of these PyTorch runs the latter two in inference mode, as they are.
+const char* const READS[] = {"_local_scalar_dense", "item", "is_nonzero"};
+
 // As bad as their operands, so a GPU does not look at their results.
 const char* const MOVES[] = {
     "cat", "clone", "index_select", "repeat", "stack", "roll", "flip", "gather", "constant_pad_nd",
@@ -55,7 +58,7 @@ std::unique_ptr<Facts> learn(const c10::FunctionSchema& schema) {
   found->is_norm = name.find("_norm") != std::string::npos && name.find("backward") == std::string::npos &&
                    found->results > 1;
   found->empty = starts_with(name, "empty") || starts_with(name, "new_empty");
-  found->reads = name == "_local_scalar_dense";
+  found->reads = std::any_of(std::begin(READS), std::end(READS), [&](const char* r) { return name == r; });
   found->ones_like = name == "ones_like";
   found->moves = std::any_of(std::begin(MOVES), std::end(MOVES), [&](const char* m) { return name == m; });
   found->skipped = found->empty || found->reads || name == "detach" || name == "resize_" || name == "set_" ||
