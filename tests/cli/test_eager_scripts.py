@@ -223,9 +223,9 @@ def test_options_of_what_is_compiled_are_refused(cli, script, words):
 
 
 def test_a_module_by_name(cli, script):
-    script("from . import part; import sys; print(part.total(), sys.argv[1:])", "pack/go.py")
-    script("import torch\ndef total(): return torch.ones(3).sum().item()", "pack/part.py")
-    outcome = cli("hunt", "-m", "pack.go", "--json")
+    script("from . import part; import sys; print(part.total(), sys.argv[1:])", "packed/go.py")
+    script("import torch\ndef total(): return torch.ones(3).sum().item()", "packed/part.py")
+    outcome = cli("hunt", "-m", "packed.go", "--json")
     assert (outcome.code, outcome.out) == (0, "3.0 ['--json']\n")
 
 

@@ -55,6 +55,7 @@ class Session:
         self._wanted = frozenset(wanted)
         self._known = set() if known is None else known
         self._is_compiling = False  # a function of the script's own
+        self._is_forced = False  # what the script compiles runs eagerly
         self.births = Births(lambda: self.watcher.place())
         self.sinks = Sinks(self.births, self._report, nan_only)
         self._is_seen = listener is not None or noted is not None
@@ -97,6 +98,8 @@ class Session:
     def __exit__(self, *error: object) -> None:
         self.watcher.stop()
         self.hooks.__exit__(*error)
+        if self._is_forced:
+            torch.compiler.set_stance("default")
 
     def counts(self) -> tuple[int, dict[str, int]]:
         """How many ops ran; results that were not looked at, by their kind."""
@@ -179,6 +182,7 @@ class Session:
         if not self._is_seen and self._becomes_native():
             return
         torch.compiler.set_stance("force_eager")
+        self._is_forced = True
         self.notes.append("functions that the script compiles ran eagerly, to be watched")
 
     def _becomes_native(self) -> bool:
