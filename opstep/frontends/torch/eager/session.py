@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -55,7 +56,7 @@ class Session:
         self._wanted = frozenset(wanted)
         self._known = set() if known is None else known
         self._is_compiling = False  # a function of the script's own
-        self._is_forced = False  # what the script compiles runs eagerly
+        self._stack = ExitStack()
         self.births = Births(lambda: self.watcher.place())
         self.sinks = Sinks(self.births, self._report, nan_only)
         self._is_seen = listener is not None or noted is not None
@@ -97,9 +98,8 @@ class Session:
 
     def __exit__(self, *error: object) -> None:
         self.watcher.stop()
+        self._stack.close()
         self.hooks.__exit__(*error)
-        if self._is_forced:
-            torch.compiler.set_stance("default")
 
     def counts(self) -> tuple[int, dict[str, int]]:
         """How many ops ran; results that were not looked at, by their kind."""
@@ -116,11 +116,13 @@ class Session:
         with undispatched():
             params = [p for p in parameters() + leaves() if readable(p)]
             for p in params:
-                in_parameter(self.births.of(p.untyped_storage()._cdata))
-            for sink, tensors in ((END, params), (GRADIENT, [p.grad for p in params])):
+                in_parameter(self.births.of(_storage(p)))
+            given = [(END, params), (GRADIENT, [p.grad for p in params])]
+            is_scaling = self.hooks.skipped and self.hooks.steps  # the last one may be skipped, too
+            for sink, tensors in given[: 1 if is_scaling else 2]:
                 for p, t in zip(params, tensors, strict=True):
-                    if t is not None:
-                        self.sinks.ask(t, sink, label=str(p.untyped_storage()._cdata))
+                    if t is not None and readable(t) and self.births.is_bad(_storage(t)):
+                        self.sinks.ask(t, sink, label=str(_storage(p)))
 
     def leave(self) -> None:
         """The script is to end."""
@@ -128,7 +130,7 @@ class Session:
 
     def origin(self, t: torch.Tensor, sink: str) -> ScriptFinding | None:
         """Of what is bad in a tensor that a compiled module was given, as far as ops made it."""
-        births = self.births.of(t.untyped_storage()._cdata)
+        births = self.births.of(_storage(t))
         if not births:
             return None
         birth = min(births, key=lambda b: b.order)
@@ -181,8 +183,7 @@ class Session:
         self._is_compiling = True
         if not self._is_seen and self._becomes_native():
             return
-        torch.compiler.set_stance("force_eager")
-        self._is_forced = True
+        self._stack.enter_context(torch.compiler.set_stance("force_eager"))
         self.notes.append("functions that the script compiles ran eagerly, to be watched")
 
     def _becomes_native(self) -> bool:
@@ -198,3 +199,7 @@ class Session:
         other.distrust()
         self.notes = [n for n in self.notes if not n.startswith("watched in Python")]
         return True
+
+
+def _storage(t: torch.Tensor) -> int:
+    return t.untyped_storage()._cdata

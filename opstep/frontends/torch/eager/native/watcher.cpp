@@ -160,10 +160,12 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, loss, gpu, full, host, whether looks wait)
   int looks_wait;
+  PyObject* before[] = {on_bad, on_healed, on_read, on_loss, on_gpu, on_full, on_host};
   if (!PyArg_ParseTuple(arguments, "OOOOOOOp", &on_bad, &on_healed, &on_read, &on_loss, &on_gpu, &on_full, &on_host,
                         &looks_wait))
     return nullptr;
   for (PyObject* one : {on_bad, on_healed, on_read, on_loss, on_gpu, on_full, on_host}) Py_INCREF(one);
+  for (PyObject* one : before) Py_XDECREF(one);
   waits = looks_wait;
   is_trusted = true;
   is_active = true;
