@@ -123,7 +123,7 @@ class Dispatch:
         return self._active
 
     def counts(self) -> tuple[int, dict[str, int]]:
-        """How many ops ran; results that were not looked at, by their kind."""
+        """The number of ops that ran; results that were not looked at, by their kind."""
         return self.ops, self.unseen
 
     def note_unseen(self, t: torch.Tensor) -> None:
@@ -326,7 +326,7 @@ class _Mode(TorchDispatchMode):
             self._guarded(sinks.loss, t)
 
     def _guarded(self, call: Any, *args: Any) -> None:
-        """What is asked of PyTorch meanwhile is not watched."""
+        """Calls it; ops that it runs are not watched."""
         self._is_within = True
         try:
             with undispatched():
@@ -349,7 +349,7 @@ class _Mode(TorchDispatchMode):
         )
 
     def _before(self, func: Any, facts: Facts, args: Any, kwargs: Any) -> dict[int, list[Before]]:
-        """What is in the operands that the op is to write, where that was not seen, or is bad."""
+        """The operands that the op is to write, as they are where that was not seen, or is bad."""
         found: dict[int, list[Before]] = {}
         for k in facts.writes:
             given = args[k] if k < len(args) else (kwargs or {}).get(facts.arguments[k])

@@ -98,7 +98,7 @@ class Native:
         self.stop()
 
     def counts(self) -> tuple[int, dict[str, int]]:
-        """How many ops ran; results that were not looked at, by their kind."""
+        """The number of ops that ran; results that were not looked at, by their kind."""
         ops, unseen = self._module.counts() if self.is_active else (self.ops, self.unseen)
         return ops + self._ops_before, unseen
 
@@ -214,7 +214,7 @@ def path() -> Path:
 
 
 def what_is_missing() -> str:
-    """What it takes to compile it and is not there; "" where nothing is missing."""
+    """Names what compiling takes and is not there; "" where nothing is missing."""
     if shutil.which(_compiler()) is None:
         return f"{_compiler()}, a C++ compiler (CXX names another)"
     include = Path(sysconfig.get_paths()["include"])

@@ -39,7 +39,7 @@ _TYPES = {"dtype", "device", "layout", "pin_memory", "memory_format", "generator
 
 @dataclass
 class Parting:
-    """Where two scripts part. `kind`: ``attribute``, ``only`` (ops that one side alone runs),
+    """The place at which two scripts part. `kind`: ``attribute``, ``only`` (ops that one side alone runs),
     ``operands`` (others), ``input``, ``random``, ``shape``, ``result``; `a`, `b`: the ops, `frames`
     the lines of both.
     """
@@ -124,7 +124,7 @@ class _Side:
 
 
 def aligned(a: Sequence[Any], b: Sequence[Any], *keys: Callable[[Any], Any]) -> dict[int, int]:
-    """Which of a is which of b: by the first key; what that leaves between, by the next."""
+    """Pairs items of a with those of b: by the first key; what that leaves between, by the next."""
     ka, kb = list(map(keys[0], a)), list(map(keys[0], b))
     start = next((k for k, (x, y) in enumerate(zip(ka, kb, strict=False)) if x != y), None)
     start = min(len(a), len(b)) if start is None else start
@@ -291,7 +291,7 @@ class _Comparer:
         return self._alone(one, k, made if made.phase == there.phase else there, elements)
 
     def _came(self, side: _Side, x: Operand) -> float:
-        """How far apart, by rounding, is what an operand was made of that both sides have."""
+        """The distance, by rounding, of what an operand was made of that both sides have."""
         known = self.pairs if side is self._a else self._back
         worst, left, seen = 0.0, [x.op], set()
         while left:
@@ -336,7 +336,7 @@ class _Comparer:
     # --- values and arguments ---
 
     def _elements(self, x: Any, y: Any, slack: float = 1.0) -> Elements | None:
-        """How two values differ by more than rounding to the coarser type."""
+        """The difference of two values beyond rounding to the coarser type."""
         if x is None or y is None or x.shape != y.shape:
             return None
         a, b = _array(x), _array(y)
@@ -346,7 +346,7 @@ class _Comparer:
         return judging.apart(a, b, slack * TOLERANCE[coarse.name])
 
     def _own(self, side: _Side, op: Op, k: int, got: torch.Tensor) -> float:
-        """What an op adds to its operands' errors, as a multiple of what rounding explains; 0 where
+        """The error that an op adds to its operands' errors, as a multiple of what rounding explains; 0 where
         that cannot be computed again.
         """
         given = [side.value(o.value) for o in op.operands]
@@ -374,7 +374,7 @@ class _Comparer:
             return 0.0
 
     def _attributes(self, a: Op, b: Op) -> str:
-        """How the arguments differ that are no tensors; "" where they do not."""
+        """The difference of arguments that are no tensors; "" where they do not."""
         names = [x.name for x in by_name(*a.name)._schema.arguments]
         return "; ".join(
             f"{name} is {_shown(x)} in a, {_shown(y)} in b"

@@ -31,7 +31,7 @@ _MOST_NUMBERS = 1 << 12
 
 
 class _Part:
-    """What a thread ran in the step under way."""
+    """The ops that a thread ran in the step under way."""
 
     def __init__(self, stream: int):
         self.stream = stream

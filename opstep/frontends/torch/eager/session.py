@@ -102,7 +102,7 @@ class Session:
         self.hooks.__exit__(*error)
 
     def counts(self) -> tuple[int, dict[str, int]]:
-        """How many ops ran; results that were not looked at, by their kind."""
+        """The number of ops that ran; results that were not looked at, by their kind."""
         return self.watcher.counts()
 
     def end(self) -> None:
