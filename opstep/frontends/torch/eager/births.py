@@ -313,7 +313,7 @@ class Births:
         return birth
 
     def _trail(self, birth: Birth, operands: Sequence[Operand]) -> list[str]:
-        """How it came about, while autograd's graph is there."""
+        """The way to it, while autograd's graph is there."""
         if birth.place.phase == "backward":
             given = [o.tensor for o in operands if o.tensor is not None]
             at = birth.first[:1]
@@ -457,7 +457,7 @@ def _elementwise(odd: Sequence[Operand], nan: torch.Tensor, inf: torch.Tensor) -
 
 
 def _reach(taken: Sequence[Operand], result: torch.Tensor) -> torch.Tensor:
-    """Where bad elements of operands would be, of an op that writes a literal over some."""
+    """The places of bad elements of operands, of an op that writes a literal over some."""
     found = torch.zeros_like(result, dtype=torch.bool)
     for o in taken:
         if o.tensor is not None and _fits(o.shape, tuple(result.shape)):

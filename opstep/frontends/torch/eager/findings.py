@@ -188,7 +188,7 @@ def _operand(operand: Operand, names: Names) -> graph.Operand | None:
 
 
 def _verdict(birth: Birth) -> Verdict:
-    """Where no op of ours says why: whether f64 could hold it, and what came in."""
+    """The verdict where no op of ours says why: whether f64 could hold it, and what came in."""
     if birth.dtype is None:  # of a GPU's, which nobody waited for
         return Verdict(birth.kind, 0, 0, 0, ((LATE, 0),))
     value = float("nan") if birth.level == NAN else float("inf")

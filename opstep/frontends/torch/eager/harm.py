@@ -61,7 +61,7 @@ class Sinks:
         self.ask(t, READ)
 
     def results(self, found: Any, depth: int = 0) -> None:
-        """What the outermost module gives."""
+        """The outermost module gives it."""
         if isinstance(found, torch.Tensor):
             self.ask(found, RESULT)
         elif depth < 4 and isinstance(found, list | tuple):

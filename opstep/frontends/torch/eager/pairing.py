@@ -39,7 +39,7 @@ _TYPES = {"dtype", "device", "layout", "pin_memory", "memory_format", "generator
 
 @dataclass
 class Parting:
-    """The place at which two scripts part. `kind`: ``attribute``, ``only`` (ops that one side alone runs),
+    """The place at which two scripts part. `kind`: ``attribute``, ``only`` (ops of one side alone),
     ``operands`` (others), ``input``, ``random``, ``shape``, ``result``; `a`, `b`: the ops, `frames`
     the lines of both.
     """
@@ -346,8 +346,8 @@ class _Comparer:
         return judging.apart(a, b, slack * TOLERANCE[coarse.name])
 
     def _own(self, side: _Side, op: Op, k: int, got: torch.Tensor) -> float:
-        """The error that an op adds to its operands' errors, as a multiple of what rounding explains; 0 where
-        that cannot be computed again.
+        """The error that an op adds to its operands' errors, as a multiple of what rounding
+        explains; 0 where that cannot be computed again.
         """
         given = [side.value(o.value) for o in op.operands]
         kept = [side.trace.values[o.value].every == 1 for o in op.operands if o.value >= 0]
@@ -396,7 +396,7 @@ class _Comparer:
         return type(x) is type(y) and x == y
 
     def _note_types(self, a: Op, b: Op, x: Operand, y: Operand) -> None:
-        """Where the element types part first."""
+        """The place at which element types part first."""
         if self._types or NO_VALUE in (x.value, y.value):
             return
         types = self._a.trace.values[x.value].dtype, self._b.trace.values[y.value].dtype

@@ -205,7 +205,7 @@ class _StepGraph(AtenGraph):
 
 
 def _of_forward(main: Draft, results: Mapping[str, Var]) -> list[Made]:
-    """What may be called after the variable that its line assigns: no part of a derivative, no
+    """Values that are called after the variables of their lines: no part of a derivative, no
     second name of a value (`detach`), and nothing where a result is called so.
     """
     known: set[str] = set()

@@ -95,7 +95,7 @@ def _known(birth: Birth) -> list[Any]:
 
 
 def wide_results(birth: Birth) -> torch.Tensor | None:
-    """What the op gives for the same operands in f64; None where that is not known."""
+    """The result of the op for the same operands in f64; None where that is not known."""
     from opstep.frontends.torch.evaluating import results_of
 
     if not birth.arguments or any(o.tensor is None for o in birth.operands):

@@ -1,4 +1,4 @@
-"""What was found in a script, in words and as plain data: the line and its cause come first."""
+"""Findings of a script, in words and as plain data: the line and its cause come first."""
 
 from __future__ import annotations
 

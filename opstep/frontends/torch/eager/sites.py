@@ -1,4 +1,4 @@
-"""Which op of a script runs: by the line, the module and the phase that it runs in."""
+"""Names of the ops that a script runs: by the line, the module and the phase that it runs in."""
 
 from __future__ import annotations
 

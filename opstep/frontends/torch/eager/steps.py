@@ -56,7 +56,7 @@ class Call(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """What the step reads and did not make. `kind`: param, state or input."""
+    """A tensor that the step reads and did not make. `kind`: param, state or input."""
 
     ref: Ref
     value: torch.Tensor
@@ -177,7 +177,7 @@ class Recorder(Listener):
         return self._draw(t, "places")
 
     def _draw(self, t: torch.Tensor, name: str) -> Ref:
-        """What an op drew becomes an input."""
+        """Numbers that an op drew become an input."""
         ref = Ref(len(self._numbers))
         self._numbers[ref] = ref.number
         self.leaves.append(Leaf(ref, _copy(t), name, "input"))
@@ -221,7 +221,7 @@ class Recorder(Listener):
         raise ImportFailed([Missing(str(op), why, *(own[0][:2] if own else ("", 0)))])
 
     def _named(self, t: torch.Tensor) -> tuple[str, str]:
-        """What the script's own variables call it; parameters are renamed in the end."""
+        """Its name among the script's own variables; parameters are renamed in the end."""
         kind = "param" if isinstance(t, nn.Parameter) or (t.requires_grad and t.is_leaf) else ""
         frame: Any = sys._getframe(2)
         while frame is not None:

@@ -82,7 +82,7 @@ class Op(NamedTuple):
 
 
 class Value(NamedTuple):
-    """Where its elements are in the file. `every`: only each n-th is there."""
+    """The place of its elements in the file. `every`: only each n-th is there."""
 
     at: int
     dtype: torch.dtype
@@ -182,7 +182,7 @@ class Tracer(Listener):
             self._wrote[storage._cdata] = made
 
     def _operand(self, t: torch.Tensor) -> Operand:
-        """What made a tensor; one that no op has made is kept as it is now."""
+        """The maker of a tensor; one that no op has made is kept as it is now."""
         made, wrote = self._made.get(key_of(t)), self._wrote.get(t.untyped_storage()._cdata)
         if wrote is not None and (made is None or wrote.op > made.op):
             return wrote._replace(value=NO_VALUE) if wrote != made else wrote
@@ -262,7 +262,7 @@ def _settings(one: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What can be compared in another process; `Ellipsis` for what cannot."""
+    """An argument that can be compared in another process; `Ellipsis` for what cannot."""
     if value is None or isinstance(value, bool | int | float | str | torch.dtype):
         return value
     if isinstance(value, list | tuple) and Ellipsis not in (found := list(map(_plain, value))):

@@ -1,4 +1,4 @@
-"""How a birth came about, by autograd's graph while it is there: what made operands so large, and
+"""The way to a birth, by autograd's graph while it is there: what made operands so large, and
 why a gradient that nobody needs is NaN all the same.
 """
 
@@ -66,7 +66,7 @@ def growth(operands: Sequence[torch.Tensor], made_by: MadeBy) -> list[str]:
 
 
 def _inputs(node: Any) -> Iterator[tuple[torch.Tensor | None, Any]]:
-    """What a node's op was given, as far as it is kept, with the node that made it."""
+    """The operands of a node's op, as far as it is kept, with the node that made it."""
     after = [n for n, _ in node.next_functions if n is not None]
     for one in after:
         if hasattr(one, "variable"):

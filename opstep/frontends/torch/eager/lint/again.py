@@ -165,7 +165,7 @@ def _compared(one: nn.Module, batches: Any) -> tuple[str, str]:
 
 
 def _off(norm: Any, mean: Any, var: Any, inputs: list[torch.Tensor]) -> tuple[float, Any, Any]:
-    """How far running statistics are from those of batches beyond what chance does, 0 for near;
+    """The distance of running statistics from those of batches beyond what chance does, 0 for near;
     those of the batches.
     """
     moments = [torch.var_mean(x.transpose(0, 1).flatten(1), 1, correction=0) for x in inputs]

@@ -148,7 +148,7 @@ class Run(Listener):
         """See `script.Judge`."""
 
     def end(self) -> None:
-        """What is only known of a whole run is left out where it broke off."""
+        """Leaves out what is only known of a whole run where it broke off."""
         if not self.is_broken_off:
             self.ask("end")
         self.found.sort(key=lambda f: (f.file, f.line))
@@ -356,7 +356,7 @@ def inside(*names: str) -> Any:
 
 @contextmanager
 def unnoticed() -> Iterator[None]:
-    """What runs again prints nothing, and leaves generators as they were."""
+    """While the block lasts nothing is printed, and generators are left as they were."""
     states, silent = (random.getstate(), np.random.get_state()), io.StringIO()
     try:
         with (
