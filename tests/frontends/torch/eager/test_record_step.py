@@ -262,5 +262,6 @@ def test_the_command(script, capsys):
 
     script(NAN)
     assert main(["run", "--record-step", "2", "-o", "kept.opg", "train.py"]) == 0
-    assert "kept.example.safetensors" in capsys.readouterr().err
-    assert opstep.load("kept.opg").example
+    assert "wrote kept.opg, kept.safetensors" in capsys.readouterr().err
+    assert main(["hunt", "kept.opg", "-i", "example"]) == 5
+    assert "train.py:" in capsys.readouterr().out
