@@ -116,6 +116,7 @@ class Script:
         main.__dict__.update(__builtins__=__builtins__, __cached__=None)
         before, argv = sys.modules["__main__"], sys.argv
         sys.modules["__main__"] = main
+        _forget_main()
         first = self.name if self.spec is None else self.path
         sys.argv = [first, *self.arguments]
         folder = os.getcwd() if self.spec else os.path.dirname(os.path.realpath(self.path))
@@ -126,6 +127,14 @@ class Script:
                 yield main
         finally:
             sys.modules["__main__"], sys.argv, threading.excepthook = before, argv, told
+
+
+def _forget_main() -> None:
+    """Dynamo keeps the module that it found as `__main__` first, which was another script's."""
+    dynamo: Any = sys.modules.get("torch._dynamo.symbolic_convert")
+    cached = getattr(dynamo, "_import_module", None)
+    if hasattr(cached, "cache_clear"):
+        cached.cache_clear()
 
 
 def _spec(name: str) -> ModuleSpec:
