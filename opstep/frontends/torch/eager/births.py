@@ -39,8 +39,8 @@ KEPT_BIRTHS = 1024  # with their operands
 
 
 class Operand(NamedTuple):
-    """One tensor that an op was given. `argument`: its name in the schema; `array`: as it was, None
-    where that is not known: it was written in place, or it is too large to keep.
+    """One tensor that an op was given. `argument`: its name in the schema; `tensor`: as it was,
+    None where that is not known: it was written in place, or it is too large to keep.
     """
 
     argument: str
@@ -184,7 +184,7 @@ class Births:
                 operands = [o._replace(level=FINITE) for o in operands]
             literal = max((_literal(a) for a in arguments), default=FINITE)
             came = {id(o): self._came(o, facts, op) for o in operands if o.level}
-            own = self._own(facts, op, arguments, operands, result, index, written, literal)
+            own = self._own(facts, op, arguments, operands, result, index, literal)
             births: list[Birth] = []
             if own is not None and own.any():
                 how = WRITTEN if facts.lifts or literal else BORN
@@ -252,7 +252,7 @@ class Births:
         birth.scaled = self.scaled and (self.is_scaling or place.phase == "backward")
         return birth
 
-    def _own(self, facts, op, arguments, operands, result, index, written, literal) -> Any:
+    def _own(self, facts, op, arguments, operands, result, index, literal) -> Any:
         """A mask of the elements that the op made itself."""
         nan, inf = torch.isnan(result), torch.isinf(result)
         if literal or facts.lifts:
@@ -264,14 +264,14 @@ class Births:
         fits = all(o.tensor is not None and _fits(o.shape, tuple(result.shape)) for o in odd)
         if facts.pointwise and fits:
             return _elementwise(odd, nan, inf)
-        return self._rerun(facts, op, arguments, operands, result, index, written, nan, inf)
+        return self._rerun(facts, op, arguments, operands, result, index, nan, inf)
 
-    def _rerun(self, facts, op, arguments, operands, result, index, written, nan, inf) -> Any:
+    def _rerun(self, facts, op, arguments, operands, result, index, nan, inf) -> Any:
         """By running the op again with other values in place of the bad ones; where that cannot be,
         NaNs are its own if no operand has one, infinities if all operands are finite.
         """
         worst = max(o.level for o in operands)
-        simple = (nan if worst == INFINITE else torch.zeros_like(nan)) if worst else nan | inf
+        simple = nan if worst == INFINITE else torch.zeros_like(nan)
         place = self.place_of()
         key = (op, place.stack[:2], index)
         unknown = any(o.tensor is None for o in operands if o.level)

@@ -19,13 +19,13 @@ from opstep.frontends.torch.eager.births import PLAIN, Before, Births, readable,
 from opstep.frontends.torch.eager.looking import Looks
 from opstep.frontends.torch.eager.ops import READS, Facts, facts_of, positional, tensors_in
 from opstep.frontends.torch.eager.places import (
-    NO_NODE,
     Made,
     Node,
     Place,
     Stack,
     calls,
     current_node,
+    makers,
     stack_now,
 )
 
@@ -66,10 +66,10 @@ class Seen:
 
 
 class Dispatch:
-    """The watcher in Python. `harm`: what is asked at values that matter, see `harm.Harm`; `looks`:
-    whether anybody wants to know of NaNs and infinities. `noted`: called after each op with the
-    thread's mode and facts of the op, of what is skipped only where a number is read. Nothing is
-    switched off meanwhile: that takes longer than most ops.
+    """The watcher in Python. `harm`: what is asked at values that matter, see `harm.Sinks`;
+    `looks`: whether anybody wants to know of NaNs and infinities. `noted`: called after each op
+    with the thread's mode and facts of the op, of what is skipped only where a number is read.
+    Nothing is switched off meanwhile: that takes longer than most ops.
     """
 
     form = "Python"
@@ -223,17 +223,8 @@ class Dispatch:
         """See `native.Native.step_done`."""
 
     def made_by(self, place: Place) -> tuple[Made, ...]:
-        """The ops whose derivatives an op is part of: that of its node, of a double backward also
-        that of the node at which that one was made.
-        """
-        found, node = [], place.node
-        while node.number != NO_NODE and len(found) < 8:
-            made = self._made(node)
-            if made is None:
-                break
-            found.append(made)
-            node = made.node
-        return tuple(found)
+        """See `places.makers`."""
+        return makers(place.node, self._made)
 
     def _made(self, node: Node) -> Made | None:
         """The thread of a node is not known in Python: this one's are asked first."""
@@ -272,7 +263,7 @@ class _Mode(TorchDispatchMode):
         self.known: dict[int, tuple[Facts, Any]] = {}  # by the op's id: its hash takes a call
         self.made: dict[int, tuple[int, Made, bool]] = {}
         self.last = _get_sequence_nr()
-        self.began = self.ended = 0  # of the op that ran last, where there is a listener
+        self.began = self.ended = 0  # of the op that ran last, where `noted` wants to know
         self._is_within = False
 
     def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -303,9 +294,12 @@ class _Mode(TorchDispatchMode):
             self._ask(facts, args[0])
         if looks and facts.writes:
             before = self._before(func, facts, args, kwargs)
-        self.began = monotonic_ns()
+        is_timed = self.watcher.noted is not None
+        if is_timed:
+            self.began = monotonic_ns()
         out = func(*args, **kwargs) if kwargs else func(*args)
-        self.ended = monotonic_ns()
+        if is_timed:
+            self.ended = monotonic_ns()
         if looks and not facts.skipped:
             self._look(func, facts, args, kwargs, out, before)
         elif looks and facts.empty and type(out) is torch.Tensor and out.is_floating_point():

@@ -42,8 +42,8 @@ LATE = "--sync op says which elements, and why: a GPU's op is gone when its flag
 
 @dataclass
 class ScriptFinding:
-    """`finding`: as of a graph; `frames`: of the script, the innermost first, `modules` the path of
-    the module of the first. `why`: of each cause, in words, the nearest first. `step`: of an
+    """`finding`: as of a graph; `frames`: of the script, the innermost first, `module` the path of
+    that of the first. `why`: of each cause, in words, the nearest first. `step`: of an
     optimizer; `harm`: in words; `batch`: likewise, "" where no loader gave one.
     """
 

@@ -17,7 +17,7 @@ from opstep.frontends.torch.eager.births import (
     level_of,
     readable,
 )
-from opstep.frontends.torch.eager.places import Place, calls
+from opstep.frontends.torch.eager.places import Place
 
 LOSS, READ, RESULT = "the loss", "a number that the script reads", "the result of the model"
 GRADIENT, PARAMETER = "a gradient at the optimizer's step", "a parameter after the optimizer's step"
@@ -129,8 +129,3 @@ class Sinks:
         if birth.how == BORN or birth.level == NAN:
             return True
         return birth.into_parameter or (birth.how != WRITTEN and birth.computed)
-
-
-def is_printing(place: Place) -> bool:
-    """Whether a tensor is being written out as text."""
-    return calls(place.stack, "_tensor_str")

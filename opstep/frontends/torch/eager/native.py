@@ -21,7 +21,7 @@ import torch
 from opstep.frontends.torch.eager.births import Before, Births
 from opstep.frontends.torch.eager.gpu import KINDS, Gpus
 from opstep.frontends.torch.eager.ops import by_name
-from opstep.frontends.torch.eager.places import NO_NODE, Made, Node, Place, calls, stack_now
+from opstep.frontends.torch.eager.places import Made, Node, Place, calls, makers, stack_now
 from opstep.runtime.device.cache import Compiler
 
 NAME = "opstep_watcher"
@@ -62,7 +62,8 @@ class Native:
         births = self.births
         births.on_bad = lambda storage, is_bad: self._module.set_bad(storage, is_bad)
         births.empty_at = self._module.empty_at
-        births.made_by, births.made_at = self.made_by, self._made_at
+        births.made_by = self.made_by
+        births.made_at = lambda node: self._made(Node(node._sequence_nr(), 0, node.name()))
         gpus = self.gpus
         self._module.start(
             self._gave, births.healed, self.sinks.read, self._loss, gpus.set_up, gpus.full,
@@ -119,23 +120,16 @@ class Native:
         self.gpus.end(wait=True) if wait else self.gpus.step_done()
 
     def made_by(self, place: Place) -> tuple[Made, ...]:
-        """See `dispatch.Dispatch.made_by`."""
-        found: list[Made] = []
-        node = place.node
-        while node.number != NO_NODE and len(found) < 8:
-            made = self._module.made(node.thread, node.number, node.is_late)
-            if made is None:
-                break
-            stack, module, number, thread, op = made
-            node = Node(number, thread)
-            found.append(Made(stack, module, node, op.partition("::")[2]))
-        return tuple(found)
+        """See `places.makers`."""
+        return makers(place.node, self._made)
 
-    def _made_at(self, node: Any) -> Made | None:
-        """The op that made a node, of this thread."""
-        at = Node(node._sequence_nr(), 0, node.name())
-        made = self._module.made(0, at.number, at.is_late)
-        return None if made is None else Made(made[0], made[1], Node(), made[4].partition("::")[2])
+    def _made(self, node: Node) -> Made | None:
+        """The op that made a node; of thread 0, in this thread."""
+        made = self._module.made(node.thread, node.number, node.is_late)
+        if made is None:
+            return None
+        stack, module, number, thread, op = made
+        return Made(stack, module, Node(number, thread), op.partition("::")[2])
 
     def _loss(self, t: torch.Tensor) -> None:
         """`ones_like` is called; of a loss by its backward."""

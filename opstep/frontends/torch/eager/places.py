@@ -6,7 +6,7 @@ import os
 import sys
 import sysconfig
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -66,6 +66,17 @@ class Made(NamedTuple):
     module: int
     node: Node
     op: str = ""
+
+
+def makers(node: Node, made: Callable[[Node], Made | None]) -> tuple[Made, ...]:
+    """The ops whose derivatives an op is part of: that of its node, of a double backward also that
+    of the node at which that one was made.
+    """
+    found: list[Made] = []
+    while node.number != NO_NODE and len(found) < 8 and (one := made(node)) is not None:
+        found.append(one)
+        node = one.node
+    return tuple(found)
 
 
 def stack_now(depth: int = 1) -> Stack:
