@@ -120,19 +120,19 @@ class Script:
         first = self.name if self.spec is None else self.path
         sys.argv = [first, *self.arguments]
         folder = os.getcwd() if self.spec else os.path.dirname(os.path.realpath(self.path))
-        told = threading.excepthook
-        threading.excepthook = lambda args: None if args.exc_type is Leave else told(args)
+        usual = threading.excepthook
+        threading.excepthook = lambda args: None if args.exc_type is Leave else usual(args)
         try:
             with search_path(folder):
                 yield main
         finally:
-            sys.modules["__main__"], sys.argv, threading.excepthook = before, argv, told
+            sys.modules["__main__"], sys.argv, threading.excepthook = before, argv, usual
 
 
 def _forget_main() -> None:
     """Dynamo keeps the module that it found as `__main__` first, which was another script's."""
     dynamo: Any = sys.modules.get("torch._dynamo.symbolic_convert")
-    cached = getattr(dynamo, "_import_module", None)
+    cached: Any = getattr(dynamo, "_import_module", None)
     if hasattr(cached, "cache_clear"):
         cached.cache_clear()
 
