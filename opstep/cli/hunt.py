@@ -175,13 +175,13 @@ def hunt(file: str, **options: Any) -> int:
 
     if options["breaks"] and options["as_json"]:
         raise InputError("--break opens a debugger, and --json is for machines: choose one")
-    if script_arguments() is not None:
-        return hunt_script(file, options)
     if options["nan_only"] and options["kinds"] is not None:
         raise InputError(
             f"--nan-only and --hunt {options['kinds']} do not go together: choose one",
             hint=f"for both write --hunt nan,{options['kinds']}",
         )
+    if script_arguments() is not None:
+        return hunt_script(file, options)
     place = place_of(options)
     several = place is not None or (options["ranks"] or 1) > 1
     if options["breaks"] and several:

@@ -55,7 +55,6 @@ _OF_PROGRAMS = {
     "timeout": _OWN_TENSORS, "seed": "call torch.manual_seed in the script",
     "chaos": "it is for programs", "imports": "a script imports what it needs",
     "as_json": "the script writes to standard output",
-    "kinds": "NaNs and infinities are hunted there, with --nan-only NaNs",
 }  # fmt: skip
 _OF_SCRIPTS = (
     "is_module", "modules", "compiled", "record_step", "keep_going", "listen", "wait", "lint",
@@ -160,8 +159,7 @@ class Started:
         self.compiled: bool = self.options.get("compiled", True)
         self.stderr = sys.stderr  # the script may put another in its place
         self.frameworks: Frameworks = Frameworks(given, self.options["modules"], self.compiled)
-        if not self.compiled:
-            self.frameworks.refuse = self._refuse
+        self.frameworks.refuse = self._refuse
 
     def run(self) -> int:
         """The script's exit code. Raises as `Script.run` does."""
@@ -172,16 +170,21 @@ class Started:
         return code
 
     def _refuse(self, package: str) -> None:
-        """Complains of options that eager PyTorch has no use for. JAX's functions take them."""
+        """Complains of options that a framework has no use for."""
         context = click.get_current_context()
-        for one in context.command.params if package == "torch" else ():
+        is_eager = package == "torch" and not self.compiled
+        if not is_eager and self.options.get("kinds") is not None:
+            raise InputError("--hunt is for programs, and for what PyTorch runs itself")
+        if not is_eager:
+            return
+        for one in context.command.params:
             named = one.name == "modules" and "jax" in sys.modules  # JAX's functions, it may be
             if one.name in _OF_COMPILED and is_explicit(one.name) and not named:
                 what = (
                     f"{max(one.opts, key=len)} is for what runs on opstep, and this runs in PyTorch"
                 )
                 raise InputError(what, hint="add --compiled")
-        if package == "torch" and self.options.get("stats") == "outputs":
+        if self.options.get("stats") == "outputs":
             what = "--stats outputs is for graphs, and a script has none"
             raise InputError(what, hint="name ops or values: --stats 'mse_loss:*,loss'")
 
@@ -285,6 +288,7 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     from opstep.frontends.scripts.options import Hunting
     from opstep.frontends.scripts.script import Leave
     from opstep.hunting.report import nothing_but
+    from opstep.runtime.nan.kinds import KINDS, Criteria
 
     if options["compiled"] and options["lint"]:
         raise InputError("--lint is for what runs in PyTorch", hint="leave --compiled out")
@@ -293,8 +297,9 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
     found: list[Hunt] = []
     own: dict[str, bool] = {}
     hunting = Hunting(
-        partial(_tell, started, found), partial(_report, started, found), options["nan_only"],
-        options["masked"], options["wanted"], own=own, lint=options["lint"],
+        partial(_tell, started, found), partial(_report, started, found),
+        Criteria.parse(options["kinds"] or KINDS[: 2 - options["nan_only"]], options["wanted"]),
+        options["masked"], own=own, lint=options["lint"],
         lint_except=options["lint_except"],
     )  # fmt: skip
     started.frameworks.options |= {"hunt": hunting}
@@ -339,6 +344,8 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         calls = [p.seen() for p in parts]
         none = "no NaN and no infinity but those wanted" if hunting.known else "no NaN or infinity"
         none += " came out"
+        if options["kinds"]:
+            none = f"nothing found of {hunting.criteria}"
         if own:
             none = nothing_but(own, "the script's own", hunting.unseen, "call")
         none += ", and no fault that --lint knows" if options["lint"] else ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.api.settings import RunSettings
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError, SettingError
+from opstep.runtime.nan.kinds import Criteria
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
@@ -23,12 +24,13 @@ SETTINGS = ("mode", "streams", "alloc", "fill", "sync", "kernels", "threads", "a
 
 @dataclass(frozen=True)
 class Hunting:
-    """Settings of a hunt: `nan_only`, `masked`, `wanted` as in `opstep.hunt`.
+    """Settings of a hunt: `criteria`, and `masked` as in `opstep.hunt`.
 
     `tell`: called with a program and what was found in it, in place of a warning. `report`: with
-    what was found in a script's own ops, an `eager.findings.ScriptFinding`. `known`: of `wanted`
-    the names that a graph has. `own`: where infinities and NaNs of the script's own that came out
-    are from, each with whether it is a NaN; `harmless`: the flags that do no harm, of each graph.
+    what was found in a script's own ops, an `eager.findings.ScriptFinding`. `known`: of names that
+    are wanted those that a graph has. `own`: where infinities and NaNs of the script's own that
+    came out are from, each with whether it is a NaN; `harmless`: the flags that do no harm, of each
+    graph.
     `lint`: faults are looked for that give no NaN, but for those of the kinds `lint_except`.
 
     Where the ops around what runs on opstep are watched: `within` says for this thread that those
@@ -38,9 +40,8 @@ class Hunting:
 
     tell: Callable[[Program, Hunt], None] | None = None
     report: Callable[[Any], None] | None = None
-    nan_only: bool = False
+    criteria: Criteria = field(default_factory=Criteria)
     masked: bool = False
-    wanted: tuple[str, ...] = ()
     known: set[str] = field(default_factory=set)
     own: dict[str, bool] = field(default_factory=dict)
     harmless: list[Harmless] = field(default_factory=list)
@@ -59,7 +60,8 @@ class Hunting:
         """The names that values of this program have."""
         from opstep.hunting.search import names_of
 
-        found = [n for n in self.wanted if n in names_of(program)] if self.wanted else []
+        wanted = self.criteria.wanted
+        found = [n for n in wanted if n in names_of(program)] if wanted else []
         self.known.update(found)
         return found
 

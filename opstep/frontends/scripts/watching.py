@@ -112,7 +112,7 @@ class Hunter:
             self.executable.program, self.executable.graph.name.text, given,
             device=how.device, mode=how.mode, streams=how.streams, alloc=how.alloc, fill=how.fill,
             sync=how.sync, threads=how.threads, kernels=how.kernels,
-            nan_only=self.hunting.nan_only, masked=self.hunting.masked,
+            nan_only=not self.hunting.criteria.infinities, masked=self.hunting.masked,
             wanted=self.hunting.wanted_of(self.executable.program),
             roles=self.runner.roles(inputs),
         )  # fmt: skip

@@ -130,8 +130,8 @@ class _Beside:
         self._report = hunting.report or (lambda found: None)
         # On a GPU it waits for each op: what came out of a module is not in a log of ops.
         self.session = session = Session(
-            self._found, nan_only=hunting.nan_only, masked=hunting.masked, wanted=hunting.wanted,
-            known=hunting.known, waits=True, beside=True,
+            self._found, criteria=hunting.criteria, masked=hunting.masked, known=hunting.known,
+            waits=True, beside=True,
         )  # fmt: skip
         within = session.watcher.within if session.is_watching else hunting.within
         self.hunting = replace(hunting, within=within, defers=session.hooks.defer)

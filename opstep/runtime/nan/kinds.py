@@ -4,19 +4,16 @@ expressions over the statistics of results.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.handles import Handle
-from opstep.runtime.debugger.node import Node
 from opstep.runtime.expressions import Expression, ExpressionError, Nowhere, parse
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError, UnknownName
-from opstep.runtime.ir.types import TensorType, f64
+from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.statistics import Statistics
 
 KINDS = ("nan", "inf")
@@ -86,13 +83,18 @@ class Criteria:
     @property
     def slow(self) -> bool:
         """Whether each step has to be run op by op."""
-        return bool(self.expressions) or bool(self.kinds & frozenset(SILENT))
+        return bool(self.expressions or self.silent)
 
-    def broken(self, executor: Executor, node: Node) -> list[str]:
-        """The expressions that hold for a result, with its figures."""
+    @property
+    def silent(self) -> frozenset[str]:
+        """Kinds that no NaN and no infinity shows."""
+        return self.kinds & frozenset(SILENT)
+
+    def broken(self, statistics: Callable[[], Statistics], value: Any) -> list[str]:
+        """The expressions that hold for a result, with its figures. `value`: its `Handle`."""
         texts = []
         for text, expression in self.expressions:
-            scope: Any = _Scope(executor, node)
+            scope: Any = _Scope(statistics, value)
             try:
                 holds = expression.holds(scope)
             except ExpressionError as error:
@@ -139,40 +141,45 @@ def _wrong(error: ExpressionError) -> InputError:
     return InputError(replace(error.diagnostic, hint=error.hint or _HINT))
 
 
-class _Figure:
-    """A number, where an expression wants a tensor."""
+class Value:
+    """An array, where an expression wants a tensor. `statistics`: of more than a number."""
 
-    type = TensorType(f64, ())
+    def __init__(self, array: Any, statistics: Callable[[], Statistics] | None = None):
+        self._array = np.asarray(array)
+        self._statistics = statistics
 
-    def __init__(self, number: float):
-        self.number = number
+    @property
+    def type(self) -> TensorType:
+        return TensorType(dtype_of(self._array.dtype), self._array.shape)
 
     def array(self) -> np.ndarray:
-        return np.float64(self.number)  # pyright: ignore[reportReturnType] - of rank 0
+        return self._array
 
     def part(self, index: tuple[int | slice, ...]) -> np.ndarray:
-        return np.asarray(self.number)[index]
+        return self._array[index]
 
     def statistics(self) -> Statistics:
-        raise IndexError("a figure has no statistics")
+        if self._statistics is None:
+            raise IndexError("a figure has no statistics")
+        return self._statistics()
 
 
 class _Scope(Nowhere):
     """The figures of one tensor by name, and the tensor as ``value``."""
 
-    def __init__(self, executor: Executor, node: Node):
-        self.executor = executor
-        self.node = node
+    def __init__(self, statistics: Callable[[], Statistics], value: Any):
+        self.statistics = statistics
+        self.value = value
         self.figures: dict[str, float] = {}
 
     def lookup(self, name: str) -> Any:
         if name == "value":
-            return Handle(self.executor, self.node)
+            return self.value
         if name not in FIGURES:
             return None
-        number = getattr(self.executor.statistics(self.node), name)
+        number = getattr(self.statistics(), name)
         self.figures[name] = float("nan") if number is None else float(number)
-        return _Figure(self.figures[name])
+        return Value(self.figures[name])
 
     def names(self) -> list[str]:
         return ["value", *FIGURES]

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.handles import Handle
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP, Point
@@ -211,11 +213,12 @@ class Trace:
         """
         executor, now = self.machine.executor, self.machine.history.frontier
         found = []
-        if self.criteria.kinds & frozenset(SILENT):
+        if self.criteria.silent:
             found = silent_losses(*self._arrays(producer), node.index, self.criteria.kinds)
-        found += [  # behind what may be the reason
+        handle = Handle(executor, node)
+        found += [  # after what may be the reason
             SilentLoss(text.partition(":")[0], text, np.ones((), bool))
-            for text in self.criteria.broken(executor, node)
+            for text in self.criteria.broken(partial(executor.statistics, node), handle)
         ]
         self._nodes[id(node)] = node
         self.roots += [_Root(node, one.mask, None, "", "", now, one) for one in found]

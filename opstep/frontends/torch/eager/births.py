@@ -11,22 +11,30 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import _disable_current_modes
 
 from opstep.frontends.torch.eager import trail
 from opstep.frontends.torch.eager.ops import Facts, as_call, facts_of, substituted, tensors_in
 from opstep.frontends.torch.eager.places import Place
+from opstep.frontends.torch.eager.tensors import (
+    FINITE,
+    INFINITE,
+    NAN,
+    bad,
+    is_parameter,
+    level_of,
+    readable,
+    undispatched,
+)
 from opstep.runtime.nan.births import born as born_by_rerun
+from opstep.runtime.nan.verdict import Verdict
 
 BORN, WRITTEN, CAME = "born", "written", "came"
-FINITE, INFINITE, NAN = 0, 1, 2  # levels: of a tensor the worst of its elements
 RERUN_ELEMENTS = 1 << 22  # an op with larger operands is not run again to tell its elements apart
 RERUNS = 64  # of one line without a birth, after which it is taken to pass on what came
 MOST_BIRTHS = 24  # that a storage is known to hold elements of
@@ -80,6 +88,7 @@ class Birth:
     computed: bool = False  # came in, but autograd knows an op that made it
     made: tuple[Any, ...] = ()  # the ops whose derivatives it is in, see `places.Made`
     trail: list[str] = field(default_factory=list)  # how it came about, in words
+    verdict: Verdict | None = None  # on what no NaN and no infinity shows, see `kinds`
     times: int = 1
 
     @property
@@ -89,6 +98,8 @@ class Birth:
 
     @property
     def kind(self) -> str:
+        if self.verdict is not None:
+            return self.verdict.kind
         return "nan" if self.level == NAN else "inf"
 
 
@@ -202,6 +213,17 @@ class Births:
                 in_parameter(births)
             self._hold(result, births)
 
+    def lost(self, op: Any, arguments: Sequence[Any], result: torch.Tensor, index: int) -> Birth:
+        """Of what an op lost without a NaN or an infinity. `arguments`: as they were."""
+        with self.lock, undispatched():
+            facts = facts_of(op)._replace(writes=())  # what was written is not in `arguments`
+            birth = self._new(FINITE, BORN, facts.name, op)
+            birth.shape, birth.dtype, birth.result = tuple(result.shape), result.dtype, index
+            birth.arguments = tuple(arguments)
+            birth.operands = tuple(self._operands(facts, arguments, {}))
+            birth.made = self.made_by(birth.place)
+            return birth
+
     def _operands(self, facts: Facts, arguments, before) -> Iterator[Operand]:
         for k, argument in enumerate(arguments):
             name = facts.arguments[k] if k < len(facts.arguments) else "?"
@@ -223,12 +245,12 @@ class Births:
         known = self.of(operand.storage)
         if known:
             return known
-        birth = self.outside(operand.tensor, operand.argument, operand, op, facts.name)
+        birth = self.outside(operand.tensor, operand, op, facts.name)
         return [birth]
 
     def outside(
-        self, tensor: torch.Tensor | None, what: str, operand: Operand | None = None,
-        op: Any = None, name: str = "",
+        self, tensor: torch.Tensor | None, operand: Operand | None = None, op: Any = None,
+        name: str = "",
     ) -> Birth:  # fmt: skip
         """A bad value that no op of PyTorch's is known to have written."""
         level = operand.level if operand else level_of(tensor)
@@ -239,7 +261,7 @@ class Births:
             mask = (bad if level == INFINITE else torch.isnan)(tensor)
             birth.computed = tensor.grad_fn is not None
             birth.shape, birth.dtype = tuple(tensor.shape), tensor.dtype
-            birth.own, birth.first = int(mask.sum()), _places(mask)
+            birth.own, birth.first = int(mask.sum()), places(mask)
             birth.nan = birth.own if level == NAN else 0
             if operand is None or operand.tensor is not None:
                 self._hold(tensor, [birth])
@@ -297,7 +319,7 @@ class Births:
         birth = self._new(level, how, facts.name, op)
         birth.shape, birth.dtype, birth.result = tuple(result.shape), result.dtype, index
         birth.own, birth.nan = int(own.sum()), int(nan.sum())
-        birth.first = _places(nan if level == NAN else own)
+        birth.first = places(nan if level == NAN else own)
         birth.arguments, birth.operands = tuple(arguments), tuple(operands)
         seen: dict[Birth, None] = {}
         for o in operands:
@@ -371,51 +393,6 @@ def _without_tensors(argument: Any, kept: Iterator[Any]) -> Any:
 # --- tensors ---
 
 
-@contextmanager
-def undispatched() -> Iterator[None]:
-    """While the block lasts, what is computed is neither watched nor part of the script's graph."""
-    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
-        yield
-
-
-_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore
-PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-
-
-def readable(t: torch.Tensor) -> bool:
-    """Whether the elements of a tensor can be read: not of a subclass, of meta, or of no memory."""
-    if (
-        type(t) not in PLAIN
-        or _is_wrapped(t)
-        or t.layout is not torch.strided
-        or t.is_meta
-        or t.is_quantized
-    ):
-        return False
-    return not t._is_zerotensor() and (t.is_floating_point() or t.is_complex())
-
-
-def storage_of(t: torch.Tensor) -> int | None:
-    """The key of its storage; None where it has none: sparse, a subclass, a wrapper's."""
-    try:
-        return t.untyped_storage()._cdata
-    except (NotImplementedError, RuntimeError, ValueError):
-        return None
-
-
-def level_of(t: torch.Tensor | None) -> int:
-    """FINITE, INFINITE or NAN, of all elements."""
-    if t is None or not readable(t) or not t.numel():
-        return FINITE
-    if torch.isnan(t).any():
-        return NAN
-    return INFINITE if torch.isinf(t).any() else FINITE
-
-
-def bad(t: torch.Tensor) -> torch.Tensor:
-    return torch.isnan(t) | torch.isinf(t)
-
-
 def in_parameter(births: Sequence[Birth]) -> None:
     """A parameter holds what they made: an infinity that the script writes there does harm. One
     that only led to what an op made is not to blame.
@@ -423,12 +400,6 @@ def in_parameter(births: Sequence[Birth]) -> None:
     if all(b.how == WRITTEN for b in births):
         for b in births:
             b.into_parameter = True
-
-
-def is_parameter(t: torch.Tensor) -> bool:
-    """A parameter, or a view of one."""
-    base = t if t._base is None else t._base
-    return base.requires_grad and base.is_leaf
 
 
 def _literal(argument: Any) -> int:
@@ -465,7 +436,7 @@ def _reach(taken: Sequence[Operand], result: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def _places(mask: torch.Tensor, most: int = 8) -> tuple[tuple[int, ...], ...]:
+def places(mask: torch.Tensor, most: int = 8) -> tuple[tuple[int, ...], ...]:
     flat = mask.reshape(-1).nonzero()[:most, 0].tolist()
     return tuple(tuple(map(int, np.unravel_index(k, tuple(mask.shape)))) for k in flat)
 

@@ -15,7 +15,7 @@ from torch.autograd import _get_sequence_nr  # pyright: ignore[reportPrivateImpo
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opstep.frontends.torch.eager.births import PLAIN, Before, Births, readable, undispatched
+from opstep.frontends.torch.eager.births import Before, Births
 from opstep.frontends.torch.eager.looking import Looks
 from opstep.frontends.torch.eager.ops import READS, Facts, facts_of, positional, tensors_in
 from opstep.frontends.torch.eager.places import (
@@ -28,6 +28,7 @@ from opstep.frontends.torch.eager.places import (
     makers,
     stack_now,
 )
+from opstep.frontends.torch.eager.tensors import PLAIN, readable, undispatched
 
 NODES = 1 << 16  # of a thread that are remembered
 NEAR = 64  # how far a node's number is from that of its op
@@ -46,6 +47,9 @@ class Listener(ABC):
     @abstractmethod
     def ran(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         """It has run in this thread."""
+
+    def failed(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:  # noqa: B027
+        """It has raised an error."""
 
 
 class Seen:
@@ -75,12 +79,12 @@ class Dispatch:
     form = "Python"
 
     def __init__(
-        self, births: Births, harm: Any, listener: Listener | None = None, looks: bool = True,
+        self, births: Births, harm: Any, listeners: Sequence[Listener] = (), looks: bool = True,
         noted: Callable[..., None] | None = None,
     ):  # fmt: skip
         self.births = births
         self.harm = harm
-        self.listener = listener
+        self.listeners = tuple(listeners)
         self.noted = noted
         self.looks = looks
         self.ops = 0
@@ -278,11 +282,16 @@ class _Mode(TorchDispatchMode):
             known = self.known[id(func)] = facts_of(func), func
         facts = known[0]
         watcher.ops += 1
-        if watcher.listener is not None:
-            self._guarded(watcher.listener.runs, func, args, kwargs or {})
-        out = self._run(func, facts, args, kwargs)
-        if watcher.listener is not None:
-            self._guarded(watcher.listener.ran, func, args, kwargs or {}, out)
+        for listener in watcher.listeners:
+            self._guarded(listener.runs, func, args, kwargs or {})
+        try:
+            out = self._run(func, facts, args, kwargs)
+        except Exception:
+            for listener in watcher.listeners:
+                self._guarded(listener.failed, func, args, kwargs or {})
+            raise
+        for listener in watcher.listeners:
+            self._guarded(listener.ran, func, args, kwargs or {}, out)
         if watcher.noted is not None and (not facts.skipped or facts.matters):
             watcher.noted(self, func, facts, args, kwargs or {}, out)
         return out

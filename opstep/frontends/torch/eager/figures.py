@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from opstep.frontends.torch.dims import DTYPES
-from opstep.frontends.torch.eager.births import PLAIN, undispatched
+from opstep.frontends.torch.eager.tensors import PLAIN, undispatched
 from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.statistics import WORDS, step_for
+from opstep.runtime.statistics import WORDS, Statistics, decode, step_for
 
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore
 _MOST_SIZES = 256  # of tensors, whose calls are kept
@@ -33,6 +33,13 @@ class _Call(NamedTuple):
     write: list[Callable[[int], None]]
     run: Callable[[], None]
     scratch: Any
+
+
+def statistics_of(t: torch.Tensor) -> Statistics:
+    """Of a tensor of floats or integers, wherever it is."""
+    figures, held = Figures(), t.detach().cpu()
+    figures.add(held)
+    return decode(figures.taken()[0], DTYPES[held.dtype])
 
 
 class Figures:

@@ -14,23 +14,23 @@ from opstep.frontends.torch.dims import dtype_of
 from opstep.frontends.torch.eager.births import (
     BORN,
     CAME,
-    INFINITE,
-    NAN,
     WRITTEN,
     Birth,
     Operand,
-    undispatched,
 )
 from opstep.frontends.torch.eager.harm import END, GRADIENT, PARAMETER, Harm
 from opstep.frontends.torch.eager.names import Names
+from opstep.frontends.torch.eager.ops import tensors_in
 from opstep.frontends.torch.eager.places import forward_frames, frames
 from opstep.frontends.torch.eager.reasons import reason_of, wide_results
+from opstep.frontends.torch.eager.tensors import INFINITE, NAN, undispatched
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.sources import Frame
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.nan import findings as graph
 from opstep.runtime.nan.findings import ORIGIN, Finding, Where
+from opstep.runtime.nan.kinds import SILENT
 from opstep.runtime.nan.verdict import Element, Verdict
 
 _ARGUMENT = re.compile(r"arg(\d+)_1")
@@ -71,7 +71,8 @@ def finding_of(harm: Harm, names: Names, batch: str) -> ScriptFinding:
     module = names.module(birth.place.module)
     if not module and birth.made:
         module = names.module(birth.made[0].module)
-    reason = reason_of(birth) if birth.how == BORN else None
+    is_told = birth.verdict is not None and birth.verdict.kind not in SILENT
+    reason = reason_of(birth) if birth.how == BORN and not is_told else None
     return ScriptFinding(
         _finding(birth, own, reason, names),
         birth.place.phase,
@@ -128,13 +129,25 @@ def _finding(birth: Birth, own: list[Frame], reason: Finding | None, names: Name
     if birth.how == CAME:
         given = next((_name(o, names) for o in birth.operands), "") or "what came in"
     if reason is not None and reason.verdict is not None:
-        verdict = reason.verdict._replace(
-            kind=birth.kind, count=birth.own, size=_size(birth.shape), own=birth.own, nan=birth.nan
-        )
-        operands = tuple(_renamed(o, birth, names) for o in reason.operands)
+        verdict = reason.verdict
+        if birth.verdict is not None and birth.verdict.elements:  # PyTorch's values, not ours
+            values = {e.place: e.value for e in birth.verdict.elements}
+            ours = [e for e in verdict.elements if e.place in values]
+            elements = tuple(e._replace(value=values[e.place]) for e in ours)
+            verdict = birth.verdict._replace(elements=elements or birth.verdict.elements)
+        elif birth.verdict is None:
+            verdict = verdict._replace(
+                kind=birth.kind, count=birth.own, size=_size(birth.shape), own=birth.own,
+                nan=birth.nan,
+            )  # fmt: skip
+        arguments = _argument_names(birth, names)
+        operands = tuple(_renamed(o, arguments) for o in reason.operands)
+        if verdict.kind == "index":
+            verdict = _index_verdict(verdict, operands)
         value = value if reason.type == type else reason.value
         return Finding(value, birth.op, _where(birth, own), ORIGIN, verdict, operands, given, type)
-    operands = tuple(_operand(o, names) for o in birth.operands)
+    shown = birth.operands if birth.how != WRITTEN else ()
+    operands = tuple(_operand(o, names) for o in shown)
     return Finding(
         value, birth.op, _where(birth, own), ORIGIN, _verdict(birth), operands, given, type
     )
@@ -164,31 +177,51 @@ def _name(operand: Operand, names: Names) -> str:
     return names.tensors.get(operand.storage) or operand.argument
 
 
-def _renamed(operand: graph.Operand | None, birth: Birth, names: Names) -> graph.Operand | None:
+def _argument_names(birth: Birth, names: Names) -> list[str]:
+    """Of the tensors that the op was given, in order; of an op on lists those of one element."""
+    found: list[str] = []
+    for k, argument in enumerate(birth.arguments):
+        own = [_name(o, names) for o in birth.operands if o.index == k]
+        own = own or [birth.target._schema.arguments[k].name for _ in tensors_in(argument)]
+        is_list = birth.op.startswith("_foreach_") and len(own) > 1
+        found += own[birth.result :][:1] if is_list else own
+    return found
+
+
+def _renamed(operand: graph.Operand | None, names: list[str]) -> graph.Operand | None:
     """With the argument's or the parameter's name in place of the placeholder's."""
-    if operand is None or not (found := _ARGUMENT.fullmatch(operand.name)):
+    found = _ARGUMENT.fullmatch(operand.name) if operand is not None else None
+    if operand is None or found is None or int(found[1]) >= len(names):
         return operand
-    index, given = int(found[1]), birth.operands
-    return replace(operand, name=_name(given[index], names)) if index < len(given) else operand
+    return replace(operand, name=names[int(found[1])])
+
+
+def _index_verdict(verdict: Verdict, operands: tuple[graph.Operand | None, ...]) -> Verdict:
+    """PyTorch gives no result where our op gives NaN: the indices are all there is."""
+    blamed: dict[str, None] = {}
+    for b in (b for e in verdict.elements for b in e.blamed):
+        operand = operands[b.operand]
+        if operand is not None and not operand.type.dtype.is_float:
+            at = f"[{', '.join(map(str, b.place))}]" if b.place else ""
+            blamed[f"{operand.name}{at} = {b.value:g}"] = None
+    text = f"{verdict.rules[0][0]}: {', '.join(blamed)}" if blamed else verdict.rules[0][0]
+    return verdict._replace(rules=((text, verdict.own),), elements=())
 
 
 def _operand(operand: Operand, names: Names) -> graph.Operand | None:
-    from opstep.frontends.torch.evaluating import array_of
-    from opstep.runtime.device.cpu.host_statistics import statistics_words
-    from opstep.runtime.statistics import decode
+    from opstep.frontends.torch.eager.figures import statistics_of
 
     type = _type(operand.dtype, operand.shape)
-    if operand.tensor is None or type is None or not operand.tensor.is_floating_point():
+    if operand.tensor is None or type is None:
         return None
     with undispatched():
-        words = statistics_words(array_of(operand.tensor.cpu()), False)
-    if words is None:
-        return None
-    return graph.Operand(_name(operand, names), type, decode(words, type.dtype))
+        return graph.Operand(_name(operand, names), type, statistics_of(operand.tensor))
 
 
 def _verdict(birth: Birth) -> Verdict:
     """The verdict where no op of ours says why: whether f64 could hold it, and what came in."""
+    if birth.verdict is not None:
+        return birth.verdict
     if birth.dtype is None:  # of a GPU's, which nobody waited for
         return Verdict(birth.kind, 0, 0, 0, ((LATE, 0),))
     value = float("nan") if birth.level == NAN else float("inf")
@@ -239,6 +272,8 @@ def _cause(birth: Birth, names: Names) -> str:
 
 
 def _harm(harm: Harm, names: Names) -> str:
+    if harm.birth.verdict is not None:
+        return ""
     bad = "NaN" if harm.level == NAN else "infinite"
     at = frames(harm.place.stack)
     place = f", {at[0].file}:{at[0].line}" if at else ""

@@ -35,9 +35,10 @@ class Eager(Framework):
         self._records = Records(recording) if recording is not None else None
         self._error: BaseException | None = None  # that ended the script
         self._session = Session(
-            how.report or (lambda found: None), nan_only=how.nan_only, masked=how.masked,
-            wanted=how.wanted, known=how.known, waits=options.get("sync") == "op",
-            listener=self._lint, noted=self._records.noted if self._records else None,
+            how.report or (lambda found: None), criteria=how.criteria, masked=how.masked,
+            known=how.known, waits=options.get("sync") == "op",
+            listeners=[self._lint] if self._lint else (),
+            noted=self._records.noted if self._records else None,
             looks=self._records is None or how.report is not None,
         )  # fmt: skip
 

@@ -9,15 +9,13 @@ import torch
 
 from opstep.frontends.torch.eager.births import (
     BORN,
-    INFINITE,
-    NAN,
     WRITTEN,
     Birth,
     Births,
-    level_of,
-    readable,
 )
 from opstep.frontends.torch.eager.places import Place
+from opstep.frontends.torch.eager.tensors import FINITE, INFINITE, NAN, level_of, readable
+from opstep.runtime.nan.kinds import Criteria
 
 LOSS, READ, RESULT = "the loss", "a number that the script reads", "the result of the model"
 GRADIENT, PARAMETER = "a gradient at the optimizer's step", "a parameter after the optimizer's step"
@@ -43,10 +41,10 @@ class Sinks:
     each line does.
     """
 
-    def __init__(self, births: Births, report: Callable[[Harm], None], nan_only: bool = False):
+    def __init__(self, births: Births, report: Callable[[Harm], None], criteria: Criteria):
         self._births = births
         self._report = report
-        self._nan_only = nan_only
+        self.hunted = {FINITE: False, INFINITE: criteria.infinities, NAN: criteria.nans}
         self._reported: set[Any] = set()
         self.place_of: Callable[[], Place] = lambda: Place(())
         self.level_of: Callable[[torch.Tensor], int] = level_of
@@ -80,24 +78,29 @@ class Sinks:
             return False
         storage = t.untyped_storage()._cdata
         level = self.level_of(t)
-        if not level or (self._nan_only and level == INFINITE):
+        if not self.hunted[level]:
             return False
-        known = self._births.of(storage) or [self._births.outside(t, label or sink)]
+        known = self._births.of(storage) or [self._births.outside(t)]
         return self.judge(known, level, sink, label, self.place_of())
 
     def judge(
         self, births: Sequence[Birth], level: int, sink: str, label: str, place: Place
     ) -> bool:  # fmt: skip
         """Whether one of the births of what is bad in a value does harm there; that is reported."""
-        birth = self._to_blame(births, level, sink)
+        birth = self._to_blame(births, level, sink) if self.hunted[level] else None
         if birth is not None:
             self.harmed(Harm(birth, sink, label, place, level))
         return birth is not None
 
+    def lost(self, birth: Birth) -> None:
+        """What no NaN and no infinity shows is reported where it is born."""
+        self.harmed(Harm(birth, BIRTH, "", birth.place, birth.level))
+
     def harmed(self, harm: Harm) -> None:
         """Reports it, unless its line was reported."""
         place = harm.birth.place
-        key = harm.birth.op, harm.birth.how, place.stack[:6], place.node.name, place.phase
+        kind = harm.birth.kind if harm.birth.verdict is not None else harm.birth.how
+        key = harm.birth.op, kind, place.stack[:6], place.node.name, place.phase
         if key not in self._reported:
             self._reported.add(key)
             self._report(harm)

@@ -19,11 +19,13 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import dataloader
 
-from opstep.frontends.torch.eager.births import Births, in_parameter, undispatched
+from opstep.frontends.torch.eager.births import Births, in_parameter
 from opstep.frontends.torch.eager.harm import GRADIENT, PARAMETER, Sinks
 from opstep.frontends.torch.eager.places import closures
+from opstep.frontends.torch.eager.tensors import bad, readable, undispatched
 from opstep.frontends.torch.outstanding import outstanding
 
 MOST_SKIPPED = 20  # steps in a row that a GradScaler may skip
@@ -38,13 +40,31 @@ class Batch:
     def __init__(self) -> None:
         self.number = -1
         self.rows: list[Any] = []
+        self.tensors: list[weakref.ref[torch.Tensor]] = []
 
     def text(self) -> str:
-        """``batch 3 (rows 12, 5, 7, … of the data)``"""
+        """``batch 3 (rows 12, 5, 7, … of the data), bad in row 5 of the data``"""
         if self.number < 0:
             return ""
-        some = ", ".join(map(str, self.rows[:3])) + ", …" * (len(self.rows) > 3)
-        return f"batch {self.number}" + (f" (rows {some} of the data)" if some else "")
+        text = f"batch {self.number}"
+        if self.rows:
+            text += f" (rows {_some(self.rows)} of the data)"
+        if found := self._bad():
+            rows = [self.rows[k] for k in found] if self.rows else found
+            text += f", bad in row{'s' * (len(rows) > 1)} {_some(rows)} of "
+            text += "the data" if self.rows else "it"
+        return text
+
+    def _bad(self) -> list[int]:
+        """The rows that hold a NaN or an infinity, as far as the script still has the batch."""
+        every = (t for ref in self.tensors if (t := ref()) is not None and readable(t) and t.dim())
+        size = len(self.rows)
+        masks = [bad(t).reshape(len(t), -1).any(1) for t in every if size in (0, len(t))]
+        return sorted({k for mask in masks for k in mask.nonzero()[:, 0].tolist()})
+
+
+def _some(rows: list[Any]) -> str:
+    return ", ".join(map(str, rows[:3])) + ", …" * (len(rows) > 3)
 
 
 class Hooks:
@@ -285,6 +305,7 @@ class Hooks:
             rows = sent.get(self)
             batch.rows = _rows(rows.popleft()) if rows else []
             batch.number = self._num_yielded - 1
+            batch.tensors = [weakref.ref(t) for t in tree_leaves(found) if torch.is_tensor(t)]
             return found
 
         iterator.__next__, iterator._next_index = next_batch, next_index

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from opstep.frontends.torch.eager.births import FINITE, INFINITE, NAN, level_of
+from opstep.frontends.torch.eager.tensors import FINITE, INFINITE, NAN, level_of
 from opstep.runtime.device.cpu import jit
 from opstep.runtime.device.flagging import raiser
 from opstep.runtime.ir.types import bf16, f16, f32, f64

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from opstep.frontends.torch.eager.births import storage_of
+from opstep.frontends.torch.eager.tensors import storage_of
 
 
 class Names:

@@ -231,7 +231,7 @@ def record_step(script: Script, number: int, words: Words = in_python) -> Progra
     Raises `InputError` where there is no such step.
     """
     step = Recorder(number)
-    session = Session(lambda finding: None, native=False, listener=step)
+    session = Session(lambda finding: None, native=False, listeners=[step])
     step.watched_by(session)
     code = 0
     with simple_kernels(), step, session, suppress(Leave):

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from opstep.frontends.torch.eager.births import Birth, undispatched
+from opstep.frontends.torch.eager.births import Birth
 from opstep.frontends.torch.eager.ops import as_call, substituted, tensors_in
+from opstep.frontends.torch.eager.tensors import undispatched
 from opstep.runtime.nan.findings import Finding
+from opstep.runtime.nan.kinds import KINDS
 
 MOST_ELEMENTS = 1 << 24  # of operands: of larger ones no reason is looked for
 
@@ -20,6 +22,7 @@ def reason_of(birth: Birth) -> Finding | None:
     known, the op has no counterpart, or our op gives finite results.
     """
     given = _known(birth)
+    kinds = birth.kind if birth.verdict is not None else KINDS
     tensors = [t for a in given for t in tensors_in(a)]
     if not given or sum(t.numel() for t in tensors) > MOST_ELEMENTS:
         return None
@@ -27,12 +30,12 @@ def reason_of(birth: Birth) -> Finding | None:
         with undispatched(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             op, given = functional(birth.target, given, birth.result)
-            return _hunted(op, given, [t for a in given for t in tensors_in(a)])
+            return _hunted(op, given, [t for a in given for t in tensors_in(a)], kinds)
     except Exception:  # of PyTorch, which cannot trace it, or of ours, which cannot compute it
         return None
 
 
-def _hunted(op: Any, arguments: Any, tensors: list[torch.Tensor]) -> Finding | None:
+def _hunted(op: Any, arguments: Any, tensors: list[torch.Tensor], kinds: Any) -> Finding | None:
     from opstep.frontends.torch.autograd import decompositions
     from opstep.frontends.torch.evaluating import array_of, results_of
     from opstep.frontends.torch.graphs import AtenGraph
@@ -56,8 +59,9 @@ def _hunted(op: Any, arguments: Any, tensors: list[torch.Tensor]) -> Finding | N
         return None
     names = [b.name.text for b in program.graph("inference").inputs]
     inputs = {n: array_of(given[k]) for n, k in zip(names, graph.inputs, strict=False)}
-    found = hunt(program, "inference", inputs)
-    return next((f for f in found.findings if f.verdict is not None and not f.given), None)
+    found = hunt(program, "inference", inputs, kinds=kinds)
+    every = (*found.findings, *found.masked)
+    return next((f for f in every if f.verdict is not None and not f.given), None)
 
 
 def functional(op: Any, given: list[Any], index: int) -> tuple[Any, list[Any]]:
@@ -96,22 +100,34 @@ def _known(birth: Birth) -> list[Any]:
 
 def wide_results(birth: Birth) -> torch.Tensor | None:
     """The result of the op for the same operands in f64; None where that is not known."""
-    from opstep.frontends.torch.evaluating import results_of
-
     if not birth.arguments or any(o.tensor is None for o in birth.operands):
         return None
+    return wide_result(birth.target, list(birth.arguments), birth.result)
+
+
+def wide_result(
+    op: Any, arguments: list[Any], index: int, of_integers: bool = False
+) -> torch.Tensor | None:
+    """One result of an op for these arguments in f64, with `of_integers` integers as well; None
+    where PyTorch has no such op.
+    """
+    from opstep.frontends.torch.evaluating import results_of
+
+    def is_widened(dtype: torch.dtype) -> bool:
+        return dtype.is_floating_point or (of_integers and dtype is not torch.bool)
 
     def widened(a: Any) -> Any:
         if isinstance(a, torch.Tensor):
-            return a.double() if a.is_floating_point() else a
-        if isinstance(a, torch.dtype) and a.is_floating_point:
-            return torch.float64
+            return a.to(torch.float64, copy=True) if is_widened(a.dtype) else a
+        if isinstance(a, torch.dtype):
+            return torch.float64 if is_widened(a) else a
         return [widened(x) for x in a] if isinstance(a, list | tuple) else a
 
     try:
         with undispatched(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            args, kwargs = as_call(birth.target, [widened(a) for a in birth.arguments])
-            return results_of(birth.target(*args, **kwargs))[birth.result]
+            other, arguments = functional(op, arguments, index)
+            args, kwargs = as_call(other, [widened(a) for a in arguments])
+            return results_of(other(*args, **kwargs))[index if other is op else 0]
     except Exception:  # the op has no f64
         return None

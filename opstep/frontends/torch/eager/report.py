@@ -31,7 +31,8 @@ def report(found: ScriptFinding) -> str:
     shown = [o for o in finding.operands if o is not None and o.name[:1] not in "0123456789-"]
     lines += [f"  {operand_text(o)}" for o in shown]
     lines += [f"  {text}" for text in found.why]
-    lines.append(f"  step {found.step}{f', {found.batch}' if found.batch else ''}: {found.harm}")
+    at = f"step {found.step}{f', {found.batch}' if found.batch else ''}"
+    lines.append(f"  {at}: {found.harm}" if found.harm else f"  {at}")
     if verdict is not None and not verdict.own and found.how == BORN:
         lines.append(f"  {verdict.rules[0][0]}")
     if found.times > 1:
@@ -46,7 +47,7 @@ def report(found: ScriptFinding) -> str:
 def headline(found: ScriptFinding) -> str:
     """One line: what, in which op, why, with the first element."""
     finding, verdict = found.finding, found.finding.verdict
-    bad = WORDS[finding.bad]
+    bad = WORDS.get(finding.bad, finding.bad)
     if found.how == WRITTEN:
         return f"{bad} written here, by {finding.op}"
     if found.how == CAME:
@@ -56,7 +57,7 @@ def headline(found: ScriptFinding) -> str:
     where = PHASES.get(found.phase, "")
     if found.derivative_of:
         where = f"in the backward of {found.derivative_of}"
-    born = f"{bad} born {f'{where}, ' if where else ''}in {finding.op}"
+    born = f"{bad}{' born' * (finding.bad in WORDS)} {f'{where}, ' if where else ''}in {finding.op}"
     if verdict is None or not verdict.own:
         return born
     why = verdict.rules[0][0] if verdict.rules else "no rule is known"

@@ -2,47 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 
 from opstep.frontends.torch.eager import native as native_watcher
-from opstep.frontends.torch.eager.births import (
-    BORN,
-    CAME,
-    Birth,
-    Births,
-    in_parameter,
-    level_of,
-    readable,
-    undispatched,
-)
+from opstep.frontends.torch.eager.births import BORN, CAME, Birth, Births, in_parameter
 from opstep.frontends.torch.eager.dispatch import Dispatch, Listener
 from opstep.frontends.torch.eager.findings import ScriptFinding, finding_of
 from opstep.frontends.torch.eager.harm import BIRTH, END, GRADIENT, Harm, Sinks
 from opstep.frontends.torch.eager.hooks import Hooks
+from opstep.frontends.torch.eager.kinds import Kinds
 from opstep.frontends.torch.eager.names import Names, leaves, parameters
+from opstep.frontends.torch.eager.tensors import level_of, readable, undispatched
+from opstep.runtime.nan.kinds import Criteria
 
+_DEFAULT = Criteria()
 MOST_BIRTHS = 1000  # without harm, that are remembered
 
 
 class Session:
-    """`tell`: called with each finding; what it raises ends the script. `masked`: each birth is
-    one. `wanted`: lines (``model.py:12``), ops, modules and parameters whose infinities are as they
-    should be; `known` gets those of them that were met. `waits`: on a GPU each look waits for
-    its op. `native`: whether the native watcher is
-    used where it can be. `listener`: looks at every op, which only the watcher in Python shows.
+    """`tell`: called with each finding; what it raises ends the script. `criteria`: what is hunted;
+    its wanted names are lines (``model.py:12``), ops, modules and parameters whose infinities are
+    as they should be, and `known` gets those of them that were met. `masked`: each birth is a
+    finding. `waits`: on a GPU each look waits for its op. `native`: whether the native watcher is
+    used where it can be. `listeners`: look at every op, which only the watcher in Python shows.
     `looks`, `noted`: see `Dispatch`.
     `beside`: modules are compiled, and hunts of their own report what comes out of them; ops beside
     them are watched natively or not at all.
     """
 
     def __init__(
-        self, tell: Callable[[ScriptFinding], None], *, nan_only: bool = False,
-        masked: bool = False, wanted: Collection[str] = (), known: set[str] | None = None,
-        waits: bool = False, native: bool = True, listener: Listener | None = None,
+        self, tell: Callable[[ScriptFinding], None], *,
+        criteria: Criteria = _DEFAULT, masked: bool = False, known: set[str] | None = None,
+        waits: bool = False, native: bool = True, listeners: Sequence[Listener] = (),
         looks: bool = True, noted: Callable[..., None] | None = None, beside: bool = False,
     ):  # fmt: skip
         self._waits = waits
@@ -53,17 +48,19 @@ class Session:
         self.notes: list[str] = []
         self._tell = tell
         self._masked = masked
-        self._wanted = frozenset(wanted)
+        self._wanted = criteria.wanted
         self._known = set() if known is None else known
         self._is_compiling = False  # a function of the script's own
         self._stack = ExitStack()
         self.births = Births(lambda: self.watcher.place())
-        self.sinks = Sinks(self.births, self._report, nan_only)
-        self._is_seen = listener is not None or noted is not None
+        self.sinks = Sinks(self.births, self._report, criteria)
+        if criteria.slow:
+            listeners = [*listeners, Kinds(criteria, self.births, self.sinks.lost)]
+        self._is_seen = bool(listeners) or noted is not None
         self.watcher: Any = None
         if native and not self._is_seen:
             self.watcher = self._native()
-        self.watcher = self.watcher or Dispatch(self.births, self.sinks, listener, looks, noted)
+        self.watcher = self.watcher or Dispatch(self.births, self.sinks, listeners, looks, noted)
         self.sinks.place_of = self.births.place_of
         self.sinks.note = lambda t, sink: self.watcher.note([t], sink)
         self.sinks.level_of = lambda t: self.watcher.level(t)
@@ -145,7 +142,7 @@ class Session:
             return
         if len(self.births_of_own) < MOST_BIRTHS:
             self.births_of_own.append(birth)
-        if self._masked and not birth.scaled:
+        if self._masked and self.sinks.hunted[birth.level] and not birth.scaled:
             self.sinks.harmed(Harm(birth, BIRTH, "", birth.place, birth.level))
 
     def _report(self, harm: Harm) -> None:

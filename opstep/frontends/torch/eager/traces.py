@@ -204,7 +204,7 @@ class Tracer(Listener):
     # --- the script ---
 
     def run(self, script: Script) -> None:
-        self.session = Session(lambda finding: None, native=False, listener=self)
+        self.session = Session(lambda finding: None, native=False, listeners=[self])
         code = 0
         with simple_kernels(), ExitStack() as hooks:
             hooks.callback(register_optimizer_step_post_hook(self._ended).remove)

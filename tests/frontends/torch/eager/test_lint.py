@@ -44,7 +44,7 @@ def _one_thread() -> Iterator[None]:
 
 def _linted(path: Path, excepted: Any = ()) -> list[LintFinding]:
     nans: list[Any] = []
-    with linting(excepted) as run, Session(nans.append, listener=run):
+    with linting(excepted) as run, Session(nans.append, listeners=[run]):
         code = Script.find(str(path)).run(run)
     run.end()
     assert code == (path.stem == "label_out_of_range")
@@ -88,7 +88,7 @@ def test_output_is_the_same_bits(path: Path, capfd: pytest.CaptureFixture[str]) 
     """Also where something ran again: its prints, and what it drew, are not the script's."""
     code = Script.find(str(path)).run(_Judge())
     plain = capfd.readouterr().out
-    with linting() as run, Session(lambda _: None, listener=run):
+    with linting() as run, Session(lambda _: None, listeners=[run]):
         assert Script.find(str(path)).run(run) == code
     run.end()
     assert capfd.readouterr().out == plain

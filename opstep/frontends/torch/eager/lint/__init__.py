@@ -33,7 +33,7 @@ def linting(excepted: Collection[str] = ()) -> Run:
     """All checks but those of kinds that are excepted. It is the listener of a `Session`, and sees
     a script's errors as its judge. Raises `InputError` for a kind that is none.
 
-    with linting() as run, Session(tell, listener=run):
+    with linting() as run, Session(tell, listeners=[run]):
         script.run(run)
     run.end()  # now `run.found` has all
     """
