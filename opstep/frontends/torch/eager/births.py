@@ -36,6 +36,8 @@ from opstep.runtime.nan.verdict import Verdict
 
 BORN, WRITTEN, CAME = "born", "written", "came"
 RERUN_ELEMENTS = 1 << 22  # an op with larger operands is not run again to tell its elements apart
+FEW = 1 << 10  # elements that are searched before all are
+USUAL = 4
 RERUNS = 64  # of one line without a birth, after which it is taken to pass on what came
 MOST_BIRTHS = 24  # that a storage is known to hold elements of
 COMPILED = (
@@ -124,6 +126,7 @@ class Births:
         self.on_bad: Callable[[int, bool], None] = lambda storage, bad: None
         self.on_birth: Callable[[Birth], None] = lambda birth: None
         self.empty_at: Callable[[int], Any] = lambda storage: None  # who got it of torch.empty
+        self.level_of: Callable[[torch.Tensor], int] = level_of
         self.step = 0  # of optimizers
         self.scaled = False
         self.compiles = False  # the script, functions whose ops are not seen
@@ -195,13 +198,18 @@ class Births:
                 operands = [o._replace(level=FINITE) for o in operands]
             literal = max((_literal(a) for a in arguments), default=FINITE)
             came = {id(o): self._came(o, facts, op) for o in operands if o.level}
-            own = self._own(facts, op, arguments, operands, result, index, literal)
             births: list[Birth] = []
-            if own is not None and own.any():
-                how = WRITTEN if facts.lifts or literal else BORN
-                births.append(
-                    self._birth(facts, op, how, arguments, operands, result, index, own, came)
-                )
+            how = WRITTEN if facts.lifts or literal else BORN
+            birth = self._new(level, how, facts.name, op)
+            if how == WRITTEN and not came and self._is_usual(birth):
+                births.append(birth)
+            else:
+                own = self._own(facts, op, arguments, operands, result, index, level, literal)
+                birth.own = int(own.count_nonzero())
+            if birth.own:
+                birth.operands, birth.arguments = tuple(operands), tuple(arguments)
+                self._describe(birth, result, index, own, came)
+                births.append(birth)
             for o in operands:
                 for b in came.get(id(o), ()):
                     if b not in births:
@@ -212,6 +220,16 @@ class Births:
             if written and is_parameter(result):
                 in_parameter(births)
             self._hold(result, births)
+
+    def _is_usual(self, birth: Birth) -> bool:
+        """Whether its line has written such values several times, as a mask does in each step: of
+        further ones elements and operands are not kept, which takes longer than the op.
+        """
+        known = self._known.get(birth.key)
+        if known is None or known.times < USUAL or known.how != WRITTEN:
+            return False
+        birth.times, self._known[birth.key] = known.times + 1, birth
+        return True
 
     def lost(self, op: Any, arguments: Sequence[Any], result: torch.Tensor, index: int) -> Birth:
         """Of what an op lost without a NaN or an infinity. `arguments`: as they were."""
@@ -233,7 +251,7 @@ class Births:
                     continue
                 storage = t.untyped_storage()._cdata
                 old = before.get(k, ())[n] if n < len(before.get(k, ())) else Before()
-                level = old.level if overwritten else level_of(t)
+                level = old.level if overwritten else self.level_of(t)
                 empty = None if overwritten else self.empty_at(storage)
                 yield Operand(
                     name, k, storage, tuple(t.shape), t.dtype, level,
@@ -274,25 +292,23 @@ class Births:
         birth.scaled = self.scaled and (self.is_scaling or place.phase == "backward")
         return birth
 
-    def _own(self, facts, op, arguments, operands, result, index, literal) -> Any:
+    def _own(self, facts, op, arguments, operands, result, index, level, literal) -> torch.Tensor:
         """A mask of the elements that the op made itself."""
-        nan, inf = torch.isnan(result), torch.isinf(result)
-        if literal or facts.lifts:
-            taken = [o for o in operands if o.level and o.tensor is not None]
-            return (nan | inf) if not taken else (nan | inf) & ~_reach(taken, result)
         odd = [o for o in operands if o.level]
         if not odd:
-            return nan | inf
+            return bad(result)
+        if literal or facts.lifts:
+            return bad(result) & ~_reach(odd, result)
         fits = all(o.tensor is not None and _fits(o.shape, tuple(result.shape)) for o in odd)
         if facts.pointwise and fits:
-            return _elementwise(odd, nan, inf)
-        return self._rerun(facts, op, arguments, operands, result, index, nan, inf)
+            return _elementwise(odd, result, level)
+        return self._rerun(facts, op, arguments, operands, result, index)
 
-    def _rerun(self, facts, op, arguments, operands, result, index, nan, inf) -> Any:
+    def _rerun(self, facts, op, arguments, operands, result, index) -> torch.Tensor:
         """By running the op again with other values in place of the bad ones; where that cannot be,
         NaNs are its own if no operand has one, infinities if all operands are finite.
         """
-        worst = max(o.level for o in operands)
+        worst, nan = max(o.level for o in operands), torch.isnan(result)
         simple = nan if worst == INFINITE else torch.zeros_like(nan)
         place = self.place_of()
         key = (op, place.stack[:2], index)
@@ -300,7 +316,7 @@ class Births:
         size = max((math.prod(o.shape) for o in operands), default=0)
         if facts.writes or facts.random or unknown or size > RERUN_ELEMENTS:
             return simple
-        if worst == INFINITE and not inf.any():
+        if worst == INFINITE and not torch.isinf(result).any():
             return nan
         if self._reruns.get(key, 0) >= RERUNS:
             return simple
@@ -313,26 +329,26 @@ class Births:
             self._reruns[key] = 0
         return found
 
-    def _birth(self, facts, op, how, arguments, operands, result, index, own, came) -> Birth:
-        nan = own & torch.isnan(result)
-        level = NAN if nan.any() else INFINITE
-        birth = self._new(level, how, facts.name, op)
+    def _describe(self, birth: Birth, result, index, own, came) -> None:
+        """`own`: a mask of its elements; `came`: the births of each operand."""
+        nan = own & torch.isnan(result) if birth.level == NAN else None
+        birth.nan = 0 if nan is None else int(nan.count_nonzero())
+        if not birth.nan:
+            birth.level = INFINITE
         birth.shape, birth.dtype, birth.result = tuple(result.shape), result.dtype, index
-        birth.own, birth.nan = int(own.sum()), int(nan.sum())
-        birth.first = places(nan if level == NAN else own)
-        birth.arguments, birth.operands = tuple(arguments), tuple(operands)
+        birth.first = places(nan if nan is not None and birth.nan else own)
+        operands = birth.operands
         seen: dict[Birth, None] = {}
         for o in operands:
             for b in came.get(id(o), ()):
-                if (b.level == INFINITE and b.how != WRITTEN) or level == NAN:
+                if (b.level == INFINITE and b.how != WRITTEN) or birth.level == NAN:
                     seen[b] = None
         birth.causes = list(seen)
         birth.made = self.made_by(birth.place)
-        if how == BORN and birth.key not in self._known:
+        if birth.how == BORN and birth.key not in self._known:
             birth.trail = self._trail(birth, operands)
         self._keep(birth)
         self.on_birth(birth)
-        return birth
 
     def _trail(self, birth: Birth, operands: Sequence[Operand]) -> list[str]:
         """The way to it, while autograd's graph is there."""
@@ -418,13 +434,16 @@ def _fits(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
     )
 
 
-def _elementwise(odd: Sequence[Operand], nan: torch.Tensor, inf: torch.Tensor) -> torch.Tensor:
+def _elementwise(odd: Sequence[Operand], result: torch.Tensor, level: int) -> torch.Tensor:
     """Elements of an elementwise op that are bad where no operand is; NaNs where none is NaN."""
+    found = bad(result)
+    nan = torch.isnan(result) if level == NAN else None
     for o in odd:
         assert o.tensor is not None
-        nan = nan & ~torch.isnan(o.tensor)
-        inf = inf & ~bad(o.tensor)
-    return nan | inf
+        found = found & ~bad(o.tensor)
+        if nan is not None:
+            nan = nan & ~torch.isnan(o.tensor)
+    return found if nan is None else found | nan
 
 
 def _reach(taken: Sequence[Operand], result: torch.Tensor) -> torch.Tensor:
@@ -437,8 +456,11 @@ def _reach(taken: Sequence[Operand], result: torch.Tensor) -> torch.Tensor:
 
 
 def places(mask: torch.Tensor, most: int = 8) -> tuple[tuple[int, ...], ...]:
-    flat = mask.reshape(-1).nonzero()[:most, 0].tolist()
-    return tuple(tuple(map(int, np.unravel_index(k, tuple(mask.shape)))) for k in flat)
+    flat: Any = mask.reshape(-1)
+    few = flat[:FEW].nonzero()[:most, 0].tolist()  # all take long to list
+    flat = few if len(few) == most else flat.nonzero()[:most, 0].tolist()
+    axes = np.unravel_index(flat, tuple(mask.shape)) if mask.dim() else ()
+    return tuple(zip(*(axis.tolist() for axis in axes), strict=True)) or ((),) * len(flat)
 
 
 def _born(op: Any, arguments: Sequence[Any], result: torch.Tensor, index: int) -> torch.Tensor:

@@ -14,7 +14,6 @@ from opstep.runtime.ir.types import bf16, f16, f32, f64
 
 Look = Callable[[torch.Tensor], int]
 _DTYPES = {torch.float32: f32, torch.float64: f64, torch.float16: f16, torch.bfloat16: bf16}
-_COMPLEX = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 _MOST_SUMMED = 1 << 12  # elements that are not contiguous: of more a sum is taken first
 
 
@@ -23,7 +22,7 @@ class Looks:
     PyTorch looks, which takes ten times as long.
     """
 
-    watched = frozenset((*_DTYPES, *_COMPLEX))
+    watched = frozenset((*_DTYPES, torch.complex64, torch.complex128))
 
     def __init__(self) -> None:
         self._flags = (ctypes.c_int64 * 2)()
@@ -46,7 +45,7 @@ class Looks:
         """Of a strided tensor on the CPU, FINITE, INFINITE or NAN."""
         call = self._calls.get(t.dtype)
         if call is None:
-            return level_of(torch.view_as_real(t)) if t.dtype in _COMPLEX else level_of(t)
+            return level_of(t)
         if not t.is_contiguous():
             return self._scattered(t)
         self._words[0] = pointer = t.data_ptr()

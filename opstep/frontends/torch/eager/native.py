@@ -286,12 +286,12 @@ def _compiler() -> str:
 
 
 def _flags() -> list[str]:
-    from torch.utils.cpp_extension import include_paths
-
+    include = Path(torch.__file__).parent / "include"
+    paths = [include, include / "torch/csrc/api/include", sysconfig.get_paths()["include"]]
     abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
     return [
         "-std=c++20", "-fPIC", "-fvisibility=hidden", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
-        *(f"-isystem{p}" for p in include_paths()), f"-isystem{sysconfig.get_paths()['include']}",
+        *(f"-isystem{p}" for p in paths),
     ]  # fmt: skip
 
 

@@ -63,7 +63,7 @@ class Session:
         self.watcher = self.watcher or Dispatch(self.births, self.sinks, listeners, looks, noted)
         self.sinks.place_of = self.births.place_of
         self.sinks.note = lambda t, sink: self.watcher.note([t], sink)
-        self.sinks.level_of = lambda t: self.watcher.level(t)
+        self.sinks.level_of = self.births.level_of = lambda t: self.watcher.level(t)
         self.hooks = Hooks(lambda: self.watcher, self.births, self.sinks, self._on_scaler)
         self.hooks.on_compile = self._on_compile
         self.hooks.sees_modules = not beside

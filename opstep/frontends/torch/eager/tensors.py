@@ -53,7 +53,7 @@ def level_of(t: torch.Tensor | None) -> int:
 
 
 def bad(t: torch.Tensor) -> torch.Tensor:
-    return torch.isnan(t) | torch.isinf(t)
+    return (t - t) != 0  # NaN there: three ops less than asking for each
 
 
 def is_parameter(t: torch.Tensor) -> bool:
