@@ -304,3 +304,13 @@ def test_what_the_script_compiles(cli, script, form):
     assert outcome.code == 0
     said = "functions that the script compiles ran eagerly, to be watched"
     assert (said in outcome.err) == (form == "python")
+
+
+def test_a_recursion_is_as_deep_as_without(cli, script):
+    text = """
+    import torch
+    def deep(n):
+        return deep(n - 1) if n else torch.ones(2).sum().item()
+    print(deep(990))
+    """
+    assert cli("hunt", script(text)).out == "2.0\n"

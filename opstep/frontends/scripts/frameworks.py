@@ -58,8 +58,8 @@ class Framework(ABC):
     def leave(self) -> None:  # noqa: B027 - not all have anything to do then
         """The script is to end: other threads of it call nothing any more."""
 
-    def settle(self) -> None:  # noqa: B027 - nor then
-        """Waits for what was not looked at yet."""
+    def settle(self, error: BaseException | None) -> None:  # noqa: B027 - nor then
+        """The script has ended, perhaps by an error: waits for what was not looked at yet."""
 
     def seen(self) -> str:
         """How much a hunt has looked at."""
@@ -150,10 +150,10 @@ class Frameworks:
         for one in self.entered:
             one.leave()
 
-    def settle(self) -> None:
-        """Waits for what was not looked at yet."""
+    def settle(self, error: BaseException | None) -> None:
+        """See `Framework.settle`."""
         for one in self.entered:
-            one.settle()
+            one.settle(error)
 
     def cause_of(self, error: Exception) -> BaseException | None:
         """See `script.Judge`."""

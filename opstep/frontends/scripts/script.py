@@ -26,11 +26,15 @@ from opstep.frontends.scripts.frames import own_frames
 from opstep.runtime.ir.errors import InputError, NoSuchFile
 from opstep.runtime.ir.wording import Wording, Words, in_python, worded
 
+FRAMES = 100  # of ours that may be on the stack of a script
 _pools: Any = _thread_pools
 
 
 class Leave(BaseException):
     """Ends a script, or one of its threads, from within a call of a module."""
+
+
+Ended = Callable[[BaseException | None], None]
 
 
 class Judge(Protocol):
@@ -68,11 +72,9 @@ class Script:
             spec = _spec(name)
         return Script(name, str(spec.origin), tuple(arguments), spec)
 
-    def run(
-        self, judge: Judge, words: Words = in_python, ended: Callable[[], None] = lambda: None
-    ) -> int:
+    def run(self, judge: Judge, words: Words = in_python, ended: Ended = lambda error: None) -> int:
         """Runs it to its end, and that of its threads; gives its exit code. `ended` is called then,
-        while its globals are still there. What it raises is
+        while its globals are still there, with the error that it failed with. What it raises is
         shown as Python shows it, without what is above the script, and with what to do about it in
         `words`, where we know. Raises `OpstepError` where that is why it ended, and `Leave` and
         `KeyboardInterrupt`. A fork of the script's never returns.
@@ -88,10 +90,10 @@ class Script:
         before = set(threading.enumerate())
         try:
             with self._as_main() as main:
-                code = executed(compiled, main, judge, words)
+                code, error = executed(compiled, main, judge, words)
                 _join_threads(before)
                 if os.getpid() == process:
-                    ended()
+                    ended(error)
         finally:
             if os.getpid() != process:
                 sys.exit(code)
@@ -120,6 +122,8 @@ class Script:
         first = self.name if self.spec is None else self.path
         sys.argv = [first, *self.arguments]
         folder = os.getcwd() if self.spec else os.path.dirname(os.path.realpath(self.path))
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit + FRAMES)
         usual = threading.excepthook
         threading.excepthook = lambda args: None if args.exc_type is Leave else usual(args)
         try:
@@ -127,6 +131,7 @@ class Script:
                 yield main
         finally:
             sys.modules["__main__"], sys.argv, threading.excepthook = before, argv, usual
+            sys.setrecursionlimit(limit)
 
 
 def _forget_main() -> None:
@@ -161,12 +166,15 @@ def search_path(folder: str) -> Iterator[None]:
         sys.path[:] = before
 
 
-def executed(code: types.CodeType, main: types.ModuleType, judge: Judge, words: Words) -> int:
-    """The exit code of a script."""
+def executed(
+    code: types.CodeType, main: types.ModuleType, judge: Judge, words: Words
+) -> tuple[int, BaseException | None]:
+    """The exit code of a script, and the error where that says it failed."""
     try:
         exec(code, main.__dict__)
     except SystemExit as error:
-        return _code_of(error)
+        found = _code_of(error)
+        return found, error if found else None
     except Exception as error:
         if (ours := judge.cause_of(error)) is not None:
             raise ours from None
@@ -176,8 +184,8 @@ def executed(code: types.CodeType, main: types.ModuleType, judge: Judge, words: 
         if (advice := judge.advice(error)) is not None:
             error.add_note(f"hint: {worded(advice, words)}")
         sys.excepthook(type(error), error, error.__traceback__)
-        return 1
-    return 0
+        return 1, error
+    return 0, None
 
 
 def is_reader_gone() -> bool:

@@ -81,11 +81,11 @@ class PyTorch(Framework):
         if self._beside is not None:
             self._beside.session.leave()
 
-    def settle(self) -> None:
+    def settle(self, error: BaseException | None) -> None:
         """Flags of calls that a GPU was still at; what the script leaves."""
         outstanding.settle()
         if self._beside is not None:
-            self._beside.settle()
+            self._beside.settle(error)
 
     def excepted(self) -> str:
         return self._beside.excepted() if self._beside is not None else ""
@@ -140,9 +140,9 @@ class _Beside:
         outstanding.settle()  # a module that gave the bad value is reported first
         self._report(found)
 
-    def settle(self) -> None:
+    def settle(self, error: BaseException | None) -> None:
         """The script is over: a bad value that no op made is reported if no module gave it."""
-        self.session.end()
+        self.session.end(error)
         came = self.session.came
         if came and not (told or self.hunting.own or self.hunting.known or self.session.found):
             self._report(came)

@@ -80,9 +80,9 @@ class Eager(Framework):
     def leave(self) -> None:
         self._session.leave()
 
-    def settle(self) -> None:
-        """The parameters that the script leaves are looked at."""
-        self._session.end()
+    def settle(self, error: BaseException | None) -> None:
+        """The parameters that the script leaves are looked at, and what it failed with."""
+        self._session.end(error)
 
     def seen(self) -> str:
         steps = self._session.hooks.steps

@@ -13,13 +13,14 @@ from opstep.frontends.torch.eager.births import (
     Birth,
     Births,
 )
-from opstep.frontends.torch.eager.places import Place
+from opstep.frontends.torch.eager.places import Place, is_own
 from opstep.frontends.torch.eager.tensors import FINITE, INFINITE, NAN, level_of, readable
 from opstep.runtime.nan.kinds import Criteria
 
 LOSS, READ, RESULT = "the loss", "a number that the script reads", "the result of the model"
 GRADIENT, PARAMETER = "a gradient at the optimizer's step", "a parameter after the optimizer's step"
 END = "a parameter at the end of the script"
+FAILED = "at hand where the script failed"
 BIRTH = "an element of it"
 _IN_UPDATES = (GRADIENT, PARAMETER)
 
@@ -132,3 +133,18 @@ class Sinks:
         if birth.how == BORN or birth.level == NAN:
             return True
         return birth.into_parameter or (birth.how != WRITTEN and birth.computed)
+
+
+def values_at(error: BaseException) -> list[tuple[str, torch.Tensor]]:
+    """The tensors that the functions have which an error came through, the innermost and what they
+    made last first, each with its name and the line of the script.
+    """
+    trace, frames, at = error.__traceback__, [], ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        at = f"{file}:{trace.tb_lineno}" if is_own(file) else at
+        frames.append(trace.tb_frame)
+        trace = trace.tb_next
+    values = (one for frame in reversed(frames) for one in reversed(list(frame.f_locals.items())))
+    tensors = (one for one in values if isinstance(one[1], torch.Tensor) and readable(one[1]))
+    return [(f"{name}, {FAILED} ({at}),", t) for name, t in tensors]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -12,7 +13,7 @@ from opstep.frontends.torch.eager import native as native_watcher
 from opstep.frontends.torch.eager.births import BORN, CAME, Birth, Births, in_parameter
 from opstep.frontends.torch.eager.dispatch import Dispatch, Listener
 from opstep.frontends.torch.eager.findings import ScriptFinding, finding_of
-from opstep.frontends.torch.eager.harm import BIRTH, END, GRADIENT, Harm, Sinks
+from opstep.frontends.torch.eager.harm import BIRTH, END, FAILED, GRADIENT, Harm, Sinks, values_at
 from opstep.frontends.torch.eager.hooks import Hooks
 from opstep.frontends.torch.eager.kinds import Kinds
 from opstep.frontends.torch.eager.names import Names, leaves, parameters
@@ -20,6 +21,7 @@ from opstep.frontends.torch.eager.tensors import level_of, readable, undispatche
 from opstep.runtime.nan.kinds import Criteria
 
 _DEFAULT = Criteria()
+_OF_NAN = re.compile(r"\b(nans?|inf|infs|infinite|infinity)\b", re.IGNORECASE)
 MOST_BIRTHS = 1000  # without harm, that are remembered
 
 
@@ -102,14 +104,27 @@ class Session:
         """The number of ops that ran; results that were not looked at, by their kind."""
         return self.watcher.counts()
 
-    def end(self) -> None:
-        """The script is over: what it trained is looked at."""
+    def end(self, error: BaseException | None = None) -> None:
+        """The script is over: what it trained is looked at, and what was at hand where it failed,
+        which may be because it found a NaN itself.
+        """
         self.hooks.settle()
         if not self.watcher.is_active:
             return
+        given = values_at(error) if error is not None else []
+        self.watcher.note([t for _, t in given], FAILED)
         self.watcher.step_done(wait=True)
         if not self.births.any:
             return
+        with undispatched():
+            for what, t in given:
+                if self.births.is_bad(_storage(t)) and self.sinks.ask(t, what):
+                    return
+            latest = [b for b in self.births_of_own[-1:] if b.step == self.births.step]
+            if latest and _OF_NAN.search(str(error)):  # such as PyTorch's anomaly mode raises
+                place = self.births.place_of()
+                self.sinks.judge(latest, latest[0].level, f"a value {FAILED}", "", place)
+                return
         with undispatched():
             params = [p for p in parameters() + leaves() if readable(p)]
             for p in params:

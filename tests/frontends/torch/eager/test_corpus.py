@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from opstep.frontends.scripts.script import Leave, Script  # noqa: E402
+from opstep.frontends.scripts.script import Ended, Leave, Script  # noqa: E402
 from opstep.frontends.torch.eager import native  # noqa: E402
 from opstep.frontends.torch.eager.session import Session  # noqa: E402
 
@@ -77,7 +76,7 @@ def path_of(name: str) -> Path:
     return HERE / ("faults" if name in FAULTS else "healthy") / f"{name}.py"
 
 
-def run(path: Path, ended: Callable[[], None] = lambda: None) -> int:
+def run(path: Path, ended: Ended = lambda error: None) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return Script.find(str(path)).run(Judge(), ended=ended)
