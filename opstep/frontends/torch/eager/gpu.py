@@ -15,19 +15,21 @@ import numpy as np
 import torch
 
 from opstep.frontends.torch.eager.births import BORN, CAME, WRITTEN, Birth, Births, in_parameter
-from opstep.frontends.torch.eager.harm import FAILED, GRADIENT, LOSS, PARAMETER, READ, RESULT
+from opstep.frontends.torch.eager.harm import (
+    FAILED,
+    GRADIENT,
+    LOSS,
+    PARAMETER,
+    READ,
+    RESULT,
+    SHOWN,
+)
 from opstep.frontends.torch.eager.places import Node, Place, calls
 
 FLAGS = 1 << 15  # results whose flags fit
 READ_AT = 1 << 9  # results after which flags are read at the end of a step: reading has its cost
-KINDS = (
-    LOSS,
-    READ,
-    GRADIENT,
-    PARAMETER,
-    RESULT,
-    FAILED,
-)  # by the number that the native watcher knows
+# By the number that the native watcher knows.
+KINDS = (LOSS, READ, GRADIENT, PARAMETER, RESULT, FAILED, SHOWN)
 _SOURCE = Path(__file__).parent / "native" / "look.cu"
 
 

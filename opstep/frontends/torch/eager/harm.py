@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from opstep.frontends.torch.eager.births import (
     BORN,
@@ -13,7 +14,7 @@ from opstep.frontends.torch.eager.births import (
     Birth,
     Births,
 )
-from opstep.frontends.torch.eager.places import Place, is_own
+from opstep.frontends.torch.eager.places import Place, is_engine, is_own
 from opstep.frontends.torch.eager.tensors import FINITE, INFINITE, NAN, level_of, readable
 from opstep.runtime.nan.kinds import Criteria
 
@@ -21,6 +22,7 @@ LOSS, READ, RESULT = "the loss", "a number that the script reads", "the result o
 GRADIENT, PARAMETER = "a gradient at the optimizer's step", "a parameter after the optimizer's step"
 END = "a parameter at the end of the script"
 FAILED = "at hand where the script failed"
+SHOWN = "a tensor that the script prints, saves or hands over"
 BIRTH = "an element of it"
 _IN_UPDATES = (GRADIENT, PARAMETER)
 
@@ -59,6 +61,12 @@ class Sinks:
         """Its number is asked for, or printed."""
         self.ask(t, READ)
 
+    def shown(self, given: Any) -> None:
+        """It leaves PyTorch."""
+        for t in tree_leaves(given) if self._births.any or torch.cuda.is_initialized() else ():
+            if isinstance(t, torch.Tensor):
+                self.ask(t, SHOWN)
+
     def results(self, found: Any, depth: int = 0) -> None:
         """The outermost module gives it."""
         if isinstance(found, torch.Tensor):
@@ -74,7 +82,7 @@ class Sinks:
         """Whether it does harm there; then that is reported."""
         if not readable(t) or not t.numel():
             return False
-        if t.is_cuda and sink == RESULT:
+        if t.is_cuda and sink in (RESULT, SHOWN):
             self.note(t, sink)
             return False
         storage = t.untyped_storage()._cdata
@@ -126,9 +134,9 @@ class Sinks:
 
     def _is_loud(self, birth: Birth, sink: str) -> bool:
         """An infinity that the script writes does no harm by itself, nor what the backward of a
-        scaled loss gives, unless the optimizer takes it.
+        scaled loss gives, unless the optimizer takes it. What the data lacks may be shown.
         """
-        if birth.scaled and sink not in _IN_UPDATES:
+        if (birth.scaled and sink not in _IN_UPDATES) or (sink == SHOWN and birth.how != BORN):
             return False
         if birth.how == BORN or birth.level == NAN:
             return True
@@ -137,7 +145,8 @@ class Sinks:
 
 def values_at(error: BaseException) -> list[tuple[str, torch.Tensor]]:
     """The tensors that the functions have which an error came through, the innermost and what they
-    made last first, each with its name and the line of the script.
+    made last first, each with its name and the line of the script. None of an error within
+    autograd: what it came from is at hand nowhere.
     """
     trace, frames, at = error.__traceback__, [], ""
     while trace is not None:
@@ -145,6 +154,8 @@ def values_at(error: BaseException) -> list[tuple[str, torch.Tensor]]:
         at = f"{file}:{trace.tb_lineno}" if is_own(file) else at
         frames.append(trace.tb_frame)
         trace = trace.tb_next
+    if not frames or is_engine(frames[-1].f_code):
+        return []
     values = (one for frame in reversed(frames) for one in reversed(list(frame.f_locals.items())))
     tensors = (one for one in values if isinstance(one[1], torch.Tensor) and readable(one[1]))
     return [(f"{name}, {FAILED} ({at}),", t) for name, t in tensors]

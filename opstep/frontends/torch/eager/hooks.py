@@ -25,7 +25,7 @@ from torch.utils.data import dataloader
 from opstep.frontends.torch.eager.births import Births, in_parameter
 from opstep.frontends.torch.eager.harm import GRADIENT, PARAMETER, Sinks
 from opstep.frontends.torch.eager.places import closures
-from opstep.frontends.torch.eager.tensors import bad, readable, undispatched
+from opstep.frontends.torch.eager.tensors import bad, is_undispatched, readable, undispatched
 from opstep.frontends.torch.outstanding import outstanding
 
 MOST_SKIPPED = 20  # steps in a row that a GradScaler may skip
@@ -90,6 +90,7 @@ class Hooks:
         self._deferred: Callable[[], None] | None = None
         self._is_fresh = False  # what is deferred is of the step at hand
         self._stack = ExitStack()
+        self._lists = ExitStack()  # `tolist`, which Dynamo cannot trace but as it is
 
     @property
     def watcher(self) -> Any:
@@ -99,6 +100,10 @@ class Hooks:
         modules = (self._modules,) if self.sees_modules else ()
         for hook in (*modules, self._threads, self._scaler, self._loader, self._compile):
             self._stack.enter_context(hook())
+        for owner, name in ((torch.Tensor, "__repr__"), (torch.Tensor, "numpy"), (torch, "save")):
+            self._stack.enter_context(self._shown(owner, name))
+        self._stack.callback(self._lists.close)
+        self._lists.enter_context(self._shown(torch.Tensor, "tolist"))
         for register, call in (
             (register_optimizer_step_pre_hook, self._before_step),
             (register_optimizer_step_post_hook, self._after_step),
@@ -276,6 +281,7 @@ class Hooks:
 
         @wraps(original)
         def compiled(*args: Any, **kwargs: Any) -> Any:
+            hooks._lists.close()
             hooks.on_compile()
             return original(*args, **kwargs)
 
@@ -285,6 +291,28 @@ class Hooks:
         finally:
             if torch.compile is compiled:
                 torch.compile = original
+
+    # --- what leaves PyTorch ---
+
+    @contextmanager
+    def _shown(self, owner: Any, name: str) -> Iterator[None]:
+        """Looks at what a function is given first."""
+        compiling, watcher = torch.compiler.is_dynamo_compiling, self._watcher
+        shown = self.sinks.shown
+        original, own = getattr(owner, name), vars(owner).get(name)
+
+        @wraps(original)
+        def called(given: Any, *args: Any, **kwargs: Any) -> Any:
+            if not (compiling() or is_undispatched()) and watcher().is_active:
+                with undispatched():
+                    shown(given)
+            return original(given, *args, **kwargs)
+
+        setattr(owner, name, called)
+        try:
+            yield
+        finally:
+            delattr(owner, name) if own is None else setattr(owner, name, own)
 
     # --- batches ---
 

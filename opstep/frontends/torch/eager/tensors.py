@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,11 +12,27 @@ from torch.utils._python_dispatch import _disable_current_modes
 FINITE, INFINITE, NAN = 0, 1, 2  # levels: of a tensor the worst of its elements
 
 
+class _Local(threading.local):
+    depth = 0
+
+
+_local = _Local()
+
+
 @contextmanager
 def undispatched() -> Iterator[None]:
     """While the block lasts, what is computed is neither watched nor part of the script's graph."""
-    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
-        yield
+    _local.depth += 1
+    try:
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+            yield
+    finally:
+        _local.depth -= 1
+
+
+def is_undispatched() -> bool:
+    """Whether this thread is in such a block."""
+    return _local.depth > 0
 
 
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore
