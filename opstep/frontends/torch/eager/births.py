@@ -173,7 +173,8 @@ class Births:
         self.held.pop(storage, None)
         self.on_bad(storage, False)
 
-    def _hold(self, tensor: torch.Tensor, births: list[Birth]) -> None:
+    def hold(self, tensor: torch.Tensor, births: list[Birth]) -> None:
+        """They made what is bad in a tensor."""
         storage = tensor.untyped_storage()
         self.held[storage._cdata] = _Held(StorageWeakRef(storage), births[:MOST_BIRTHS])
         self.on_bad(storage._cdata, True)
@@ -219,7 +220,7 @@ class Births:
                 births += [b for b in self.of(result.untyped_storage()._cdata) if b not in births]
             if written and is_parameter(result):
                 in_parameter(births)
-            self._hold(result, births)
+            self.hold(result, births)
 
     def _is_usual(self, birth: Birth) -> bool:
         """Whether its line has written such values several times, as a mask does in each step: of
@@ -282,7 +283,7 @@ class Births:
             birth.own, birth.first = int(mask.sum()), places(mask)
             birth.nan = birth.own if level == NAN else 0
             if operand is None or operand.tensor is not None:
-                self._hold(tensor, [birth])
+                self.hold(tensor, [birth])
         return birth
 
     def _new(self, level: int, how: str, name: str, op: Any) -> Birth:

@@ -28,8 +28,9 @@ from opstep.frontends.torch.eager.places import Node, Place, calls
 
 FLAGS = 1 << 15  # results whose flags fit
 READ_AT = 1 << 9  # results after which flags are read at the end of a step: reading has its cost
+HANDED = "a tensor that is copied to the host"
 # By the number that the native watcher knows.
-KINDS = (LOSS, READ, GRADIENT, PARAMETER, RESULT, FAILED, SHOWN)
+KINDS = (LOSS, READ, GRADIENT, PARAMETER, RESULT, FAILED, SHOWN, HANDED)
 _SOURCE = Path(__file__).parent / "native" / "look.cu"
 
 
@@ -71,6 +72,7 @@ class Gpus:
         self._devices: dict[int, _Device] = {}
         self._pending: list[_Segment] = []
         self._bad: dict[int, tuple[int, list[Birth]]] = {}  # by number of a result
+        self.handed: list[Birth] = []  # of what was copied to the host last
 
     def set_up(self, device: int) -> None:
         """A device is met."""
@@ -113,7 +115,7 @@ class Gpus:
 
     def _end(self, wait: bool) -> None:
         start, results, sinks = self._module.take_log()
-        if results:
+        if results or sinks:
             copies = [d.take(len(results)) for d in self._devices.values()]
             for d in self._devices.values():
                 self._module.set_gpu(*d.words())
@@ -143,6 +145,9 @@ class Gpus:
             other = KINDS[kind] == LOSS and not calls(self._module.frames(stack), "_make_grads")
             if number in self._bad and not other:
                 level, births = self._bad[number]
+                if KINDS[kind] == HANDED:
+                    self.handed = births
+                    continue
                 place = Place(self._module.frames(stack), module)
                 if KINDS[kind] == PARAMETER:
                     in_parameter(births)

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from opstep.frontends.torch.eager.births import Before, Births
-from opstep.frontends.torch.eager.gpu import KINDS, Gpus
-from opstep.frontends.torch.eager.ops import by_name
+from opstep.frontends.torch.eager.gpu import HANDED, KINDS, Gpus
+from opstep.frontends.torch.eager.ops import by_name, tensors_in
 from opstep.frontends.torch.eager.places import Made, Node, Place, calls, makers, stack_now
 from opstep.runtime.device.cache import Compiler
 
@@ -140,8 +140,20 @@ class Native:
         old: dict[int, list[Before]] = {}
         for argument, was, copy in before:
             old.setdefault(argument, []).append(Before(was, copy))
+        given = [t for a in arguments for t in tensors_in(a) if t.is_cuda and not self._waits]
+        if given and self._was_handed(given, result):
+            return
         op = by_name(name, overload)
         self.births.gave(op, arguments, result, index, level, old, written)
+
+    def _was_handed(self, given: list[torch.Tensor], result: torch.Tensor) -> bool:
+        """Whether what is bad in the host's memory was so on a GPU, whose flags are read now."""
+        self.gpus.handed = []
+        self.note(given, HANDED)
+        self.gpus.end(wait=True)
+        if births := self.gpus.handed:
+            self.births.hold(result, births)
+        return bool(births)
 
     def _open_higher_order_ops(self) -> None:
         """Higher-order ops raise where a key is included that they have no rule for."""
