@@ -20,7 +20,7 @@ from opstep.frontends.torch.eager.births import (
 )
 from opstep.frontends.torch.eager.harm import END, FAILED, GRADIENT, PARAMETER, Harm
 from opstep.frontends.torch.eager.names import Names
-from opstep.frontends.torch.eager.ops import tensors_in
+from opstep.frontends.torch.eager.ops import LIFTS, tensors_in
 from opstep.frontends.torch.eager.places import forward_frames, frames
 from opstep.frontends.torch.eager.reasons import reason_of, wide_results
 from opstep.frontends.torch.eager.tensors import INFINITE, NAN, undispatched
@@ -82,7 +82,7 @@ def finding_of(harm: Harm, names: Names, batch: str) -> ScriptFinding:
         module,
         _derivative(birth, own),
         birth.how,
-        [*_unwritten(birth, names), *birth.trail, *(_cause(c, names) for c in birth.causes[:3])],
+        [*_unwritten(birth, names), *birth.trail, *_causes(birth, reason, names)],
         batch,
         birth.times,
     )
@@ -260,12 +260,20 @@ def _unwritten(birth: Birth, names: Names) -> list[str]:
     return found
 
 
+def _causes(birth: Birth, reason: Finding | None, names: Names) -> list[str]:
+    """A line on each infinity that it was made of; what a mask writes makes nothing overflow."""
+    rules = reason.verdict.rules if reason is not None and reason.verdict is not None else ()
+    is_overflow = bool(rules) and rules[0][0].startswith("overflow")
+    causes = [c for c in birth.causes if not (is_overflow and c.how == WRITTEN)]
+    return [_cause(c, names) for c in causes[:3]]
+
+
 def _cause(birth: Birth, names: Names) -> str:
-    """One line on an infinity that a NaN was made of."""
     own = frames_of(birth)
     at = f" at {own[0].file}:{own[0].line}" if own else ""
     if birth.how == WRITTEN:
-        return f"the infinity is written{at}: {_source(own[0])}" if own else "it is written"
+        how = "came in" if birth.op in LIFTS else "is written"
+        return f"the infinity {how}{at}: {_source(own[0])}" if own else f"it {how}"
     if birth.how == CAME:
         return f"the infinity was in {_name(birth.operands[0], names)}" if birth.operands else ""
     return f"the infinity was born in {birth.op}{at}"

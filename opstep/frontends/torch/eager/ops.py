@@ -10,7 +10,7 @@ import torch
 
 # Their schemas do not say that the running mean and variance are written: arguments 3 and 4.
 _NORMS = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
-_LIFTS = ("lift_fresh", "lift")
+LIFTS = ("lift_fresh", "lift")
 READS = ("_local_scalar_dense", "item", "is_nonzero")  # the latter two in inference mode
 _UNREAD = ("detach", "resize_", "set_", *READS)
 
@@ -45,7 +45,7 @@ def facts_of(op: Any) -> Facts:
     writes = [k for k, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write]
     if name in _NORMS:
         writes += [3, 4]
-    lifts = name in _LIFTS
+    lifts = name in LIFTS
     empty = name.startswith(("empty", "new_empty"))
     views = any(r.alias_info for r in schema.returns) and not writes and not lifts
     return Facts(

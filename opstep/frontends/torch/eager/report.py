@@ -8,6 +8,7 @@ from typing import Any
 
 from opstep.frontends.torch.eager.births import BORN, CAME, COMPILED, WRITTEN
 from opstep.frontends.torch.eager.findings import ScriptFinding
+from opstep.frontends.torch.eager.ops import LIFTS
 from opstep.frontends.torch.sources import Frame
 from opstep.hunting.records import finding_record
 from opstep.hunting.report import WORDS, equation, operand_text, verdict_lines
@@ -48,8 +49,10 @@ def headline(found: ScriptFinding) -> str:
     """One line: what, in which op, why, with the first element."""
     finding, verdict = found.finding, found.finding.verdict
     bad = WORDS.get(finding.bad, finding.bad)
+    if found.how == WRITTEN and finding.op in LIFTS and not finding.type.endswith("[]"):
+        return f"{bad} in the data that is made a tensor here"
     if found.how == WRITTEN:
-        return f"{bad} written here, by {finding.op}"
+        return f"{bad} written here" + f", by {finding.op}" * (finding.op not in LIFTS)
     if found.how == CAME:
         by = f", before {finding.op} took it in here" if finding.op else ""
         seen = "that was seen" if COMPILED in found.why else "of PyTorch's"

@@ -14,6 +14,7 @@ from opstep.frontends.torch.eager.places import Made, frames
 
 MOST_NODES = 20_000  # of a graph that are searched
 MOST_STEPS = 4  # of a trail
+MOST_PASSED = 64  # nodes on the way
 LARGE = 1e4  # a value below it needs no explanation
 # Ops that choose elements, by their nodes and the operand that elements are chosen of. Which ones,
 # a node no longer knows when the backward is past it.
@@ -50,11 +51,17 @@ def growth(operands: Sequence[torch.Tensor], made_by: MadeBy) -> list[str]:
         return []
     found: list[str] = []
     node, size = largest.grad_fn, _size(largest)
-    while node is not None and len(found) < MOST_STEPS and size >= LARGE:
+    for _ in range(MOST_PASSED):
+        if node is None or len(found) == MOST_STEPS or size < LARGE:
+            break
         made = made_by(node)
         own = frames(made.stack) if made is not None else []
         given = [(_size(t), t, n) for t, n in _inputs(node) if t is not None]
         most, tensor, following = max(given, key=lambda one: one[0], default=(0.0, None, None))
+        before = [n for n, _ in node.next_functions if n is not None]
+        if not given and len(before) == 1:  # a view, or one that keeps nothing
+            node = before[0]
+            continue
         at = f" at {own[0].file}:{own[0].line}" if own else ""
         op = made.op if made is not None and made.op else node.name()
         of = f" of values up to {most:.3g}" if given else ""
