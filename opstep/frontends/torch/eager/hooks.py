@@ -115,6 +115,7 @@ class Hooks:
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
+        closures.clear()
 
     def _forked(self) -> None:
         """A child process runs on unwatched."""
