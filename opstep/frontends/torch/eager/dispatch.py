@@ -5,7 +5,6 @@ what looks at every op.
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Any
@@ -38,18 +37,28 @@ _tracing = torch._C._get_tracing_state  # while it is not None, sizes are tensor
 _FINITE = Before()
 
 
-class Listener(ABC):
-    """Looks at every op."""
+class Listener:
+    """Looks at every op, at calls of modules that no other one calls, and at optimizers' steps."""
 
-    def runs(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:  # noqa: B027
+    watcher: Dispatch
+
+    def runs(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """It is about to run in this thread."""
 
-    @abstractmethod
     def ran(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         """It has run in this thread."""
 
-    def failed(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:  # noqa: B027
+    def failed(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """It has raised an error."""
+
+    def called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        """Its call is over."""
+
+    def stepping(self, optimizer: Any) -> None:
+        """It begins a step."""
+
+    def stepped(self, optimizer: Any) -> None:
+        """It has ended it."""
 
 
 class Seen:
@@ -85,6 +94,8 @@ class Dispatch:
         self.births = births
         self.harm = harm
         self.listeners = tuple(listeners)
+        for listener in listeners:
+            listener.watcher = self
         self.noted = noted
         self.looks = looks
         self.ops = 0

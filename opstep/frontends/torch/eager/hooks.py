@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
@@ -78,6 +78,7 @@ class Hooks:
     ):  # fmt: skip
         self._watcher = watcher
         self.on_compile: Callable[[], None] = lambda: None
+        self.listeners: Sequence[Any] = ()  # `dispatch.Listener`s
         self.sees_modules = True  # their names and results; Dynamo would trace the hook
         self.births = births
         self.sinks = sinks
@@ -140,7 +141,7 @@ class Hooks:
                 return result
             finally:
                 if watcher_now().pop() == 0 and result is not None:
-                    returned(result)
+                    returned(self, args, kwargs, result)
 
         returned = self._returned
         nn.Module.__call__ = called
@@ -150,8 +151,10 @@ class Hooks:
             if nn.Module.__call__ is called:
                 nn.Module.__call__ = call
 
-    def _returned(self, result: Any) -> None:
+    def _returned(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         """By a module that no other one has called."""
+        for listener in self.listeners:
+            listener.called(module, args, kwargs)
         watcher = self.watcher
         is_asked = watcher.is_active and watcher.looks
         if is_asked and torch._C._current_autograd_node() is None:  # pyright: ignore
@@ -178,9 +181,13 @@ class Hooks:
             self._deferred = None
             self._ask(_params(optimizer), GRADIENT)
         self.watcher.updating(1 if closure is None else 2)
+        for listener in self.listeners:
+            listener.stepping(optimizer)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.watcher.updating(0)
+        for listener in self.listeners:
+            listener.stepped(optimizer)
         self._ask(_params(optimizer), PARAMETER)
         self.watcher.step_done()
         self.births.step += 1

@@ -69,6 +69,7 @@ class Session:
         self.hooks = Hooks(lambda: self.watcher, self.births, self.sinks, self._on_scaler)
         self.hooks.on_compile = self._on_compile
         self.hooks.sees_modules = not beside
+        self.hooks.listeners = listeners
         self.births.on_birth = self._on_birth
 
     def _native(self) -> Any:

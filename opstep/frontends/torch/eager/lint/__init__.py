@@ -41,6 +41,4 @@ def linting(excepted: Collection[str] = ()) -> Run:
         if kind not in KINDS:
             text = f"lint has no kind {kind}; there are {', '.join(KINDS)}"
             raise InputError(text, hint=did_you_mean(kind, KINDS))
-    run = Run()
-    run.checks = [c(run) for c in CHECKS if c.kind not in excepted]
-    return run
+    return Run([c for c in CHECKS if c.kind not in excepted])

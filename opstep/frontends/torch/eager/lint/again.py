@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 from torch.utils import _pytree as pytree
 
 from opstep.frontends.torch.eager.lint import recording as r
@@ -26,6 +26,7 @@ DEAD_SHARE, FEWEST_UNITS = 0.6, 8
 FEWEST_BATCHES, FEWEST_ELEMENTS = 3, 64
 DIFFERENCE = 0.3  # of results in eval() from those in train(), in their standard deviations
 SETTLED = 20  # batches after which running statistics say something
+FEWEST_ROWS = 2  # of a batch, for statistics of it that say something
 MOST_MODELS, LAST = 4, 6  # that are kept to the end of the script, with so many batches each
 POINTS, STEP, TOLERANCE = 12, 1e-4, 1e-2  # finite differences
 
@@ -33,14 +34,16 @@ POINTS, STEP, TOLERANCE = 12, 1e-4, 1e-2  # finite differences
 @dataclass
 class _Units:
     last: torch.Tensor  # batch in which each was last above 0
-    layer: r.Param | None
+    layer: r.Param
     at: Frame
     batches: int = 0
     elements: int = 0  # of one unit
 
 
 class Dead(r.Check):
-    """Units of a layer that a ReLU gives 0 for, in all batches since some early one."""
+    """Units of a layer that a ReLU gives 0 for, in all batches since some early one. A parameter of
+    the layer has one element or row for each.
+    """
 
     kind = "dead"
     ops = ("relu", "relu_", "clamp_min", "clamp", "hardtanh", "hardtanh_")
@@ -48,23 +51,21 @@ class Dead(r.Check):
     def enter(self) -> None:
         self.layers: dict[Any, _Units] = {}
 
-    def op(self, name: str, args: list[Any], result: Any) -> None:
-        node = args[0].grad_fn
-        is_relu = len(args) == 1 or args[1] == 0
-        if node is None or not is_relu or not node.name().startswith(_LAYERS) or result.dim() < 2:
+    def op(self, name: str, args: list[Any]) -> None:
+        x, at, leaf = args[0], r.here(), None
+        if (len(args) == 1 or args[1] == 0) and x.dim() > 1 and x.grad_fn is not None:
+            leaf, of_channels = _layer_of(x.grad_fn)
+        if leaf is None or at is None:
             return
-        is_second = result.dim() > 3 or node.name().startswith(_OF_CHANNELS)
-        axis = 1 if is_second else result.dim() - 1
-        units, at = result.shape[axis], r.here()
-        if units < FEWEST_UNITS or at is None:
+        axis = 1 if x.dim() > 3 or of_channels else x.dim() - 1
+        units = x.shape[axis]
+        if units < FEWEST_UNITS or units not in (leaf.shape[0], leaf.shape[-1]):
             return
-        leaf = _nearest_leaf(node)
-        layer = self.run.param(leaf) if leaf is not None else None
-        unseen = _Units(torch.zeros(units), layer, at)
+        unseen = _Units(torch.zeros(units), self.run.param(leaf), at)
         one = self.layers.setdefault((id(leaf), at[:2], units), unseen)
         one.batches += 1
-        one.elements += result.numel() // units
-        alive = (result > 0).movedim(axis, 0).reshape(units, -1).any(1)
+        one.elements += x.numel() // units
+        alive = (x > 0).movedim(axis, 0).reshape(units, -1).any(1)
         one.last[alive.cpu()] = one.batches
 
     def end(self) -> None:
@@ -73,110 +74,153 @@ class Dead(r.Check):
             dead = one.batches - one.last >= max(FEWEST_BATCHES, one.batches / 2, enough)
             count, units = int(dead.sum()), len(dead)
             if count >= DEAD_SHARE * units:
-                layer = one.layer.name.rpartition(".")[0] if one.layer else ""
+                layer = one.layer.name.rpartition(".")[0]
                 since = one.batches - int(one.last[dead].max())
                 text = f"{count} of {units} units{f' of {layer}' if layer else ''} are 0 for all"
                 self.report(one.at, f"{text} elements of the last {since} of {one.batches} batches")
 
 
-def _nearest_leaf(node: Any) -> torch.Tensor | None:
-    """The parameter of the layer that a result is from."""
-    level = [node]
+def _layer_of(node: Any) -> tuple[torch.Tensor | None, bool]:
+    """The nearest parameter that the result of a layer is from, also with a bias or a residual, and
+    whether it is of channels.
+    """
+    level, of_channels = [node], False
+    is_sum = node.name().startswith("Add") and all(n for n, _ in node.next_functions)
+    if not is_sum and not node.name().startswith(_LAYERS):
+        return None, False
     for _ in range(4):
+        of_channels |= any(n.name().startswith(_OF_CHANNELS) for n in level)
         if leaves := [leaf for n in level if (leaf := getattr(n, "variable", None)) is not None]:
-            return leaves[0]
+            return (leaves[0] if leaves[0].dim() else None), of_channels
         level = [n for one in level for n, _ in one.next_functions if n is not None]
-    return None
+    return None, of_channels
+
+
+@dataclass
+class _Model:
+    """A module that is called. `steps`: of optimizers after its calls, `in_eval`: of those the ones
+    whose call was in eval(). `norms`: in train() then. `loose`: line of the last call in train()
+    without a graph, if none with one came after it.
+    """
+
+    module: nn.Module
+    batches: deque[Any] = field(default_factory=lambda: deque(maxlen=LAST))
+    now: tuple[bool, list[nn.Module]] | None = None  # since the last step: in train(), and norms
+    norms: list[nn.Module] = field(default_factory=list)
+    steps: int = 0
+    in_eval: int = 0
+    loose: Frame | None = None
 
 
 class EvalDiffers(r.Check):
     """Batch norms whose running statistics are not those of the batches: a copy of the model runs
-    again on its last batches, in eval() with and without them. Dropout is off in both.
+    again on its last batches, in eval() with and without them. Dropout is off in both. And a mode
+    that was forgotten: a model is trained in eval(), or used in train() and never in eval().
     """
 
     kind = "eval-differs"
 
     def enter(self) -> None:
-        self.models: OrderedDict[int, Any] = OrderedDict()  # module, batches, calls, in eval()
-        self.turned: dict[int, Frame | None] = {}  # where eval() was called, by module
+        self.models: OrderedDict[int, _Model] = OrderedDict()
+        self.chosen: dict[int, Frame | None] = {}  # where eval() was called, by module
         self.run.after(nn.Module, "eval", self._turned)
 
     def _turned(self, _: Any, module: nn.Module) -> None:
-        self.turned[id(module)] = r.here()
+        self.chosen[id(module)] = r.here()
 
-    def called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if any(_has_statistics(m) for m in module.modules()):
-            one = self.models.setdefault(id(module), [module, deque(maxlen=LAST), 0, 0])
-            one[1].append(pytree.tree_map_only(torch.Tensor, torch.detach, (args, kwargs)))
-            one[2] += 1
-            one[3] += not module.training
-            if len(self.models) > MOST_MODELS:
-                self.models.popitem(last=False)
+    def called(self, module: nn.Module, args: Any, kwargs: Any, has_graph: bool) -> None:
+        norms = [m for m in module.modules() if _has_statistics(m)]
+        if not norms and not any(isinstance(m, _DropoutNd) and m.p for m in module.modules()):
+            return
+        one = self.models.setdefault(id(module), _Model(module))
+        given = pytree.tree_map_only(torch.Tensor, torch.detach, (args, kwargs))
+        if has_graph:
+            one.batches.append(given)
+            one.now, one.loose = (module.training, [m for m in norms if m.training]), None
+        elif one.loose and _starts(given) == self.last:  # samples of a distribution
+            self.chosen.setdefault(id(module), None)
+        elif module.training and one.steps:
+            one.loose = r.here()
+        self.last = _starts(given)
+        if len(self.models) > MOST_MODELS:
+            self.models.popitem(last=False)
+
+    def stepping(self, optimizer: Any, params: list[torch.Tensor]) -> None:
+        for one in self.models.values():
+            if one.now is not None:
+                is_training, one.norms = one.now
+                one.steps += 1
+                one.in_eval += not is_training
+                one.now = None
 
     def end(self) -> None:
-        optimised = {id(p.ref()) for p in self.run.every if p.optimised}
-        for module, batches, calls, in_eval in self.models.values():
-            if calls >= SETTLED and any(id(p) in optimised for p in module.parameters()):
-                with r.unnoticed(), torch.no_grad():
-                    path, text = _compared(copy.deepcopy(module), copy.deepcopy(batches))
-                norm = module.get_submodule(path)
-                found = (self.run.lines.get((id(norm), n)) for n in ("weight", "running_mean"))
-                at = next((line for line in found if line), None)
-                if in_eval * 2 > calls:
-                    text += f"; it was in eval() in {in_eval} of {calls} calls"
-                    at = self.turned.get(id(module)) or at
-                self.report(at if path else None, text)
+        for one in self.models.values():
+            params = list(one.module.parameters())
+            if sum(self.run.param(p).optimised for p in params) * 2 > len(params):
+                self._judge(one)
+
+    def _judge(self, one: _Model) -> None:
+        turned = self.chosen.get(id(one.module))
+        if one.in_eval * 2 > one.steps and turned is not None:
+            text = f"the model was in eval() in {one.in_eval} of {one.steps} steps of training:"
+            self.report(turned, f"{text} no train() comes after this one")
+        elif one.loose is not None and id(one.module) not in self.chosen:
+            self.report(one.loose, "the model is used in train() here, and eval() is never called")
+        elif one.steps >= SETTLED and one.norms:
+            with r.unnoticed(), torch.no_grad():
+                k, text = _compared(*copy.deepcopy((one.module, one.norms, one.batches)))
+            norm = one.norms[k]
+            found = (self.run.lines.get(t) for t in (getattr(norm, "weight", None), norm))
+            self.report(next((line for line in found if line), None), text)
 
 
 def _has_statistics(module: Any) -> bool:
     return getattr(module, "running_mean", None) is not None and hasattr(module, "momentum")
 
 
-def _compared(one: nn.Module, batches: Any) -> tuple[str, str]:
+def _starts(given: Any) -> list[int]:
+    return [t.data_ptr() for t in pytree.tree_leaves(given) if isinstance(t, torch.Tensor)]
+
+
+def _compared(one: nn.Module, norms: list[Any], batches: Any) -> tuple[int, str]:
     """The norm that is furthest off, and in words how the results differ; "" where they are near.
-    Those that the script has frozen stay as they are.
+    Statistics of all batches stand for those of each, but where that one has too few rows.
     """
     for m in one.modules():
         m._forward_hooks.clear()
         m._forward_pre_hooks.clear()
-    is_in_eval = not one.training
-    norms = {p: m for p, m in one.named_modules()
-             if _has_statistics(m) and (m.training or is_in_eval)}  # fmt: skip
-    args, kwargs = copy.deepcopy(batches[-1])
-    before = _floats(one.eval()(*args, **kwargs))
-    running = {p: (m.running_mean.clone(), m.running_var.clone()) for p, m in norms.items()}  # pyright: ignore
-    seen: dict[str, list[torch.Tensor]] = {p: [] for p in norms}
-    for path, m in norms.items():
-        m.train().register_forward_pre_hook(lambda _, x, path=path: seen[path].append(x[0]))
-    for args, kwargs in batches:
-        after = _floats(one(*args, **kwargs))
-    off = {p: _off(m, *running[p], seen[p]) for p, m in norms.items() if seen[p]}
-    path = max(off, key=lambda p: off[p][0], default="")
+
+    def results(batch: Any) -> list[torch.Tensor]:
+        args, kwargs = copy.deepcopy(batch)
+        return _floats(one(*args, **kwargs))
+
+    one.eval()
+    before = results(batches[-1])
+    running = [(m.running_mean.clone(), m.running_var.clone(), m.momentum) for m in norms]
+    for m in norms:
+        m.train().reset_running_stats()
+        m.momentum = None  # the mean of all batches
+    after = [results(batch) for batch in batches][-1]
+    rows = min(len(t) for t in pytree.tree_leaves(batches[-1]) if isinstance(t, torch.Tensor))
+    if rows > FEWEST_ROWS:
+        one.eval()
+        after = results(batches[-1])
+    off = [_off(m, *kept[:2]) for m, kept in zip(norms, running, strict=True)]
+    k = off.index(max(off))
     difference = max(map(_difference, before, after), default=0.0)
-    if not path or not off[path][0] or difference < DIFFERENCE:
-        return "", ""
+    (mean, var, momentum), m = running[k], norms[k]
     text = f"results in eval() are {difference:.2g} of their standard deviation from those in"
-    text += f" train(): running mean and variance of {path} are"
-    for t, join in zip(
-        (*running[path], *off[path][1:]), (" and ", ", of batches ", " and ", ""), strict=True
-    ):
-        text += f"{'' if text[-1] == ' ' else ' '}{float(t.mean()):.3g}{join}"
-    return path, f"{text} (means of channels); momentum is {norms[path].momentum}"
+    text += f" train(): running mean and variance are {mean.mean():.3g} and {var.mean():.3g}, of"
+    text += f" batches {m.running_mean.mean():.3g} and {m.running_var.mean():.3g} (means of"
+    text += f" channels); momentum is {momentum}, batches have {rows} rows"
+    return k, text if difference > DIFFERENCE else ""
 
 
-def _off(norm: Any, mean: Any, var: Any, inputs: list[torch.Tensor]) -> tuple[float, Any, Any]:
-    """The distance of running statistics from those of batches beyond what chance does, 0 for near;
-    those of the batches.
-    """
-    moments = [torch.var_mean(x.transpose(0, 1).flatten(1), 1, correction=0) for x in inputs]
-    var_now, mean_now = (torch.stack(m).mean(0) for m in zip(*moments, strict=True))
-    n = sum(x.numel() for x in inputs) / len(mean)
-    shift = float(((mean - mean_now).abs() / (var_now + norm.eps).sqrt()).median())
-    ratio = float(((var + norm.eps) / (var_now + norm.eps)).log().median().abs())
-    is_off = shift > 0.5 + 3 / math.sqrt(n) or ratio > math.log(2) + 3 * math.sqrt(2 / n)
-    is_off |= norm.momentum == 0 and (shift > 0.1 or ratio > 0.1)
-    is_off |= all(len(x) == 1 for x in inputs)  # the statistics are of one sample each
-    return (shift + ratio if is_off else 0.0), mean_now, var_now
+def _off(norm: Any, mean: torch.Tensor, var: torch.Tensor) -> float:
+    """The distance of running statistics from those that a norm has now."""
+    now = norm.running_var + norm.eps
+    shift = (mean - norm.running_mean).abs() / now.sqrt()
+    return float(shift.median() + ((var + norm.eps) / now).log().abs().median())
 
 
 def _floats(results: Any) -> list[torch.Tensor]:
@@ -193,7 +237,8 @@ def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
 
 class FunctionGradient(r.Check):
     """A custom `Function` whose backward is not the derivative of its forward: both run again in
-    f64, next to finite differences at some elements.
+    f64, next to finite differences at some elements. `torch.autograd.gradcheck` is not for this:
+    it has no room for what is on purpose.
 
     On purpose are: any backward of a forward that gives its operand as it is (reversed, scaled,
     clipped gradients), anything where the forward is constant in an operand at all of the elements
@@ -214,16 +259,13 @@ class FunctionGradient(r.Check):
             return
         if any(isinstance(a, torch.Tensor) and a.requires_grad and a.numel() for a in args):
             self.tried[function] = tried + 1
-            self.run.ask("compare", function, args, code, to=[self])
-
-    def compare(self, function: Any, args: Any, code: Any) -> None:
-        try:
-            with r.unnoticed():
-                text = _wrong(function, args)
-        except (RuntimeError, TypeError, ValueError, NotImplementedError):
-            return  # it does not take f64
-        last = max(line for *_, line in code.co_lines() if line)
-        self.report(Frame(code.co_filename, last, code.co_name) if text else None, text)
+            try:
+                with r.unnoticed():
+                    text = _wrong(function, args)
+            except (RuntimeError, TypeError, ValueError, NotImplementedError):
+                return  # it does not take f64
+            last = max(line for *_, line in code.co_lines() if line)
+            self.report(Frame(code.co_filename, last, code.co_name), text)
 
 
 def _wrong(function: Any, args: Any) -> str:
@@ -238,10 +280,12 @@ def _wrong(function: Any, args: Any) -> str:
     def results() -> list[torch.Tensor]:
         torch.manual_seed(0)
         copies = [a.clone() if k in floats else a for k, a in enumerate(given)]
-        return _floats(function.apply(*copies))
+        return [t for t in _floats(function.apply(*copies)) if t.requires_grad]
 
     def total() -> torch.Tensor:
-        return torch.stack([(t * _weights(t)).sum() for t in results() if t.requires_grad]).sum()
+        """With small weights, so that a backward that clips gradients does not."""
+        found = results()
+        return 1e-3 * torch.stack([(t * (0.5 + torch.rand_like(t))).sum() for t in found]).sum()
 
     for t in results():
         if t.dtype != torch.float64 or any(torch.equal(t, given[k]) for k in wanted):
@@ -263,21 +307,16 @@ def _wrong(function: Any, args: Any) -> str:
 
 
 def _slopes(x: torch.Tensor, grad: torch.Tensor, value: Any) -> list[tuple[float, float]]:
-    """At some elements the slope by finite differences, where it is the same on both sides and for
-    a smaller step, and that of the backward.
+    """At some elements the slope by finite differences, where it is the same on both sides, and
+    that of the backward.
     """
     found, start = [], value()
     for at in torch.linspace(0, len(x) - 1, min(POINTS, len(x))).long().tolist():
         kept, sides = float(x[at]), []
-        for step in (STEP, -STEP, STEP / 10, -STEP / 10):
+        for step in (STEP, -STEP):
             x[at] = kept + step * max(1.0, abs(kept))
             sides.append((value() - start) / (float(x[at]) - kept))
         x[at] = kept
-        if max(sides) - min(sides) <= TOLERANCE * max(abs(s) for s in sides):
-            found.append((sum(sides[2:]) / 2, float(grad[at])))
+        if abs(sides[0] - sides[1]) <= TOLERANCE * max(map(abs, sides)):
+            found.append((sum(sides) / 2, float(grad[at])))
     return found
-
-
-def _weights(t: torch.Tensor) -> torch.Tensor:
-    """Small, so that a backward that clips gradients does not."""
-    return 1e-3 * (1 + torch.arange(t.numel(), dtype=torch.float64).sin() / 2).view(t.shape)

@@ -9,9 +9,9 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -20,16 +20,17 @@ import torch
 from torch import nn
 from torch.autograd import _get_sequence_nr  # pyright: ignore
 from torch.nn.modules import module as registering
-from torch.optim import optimizer as optimizing  # pyright: ignore
+from torch.utils.weak import WeakIdKeyDictionary
 
 from opstep.frontends.torch.eager.births import undispatched
 from opstep.frontends.torch.eager.dispatch import Listener
 from opstep.frontends.torch.eager.names import roots
 from opstep.frontends.torch.eager.ops import facts_of, positional, tensors_in
-from opstep.frontends.torch.eager.places import _OURS, _TORCH, frames, is_own, stack_now
+from opstep.frontends.torch.eager.places import _TORCH, frames, stack_now
 from opstep.frontends.torch.sources import Frame
 
 MOST_SCANS = 64  # of all objects, for names
+FEW_STEPS = 5  # before it is said that something never happens
 _node = torch._C._current_autograd_node  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -57,9 +58,18 @@ class Param:
     trains: bool = True  # requires_grad
     reached: bool = False
     optimised: bool = False
+    steps: int = 0
     used: bool = False
     written: bool = False
     cut: tuple[Frame | None, str] | None = None
+
+
+class Part(NamedTuple):
+    """A module or a parameter: its path, the line that registered it last."""
+
+    path: str
+    at: Frame | None
+    params: list[Param]
 
 
 class Loss(NamedTuple):
@@ -75,9 +85,9 @@ class Loss(NamedTuple):
 
 
 class Check:
-    """One kind of fault. `ops`: the ATen ops of a forward that `op` is called with. It has those
-    methods that it needs: `enter`, `op`, `loss`, `stepping`, `stepped`, `registered`, `called`,
-    `failed` (the script, with an error) and `end`.
+    """One kind of fault. `ops`: the ATen ops of a forward that `op` is called with before they run.
+    It has those methods that it needs: `enter`, `op`, `loss`, `stepping`, `stepped`, `called`,
+    `scanned` and `end`.
     """
 
     kind = ""
@@ -87,53 +97,41 @@ class Check:
         self.run = run
 
     def report(self, at: Frame | None, message: str) -> None:
-        """Once for each line."""
+        """Once for each line. Nothing where there is no message."""
         known = {(f.kind, f.file, f.line) for f in self.run.found}
-        if at is not None and (self.kind, *at[:2]) not in known:
+        if message and at is not None and (self.kind, *at[:2]) not in known:
             source = linecache.getline(*at[:2]).strip()
             self.run.found.append(LintFinding(self.kind, *at[:2], source, message))
 
 
-class _Local(threading.local):
-    number = -1
-    depth = 0
-
-
-@dataclass
 class Run(Listener):
-    """The listener of a session's watcher, with hooks of its own. A check that raises is left out,
-    and `broken` says so.
+    """The listener of a session's watcher. A check that raises is left out, and `broken` says
+    so.
     """
 
-    found: list[LintFinding] = field(default_factory=list)
-    broken: dict[str, str] = field(default_factory=dict)
-    checks: list[Check] = field(default_factory=list)
-    is_broken_off: bool = False
+    kind = "all"
 
-    def __post_init__(self) -> None:
-        self.params: dict[int, Param] = {}
+    def __init__(self, checks: Sequence[type[Check]]):
+        self.found: list[LintFinding] = []
+        self.broken: dict[str, str] = {}
+        self.params = WeakIdKeyDictionary()
+        self.storages: dict[int, Param] = {}
         self.every: list[Param] = []
-        self.optimizers: list[tuple[weakref.ref[Any], Frame | None]] = []
-        self.lines: dict[tuple[int, str], Frame] = {}  # of registrations, by owner and name
-        self.places: dict[tuple[Any, str], Frame] = {}  # the same, by root and path
+        self.lines = WeakIdKeyDictionary()  # of the last registration, by module or parameter
+        self.parts: list[Part] = []  # of each root, outer ones first
         self.steps = 0
-        self.updating = self.busy = self.made = False  # made: the op made a node
+        self.updating = self.busy = self.made = self.is_broken_off = False
+        self._numbers: dict[int, int] = {}  # of the node that is next, by thread
         self._cuts: set[Any] = set()
-        self._local, self._stack, self._scans = _Local(), ExitStack(), 0
+        self._stack, self._scans = ExitStack(), 0
+        self.checks = [c(self) for c in checks]
 
     def __enter__(self) -> Run:
-        for kind in ("parameter", "buffer", "module"):
+        for kind in ("parameter", "module"):
             register = getattr(registering, f"register_module_{kind}_registration_hook")
             self._stack.callback(register(self._registered).remove)
-        for register, method in (
-            (optimizing.register_optimizer_step_pre_hook, "stepping"),
-            (optimizing.register_optimizer_step_post_hook, "stepped"),
-        ):
-            hook = lambda optimizer, _, __, method=method: self._step(method, optimizer)  # noqa: E731
-            self._stack.callback(register(hook).remove)
         self.after(torch.optim.Optimizer, "__init__", self._optimizer)
-        self._around_calls()
-        self.ask("enter")
+        self._ask("enter")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -142,7 +140,6 @@ class Run(Listener):
     def cause_of(self, error: Exception) -> None:
         """See `script.Judge`."""
         self.is_broken_off = True
-        self.ask("failed", error)
 
     def advice(self, error: Exception) -> None:
         """See `script.Judge`."""
@@ -150,24 +147,31 @@ class Run(Listener):
     def end(self) -> None:
         """Leaves out what is only known of a whole run where it broke off."""
         if not self.is_broken_off:
-            self.ask("end")
+            self.quietly(self._ask, "end")
         self.found.sort(key=lambda f: (f.file, f.line))
 
-    def ask(self, method: str, *args: Any, to: Sequence[Check] | None = None) -> None:
-        """The checks that have the method, unwatched."""
-        if self.busy:
-            return
-        self.busy = True
+    def _call(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         try:
-            with undispatched():
-                for check in list(self.checks if to is None else to):
-                    try:
-                        getattr(check, method, lambda *_: None)(*args)
-                    except Exception as error:
-                        self.broken[check.kind] = f"{type(error).__name__}: {error}"
-                        self.checks.remove(check)
-        finally:
-            self.busy = False
+            call(*args, **kwargs)
+        except Exception as error:
+            kind = call.__self__.kind  # pyright: ignore[reportFunctionMemberAccess]
+            self.broken[kind] = f"{type(error).__name__}: {error}"
+            self.checks = [c for c in self.checks if kind not in (c.kind, self.kind)]
+
+    def _ask(self, method: str, *args: Any) -> None:
+        for check in self.checks:
+            if hasattr(check, method):
+                self._call(getattr(check, method), *args)
+
+    def quietly(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Calls it; ops and modules that it runs are not the script's."""
+        if not self.busy:
+            self.busy = True
+            try:
+                with undispatched():
+                    self._call(call, *args, **kwargs)
+            finally:
+                self.busy = False
 
     def after(self, owner: Any, name: str, call: Callable[..., None]) -> None:
         """Until the run ends, `call` is given the result and the arguments of each call of a
@@ -179,66 +183,45 @@ class Run(Listener):
         @wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             result = function(*args, **kwargs)
-            if not self.busy:
-                call(result, *args, **kwargs)
+            self.quietly(call, result, *args, **kwargs)
             return result
 
         setattr(owner, name, classmethod(wrapped) if isinstance(kept, classmethod) else wrapped)
         self._stack.callback(setattr, owner, name, kept)
 
-    def _around_calls(self) -> None:
-        """Of modules that no other one calls, with a graph."""
-        call, local = nn.Module.__call__, self._local
-
-        def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if not local.depth and not self.busy and torch.is_grad_enabled() and _node() is None:
-                self.ask("called", module, args, kwargs)
-            local.depth += 1
-            try:
-                return call(module, *args, **kwargs)
-            finally:
-                local.depth -= 1
-
-        nn.Module.__call__ = called
-        self._stack.callback(setattr, nn.Module, "__call__", call)
-
     # --- ops ---
 
-    def ran(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+    def runs(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """See `dispatch.Listener`."""
-        number, local = _get_sequence_nr(), self._local
-        self.made, local.number = number != local.number, number
-        if self.busy or not self.checks or _node() is not None:
-            return
-        try:
-            self._ran(facts_of(op), op, args, kwargs, result)
-        except Exception as error:
-            self.broken["all"] = f"{type(error).__name__}: {error}"
-            self.checks.clear()
+        number, thread = _get_sequence_nr(), threading.get_ident()
+        self.made = number != self._numbers.get(thread)
+        self._numbers[thread] = number
+        if not self.busy and self.checks and _node() is None:
+            self._call(self._runs, facts_of(op), op, args, kwargs)
 
-    def _ran(self, facts: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
-        if not all(map(_is_plain, [*tensors_in(result), *tensors_in(args)])):
+    def _runs(self, facts: Any, op: Any, args: Any, kwargs: Any) -> None:
+        if not all(map(_is_plain, [t for a in args for t in tensors_in(a)])):
             return
         if not self.updating:
             self._used(facts, args)
         if facts.name == "ones_like" and (frame := inside("_make_grads")) is not None:
             self._backward(args[0], frame.f_back.f_code.co_name == "backward")
-        if wanting := [c for c in self.checks if facts.name in c.ops]:
-            self.ask("op", facts.name, positional(op, tuple(args), kwargs), result, to=wanting)
+        for check in self.checks:
+            if facts.name in check.ops:
+                self._call(check.op, facts.name, positional(op, tuple(args), kwargs))  # pyright: ignore
 
     def _used(self, facts: Any, args: Sequence[Any]) -> None:
         """Notes what is written in place, used, and cut off the graph."""
         first = args[0] if args and isinstance(args[0], torch.Tensor) else None
-        if 0 in facts.writes and first is not None and (self.steps or facts.name == "copy_"):
-            for p in self.params.values() if first.layout is torch.strided else ():
-                if (t := p.ref()) is not None and t.data_ptr() == first.data_ptr():
-                    p.written = True
+        if first is not None and 0 in facts.writes and (self.steps or facts.name == "copy_"):
+            known = self.storages.get(_address(first))
+            if known is not None and (p := known.ref()) is not None:
+                known.written |= _address(p) == _address(first)
         elif facts.name == "detach" and first is not None and first.grad_fn is not None:
-            at = directly()
-            leaves = graph_of(first.grad_fn)[0] if at and at[:2] not in self._cuts else ()
-            self._cuts.add(at and at[:2])
-            for leaf in leaves:
+            at = here()
+            for leaf in graph_of(first.grad_fn)[0] if at and at not in self._cuts else ():
                 self.param(leaf).cut = at, "its result is detached from the graph"
+            self._cuts.add(at)
         for a in args:
             if type(a) is nn.Parameter and a.requires_grad and not facts.writes:
                 param = self.param(a)
@@ -250,58 +233,89 @@ class Run(Listener):
         leaves, numbers = graph_of(loss.grad_fn) if loss.grad_fn else ([loss], set())
         for leaf in leaves:
             self.param(leaf).reached = True
-        self.ask("loss", Loss(loss, here(), in_place, leaves, numbers))
+        self._ask("loss", Loss(loss, here(), in_place, leaves, numbers))
 
-    # --- parameters and optimizers ---
+    # --- modules, parameters and optimizers ---
+
+    def called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """See `dispatch.Listener`."""
+        has_graph = torch.is_grad_enabled()
+        if _node() is None:
+            self.quietly(self._ask, "called", module, args, kwargs, has_graph)
 
     def param(self, p: torch.Tensor) -> Param:
-        known = self.params.get(id(p))
-        if known is None or known.ref() is not p:
-            known = self.params[id(p)] = Param(weakref.ref(p))
+        if (known := self.params.get(p)) is None:
+            known = self.params[p] = self.storages[_address(p)] = Param(weakref.ref(p))
             self.every.append(known)
         return known
 
     def _registered(self, module: nn.Module, name: str, value: Any) -> None:
         if value is not None and not self.busy and (at := here()) is not None:
-            self.lines[id(module), name] = at
-            self.ask("registered", module, name, value)
+            self.lines[value] = at
 
     def _optimizer(self, _: None, optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        self.optimizers.append((weakref.ref(optimizer), here()))
         for p in params_of(optimizer):
             self.param(p).optimised = True
+        self._ask("constructed", optimizer)
 
-    def _step(self, method: str, optimizer: Any) -> None:
-        params = params_of(optimizer)
-        self.updating = method == "stepping"
-        self.steps += self.updating
-        for p in params if self.updating else ():
+    def stepping(self, optimizer: Any) -> None:
+        """See `dispatch.Listener`."""
+        self.updating = True
+        self.quietly(self._stepping, optimizer, params_of(optimizer))
+
+    def stepped(self, optimizer: Any) -> None:
+        """See `dispatch.Listener`."""
+        self.updating = False
+        self.quietly(self._ask, "stepped", optimizer, params_of(optimizer))
+
+    def _stepping(self, optimizer: Any, params: list[torch.Tensor]) -> None:
+        self.steps += 1
+        for p in params:
             param = self.param(p)
             param.optimised, param.trains = True, p.requires_grad
             param.reached |= p.grad is not None
-        if self.updating and self._scans < MOST_SCANS:
-            unnamed = (p for p in self.params.values() if not p.name and p.ref() is not None)
-            if any(p.reached or p.optimised for p in unnamed):
-                self._scan()
-        self.ask(method, optimizer, params)
+            param.steps += 1
+        unnamed = (p for p in self.params.values() if not p.root)
+        if self._scans < MOST_SCANS and any(p.reached or p.optimised for p in unnamed):
+            self._scan()
+        self._ask("stepping", optimizer, params)
 
     def _scan(self) -> None:
-        """Names all parameters that there are."""
+        """Names all parameters that there are, also tensors that a module has as attributes."""
         self._scans += 1
-        for root in roots():
-            key = self._scans, id(root)
-            for path, module in root.named_modules():
-                for name, value in (*module._parameters.items(), *module._modules.items()):
-                    full = f"{path}.{name}" if path else name
-                    if at := self.lines.get((id(module), name)):
-                        self.places.setdefault((key, full), at)
-                    if isinstance(value, nn.Parameter) and not (param := self.param(value)).root:
-                        param.name, param.root, param.in_training = full, key, module.training
+        trees = [list(root.named_modules()) for root in roots()]
+        for key, tree in enumerate(trees):
+            for path, module in tree:
+                if path:
+                    inner = [self.param(p) for p in module.parameters()]
+                    self.parts.append(Part(path, self.lines.get(module), inner))
+                for name, p in (*module._parameters.items(), *vars(module).items()):
+                    if isinstance(p, torch.Tensor) and p.requires_grad and p.is_leaf:
+                        param, full = self.param(p), f"{path}.{name}".lstrip(".")
+                        self.parts.append(Part(full, self.lines.get(p), [param]))
+                        if not param.root:
+                            param.name, param.root = full, (self._scans, key)
+                            param.in_training = module.training
+        self._ask("scanned", {module: None for tree in trees for _, module in tree})
+
+    def largest(self, missing: Collection[Param]) -> Iterator[Part]:
+        """The largest modules all of whose parameters are missing, and single ones. None in the
+        first few steps.
+        """
+        left = set(missing) if self.steps >= FEW_STEPS else set()
+        for part in self.parts:
+            if left.intersection(part.params) and all(p in missing for p in part.params):
+                left.difference_update(part.params)
+                yield part
 
 
 def _is_plain(t: torch.Tensor) -> bool:
     """It has elements, which can be read: not of a fake tensor."""
     return type(t) in (torch.Tensor, nn.Parameter) and not t.is_meta
+
+
+def _address(t: torch.Tensor) -> int:
+    return t.data_ptr() if t.layout is torch.strided else 0
 
 
 def params_of(optimizer: Any) -> list[torch.Tensor]:
@@ -327,31 +341,15 @@ def here() -> Frame | None:
     return next(iter(frames(stack_now())), None)
 
 
-def live() -> Iterator[Any]:
-    """The frames that run, the innermost first."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def own_frame() -> Any:
-    """The innermost live frame of a person's own."""
-    return next((f for f in live() if is_own(f.f_code.co_filename)), None)
-
-
-def directly() -> Frame | None:
-    """The line of a person's own that called an op, without a function of PyTorch's between."""
-    frame = next(f for f in live() if not f.f_code.co_filename.startswith(_OURS))
-    file = frame.f_code.co_filename
-    return Frame(file, frame.f_lineno, frame.f_code.co_name) if is_own(file) else None
-
-
 def inside(*names: str) -> Any:
     """The innermost live frame of PyTorch's function with one of these names."""
-    codes = ((f, f.f_code) for f in live())
-    found = (f for f, c in codes if c.co_name in names and c.co_filename.startswith(_TORCH))
-    return next(found, None)
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in names and code.co_filename.startswith(_TORCH):
+            return frame
+        frame = frame.f_back
+    return None
 
 
 @contextmanager

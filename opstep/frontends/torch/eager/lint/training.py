@@ -2,60 +2,65 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-import weakref
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from opstep.frontends.torch.eager.lint import recording as r
 from opstep.frontends.torch.eager.ops import tensors_in
+from opstep.frontends.torch.eager.places import frames
 from opstep.frontends.torch.sources import Frame
 
 STEPS = 20  # of an optimizer, before it is said that something never happens
-FEW_STEPS = 5
-_CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
+_UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
+_FACTORS = ("mul_", "div_", "_foreach_mul_", "_foreach_div_")
+_CLAMPS = ("clamp_", "clamp_min_", "clamp_max_", "_foreach_clamp_min_", "_foreach_clamp_max_")
 
 
 class ClipBeforeUnscale(r.Check):
-    """Gradients of a scaled loss are clipped: the limit is for unscaled ones."""
+    """Gradients of a scaled loss are clipped: the limit is for unscaled ones. A factor that is a
+    tensor is computed from their norm; one that is a number is no limit.
+    """
 
     kind = "clip-before-unscale"
-    ops = ("_foreach_norm", "linalg_vector_norm", "norm", "_foreach_clamp_min_", "clamp_")
+    ops = (_UNSCALE, *_FACTORS, *_CLAMPS)
 
     def enter(self) -> None:
-        self.scaled: dict[int, torch.Tensor] = {}  # leaves that have gradients of a scaled loss
-        self.scale = 1.0
-        self.losses: list[weakref.ref[torch.Tensor]] = []
+        self.scaled = WeakIdKeyDictionary()  # the scale of leaves that have scaled gradients
+        self.losses = WeakIdKeyDictionary()
         self.run.after(torch.amp.GradScaler, "scale", self._scaled)
-        self.run.after(torch.amp.GradScaler, "unscale_", self._unscaled)
-        self.run.after(torch.amp.GradScaler, "update", lambda *_: self.scaled.clear())
 
     def _scaled(self, result: Any, scaler: Any, outputs: Any) -> None:
-        if scaler.is_enabled():
-            self.scale = scaler.get_scale()
-            self.losses = [*self.losses, *map(weakref.ref, tensors_in(result))][-16:]
-
-    def _unscaled(self, _: None, scaler: Any, optimizer: Any) -> None:
-        for p in r.params_of(optimizer):
-            self.scaled.pop(id(p), None)
+        for t in tensors_in(result) if scaler.is_enabled() else ():
+            self.losses[t] = scaler.get_scale()
 
     def loss(self, loss: r.Loss) -> None:
-        if self.scale != 1 and any(ref() is loss.tensor for ref in self.losses):
-            self.scaled.update({id(p): p for p in loss.leaves})
+        scale = self.losses.get(loss.tensor, 1.0)
+        for leaf in loss.leaves:
+            self.scaled.pop(leaf, None)
+            if scale != 1:
+                self.scaled[leaf] = scale
 
-    def op(self, name: str, args: list[Any], result: Any) -> None:
-        if self.run.updating or (name != "clamp_" and r.inside(*_CLIPS) is None):
-            return
-        grads = {id(p.grad) for p in self.scaled.values()}
-        if any(id(t) in grads for t in tensors_in(args[0])):
-            text = f"gradients are clipped that are {self.scale:g} times too large: of a loss that"
-            text += " GradScaler scaled; call scaler.unscale_(optimizer) before"
-            self.report(r.here(), text)
+    def op(self, name: str, args: list[Any]) -> None:
+        written = {t.data_ptr() for t in tensors_in(args[0])} if self.scaled else set()
+        leaves = [p for p in self.scaled if p.grad is not None and p.grad.data_ptr() in written]
+        for p in leaves if not self.run.updating else ():
+            factor = float(args[1]) if name in _FACTORS else 1.0
+            change = self.scaled[p] * (1 / factor if "div" in name and factor else factor)
+            if name == _UNSCALE or math.isclose(change, 1.0, rel_tol=1e-4):
+                del self.scaled[p]
+            elif name in _CLAMPS or isinstance(args[1], torch.Tensor):
+                text = f"gradients are clipped that are {self.scaled[p]:g} times too large: of a"
+                text += " loss that GradScaler scaled; call scaler.unscale_(optimizer) before"
+                self.report(r.here(), text)
 
 
 class NoGradient(r.Check):
@@ -70,29 +75,13 @@ class NoGradient(r.Check):
             p for p in every
             if p.optimised and p.trains and not p.reached and not p.written and p.root in trained
         }  # fmt: skip
-        for names, first, place in _grouped(self.run, missing):
-            where, why = first.cut or (place, "no result of it reaches the loss")
+        for part in self.run.largest(missing):
+            first = part.params[0]
+            where, why = first.cut or (part.at, "no result of it reaches the loss")
             if not first.cut and not first.used:
                 why = "nothing uses it"
-            text = f"{names} got no gradient in {self.run.steps} steps: {why}"
-            self.report(where or place, text)
-
-
-def _grouped(run: r.Run, missing: set[r.Param]) -> Iterator[tuple[str, r.Param, Frame | None]]:
-    """By the largest module all of whose parameters are missing: its name, one of them, its line.
-    None in the first few steps.
-    """
-    groups: dict[tuple[Any, str], r.Param] = {}
-    for p in run.every:
-        parts = p.name.split(".") if p in missing and run.steps >= FEW_STEPS else []
-        for path in (".".join(parts[: k + 1]) for k in range(len(parts))):
-            begin = f"{path}."
-            within = (q for q in run.every if q.root == p.root and f"{q.name}.".startswith(begin))
-            if all(q in missing for q in within):
-                groups.setdefault((p.root, path), p)
-                break
-    for (root, path), p in groups.items():
-        yield path, p, run.places.get((root, path)) or run.places.get((root, p.name))
+            text = f"{part.path} got no gradient in {self.run.steps} steps: {why}"
+            self.report(where or part.at, text)
 
 
 class NotInOptimizer(r.Check):
@@ -116,72 +105,81 @@ class NotInOptimizer(r.Check):
             if p.root and not p.optimised and not p.written
             and (p.root in trained or p.in_training)
         }  # fmt: skip
-        for names, first, place in _grouped(self.run, missing):
-            text = f"{names} gets gradients, and is in no optimizer: it keeps its first value"
-            self.report(place or self.given[first], text)
+        for part in self.run.largest(missing):
+            text = f"{part.path} gets gradients, and is in no optimizer: it keeps its first value"
+            self.report(part.at or self.given[part.params[0]], text)
 
 
 class Tied(r.Check):
-    """One module several times in a list, or one parameter of several layers."""
+    """One module several times in a list or as a default argument, or one parameter of several
+    layers.
+    """
 
     kind = "tied"
 
-    def enter(self) -> None:
-        self.owners: dict[int, list[tuple[Any, str, Frame | None, Any]]] = {}
-
-    def registered(self, module: nn.Module, name: str, value: Any) -> None:
-        if isinstance(value, nn.Parameter):
-            owners = [o for o in self.owners.get(id(value), ()) if o[3]() is value]
-            one = weakref.ref(module), name, r.here(), weakref.ref(value)
-            self.owners[id(value)] = [*owners, one]
-        elif isinstance(value, nn.Module) and isinstance(module, nn.ModuleList | nn.Sequential):
-            same = [n for n, m in module._modules.items() if m is value and n != name]
-            if same and any(True for _ in value.parameters()):
-                text = f"{name} is the same {type(value).__name__} as {same[0]}: they have one set"
-                self.report(r.here(), f"{text} of weights; make a layer for each")
-
-    def stepping(self, optimizer: Any, params: list[torch.Tensor]) -> None:
-        """Modules are complete now: who still has a shared parameter that is trained."""
-        given = (self.owners.pop(id(p), []) for p in params)
-        for owners in [o for o in given if len(o) > 1]:
-            having = [(ref(), name, at) for ref, name, at, _ in owners]
-            found = [one for one in having if _is_owner(*one[:2], owners[0][3]())]
-            if len({id(m) for m, _, _ in found}) > 1 and not _is_meant([m for m, _, _ in found]):
-                (first, name, _), (last, other, at) = found[0], found[-1]
-                text = f"{other} of this {type(last).__name__} is the parameter that another"
-                text += f" {type(first).__name__} has as {name}: a step changes both"
-                self.report(at, text)
+    def scanned(self, modules: Iterable[nn.Module]) -> None:
+        holders: dict[int, list[tuple[nn.Module, str]]] = {}
+        values: dict[int, Any] = {}
+        exported = (torch.jit.ScriptModule, torch.fx.GraphModule)
+        for module in (m for m in modules if not isinstance(m, exported)):
+            for name, value in (*module._parameters.items(), *module._modules.items()):
+                values[id(value)] = value
+                holders.setdefault(id(value), []).append((module, name))
+        for key, found in holders.items():
+            if len(found) > 1 and _is_mistake(values[key], [m for m, _ in found]):
+                (first, name), (last, other) = found[0], found[-1]
+                text = f"{other} of {type(last).__name__} is the same {type(values[key]).__name__}"
+                text += f" as {name} of {'it' if first is last else 'another'}: they have one set"
+                at = self.run.lines.get(values[key])
+                self.report(at, f"{text} of weights; make one for each")
 
 
-def _is_owner(module: Any, name: str, p: Any) -> bool:
-    """Not one that is gone, and not what an export makes of a model."""
-    return type(module) not in (type(None), nn.Module) and module._parameters.get(name) is p
-
-
-def _is_meant(modules: list[nn.Module]) -> bool:
-    """Embeddings with each other and with the layer of the results; a wrapper and what it wraps."""
-    others = [m for m in modules if not isinstance(m, nn.Embedding | nn.EmbeddingBag)]
-    is_wrapper = any(m is not n and m in set(n.modules()) for m in modules for n in modules)
-    return is_wrapper or len(others) <= min(1, len(modules) - 1)
+def _is_mistake(value: Any, owners: list[nn.Module]) -> bool:
+    """Shared on purpose are parameters of embeddings with each other and with the layer of the
+    results, and those of a wrapper and what it wraps.
+    """
+    lists = [m for m in owners if isinstance(m, nn.ModuleList | nn.Sequential | nn.ParameterList)]
+    is_trained = isinstance(value, nn.Parameter) or (value and any(True for _ in value.parameters()))
+    if len(lists) > len({id(m) for m in lists}):
+        return bool(is_trained)
+    if not isinstance(value, nn.Parameter):
+        defaults = [p.default for m in owners for p in inspect.signature(type(m)).parameters.values()]
+        return bool(is_trained) and any(d is value for d in defaults)
+    # an export makes modules of no class of their own
+    others = [m for m in owners if not isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+    is_wrapper = any(m is not n and m in set(n.modules()) for m in owners for n in owners)
+    is_meant = is_wrapper or len(others) <= min(1, len(owners) - 1) or nn.Module in map(type, owners)
+    return len({id(m) for m in owners}) > 1 and not is_meant
 
 
 @dataclass(eq=False)
 class _Training:
-    """One optimizer's. `idle`: steps at a learning rate of 0; `without`: steps in which no
-    parameter had a gradient; `zero`: in which all were 0; `kept`: with those of the step before.
+    """One optimizer's. `left`: parameters and gradients after a step; `cleared`: gradients were
+    since; `comes`: a backward has reached a parameter since, as one had `came` times.
     """
 
     at: Frame | None
+    params: list[r.Param]
     steps: int = 0
-    idle: int = 0
-    without: int = 0
-    zero: int = 0
-    kept: int = 0
+    causes: Counter[str] = field(default_factory=Counter)  # why steps change nothing
     norms: list[float] = field(default_factory=list)
-    left: list[Any] = field(default_factory=list)  # after a step: parameter, gradient, version
-    is_first: bool = True  # no backward since the step
-    cleared: bool = True  # gradients were, since the step
+    left: list[Any] = field(default_factory=list)
+    cleared: bool = True
+    comes: bool = False
+    came: int = 0
     backward: Frame | None = None
+
+
+_MOVES = (
+    "View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "Permute", "Select",
+    "Slice", "Clone", "ToCopy", "T",
+)  # fmt: skip
+_OF_LOGITS = {
+    "_log_softmax": ("Softmax", "cross_entropy takes the softmax itself"),
+    "binary_cross_entropy_with_logits": ("Sigmoid", "the loss takes the sigmoid itself"),
+    "nll_loss_forward": ("Softmax", "nll_loss takes logarithms of probabilities"),
+    "nll_loss2d_forward": ("Softmax", "nll_loss takes logarithms of probabilities"),
+}
 
 
 class LossStalls(r.Check):
@@ -190,78 +188,96 @@ class LossStalls(r.Check):
     """
 
     kind = "loss-stalls"
-    ops = ("_softmax", "_log_softmax")
+    ops = tuple(_OF_LOGITS)
 
     def enter(self) -> None:
-        self.of: dict[int, _Training] = {}
+        self.of = WeakIdKeyDictionary()
         self.every: list[_Training] = []
         self.losses: dict[Frame | None, list[float]] = {}
-        self.softmaxes: list[tuple[weakref.ref[torch.Tensor], Frame | None]] = []
-        self.twice: list[tuple[Frame, int]] = []  # calls, with classes
+        self.twice: list[tuple[Frame, str, int]] = []
         self.is_leaf = False
 
-    def op(self, name: str, args: list[Any], result: Any) -> None:
-        if name == "_softmax":
-            self.softmaxes = [*self.softmaxes, (weakref.ref(result), r.here())][-64:]
-        elif (frame := r.inside("cross_entropy")) is not None and self.run.made:
-            logits = frame.f_locals["input"]
-            found = [at for ref, at in self.softmaxes if at and ref() is logits]
-            self.twice += [(at, logits.shape[min(logits.dim() - 1, 1)]) for at in found]
+    def op(self, name: str, args: list[Any]) -> None:
+        logits, node = args[0], args[0].grad_fn
+        while node is not None and node.name().startswith(_MOVES):
+            node = node.next_functions[0][0]
+        wrong, text = _OF_LOGITS[name]
+        if node is None or not node.name().startswith(wrong):
+            return
+        if name != "_log_softmax" or r.inside("cross_entropy") is not None:
+            made = self.run.watcher.births.made_at(node)
+            for at in frames(made.stack)[:1] if made else ():
+                self.twice.append((at, text, logits.shape[min(logits.dim() - 1, 1)]))
+
+    def constructed(self, optimizer: Any) -> None:
+        params = [self.run.param(p) for p in r.params_of(optimizer)]
+        self.of[optimizer] = one = _Training(r.here(), params)
+        self.every.append(one)
 
     def loss(self, loss: r.Loss) -> None:
         if not loss.in_place:
             return
         self.losses.setdefault(loss.at, []).append(float(loss.tensor))
         self.is_leaf = loss.tensor.grad_fn is None
-        for one in self.of.values():
+        leaves = set(map(self.run.param, loss.leaves))
+        for one in self.every:
             one.backward = loss.at
-            for p, grad, version in one.left:
-                is_same = p.grad is grad and (grad._version == version or not one.is_first)
-                one.cleared |= not is_same or not bool(grad.any())
-            one.is_first = False
+            one.cleared |= any(p.grad is not g or not bool(g.any()) for p, g in one.left)
+            if not leaves.isdisjoint(one.params):
+                one.comes = True
+                one.came += 1
 
     def stepped(self, optimizer: Any, params: list[torch.Tensor]) -> None:
-        at = next((at for ref, at in self.run.optimizers if ref() is optimizer), None)
-        one = self.of.get(id(optimizer))
-        if one is None or one.at != at:
-            one = self.of[id(optimizer)] = _Training(at)
-            self.every.append(one)
+        if (one := self.of.get(optimizer)) is None:
+            return
+        one.params, one.steps = [self.run.param(p) for p in params], one.steps + 1
         given = [(p, p.grad) for p in params if p.grad is not None]
         norms = [float((g._values() if g.is_sparse else g).norm()) for _, g in given]
-        one.steps += 1
-        one.idle += all(float(g.get("lr", 1)) == 0 for g in optimizer.param_groups)
-        one.without += not given and any(p.requires_grad for p in params)
-        one.zero += bool(given) and not any(norms)
-        one.kept += not one.cleared
+        if all(float(g.get("lr", 1)) == 0 for g in optimizer.param_groups):
+            one.causes["rate"] += 1
+        if not one.cleared:
+            one.causes["kept"] += 1
+        elif not any(norms):
+            one.causes["gone" if one.comes else "without"] += 1
         one.norms.append(math.hypot(*norms))
-        one.left = [(p, g, g._version) for (p, g), n in zip(given, norms, strict=True) if n]
-        one.is_first, one.cleared = True, not one.left
+        one.left = [(p, g) for (p, g), n in zip(given, norms, strict=True) if n]
+        one.cleared, one.comes = not one.left, False
 
     def end(self) -> None:
-        for at, classes in self.twice[FEW_STEPS:]:
-            floor = math.log(1 + (classes - 1) / math.e)
-            text = "cross_entropy takes the softmax itself: of probabilities it cannot fall below"
-            self.report(at, f"{text} {floor:.2f} with {classes} classes")
+        for at, text, classes in self.twice[r.FEW_STEPS :]:
+            if text.startswith("cross"):
+                floor = math.log(1 + (classes - 1) / math.e)
+                text += f": of probabilities it cannot fall below {floor:.2f} with {classes} classes"
+            self.report(at, text)
         for one in self.every:
-            fell, course = _course(self.losses.get(one.backward, []))
-            if one.steps >= STEPS and one.kept >= one.steps - 1:
-                text = "gradients are never cleared (zero_grad): each step adds those of all"
-                text += f" before; their norm was {one.norms[0]:.3g} at first,"
-                self.report(one.backward, f"{text} {one.norms[-1]:.3g} at last")
-            elif one.steps >= STEPS and not fell:
-                self._judge(one, course)
+            if one.steps >= STEPS:
+                self._judge(one, *_course(self.losses.get(one.backward, [])))
+            elif not one.steps and one.came >= STEPS:
+                idle = not any(p.steps or p.written for p in one.params)
+                text = f"its step was never called, in {one.came} backwards of its parameters"
+                self.report(one.at if idle else None, text)
 
-    def _judge(self, one: _Training, course: str) -> None:
-        if one.idle == one.steps:
-            self.report(one.at, f"the learning rate is 0 in all {one.steps} steps{course}")
-        elif one.without == one.steps and self.is_leaf:
+    def _judge(self, one: _Training, fell: bool, course: str) -> None:
+        n = one.steps
+        always = {c for c, times in one.causes.items() if times >= n - (c == "kept")}
+        if "kept" in always:
+            text = "gradients are never cleared (zero_grad): each step adds those of all"
+            text += f" before; their norm was {one.norms[0]:.3g} at first,"
+            self.report(one.backward, f"{text} {one.norms[-1]:.3g} at last")
+        elif (idle := one.causes["rate"]) * 2 > n and idle >= STEPS:
+            share = f"all {n}" if idle == n else f"{idle} of {n}"
+            self.report(one.at, f"the learning rate is 0 in {share} steps{course}")
+        elif fell or one.backward is None:
+            return
+        elif "gone" in always:
+            text = f"its gradients were 0 or cleared again when the optimizer used them, in all {n}"
+            self.report(one.backward, f"{text} steps{course}")
+        elif "without" in always and self.is_leaf:
             text = "the loss is the result of no op that autograd knows: it has no gradients"
             self.report(one.backward, f"{text}{course}")
-        elif one.without == one.steps and one.backward is not None:
-            text = f"no parameter of this optimizer got a gradient in {one.steps} steps: the loss"
+        elif "without" in always:
+            text = f"no parameter of this optimizer got a gradient in {n} steps: the loss"
             self.report(one.at, f"{text} depends on others{course}")
-        elif one.zero == one.steps:
-            self.report(one.backward, f"all gradients are 0 in all {one.steps} steps{course}")
 
 
 def _course(losses: list[float]) -> tuple[bool, str]:
