@@ -93,9 +93,12 @@ class Dispatch:
     ):  # fmt: skip
         self.births = births
         self.harm = harm
-        self.listeners = tuple(listeners)
         for listener in listeners:
             listener.watcher = self
+        # Done at each op: most listeners do only one of these.
+        self.runs = [one.runs for one in listeners if type(one).runs is not Listener.runs]
+        self.ran = [one.ran for one in listeners if type(one).ran is not Listener.ran]
+        self.failed = [one.failed for one in listeners if type(one).failed is not Listener.failed]
         self.noted = noted
         self.looks = looks
         self.ops = 0
@@ -293,16 +296,16 @@ class _Mode(TorchDispatchMode):
             known = self.known[id(func)] = facts_of(func), func
         facts = known[0]
         watcher.ops += 1
-        for listener in watcher.listeners:
-            self._guarded(listener.runs, func, args, kwargs or {})
+        for call in watcher.runs:
+            self._guarded(call, func, args, kwargs or {})
         try:
             out = self._run(func, facts, args, kwargs)
         except Exception:
-            for listener in watcher.listeners:
-                self._guarded(listener.failed, func, args, kwargs or {})
+            for call in watcher.failed:
+                self._guarded(call, func, args, kwargs or {})
             raise
-        for listener in watcher.listeners:
-            self._guarded(listener.ran, func, args, kwargs or {}, out)
+        for call in watcher.ran:
+            self._guarded(call, func, args, kwargs or {}, out)
         if watcher.noted is not None and (not facts.skipped or facts.matters):
             watcher.noted(self, func, facts, args, kwargs or {}, out)
         return out

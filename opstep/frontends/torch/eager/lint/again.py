@@ -190,21 +190,22 @@ def _compared(one: nn.Module, norms: list[Any], batches: Any) -> tuple[int, str]
         m._forward_hooks.clear()
         m._forward_pre_hooks.clear()
 
-    def results(batch: Any) -> list[torch.Tensor]:
-        args, kwargs = copy.deepcopy(batch)
-        return _floats(one(*args, **kwargs))
+    def results() -> list[torch.Tensor]:
+        """Each of all batches."""
+        runs = [_floats(one(*args, **kwargs)) for args, kwargs in copy.deepcopy(batches)]
+        return [torch.cat([t.flatten() for t in ts]) for ts in zip(*runs, strict=False)]
 
     one.eval()
-    before = results(batches[-1])
+    before = results()
     running = [(m.running_mean.clone(), m.running_var.clone(), m.momentum) for m in norms]
     for m in norms:
         m.train().reset_running_stats()
         m.momentum = None  # the mean of all batches
-    after = [results(batch) for batch in batches][-1]
+    after = results()
     rows = min(len(t) for t in pytree.tree_leaves(batches[-1]) if isinstance(t, torch.Tensor))
     if rows > FEWEST_ROWS:
         one.eval()
-        after = results(batches[-1])
+        after = results()
     off = [_off(m, *kept[:2]) for m, kept in zip(norms, running, strict=True)]
     k = off.index(max(off))
     difference = max(map(_difference, before, after), default=0.0)
@@ -229,9 +230,7 @@ def _floats(results: Any) -> list[torch.Tensor]:
 
 
 def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
-    if a.shape != b.shape or not a.numel():
-        return 0.0
-    spread = float(b.std() if b.numel() > 1 else b.abs())
+    spread = float(b.std()) if b.numel() > 1 else 0.0
     return float((a - b).square().mean().sqrt()) / spread if spread else 0.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,13 +49,18 @@ class Broadcast(r.Check):
 
 
 def _is_made(t: torch.Tensor) -> bool:
-    """Whether it is a view of fewer axes."""
-    name, before = t.grad_fn.name() if t.grad_fn else "", t.dim()
+    """Whether it is a view that has just got one more axis, of 1."""
+    name, before = t.grad_fn.name() if t.grad_fn else "", t.shape
     if name.startswith(("View", "UnsafeView")):
-        before = len(t.grad_fn._saved_self_sym_sizes)  # pyright: ignore
+        before = t.grad_fn._saved_self_sym_sizes  # pyright: ignore
     elif t.grad_fn is None and t._base is not None:
-        before = t._base.dim()
-    return name.startswith("Unsqueeze") or before < t.dim()
+        before = t._base.shape
+    is_longer = len(before) < t.dim() and _long(before) == _long(t.shape)
+    return name.startswith("Unsqueeze") or is_longer
+
+
+def _long(shape: Sequence[int]) -> list[int]:
+    return [n for n in shape if n != 1]
 
 
 def _grown(op: str, a: torch.Tensor, b: torch.Tensor) -> str:

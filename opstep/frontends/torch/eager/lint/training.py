@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -22,7 +21,9 @@ from opstep.frontends.torch.sources import Frame
 STEPS = 20  # of an optimizer, before it is said that something never happens
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 _FACTORS = ("mul_", "div_", "_foreach_mul_", "_foreach_div_")
-_CLAMPS = ("clamp_", "clamp_min_", "clamp_max_", "_foreach_clamp_min_", "_foreach_clamp_max_")
+_CLAMPS = (
+    "clamp", "clamp_", "clamp_min_", "clamp_max_", "_foreach_clamp_min_", "_foreach_clamp_max_",
+)  # fmt: skip
 
 
 class ClipBeforeUnscale(r.Check):
@@ -50,14 +51,16 @@ class ClipBeforeUnscale(r.Check):
                 self.scaled[leaf] = scale
 
     def op(self, name: str, args: list[Any]) -> None:
-        written = {t.data_ptr() for t in tensors_in(args[0])} if self.scaled else set()
-        leaves = [p for p in self.scaled if p.grad is not None and p.grad.data_ptr() in written]
-        for p in leaves if not self.run.updating else ():
-            factor = float(args[1]) if name in _FACTORS else 1.0
-            change = self.scaled[p] * (1 / factor if "div" in name and factor else factor)
+        given = {t.data_ptr() for t in tensors_in(args[0])} if self.scaled else set()
+        factor = args[1] if name in _FACTORS else 1.0
+        if self.run.updating or not isinstance(factor, float | int | torch.Tensor):
+            return
+        for p in [p for p in self.scaled if p.grad is not None and p.grad.data_ptr() in given]:
+            is_one = not isinstance(factor, torch.Tensor) or factor.numel() == 1
+            change = self.scaled[p] ** (-1 if "div" in name else 1) * (factor if is_one else 0)
             if name == _UNSCALE or math.isclose(change, 1.0, rel_tol=1e-4):
                 del self.scaled[p]
-            elif name in _CLAMPS or isinstance(args[1], torch.Tensor):
+            elif name in _CLAMPS or (is_one and isinstance(factor, torch.Tensor)):
                 text = f"gradients are clipped that are {self.scaled[p]:g} times too large: of a"
                 text += " loss that GradScaler scaled; call scaler.unscale_(optimizer) before"
                 self.report(r.here(), text)
@@ -123,8 +126,9 @@ class Tied(r.Check):
         exported = (torch.jit.ScriptModule, torch.fx.GraphModule)
         for module in (m for m in modules if not isinstance(m, exported)):
             for name, value in (*module._parameters.items(), *module._modules.items()):
-                values[id(value)] = value
-                holders.setdefault(id(value), []).append((module, name))
+                if isinstance(value, nn.Module | nn.Parameter):
+                    values[id(value)] = value
+                    holders.setdefault(id(value), []).append((module, name))
         for key, found in holders.items():
             if len(found) > 1 and _is_mistake(values[key], [m for m, _ in found]):
                 (first, name), (last, other) = found[0], found[-1]
@@ -138,18 +142,18 @@ def _is_mistake(value: Any, owners: list[nn.Module]) -> bool:
     """Shared on purpose are parameters of embeddings with each other and with the layer of the
     results, and those of a wrapper and what it wraps.
     """
-    lists = [m for m in owners if isinstance(m, nn.ModuleList | nn.Sequential | nn.ParameterList)]
-    is_trained = isinstance(value, nn.Parameter) or (value and any(True for _ in value.parameters()))
-    if len(lists) > len({id(m) for m in lists}):
-        return bool(is_trained)
-    if not isinstance(value, nn.Parameter):
-        defaults = [p.default for m in owners for p in inspect.signature(type(m)).parameters.values()]
-        return bool(is_trained) and any(d is value for d in defaults)
-    # an export makes modules of no class of their own
+    lists = [id(m) for m in owners if isinstance(m, nn.ModuleList | nn.Sequential)]
+    if isinstance(value, nn.Module):
+        begins: list[Any] = [type(m).__init__ for m in owners]
+        defaults = (d for begin in begins for d in getattr(begin, "__defaults__", None) or ())
+        is_twice = len(lists) > len(set(lists)) or any(d is value for d in defaults)
+        return is_twice and any(True for _ in value.parameters())
+    if len({id(m) for m in owners}) == 1:
+        return isinstance(owners[0], nn.ParameterList)
     others = [m for m in owners if not isinstance(m, nn.Embedding | nn.EmbeddingBag)]
     is_wrapper = any(m is not n and m in set(n.modules()) for m in owners for n in owners)
-    is_meant = is_wrapper or len(others) <= min(1, len(owners) - 1) or nn.Module in map(type, owners)
-    return len({id(m) for m in owners}) > 1 and not is_meant
+    is_export = nn.Module in map(type, owners)  # modules of no class of their own
+    return not (is_wrapper or is_export or len(others) <= min(1, len(owners) - 1))
 
 
 @dataclass(eq=False)
@@ -238,7 +242,7 @@ class LossStalls(r.Check):
         if not one.cleared:
             one.causes["kept"] += 1
         elif not any(norms):
-            one.causes["gone" if one.comes else "without"] += 1
+            one.causes["without" if not one.comes else "zero" if given else "gone"] += 1
         one.norms.append(math.hypot(*norms))
         one.left = [(p, g) for (p, g), n in zip(given, norms, strict=True) if n]
         one.cleared, one.comes = not one.left, False
@@ -247,7 +251,9 @@ class LossStalls(r.Check):
         for at, text, classes in self.twice[r.FEW_STEPS :]:
             if text.startswith("cross"):
                 floor = math.log(1 + (classes - 1) / math.e)
-                text += f": of probabilities it cannot fall below {floor:.2f} with {classes} classes"
+                text += (
+                    f": of probabilities it cannot fall below {floor:.2f} with {classes} classes"
+                )
             self.report(at, text)
         for one in self.every:
             if one.steps >= STEPS:
@@ -270,8 +276,10 @@ class LossStalls(r.Check):
         elif fell or one.backward is None:
             return
         elif "gone" in always:
-            text = f"its gradients were 0 or cleared again when the optimizer used them, in all {n}"
-            self.report(one.backward, f"{text} steps{course}")
+            text = f"its gradients are cleared before the optimizer uses them, in all {n} steps"
+            self.report(one.backward, f"{text}{course}")
+        elif "zero" in always:
+            self.report(one.backward, f"all gradients are 0 in all {n} steps{course}")
         elif "without" in always and self.is_leaf:
             text = "the loss is the result of no op that autograd knows: it has no gradients"
             self.report(one.backward, f"{text}{course}")
