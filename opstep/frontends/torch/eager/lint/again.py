@@ -21,7 +21,6 @@ _LAYERS = (
     "Addmm", "Mm", "Convolution", "MkldnnConvolution", "NativeBatchNorm", "NativeLayerNorm",
     "NativeGroupNorm", "View", "UnsafeView", "ReshapeAlias", "Transpose",
 )  # fmt: skip
-_OF_CHANNELS = ("Convolution", "MkldnnConvolution", "NativeBatchNorm", "NativeGroupNorm")
 DEAD_SHARE, FEWEST_UNITS = 0.6, 8
 FEWEST_BATCHES, FEWEST_ELEMENTS = 3, 64
 DIFFERENCE = 0.3  # of results in eval() from those in train(), in their standard deviations
@@ -52,12 +51,12 @@ class Dead(r.Check):
         self.layers: dict[Any, _Units] = {}
 
     def op(self, name: str, args: list[Any]) -> None:
-        x, at, leaf = args[0], r.here(), None
-        if (len(args) == 1 or args[1] == 0) and x.dim() > 1 and x.grad_fn is not None:
-            leaf, of_channels = _layer_of(x.grad_fn)
-        if leaf is None or at is None:
+        x, low, at = args[0], args[1] if len(args) > 1 else 0, r.here()
+        if isinstance(low, torch.Tensor) or low != 0 or x.dim() < 2 or at is None:
             return
-        axis = 1 if x.dim() > 3 or of_channels else x.dim() - 1
+        if (leaf := _leaf_of(x.grad_fn)) is None or not leaf.dim():
+            return
+        axis = 1 if x.shape[1] == leaf.shape[0] else x.dim() - 1
         units = x.shape[axis]
         if units < FEWEST_UNITS or units not in (leaf.shape[0], leaf.shape[-1]):
             return
@@ -80,20 +79,15 @@ class Dead(r.Check):
                 self.report(one.at, f"{text} elements of the last {since} of {one.batches} batches")
 
 
-def _layer_of(node: Any) -> tuple[torch.Tensor | None, bool]:
-    """The nearest parameter that the result of a layer is from, also with a bias or a residual, and
-    whether it is of channels.
-    """
-    level, of_channels = [node], False
-    is_sum = node.name().startswith("Add") and all(n for n, _ in node.next_functions)
-    if not is_sum and not node.name().startswith(_LAYERS):
-        return None, False
+def _leaf_of(node: Any) -> torch.Tensor | None:
+    """The nearest parameter that the result of a layer is from, also with a bias or a residual."""
+    is_sum = node and node.name().startswith("Add") and all(n for n, _ in node.next_functions)
+    level = [node] if is_sum or (node and node.name().startswith(_LAYERS)) else []
     for _ in range(4):
-        of_channels |= any(n.name().startswith(_OF_CHANNELS) for n in level)
         if leaves := [leaf for n in level if (leaf := getattr(n, "variable", None)) is not None]:
-            return (leaves[0] if leaves[0].dim() else None), of_channels
+            return leaves[0]
         level = [n for one in level for n, _ in one.next_functions if n is not None]
-    return None, of_channels
+    return None
 
 
 @dataclass

@@ -94,7 +94,7 @@ class Labels(r.Check):
                 self.report(at, _classes(frame.f_locals["input"], frame.f_locals["target"]))
         elif name in _BCE:
             self.report(at, _improbable(args[1]))
-        elif at is not None:
+        elif at is not None and args[1].numel():
             logits, target, _, _, ignored = args
             self.report(at, _out_of_range(logits.shape[min(logits.dim() - 1, 1)], target, ignored))
             seen = self.batches.setdefault(at, [0, 0, ignored])
