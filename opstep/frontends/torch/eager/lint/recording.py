@@ -12,7 +12,8 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
+from types import ClassMethodDescriptorType as _ClassMethodDescriptor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -178,15 +179,16 @@ class Run(Listener):
         function of PyTorch's.
         """
         kept = owner.__dict__[name]
-        function = getattr(kept, "__func__", kept)
+        is_of_class = isinstance(kept, classmethod | _ClassMethodDescriptor)  # the latter of C's
 
-        @wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        @wraps(getattr(owner, name))
+        def wrapped(first: Any, *args: Any, **kwargs: Any) -> Any:
+            function = kept.__get__(None, first) if is_of_class else partial(kept, first)
             result = function(*args, **kwargs)
-            self.quietly(call, result, *args, **kwargs)
+            self.quietly(call, result, first, *args, **kwargs)
             return result
 
-        setattr(owner, name, classmethod(wrapped) if isinstance(kept, classmethod) else wrapped)
+        setattr(owner, name, classmethod(wrapped) if is_of_class else wrapped)
         self._stack.callback(setattr, owner, name, kept)
 
     # --- ops ---
