@@ -144,14 +144,16 @@ class Hooks:
         if hasattr(closure, "__code__"):
             closures.add(closure.__code__)
         found = getattr(optimizer, "found_inf", None)  # a fused one is called all the same
-        with undispatched():
-            is_skipped = found is not None and bool(found)
-        if not is_skipped:
+        if found is None or not self._is_raised(found):
             if self._is_fresh:
                 self.settle()
             self._deferred = None
             self._ask(_params(optimizer), GRADIENT)
         self.watcher.updating(1 if closure is None else 2)
+
+    def _is_raised(self, flag: torch.Tensor) -> bool:
+        with undispatched():
+            return bool(flag)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.watcher.updating(0)

@@ -308,13 +308,15 @@ PyObject* py_log_sinks(PyObject*, PyObject* arguments) {
   if (!PyArg_ParseTuple(arguments, "O!pi", &PyList_Type, &tensors, &of_gradients, &kind)) return nullptr;
   if (waits) Py_RETURN_NONE;
   HANDLE_TH_ERRORS
-  uint32_t stack = stack_now();
+  uint32_t stack = 0;
   for (Py_ssize_t k = 0; k < PyList_GET_SIZE(tensors); ++k) {
     PyObject* object = PyList_GET_ITEM(tensors, k);
     if (!THPVariable_Check(object)) continue;
     const at::Tensor& own = THPVariable_Unpack(object);
     const at::Tensor& t = of_gradients ? own.grad() : own;
-    if (is_on_gpu(t)) log_sink(self(), t, kind, own.has_storage() ? storage_of(own) : nullptr, stack);
+    if (!is_on_gpu(t)) continue;
+    if (!stack) stack = stack_now();
+    log_sink(self(), t, kind, own.has_storage() ? storage_of(own) : nullptr, stack);
   }
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
