@@ -24,6 +24,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__
 # Of those that run other lines on a person's behalf: the line to blame is the one that they run.
 _INNER = ("__torch_dispatch__", "__torch_function__")
 _ENGINE = ("_engine_run_backward", "_make_grads")  # below them on the stack is who called backward
+_SCRIPT = executed.__code__  # runs the script
 NO_NODE = -1
 
 
@@ -38,6 +39,9 @@ class Node(NamedTuple):
     def is_late(self) -> bool:
         """Whether it got its number after its op had run."""
         return self.name.rpartition("::")[2].startswith(("CopySlices", "AsStrided"))
+
+
+_NOWHERE = Node()
 
 
 class Place(NamedTuple):
@@ -89,6 +93,25 @@ def stack_now(depth: int = 1) -> Stack:
     return tuple(found)
 
 
+class Stacks:
+    """Stacks of a process, each kept once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], Stack] = {}
+
+    def now(self, depth: int = 1) -> Stack:
+        """As `stack_now`, of frames that the script has called."""
+        key: list[int] = []
+        frame: types.FrameType | None = sys._getframe(depth)
+        while frame is not None and (code := frame.f_code) is not _SCRIPT:
+            key += id(code), frame.f_lasti
+            frame = frame.f_back
+        found = self._known.get(at := tuple(key))
+        if found is None:
+            found = self._known[at] = stack_now(depth + 1)
+        return found
+
+
 def line_of(code: types.CodeType, instruction: int) -> int:
     """The line of an instruction, that of the call itself in a statement of several lines."""
     line = next(islice(code.co_positions(), instruction // 2, None), (None,))[0]
@@ -117,7 +140,7 @@ def frames(stack: Stack, inside_engine: bool = False) -> list[Frame]:
     """
     found = []
     for code, instruction in stack:
-        if code is executed.__code__:
+        if code is _SCRIPT:
             break
         if inside_engine and is_engine(code):
             break
@@ -142,7 +165,7 @@ def current_node() -> Node:
     """The node that autograd is at in this thread; its own thread is not known in Python."""
     node: Any = torch._C._current_autograd_node()
     if node is None:
-        return Node()
+        return _NOWHERE
     return Node(node._sequence_nr(), 0, node.name())
 
 
