@@ -363,4 +363,6 @@ class _Mode(TorchDispatchMode):
 
 
 def _needs_grad(argument: Any) -> bool:
+    if isinstance(argument, torch.Tensor):
+        return argument.requires_grad
     return any(t.requires_grad for t in tensors_in(argument))

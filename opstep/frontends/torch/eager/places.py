@@ -104,7 +104,8 @@ class Stacks:
         key: list[int] = []
         frame: types.FrameType | None = sys._getframe(depth)
         while frame is not None and (code := frame.f_code) is not _SCRIPT:
-            key += id(code), frame.f_lasti
+            key.append(id(code))
+            key.append(frame.f_lasti)
             frame = frame.f_back
         found = self._known.get(at := tuple(key))
         if found is None:
