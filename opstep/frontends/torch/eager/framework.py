@@ -37,7 +37,7 @@ class Eager(Framework):
         self._session = Session(
             how.report or (lambda found: None), nan_only=how.nan_only, masked=how.masked,
             wanted=how.wanted, known=how.known, waits=options.get("sync") == "op",
-            listener=self._lint, noted=self._records.noted if self._records else None,
+            listener=self._lint, records=self._records,
             looks=self._records is None or how.report is not None,
         )  # fmt: skip
 

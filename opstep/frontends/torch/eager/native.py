@@ -42,12 +42,17 @@ class Native:
     """The watcher in C++, with the methods of `dispatch.Dispatch`. Raises `Unavailable`."""
 
     form = "native"
-    looks = True
 
-    def __init__(self, births: Births, sinks: Any, waits: bool = False):
-        """`waits`: on a GPU every look waits for its op, so elements are there as on a CPU."""
+    def __init__(
+        self, births: Births, sinks: Any, waits: bool = False, looks: bool = True,
+        records: Any = None,
+    ):  # fmt: skip
+        """`waits`: on a GPU every look waits for its op, so elements are there as on a CPU;
+        `records`: gets what runs, see `records.Records`.
+        """
         self._module: Any = load()
-        self._waits = waits
+        self._waits, self.looks, self._records = waits, looks, records
+        self.take_ran = self._module.take_ran
         self.gpus = Gpus(self._module, births, sinks)
         self.births = births
         self.sinks = sinks
@@ -67,8 +72,10 @@ class Native:
         gpus = self.gpus
         self._module.start(
             self._gave, births.healed, self.sinks.read, self._loss, gpus.set_up, gpus.full,
-            gpus.came_from_host, self._waits,
+            gpus.came_from_host, self._waits, self.looks,
         )  # fmt: skip
+        if (records := self._records) is not None:
+            self._module.record(records.met, records.read, records.many)
         self.is_active = True
         self._open_higher_order_ops()
         self.enter()
@@ -274,7 +281,7 @@ spec.loader.exec_module(module)
 module.register()
 found = []
 note = lambda *given: found.append(given[0])
-module.start(*[note] * 7, False)
+module.start(*[note] * 7, False, True)
 module.enter(True)
 torch.zeros(2).log_()
 assert found == ["aten::log_"], found

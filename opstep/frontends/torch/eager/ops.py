@@ -90,6 +90,16 @@ def as_call(op: Any, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, Any
     return [v for v, a in pairs if not a.kwarg_only], {a.name: v for v, a in pairs if a.kwarg_only}
 
 
+def without_defaults(op: Any, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """As `as_call`, without what the op takes where nothing is given."""
+    args, kwargs = as_call(op, arguments)
+    defaults = {a.name: a.default_value for a in op._schema.arguments}
+    of_args = list(defaults.values())[: len(args)]
+    while args and not isinstance(args[-1], torch.Tensor) and args[-1] == of_args[len(args) - 1]:
+        args.pop()
+    return tuple(args), {k: v for k, v in kwargs.items() if v is not None and v != defaults[k]}
+
+
 def substituted(arguments: Sequence[Any], tensors: Iterable[torch.Tensor]) -> list[Any]:
     """With other tensors in place of those of a call, in the same order."""
     left = iter(tensors)

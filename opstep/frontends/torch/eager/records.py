@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from opstep.api.program import Program
 from opstep.frontends.torch.eager.figures import Figures, can_be_had
-from opstep.frontends.torch.eager.ops import Facts, tensors_in
+from opstep.frontends.torch.eager.ops import Facts, by_name, facts_of, tensors_in, without_defaults
 from opstep.frontends.torch.eager.scalars import scalar_name
 from opstep.frontends.torch.eager.session import Session
 from opstep.frontends.torch.eager.sites import Sites
@@ -44,12 +44,14 @@ class _Part:
 
 
 class Records:
-    """`noted` is for `Dispatch`. A step ends when an optimizer's does; it is handed over when the
-    next one ends, for the numbers that a script reads of it come later.
+    """`noted` is for `Dispatch`; `met`, `read` and `many` are for `Native`, which keeps times only.
+    A step ends when an optimizer's does; it is handed over when the next one ends, for the numbers
+    that a script reads of it come later.
     """
 
     def __init__(self, recording: Recording):
         self._recording = recording
+        self.are_times = recording.selection.text == "none"  # and no statistics
         self._recorder: Any = None  # until the first op
         self._lock = threading.RLock()
         self._parts: dict[int, _Part] = {}
@@ -89,8 +91,7 @@ class Records:
             if self._recorder is None:
                 self._begin_run()
             if facts.skipped:
-                if type(result) in (int, float):
-                    self._read(args[0], result)
+                self.read(args[0], result)
                 return
             if type(result) is torch.Tensor and result.numel() == 1 and can_be_had(result):
                 self._made_in[result.data_ptr()] = self._step
@@ -98,25 +99,60 @@ class Records:
                 return
             count = len(self._sites.known)
             number = self._sites.number(mode, op, facts, args, kwargs)
-            if number < 0:  # a mark for profilers
+            if number < 0:
                 return
-            part = self._parts.get(id(mode))
-            if part is None:
-                part = self._parts[id(mode)] = _Part(len(self._parts))
-            turn = self._turns.get(number, 0)
-            self._turns[number] = turn + 1
-            part.ran.append((number, turn, mode.began, mode.ended))
+            part = self._ran(id(mode), number, mode.began, mode.ended)
             if self._has_figures or len(self._sites.known) > count:
                 tensors = (result,) if type(result) is torch.Tensor else tensors_in(result)
                 tensors = tensors or [t for k in facts.writes for t in tensors_in(args[k : k + 1])]
                 for k, t in enumerate(tensors):
                     self._result(part, number, k, t)
             if len(part.ran) >= _TOGETHER:
-                self._hand_over()
-                if self._recorder is not None:
-                    self._recorder.add_free(self._records())
+                self.many()
 
-    def _result(self, part: _Part, number: int, k: int, t: torch.Tensor) -> None:
+    def _ran(self, thread: int, number: int, began: int, ended: int) -> _Part:
+        part = self._parts.get(thread)
+        if part is None:
+            part = self._parts[thread] = _Part(len(self._parts))
+        turn = self._turns.get(number, 0)
+        self._turns[number] = turn + 1
+        part.ran.append((number, turn, began, ended))
+        return part
+
+    def many(self) -> None:
+        """More ops of a step have run than are kept."""
+        with self._lock:
+            self._take()
+            self._hand_over()
+            self._recorder.add_free(self._records())
+
+    def met(
+        self, name: str, overload: str, given: list[Any], results: list[Any], modules: list[Any]
+    ) -> int:  # fmt: skip
+        """The number of an op that has run at a place of its own; -1 for a mark of profilers."""
+        with self._lock:
+            if self._recorder is None:
+                self._begin_run()
+            op = by_name(name, overload)
+            facts, place = facts_of(op), self._session.watcher.place()
+            args, kwargs = without_defaults(op, given)
+            number = self._sites.at(op, facts, args, kwargs, modules, place)
+            tensors = [t for r in results for t in tensors_in(r)]
+            tensors = tensors or [t for k in facts.writes for t in tensors_in(given[k])]
+            for k, t in enumerate(tensors if number >= 0 else ()):
+                self._result(None, number, k, t)
+            return number
+
+    def _take(self) -> None:
+        """What the native watcher has noted."""
+        if self._session.watcher.form == "native":
+            rows, addresses = map(np.frombuffer, self._session.watcher.take_ran(), (np.int64,) * 2)
+            if self._is_recorded:
+                for row in rows.reshape(-1, 4).tolist():
+                    self._ran(*row)
+            self._made_in.update(dict.fromkeys(addresses.tolist(), self._step))
+
+    def _result(self, part: Any, number: int, k: int, t: torch.Tensor) -> None:
         is_wanted = self._wanted.get((number, k))
         if is_wanted is None:
             name, op = self._sites.result(number, k, t), self._sites.known[number]
@@ -128,10 +164,15 @@ class Records:
                 part.figures.add(t)
                 part.taken.append((len(part.ran) - 1, k, t.dtype.is_floating_point))
 
-    def _read(self, t: torch.Tensor, value: float) -> None:
+    def read(self, t: torch.Tensor, value: Any) -> None:
         """The script asks for a number."""
-        name = scalar_name(self._sites.frame()[0], t)
-        if name:
+        with self._lock:
+            if type(value) not in (int, float) or self._recorder is None:
+                return
+            name = scalar_name(self._sites.frame()[0], t)
+            if not name:
+                return
+            self._take()
             step = self._made_in.get(t.data_ptr(), self._step) if can_be_had(t) else self._step
             self._metrics.setdefault(step, {})[name] = float(value)
 
@@ -153,6 +194,7 @@ class Records:
                 self._end_step()
 
     def _end_step(self) -> None:
+        self._take()
         skipped = self._session.hooks.skipped
         if skipped > self._skipped:
             self._skipped = skipped
@@ -200,6 +242,7 @@ class Records:
         with self._lock:
             if self._recorder is None:
                 return
+            self._take()
             if any(part.ran for part in self._parts.values()) or self._metrics.get(self._step):
                 self._end_step()
             self._step += 1

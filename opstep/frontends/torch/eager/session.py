@@ -34,7 +34,7 @@ class Session:
     should be; `known` gets those of them that were met. `waits`: on a GPU each look waits for
     its op. `native`: whether the native watcher is
     used where it can be. `listener`: looks at every op, which only the watcher in Python shows.
-    `looks`, `noted`: see `Dispatch`.
+    `looks`: see `Dispatch`. `records`: gets what runs, see `records.Records`.
     `beside`: modules are compiled, and hunts of their own report what comes out of them; ops beside
     them are watched natively or not at all.
     """
@@ -43,7 +43,7 @@ class Session:
         self, tell: Callable[[ScriptFinding], None], *, nan_only: bool = False,
         masked: bool = False, wanted: Collection[str] = (), known: set[str] | None = None,
         waits: bool = False, native: bool = True, listener: Listener | None = None,
-        looks: bool = True, noted: Callable[..., None] | None = None, beside: bool = False,
+        looks: bool = True, records: Any = None, beside: bool = False,
     ):  # fmt: skip
         self._waits = waits
         self._beside = beside
@@ -59,7 +59,9 @@ class Session:
         self._stack = ExitStack()
         self.births = Births(lambda: self.watcher.place())
         self.sinks = Sinks(self.births, self._report, nan_only)
-        self._is_seen = listener is not None or noted is not None
+        self._looks, self._records = looks, records
+        noted = records.noted if records is not None else None
+        self._is_seen = listener is not None or (records is not None and not records.are_times)
         self.watcher: Any = None
         if native and not self._is_seen:
             self.watcher = self._native()
@@ -76,12 +78,16 @@ class Session:
         try:
             if self._beside:
                 native_watcher.build()
-            return native_watcher.Native(self.births, self.sinks, self._waits)
+            return self._new_native()
         except native_watcher.Unavailable as error:
             how = "watched in Python, which takes longer"
             how = "ops beside compiled modules were not watched" if self._beside else how
             self.notes.append(f"{how}: {error}")
             return None
+
+    def _new_native(self) -> native_watcher.Native:
+        given = self._waits, self._looks, self._records
+        return native_watcher.Native(self.births, self.sinks, *given)
 
     @property
     def is_watching(self) -> bool:
@@ -189,7 +195,7 @@ class Session:
     def _becomes_native(self) -> bool:
         try:
             native_watcher.build()
-            other = native_watcher.Native(self.births, self.sinks, self._waits)
+            other = self._new_native()
         except native_watcher.Unavailable:
             return False
         before, self.watcher = self.watcher, other

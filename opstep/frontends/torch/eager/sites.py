@@ -94,11 +94,20 @@ class Sites:
         number = self._numbers.get(key)
         if number is None:
             place = Place(stack_now(2), module, current_node(), mode.is_updating)
-            number = -1
-            if getattr(op, "namespace", "") != "profiler":
-                number = self._met(mode.modules, facts, args, kwargs, place, made, (code, at))
-            self._numbers[key] = number
+            number = self._numbers[key] = self.at(op, facts, args, kwargs, mode.modules, place)
         return number
+
+    def at(
+        self, op: Any, facts: Facts, args: Sequence[Any], kwargs: dict[str, Any],
+        modules: list[Any], place: Place,
+    ) -> int:  # fmt: skip
+        """Of an op that may have been met here before; -1 of a mark for profilers."""
+        if getattr(op, "namespace", "") == "profiler":
+            return -1
+        frame, _ = self.frame()
+        at = (id(frame.f_code), frame.f_lasti) if frame is not None else (0, 0)
+        made = self._made_by(place)
+        return self._met(modules, facts, args, kwargs, place, made, at)
 
     def _met(
         self, modules: list[Any], facts: Facts, args: Any, kwargs: Any, place: Place,

@@ -23,7 +23,10 @@ namespace {
 
 constexpr auto KEY = c10::DispatchKey::Fake;
 
+using Arguments = c10::SmallVector<c10::IValue, 8>;
+
 std::atomic<bool> is_active{false};
+std::atomic<bool> is_looking{true};  // whether anybody wants to know of NaNs and infinities
 std::atomic<int64_t> op_count{0};
 PyObject *on_bad, *on_healed, *on_read, *on_loss;  // callables
 std::mutex unread_mutex;
@@ -70,17 +73,29 @@ PyObject* to_python(const c10::IValue& v, bool is_dtype) {
 
 // Calls Python from within an op: what it asks of PyTorch is not watched. What it raises ends the
 // op as an error of its own would.
-void call(PyObject* callable, PyObject* arguments) {
+PyObject* called(PyObject* callable, PyObject* arguments) {
   Thread& thread = self();
   c10::impl::ExcludeDispatchKeyGuard unwatched(KEY);
   thread.is_within = true;
   PyObject* result = PyObject_CallObject(callable, arguments);
   thread.is_within = false;
   Py_XDECREF(arguments);
-  if (result) return Py_DECREF(result);
+  if (result) return result;
   python_error error;
   error.persist();  // this thread may have no Python of its own
   throw error;
+}
+
+void call(PyObject* callable, PyObject* arguments) { Py_DECREF(called(callable, arguments)); }
+
+PyObject* given_to(const Facts& facts, const Arguments& arguments) {
+  PyObject* given = PyList_New(0);
+  for (int k = 0; k < facts.arguments; ++k) {
+    PyObject* item = to_python(arguments[k], facts.is_dtype[k]);
+    PyList_Append(given, item);
+    Py_DECREF(item);
+  }
+  return given;
 }
 
 void call_with(PyObject* callable, const at::Tensor& t) {

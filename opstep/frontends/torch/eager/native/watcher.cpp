@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "log.h"
+#include "ran.h"
 
 namespace opstep {
 namespace {
@@ -61,12 +62,7 @@ Befores before_writing(const Facts& facts, const Arguments& arguments) {
 void tell_bad(const Facts& facts, const Arguments& arguments, const Befores& before, const at::Tensor& t,
               int index, Level level, bool is_written) {
   Gil gil;
-  PyObject* given = PyList_New(0);
-  for (int k = 0; k < facts.arguments; ++k) {
-    PyObject* item = to_python(arguments[k], facts.is_dtype[k]);
-    PyList_Append(given, item);
-    Py_DECREF(item);
-  }
+  PyObject* given = given_to(facts, arguments);
   PyObject* old = PyList_New(0);
   for (const Before& b : before) {
     PyObject* copy = b.copy.defined() ? THPVariable_Wrap(b.copy) : none();
@@ -130,18 +126,20 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   int64_t number = at::sequence_number::peek();
   thread.stack = 0;
   if (number != thread.last) note_node(thread, number, facts, given);
-  if (facts.reads || facts.ones_like) ask(thread, facts, given[0]);
+  bool looks = is_looking.load(std::memory_order_relaxed), records = is_recorded.load(std::memory_order_relaxed);
+  if (looks && (facts.reads || facts.ones_like)) ask(thread, facts, given[0]);
   // The call takes its arguments off the stack; they are needed only if its results are bad.
   Arguments arguments;
   Befores before;
-  if (!facts.skipped) {
-    arguments.assign(given, given + facts.arguments);
-    if (!facts.writes.empty()) before = before_writing(facts, arguments);
-  }
+  if (!facts.skipped || (records && facts.reads)) arguments.assign(given, given + facts.arguments);
+  if (looks && !facts.skipped && !facts.writes.empty()) before = before_writing(facts, arguments);
+  int64_t began = records ? now_ns() : 0;
   {
     c10::impl::ExcludeDispatchKeyGuard guard(KEY);
     op.redispatchBoxed(keys & AFTER, stack);
   }
+  if (records) note_ran(thread, facts, arguments, {stack->end() - facts.results, stack->end()}, began);
+  if (!looks) return;
   auto for_results = [&](auto f) {
     for (size_t k = stack->size() - facts.results; k < stack->size(); ++k) for_tensors((*stack)[k], f);
   };
@@ -158,18 +156,45 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 // ---- what Python asks for -------------------------------------------------------------------------
 
-PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, loss, gpu, full, host, whether looks wait)
-  int looks_wait;
+PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, loss, gpu, full, host, whether looks wait, whether it looks)
+  int looks_wait, looks;
   PyObject* before[] = {on_bad, on_healed, on_read, on_loss, on_gpu, on_full, on_host};
-  if (!PyArg_ParseTuple(arguments, "OOOOOOOp", &on_bad, &on_healed, &on_read, &on_loss, &on_gpu, &on_full, &on_host,
-                        &looks_wait))
+  if (!PyArg_ParseTuple(arguments, "OOOOOOOpp", &on_bad, &on_healed, &on_read, &on_loss, &on_gpu, &on_full, &on_host,
+                        &looks_wait, &looks))
     return nullptr;
   for (PyObject* one : {on_bad, on_healed, on_read, on_loss, on_gpu, on_full, on_host}) Py_INCREF(one);
   for (PyObject* one : before) Py_XDECREF(one);
   waits = looks_wait;
+  is_looking = looks;
+  is_recorded = false;
   is_trusted = true;
   is_active = true;
   Py_RETURN_NONE;
+}
+
+PyObject* py_record(PyObject*, PyObject* arguments) {  // (met, number, many): what runs from now on is recorded
+  PyObject* before[] = {on_met, on_number, on_many};
+  if (!PyArg_ParseTuple(arguments, "OOO", &on_met, &on_number, &on_many)) return nullptr;
+  for (PyObject* one : {on_met, on_number, on_many}) Py_INCREF(one);
+  for (PyObject* one : before) Py_XDECREF(one);
+  std::lock_guard<std::mutex> lock(ran_mutex);
+  met.clear();
+  ran.clear();
+  numbers.clear();
+  is_recorded = true;
+  Py_RETURN_NONE;
+}
+
+PyObject* py_take_ran(PyObject*, PyObject*) {  // (rows of Ran, addresses of results of one element)
+  std::vector<Ran> rows;
+  std::vector<const void*> of_numbers;
+  {
+    std::lock_guard<std::mutex> lock(ran_mutex);
+    rows.swap(ran);
+    of_numbers.swap(numbers);
+  }
+  auto bytes = [](const auto& v) { return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(v[0])); };
+  return Py_BuildValue("(NN)", bytes(rows), bytes(of_numbers));
 }
 
 PyObject* py_stop(PyObject*, PyObject*) {
@@ -249,24 +274,10 @@ PyObject* py_made(PyObject*, PyObject* arguments) {
   long long number;
   int is_late;
   if (!PyArg_ParseTuple(arguments, "KLp", &thread, &number, &is_late)) return nullptr;
-  std::shared_ptr<Ring> ring;
-  {
-    std::lock_guard<std::mutex> lock(rings_mutex);
-    auto found = rings.find(thread ? thread : self().id);
-    if (found != rings.end()) ring = found->second;
-  }
-  // An op makes its node before it runs, and may make others before it runs another op; late nodes
-  // are made after it.
-  int step = is_late ? -1 : 1;
-  for (long long n = is_late ? number - 1 : number; ring && n >= 0 && std::abs(n - number) < NEAR; n += step) {
-    size_t k = static_cast<uint64_t>(n) % NODES;
-    if (k >= ring->made.size() || ring->made[k].number != n) continue;
-    const Made& made = ring->made[k];
-    if (made.is_weak && n != number) continue;
-    return Py_BuildValue("(NNLKs)", frames_of(made.stack), id_of(made.module), static_cast<long long>(made.node.number),
-                         static_cast<unsigned long long>(made.node.thread), made.facts->name.c_str());
-  }
-  Py_RETURN_NONE;
+  const Made* made = made_of(thread ? thread : self().id, number, is_late);
+  if (!made) Py_RETURN_NONE;
+  return Py_BuildValue("(NNLKs)", frames_of(made->stack), id_of(made->module), static_cast<long long>(made->node.number),
+                       static_cast<unsigned long long>(made->node.thread), made->facts->name.c_str());
 }
 
 PyObject* py_level(PyObject*, PyObject* object) {
@@ -437,6 +448,7 @@ PyObject* py_register(PyObject*, PyObject*) {  // raises RuntimeError where PyTo
 
 PyMethodDef methods[] = {
     {"register", py_register, METH_NOARGS, ""}, {"start", py_start, METH_VARARGS, ""},
+    {"record", py_record, METH_VARARGS, ""},    {"take_ran", py_take_ran, METH_NOARGS, ""},
     {"distrust", py_distrust, METH_NOARGS, ""},
     {"stop", py_stop, METH_NOARGS, ""},         {"enter", py_enter, METH_O, ""},
     {"push", py_push, METH_O, ""},              {"pop", py_pop, METH_NOARGS, ""},

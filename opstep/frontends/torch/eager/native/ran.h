@@ -1,0 +1,96 @@
+// What ran and when, for a timeline: by numbers that Python gives to ops as they are met.
+// Part of watcher.cpp, whose internal names it uses.
+
+#pragma once
+
+#include <ctime>
+
+#include "calls.h"
+#include "stacks.h"
+
+namespace opstep {
+namespace {
+
+constexpr size_t MOST_RAN = 1 << 13;  // from which on Python takes them
+
+struct Ran {
+  int64_t thread, op, began, ended;  // ns of CLOCK_MONOTONIC
+};
+
+std::atomic<bool> is_recorded{false};
+PyObject *on_met, *on_number, *on_many;
+std::mutex ran_mutex;
+ska::flat_hash_map<uint64_t, int64_t> met;  // numbers of ops, by all that tells them apart
+std::vector<Ran> ran;
+std::vector<const void*> numbers;  // addresses of results of one element
+
+int64_t now_ns() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1000000000ll + time.tv_nsec;
+}
+
+bool is_number(const at::Tensor& t) {
+  auto keys = t.key_set();
+  bool is_plain = keys.has_all(c10::DispatchKeySet(c10::DispatchKey::CPU)) && !keys.has(c10::DispatchKey::Python);
+  return is_plain && t.has_storage() && t.numel() == 1;
+}
+
+// Where it ran; of a backward also the ops near the number of its node, one of which made that.
+uint64_t key_of(Thread& thread, const Facts& facts) {
+  if (!thread.stack) thread.stack = stack_now();
+  auto word = [](const void* p) { return reinterpret_cast<uint64_t>(p); };
+  uint64_t key = mixed(mixed(mixed(word(&facts), thread.stack), word(thread.module())), thread.updating);
+  Node node = current_node();
+  if (node.number < 0) return key;
+  key = mixed(key, word(node.type));
+  for (bool is_late : {false, true})
+    if (const Made* made = made_of(node.thread, node.number, is_late))
+      key = mixed(mixed(key, made->stack), word(made->module));
+  return key;
+}
+
+// Python is asked for the number of what it has not met.
+int64_t number_of(uint64_t key, Thread& thread, const Facts& facts, const Arguments& arguments, const Arguments& results) {
+  {
+    std::lock_guard<std::mutex> lock(ran_mutex);
+    auto found = met.find(key);
+    if (found != met.end()) return found->second;
+  }
+  Gil gil;
+  PyObject* modules = PyList_New(0);
+  for (void* module : thread.modules) PyList_Append(modules, static_cast<PyObject*>(module));
+  PyObject* given = given_to(facts, arguments);
+  PyObject* found = called(on_met, Py_BuildValue("(ssNNN)", facts.name.c_str(), facts.overload.c_str(), given,
+                                                 list_of(results, false), modules));
+  int64_t number = PyLong_AsLongLong(found);
+  Py_DECREF(found);
+  std::lock_guard<std::mutex> lock(ran_mutex);
+  return met[key] = number;
+}
+
+void note_ran(Thread& thread, const Facts& facts, const Arguments& arguments, const Arguments& results, int64_t began) {
+  int64_t ended = now_ns();
+  if (facts.reads) {
+    Gil gil;
+    call(on_number, Py_BuildValue("(NN)", to_python(arguments[0], false), to_python(results[0], false)));
+  }
+  if (facts.skipped) return;
+  int64_t number = number_of(key_of(thread, facts), thread, facts, arguments, results);
+  if (number < 0) return;  // a mark for profilers
+  bool are_many;
+  {
+    std::lock_guard<std::mutex> lock(ran_mutex);
+    ran.push_back({static_cast<int64_t>(thread.id), number, began, ended});
+    for (const auto& v : results)
+      if (v.isTensor() && v.toTensor().defined() && is_number(v.toTensor()))
+        numbers.push_back(v.toTensor().const_data_ptr());
+    are_many = ran.size() == MOST_RAN;
+  }
+  if (!are_many) return;
+  Gil gil;
+  call(on_many, nullptr);
+}
+
+}  // namespace
+}  // namespace opstep
