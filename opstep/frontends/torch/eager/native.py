@@ -52,7 +52,7 @@ class Native:
         """
         self._module: Any = load()
         self._waits, self.looks, self._records = waits, looks, records
-        self.take_ran = self._module.take_ran
+        self.take_ran, self.values = self._module.take_ran, self._module.values
         self.gpus = Gpus(self._module, births, sinks)
         self.births = births
         self.sinks = sinks
@@ -75,7 +75,7 @@ class Native:
             gpus.came_from_host, self._waits, self.looks,
         )  # fmt: skip
         if (records := self._records) is not None:
-            self._module.record(records.met, records.read, records.many)
+            self._module.record(records.met, records.read, records.many, records.gave)
         self.is_active = True
         self._open_higher_order_ops()
         self.enter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import threading
+from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Any
 
@@ -44,14 +45,13 @@ class _Part:
 
 
 class Records:
-    """`noted` is for `Dispatch`; `met`, `read` and `many` are for `Native`, which keeps times only.
-    A step ends when an optimizer's does; it is handed over when the next one ends, for the numbers
-    that a script reads of it come later.
+    """`noted` is for `Dispatch`; `met`, `gave`, `many`, `read` are for `Native`. A step ends when
+    an optimizer's does; it is handed over when the next one ends, for the numbers that a script
+    reads of it come later.
     """
 
     def __init__(self, recording: Recording):
         self._recording = recording
-        self.are_times = recording.selection.text == "none"  # and no statistics
         self._recorder: Any = None  # until the first op
         self._lock = threading.RLock()
         self._parts: dict[int, _Part] = {}
@@ -101,12 +101,20 @@ class Records:
             number = self._sites.number(mode, op, facts, args, kwargs)
             if number < 0:
                 return
-            part = self._ran(id(mode), number, mode.began, mode.ended)
+            tensors: Sequence[torch.Tensor] = ()
             if self._has_figures or len(self._sites.known) > count:
                 tensors = (result,) if type(result) is torch.Tensor else tensors_in(result)
                 tensors = tensors or [t for k in facts.writes for t in tensors_in(args[k : k + 1])]
-                for k, t in enumerate(tensors):
-                    self._result(part, number, k, t)
+            self.gave(id(mode), number, mode.began, mode.ended, tensors)
+
+    def gave(
+        self, thread: int, number: int, began: int, ended: int, results: Sequence[torch.Tensor]
+    ) -> None:
+        """An op has run. `results`: where their statistics are taken, or they are new."""
+        with self._lock:
+            part = self._ran(thread, number, began, ended)
+            for k, t in enumerate(results):
+                self._result(part, number, k, t)
             if len(part.ran) >= _TOGETHER:
                 self.many()
 
@@ -137,10 +145,8 @@ class Records:
             facts, place = facts_of(op), self._session.watcher.place()
             args, kwargs = without_defaults(op, given)
             number = self._sites.at(op, facts, args, kwargs, modules, place)
-            tensors = [t for r in results for t in tensors_in(r)]
-            tensors = tensors or [t for k in facts.writes for t in tensors_in(given[k])]
-            for k, t in enumerate(tensors if number >= 0 else ()):
-                self._result(None, number, k, t)
+            for k, t in enumerate(results if number >= 0 else ()):
+                self._is_wanted(number, k, t)
             return number
 
     def _take(self) -> None:
@@ -152,12 +158,16 @@ class Records:
                     self._ran(*row)
             self._made_in.update(dict.fromkeys(addresses.tolist(), self._step))
 
-    def _result(self, part: Any, number: int, k: int, t: torch.Tensor) -> None:
-        is_wanted = self._wanted.get((number, k))
-        if is_wanted is None:
+    def _is_wanted(self, number: int, k: int, t: torch.Tensor) -> bool:
+        """Whether statistics of a result are asked for; one that is new is noted."""
+        found = self._wanted.get((number, k))
+        if found is None:
             name, op = self._sites.result(number, k, t), self._sites.known[number]
-            is_wanted = self._recording.selection.tensor(op.name, name)
-            self._wanted[number, k] = is_wanted
+            found = self._wanted[number, k] = self._recording.selection.tensor(op.name, name)
+        return found
+
+    def _result(self, part: _Part, number: int, k: int, t: torch.Tensor) -> None:
+        is_wanted = self._is_wanted(number, k, t)
         if self._has_figures and can_be_had(t):
             self._sites.gave[t.data_ptr()] = number, k
             if is_wanted:
@@ -184,6 +194,8 @@ class Records:
         is_counted = self._step % run.every == 0
         self._has_figures = is_counted and run.selection != "none"
         self._is_recorded = is_counted or "trace" in run.files or run.selection == "none"
+        if self._session.watcher.form == "native":
+            self._session.watcher.values(self._has_figures)
         if not self._has_figures:  # who writes meanwhile is not known
             self._sites.gave.clear()
 

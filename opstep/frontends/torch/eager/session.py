@@ -61,7 +61,7 @@ class Session:
         self.sinks = Sinks(self.births, self._report, nan_only)
         self._looks, self._records = looks, records
         noted = records.noted if records is not None else None
-        self._is_seen = listener is not None or (records is not None and not records.are_times)
+        self._is_seen = listener is not None
         self.watcher: Any = None
         if native and not self._is_seen:
             self.watcher = self._native()

@@ -18,7 +18,8 @@ struct Ran {
 };
 
 std::atomic<bool> is_recorded{false};
-PyObject *on_met, *on_number, *on_many;
+std::atomic<bool> has_values{false};  // whether Python gets the results of each op
+PyObject *on_met, *on_number, *on_many, *on_gave;
 std::mutex ran_mutex;
 ska::flat_hash_map<uint64_t, int64_t> met;  // numbers of ops, by all that tells them apart
 std::vector<Ran> ran;
@@ -50,6 +51,20 @@ uint64_t key_of(Thread& thread, const Facts& facts) {
   return key;
 }
 
+// The results of an op; of one that has none, what it wrote.
+PyObject* given_by(const Facts& facts, const Arguments& arguments, const Arguments& results) {
+  PyObject* found = PyList_New(0);
+  auto add = [found](const at::Tensor& t) {
+    PyObject* item = THPVariable_Wrap(t);
+    PyList_Append(found, item);
+    Py_DECREF(item);
+  };
+  for (const auto& v : results) for_tensors(v, add);
+  if (!PyList_GET_SIZE(found))
+    for (int k : facts.writes) for_tensors(arguments[k], add);
+  return found;
+}
+
 // Python is asked for the number of what it has not met.
 int64_t number_of(uint64_t key, Thread& thread, const Facts& facts, const Arguments& arguments, const Arguments& results) {
   {
@@ -60,9 +75,8 @@ int64_t number_of(uint64_t key, Thread& thread, const Facts& facts, const Argume
   Gil gil;
   PyObject* modules = PyList_New(0);
   for (void* module : thread.modules) PyList_Append(modules, static_cast<PyObject*>(module));
-  PyObject* given = given_to(facts, arguments);
-  PyObject* found = called(on_met, Py_BuildValue("(ssNNN)", facts.name.c_str(), facts.overload.c_str(), given,
-                                                 list_of(results, false), modules));
+  PyObject* found = called(on_met, Py_BuildValue("(ssNNN)", facts.name.c_str(), facts.overload.c_str(), given_to(facts, arguments),
+                                                 given_by(facts, arguments, results), modules));
   int64_t number = PyLong_AsLongLong(found);
   Py_DECREF(found);
   std::lock_guard<std::mutex> lock(ran_mutex);
@@ -81,15 +95,17 @@ void note_ran(Thread& thread, const Facts& facts, const Arguments& arguments, co
   bool are_many;
   {
     std::lock_guard<std::mutex> lock(ran_mutex);
-    ran.push_back({static_cast<int64_t>(thread.id), number, began, ended});
     for (const auto& v : results)
       if (v.isTensor() && v.toTensor().defined() && is_number(v.toTensor()))
         numbers.push_back(v.toTensor().const_data_ptr());
+    if (!has_values) ran.push_back({static_cast<int64_t>(thread.id), number, began, ended});
     are_many = ran.size() == MOST_RAN;
   }
-  if (!are_many) return;
+  if (!has_values && !are_many) return;
   Gil gil;
-  call(on_many, nullptr);
+  if (!has_values) return call(on_many, nullptr);
+  call(on_gave, Py_BuildValue("(LLLLN)", static_cast<long long>(thread.id), static_cast<long long>(number),
+                              static_cast<long long>(began), static_cast<long long>(ended), given_by(facts, arguments, results)));
 }
 
 }  // namespace

@@ -172,16 +172,22 @@ PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, los
   Py_RETURN_NONE;
 }
 
-PyObject* py_record(PyObject*, PyObject* arguments) {  // (met, number, many): what runs from now on is recorded
-  PyObject* before[] = {on_met, on_number, on_many};
-  if (!PyArg_ParseTuple(arguments, "OOO", &on_met, &on_number, &on_many)) return nullptr;
-  for (PyObject* one : {on_met, on_number, on_many}) Py_INCREF(one);
+PyObject* py_record(PyObject*, PyObject* arguments) {  // (met, number, many, gave): what runs from now on is recorded
+  PyObject* before[] = {on_met, on_number, on_many, on_gave};
+  if (!PyArg_ParseTuple(arguments, "OOOO", &on_met, &on_number, &on_many, &on_gave)) return nullptr;
+  for (PyObject* one : {on_met, on_number, on_many, on_gave}) Py_INCREF(one);
   for (PyObject* one : before) Py_XDECREF(one);
   std::lock_guard<std::mutex> lock(ran_mutex);
   met.clear();
   ran.clear();
   numbers.clear();
+  has_values = false;
   is_recorded = true;
+  Py_RETURN_NONE;
+}
+
+PyObject* py_values(PyObject*, PyObject* value) {
+  has_values = PyObject_IsTrue(value);
   Py_RETURN_NONE;
 }
 
@@ -449,6 +455,7 @@ PyObject* py_register(PyObject*, PyObject*) {  // raises RuntimeError where PyTo
 PyMethodDef methods[] = {
     {"register", py_register, METH_NOARGS, ""}, {"start", py_start, METH_VARARGS, ""},
     {"record", py_record, METH_VARARGS, ""},    {"take_ran", py_take_ran, METH_NOARGS, ""},
+    {"values", py_values, METH_O, ""},
     {"distrust", py_distrust, METH_NOARGS, ""},
     {"stop", py_stop, METH_NOARGS, ""},         {"enter", py_enter, METH_O, ""},
     {"push", py_push, METH_O, ""},              {"pop", py_pop, METH_NOARGS, ""},
