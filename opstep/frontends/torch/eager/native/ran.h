@@ -87,7 +87,7 @@ void note_ran(Thread& thread, const Facts& facts, const Arguments& arguments, co
   int64_t ended = now_ns();
   if (facts.reads) {
     Gil gil;
-    call(on_number, Py_BuildValue("(NN)", to_python(arguments[0], false), to_python(results[0], false)));
+    call(on_number, Py_BuildValue("(NN)", to_python(arguments[0], c10::TypeKind::AnyType), to_python(results[0], c10::TypeKind::AnyType)));
   }
   if (facts.skipped) return;
   int64_t number = number_of(key_of(thread, facts), thread, facts, arguments, results);
