@@ -75,7 +75,7 @@ class Native:
             gpus.came_from_host, self._waits, self.looks,
         )  # fmt: skip
         if (records := self._records) is not None:
-            self._module.record(records.met, records.read, records.many, records.gave)
+            self._module.record(records.met, records.read, records.gave)
         self.is_active = True
         self._open_higher_order_ops()
         self.enter()
@@ -92,6 +92,8 @@ class Native:
         self._module.stop()
         self._module.enter(False)
 
+    silence = stop  # other threads go on unwatched
+
     def take_over(self, other: Any) -> None:
         """Goes on where the watcher in Python was."""
         self.start()
@@ -100,10 +102,6 @@ class Native:
         for storage in list(self.births.held):
             self._module.set_bad(storage, True)
         self._ops_before = other.counts()[0]
-
-    def silence(self) -> None:
-        """Other threads go on unwatched."""
-        self.stop()
 
     def counts(self) -> tuple[int, dict[str, int]]:
         """The number of ops that ran; results that were not looked at, by their kind."""

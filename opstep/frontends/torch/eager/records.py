@@ -18,7 +18,7 @@ from opstep.frontends.torch.eager.figures import Figures, can_be_had
 from opstep.frontends.torch.eager.ops import Facts, by_name, facts_of, tensors_in, without_defaults
 from opstep.frontends.torch.eager.scalars import scalar_name
 from opstep.frontends.torch.eager.session import Session
-from opstep.frontends.torch.eager.sites import Sites
+from opstep.frontends.torch.eager.sites import Sites, own_frame
 from opstep.runtime.ir.graph import Module, Source
 from opstep.runtime.plan.plan import Policy
 from opstep.runtime.recording import Activation, RunInfo
@@ -45,7 +45,7 @@ class _Part:
 
 
 class Records:
-    """`noted` is for `Dispatch`; `met`, `gave`, `many`, `read` are for `Native`. A step ends when
+    """`noted` is for `Dispatch`; `met`, `gave` and `read` are for `Native`. A step ends when
     an optimizer's does; it is handed over when the next one ends, for the numbers that a script
     reads of it come later.
     """
@@ -93,46 +93,43 @@ class Records:
             if facts.skipped:
                 self.read(args[0], result)
                 return
-            if type(result) is torch.Tensor and result.numel() == 1 and can_be_had(result):
-                self._made_in[result.data_ptr()] = self._step
-            if not self._is_recorded:
-                return
-            count = len(self._sites.known)
-            number = self._sites.number(mode, op, facts, args, kwargs)
-            if number < 0:
-                return
-            tensors: Sequence[torch.Tensor] = ()
-            if self._has_figures or len(self._sites.known) > count:
+            number = 0
+            if self._is_recorded:
+                number = self._sites.number(mode, op, facts, args, kwargs)
+            if number >= 0:  # no mark for profilers
                 tensors = (result,) if type(result) is torch.Tensor else tensors_in(result)
                 tensors = tensors or [t for k in facts.writes for t in tensors_in(args[k : k + 1])]
-            self.gave(id(mode), number, mode.began, mode.ended, tensors)
+                self.gave(id(mode), number, mode.began, mode.ended, tensors)
 
     def gave(
         self, thread: int, number: int, began: int, ended: int, results: Sequence[torch.Tensor]
     ) -> None:
-        """An op has run. `results`: where their statistics are taken, or they are new."""
+        """An op has run."""
         with self._lock:
-            part = self._ran(thread, number, began, ended)
-            for k, t in enumerate(results):
+            if not self._has_figures:
+                self._take()
+            one = results[0] if len(results) == 1 else None
+            address = (
+                one.data_ptr() if one is not None and one.numel() == 1 and can_be_had(one) else 0
+            )
+            part = self._ran(thread, number, began, ended, address)
+            for k, t in enumerate(results if self._is_recorded else ()):
                 self._result(part, number, k, t)
             if len(part.ran) >= _TOGETHER:
-                self.many()
+                self._hand_over()
+                self._recorder.add_free(self._records())
 
-    def _ran(self, thread: int, number: int, began: int, ended: int) -> _Part:
+    def _ran(self, thread: int, number: int, began: int, ended: int, address: int) -> _Part:
+        """`address`: of a result of one element, else 0."""
+        if address:
+            self._made_in[address] = self._step
         part = self._parts.get(thread)
         if part is None:
             part = self._parts[thread] = _Part(len(self._parts))
-        turn = self._turns.get(number, 0)
-        self._turns[number] = turn + 1
-        part.ran.append((number, turn, began, ended))
+        if self._is_recorded:
+            turn = self._turns[number] = self._turns.get(number, -1) + 1
+            part.ran.append((number, turn, began, ended))
         return part
-
-    def many(self) -> None:
-        """More ops of a step have run than are kept."""
-        with self._lock:
-            self._take()
-            self._hand_over()
-            self._recorder.add_free(self._records())
 
     def met(
         self, name: str, overload: str, given: list[Any], results: list[Any], modules: list[Any]
@@ -152,11 +149,9 @@ class Records:
     def _take(self) -> None:
         """What the native watcher has noted."""
         if self._session.watcher.form == "native":
-            rows, addresses = map(np.frombuffer, self._session.watcher.take_ran(), (np.int64,) * 2)
-            if self._is_recorded:
-                for row in rows.reshape(-1, 4).tolist():
-                    self._ran(*row)
-            self._made_in.update(dict.fromkeys(addresses.tolist(), self._step))
+            rows = np.frombuffer(self._session.watcher.take_ran(), np.int64)
+            for row in rows.reshape(-1, 5).tolist():
+                self._ran(*row)
 
     def _is_wanted(self, number: int, k: int, t: torch.Tensor) -> bool:
         """Whether statistics of a result are asked for; one that is new is noted."""
@@ -179,7 +174,7 @@ class Records:
         with self._lock:
             if type(value) not in (int, float) or self._recorder is None:
                 return
-            name = scalar_name(self._sites.frame()[0], t)
+            name = scalar_name(own_frame(), t)
             if not name:
                 return
             self._take()

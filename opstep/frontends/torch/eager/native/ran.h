@@ -13,17 +13,17 @@ namespace {
 
 constexpr size_t MOST_RAN = 1 << 13;  // from which on Python takes them
 
+// Times in ns of CLOCK_MONOTONIC. `number`: the address of a result of one element, or 0.
 struct Ran {
-  int64_t thread, op, began, ended;  // ns of CLOCK_MONOTONIC
+  int64_t thread, op, began, ended, number;
 };
 
 std::atomic<bool> is_recorded{false};
 std::atomic<bool> has_values{false};  // whether Python gets the results of each op
-PyObject *on_met, *on_number, *on_many, *on_gave;
+PyObject *on_met, *on_number, *on_gave;
 std::mutex ran_mutex;
 ska::flat_hash_map<uint64_t, int64_t> met;  // numbers of ops, by all that tells them apart
 std::vector<Ran> ran;
-std::vector<const void*> numbers;  // addresses of results of one element
 
 int64_t now_ns() {
   timespec time;
@@ -31,10 +31,12 @@ int64_t now_ns() {
   return time.tv_sec * 1000000000ll + time.tv_nsec;
 }
 
-bool is_number(const at::Tensor& t) {
+int64_t number_in(const Arguments& results) {
+  if (results.size() != 1 || !results[0].isTensor() || !results[0].toTensor().defined()) return 0;
+  const at::Tensor& t = results[0].toTensor();
   auto keys = t.key_set();
   bool is_plain = keys.has_all(c10::DispatchKeySet(c10::DispatchKey::CPU)) && !keys.has(c10::DispatchKey::Python);
-  return is_plain && t.has_storage() && t.numel() == 1;
+  return is_plain && t.has_storage() && t.numel() == 1 ? reinterpret_cast<int64_t>(t.const_data_ptr()) : 0;
 }
 
 // Where it ran; of a backward also the ops near the number of its node, one of which made that.
@@ -92,18 +94,12 @@ void note_ran(Thread& thread, const Facts& facts, const Arguments& arguments, co
   if (facts.skipped) return;
   int64_t number = number_of(key_of(thread, facts), thread, facts, arguments, results);
   if (number < 0) return;  // a mark for profilers
-  bool are_many;
   {
     std::lock_guard<std::mutex> lock(ran_mutex);
-    for (const auto& v : results)
-      if (v.isTensor() && v.toTensor().defined() && is_number(v.toTensor()))
-        numbers.push_back(v.toTensor().const_data_ptr());
-    if (!has_values) ran.push_back({static_cast<int64_t>(thread.id), number, began, ended});
-    are_many = ran.size() == MOST_RAN;
+    if (!has_values && ran.size() < MOST_RAN)
+      return ran.push_back({static_cast<int64_t>(thread.id), number, began, ended, number_in(results)});
   }
-  if (!has_values && !are_many) return;
   Gil gil;
-  if (!has_values) return call(on_many, nullptr);
   call(on_gave, Py_BuildValue("(LLLLN)", static_cast<long long>(thread.id), static_cast<long long>(number),
                               static_cast<long long>(began), static_cast<long long>(ended), given_by(facts, arguments, results)));
 }

@@ -172,15 +172,14 @@ PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, los
   Py_RETURN_NONE;
 }
 
-PyObject* py_record(PyObject*, PyObject* arguments) {  // (met, number, many, gave): what runs from now on is recorded
-  PyObject* before[] = {on_met, on_number, on_many, on_gave};
-  if (!PyArg_ParseTuple(arguments, "OOOO", &on_met, &on_number, &on_many, &on_gave)) return nullptr;
-  for (PyObject* one : {on_met, on_number, on_many, on_gave}) Py_INCREF(one);
+PyObject* py_record(PyObject*, PyObject* arguments) {  // (met, number, gave): what runs from now on is recorded
+  PyObject* before[] = {on_met, on_number, on_gave};
+  if (!PyArg_ParseTuple(arguments, "OOO", &on_met, &on_number, &on_gave)) return nullptr;
+  for (PyObject* one : {on_met, on_number, on_gave}) Py_INCREF(one);
   for (PyObject* one : before) Py_XDECREF(one);
   std::lock_guard<std::mutex> lock(ran_mutex);
   met.clear();
   ran.clear();
-  numbers.clear();
   has_values = false;
   is_recorded = true;
   Py_RETURN_NONE;
@@ -191,16 +190,11 @@ PyObject* py_values(PyObject*, PyObject* value) {
   Py_RETURN_NONE;
 }
 
-PyObject* py_take_ran(PyObject*, PyObject*) {  // (rows of Ran, addresses of results of one element)
-  std::vector<Ran> rows;
-  std::vector<const void*> of_numbers;
-  {
-    std::lock_guard<std::mutex> lock(ran_mutex);
-    rows.swap(ran);
-    of_numbers.swap(numbers);
-  }
-  auto bytes = [](const auto& v) { return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(v[0])); };
-  return Py_BuildValue("(NN)", bytes(rows), bytes(of_numbers));
+PyObject* py_take_ran(PyObject*, PyObject*) {  // rows of Ran
+  std::lock_guard<std::mutex> lock(ran_mutex);
+  PyObject* found = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(ran.data()), ran.size() * sizeof(Ran));
+  ran.clear();
+  return found;
 }
 
 PyObject* py_stop(PyObject*, PyObject*) {
@@ -292,29 +286,31 @@ PyObject* py_level(PyObject*, PyObject* object) {
   return PyLong_FromLong(is_looked_at(t) ? level_now(t) : FINITE);
 }
 
-// (tensors, whether their gradients are asked for) -> indices of those that are not finite. Gradients
-// are read here: `Tensor.grad` in Python would be seen by a script's own modes.
-PyObject* py_bad_among(PyObject*, PyObject* arguments) {
-  PyObject* tensors;
-  int of_gradients;
-  if (!PyArg_ParseTuple(arguments, "O!p", &PyList_Type, &tensors, &of_gradients)) return nullptr;
-  PyObject* found = PyList_New(0);
+// Calls f(index, tensor, what is asked for) for tensors of a list, or their gradients. Gradients are read here:
+// `Tensor.grad` in Python would be seen by a script's own modes.
+template <class F>
+void for_asked(PyObject* tensors, bool of_gradients, F f) {
   for (Py_ssize_t k = 0; k < PyList_GET_SIZE(tensors); ++k) {
     PyObject* object = PyList_GET_ITEM(tensors, k);
     if (!THPVariable_Check(object)) continue;
     const at::Tensor& own = THPVariable_Unpack(object);
     const at::Tensor& t = of_gradients ? own.grad() : own;
-    if (!t.defined() || !is_looked_at(t)) continue;
-    const void* storage = storage_of(t);
-    if (is_seen(storage) && !is_bad(storage)) continue;
-    if (level_now(t)) {
-      PyObject* index = PyLong_FromSsize_t(k);
-      PyList_Append(found, index);
-      Py_DECREF(index);
-    } else {
-      add_seen(storage);
-    }
+    if (t.defined()) f(k, own, t);
   }
+}
+
+PyObject* py_bad_among(PyObject*, PyObject* arguments) {  // (tensors, of gradients) -> indices of those not finite
+  PyObject* tensors;
+  int of_gradients;
+  if (!PyArg_ParseTuple(arguments, "O!p", &PyList_Type, &tensors, &of_gradients)) return nullptr;
+  PyObject* found = PyList_New(0);
+  for_asked(tensors, of_gradients, [&](Py_ssize_t k, const at::Tensor&, const at::Tensor& t) {
+    if (!is_looked_at(t) || (is_seen(storage_of(t)) && !is_bad(storage_of(t)))) return;
+    if (!level_now(t)) return add_seen(storage_of(t));
+    PyObject* index = PyLong_FromSsize_t(k);
+    PyList_Append(found, index);
+    Py_DECREF(index);
+  });
   return found;
 }
 
@@ -326,15 +322,11 @@ PyObject* py_log_sinks(PyObject*, PyObject* arguments) {
   if (waits) Py_RETURN_NONE;
   HANDLE_TH_ERRORS
   uint32_t stack = 0;
-  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(tensors); ++k) {
-    PyObject* object = PyList_GET_ITEM(tensors, k);
-    if (!THPVariable_Check(object)) continue;
-    const at::Tensor& own = THPVariable_Unpack(object);
-    const at::Tensor& t = of_gradients ? own.grad() : own;
-    if (!is_on_gpu(t)) continue;
+  for_asked(tensors, of_gradients, [&](Py_ssize_t, const at::Tensor& own, const at::Tensor& t) {
+    if (!is_on_gpu(t)) return;
     if (!stack) stack = stack_now();
     log_sink(self(), t, kind, own.has_storage() ? storage_of(own) : nullptr, stack);
-  }
+  });
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
