@@ -31,10 +31,10 @@ from opstep.frontends.torch.eager.places import (
     Node,
     Place,
     Stack,
-    Stacks,
     calls,
     current_node,
     makers,
+    stack_kept,
     stack_now,
 )
 
@@ -85,7 +85,6 @@ class Dispatch:
         self.empty: dict[int, tuple[StorageWeakRef, Stack]] = {}  # memory that nothing has written
         self._sweep_at = 256
         self.seen: set[int] = set()  # storages whose elements were looked at
-        self.stacks = Stacks()
         self._threads: dict[int, _Mode] = {}
         self._local = _Local()
         self.is_active = False
@@ -313,7 +312,7 @@ class _Mode(TorchDispatchMode):
         self.last = number
         makes_none = not (torch.is_grad_enabled() and any(map(_needs_grad, args)))
         module = id(self.modules[-1]) if self.modules else 0
-        made = self.watcher.stacks.now(3), module, current_node(), facts.name
+        made = stack_kept(3), module, current_node(), facts.name
         self.made[(number - 1) % NODES] = number - 1, made, makes_none
 
     def _lookable(self, tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tensor, int]]:

@@ -90,14 +90,14 @@ def as_call(op: Any, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, Any
     return [v for v, a in pairs if not a.kwarg_only], {a.name: v for v, a in pairs if a.kwarg_only}
 
 
-def without_defaults(op: Any, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """As `as_call`, without what the op takes where nothing is given."""
-    args, kwargs = as_call(op, arguments)
-    defaults = {a.name: a.default_value for a in op._schema.arguments}
-    of_args = list(defaults.values())[: len(args)]
-    while args and not isinstance(args[-1], torch.Tensor) and args[-1] == of_args[len(args) - 1]:
-        args.pop()
-    return tuple(args), {k: v for k, v in kwargs.items() if v is not None and v != defaults[k]}
+def without_defaults(op: Any, arguments: Sequence[Any]) -> list[Any]:
+    """Arguments in the order of the schema, without trailing ones that a call leaves out."""
+    found = list(arguments)
+    for a in reversed(op._schema.arguments[: len(found)]):
+        if isinstance(found[-1], torch.Tensor) or found[-1] != a.default_value:
+            break
+        found.pop()
+    return found
 
 
 def substituted(arguments: Sequence[Any], tensors: Iterable[torch.Tensor]) -> list[Any]:

@@ -24,7 +24,6 @@ _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__
 # Of those that run other lines on a person's behalf: the line to blame is the one that they run.
 _INNER = ("__torch_dispatch__", "__torch_function__")
 _ENGINE = ("_engine_run_backward", "_make_grads")  # below them on the stack is who called backward
-_SCRIPT = executed.__code__  # runs the script
 NO_NODE = -1
 
 
@@ -93,24 +92,21 @@ def stack_now(depth: int = 1) -> Stack:
     return tuple(found)
 
 
-class Stacks:
-    """Stacks of a process, each kept once."""
+_stacks: dict[tuple[int, ...], Stack] = {}  # each once
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], Stack] = {}
 
-    def now(self, depth: int = 1) -> Stack:
-        """As `stack_now`, of frames that the script has called."""
-        key: list[int] = []
-        frame: types.FrameType | None = sys._getframe(depth)
-        while frame is not None and (code := frame.f_code) is not _SCRIPT:
-            key.append(id(code))
-            key.append(frame.f_lasti)
-            frame = frame.f_back
-        found = self._known.get(at := tuple(key))
-        if found is None:
-            found = self._known[at] = stack_now(depth + 1)
-        return found
+def stack_kept(depth: int = 1) -> Stack:
+    """As `stack_now`, of what the script has called: the same object each time it is the same."""
+    key: list[int] = []
+    frame: types.FrameType | None = sys._getframe(depth)
+    while frame is not None and (code := frame.f_code) is not executed.__code__:
+        key.append(id(code))
+        key.append(frame.f_lasti)
+        frame = frame.f_back
+    found = _stacks.get(at := tuple(key))
+    if found is None:
+        found = _stacks[at] = stack_now(depth + 1)
+    return found
 
 
 def line_of(code: types.CodeType, instruction: int) -> int:
@@ -141,7 +137,7 @@ def frames(stack: Stack, inside_engine: bool = False) -> list[Frame]:
     """
     found = []
     for code, instruction in stack:
-        if code is _SCRIPT:
+        if code is executed.__code__:
             break
         if inside_engine and is_engine(code):
             break

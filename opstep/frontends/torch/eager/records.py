@@ -15,7 +15,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from opstep.api.program import Program
 from opstep.frontends.torch.eager.figures import Figures, can_be_had
-from opstep.frontends.torch.eager.ops import Facts, by_name, facts_of, tensors_in, without_defaults
+from opstep.frontends.torch.eager.ops import (
+    Facts,
+    as_call,
+    by_name,
+    facts_of,
+    tensors_in,
+    without_defaults,
+)
 from opstep.frontends.torch.eager.scalars import scalar_name
 from opstep.frontends.torch.eager.session import Session
 from opstep.frontends.torch.eager.sites import Sites, own_frame
@@ -119,7 +126,7 @@ class Records:
                 self._hand_over()
                 self._recorder.add_free(self._records())
 
-    def _ran(self, thread: int, number: int, began: int, ended: int, address: int) -> _Part:
+    def _ran(self, thread: int, number: int, began: int, ended: int, address: int = 0) -> _Part:
         """`address`: of a result of one element, else 0."""
         if address:
             self._made_in[address] = self._step
@@ -140,7 +147,7 @@ class Records:
                 self._begin_run()
             op = by_name(name, overload)
             facts, place = facts_of(op), self._session.watcher.place()
-            args, kwargs = without_defaults(op, given)
+            args, kwargs = as_call(op, without_defaults(op, given))
             number = self._sites.at(op, facts, args, kwargs, modules, place)
             for k, t in enumerate(results if number >= 0 else ()):
                 self._is_wanted(number, k, t)

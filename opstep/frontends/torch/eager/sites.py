@@ -26,6 +26,7 @@ from opstep.frontends.torch.eager.places import (
     frames,
     is_engine,
     is_own,
+    stack_kept,
 )
 from opstep.trace.free import OpMet, ResultMet
 
@@ -55,7 +56,7 @@ class Sites:
     ) -> int:
         """Of the op that has run in this thread; see `at`."""
         module = id(mode.modules[-1]) if mode.modules else 0
-        place = Place(mode.watcher.stacks.now(3), module, current_node(), mode.is_updating)
+        place = Place(stack_kept(3), module, current_node(), mode.is_updating)
         key: tuple = (id(op), id(place.stack), module, mode.is_updating)
         if place.node.name and (made := self._made_by(place)):
             key = (*key, place.node.name, id(made[0].stack), made[0].module)
