@@ -188,9 +188,10 @@ class Dispatch:
 
     def bad_among(self, tensors: Sequence[torch.Tensor], gradients: bool = False) -> list[int]:
         """Indices of those that are not finite, or whose gradients are not."""
-        found, known = [], self.seen - self.births.held.keys() if self.births.held else self.seen
+        found = []
         for k, t in enumerate([t.grad for t in tensors] if gradients else tensors):
-            if not self.looks or t is None or storage_of(t) in known:
+            storage = None if t is None else storage_of(t)
+            if storage is None or (storage in self.seen and storage not in self.births.held):
                 continue
             if readable(t) and t.numel() and self.level(t):
                 found.append(k)

@@ -162,6 +162,8 @@ class Hooks:
         self.births.step += 1
 
     def _ask(self, params: list[Any], sink: str) -> None:
+        if not self.watcher.looks:
+            return
         of_gradients = sink == GRADIENT
         self.watcher.note(params, sink, of_gradients)
         for k in self.watcher.bad_among(params, of_gradients):

@@ -115,11 +115,8 @@ class Records:
         with self._lock:
             if not self._has_figures:
                 self._take()
-            one = results[0] if len(results) == 1 else None
-            address = (
-                one.data_ptr() if one is not None and one.numel() == 1 and can_be_had(one) else 0
-            )
-            part = self._ran(thread, number, began, ended, address)
+            of_one = [t.data_ptr() for t in results if t.numel() == 1 and can_be_had(t)]
+            part = self._ran(thread, number, began, ended, *of_one[:1])
             for k, t in enumerate(results if self._is_recorded else ()):
                 self._result(part, number, k, t)
             if len(part.ran) >= _TOGETHER:

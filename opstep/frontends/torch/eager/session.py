@@ -61,9 +61,9 @@ class Session:
         self.sinks = Sinks(self.births, self._report, nan_only)
         self._looks, self._records = looks, records
         noted = records.noted if records is not None else None
-        self._is_seen = listener is not None
+        self._is_seen = listener is not None or records is not None  # all ops are wanted
         self.watcher: Any = None
-        if native and not self._is_seen:
+        if native and listener is None:
             self.watcher = self._native()
         self.watcher = self.watcher or Dispatch(self.births, self.sinks, listener, looks, noted)
         self.sinks.place_of = self.births.place_of
@@ -182,7 +182,7 @@ class Session:
         """
         if self._beside or self._is_compiling:
             return
-        if not isinstance(self.watcher, Dispatch):
+        if not self._is_seen and not isinstance(self.watcher, Dispatch):
             self.births.compiles = True
             self.watcher.distrust()
             return
