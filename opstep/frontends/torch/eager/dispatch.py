@@ -188,10 +188,9 @@ class Dispatch:
 
     def bad_among(self, tensors: Sequence[torch.Tensor], gradients: bool = False) -> list[int]:
         """Indices of those that are not finite, or whose gradients are not."""
-        found = []
+        found: list[int] = []
         for k, t in enumerate([t.grad for t in tensors] if gradients else tensors):
-            storage = None if t is None else storage_of(t)
-            if storage is None or (storage in self.seen and storage not in self.births.held):
+            if t is None or ((s := storage_of(t)) in self.seen and s not in self.births.held):
                 continue
             if readable(t) and t.numel() and self.level(t):
                 found.append(k)
