@@ -151,8 +151,8 @@ def within(way: str, stack: ExitStack) -> None:
     elif way == "anomaly":
         stack.enter_context(torch.autograd.detect_anomaly(True))
     elif way in ("trace", "workspace"):
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        recording = Recording(**{way: folder / way})
+        file: Any = Path(stack.enter_context(tempfile.TemporaryDirectory())) / way
+        recording = Recording(**{way: file})
         stack.callback(recording.close)
         records = Records(recording)
         stack.callback(records.end, None)
