@@ -1,6 +1,7 @@
 """Training steps of eager PyTorch as `opstep hunt SCRIPT` watches them, beside the same steps
-alone, by turns in one process: the ratio of the fastest of many, several times; and PyTorch's own
-anomaly mode. Plain beside plain says how far figures can be trusted.
+alone, by turns in one process: the ratio of the fastest of many, several times; PyTorch's own
+anomaly mode; a timeline and a record of them. Plain beside plain says how far figures can be
+trusted.
 
     python benchmarks/watching.py mlp lenet resnet18 gpt           # on a CPU, one thread
     python benchmarks/watching.py --device cuda lenet resnet50 resnet50-bf16 gpt2 gpt2-bf16
@@ -10,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,9 +24,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from opstep.frontends.torch.eager import looking, native
+from opstep.frontends.torch.eager.records import Records
 from opstep.frontends.torch.eager.session import Session
+from opstep.trace.recording import Recording
 
-WAYS = ("plain", "again", "native", "python", "anomaly")
+WAYS = ("plain", "again", "native", "python", "anomaly", "trace", "workspace")
 
 
 class Block(nn.Module):
@@ -145,6 +150,13 @@ def within(way: str, stack: ExitStack) -> None:
         stack.enter_context(Session(_unexpected, native=way == "native"))
     elif way == "anomaly":
         stack.enter_context(torch.autograd.detect_anomaly(True))
+    elif way in ("trace", "workspace"):
+        file: Any = Path(stack.enter_context(tempfile.TemporaryDirectory())) / way
+        recording = Recording(**{way: file})
+        stack.callback(recording.close)
+        records = Records(recording)
+        stack.callback(records.end, None)
+        records.begin(stack.enter_context(Session(_unexpected, looks=False, records=records)))
 
 
 def _unexpected(found: Any) -> None:
@@ -158,12 +170,13 @@ def fastest(name: str, device: str, rounds: int, ways: tuple[str, ...]) -> dict[
     best = dict.fromkeys(ways, float("inf"))
     for k in range(rounds + 1):
         for way in ways if k % 2 else ways[::-1]:
+            start = 0.0
             with ExitStack() as stack:
                 within(way, stack)
-                step()
-                settle()
-                start = time.perf_counter()
-                for _ in range(inner):
+                for j in range(inner + 1):  # the first is on its own
+                    if j == 1:
+                        settle()
+                        start = time.perf_counter()
                     step()
                 settle()
                 took = (time.perf_counter() - start) / inner

@@ -11,7 +11,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -235,7 +235,7 @@ class Births:
     def lost(self, op: Any, arguments: Sequence[Any], result: torch.Tensor, index: int) -> Birth:
         """Of what an op lost without a NaN or an infinity. `arguments`: as they were."""
         with self.lock, undispatched():
-            facts = facts_of(op)._replace(writes=())  # what was written is not in `arguments`
+            facts = replace(facts_of(op), writes=())  # what was written is not in `arguments`
             birth = self._new(FINITE, BORN, facts.name, op)
             birth.shape, birth.dtype, birth.result = tuple(result.shape), result.dtype, index
             birth.arguments = tuple(arguments)

@@ -25,16 +25,17 @@ from opstep.frontends.torch.eager.places import (
     calls,
     current_node,
     makers,
+    stack_kept,
     stack_now,
 )
-from opstep.frontends.torch.eager.tensors import PLAIN, readable, undispatched
+from opstep.frontends.torch.eager.tensors import FINITE, PLAIN, readable, storage_of, undispatched
 
 NODES = 1 << 16  # of a thread that are remembered
 NEAR = 64  # how far a node's number is from that of its op
-SEEN = 1 << 14  # storages whose elements were looked at
+SEEN = 1 << 14  # storages that were looked at, which are remembered
 _node = torch._C._current_autograd_node  # pyright: ignore[reportAttributeAccessIssue]
+_WATCHED = Looks.watched
 _tracing = torch._C._get_tracing_state  # while it is not None, sizes are tensors
-_FINITE = Before()
 
 
 class Listener:
@@ -61,21 +62,8 @@ class Listener:
         """It has ended it."""
 
 
-class Seen:
-    """Storages that were looked at, as far as a table of fixed size knows."""
-
-    def __init__(self) -> None:
-        self.table = [0] * SEEN
-
-    def has(self, storage: int) -> bool:
-        return self.table[(storage >> 4) % SEEN] == storage
-
-    def add(self, storage: int) -> None:
-        self.table[(storage >> 4) % SEEN] = storage
-
-    def drop(self, storage: int) -> None:
-        if self.has(storage):
-            self.table[(storage >> 4) % SEEN] = 0
+class _Local(threading.local):
+    mode: _Mode | None = None
 
 
 class Dispatch:
@@ -101,19 +89,19 @@ class Dispatch:
         self.failed = [one.failed for one in listeners if type(one).failed is not Listener.failed]
         self.noted = noted
         self.looks = looks
+        self.is_alone = not listeners and noted is None
         self.ops = 0
         self.unseen: dict[str, int] = {}  # results that could not be read, by their kind
         self.empty: dict[int, tuple[StorageWeakRef, Stack]] = {}  # memory that nothing has written
         self._sweep_at = 256
-        self.seen = Seen()
-        self._stacks: dict[Any, Stack] = {}
+        self.seen: set[int] = set()  # storages whose elements were looked at
         self._threads: dict[int, _Mode] = {}
-        self._local = threading.local()
-        self._active = False
+        self._local = _Local()
+        self.is_active = False
 
     def start(self) -> None:
         """Watches this thread; others by `enter`."""
-        self._active = True
+        self.is_active = True
         births = self.births
         births.made_by, births.empty_at = self.made_by, self._empty_at
         births.made_at = lambda node: self._made(Node(node._sequence_nr(), 0, node.name()))
@@ -121,24 +109,20 @@ class Dispatch:
 
     def enter(self) -> None:
         """Watches the thread that calls this, to its end."""
-        if self._active and getattr(self._local, "mode", None) is None:
+        if self.is_active and self._local.mode is None:
             self._local.mode = self._threads[threading.get_ident()] = _Mode(self)
             self._local.mode.__enter__()
 
     def stop(self) -> None:
-        self._active = False
-        mode = getattr(self._local, "mode", None)
+        self.is_active = False
+        mode = self._local.mode
         if mode is not None:
             mode.__exit__(None, None, None)
             self._local.mode = None
 
     def silence(self) -> None:
         """Other threads may still be in their mode: they watch nothing any more."""
-        self._active = False
-
-    @property
-    def is_active(self) -> bool:
-        return self._active
+        self.is_active = False
 
     def counts(self) -> tuple[int, dict[str, int]]:
         """The number of ops that ran; results that were not looked at, by their kind."""
@@ -156,7 +140,7 @@ class Dispatch:
     def emptied(self, t: torch.Tensor, stack: Stack) -> None:
         """`torch.empty` gave it: what is in it nothing has written."""
         storage = t.untyped_storage()
-        self.seen.drop(storage._cdata)
+        self.seen.discard(storage._cdata)
         self.empty[storage._cdata] = StorageWeakRef(storage), stack
         if len(self.empty) > self._sweep_at:
             self.empty = {k: v for k, v in self.empty.items() if not v[0].expired()}
@@ -168,18 +152,14 @@ class Dispatch:
 
     # --- what this thread is at ---
 
-    @property
-    def _mode(self) -> _Mode | None:
-        return getattr(self._local, "mode", None)
-
     def push(self, module: torch.nn.Module) -> None:
         """A module is called."""
-        if (mode := self._mode) is not None:
+        if (mode := self._local.mode) is not None:
             mode.modules.append(module)
 
     def pop(self) -> int:
         """Its call is over; the number of those around it."""
-        mode = self._mode
+        mode = self._local.mode
         if mode is None or not mode.modules:
             return -1
         mode.modules.pop()
@@ -187,52 +167,46 @@ class Dispatch:
 
     def modules_now(self) -> list[Any]:
         """The modules whose calls this thread is in, outer ones first."""
-        mode = self._mode
+        mode = self._local.mode
         return list(mode.modules) if mode is not None else []
 
     def updating(self, how: int) -> None:
         """An optimizer begins its step (2: with a closure) or ends it (0)."""
-        if (mode := self._mode) is not None:
+        if (mode := self._local.mode) is not None:
             mode.is_updating = bool(how)
 
     def place(self) -> Place:
-        mode = self._mode
+        mode = self._local.mode
         if mode is None:
             return Place(stack_now(2), 0, current_node())
         module = id(mode.modules[-1]) if mode.modules else 0
         return Place(stack_now(2), module, current_node(), mode.is_updating)
 
     def level(self, t: torch.Tensor) -> int:
-        """See `looking.Looks`."""
-        mode = self._mode
-        looks = mode.looks if mode is not None else Looks()
+        """See `looking.Looks`. What was seen to be finite is not looked at again."""
+        if not t.is_cpu:
+            return FINITE
+        storage = t.untyped_storage()._cdata
+        if storage in self.seen and not self.births.is_bad(storage):
+            return FINITE
+        mode = self._local.mode
         with undispatched():
-            return looks.level(t)
+            level = (mode.looks if mode is not None else Looks()).level(t)
+        if not level:
+            self.seen.add(storage)
+        return level
 
     def bad_among(self, tensors: Sequence[torch.Tensor], gradients: bool = False) -> list[int]:
-        """Indices of those that are not finite, or whose gradients are not; what was seen to be
-        finite is not looked at.
-        """
+        """Indices of those that are not finite, or whose gradients are not."""
         found: list[int] = []
-        if not self.looks:
-            return found
-        for k, own in enumerate(tensors):
-            t = own.grad if gradients else own
-            if t is None or not readable(t) or not t.numel():
+        for k, t in enumerate([t.grad for t in tensors] if gradients else tensors):
+            if t is None or ((s := storage_of(t)) in self.seen and s not in self.births.held):
                 continue
-            storage = t.untyped_storage()._cdata
-            if self.seen.has(storage) and not self.births.is_bad(storage):
-                continue
-            if self.level(t):
+            if readable(t) and t.numel() and self.level(t):
                 found.append(k)
-            else:
-                self.seen.add(storage)
         return found
 
     # --- nodes ---
-
-    def interned(self, stack: Stack) -> Stack:
-        return self._stacks.setdefault(tuple((id(c), k) for c, k in stack), stack)
 
     def note(self, tensors: Sequence[torch.Tensor], sink: str, gradients: bool = False) -> None:
         """See `native.Native.note`."""
@@ -246,7 +220,7 @@ class Dispatch:
 
     def _made(self, node: Node) -> Made | None:
         """The thread of a node is not known in Python: this one's are asked first."""
-        own = self._mode
+        own = self._local.mode
         others = [m for m in self._threads.values() if m is not own]
         late = node.is_late
         for mode in [own, *others] if own else others:
@@ -258,7 +232,7 @@ class Dispatch:
                 if found is not None and found[0] == number:
                     if found[2] and number != node.number:
                         continue  # an op that made no node, though it ran at that number
-                    return found[1]
+                    return Made(*found[1])
         return None
 
 
@@ -278,69 +252,66 @@ class _Mode(TorchDispatchMode):
         self.is_updating = False
         self.looks = Looks()
         self.seen = watcher.seen
-        self.known: dict[int, tuple[Facts, Any]] = {}  # by the op's id: its hash takes a call
-        self.made: dict[int, tuple[int, Made, bool]] = {}
+        self.known: dict[int, tuple[Facts, Any, Any]] = {}  # by the op's id: its hash takes a call
+        self.made: dict[int, tuple[int, tuple, bool]] = {}
         self.last = _get_sequence_nr()
         self.began = self.ended = 0  # of the op that ran last, where `noted` wants to know
         self._is_within = False
 
     def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         watcher = self.watcher
-        if self._is_within or not watcher._active or _tracing() is not None:
+        if self._is_within or not watcher.is_active or _tracing() is not None:
             return func(*args, **kwargs) if kwargs else func(*args)
+        known = self.known.get(id(func))
+        if known is None:  # what is kept of an op's packet is called without Python between
+            run = func._op if type(func) is torch._ops.OpOverload else func
+            self.known[id(func)] = known = facts_of(func), run, func
+        facts, run, _ = known
         number = _get_sequence_nr()
         if number != self.last:
-            self._note(number, func, args)
-        known = self.known.get(id(func))
-        if known is None:
-            known = self.known[id(func)] = facts_of(func), func
-        facts = known[0]
+            self._note(number, facts, args)
         watcher.ops += 1
+        if facts.passes and watcher.is_alone:
+            return run(*args, **kwargs) if kwargs else run(*args)
+        noted, looks = watcher.noted, watcher.looks
         for call in watcher.runs:
             self._guarded(call, func, args, kwargs or {})
+        before: dict[int, list[Before]] = {}
+        if looks and facts.matters:
+            self._ask(facts, args[0])
+        written = self._written(facts, args, kwargs, before) if looks and facts.writes else ()
+        if noted is not None:
+            self.began = monotonic_ns()
         try:
-            out = self._run(func, facts, args, kwargs)
+            out = run(*args, **kwargs) if kwargs else run(*args)
         except Exception:
             for call in watcher.failed:
                 self._guarded(call, func, args, kwargs or {})
             raise
-        for call in watcher.ran:
-            self._guarded(call, func, args, kwargs or {}, out)
-        if watcher.noted is not None and (not facts.skipped or facts.matters):
-            watcher.noted(self, func, facts, args, kwargs or {}, out)
-        return out
-
-    def _run(self, func: Any, facts: Facts, args: Any, kwargs: Any) -> Any:
-        """Runs it, and looks at what it gives, if anybody wants to know."""
-        looks, before = self.watcher.looks, None
-        if looks and facts.matters:
-            self._ask(facts, args[0])
-        if looks and facts.writes:
-            before = self._before(func, facts, args, kwargs)
-        is_timed = self.watcher.noted is not None
-        if is_timed:
-            self.began = monotonic_ns()
-        out = func(*args, **kwargs) if kwargs else func(*args)
-        if is_timed:
+        if noted is not None:
             self.ended = monotonic_ns()
         if looks and not facts.skipped:
-            self._look(func, facts, args, kwargs, out, before)
+            if not facts.writes or facts.statistics:
+                found = (out,) if type(out) is torch.Tensor else tensors_in(out)
+                self._look_at(func, args, kwargs, self._lookable(found), before, False)
+            if written:
+                self._look_at(func, args, kwargs, written, before, True)
         elif looks and facts.empty and type(out) is torch.Tensor and out.is_floating_point():
-            self.watcher.emptied(out, stack_now(3))
+            watcher.emptied(out, stack_now(2))
+        for call in watcher.ran:
+            self._guarded(call, func, args, kwargs or {}, out)
+        if noted is not None and (not facts.skipped or facts.matters):
+            noted(self, func, facts, args, kwargs or {}, out)
         return out
 
     def _ask(self, facts: Facts, t: Any) -> None:
         """A value that matters: a number that is read, a loss whose backward begins."""
-        if not readable(t) or not t.numel():
-            return
-        storage = t.untyped_storage()._cdata
-        if self.seen.has(storage) and storage not in self.watcher.births.held:
-            return
-        sinks = self.watcher.harm
-        if facts.name in READS:
-            self._guarded(sinks.read, t)
-        elif _node() is None and calls(stack_now(3), "_make_grads"):
-            self._guarded(sinks.loss, t)
+        for _, _, storage in self._lookable((t,)):
+            if storage not in self.seen or storage in self.watcher.births.held:
+                if facts.name in READS:
+                    self._guarded(self.watcher.harm.read, t)
+                elif _node() is None and calls(stack_now(3), "_make_grads"):
+                    self._guarded(self.watcher.harm.loss, t)
 
     def _guarded(self, call: Any, *args: Any) -> None:
         """Calls it; ops that it runs are not watched."""
@@ -351,61 +322,61 @@ class _Mode(TorchDispatchMode):
         finally:
             self._is_within = False
 
-    def _note(self, number: int, func: Any, args: Any) -> None:
+    def _note(self, number: int, facts: Facts, args: Any) -> None:
         """The node before that number belongs to the op that runs now."""
         self.last = number
-        tensors = [t for a in args for t in tensors_in(a)]
-        makes_none = not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
-        node = current_node() if _node() is not None else Node()
-        stack = self.watcher.interned(stack_now(3))
+        makes_none = not (torch.is_grad_enabled() and any(map(_needs_grad, args)))
         module = id(self.modules[-1]) if self.modules else 0
-        self.made[(number - 1) % NODES] = (
-            number - 1,
-            Made(stack, module, node, facts_of(func).name),
-            makes_none,
-        )
+        made = stack_kept(3), module, current_node(), facts.name
+        self.made[(number - 1) % NODES] = number - 1, made, makes_none
 
-    def _before(self, func: Any, facts: Facts, args: Any, kwargs: Any) -> dict[int, list[Before]]:
-        """The operands that the op is to write, as they are where that was not seen, or is bad."""
-        found: dict[int, list[Before]] = {}
-        for k in facts.writes:
-            given = args[k] if k < len(args) else (kwargs or {}).get(facts.arguments[k])
-            for t in (given,) if isinstance(given, torch.Tensor) else tensors_in(given):
-                one = _FINITE
-                if t.dtype in self.looks.watched and readable(t) and t.is_cpu:
-                    storage = t.untyped_storage()._cdata
-                    known = self.seen.has(storage) and storage not in self.watcher.births.held
-                    if not known and storage not in self.watcher.empty:
-                        level = self.looks.level(t)
-                        one = Before(level, t.detach().clone() if level else None)
-                found.setdefault(k, []).append(one)
+    def _lookable(self, tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tensor, int]]:
+        """Those whose elements are in host memory and can be infinite: index, tensor, storage."""
+        found = []
+        for k, t in enumerate(tensors):
+            if t.dtype not in _WATCHED:
+                continue
+            if type(t) in PLAIN and t.layout is torch.strided and t.is_cpu:
+                found.append((k, t, t.untyped_storage()._cdata))
+            else:
+                self.watcher.note_unseen(t)
         return found
 
-    def _look(self, func: Any, facts: Facts, args: Any, kwargs: Any, out: Any, before: Any) -> None:
-        if not facts.writes or facts.writes[0] >= 3:  # statistics beside the results
-            results = (out,) if type(out) is torch.Tensor else tensors_in(out)
-            self._look_at(func, args, kwargs, results, {}, False)
+    def _written(self, facts: Facts, args: Any, kwargs: Any, before: Any) -> Any:
+        """The operands that the op is to write. `before` gets those that are bad as they are."""
+        found = []
+        watcher = self.watcher
         for k in facts.writes:
             given = args[k] if k < len(args) else (kwargs or {}).get(facts.arguments[k])
-            results = (given,) if isinstance(given, torch.Tensor) else tensors_in(given)
-            self._look_at(func, args, kwargs, results, before, True)
+            tensors = (given,) if isinstance(given, torch.Tensor) else tensors_in(given)
+            for one in self._lookable(tensors):
+                found.append(one)
+                n, t, storage = one
+                if storage in self.seen and storage not in watcher.births.held:
+                    continue
+                if storage not in watcher.empty and (level := self.looks.level(t)):
+                    of_argument = before.setdefault(k, [Before()] * len(tensors))
+                    of_argument[n] = Before(level, t.detach().clone())
+        return found
 
-    def _look_at(self, func, args, kwargs, results, before, written: bool) -> None:
-        watcher, looks, seen = self.watcher, self.looks, self.seen
+    def _look_at(self, func, args, kwargs, given, before, written: bool) -> None:
+        watcher, seen = self.watcher, self.seen
         births = watcher.births
-        for k, t in enumerate(results):
-            if t.dtype not in looks.watched:
-                continue
-            if type(t) not in PLAIN or t.layout is not torch.strided or not t.is_cpu:
-                watcher.note_unseen(t)
-                continue
-            level = looks.level(t)
-            storage = t.untyped_storage()._cdata
-            seen.table[(storage >> 4) % SEEN] = storage
+        for k, t, storage in given:
+            level = self.looks.level(t)
+            seen.add(storage)
             if level:
-                given = positional(func, args, kwargs)
-                self._guarded(births.gave, func, given, t, k, level, before, written)
+                operands = positional(func, args, kwargs)
+                self._guarded(births.gave, func, operands, t, k, level, before, written)
             elif written:
                 if storage in births.held:
                     self._guarded(births.healed, t)
                 watcher.empty.pop(storage, None)
+        if len(seen) > SEEN:
+            seen.clear()
+
+
+def _needs_grad(argument: Any) -> bool:
+    if isinstance(argument, torch.Tensor):
+        return argument.requires_grad
+    return any(t.requires_grad for t in tensors_in(argument))

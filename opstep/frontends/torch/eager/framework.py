@@ -37,8 +37,7 @@ class Eager(Framework):
         self._session = Session(
             how.report or (lambda found: None), criteria=how.criteria, masked=how.masked,
             known=how.known, waits=options.get("sync") == "op",
-            listeners=[self._lint] if self._lint else (),
-            noted=self._records.noted if self._records else None,
+            listeners=[self._lint] if self._lint else (), records=self._records,
             looks=self._records is None or how.report is not None,
         )  # fmt: skip
 

@@ -173,9 +173,7 @@ class Hooks:
         if hasattr(closure, "__code__"):
             closures.add(closure.__code__)
         found = getattr(optimizer, "found_inf", None)  # a fused one is called all the same
-        with undispatched():
-            is_skipped = found is not None and bool(found)
-        if not is_skipped:
+        if found is None or not self._is_raised(found):
             if self._is_fresh:
                 self.settle()
             self._deferred = None
@@ -183,6 +181,10 @@ class Hooks:
         self.watcher.updating(1 if closure is None else 2)
         for listener in self.listeners:
             listener.stepping(optimizer)
+
+    def _is_raised(self, flag: torch.Tensor) -> bool:
+        with undispatched():
+            return bool(flag)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.watcher.updating(0)
@@ -193,6 +195,8 @@ class Hooks:
         self.births.step += 1
 
     def _ask(self, params: list[Any], sink: str) -> None:
+        if not self.watcher.looks:
+            return
         of_gradients = sink == GRADIENT
         self.watcher.note(params, sink, of_gradients)
         for k in self.watcher.bad_among(params, of_gradients):

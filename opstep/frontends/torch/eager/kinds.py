@@ -48,7 +48,7 @@ class Kinds(Listener):
         facts, given = facts_of(op), self._local.given
         if facts.skipped or not facts.arguments:
             return
-        written = facts.writes and facts.writes[0] < 3  # else statistics beside the results
+        written = facts.writes and not facts.statistics
         now = positional(op, tuple(args), kwargs)
         results = [t for k in facts.writes for t in tensors_in(now[k])] if written else None
         for k, t in enumerate(tensors_in(result) if results is None else results):

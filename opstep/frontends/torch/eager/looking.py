@@ -25,21 +25,19 @@ class Looks:
     watched = frozenset((*_DTYPES, torch.complex64, torch.complex128))
 
     def __init__(self) -> None:
-        self._flags = (ctypes.c_int64 * 2)()
-        self._words = (ctypes.c_int64 * 2)(0, ctypes.addressof(self._flags))
-        self._address = ctypes.addressof(self._words)
+        # Objects of ctypes, which a call takes as they are: it would convert numbers each time.
+        word = ctypes.c_int64
+        flags = (word * 2)()
+        self._nan, self._inf = word.from_buffer(flags), word.from_buffer(flags, 8)
+        words = (word * 2)(0, ctypes.addressof(flags))
+        self._pointer, self._count = word.from_buffer(words), word()
+        address = ctypes.c_void_p(ctypes.addressof(words))
+        self._given = None, None, address, word(0), self._count, word(0)
         self._calls = {d: self._call(d) for d in _DTYPES}
 
-    def _call(self, dtype: torch.dtype) -> Callable[..., int] | None:
-        own = _DTYPES[dtype]
-        kernel = jit.Kernel(raiser(own), (f"*{own.name}", "*i64"), own)
-        if not kernel.is_compiled():
-            return None
-        word = ctypes.c_int64
-        kind = ctypes.CFUNCTYPE(
-            ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, word, word, word
-        )
-        return kind(kernel.address())
+    def _call(self, dtype: torch.dtype) -> Callable[..., None] | None:
+        kernel = _kernel(dtype)
+        return ctypes.CFUNCTYPE(None)(kernel.address()) if kernel.is_compiled() else None
 
     def level(self, t: torch.Tensor) -> int:
         """Of a strided tensor on the CPU, FINITE, INFINITE or NAN."""
@@ -48,15 +46,15 @@ class Looks:
             return level_of(t)
         if not t.is_contiguous():
             return self._scattered(t)
-        self._words[0] = pointer = t.data_ptr()
+        self._pointer.value = pointer = t.data_ptr()
         if not pointer:  # zeros that have no memory
             return FINITE
-        call(None, None, self._address, 0, t.numel(), 0)
-        flags = self._flags
-        if not (flags[0] or flags[1]):
+        self._count.value = t.numel()
+        call(*self._given)
+        if not (self._nan.value or self._inf.value):
             return FINITE
-        level = NAN if flags[0] else INFINITE
-        flags[0] = flags[1] = 0
+        level = NAN if self._nan.value else INFINITE
+        self._nan.value = self._inf.value = 0
         return level
 
     def _scattered(self, t: torch.Tensor) -> int:
@@ -69,7 +67,12 @@ class Looks:
         return level_of(t)
 
 
+def _kernel(dtype: torch.dtype) -> jit.Kernel:
+    own = _DTYPES[dtype]
+    return jit.Kernel(raiser(own), (f"*{own.name}", "*i64"), own)
+
+
 def compile_kernels() -> None:
     """Those that are not yet kept on disk."""
-    for own in _DTYPES.values():
-        jit.Kernel(raiser(own), (f"*{own.name}", "*i64"), own).address()
+    for dtype in _DTYPES:
+        _kernel(dtype).address()

@@ -42,12 +42,17 @@ class Native:
     """The watcher in C++, with the methods of `dispatch.Dispatch`. Raises `Unavailable`."""
 
     form = "native"
-    looks = True
 
-    def __init__(self, births: Births, sinks: Any, waits: bool = False):
-        """`waits`: on a GPU every look waits for its op, so elements are there as on a CPU."""
+    def __init__(
+        self, births: Births, sinks: Any, waits: bool = False, looks: bool = True,
+        records: Any = None,
+    ):  # fmt: skip
+        """`waits`: on a GPU every look waits for its op, so elements are there as on a CPU;
+        `records`: gets what runs, see `records.Records`.
+        """
         self._module: Any = load()
-        self._waits = waits
+        self._waits, self.looks, self._records = waits, looks, records
+        self.take_ran, self.values = self._module.take_ran, self._module.values
         self.gpus = Gpus(self._module, births, sinks)
         self.births = births
         self.sinks = sinks
@@ -67,8 +72,10 @@ class Native:
         gpus = self.gpus
         self._module.start(
             self._gave, births.healed, self.sinks.read, self._loss, gpus.set_up, gpus.full,
-            gpus.came_from_host, self._waits,
+            gpus.came_from_host, self._waits, self.looks,
         )  # fmt: skip
+        if (records := self._records) is not None:
+            self._module.record(records.met, records.read, records.gave)
         self.is_active = True
         self._open_higher_order_ops()
         self.enter()
@@ -85,6 +92,8 @@ class Native:
         self._module.stop()
         self._module.enter(False)
 
+    silence = stop  # other threads go on unwatched
+
     def take_over(self, other: Any) -> None:
         """Goes on where the watcher in Python was."""
         self.start()
@@ -93,10 +102,6 @@ class Native:
         for storage in list(self.births.held):
             self._module.set_bad(storage, True)
         self._ops_before = other.counts()[0]
-
-    def silence(self) -> None:
-        """Other threads go on unwatched."""
-        self.stop()
 
     def counts(self) -> tuple[int, dict[str, int]]:
         """The number of ops that ran; results that were not looked at, by their kind."""
@@ -286,7 +291,7 @@ spec.loader.exec_module(module)
 module.register()
 found = []
 note = lambda *given: found.append(given[0])
-module.start(*[note] * 7, False)
+module.start(*[note] * 7, False, True)
 module.enter(True)
 torch.zeros(2).log_()
 assert found == ["aten::log_"], found

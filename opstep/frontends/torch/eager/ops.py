@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -15,23 +16,27 @@ READS = ("_local_scalar_dense", "item", "is_nonzero")  # the latter two in infer
 _UNREAD = ("detach", "resize_", "set_", *READS)
 
 
-class Facts(NamedTuple):
+@dataclass(slots=True)
+class Facts:
     """`name`: without namespace and overload. `writes`: indices of the arguments that it writes.
 
     `skipped`: nothing new is in its results: a view, or memory that nothing was written to.
     `matters`: its operand is a number that is read, or a loss. `lifts`: its result is a literal of
-    the script's text. `empty`: gives memory as it was.
+    the script's text. `empty`: gives memory as it was. `passes`: skipped, and that is all.
+    `statistics`: it writes some beside what it gives.
     """
 
     name: str
-    arguments: tuple[str, ...]
-    writes: tuple[int, ...]
-    pointwise: bool
-    skipped: bool
-    matters: bool
-    lifts: bool
-    empty: bool
-    random: bool
+    arguments: tuple[str, ...] = ()
+    writes: tuple[int, ...] = ()
+    pointwise: bool = False
+    skipped: bool = False
+    matters: bool = False
+    lifts: bool = False
+    empty: bool = False
+    passes: bool = False
+    random: bool = False
+    statistics: bool = False
 
 
 @cache
@@ -39,26 +44,21 @@ def facts_of(op: Any) -> Facts:
     """Those of an `OpOverload`; of what has no schema (a higher-order op) only the name."""
     schema = getattr(op, "_schema", None)
     if schema is None:
-        return Facts(str(getattr(op, "__name__", op)), (), (), *[False] * 6)
+        return Facts(str(getattr(op, "__name__", op)))
     name = schema.name.partition("::")[2]
-    arguments = schema.arguments
-    writes = [k for k, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write]
-    if name in _NORMS:
-        writes += [3, 4]
-    lifts = name in LIFTS
-    empty = name.startswith(("empty", "new_empty"))
-    views = any(r.alias_info for r in schema.returns) and not writes and not lifts
-    return Facts(
-        name,
-        tuple(a.name for a in arguments),
-        tuple(writes),
-        torch.Tag.pointwise in op.tags,
-        empty or views or name in _UNREAD,
-        name in (*READS, "ones_like"),
-        lifts,
-        empty,
-        torch.Tag.nondeterministic_seeded in op.tags,
-    )
+    found = Facts(name, tuple(a.name for a in schema.arguments))
+    writes = [k for k, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.is_write]
+    found.statistics = name in _NORMS
+    found.writes = (3, 4) if found.statistics else tuple(writes)
+    found.pointwise = torch.Tag.pointwise in op.tags
+    found.random = torch.Tag.nondeterministic_seeded in op.tags
+    found.matters = name in (*READS, "ones_like")
+    found.lifts = name in LIFTS
+    found.empty = name.startswith(("empty", "new_empty"))
+    views = any(r.alias_info for r in schema.returns) and not writes and not found.lifts
+    found.skipped = found.empty or views or name in _UNREAD
+    found.passes = found.skipped and not (found.matters or found.empty)
+    return found
 
 
 def by_name(qualified: str, overload: str) -> Any:
@@ -89,6 +89,16 @@ def as_call(op: Any, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, Any
     """Arguments in the order of the schema, by position and by name as the op takes them."""
     pairs = list(zip(arguments, op._schema.arguments, strict=False))
     return [v for v, a in pairs if not a.kwarg_only], {a.name: v for v, a in pairs if a.kwarg_only}
+
+
+def without_defaults(op: Any, arguments: Sequence[Any]) -> list[Any]:
+    """Arguments in the order of the schema, without trailing ones that a call leaves out."""
+    found = list(arguments)
+    for a in reversed(op._schema.arguments[: len(found)]):
+        if isinstance(found[-1], torch.Tensor) or found[-1] != a.default_value:
+            break
+        found.pop()
+    return found
 
 
 def substituted(arguments: Sequence[Any], tensors: Iterable[torch.Tensor]) -> list[Any]:

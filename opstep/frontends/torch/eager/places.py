@@ -40,6 +40,9 @@ class Node(NamedTuple):
         return self.name.rpartition("::")[2].startswith(("CopySlices", "AsStrided"))
 
 
+_NOWHERE = Node()
+
+
 class Place(NamedTuple):
     """Where one op ran. `module`: the id of the innermost one that is called, 0 outside of all;
     `node`: the one that autograd is at; `updating`: an optimizer is at its step.
@@ -87,6 +90,23 @@ def stack_now(depth: int = 1) -> Stack:
         found.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
     return tuple(found)
+
+
+_stacks: dict[tuple[int, ...], Stack] = {}  # each once
+
+
+def stack_kept(depth: int = 1) -> Stack:
+    """As `stack_now`, of what the script has called: the same object each time it is the same."""
+    key: list[int] = []
+    frame: types.FrameType | None = sys._getframe(depth)
+    while frame is not None and (code := frame.f_code) is not executed.__code__:
+        key.append(id(code))
+        key.append(frame.f_lasti)
+        frame = frame.f_back
+    found = _stacks.get(at := tuple(key))
+    if found is None:
+        found = _stacks[at] = stack_now(depth + 1)
+    return found
 
 
 def line_of(code: types.CodeType, instruction: int) -> int:
@@ -142,7 +162,7 @@ def current_node() -> Node:
     """The node that autograd is at in this thread; its own thread is not known in Python."""
     node: Any = torch._C._current_autograd_node()
     if node is None:
-        return Node()
+        return _NOWHERE
     return Node(node._sequence_nr(), 0, node.name())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import threading
+from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Any
 
@@ -14,10 +15,17 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from opstep.api.program import Program
 from opstep.frontends.torch.eager.figures import Figures, can_be_had
-from opstep.frontends.torch.eager.ops import Facts, tensors_in
+from opstep.frontends.torch.eager.ops import (
+    Facts,
+    as_call,
+    by_name,
+    facts_of,
+    tensors_in,
+    without_defaults,
+)
 from opstep.frontends.torch.eager.scalars import scalar_name
 from opstep.frontends.torch.eager.session import Session
-from opstep.frontends.torch.eager.sites import Sites
+from opstep.frontends.torch.eager.sites import Sites, own_frame
 from opstep.runtime.ir.graph import Module, Source
 from opstep.runtime.plan.plan import Policy
 from opstep.runtime.recording import Activation, RunInfo
@@ -44,8 +52,9 @@ class _Part:
 
 
 class Records:
-    """`noted` is for `Dispatch`. A step ends when an optimizer's does; it is handed over when the
-    next one ends, for the numbers that a script reads of it come later.
+    """`noted` is for `Dispatch`; `met`, `gave` and `read` are for `Native`. A step ends when
+    an optimizer's does; it is handed over when the next one ends, for the numbers that a script
+    reads of it come later.
     """
 
     def __init__(self, recording: Recording):
@@ -89,49 +98,90 @@ class Records:
             if self._recorder is None:
                 self._begin_run()
             if facts.skipped:
-                if type(result) in (int, float):
-                    self._read(args[0], result)
+                self.read(args[0], result)
                 return
-            if type(result) is torch.Tensor and result.numel() == 1 and can_be_had(result):
-                self._made_in[result.data_ptr()] = self._step
-            if not self._is_recorded:
-                return
-            count = len(self._sites.known)
-            number = self._sites.number(mode, op, facts, args, kwargs)
-            if number < 0:  # a mark for profilers
-                return
-            part = self._parts.get(id(mode))
-            if part is None:
-                part = self._parts[id(mode)] = _Part(len(self._parts))
-            turn = self._turns.get(number, 0)
-            self._turns[number] = turn + 1
-            part.ran.append((number, turn, mode.began, mode.ended))
-            if self._has_figures or len(self._sites.known) > count:
+            number = 0
+            if self._is_recorded:
+                number = self._sites.number(mode, op, facts, args, kwargs)
+            if number >= 0:  # no mark for profilers
                 tensors = (result,) if type(result) is torch.Tensor else tensors_in(result)
                 tensors = tensors or [t for k in facts.writes for t in tensors_in(args[k : k + 1])]
-                for k, t in enumerate(tensors):
-                    self._result(part, number, k, t)
+                self.gave(id(mode), number, mode.began, mode.ended, tensors)
+
+    def gave(
+        self, thread: int, number: int, began: int, ended: int, results: Sequence[torch.Tensor]
+    ) -> None:
+        """An op has run."""
+        with self._lock:
+            if not self._has_figures:
+                self._take()
+            of_one = [t.data_ptr() for t in results if t.numel() == 1 and can_be_had(t)]
+            part = self._ran(thread, number, began, ended, *of_one[:1])
+            for k, t in enumerate(results if self._is_recorded else ()):
+                self._result(part, number, k, t)
             if len(part.ran) >= _TOGETHER:
                 self._hand_over()
-                if self._recorder is not None:
-                    self._recorder.add_free(self._records())
+                self._recorder.add_free(self._records())
+
+    def _ran(self, thread: int, number: int, began: int, ended: int, address: int = 0) -> _Part:
+        """`address`: of a result of one element, else 0."""
+        if address:
+            self._made_in[address] = self._step
+        part = self._parts.get(thread)
+        if part is None:
+            part = self._parts[thread] = _Part(len(self._parts))
+        if self._is_recorded:
+            turn = self._turns[number] = self._turns.get(number, -1) + 1
+            part.ran.append((number, turn, began, ended))
+        return part
+
+    def met(
+        self, name: str, overload: str, given: list[Any], results: list[Any], modules: list[Any]
+    ) -> int:  # fmt: skip
+        """The number of an op that has run at a place of its own; -1 for a mark of profilers."""
+        with self._lock:
+            if self._recorder is None:
+                self._begin_run()
+            op = by_name(name, overload)
+            facts, place = facts_of(op), self._session.watcher.place()
+            args, kwargs = as_call(op, without_defaults(op, given))
+            number = self._sites.at(op, facts, args, kwargs, modules, place)
+            for k, t in enumerate(results if number >= 0 else ()):
+                self._is_wanted(number, k, t)
+            return number
+
+    def _take(self) -> None:
+        """What the native watcher has noted."""
+        if self._session.watcher.form == "native":
+            rows = np.frombuffer(self._session.watcher.take_ran(), np.int64)
+            for row in rows.reshape(-1, 5).tolist():
+                self._ran(*row)
+
+    def _is_wanted(self, number: int, k: int, t: torch.Tensor) -> bool:
+        """Whether statistics of a result are asked for; one that is new is noted."""
+        found = self._wanted.get((number, k))
+        if found is None:
+            name, op = self._sites.result(number, k, t), self._sites.known[number]
+            found = self._wanted[number, k] = self._recording.selection.tensor(op.name, name)
+        return found
 
     def _result(self, part: _Part, number: int, k: int, t: torch.Tensor) -> None:
-        is_wanted = self._wanted.get((number, k))
-        if is_wanted is None:
-            name, op = self._sites.result(number, k, t), self._sites.known[number]
-            is_wanted = self._recording.selection.tensor(op.name, name)
-            self._wanted[number, k] = is_wanted
+        is_wanted = self._is_wanted(number, k, t)
         if self._has_figures and can_be_had(t):
             self._sites.gave[t.data_ptr()] = number, k
             if is_wanted:
                 part.figures.add(t)
                 part.taken.append((len(part.ran) - 1, k, t.dtype.is_floating_point))
 
-    def _read(self, t: torch.Tensor, value: float) -> None:
+    def read(self, t: torch.Tensor, value: Any) -> None:
         """The script asks for a number."""
-        name = scalar_name(self._sites.frame()[0], t)
-        if name:
+        with self._lock:
+            if type(value) not in (int, float) or self._recorder is None:
+                return
+            name = scalar_name(own_frame(), t)
+            if not name:
+                return
+            self._take()
             step = self._made_in.get(t.data_ptr(), self._step) if can_be_had(t) else self._step
             self._metrics.setdefault(step, {})[name] = float(value)
 
@@ -143,6 +193,8 @@ class Records:
         is_counted = self._step % run.every == 0
         self._has_figures = is_counted and run.selection != "none"
         self._is_recorded = is_counted or "trace" in run.files or run.selection == "none"
+        if self._session.watcher.form == "native":
+            self._session.watcher.values(self._has_figures)
         if not self._has_figures:  # who writes meanwhile is not known
             self._sites.gave.clear()
 
@@ -153,6 +205,7 @@ class Records:
                 self._end_step()
 
     def _end_step(self) -> None:
+        self._take()
         skipped = self._session.hooks.skipped
         if skipped > self._skipped:
             self._skipped = skipped
@@ -200,6 +253,7 @@ class Records:
         with self._lock:
             if self._recorder is None:
                 return
+            self._take()
             if any(part.ran for part in self._parts.values()) or self._metrics.get(self._step):
                 self._end_step()
             self._step += 1

@@ -26,19 +26,23 @@ def scalar_name(frame: types.FrameType | None, t: torch.Tensor) -> str:
     if frame is None or is_library(frame.f_code.co_filename):
         return ""
     code = frame.f_code
-    place = next(islice(code.co_positions(), frame.f_lasti // 2, None), None)
-    node = _nodes(code.co_filename).get(place) if place else None
-    if node is None:
-        return ""
-    candidates = list(_read_by(node))
+    line, candidates = _read_at(code, frame.f_lasti)
     if len(candidates) > 1:
         candidates = [c for c in candidates if _is(c, frame, t)]
     if len(candidates) != 1:
         return ""
     if name := _name(candidates[0]):
         return name
-    found = assignment(code.co_filename, place[0]) if place and place[0] else None
+    found = assignment(code.co_filename, line)
     return found.targets[0] if found and len(found.targets) == 1 else ""
+
+
+@lru_cache(1024)
+def _read_at(code: types.CodeType, instruction: int) -> tuple[int, list[ast.expr]]:
+    """Its line, and the expressions whose numbers it may read."""
+    place = next(islice(code.co_positions(), instruction // 2, None), None)
+    node = _nodes(code.co_filename).get(place) if place else None
+    return (place and place[0]) or 0, list(_read_by(node)) if node is not None else []
 
 
 def _read_by(node: ast.AST) -> Iterator[ast.expr]:

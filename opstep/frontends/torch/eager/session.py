@@ -31,7 +31,7 @@ class Session:
     as they should be, and `known` gets those of them that were met. `masked`: each birth is a
     finding. `waits`: on a GPU each look waits for its op. `native`: whether the native watcher is
     used where it can be. `listeners`: look at every op, which only the watcher in Python shows.
-    `looks`, `noted`: see `Dispatch`.
+    `looks`: see `Dispatch`. `records`: gets what runs, see `records.Records`.
     `beside`: modules are compiled, and hunts of their own report what comes out of them; ops beside
     them are watched natively or not at all.
     """
@@ -40,7 +40,7 @@ class Session:
         self, tell: Callable[[ScriptFinding], None], *,
         criteria: Criteria = _DEFAULT, masked: bool = False, known: set[str] | None = None,
         waits: bool = False, native: bool = True, listeners: Sequence[Listener] = (),
-        looks: bool = True, noted: Callable[..., None] | None = None, beside: bool = False,
+        looks: bool = True, records: Any = None, beside: bool = False,
     ):  # fmt: skip
         self._waits = waits
         self._beside = beside
@@ -58,9 +58,11 @@ class Session:
         self.sinks = Sinks(self.births, self._report, criteria)
         if criteria.slow:
             listeners = [*listeners, Kinds(criteria, self.births, self.sinks.lost)]
-        self._is_seen = bool(listeners) or noted is not None
+        self._looks, self._records = looks, records
+        noted = records.noted if records is not None else None
+        self._is_seen = bool(listeners) or records is not None  # all ops are wanted
         self.watcher: Any = None
-        if native and not self._is_seen:
+        if native and not listeners:
             self.watcher = self._native()
         self.watcher = self.watcher or Dispatch(self.births, self.sinks, listeners, looks, noted)
         self.sinks.place_of = self.births.place_of
@@ -76,12 +78,16 @@ class Session:
         try:
             if self._beside:
                 native_watcher.build()
-            return native_watcher.Native(self.births, self.sinks, self._waits)
+            return self._new_native()
         except native_watcher.Unavailable as error:
             how = "watched in Python, which takes longer"
             how = "ops beside compiled modules were not watched" if self._beside else how
             self.notes.append(f"{how}: {error}")
             return None
+
+    def _new_native(self) -> native_watcher.Native:
+        given = self._waits, self._looks, self._records
+        return native_watcher.Native(self.births, self.sinks, *given)
 
     @property
     def is_watching(self) -> bool:
@@ -189,7 +195,7 @@ class Session:
         """
         if self._beside or self._is_compiling:
             return
-        if not isinstance(self.watcher, Dispatch):
+        if not self._is_seen and not isinstance(self.watcher, Dispatch):
             self.births.compiles = True
             self.watcher.distrust()
             return
@@ -202,7 +208,7 @@ class Session:
     def _becomes_native(self) -> bool:
         try:
             native_watcher.build()
-            other = native_watcher.Native(self.births, self.sinks, self._waits)
+            other = self._new_native()
         except native_watcher.Unavailable:
             return False
         before, self.watcher = self.watcher, other

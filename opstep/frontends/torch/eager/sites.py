@@ -26,14 +26,12 @@ from opstep.frontends.torch.eager.places import (
     frames,
     is_engine,
     is_own,
-    stack_now,
+    stack_kept,
 )
 from opstep.trace.free import OpMet, ResultMet
 
-_OTHER, _OWN, _ENGINE, _END = range(4)  # kinds of frames
 _CONTAINERS = ("ModuleList", "ModuleDict")  # nobody calls them
 _MOST_LOOKS = 64  # for the names of modules: each takes tens of milliseconds
-_node = torch._C._current_autograd_node  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Sites:
@@ -48,57 +46,35 @@ class Sites:
         self.gave: dict[int, tuple[int, int]] = {}  # by address: the op and its result
         self._graph, self._made_by, self._optimizers = graph, made_by, optimizers
         self._numbers: dict[tuple, int] = {}
-        self._kinds: dict[int, int] = {}
-        self._codes: list[types.CodeType] = []  # whose ids are in use
         self._sites: dict[str, dict[tuple, int]] = {}  # by text, and what else tells them apart
         self._names: Any = None
         self._kinds_of: dict[int, str] = {}  # classes of modules that were called
         self._looks_left = _MOST_LOOKS
-        self._node: tuple[Any, tuple[Made, ...]] = (None, ())  # the latest, and who made it
-
-    def frame(self) -> tuple[types.FrameType | None, int]:
-        """The innermost frame that is a person's, or the engine's, and which of both."""
-        frame, kinds = sys._getframe(2), self._kinds
-        while frame is not None:
-            kind = kinds.get(id(frame.f_code))
-            if kind is None:
-                kind = self._kind(frame.f_code)
-            if kind:
-                return (None if kind == _END else frame), kind
-            frame = frame.f_back
-        return None, _END
-
-    def _kind(self, code: types.CodeType) -> int:
-        kind = _OWN if is_own(code.co_filename) else _OTHER
-        kind = _END if code is executed.__code__ else _ENGINE if is_engine(code) else kind
-        self._codes.append(code)
-        self._kinds[id(code)] = kind
-        return kind
 
     def number(
         self, mode: Any, op: Any, facts: Facts, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> int:
-        """Of the op that has run in this thread."""
-        frame, kind = self.frame()
-        code, at = (id(frame.f_code), frame.f_lasti) if frame is not None else (0, 0)
+        """Of the op that has run in this thread; see `at`."""
         module = id(mode.modules[-1]) if mode.modules else 0
-        key: tuple = (id(op), code, at, module, mode.is_updating)
-        made: tuple[Made, ...] = ()
-        if (node := _node()) is not None:
-            seen = (id(mode), node._sequence_nr())
-            if self._node[0] != seen:
-                self._node = seen, self._made_by(Place((), 0, current_node()))
-            made = self._node[1]
-            of = (id(made[0].stack), made[0].module) if made and kind == _ENGINE else (at, module)
-            key = (id(op), code, node.name(), *of)
+        place = Place(stack_kept(3), module, current_node(), mode.is_updating)
+        key: tuple = (id(op), id(place.stack), module, mode.is_updating)
+        if place.node.name and (made := self._made_by(place)):
+            key = (*key, place.node.name, id(made[0].stack), made[0].module)
         number = self._numbers.get(key)
         if number is None:
-            place = Place(stack_now(2), module, current_node(), mode.is_updating)
-            number = -1
-            if getattr(op, "namespace", "") != "profiler":
-                number = self._met(mode.modules, facts, args, kwargs, place, made, (code, at))
-            self._numbers[key] = number
+            number = self._numbers[key] = self.at(op, facts, args, kwargs, mode.modules, place)
         return number
+
+    def at(
+        self, op: Any, facts: Facts, args: Sequence[Any], kwargs: dict[str, Any],
+        modules: list[Any], place: Place,
+    ) -> int:  # fmt: skip
+        """Of an op that may have been met here before; -1 of a mark for profilers."""
+        if getattr(op, "namespace", "") == "profiler":
+            return -1
+        own = ((id(c), k) for c, k in place.stack if is_own(c.co_filename) or is_engine(c))
+        made = self._made_by(place)
+        return self._met(modules, facts, args, kwargs, place, made, next(own, (0, 0)))
 
     def _met(
         self, modules: list[Any], facts: Facts, args: Any, kwargs: Any, place: Place,
@@ -187,6 +163,16 @@ class Sites:
             elif isinstance(argument, list | tuple | str | bool) and not tensors_in(argument):
                 attrs[name] = _plain(argument)
         return operands, sources, attrs
+
+
+def own_frame() -> types.FrameType | None:
+    """The innermost frame that is a person's, or the engine's."""
+    frame = sys._getframe(1)
+    while frame is not None and (code := frame.f_code) is not executed.__code__:
+        if is_own(code.co_filename) or is_engine(code):
+            return frame
+        frame = frame.f_back
+    return None
 
 
 def _dtype(t: torch.Tensor) -> str:

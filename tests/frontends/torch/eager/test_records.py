@@ -15,6 +15,9 @@ import opstep
 from opstep.cli.main import main
 
 torch = pytest.importorskip("torch")
+
+from opstep.frontends.torch.eager import native  # noqa: E402
+
 pytestmark = pytest.mark.usefixtures("threads_of_pytorch")
 
 TRAIN = """
@@ -175,6 +178,32 @@ def test_a_timeline_nests_ops_in_modules_and_phases(recorded):
     assert found["threshold_backward", "Net", "backward"] == 2
     assert found["add_", "update", None] == 2 * 4
     assert [name for (name,) in marks] == ["step of SGD"] * 2
+
+
+def test_both_watchers_make_the_same_timeline(cli, script, monkeypatch):  # noqa: F811
+    from opstep.trace.viewer.engine import Engine
+
+    def facts() -> Counter:
+        outcome = cli("run", "--trace", "run.pftrace", script(TRAIN))
+        assert ("watched in Python" in outcome.err) == is_python
+        with Engine("run.pftrace") as engine:
+            rows = engine.query(
+                "select s.name, a.key, a.display_value from slice s join args a using (arg_set_id) "
+                "where s.category = 'op' and a.key != 'debug.run'"
+            ).rows
+        return Counter(map(tuple, rows))
+
+    try:
+        native.build()
+    except native.Unavailable as error:
+        pytest.skip(f"no native watcher: {error}")
+    is_python = False
+    natively = facts()
+    monkeypatch.setattr(native, "path", lambda: native._SOURCES / "not.so")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    is_python = True
+    assert facts() == natively
+    assert natively["relu", "debug.results", "hidden: f32[16, 8]"] == 6
 
 
 def test_infinities_that_do_no_harm_are_no_findings(recorded):

@@ -17,8 +17,6 @@ namespace {
 
 constexpr size_t MOST_LOGGED = 1 << 20;  // storages whose last result is known
 
-using Arguments = c10::SmallVector<c10::IValue, 8>;
-
 // Whether every look waits for its op, so that a GPU's tensors are looked at as those of the host.
 std::atomic<bool> waits{false};
 

@@ -18,7 +18,7 @@ namespace {
 struct Facts {
   std::string name, overload;  // "aten::add", "Tensor"
   std::vector<int> writes;     // arguments
-  std::vector<bool> is_dtype;  // of the arguments
+  std::vector<c10::TypeKind> kinds;  // of the arguments
   int arguments = 0, results = 0;
   bool skipped = false;        // a view, or memory that nothing was written to
   bool moves = false;          // its results have only elements of its operands
@@ -48,7 +48,8 @@ std::unique_ptr<Facts> learn(const c10::FunctionSchema& schema) {
   for (const auto& r : schema.returns()) aliases |= r.alias_info() != nullptr;
   for (const auto& a : schema.arguments()) {
     if (a.alias_info() && a.alias_info()->isWrite()) found->writes.push_back(found->arguments);
-    found->is_dtype.push_back(a.real_type()->kind() == c10::TypeKind::ScalarTypeType);
+    auto optional = a.real_type()->cast<c10::OptionalType>();
+    found->kinds.push_back(optional ? optional->getElementType()->kind() : a.real_type()->kind());
     ++found->arguments;
   }
   found->results = static_cast<int>(schema.returns().size());

@@ -65,5 +65,25 @@ Thread& self() {
   return thread;
 }
 
+// The op that made a node of this number in a thread; null where it is not known.
+const Made* made_of(uint64_t thread, int64_t number, bool is_late) {
+  const Ring* ring;
+  {
+    std::lock_guard<std::mutex> lock(rings_mutex);
+    auto found = rings.find(thread);
+    if (found == rings.end()) return nullptr;
+    ring = found->second.get();  // which is there to the end
+  }
+  // An op makes its node before it runs, and may make others before it runs another op; late nodes
+  // are made after it.
+  int step = is_late ? -1 : 1;
+  for (int64_t n = is_late ? number - 1 : number; n >= 0 && std::abs(n - number) < NEAR; n += step) {
+    size_t k = static_cast<uint64_t>(n) % NODES;
+    if (k >= ring->made.size() || ring->made[k].number != n) continue;
+    if (!ring->made[k].is_weak || n == number) return &ring->made[k];
+  }
+  return nullptr;
+}
+
 }  // namespace
 }  // namespace opstep

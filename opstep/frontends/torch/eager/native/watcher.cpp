@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "log.h"
+#include "ran.h"
 
 namespace opstep {
 namespace {
@@ -61,12 +62,7 @@ Befores before_writing(const Facts& facts, const Arguments& arguments) {
 void tell_bad(const Facts& facts, const Arguments& arguments, const Befores& before, const at::Tensor& t,
               int index, Level level, bool is_written) {
   Gil gil;
-  PyObject* given = PyList_New(0);
-  for (int k = 0; k < facts.arguments; ++k) {
-    PyObject* item = to_python(arguments[k], facts.is_dtype[k]);
-    PyList_Append(given, item);
-    Py_DECREF(item);
-  }
+  PyObject* given = given_to(facts, arguments);
   PyObject* old = PyList_New(0);
   for (const Before& b : before) {
     PyObject* copy = b.copy.defined() ? THPVariable_Wrap(b.copy) : none();
@@ -130,18 +126,20 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   int64_t number = at::sequence_number::peek();
   thread.stack = 0;
   if (number != thread.last) note_node(thread, number, facts, given);
-  if (facts.reads || facts.ones_like) ask(thread, facts, given[0]);
+  bool looks = is_looking.load(std::memory_order_relaxed), records = is_recorded.load(std::memory_order_relaxed);
+  if (looks && (facts.reads || facts.ones_like)) ask(thread, facts, given[0]);
   // The call takes its arguments off the stack; they are needed only if its results are bad.
   Arguments arguments;
   Befores before;
-  if (!facts.skipped) {
-    arguments.assign(given, given + facts.arguments);
-    if (!facts.writes.empty()) before = before_writing(facts, arguments);
-  }
+  if (!facts.skipped || (records && facts.reads)) arguments.assign(given, given + facts.arguments);
+  if (looks && !facts.skipped && !facts.writes.empty()) before = before_writing(facts, arguments);
+  int64_t began = records ? now_ns() : 0;
   {
     c10::impl::ExcludeDispatchKeyGuard guard(KEY);
     op.redispatchBoxed(keys & AFTER, stack);
   }
+  if (records) note_ran(thread, facts, arguments, {stack->end() - facts.results, stack->end()}, began);
+  if (!looks) return;
   auto for_results = [&](auto f) {
     for (size_t k = stack->size() - facts.results; k < stack->size(); ++k) for_tensors((*stack)[k], f);
   };
@@ -158,18 +156,45 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 // ---- what Python asks for -------------------------------------------------------------------------
 
-PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, loss, gpu, full, host, whether looks wait)
-  int looks_wait;
+PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, loss, gpu, full, host, whether looks wait, whether it looks)
+  int looks_wait, looks;
   PyObject* before[] = {on_bad, on_healed, on_read, on_loss, on_gpu, on_full, on_host};
-  if (!PyArg_ParseTuple(arguments, "OOOOOOOp", &on_bad, &on_healed, &on_read, &on_loss, &on_gpu, &on_full, &on_host,
-                        &looks_wait))
+  if (!PyArg_ParseTuple(arguments, "OOOOOOOpp", &on_bad, &on_healed, &on_read, &on_loss, &on_gpu, &on_full, &on_host,
+                        &looks_wait, &looks))
     return nullptr;
   for (PyObject* one : {on_bad, on_healed, on_read, on_loss, on_gpu, on_full, on_host}) Py_INCREF(one);
   for (PyObject* one : before) Py_XDECREF(one);
   waits = looks_wait;
+  is_looking = looks;
+  is_recorded = false;
   is_trusted = true;
   is_active = true;
   Py_RETURN_NONE;
+}
+
+PyObject* py_record(PyObject*, PyObject* arguments) {  // (met, number, gave): what runs from now on is recorded
+  PyObject* before[] = {on_met, on_number, on_gave};
+  if (!PyArg_ParseTuple(arguments, "OOO", &on_met, &on_number, &on_gave)) return nullptr;
+  for (PyObject* one : {on_met, on_number, on_gave}) Py_INCREF(one);
+  for (PyObject* one : before) Py_XDECREF(one);
+  std::lock_guard<std::mutex> lock(ran_mutex);
+  met.clear();
+  ran.clear();
+  has_values = false;
+  is_recorded = true;
+  Py_RETURN_NONE;
+}
+
+PyObject* py_values(PyObject*, PyObject* value) {
+  has_values = PyObject_IsTrue(value);
+  Py_RETURN_NONE;
+}
+
+PyObject* py_take_ran(PyObject*, PyObject*) {  // rows of Ran
+  std::lock_guard<std::mutex> lock(ran_mutex);
+  PyObject* found = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(ran.data()), ran.size() * sizeof(Ran));
+  ran.clear();
+  return found;
 }
 
 PyObject* py_stop(PyObject*, PyObject*) {
@@ -249,24 +274,10 @@ PyObject* py_made(PyObject*, PyObject* arguments) {
   long long number;
   int is_late;
   if (!PyArg_ParseTuple(arguments, "KLp", &thread, &number, &is_late)) return nullptr;
-  std::shared_ptr<Ring> ring;
-  {
-    std::lock_guard<std::mutex> lock(rings_mutex);
-    auto found = rings.find(thread ? thread : self().id);
-    if (found != rings.end()) ring = found->second;
-  }
-  // An op makes its node before it runs, and may make others before it runs another op; late nodes
-  // are made after it.
-  int step = is_late ? -1 : 1;
-  for (long long n = is_late ? number - 1 : number; ring && n >= 0 && std::abs(n - number) < NEAR; n += step) {
-    size_t k = static_cast<uint64_t>(n) % NODES;
-    if (k >= ring->made.size() || ring->made[k].number != n) continue;
-    const Made& made = ring->made[k];
-    if (made.is_weak && n != number) continue;
-    return Py_BuildValue("(NNLKs)", frames_of(made.stack), id_of(made.module), static_cast<long long>(made.node.number),
-                         static_cast<unsigned long long>(made.node.thread), made.facts->name.c_str());
-  }
-  Py_RETURN_NONE;
+  const Made* made = made_of(thread ? thread : self().id, number, is_late);
+  if (!made) Py_RETURN_NONE;
+  return Py_BuildValue("(NNLKs)", frames_of(made->stack), id_of(made->module), static_cast<long long>(made->node.number),
+                       static_cast<unsigned long long>(made->node.thread), made->facts->name.c_str());
 }
 
 PyObject* py_level(PyObject*, PyObject* object) {
@@ -275,29 +286,31 @@ PyObject* py_level(PyObject*, PyObject* object) {
   return PyLong_FromLong(is_looked_at(t) ? level_now(t) : FINITE);
 }
 
-// (tensors, whether their gradients are asked for) -> indices of those that are not finite. Gradients
-// are read here: `Tensor.grad` in Python would be seen by a script's own modes.
-PyObject* py_bad_among(PyObject*, PyObject* arguments) {
-  PyObject* tensors;
-  int of_gradients;
-  if (!PyArg_ParseTuple(arguments, "O!p", &PyList_Type, &tensors, &of_gradients)) return nullptr;
-  PyObject* found = PyList_New(0);
+// Calls f(index, tensor, what is asked for) for tensors of a list, or their gradients. Gradients are read here:
+// `Tensor.grad` in Python would be seen by a script's own modes.
+template <class F>
+void for_asked(PyObject* tensors, bool of_gradients, F f) {
   for (Py_ssize_t k = 0; k < PyList_GET_SIZE(tensors); ++k) {
     PyObject* object = PyList_GET_ITEM(tensors, k);
     if (!THPVariable_Check(object)) continue;
     const at::Tensor& own = THPVariable_Unpack(object);
     const at::Tensor& t = of_gradients ? own.grad() : own;
-    if (!t.defined() || !is_looked_at(t)) continue;
-    const void* storage = storage_of(t);
-    if (is_seen(storage) && !is_bad(storage)) continue;
-    if (level_now(t)) {
-      PyObject* index = PyLong_FromSsize_t(k);
-      PyList_Append(found, index);
-      Py_DECREF(index);
-    } else {
-      add_seen(storage);
-    }
+    if (t.defined()) f(k, own, t);
   }
+}
+
+PyObject* py_bad_among(PyObject*, PyObject* arguments) {  // (tensors, of gradients) -> indices of those not finite
+  PyObject* tensors;
+  int of_gradients;
+  if (!PyArg_ParseTuple(arguments, "O!p", &PyList_Type, &tensors, &of_gradients)) return nullptr;
+  PyObject* found = PyList_New(0);
+  for_asked(tensors, of_gradients, [&](Py_ssize_t k, const at::Tensor&, const at::Tensor& t) {
+    if (!is_looked_at(t) || (is_seen(storage_of(t)) && !is_bad(storage_of(t)))) return;
+    if (!level_now(t)) return add_seen(storage_of(t));
+    PyObject* index = PyLong_FromSsize_t(k);
+    PyList_Append(found, index);
+    Py_DECREF(index);
+  });
   return found;
 }
 
@@ -308,14 +321,12 @@ PyObject* py_log_sinks(PyObject*, PyObject* arguments) {
   if (!PyArg_ParseTuple(arguments, "O!pi", &PyList_Type, &tensors, &of_gradients, &kind)) return nullptr;
   if (waits) Py_RETURN_NONE;
   HANDLE_TH_ERRORS
-  uint32_t stack = stack_now();
-  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(tensors); ++k) {
-    PyObject* object = PyList_GET_ITEM(tensors, k);
-    if (!THPVariable_Check(object)) continue;
-    const at::Tensor& own = THPVariable_Unpack(object);
-    const at::Tensor& t = of_gradients ? own.grad() : own;
-    if (is_on_gpu(t)) log_sink(self(), t, kind, own.has_storage() ? storage_of(own) : nullptr, stack);
-  }
+  uint32_t stack = 0;
+  for_asked(tensors, of_gradients, [&](Py_ssize_t, const at::Tensor& own, const at::Tensor& t) {
+    if (!is_on_gpu(t)) return;
+    if (!stack) stack = stack_now();
+    log_sink(self(), t, kind, own.has_storage() ? storage_of(own) : nullptr, stack);
+  });
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
@@ -435,6 +446,8 @@ PyObject* py_register(PyObject*, PyObject*) {  // raises RuntimeError where PyTo
 
 PyMethodDef methods[] = {
     {"register", py_register, METH_NOARGS, ""}, {"start", py_start, METH_VARARGS, ""},
+    {"record", py_record, METH_VARARGS, ""},    {"take_ran", py_take_ran, METH_NOARGS, ""},
+    {"values", py_values, METH_O, ""},
     {"distrust", py_distrust, METH_NOARGS, ""},
     {"stop", py_stop, METH_NOARGS, ""},         {"enter", py_enter, METH_O, ""},
     {"push", py_push, METH_O, ""},              {"pop", py_pop, METH_NOARGS, ""},
