@@ -281,8 +281,6 @@ class _Mode(TorchDispatchMode):
         if watcher.listener is not None:
             self._guarded(watcher.listener.runs, func, args, kwargs or {})
         out = self._run(func, facts, args, kwargs)
-        if watcher.listener is not None:
-            self._guarded(watcher.listener.ran, func, args, kwargs or {}, out)
         if watcher.noted is not None and (not facts.skipped or facts.matters):
             watcher.noted(self, func, facts, args, kwargs or {}, out)
         return out
@@ -300,6 +298,8 @@ class _Mode(TorchDispatchMode):
         out = func(*args, **kwargs) if kwargs else func(*args)
         if is_timed:
             self.ended = monotonic_ns()
+        if self.watcher.listener is not None:  # before what it gave is reported
+            self._guarded(self.watcher.listener.ran, func, args, kwargs or {}, out)
         if looks and not facts.skipped:
             self._look(func, facts, args, kwargs, out, before)
         elif looks and facts.empty and type(out) is torch.Tensor and out.is_floating_point():

@@ -13,7 +13,8 @@ import opstep
 torch = pytest.importorskip("torch")
 
 from opstep.frontends.scripts.script import Script  # noqa: E402
-from opstep.frontends.torch.eager.programs import AsIs, record_step  # noqa: E402
+from opstep.frontends.torch.eager.programs import record_step  # noqa: E402
+from opstep.frontends.torch.eager.steps import AsIs  # noqa: E402
 from opstep.frontends.torch.errors import ImportFailed  # noqa: E402
 from opstep.hunting.search import hunt  # noqa: E402
 from opstep.runtime.ir.errors import InputError  # noqa: E402
