@@ -22,8 +22,9 @@ from torch import nn
 
 from opstep.frontends.torch.eager import looking, native
 from opstep.frontends.torch.eager.session import Session
+from opstep.frontends.torch.eager.steps import Recorder, simple_kernels
 
-WAYS = ("plain", "again", "native", "python", "anomaly")
+WAYS = ("plain", "again", "native", "python", "keep", "anomaly")
 
 
 class Block(nn.Module):
@@ -143,6 +144,12 @@ def step_of(name: str, device: str) -> tuple[Callable[[], None], int]:
 def within(way: str, stack: ExitStack) -> None:
     if way in ("native", "python"):
         stack.enter_context(Session(_unexpected, native=way == "native"))
+    elif way == "keep":
+        recorder = Recorder()
+        recorder.session = Session(_unexpected, listener=recorder)
+        stack.enter_context(simple_kernels())
+        stack.enter_context(recorder.session)
+        stack.enter_context(recorder.hooked())
     elif way == "anomaly":
         stack.enter_context(torch.autograd.detect_anomaly(True))
 

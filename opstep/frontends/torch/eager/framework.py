@@ -86,7 +86,7 @@ class Eager(Framework):
             return None
         if recorder.failed is not None:
             raise recorder.failed
-        recorder.finish(recorder.ends())
+        recorder.finish(is_over=False)
         with ThreadPoolExecutor(1) as pool:  # in this one, an op may be about to run
             return recorder.steps, pool.submit(undispatched()(program_of), recorder).result()
 

@@ -54,6 +54,7 @@ def modules() -> list[nn.Module]:
 
 
 def optimizers() -> list[torch.optim.Optimizer]:
+    gc.collect()  # those that nothing holds are none
     return _instances(torch.optim.Optimizer)
 
 

@@ -74,6 +74,7 @@ class Calls(Listener):
         self.session: Any = None
         self.steps = 0  # of optimizers that have ended
         self._storages: dict[int, StorageWeakRef] = {}  # their addresses stay theirs
+        self._lines: dict[tuple[int, ...], list[Frame]] = {}  # by stacks that are kept
 
     @abstractmethod
     def ended(self, optimizer: Any) -> bool:
@@ -108,10 +109,13 @@ class Calls(Listener):
 
     def place(self) -> tuple[Place, list[Frame]]:
         """Of the op at hand: of a backward's, the frames are those of its forward's op."""
-        place = self.session.watcher.place()
-        own = frames(place.stack)
-        if place.phase == "backward":
-            own = forward_frames(place.stack, self.session.watcher.made_by(place)) or own
+        watcher = self.session.watcher
+        place = watcher.place()
+        made = watcher.made_by(place) if place.phase == "backward" else ()
+        key = tuple(id(watcher.interned(s)) for s in (place.stack, *(m.stack for m in made)))
+        if (own := self._lines.get(key)) is None:
+            own = forward_frames(place.stack, made) if place.phase == "backward" else []
+            own = self._lines[key] = own or frames(place.stack)
         return place, own
 
     def keep(self, t: torch.Tensor) -> int:
@@ -140,6 +144,7 @@ class Recorder(Calls):
         self._whole: set[int] = set()  # storages of leaves that hold nothing else
         self._written: set[int] = set()  # storages of leaves
         self._losses: list[Ref] = []
+        self._ends: dict[Ref, None] = {}  # floats that no op has made floats of
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
@@ -160,7 +165,7 @@ class Recorder(Calls):
     def _clear(self) -> None:
         self.failed = None
         for kept in (self.calls, self.leaves, self.outputs, self._numbers, self._storages,
-                     self._own, self._whole, self._written, self._losses):  # fmt: skip
+                     self._own, self._whole, self._written, self._losses, self._ends):  # fmt: skip
             kept.clear()
 
     def ended(self, optimizer: Any) -> bool:
@@ -172,7 +177,7 @@ class Recorder(Calls):
 
     def over(self) -> None:
         if self.calls and self.steps == self.step:
-            self.finish(self.ends())
+            self.finish(is_over=False)
 
     @property
     def _is_on(self) -> bool:
@@ -208,9 +213,9 @@ class Recorder(Calls):
         facts = facts_of(op)
         given = positional(op, tuple(args), kwargs)
         operands = [t for a in given for t in tensors_in(a)]
-        if getattr(op, "_schema", None) is None or any(map(is_odd, operands)):
-            what = "sparse, quantised and other tensors without strides have no counterpart"
-            self._refuse(op, what if operands else "it calls other functions")
+        if getattr(op, "_schema", None) is None:
+            self._refuse(op, "it calls other functions")
+        self._check_strided(op, operands)
         for k, argument in enumerate(given):
             for t in tensors_in(argument):
                 self._seen(op, t, k in facts.writes)
@@ -219,6 +224,7 @@ class Recorder(Calls):
 
     def _gives(self, op: Any, args: Sequence[Any], kwargs: Any, results: list[Any]) -> None:
         facts = facts_of(op)
+        self._check_strided(op, results)
         place, own = self.place()
         sized = torch.Tag.dynamic_output_shape in getattr(op, "tags", ())
         if facts.name in _INDEXED:
@@ -230,6 +236,10 @@ class Recorder(Calls):
         for t in results:
             self.keep(t)
         refs = tuple(map(self._ref, results))
+        if floats := [r for r, t in zip(refs, results, strict=True) if t.is_floating_point()]:
+            for t in (t for a in (*args, *kwargs.values()) for t in tensors_in(a)):
+                self._ends.pop(self._ref(t), None)
+            self._ends |= dict.fromkeys(floats)
         drawn = [self._draw(t, facts.name.rstrip("_")) for t in results if is_drawn]
         is_backward = place.phase == "backward"
         self.calls.append(Call(op, *given, refs, own, is_backward, tuple(drawn)))
@@ -279,6 +289,11 @@ class Recorder(Calls):
         if storage in self._written and len(self._own.get(storage, ())) > 1:
             self._refuse(op, "it writes memory of views that were made before the step")
 
+    def _check_strided(self, op: Any, tensors: Sequence[torch.Tensor]) -> None:
+        if any(map(is_odd, tensors)):
+            what = "sparse, quantised and other tensors without strides have no counterpart"
+            self._refuse(op, what)
+
     def _refuse(self, op: Any, why: str) -> NoReturn:
         own = frames(self.session.watcher.place().stack)
         raise ImportFailed([Missing(str(op), why, *(own[0][:2] if own else ("", 0)))])
@@ -297,8 +312,8 @@ class Recorder(Calls):
 
     # --- the end ---
 
-    def finish(self, ends: Sequence[Ref] = ()) -> None:
-        """Names what the step has read, and what it leaves: `ends`, if it is not over."""
+    def finish(self, is_over: bool = True) -> None:
+        """Names what the step has read, and what it leaves: if it is not over, all that is new."""
         names = Names(self.session.hooks.optimizers)
         storages: dict[int, Any] = {n: k[0] for k, n in self._numbers.items()}
         for j, leaf in enumerate(self.leaves):
@@ -317,18 +332,9 @@ class Recorder(Calls):
             if storage in self._storages and storage not in leaves:
                 self.outputs[name] = self._ref(t)
         taken = set(self.outputs.values())
-        left = (ref for ref in ends if ref not in taken)
+        left = (ref for ref in self._ends if not is_over and ref not in taken)
         self.outputs |= {f"result_{k}" if k else "result": ref for k, ref in enumerate(left)}
         self.is_complete = self.step is not None
-
-    def ends(self) -> list[Ref]:
-        """Results that nothing has read: of a step that is not over they are all that there is."""
-        found: dict[Ref, None] = {}
-        for call in self.calls:
-            for ref in _refs((*call.args, *call.kwargs.values())):
-                found.pop(ref, None)
-            found |= dict.fromkeys(call.results)
-        return list(found)
 
 
 def key_of(t: torch.Tensor) -> Any:
@@ -348,14 +354,6 @@ def _is_same(value: Any, t: torch.Tensor) -> bool:
 def _copy(t: torch.Tensor) -> torch.Tensor:
     with torch.inference_mode(False):  # so that it may be written
         return t.detach().cpu().clone()
-
-
-def _refs(argument: Any) -> Iterator[Ref]:
-    if isinstance(argument, Ref):
-        yield argument
-    elif isinstance(argument, list | tuple):
-        for one in argument:
-            yield from _refs(one)
 
 
 def _map(argument: Any, ref: Any) -> Any:
