@@ -53,9 +53,9 @@ def write_kept(started: Started, found: Any) -> None:
     if not optimizers():  # the first step may begin later
         how = ["hunt", "--keep-step"]
     again = ["opstep", *how, *["-m"] * options["is_module"], script.name, *script.arguments]
-    parts = [one for one in started.frameworks.entered if hasattr(one, "kept_step")]
     try:
-        kept = next((k for one in parts if (k := one.kept_step()) is not None), None)
+        steps = (one.kept_step() for one in started.frameworks.entered)
+        kept = next(filter(None, steps), None)
     except ImportFailed as error:
         say(f"the step was not written: {error}")
         return
@@ -71,7 +71,7 @@ def is_script(files: tuple[str, ...], options: dict[str, Any]) -> bool:
 
 def diff_scripts(files: tuple[str, ...], options: dict[str, Any]) -> int:
     """``opstep diff a.py b.py``, or ``opstep diff train.py --b-args "--lr 0.1"``"""
-    from opstep.frontends.torch.eager import pairing
+    from opstep.frontends.torch.eager import pairing, partings
 
     if len(files) > 2:
         raise InputError(f"{len(files)} files are given; two at most can be compared")
@@ -84,7 +84,7 @@ def diff_scripts(files: tuple[str, ...], options: dict[str, Any]) -> int:
     steps = options["steps"] if is_explicit("steps") else pairing.STEPS
     found = pairing.diff_scripts(a, b, steps, options["memory"] << 20)
     if options["as_json"]:
-        emit_json(pairing.record(found))
+        emit_json(partings.record(found))
     else:
-        print(pairing.report(found))
+        print(partings.report(found))
     return OK if found.same else PROGRAM

@@ -58,8 +58,8 @@ class Changes:
 
     def across(self, side: int, line: Frame | None) -> Frame | None:
         """The line of the other side in place of one that differs."""
-        for c in self._changes if line else ():
-            if c.files[side] == line.file and c.starts[side] <= line.line < c.ends[side]:
+        for c in self._changes:
+            if line and c.files[side] == line.file and c.starts[side] <= line.line < c.ends[side]:
                 return c.frame(1 - side, line.line - c.starts[side])
         return None
 

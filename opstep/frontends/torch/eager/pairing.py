@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +20,16 @@ from opstep.differing.elements import Elements, difference
 from opstep.differing.errors import TOLERANCE, coarser, error_of
 from opstep.frontends.torch.eager import traces
 from opstep.frontends.torch.eager.changes import Changes
+from opstep.frontends.torch.eager.partings import (
+    ROUNDING,
+    Frames,
+    Parting,
+    ScriptDifference,
+    Setting,
+    line_of,
+    short,
+    sizes,
+)
 from opstep.frontends.torch.eager.traces import NO_VALUE, Op, Operand, Trace, text_of
 from opstep.frontends.torch.evaluating import array_of
 from opstep.frontends.torch.sources import Frame
@@ -34,63 +42,8 @@ GROWTH = 16  # how much of it an op may make of what its operands differ by
 LARGE = 1e4  # times a small element: not of its scale
 SMALL = 1e-30
 READ = 2.0**-6  # by how much a number that Python read may differ, where rounding has set in
-ROUNDING = "rounding"
 _SUMS = ("aten.sum", "aten.mean", "aten.add.", "aten.add_.", "aten.sub.", "aten.sub_.")
 _VIEWS = ("aten.view.", "aten._unsafe_view.", "aten.t.", "aten.expand.", "aten.transpose.")
-Frames = tuple[Frame | None, Frame | None]
-
-
-@dataclass
-class Parting:
-    """The place at which two scripts part. `kind`: ``attribute``, ``only`` (ops of one side alone),
-    ``operands`` (others), ``input``, ``random``, ``shape``, ``result``, ``setting`` (it has changed
-    bits so far, no more), ``rounding``; `a`, `b`: the ops. `lines`: what the difference comes from:
-    the ops' own lines, else what was built otherwise, or the lines of text that differ.
-    """
-
-    kind: str
-    message: str
-    a: Op | None
-    b: Op | None
-    lines: Frames
-    elements: Elements | None = None
-    setting: str = ""
-
-    @property
-    def frames(self) -> Frames:
-        return self.a and self.a.frame, self.b and self.b.frame
-
-
-class Setting(NamedTuple):
-    """Something that was built or called in two ways. `used`: see `traces.Built`."""
-
-    text: str
-    frames: Frames
-    used: tuple[int | str | None, int | str | None]
-
-
-@dataclass
-class ScriptDifference:
-    """`first`: None where no bit differs. `notes`: what differs without an effect, and `settings`,
-    of what was built.
-    """
-
-    names: tuple[str, str]
-    compared: int
-    steps: tuple[int, int]
-    codes: tuple[int, int]
-    first: Parting | None = None
-    notes: list[str] = field(default_factory=list)
-    settings: list[str] = field(default_factory=list)
-
-    @property
-    def rounded(self) -> bool:
-        return self.first is not None and self.first.kind == ROUNDING
-
-    @property
-    def same(self) -> bool:
-        """Whether nothing differs but by rounding."""
-        return self.first is None or self.rounded
 
 
 def diff_scripts(
@@ -171,14 +124,14 @@ class _Comparer:
         settings = list(self._settings())
         found.settings = list(dict.fromkeys(s.text for s in settings))
         slight = (p for p in apart.values() if p.kind == "attribute" and p.elements is None)
-        found.first = lasting or self._ended() or self._in_bits(settings) or next(slight, None)
-        found.first = found.first or self._rounding
+        found.first = lasting or self._ended() or self._declared(settings, apart.values())
+        found.first = found.first or next(slight, None) or self._rounding
         if found.first is not None:
             self._locate(found.first, settings)
         if found.same:
             for one, side, known in zip("ab", self._sides, self._known, strict=True):
                 if alone := [o for k, o in enumerate(side.ops) if k not in known]:
-                    note = f"only {one} runs {_short(alone[0])}: {_line(alone[0].frame)}"
+                    note = f"only {one} runs {short(alone[0])}: {line_of(alone[0].frame)}"
                     self._notes[note] = None
             found.notes = [*self._notes]
         return found
@@ -211,20 +164,21 @@ class _Comparer:
             return None
         s = int(self._sides[1].code != 0)
         here, line = self._sides[s], self._sides[s].ops[-1].frame
-        ops = (here.ops[-1], None) if s == 0 else (None, here.ops[-1])
-        what = f"{'ab'[s]} ended with exit code {here.code} after {_short(here.ops[-1])}"
-        return Parting("ended", what, *ops, self._both(s, line))
+        what = f"{'ab'[s]} ended with exit code {here.code} after {short(here.ops[-1])}"
+        return self._of_one("ended", what, s, here.ops[-1], self._both(s, line))
 
-    def _in_bits(self, settings: Sequence[Setting]) -> Parting | None:
-        """The first setting that ops use which differ, where that has changed no more than bits."""
-        for s in settings if self._rounding else ():
-            ops = [
-                next((o for k, o in enumerate(side.ops) if k not in known and used in o.uses), None)
-                for side, known, used in zip(self._sides, self._known, s.used, strict=True)
-            ]
-            if any(ops):
-                return Parting("setting", "so far no result differs by more than rounding", *ops,
-                               s.frames)  # fmt: skip
+    def _declared(self, settings: Sequence[Setting], apart: Iterable[Parting]) -> Parting | None:
+        """The first setting that ops use which part, though what follows is the same again but for
+        rounding: it is meant, not written otherwise.
+        """
+        for setting in settings if self._rounding else ():
+            for part in apart:
+                if setting.is_used(part.a, part.b):
+                    return part
+            for s, side in enumerate(self._sides):
+                for k, op in enumerate(side.ops):
+                    if k not in self._known[s] and setting.used[s] in op.uses:
+                        return self._alone(s, k, op, None)
         return None
 
     def _locate(self, part: Parting, settings: Sequence[Setting]) -> None:
@@ -233,7 +187,7 @@ class _Comparer:
         """
         ops = part.a, part.b
         for s in settings if part.kind != ROUNDING else ():
-            if any(op and used in op.uses for op, used in zip(ops, s.used, strict=True)):
+            if s.is_used(*ops):
                 part.lines, part.setting = s.frames, s.text
                 break
         chains = [op.frames[1:] if op and not part.setting else [] for op in ops]
@@ -242,8 +196,8 @@ class _Comparer:
                 break
         else:
             lines = self._changes.source_of(*part.lines) or part.lines
-        one = [k for k in (0, 1) if lines[k] is not None]
-        part.lines = lines if len(one) == 2 else self._both(one[0], lines[one[0]])
+        known = [k for k in (0, 1) if lines[k] is not None]
+        part.lines = self._both(known[0], lines[known[0]]) if len(known) == 1 else lines
 
     def _both(self, s: int, line: Frame | None) -> Frames:
         """A line of one side, and that of the other in its place, or beside it."""
@@ -276,16 +230,16 @@ class _Comparer:
         elements = next(filter(None, (self._elements(*p) for p in differ)), None)
 
         def parting(kind: str, message: str) -> Parting:
-            return Parting(kind, f"{_short(a)}{message}", a, b, (a.frame, b.frame), elements)
+            return Parting(kind, f"{short(a)}{message}", a, b, (a.frame, b.frame), elements)
 
         if other := self._attributes(a, b):
             if not same:
                 return parting("attribute", f": {other}")
-            self._notes[f"{_short(a)}: {other}, without effect: {_line(a.frame)}"] = None
+            self._notes[f"{short(a)}: {other}, without effect: {line_of(a.frame)}"] = None
         if same:
             return None
         if a.shapes != b.shapes:
-            return parting("shape", f" gives {_sizes(a)} in a, {_sizes(b)} in b")
+            return parting("shape", f" gives {sizes(a)} in a, {sizes(b)} in b")
         if "random" in a.uses and elements is not None:
             return self._drawn_before(i, j) or parting(
                 "random", " draws other numbers, by another seed or after other draws"
@@ -324,7 +278,7 @@ class _Comparer:
         if v is not None and w is not None and v.dtype != w.dtype and not self._rounding:
             lines = x.cast or a.frame, y.cast or b.frame
             types = f"element types part here ({v.dtype} in a, {w.dtype} in b)"
-            self._rounding = Parting(ROUNDING, f"{_short(a)}: {types}", a, b, lines)
+            self._rounding = Parting(ROUNDING, f"{short(a)}: {types}", a, b, lines)
         if x.op >= 0 and self._known[0].get(x.op) == y.op and x.result == y.result:
             return None
         shapes = [t.values[o.value].shape for t, o in zip(self._sides, (x, y), strict=True)
@@ -339,34 +293,44 @@ class _Comparer:
                 terms = max(self._terms(0, x), self._terms(1, y))
                 if (elements := self._elements(v, w, SLACK, GROWTH * came, terms)) is None:
                     return None
-        alone = [self._first_alone(s, o.op) for s, o in enumerate((x, y))]
+        alone = [self._first_alone(s, o) for s, o in enumerate((x, y))]
         if min(alone) >= 0:
             both = self._pair(*alone)
-            what = f"a runs {_short(both[0])}, b {_short(both[1])}"
+            what = f"a runs {short(both[0])}, b {short(both[1])}"
             return Parting("only", what, *both, (both[0].frame, both[1].frame), elements)
         if max(alone) >= 0:
             s = int(alone[1] >= 0)
             return self._alone(s, max(alone), (a, b)[1 - s], elements)
         made = [side.ops[o.op] if o.op >= 0 else None
                 for side, o in zip(self._sides, (x, y), strict=True)]  # fmt: skip
-        what = [f"that of {_line(m.frame)}" if m else "data" for m in made]
+        what = [f"that of {line_of(m.frame)}" if m else "data" for m in made]
         kind, text = "operands", f"is given another result: {what[0]} in a, {what[1]} in b"
         if not any(made):
             kind, text = "input", "is given other data"
-        return Parting(kind, f"{_short(a)} {text}", a, b, (a.frame, b.frame), elements)
+        return Parting(kind, f"{short(a)} {text}", a, b, (a.frame, b.frame), elements)
+
+    def _back(self, s: int, x: Operand) -> Iterator[int]:
+        """The ops that an operand was made by, back to those that both sides have, and data, -1."""
+        left, seen = [x.op], set()
+        while left:
+            if (k := left.pop()) not in seen:
+                yield k
+                seen.add(k)
+                if k >= 0 and k not in self._known[s]:
+                    left += [o.op for o in self._sides[s].ops[k].operands]
 
     def _came(self, s: int, x: Operand) -> float:
         """The distance, by rounding, of what an operand was made of that both sides have."""
-        known, worst, left, seen = self._known[s], 0.0, [x.op], set()
-        while left:
-            if (k := left.pop()) < 0:  # data, or what was compiled has made it
-                worst = max(worst, *self._drift.values(), 0.0)
-            elif k in known:
-                worst = max(worst, self._drift.get(known[k] if s else k, 0.0))
-            elif k not in seen:
-                seen.add(k)
-                left += [o.op for o in self._sides[s].ops[k].operands]
-        return worst
+        back, known, worst = (
+            set(self._back(s, x)),
+            self._known[s],
+            max(self._drift.values(), default=0),
+        )
+        if -1 in back:  # data, or what was compiled has made it
+            return worst
+        return max(
+            (self._drift.get(known[k] if s else k, 0.0) for k in back & known.keys()), default=0
+        )
 
     def _terms(self, s: int, x: Operand) -> float:
         """The scale of what an operand is a sum of, which may be far larger than the sum."""
@@ -378,24 +342,21 @@ class _Comparer:
         values = [v for k in given if (v := side.value(k)) is not None and v.is_floating_point()]
         return max((judging.rms(_array(v).astype(np.float64)) for v in values), default=0.0)
 
-    def _first_alone(self, s: int, k: int) -> int:
-        """The first of the ops that only this side runs on the way to an op's; -1 is none."""
-        ops, found, left = self._sides[s].ops, -1, [k]
-        while left:
-            k = left.pop()
-            if k >= 0 and k not in self._known[s] and (found < 0 or k <= found):
-                found = k if ops[k].results != [NO_VALUE] or found < 0 else found
-                left += [o.op for o in ops[k].operands]
-        return found
+    def _first_alone(self, s: int, x: Operand) -> int:
+        """The first of the ops that only this side runs on the way to an operand; -1 is none."""
+        alone = [k for k in self._back(s, x) if k >= 0 and k not in self._known[s]]
+        given = [k for k in alone if self._sides[s].ops[k].results != [NO_VALUE]]
+        return min(given or alone, default=-1)
 
     def _alone(self, s: int, k: int, there: Op, elements: Elements | None) -> Parting:
         """An op that one side alone runs, beside the op of the other side that is there."""
         here = self._sides[s].ops[k]
-        ops = (here, None) if s == 0 else (None, here)
-        lines = self._both(s, here.frame)
-        lines = tuple(f or there.frame for f in lines)
-        what = f"only {'ab'[s]} runs {_short(here)}"
-        return Parting("only", what, *ops, lines, elements)  # pyright: ignore
+        first, second = self._both(s, here.frame)
+        lines = first or there.frame, second or there.frame
+        return self._of_one("only", f"only {'ab'[s]} runs {short(here)}", s, here, lines, elements)
+
+    def _of_one(self, kind, what, s: int, op: Op, lines: Frames, elements=None) -> Parting:
+        return Parting(kind, what, None if s else op, op if s else None, lines, elements)
 
     # --- values and settings ---
 
@@ -446,81 +407,19 @@ class _Comparer:
             ]  # fmt: skip
             text = f"{x.kind}: {'; '.join(parts)}" if parts else ""
             if text := text if x.kind == y.kind else f"a has {x.kind}, b {y.kind}":
-                places = " and ".join(dict.fromkeys((_line(x.frame), _line(y.frame))))
+                places = " and ".join(dict.fromkeys((line_of(x.frame), line_of(y.frame))))
                 yield Setting(f"{text} ({places})", (x.frame, y.frame), (x.used, y.used))
         for s, side in enumerate((a, b)):
             paired = pairs.values() if s else pairs.keys()
             for one in (side[k] for k in sorted(set(range(len(side))) - set(paired))):
-                text = f"only {'ab'[s]} has {one.kind} ({_line(one.frame)})"
+                text = f"only {'ab'[s]} has {one.kind} ({line_of(one.frame)})"
                 both = ((one.frame, None), (one.used, None))
                 yield Setting(text, *((v[::-1] if s else v) for v in both))  # pyright: ignore
 
 
 def _same(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """All bits, but for those of NaNs."""
-    return x.dtype == y.dtype and x.shape == y.shape and (
-        torch.equal(x, y) or (x.is_floating_point() and torch.equal(x.isnan(), y.isnan())
-                              and torch.equal(x.nan_to_num(), y.nan_to_num())))  # fmt: skip
+    return x.dtype == y.dtype and np.array_equal(_array(x), _array(y), equal_nan=True)
 
 
 def _array(t: torch.Tensor) -> np.ndarray:
     return array_of(torch.view_as_real(t) if t.is_complex() else t)
-
-
-def _sizes(op: Op) -> str:
-    return " and ".join(f"[{', '.join(map(str, shape))}]" for shape in op.shapes)
-
-
-def _short(op: Op) -> str:
-    """``softmax (blocks.0.attn), in the backward``"""
-    name = op.name.split(".")[-2 if "." in op.name else 0] + (
-        f" ({op.module})" if op.module else ""
-    )
-    where = {"backward": ", in the backward", "update": ", in the optimizer's step"}
-    return name + where.get(op.phase, "") + (f", in step {op.step}" if op.step else "")
-
-
-def _line(frame: Frame | None) -> str:
-    return f"{os.path.relpath(frame.file)}:{frame.line}" if frame else "?"
-
-
-def report(found: ScriptDifference) -> str:
-    """All of it, the lines first."""
-    lines, first, settings = [], found.first, found.settings
-    if first is not None:
-        for one, frame in zip("ab", first.lines, strict=True):
-            lines.append(f"{one}: {_line(frame)}: {text_of(frame)}" if frame else f"{one}: no line")
-        lines += [f"  {first.setting}"] * bool(first.setting)
-        at = (
-            ""
-            if first.lines == first.frames
-            else " and ".join(map(_line, filter(None, first.frames)))
-        )
-        lines.append(f"  {first.message}{f' ({at})' if at else ''}")
-        if (e := first.elements) is not None:
-            at = f"[{', '.join(map(str, e.first))}]" if e.first else "its only element"
-            lines.append(f"  {e.differing:,} of {e.of:,} elements differ; at {at} {e.a} and {e.b}")
-        settings = [s for s in settings if s != first.setting]
-    if found.same:
-        what = "nothing but rounding differs" if first else "nothing differs"
-        lines.append(f"{what}: {found.compared:,} ops in {max(found.steps)} steps")
-    lines += [f"  {note}" for note in found.notes]
-    lines += [f"  setting: {text}" for text in settings]
-    for one, code in zip(found.names, found.codes, strict=True):
-        if code:
-            lines.append(f"  {one} ended with exit code {code}")
-    return "\n".join(lines)
-
-
-def record(found: ScriptDifference) -> dict[str, Any]:
-    """As JSON can hold it."""
-    first = found.first
-    whole = asdict(found) | {"same": found.same, "rounded": found.rounded}
-    whole |= zip("ab", whole.pop("names"), strict=True)
-    if first is not None:
-        whole["first"] = {
-            "kind": first.kind, "message": first.message, "setting": first.setting,
-            "lines": [f and f._asdict() for f in first.lines],
-            "elements": first.elements and first.elements._asdict(),
-        }  # fmt: skip
-    return whole

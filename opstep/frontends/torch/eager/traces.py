@@ -96,14 +96,13 @@ class Value(NamedTuple):
 class Built(NamedTuple):
     """A module of PyTorch's, an optimizer, a schedule, a loader: where it was made, and its
     settings. Also a call that no op stands for (`train`, `zero_grad`), and its arguments. `used`:
-    the ops that use it have this among their `uses`. `at`: the number of ops before it.
+    the ops that use it have this among their `uses`.
     """
 
     kind: str
     frame: Frame
     settings: dict[str, Any]
     used: int | str
-    at: int
 
 
 class Trace:
@@ -117,12 +116,13 @@ class Trace:
         self.code, self.steps, self.files = found["code"], found["steps"], found["files"]
         self.values = [Value(*v) for v in found["values"]]
         self.left = set(map(tuple, found["left"]))  # what wrote parameters and such last
-        self.built = [Built(kind, Frame(*at), *more) for kind, at, *more in found["built"]]
-        self.ops = [
-            Op(*row[:4], [Frame(*f) for f in row[4]], row[5],
-               [Operand(*o[:3], o[3] and Frame(*o[3])) for o in row[6]], *row[7:])
-            for row in found["ops"]
-        ]  # fmt: skip
+        self.built = [Built(row[0], Frame(*row[1]), *row[2:]) for row in found["built"]]
+        self.ops = [Op(*row) for row in found["ops"]]
+        op: Any  # whose frames are lists
+        for k, op in enumerate(self.ops):
+            operands = [Operand(*o[:3], Frame(*o[3]) if o[3] else None) for o in op.operands]
+            own = [Frame(*f) for f in op.frames]
+            self.ops[k] = op._replace(frames=own, operands=operands)
         data = Path(folder, "values.bin")
         self._data = np.memmap(data, np.uint8, "r") if data.stat().st_size else np.empty(0, "u1")
 
@@ -247,8 +247,8 @@ class Tracer(Calls):
             for o, (m, storage) in zip(self._ops, self._names, strict=True)
         ]
         built = [
-            Built(kind, at, _settings(one) if given is None else given, used, k)
-            for kind, at, one, given, used, k in self._built
+            Built(kind, at, _settings(one) if given is None else given, used)
+            for kind, at, one, given, used in self._built
         ]
         known = (getattr(m, "__file__", None) or "" for m in list(sys.modules.values()))
         files = [script.path, *(f for f in known if f and is_own(f) and not is_library(f))]
@@ -287,7 +287,7 @@ class Tracer(Calls):
                 used = {"manual_seed": "random", "zero_grad": "backward"}.get(name, id(one))
                 used = "data" if owner is DataLoader else used
                 used = id(args[1]) if owner is LRScheduler and len(args) > 1 else used
-                self._built.append((kind, own[0], one, given, used, len(self._ops)))
+                self._built.append((kind, own[0], one, given, used))
             return before(*args, **kwargs)
 
         return noted

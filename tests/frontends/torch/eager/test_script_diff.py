@@ -12,8 +12,8 @@ from opstep.frontends.torch.eager.pairing import (  # noqa: E402
     aligned,
     diff_pairs,
     diff_scripts,
-    report,
 )
+from opstep.frontends.torch.eager.partings import report  # noqa: E402
 from opstep.runtime.ir.errors import InputError  # noqa: E402
 
 PAIRS = Path(__file__).parent / "pairs"
@@ -107,7 +107,7 @@ def test_a_difference_among_rounding(write):
     first = diff_scripts(a, b).first
     assert first is not None and first.kind == "only"
     line = next(k for k, t in enumerate((HEAD + LOOP).split("\n"), 1) if "loss = " in t)
-    assert first.frames[1].line == line and first.frames[0].line == line + 1
+    assert first.lines[1].line == line and first.lines[0].line == line + 1
 
 
 def test_one_script_in_two_settings(write):
