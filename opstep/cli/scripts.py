@@ -398,14 +398,14 @@ def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt)
 
 def _report(started: Started, findings: list[Any], found: Any) -> None:
     """A finding in the script's own ops; then the script ends, unless it is to go on."""
-    from opstep.cli import script_steps
+    from opstep.cli.kept_steps import write_kept
     from opstep.frontends.scripts.script import Leave
     from opstep.frontends.torch.eager.report import report
 
     findings.append(found)
     if not started.options["as_json"]:
         _write(report(found), to=started.stderr)
-    script_steps.write_kept(started, found)
+    write_kept(started, found)
     if not started.options["keep_going"]:
         started.frameworks.leave()
         raise Leave

@@ -118,10 +118,10 @@ class Trace:
         self.left = set(map(tuple, found["left"]))  # what wrote parameters and such last
         self.built = [Built(row[0], Frame(*row[1]), *row[2:]) for row in found["built"]]
         self.ops = [Op(*row) for row in found["ops"]]
-        op: Any  # whose frames are lists
         for k, op in enumerate(self.ops):
-            operands = [Operand(*o[:3], Frame(*o[3]) if o[3] else None) for o in op.operands]
-            own = [Frame(*f) for f in op.frames]
+            rows: list[Any] = op.operands
+            operands = [Operand(*o[:3], Frame(*o[3]) if o[3] else None) for o in rows]
+            own = [Frame._make(f) for f in op.frames]
             self.ops[k] = op._replace(frames=own, operands=operands)
         data = Path(folder, "values.bin")
         self._data = np.memmap(data, np.uint8, "r") if data.stat().st_size else np.empty(0, "u1")
