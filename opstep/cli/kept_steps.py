@@ -44,5 +44,5 @@ def write_kept(started: Any, found: Any) -> None:
         return
     if kept is not None:
         write(kept[1], kept[0], default(script, kept[0]))
-    if kept is None or kept[0] != found.step:
+    if not options["as_json"] and (kept is None or kept[0] != found.step):
         say(f"{shlex.join(again)} writes its step as a program")

@@ -120,7 +120,7 @@ class Trace:
         self.ops = [Op(*row) for row in found["ops"]]
         for k, op in enumerate(self.ops):
             rows: list[Any] = op.operands
-            operands = [Operand(*o[:3], Frame(*o[3]) if o[3] else None) for o in rows]
+            operands = [Operand(a, b, c, Frame._make(d) if d else None) for a, b, c, d in rows]
             own = [Frame._make(f) for f in op.frames]
             self.ops[k] = op._replace(frames=own, operands=operands)
         data = Path(folder, "values.bin")
