@@ -26,9 +26,10 @@ from torch import nn
 from opstep.frontends.torch.eager import looking, native
 from opstep.frontends.torch.eager.records import Records
 from opstep.frontends.torch.eager.session import Session
+from opstep.frontends.torch.eager.steps import Recorder, simple_kernels
 from opstep.trace.recording import Recording
 
-WAYS = ("plain", "again", "native", "python", "anomaly", "trace", "workspace")
+WAYS = ("plain", "again", "native", "python", "keep", "anomaly", "trace", "workspace")
 
 
 class Block(nn.Module):
@@ -148,6 +149,12 @@ def step_of(name: str, device: str) -> tuple[Callable[[], None], int]:
 def within(way: str, stack: ExitStack) -> None:
     if way in ("native", "python"):
         stack.enter_context(Session(_unexpected, native=way == "native"))
+    elif way == "keep":
+        recorder = Recorder()
+        recorder.session = Session(_unexpected, listeners=[recorder])
+        stack.enter_context(simple_kernels())
+        stack.enter_context(recorder.session)
+        stack.enter_context(recorder.hooked())
     elif way == "anomaly":
         stack.enter_context(torch.autograd.detect_anomaly(True))
     elif way in ("trace", "workspace"):

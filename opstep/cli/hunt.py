@@ -77,6 +77,7 @@ if TYPE_CHECKING:
             "in four ranks",
         ),
         ("opstep hunt train.py", "in a training script of PyTorch's or JAX's"),
+        ("opstep hunt --keep-step train.py", "which writes the step with the NaN as a program"),
         ("opstep hunt --lint train.py", "and faults of training that give no NaN"),
     ],
     codes={
@@ -141,6 +142,12 @@ if TYPE_CHECKING:
 @started_ranks_options
 @click.option(
     "--keep-going", is_flag=True, help="Of a script: go on behind a finding, to further ones."
+)
+@click.option(
+    "--keep-step",
+    is_flag=True,
+    help="Of a script of PyTorch's: keep the ops of each step, and write the one with the NaN as a "
+    "program, SCRIPT-stepN.opg. It takes longer.",
 )
 @click.option(
     "--lint",

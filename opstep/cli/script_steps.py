@@ -6,7 +6,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from opstep.cli.common import OK, PROGRAM, amount, emit_json, is_explicit, say
+from opstep.cli.common import OK, PROGRAM, emit_json, is_explicit
+from opstep.cli.kept_steps import default, write
 from opstep.cli.scripts import script_arguments
 from opstep.cli.wording import in_switches
 from opstep.runtime.ir.errors import InputError
@@ -21,13 +22,8 @@ def record_step(file: str, options: dict[str, Any]) -> int:
     if len(outputs) > 1:
         raise InputError("--record-step writes one program: give --output once")
     script = Script.find(file, script_arguments() or (), options["is_module"])
-    default = f"{Path(script.path).stem}-step{number}.opg"
-    target = Path(outputs[0] if outputs else default)
     program = programs.record_step(script, number, in_switches)
-    written = program.save(target)
-    statements = len(program.graph(programs.GRAPH).body)
-    say(f"step {number}, {amount(statements, 'statement')}: wrote {', '.join(map(str, written))}")
-    say(f"opstep hunt {target} -i example runs it as it was")
+    write(program, number, Path(outputs[0]) if outputs else default(script, number))
     return OK
 
 
@@ -37,7 +33,7 @@ def is_script(files: tuple[str, ...], options: dict[str, Any]) -> bool:
 
 def diff_scripts(files: tuple[str, ...], options: dict[str, Any]) -> int:
     """``opstep diff a.py b.py``, or ``opstep diff train.py --b-args "--lr 0.1"``"""
-    from opstep.frontends.torch.eager import pairing
+    from opstep.frontends.torch.eager import pairing, partings
 
     if len(files) > 2:
         raise InputError(f"{len(files)} files are given; two at most can be compared")
@@ -50,7 +46,7 @@ def diff_scripts(files: tuple[str, ...], options: dict[str, Any]) -> int:
     steps = options["steps"] if is_explicit("steps") else pairing.STEPS
     found = pairing.diff_scripts(a, b, steps, options["memory"] << 20)
     if options["as_json"]:
-        emit_json(pairing.record(found))
+        emit_json(partings.record(found))
     else:
-        print(pairing.report(found))
+        print(partings.report(found))
     return OK if found.same else PROGRAM

@@ -58,7 +58,7 @@ _OF_PROGRAMS = {
 }  # fmt: skip
 _OF_SCRIPTS = (
     "is_module", "modules", "compiled", "record_step", "keep_going", "listen", "wait", "lint",
-    "lint_except",
+    "lint_except", "keep_step",
 )  # fmt: skip
 # Options of what runs on opstep, which PyTorch's own ops do not.
 _OF_COMPILED = (
@@ -292,6 +292,8 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
 
     if options["compiled"] and options["lint"]:
         raise InputError("--lint is for what runs in PyTorch", hint="leave --compiled out")
+    if options["keep_step"] and (options["compiled"] or options["lint"]):
+        raise InputError("--keep-step goes neither with --compiled nor with --lint")
     recording = opened_recording(options)
     started = Started(file, options, {"recording": recording})
     found: list[Hunt] = []
@@ -300,7 +302,7 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         partial(_tell, started, found), partial(_report, started, found),
         Criteria.parse(options["kinds"] or KINDS[: 2 - options["nan_only"]], options["wanted"]),
         options["masked"], own=own, lint=options["lint"],
-        lint_except=options["lint_except"],
+        lint_except=options["lint_except"], keep_step=options["keep_step"],
     )  # fmt: skip
     started.frameworks.options |= {"hunt": hunting}
 
@@ -403,12 +405,14 @@ def _tell(started: Started, findings: list[Hunt], program: Program, found: Hunt)
 
 def _report(started: Started, findings: list[Any], found: Any) -> None:
     """A finding in the script's own ops; then the script ends, unless it is to go on."""
+    from opstep.cli.kept_steps import write_kept
     from opstep.frontends.scripts.script import Leave
     from opstep.frontends.torch.eager.report import report
 
     findings.append(found)
     if not started.options["as_json"]:
         _write(report(found), to=started.stderr)
+    write_kept(started, found)
     if not started.options["keep_going"]:
         started.frameworks.leave()
         raise Leave

@@ -79,6 +79,10 @@ class Framework(ABC):
         """What a lint has found, `eager.lint.LintFinding`s."""
         return []
 
+    def kept_step(self) -> Any:
+        """The number and the program of the step at hand, where it is kept."""
+        return None
+
     def unwatched(self) -> set[str]:
         """Parts that were called and not looked at: the script compiles them itself."""
         return set()

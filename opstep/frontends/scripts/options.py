@@ -32,6 +32,7 @@ class Hunting:
     came out are from, each with whether it is a NaN; `harmless`: the flags that do no harm, of each
     graph.
     `lint`: faults are looked for that give no NaN, but for those of the kinds `lint_except`.
+    `keep_step`: the ops of the step at hand are kept, to be written as a program.
 
     Where the ops around what runs on opstep are watched: `within` says for this thread that those
     which run now are not, and gives what it said before; `defers` takes what reports a backward,
@@ -47,6 +48,7 @@ class Hunting:
     harmless: list[Harmless] = field(default_factory=list)
     lint: bool = False
     lint_except: tuple[str, ...] = ()
+    keep_step: bool = False
     within: Callable[[bool], bool] = lambda is_within: False
     defers: Callable[[Callable[[], None]], bool] = lambda tell: False
     given: dict[str, Any] = field(default_factory=dict)

@@ -290,6 +290,8 @@ class _Mode(TorchDispatchMode):
             raise
         if noted is not None:
             self.ended = monotonic_ns()
+        for call in watcher.ran:  # before what it gave is reported
+            self._guarded(call, func, args, kwargs or {}, out)
         if looks and not facts.skipped:
             if not facts.writes or facts.statistics:
                 found = (out,) if type(out) is torch.Tensor else tensors_in(out)
@@ -298,8 +300,6 @@ class _Mode(TorchDispatchMode):
                 self._look_at(func, args, kwargs, written, before, True)
         elif looks and facts.empty and type(out) is torch.Tensor and out.is_floating_point():
             watcher.emptied(out, stack_now(2))
-        for call in watcher.ran:
-            self._guarded(call, func, args, kwargs or {}, out)
         if noted is not None and (not facts.skipped or facts.matters):
             noted(self, func, facts, args, kwargs or {}, out)
         return out

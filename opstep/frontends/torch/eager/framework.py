@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
+from opstep.api.program import Program
 from opstep.frontends.scripts.frameworks import Framework
 from opstep.frontends.scripts.options import Hunting
 from opstep.frontends.torch.eager import native
-from opstep.frontends.torch.eager.births import Birth
+from opstep.frontends.torch.eager.births import Birth, undispatched
 from opstep.frontends.torch.eager.lint import LintFinding, linting
+from opstep.frontends.torch.eager.programs import program_of
 from opstep.frontends.torch.eager.records import Records
 from opstep.frontends.torch.eager.report import short
 from opstep.frontends.torch.eager.session import Session
+from opstep.frontends.torch.eager.steps import Recorder, simple_kernels
 from opstep.frontends.torch.importing import check_installed
 
 MOST_LINES = 3  # of births without harm
@@ -33,11 +38,14 @@ class Eager(Framework):
         self._lint = linting(how.lint_except) if how.lint else None
         recording = options.get("recording")
         self._records = Records(recording) if recording is not None else None
+        self._recorder = Recorder() if how.keep_step else None
+        self._stack = ExitStack()
         self._error: BaseException | None = None  # that ended the script
         self._session = Session(
             how.report or (lambda found: None), criteria=how.criteria, masked=how.masked,
             known=how.known, waits=options.get("sync") == "op",
-            listeners=[self._lint] if self._lint else (), records=self._records,
+            listeners=[one for one in (self._lint, self._recorder) if one is not None],
+            records=self._records,
             looks=self._records is None or how.report is not None,
         )  # fmt: skip
 
@@ -47,11 +55,16 @@ class Eager(Framework):
         if self._lint is not None:
             self._lint.__enter__()
         self._session.__enter__()
+        if self._recorder is not None:
+            self._recorder.session = self._session
+            self._stack.enter_context(simple_kernels())
+            self._stack.enter_context(self._recorder.hooked())
         if self._records is not None:
             self._records.begin(self._session)
         return self
 
     def __exit__(self, *error: Any) -> None:
+        self._stack.close()
         self._session.__exit__(*error)
         if self._records is not None:
             is_ended = isinstance(error[1], KeyboardInterrupt | SystemExit)
@@ -63,6 +76,19 @@ class Eager(Framework):
 
     def faults(self) -> list[LintFinding]:
         return self._lint.found if self._lint is not None else []
+
+    def kept_step(self) -> tuple[int, Program] | None:
+        """The step at hand as far as it has run, and its number; None where none is kept. Raises
+        `ImportFailed` where ops have no counterpart.
+        """
+        recorder = self._recorder
+        if recorder is None:
+            return None
+        if recorder.failed is not None:
+            raise recorder.failed
+        recorder.finish(is_over=False)
+        with ThreadPoolExecutor(1) as pool:  # in this one, an op may be about to run
+            return recorder.steps, pool.submit(undispatched()(program_of), recorder).result()
 
     def cause_of(self, error: Exception) -> None:
         """The lint knows of some why they are raised."""

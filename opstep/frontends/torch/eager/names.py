@@ -50,10 +50,19 @@ class Names:
 
 
 def modules() -> list[nn.Module]:
+    return _instances(nn.Module)
+
+
+def optimizers() -> list[torch.optim.Optimizer]:
+    gc.collect()  # those that nothing holds are none
+    return _instances(torch.optim.Optimizer)
+
+
+def _instances(kind: type) -> list[Any]:
     """All that there are."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [m for m in gc.get_objects() if issubclass(type(m), nn.Module)]
+        return [m for m in gc.get_objects() if issubclass(type(m), kind)]
 
 
 def roots() -> list[nn.Module]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -19,57 +16,34 @@ import numpy as np
 import torch
 
 from opstep.differing import judging
-from opstep.differing.elements import Elements
+from opstep.differing.elements import Elements, difference
 from opstep.differing.errors import TOLERANCE, coarser, error_of
 from opstep.frontends.torch.eager import traces
-from opstep.frontends.torch.eager.ops import as_call, by_name
-from opstep.frontends.torch.eager.traces import NO_VALUE, Op, Operand, Slot, Trace
-from opstep.frontends.torch.evaluating import array_of, results_of
+from opstep.frontends.torch.eager.changes import Changes
+from opstep.frontends.torch.eager.partings import (
+    ROUNDING,
+    Frames,
+    Parting,
+    ScriptDifference,
+    Setting,
+    line_of,
+    short,
+    sizes,
+)
+from opstep.frontends.torch.eager.traces import NO_VALUE, Op, Operand, Trace, text_of
+from opstep.frontends.torch.evaluating import array_of
 from opstep.frontends.torch.sources import Frame
-from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import dtype_of
 
 BUDGET = 1 << 30  # bytes of values that are kept of each side
 STEPS = 3  # a schedule or a momentum shows after the first
 SLACK = 8  # of rounding, where one side computes by other ops
 GROWTH = 16  # how much of it an op may make of what its operands differ by
+LARGE = 1e4  # times a small element: not of its scale
+SMALL = 1e-30
 READ = 2.0**-6  # by how much a number that Python read may differ, where rounding has set in
-_TYPES = {"dtype", "device", "layout", "pin_memory", "memory_format", "generator", "non_blocking"}
-
-
-@dataclass
-class Parting:
-    """The place at which two scripts part. `kind`: ``attribute``, ``only`` (ops of one side alone),
-    ``operands`` (others), ``input``, ``random``, ``shape``, ``result``; `a`, `b`: the ops, `frames`
-    the lines of both.
-    """
-
-    kind: str
-    message: str
-    a: Op | None
-    b: Op | None
-    frames: tuple[Frame | None, Frame | None]
-    elements: Elements | None = None
-
-
-@dataclass
-class ScriptDifference:
-    """`first`: None where nothing differs but by rounding. `notes`: what differs without an effect,
-    and `settings`, of what was built.
-    """
-
-    names: tuple[str, str]
-    compared: int
-    steps: tuple[int, int]
-    codes: tuple[int, int]
-    first: Parting | None = None
-    notes: list[str] = field(default_factory=list)
-    settings: list[str] = field(default_factory=list)
-    rounded: bool = False
-
-    @property
-    def same(self) -> bool:
-        return self.first is None
+_SUMS = ("aten.sum", "aten.mean", "aten.add.", "aten.add_.", "aten.sub.", "aten.sub_.")
+_VIEWS = ("aten.view.", "aten._unsafe_view.", "aten.t.", "aten.expand.", "aten.transpose.")
 
 
 def diff_scripts(
@@ -94,33 +68,8 @@ def diff_pairs(
         words = [sys.executable, "-c", main, str(steps), str(budget), json.dumps(jobs)]
         subprocess.run(words, stdout=2, check=False)
         for k in range(0, len(jobs), 2):
-            sides = [_Side(*job) for job in jobs[k : k + 2]]
+            sides = [Trace(*job) for job in jobs[k : k + 2]]
             yield _Comparer(*sides).compared((jobs[k][1], jobs[k + 1][1]))
-
-
-class _Side:
-    def __init__(self, folder: str, script: str, *arguments: str):
-        found = Path(folder, "trace.pickle")
-        if not found.exists():
-            raise InputError(f"{script} ended before its ops could be compared")
-        self.trace: Trace = pickle.loads(found.read_bytes())
-        self.ops = self.trace.ops
-        size = Path(folder, "values.bin").stat().st_size
-        self._bytes = (
-            np.memmap(Path(folder, "values.bin"), np.uint8, "r") if size else np.empty(0, "u1")
-        )
-
-    def value(self, k: int) -> torch.Tensor | None:
-        """The elements that were kept; None where there are none."""
-        if k == NO_VALUE:
-            return None
-        at, dtype, shape, every = self.trace.values[k]
-        count = -(-math.prod(shape) // every)
-        held = torch.from_numpy(self._bytes[at : at + count * dtype.itemsize].copy()).view(dtype)
-        return held.reshape(shape) if every == 1 else held
-
-    def shape(self, k: int) -> tuple[int, ...] | None:
-        return None if k == NO_VALUE else self.trace.values[k].shape
 
 
 def aligned(a: Sequence[Any], b: Sequence[Any], *keys: Callable[[Any], Any]) -> dict[int, int]:
@@ -141,360 +90,336 @@ def aligned(a: Sequence[Any], b: Sequence[Any], *keys: Callable[[Any], Any]) -> 
 
 
 class _Comparer:
-    def __init__(self, a: _Side, b: _Side):
-        self._a, self._b = a, b
-        self.pairs = aligned(
+    """Ops of both sides that are alike are pairs. By induction, what follows from values that are
+    the same but for rounding is: only where operands come from elsewhere, arguments differ, or
+    equal operands give other results, values are judged.
+    """
+
+    def __init__(self, a: Trace, b: Trace):
+        self._sides = a, b
+        pairs = aligned(
             a.ops, b.ops,
-            lambda o: (o.phase, o.name, o.module, o.text, o.frames[:1] and o.frames[0].function),
+            lambda o: (o.phase, o.name, o.module, o.text, o.frame and o.frame.function),
             lambda o: (o.phase, o.name),
         )  # fmt: skip
-        self._back = {j: i for i, j in self.pairs.items()}
-        # by op of a: how far its results are apart by rounding, relative to their norm
-        self._drift: dict[int, float] = {}
+        self._known = pairs, {j: i for i, j in pairs.items()}  # by side
+        self._parted: dict[int, int] = {}  # pairs that are none any more
+        self._used = {(o.op, o.result) for op in a.ops for o in op.operands} - a.left
+        self._drift: dict[int, float] = {}  # by op of a: how far its results are apart by rounding
+        self._rounding: Parting | None = None  # where it sets in
         self._notes: dict[str, None] = {}
-        self._types = ""
+        self._changes = Changes(a.files, b.files)
 
     def compared(self, names: tuple[str, str]) -> ScriptDifference:
-        a, b = self._a.trace, self._b.trace
-        found = ScriptDifference(names, len(self.pairs), (a.steps, b.steps), (a.code, b.code))
-        found.settings = list(dict.fromkeys(self._settings()))
+        a, b = self._sides
+        pairs, back = self._known
+        found = ScriptDifference(names, len(pairs), (a.steps, b.steps), (a.code, b.code))
         apart: dict[int, Parting] = {}
-        for i, j in list(self.pairs.items()):
+        for i, j in list(pairs.items()):
             if (part := self._parts(i, j)) is not None:
                 apart[i] = part
-                del self.pairs[i], self._back[j]  # what follows from it is compared by value
-        found.first = next((p for i, p in apart.items() if self._lasts(i)), None)
-        at = (found.first.a or found.first.b) if found.first is not None else None
-        if at is not None and at.phase != "backward":
-            return found
-        for one, side, back in (("a", self._a, self.pairs), ("b", self._b, self._back)):
-            alone = [o for k, o in enumerate(side.ops) if k not in back]
-            if alone and (found.first is None or alone[0].phase == "forward"):
-                self._notes[f"only {one} runs {_short(alone[0])}: {_line(_frame(alone[0]))}"] = None
-        found.rounded = bool(self._drift)
-        found.notes = [*self._notes, *([self._types] if self._types else [])]
+                self._parted[i] = pairs.pop(i)
+                del back[j]  # what follows from it is compared by value
+        lasting = next((p for i, p in apart.items() if self._lasts(i)), None)
+        settings = list(self._settings())
+        found.settings = list(dict.fromkeys(s.text for s in settings))
+        slight = (p for p in apart.values() if p.kind == "attribute" and p.elements is None)
+        found.first = lasting or self._ended() or self._declared(settings, apart.values())
+        found.first = found.first or next(slight, None) or self._rounding
+        if found.first is not None:
+            self._locate(found.first, settings)
+        if found.same:
+            for one, side, known in zip("ab", self._sides, self._known, strict=True):
+                if alone := [o for k, o in enumerate(side.ops) if k not in known]:
+                    note = f"only {one} runs {short(alone[0])}: {line_of(alone[0].frame)}"
+                    self._notes[note] = None
+            found.notes = [*self._notes]
         return found
 
     def _lasts(self, i: int) -> bool:
-        """Whether it reaches what nothing is computed of any more, a loss or a parameter: what is
-        only written otherwise becomes the same again.
+        """Whether it reaches what nothing is computed of any more, a loss or a parameter, or what
+        is read: what is only written otherwise becomes the same again.
         """
-        reached = {i}
-        for k in range(i + 1, len(self._a.ops)):
-            if k not in self.pairs and any(o.op in reached for o in self._a.ops[k].operands):
+        ops, reached = self._sides[0].ops, {i}
+        for k in range(i + 1, len(ops)):
+            if k not in self._known[0] and any(o.op in reached for o in ops[k].operands):
                 reached.add(k)
-        used = {o.op for op in self._a.ops for o in op.operands}
-        return not reached <= used
+        for k in reached & self._parted.keys():
+            a, b = self._pair(k, self._parted[k])
+            ends = [r for r in range(len(a.results)) if (k, r) not in self._used]
+            if not a.results or any(self._differ(a, b, r) for r in ends):
+                return True
+        return False
+
+    def _differ(self, a: Op, b: Op, r: int) -> bool:
+        """Whether results are apart by more than rounding."""
+        if r >= len(b.results) or a.shapes[r] != b.shapes[r]:
+            return True
+        v, w = self._sides[0].value(a.results[r]), self._sides[1].value(b.results[r])
+        return v is not None and w is not None and self._elements(v, w, SLACK) is not None
+
+    def _ended(self) -> Parting | None:
+        """The end of a script whose exit code is another's."""
+        if self._sides[0].code == self._sides[1].code or not all(s.ops for s in self._sides):
+            return None
+        s = int(self._sides[1].code != 0)
+        here, line = self._sides[s], self._sides[s].ops[-1].frame
+        what = f"{'ab'[s]} ended with exit code {here.code} after {short(here.ops[-1])}"
+        return self._of_one("ended", what, s, here.ops[-1], self._both(s, line))
+
+    def _declared(self, settings: Sequence[Setting], apart: Iterable[Parting]) -> Parting | None:
+        """The first setting that ops use which part, though what follows is the same again but for
+        rounding: it is meant, not written otherwise.
+        """
+        for setting in settings if self._rounding else ():
+            for part in apart:
+                if setting.is_used(part.a, part.b):
+                    return part
+            for s, side in enumerate(self._sides):
+                for k, op in enumerate(side.ops):
+                    if k not in self._known[s] and setting.used[s] in op.uses:
+                        return self._alone(s, k, op, None)
+        return None
+
+    def _locate(self, part: Parting, settings: Sequence[Setting]) -> None:
+        """Finds the lines that it comes from: of a setting that the op uses; those of the op, or of
+        a caller's, if they differ; lines that differ of which the op's take something.
+        """
+        ops = part.a, part.b
+        for s in settings if part.kind != ROUNDING else ():
+            if s.is_used(*ops):
+                part.lines, part.setting = s.frames, s.text
+                break
+        chains = [op.frames[1:] if op and not part.setting else [] for op in ops]
+        for lines in (part.lines, *zip(*chains, strict=False)):
+            if None in lines or text_of(lines[0]) != text_of(lines[1]):
+                break
+        else:
+            lines = self._changes.source_of(*part.lines) or part.lines
+        known = [k for k in (0, 1) if lines[k] is not None]
+        part.lines = self._both(known[0], lines[known[0]]) if len(known) == 1 else lines
+
+    def _both(self, s: int, line: Frame | None) -> Frames:
+        """A line of one side, and that of the other in its place, or beside it."""
+        other = self._changes.across(s, line) or self._beside(s, line)
+        return (line, other) if s == 0 else (other, line)
+
+    def _beside(self, s: int, line: Frame | None) -> Frame | None:
+        """The line of the other side that runs where this one does: of an op of this line, else of
+        the one whose line is nearest.
+        """
+        ops, others = self._sides[s].ops, self._sides[1 - s].ops
+        there = [
+            (abs(f.line - line.line), k)
+            for k in self._known[s] if (f := ops[k].frame) and line and f.file == line.file
+        ]  # fmt: skip
+        return others[self._known[s][min(there)[1]]].frame if there else None
 
     # --- one pair ---
 
     def _parts(self, i: int, j: int) -> Parting | None:
-        a, b = self._a.ops[i], self._b.ops[j]
+        (a, b), (left, right) = self._pair(i, j), self._sides
         for x, y in zip(a.operands, b.operands, strict=False):
-            if (found := self._operand(i, j, x, y)) is not None:
+            if (found := self._operand(a, b, x, y)) is not None:
                 return found
-            self._note_types(a, b, x, y)
-        frames = _frame(a), _frame(b)
-        pairs = [
-            (self._a.value(x), self._b.value(y)) for x, y in zip(a.results, b.results, strict=False)
+        values = [
+            (left.value(x), right.value(y)) for x, y in zip(a.results, b.results, strict=False)
         ]
-        same = a.shapes == b.shapes and all(
-            x is None or y is None or torch.equal(x, y) for x, y in pairs
-        )
+        differ = [(x, y) for x, y in values if x is not None and y is not None and not _same(x, y)]
+        same = a.shapes == b.shapes and not differ
+        elements = next(filter(None, (self._elements(*p) for p in differ)), None)
+
+        def parting(kind: str, message: str) -> Parting:
+            return Parting(kind, f"{short(a)}{message}", a, b, (a.frame, b.frame), elements)
+
         if other := self._attributes(a, b):
             if not same:
-                elements = next(filter(None, (self._elements(*p) for p in pairs)), None)
-                return Parting("attribute", f"{_short(a)}: {other}", a, b, frames, elements)
-            self._notes[f"{_short(a)}: {other}, without effect: {_line(frames[0])}"] = None
+                return parting("attribute", f": {other}")
+            self._notes[f"{short(a)}: {other}, without effect: {line_of(a.frame)}"] = None
         if same:
             return None
         if a.shapes != b.shapes:
-            what = f"{_short(a)} gives {a.shapes} in a, {b.shapes} in b"
-            return Parting("shape", what, a, b, frames)
-        for k, (x, y) in enumerate(pairs):
-            if x is None or y is None or torch.equal(x, y):
-                continue
-            if (found := self._result(i, j, k, x, y)) is not None:
-                return found
+            return parting("shape", f" gives {sizes(a)} in a, {sizes(b)} in b")
+        if "random" in a.uses and elements is not None:
+            return self._drawn_before(i, j) or parting(
+                "random", " draws other numbers, by another seed or after other draws"
+            )
+        if elements is not None and (self._are_same(a, b) or elements.unlike):
+            of = " is finite on one side only" if elements.unlike else " differs for equal operands"
+            return parting("result", of)
+        errors = [error_of(_array(x), _array(y)).relative for x, y in differ]
+        self._drift[i] = max(errors)
+        self._rounding = self._rounding or parting(ROUNDING, ": its results differ")
         return None
 
-    def _result(self, i: int, j: int, k: int, x: Any, y: Any) -> Parting | None:
-        """Of ops that are alike and whose results are not."""
-        a, b = self._a.ops[i], self._b.ops[j]
-        elements, frames = self._elements(x, y), (_frame(a), _frame(b))
-        if a.random and elements is not None:
-            for one, side, known, at in (
-                ("a", self._a, self.pairs, i),
-                ("b", self._b, self._back, j),
-            ):
-                before = [n for n in range(at) if side.ops[n].random and n not in known]
-                if before:
-                    return self._alone(one, before[-1], a if one == "b" else b, elements)
-            return Parting(
-                "random", f"{_short(a)} draws other numbers, by another seed or after other draws",
-                a, b, frames, elements,
-            )  # fmt: skip
-        error = error_of(_array(x), _array(y))
-        if elements is not None and (error.unlike or self._agree(i, j)):
-            worst = [self._own(side, op, k, v) for side, op, v in
-                     ((self._a, a, x), (self._b, b, y))]  # fmt: skip
-            if error.unlike or max(worst) > 1:
-                off = "" if error.unlike else f", {'ab'[int(np.argmax(worst))]} is off"
-                of = "is finite on one side only" if error.unlike else "differs for equal operands"
-                return Parting("result", f"{_short(a)} {of}{off}", a, b, frames, elements)
-        self._drift[i] = max(self._drift.get(i, 0.0), error.relative)
+    def _pair(self, i: int, j: int) -> tuple[Op, Op]:
+        return self._sides[0].ops[i], self._sides[1].ops[j]
+
+    def _are_same(self, a: Op, b: Op) -> bool:
+        """Whether both have operands of the same types and bits, as far as they are known."""
+        for x, y in zip(a.operands, b.operands, strict=False):
+            v, w = self._sides[0].value(x.value), self._sides[1].value(y.value)
+            if x.op in self._drift or (v is not None and w is not None and not _same(v, w)):
+                return False
+        return True
+
+    def _drawn_before(self, i: int, j: int) -> Parting | None:
+        """A draw of one side alone, before a pair that draws other numbers."""
+        for s, at in enumerate((i, j)):
+            ops, known = self._sides[s].ops, self._known[s]
+            before = [n for n in range(at) if "random" in ops[n].uses and n not in known]
+            if before:
+                return self._alone(s, before[-1], self._pair(i, j)[1 - s], None)
         return None
 
-    def _agree(self, i: int, j: int) -> bool:
-        """Whether the operands are the same, but for rounding."""
-        pairs = zip(self._a.ops[i].operands, self._b.ops[j].operands, strict=False)
-        values = [(self._a.value(x.value), self._b.value(y.value)) for x, y in pairs]
-        return all(x is None or y is None or self._elements(x, y) is None for x, y in values)
-
-    def _operand(self, i: int, j: int, x: Operand, y: Operand) -> Parting | None:
+    def _operand(self, a: Op, b: Op, x: Operand, y: Operand) -> Parting | None:
         """Operands that were not made by ops that are alike, or by none."""
-        if x.op >= 0 and self.pairs.get(x.op) == y.op and x.result == y.result:
+        v, w = self._sides[0].value(x.value), self._sides[1].value(y.value)
+        if v is not None and w is not None and v.dtype != w.dtype and not self._rounding:
+            lines = x.cast or a.frame, y.cast or b.frame
+            types = f"element types part here ({v.dtype} in a, {w.dtype} in b)"
+            self._rounding = Parting(ROUNDING, f"{short(a)}: {types}", a, b, lines)
+        if x.op >= 0 and self._known[0].get(x.op) == y.op and x.result == y.result:
             return None
-        v, w = self._a.value(x.value), self._b.value(y.value)
-        shapes = self._a.shape(x.value), self._b.shape(y.value)
+        shapes = [t.values[o.value].shape for t, o in zip(self._sides, (x, y), strict=True)
+                  if o.value != NO_VALUE]  # fmt: skip
         elements = None
-        if None in shapes or shapes[0] == shapes[1]:
+        if len(shapes) < 2 or shapes[0] == shapes[1]:
             if v is None or w is None:
                 if x.op < 0 or y.op < 0:
                     return None
             else:
-                elements = self._elements(v, w, SLACK)
-                came = max(self._came(self._a, x), self._came(self._b, y))
-                if elements is None or error_of(_array(v), _array(w)).relative < GROWTH * came:
+                came = max(self._came(0, x), self._came(1, y))
+                terms = max(self._terms(0, x), self._terms(1, y))
+                if (elements := self._elements(v, w, SLACK, GROWTH * came, terms)) is None:
                     return None
-        a, b = self._a.ops[i], self._b.ops[j]
-        i_alone, j_alone = (
-            self._first_alone(self._a, self.pairs, x), self._first_alone(self._b, self._back, y)
-        )  # fmt: skip
-        if i_alone < 0 and j_alone < 0:
-            kind, what = "input", "is given other data"
-            if x.op >= 0 or y.op >= 0:
-                made = [
-                    f"that of {_line(_frame(side.ops[o.op]))}" if o.op >= 0 else "data"
-                    for side, o in ((self._a, x), (self._b, y))
-                ]
-                kind, what = "operands", f"is given another result: {made[0]} in a, {made[1]} in b"
-            return Parting(kind, f"{_short(a)} {what}", a, b, (_frame(a), _frame(b)), elements)
-        if i_alone >= 0 and j_alone >= 0:
-            both = self._a.ops[i_alone], self._b.ops[j_alone]
-            what = f"a runs {_short(both[0])}, b {_short(both[1])}"
-            return Parting("only", what, *both, (_frame(both[0]), _frame(both[1])), elements)
-        one, k, side, o, there = (
-            ("a", i_alone, self._b, y, b) if i_alone >= 0 else ("b", j_alone, self._a, x, a)
-        )
-        made = side.ops[o.op] if o.op >= 0 else there
-        return self._alone(one, k, made if made.phase == there.phase else there, elements)
+        alone = [self._first_alone(s, o) for s, o in enumerate((x, y))]
+        if min(alone) >= 0:
+            both = self._pair(*alone)
+            what = f"a runs {short(both[0])}, b {short(both[1])}"
+            return Parting("only", what, *both, (both[0].frame, both[1].frame), elements)
+        if max(alone) >= 0:
+            s = int(alone[1] >= 0)
+            return self._alone(s, max(alone), (a, b)[1 - s], elements)
+        made = [side.ops[o.op] if o.op >= 0 else None
+                for side, o in zip(self._sides, (x, y), strict=True)]  # fmt: skip
+        what = [f"that of {line_of(m.frame)}" if m else "data" for m in made]
+        kind, text = "operands", f"is given another result: {what[0]} in a, {what[1]} in b"
+        if not any(made):
+            kind, text = "input", "is given other data"
+        return Parting(kind, f"{short(a)} {text}", a, b, (a.frame, b.frame), elements)
 
-    def _came(self, side: _Side, x: Operand) -> float:
-        """The distance, by rounding, of what an operand was made of that both sides have."""
-        known = self.pairs if side is self._a else self._back
-        worst, left, seen = 0.0, [x.op], set()
+    def _back(self, s: int, x: Operand) -> Iterator[int]:
+        """The ops that an operand was made by, back to those that both sides have, and data, -1."""
+        left, seen = [x.op], set()
         while left:
-            k = left.pop()
-            if k in known:
-                worst = max(worst, self._drift.get(k if side is self._a else known[k], 0.0))
-            elif k >= 0 and k not in seen:
+            if (k := left.pop()) not in seen:
+                yield k
                 seen.add(k)
-                left += [o.op for o in side.ops[k].operands]
-        return worst
+                if k >= 0 and k not in self._known[s]:
+                    left += [o.op for o in self._sides[s].ops[k].operands]
 
-    def _alone(self, one: str, k: int, nearest: Op, elements: Elements | None) -> Parting:
-        """An op that one side alone runs. The line of the other is that of the nearest op of the
-        same line, else of what is there instead, in the same function if it is known.
-        """
-        side, other, known = (
-            (self._a, self._b, self.pairs) if one == "a" else (self._b, self._a, self._back)
+    def _came(self, s: int, x: Operand) -> float:
+        """The distance, by rounding, of what an operand was made of that both sides have."""
+        back, known, worst = (
+            set(self._back(s, x)),
+            self._known[s],
+            max(self._drift.values(), default=0),
         )
-        here = side.ops[k]
-        beside = [
-            n for n in sorted(range(len(side.ops)), key=lambda n: abs(n - k))
-            if n in known and (o := side.ops[n]).frames[:1] == here.frames[:1] and (
-                o.phase == here.phase)
-        ]  # fmt: skip
-        function = here.frames[0].function if here.frames else ""
-        frame = next((f for f in nearest.frames if f.function == function), _frame(nearest))
-        frame = _frame(other.ops[known[beside[0]]]) if beside else frame
-        ops = (here, None) if one == "a" else (None, here)
-        frames = (_frame(here), frame) if one == "a" else (frame, _frame(here))
-        return Parting("only", f"only {one} runs {_short(here)}", *ops, frames, elements)
+        if -1 in back:  # data, or what was compiled has made it
+            return worst
+        return max(
+            (self._drift.get(known[k] if s else k, 0.0) for k in back & known.keys()), default=0
+        )
 
-    def _first_alone(self, side: _Side, known: dict[int, int], x: Operand) -> int:
+    def _terms(self, s: int, x: Operand) -> float:
+        """The scale of what an operand is a sum of, which may be far larger than the sum."""
+        side = self._sides[s]
+        made = side.ops[x.op] if x.op >= 0 else None
+        while made and made.name.startswith(_VIEWS) and made.operands[0].op >= 0:
+            made = side.ops[made.operands[0].op]
+        given = [o.value for o in made.operands] if made and made.name.startswith(_SUMS) else []
+        values = [v for k in given if (v := side.value(k)) is not None and v.is_floating_point()]
+        return max((judging.rms(_array(v).astype(np.float64)) for v in values), default=0.0)
+
+    def _first_alone(self, s: int, x: Operand) -> int:
         """The first of the ops that only this side runs on the way to an operand; -1 is none."""
-        found, left = -1, [x.op]
-        while left:
-            k = left.pop()
-            if k >= 0 and k not in known and (found < 0 or k <= found):
-                found = k if side.ops[k].results != [NO_VALUE] or found < 0 else found
-                left += [o.op for o in side.ops[k].operands]
-        return found
+        alone = [k for k in self._back(s, x) if k >= 0 and k not in self._known[s]]
+        given = [k for k in alone if self._sides[s].ops[k].results != [NO_VALUE]]
+        return min(given or alone, default=-1)
 
-    # --- values and arguments ---
+    def _alone(self, s: int, k: int, there: Op, elements: Elements | None) -> Parting:
+        """An op that one side alone runs, beside the op of the other side that is there."""
+        here = self._sides[s].ops[k]
+        first, second = self._both(s, here.frame)
+        lines = first or there.frame, second or there.frame
+        return self._of_one("only", f"only {'ab'[s]} runs {short(here)}", s, here, lines, elements)
 
-    def _elements(self, x: Any, y: Any, slack: float = 1.0) -> Elements | None:
+    def _of_one(self, kind, what, s: int, op: Op, lines: Frames, elements=None) -> Parting:
+        return Parting(kind, what, None if s else op, op if s else None, lines, elements)
+
+    # --- values and settings ---
+
+    def _elements(self, x: Any, y: Any, slack=1.0, least=0.0, terms=0.0) -> Elements | None:
         """The difference of two values beyond rounding to the coarser type."""
-        if x is None or y is None or x.shape != y.shape:
+        if x.shape != y.shape:
             return None
         a, b = _array(x), _array(y)
         if not (x.is_floating_point() and y.is_floating_point()):
             return judging.apart(a, b)
         coarse = coarser(dtype_of(a.dtype), dtype_of(b.dtype))
-        return judging.apart(a, b, slack * TOLERANCE[coarse.name])
-
-    def _own(self, side: _Side, op: Op, k: int, got: torch.Tensor) -> float:
-        """The error that an op adds to its operands' errors, as a multiple of what rounding
-        explains; 0 where that cannot be computed again.
-        """
-        given = [side.value(o.value) for o in op.operands]
-        kept = [side.trace.values[o.value].every == 1 for o in op.operands if o.value >= 0]
-        if len(kept) < len(given) or not all(kept) or not got.is_floating_point():
-            return 0.0
-        target = by_name(*op.name)
-
-        def again(rng: np.random.Generator | None = None) -> np.ndarray:
-            def wide(v: Any) -> Any:
-                if isinstance(v, Slot):
-                    return _wide(given[v.operand], rng)
-                if isinstance(v, torch.dtype) and v.is_floating_point:
-                    return torch.float64
-                return [wide(x) for x in v] if isinstance(v, list) else v
-
-            args, kwargs = as_call(target, [wide(v) for v in op.arguments])
-            return results_of(target(*args, **kwargs))[k].numpy()
-
-        try:
-            size = max((t.numel() for t in given if t is not None), default=1)
-            growth = max(1.0, math.sqrt(size / max(got.numel(), 1)))
-            return judging.own_error(array_of(got), again(), None, lambda: growth, again).excess
-        except (RuntimeError, TypeError, NotImplementedError, IndexError):
-            return 0.0
+        rtol = max(slack * TOLERANCE[coarse.name], least)
+        sizes = np.abs(b[np.isfinite(b) & (b != 0)].astype(np.float64))
+        usual = float(np.quantile(sizes, 0.25)) if sizes.size else 0.0
+        scale = judging.rms(sizes[sizes <= LARGE * usual])  # a mask's -1e9 says nothing of others
+        with np.errstate(invalid="ignore"):
+            return difference(a, b, rtol, rtol * max(scale, terms) + SMALL, coarse)
 
     def _attributes(self, a: Op, b: Op) -> str:
         """The difference of arguments that are no tensors; "" where they do not."""
-        names = [x.name for x in by_name(*a.name)._schema.arguments]
         return "; ".join(
-            f"{name} is {_shown(x)} in a, {_shown(y)} in b"
-            for name, x, y in zip(names, a.arguments, b.arguments, strict=False)
-            if name not in _TYPES and not self._alike(x, y)
+            f"{name} is {x} in a, {b.settings[name]} in b"
+            for name, x in a.settings.items()
+            if name in b.settings and not self._alike(x, b.settings[name])
         )
 
     def _alike(self, x: Any, y: Any) -> bool:
         if isinstance(x, list) and isinstance(y, list):
             return len(x) == len(y) and all(map(self._alike, x, y))
-        if isinstance(x, Slot) or isinstance(y, Slot):
-            return isinstance(x, Slot) and isinstance(y, Slot)
-        if isinstance(x, torch.dtype) and isinstance(y, torch.dtype):
-            return x == y or (x.is_floating_point and y.is_floating_point)
         if isinstance(x, float) and isinstance(y, float):
             drift = max(self._drift.values(), default=0.0)  # numbers that were read of tensors
             close = math.isclose(x, y, rel_tol=min(GROWTH * drift, READ))
             return close or (math.isnan(x) and math.isnan(y))
         return type(x) is type(y) and x == y
 
-    def _note_types(self, a: Op, b: Op, x: Operand, y: Operand) -> None:
-        """The place at which element types part first."""
-        if self._types or NO_VALUE in (x.value, y.value):
-            return
-        types = self._a.trace.values[x.value].dtype, self._b.trace.values[y.value].dtype
-        if types[0] != types[1]:
-            frames = x.cast or _frame(a), y.cast or _frame(b)
-            self._types = (
-                f"element types part first at {_line(frames[0])} ({types[0]} in a) and "
-                f"{_line(frames[1])} ({types[1]} in b)"
-            )
-
-    def _settings(self) -> Iterator[str]:
+    def _settings(self) -> Iterator[Setting]:
         """Of what the scripts have made and called."""
-        a, b = self._a.trace.built, self._b.trace.built
-        pairs = aligned(a, b, lambda o: (o.kind, _text(o.frame)), lambda o: o.kind)
+        a, b = (side.built for side in self._sides)
+        keys: list[Callable[[Any], Any]] = [
+            lambda o: (o.kind, text_of(o.frame)), lambda o: o.kind, lambda o: o.kind[:1].isupper(),
+        ]  # fmt: skip
+        pairs = aligned(a, b, *keys)
         for i, j in pairs.items():
-            (kind, at, x), (_, there, y) = a[i], b[j]
+            x, y = a[i], b[j]
             parts = [
-                f"{key} is {x[key]} in a, {y[key]} in b"
-                for key in x if key in y and not self._alike(x[key], y[key])
+                f"{key} is {x.settings[key]} in a, {y.settings[key]} in b" for key in x.settings
+                if key in y.settings and not self._alike(x.settings[key], y.settings[key])
             ]  # fmt: skip
-            if parts:
-                places = " and ".join(dict.fromkeys((_line(at), _line(there))))
-                yield f"{kind}: {'; '.join(parts)} ({places})"
-        for one, side, known in (("a", a, pairs.keys()), ("b", b, pairs.values())):
-            for k in sorted(set(range(len(side))) - set(known)):
-                yield f"only {one} has {side[k].kind} ({_line(side[k].frame)})"
+            text = f"{x.kind}: {'; '.join(parts)}" if parts else ""
+            if text := text if x.kind == y.kind else f"a has {x.kind}, b {y.kind}":
+                places = " and ".join(dict.fromkeys((line_of(x.frame), line_of(y.frame))))
+                yield Setting(f"{text} ({places})", (x.frame, y.frame), (x.used, y.used))
+        for s, side in enumerate((a, b)):
+            paired = pairs.values() if s else pairs.keys()
+            for one in (side[k] for k in sorted(set(range(len(side))) - set(paired))):
+                text = f"only {'ab'[s]} has {one.kind} ({line_of(one.frame)})"
+                both = ((one.frame, None), (one.used, None))
+                yield Setting(text, *((v[::-1] if s else v) for v in both))  # pyright: ignore
 
 
-def _wide(t: torch.Tensor | None, rng: np.random.Generator | None) -> Any:
-    """In f64, moved by its rounding error if there is a generator."""
-    if t is None or not t.is_floating_point():
-        return t
-    wide = t.double()
-    if rng is None:
-        return wide
-    return wide * (1 + torch.finfo(t.dtype).eps * torch.from_numpy(rng.uniform(-1, 1, t.shape)))
+def _same(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return x.dtype == y.dtype and np.array_equal(_array(x), _array(y), equal_nan=True)
 
 
 def _array(t: torch.Tensor) -> np.ndarray:
     return array_of(torch.view_as_real(t) if t.is_complex() else t)
-
-
-def _shown(value: Any) -> str:
-    return "a tensor" if isinstance(value, Slot) else str(value)
-
-
-def _short(op: Op) -> str:
-    """``softmax (blocks.0.attn), in the backward``"""
-    name = op.name[0].partition("::")[2] + (f" ({op.module})" if op.module else "")
-    where = {"backward": ", in the backward", "update": ", in the optimizer's step"}
-    return name + where.get(op.phase, "") + (f", in step {op.step}" if op.step else "")
-
-
-def _frame(op: Op) -> Frame | None:
-    return op.frames[0] if op.frames else None
-
-
-def _text(frame: Frame) -> str:
-    return traces.linecache.getline(frame.file, frame.line).strip()
-
-
-def _line(frame: Frame | None) -> str:
-    return f"{os.path.relpath(frame.file)}:{frame.line}" if frame else "?"
-
-
-def report(found: ScriptDifference) -> str:
-    """All of it, the lines first."""
-    lines = []
-    if (first := found.first) is not None:
-        for one, frame in zip("ab", first.frames, strict=True):
-            lines.append(f"{one}: {_line(frame)}: {_text(frame)}" if frame else f"{one}: no line")
-        lines.append(f"  {first.message}")
-        if (e := first.elements) is not None:
-            at = f"[{', '.join(map(str, e.first))}]" if e.first else "its only element"
-            lines.append(f"  {e.differing:,} of {e.of:,} elements differ; at {at} {e.a} and {e.b}")
-    else:
-        rounded = "nothing but rounding differs" if found.rounded else "nothing differs"
-        lines.append(f"{rounded}: {found.compared:,} ops in {max(found.steps)} steps")
-    lines += [f"  {note}" for note in found.notes]
-    lines += [f"  setting: {text}" for text in found.settings]
-    for one, code in zip(found.names, found.codes, strict=True):
-        if code:
-            lines.append(f"  {one} ended with exit code {code}")
-    return "\n".join(lines)
-
-
-def record(found: ScriptDifference) -> dict[str, Any]:
-    """As JSON can hold it."""
-    first = found.first
-    return {
-        **dict(zip("ab", found.names, strict=True)),
-        "same": found.same,
-        **{k: v for k, v in vars(found).items() if k not in ("names", "first")},
-        "first": first
-        and {
-            "kind": first.kind,
-            "message": first.message,
-            "lines": [f and f._asdict() for f in first.frames],
-            "elements": first.elements and first.elements._asdict(),
-        },
-    }

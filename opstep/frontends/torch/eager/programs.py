@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,14 +21,13 @@ from opstep.api.inputs import as_array
 from opstep.api.program import Program
 from opstep.frontends.assignments import assignment
 from opstep.frontends.missing import Missing
-from opstep.frontends.scripts.script import Leave, Script
+from opstep.frontends.scripts.script import Script
 from opstep.frontends.statements import unique
 from opstep.frontends.torch.autograd import decompositions
 from opstep.frontends.torch.body import Var
 from opstep.frontends.torch.dims import dtype_of
 from opstep.frontends.torch.drafts import Draft, Made
-from opstep.frontends.torch.eager.session import Session
-from opstep.frontends.torch.eager.steps import AsIs, Call, Leaf, Recorder, Ref, simple_kernels
+from opstep.frontends.torch.eager.steps import Call, Leaf, Recorder, Ref
 from opstep.frontends.torch.errors import ImportFailed, cause
 from opstep.frontends.torch.graphs import AtenGraph
 from opstep.frontends.torch.labels import Labels
@@ -231,11 +229,7 @@ def record_step(script: Script, number: int, words: Words = in_python) -> Progra
     Raises `InputError` where there is no such step.
     """
     step = Recorder(number)
-    session = Session(lambda finding: None, native=False, listeners=[step])
-    step.watched_by(session)
-    code = 0
-    with simple_kernels(), step, session, suppress(Leave):
-        code = script.run(AsIs(), words)
+    code = step.run(script, words)
     if not step.is_complete:
         ended = f"it ended with exit code {code}" if code else "it ended"
         what = f"{ended} after {step.steps} steps of optimizers"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -13,7 +15,8 @@ import opstep
 torch = pytest.importorskip("torch")
 
 from opstep.frontends.scripts.script import Script  # noqa: E402
-from opstep.frontends.torch.eager.programs import AsIs, record_step  # noqa: E402
+from opstep.frontends.torch.eager.programs import record_step  # noqa: E402
+from opstep.frontends.torch.eager.steps import AsIs  # noqa: E402
 from opstep.frontends.torch.errors import ImportFailed  # noqa: E402
 from opstep.hunting.search import hunt  # noqa: E402
 from opstep.runtime.ir.errors import InputError  # noqa: E402
@@ -265,3 +268,69 @@ def test_the_command(script, capsys):
     assert "wrote kept.opg, kept.safetensors" in capsys.readouterr().err
     assert main(["hunt", "kept.opg", "-i", "example"]) == 5
     assert "train.py:" in capsys.readouterr().out
+
+
+INFERENCE = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 3)
+with torch.inference_mode():
+    for k in range(3):
+        x = torch.full((2, 4), 1.0 - k)
+        y = model(x)
+        z = (x[:, 0] + 0.5).log()  # here
+        print(z.sum().item())
+"""
+BEFORE = """
+import torch
+x = torch.ones(8, 4)
+x = (x - x.mean(0)) / x.std(0)  # here
+model = torch.nn.Linear(4, 3)
+print(model(x).sum().item())
+torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "op"),
+    [(NAN.replace("# overflow", "# here"), 2, "exp"), (INFERENCE, 0, "log"), (BEFORE, 0, "div")],
+    ids=["training", "inference", "before"],
+)
+def test_a_hunt_keeps_the_step_that_it_finds(script, capsys, text, step, op):
+    from opstep.cli.main import main
+
+    script(text)
+    line = next(k for k, t in enumerate(textwrap.dedent(text).split("\n"), 1) if "# here" in t)
+    assert main(["hunt", "--keep-step", "train.py"]) == 5
+    assert f"step {step}, " in capsys.readouterr().err
+    program = opstep.load(f"train-step{step}.opg")
+    first = hunt(program, "step", program.example).first
+    assert (first.op, first.where.imported) == (op, f"train.py:{line}")
+
+
+def test_the_report_names_the_command_that_records_the_step(script, capsys):
+    from opstep.cli.main import main
+
+    script(NAN)
+    assert main(["hunt", "train.py", "--name", "a b"]) == 5
+    last = capsys.readouterr().err.strip().split("\n")[-1]
+    assert last.startswith("opstep run --record-step 2 train.py --name 'a b' ")
+    script(BEFORE)  # in a process that has no other optimizers
+    words = [sys.executable, "-c", "from opstep.cli.main import main; main(['hunt', 'train.py'])"]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert ended.stderr.strip().split("\n")[-1].startswith("opstep hunt --keep-step ")
+
+
+def test_a_step_that_the_script_does_not_finish(script):
+    text = NAN.replace("loss.backward()", "assert loss.isfinite()\n    loss.backward()")
+    program = record_step(script(text.replace("q = p", "q = p - p")), 2)
+    assert hunt(program, "step", program.example).first.op == "exp"
+
+
+def test_a_step_that_cannot_be_kept(script, capsys):
+    from opstep.cli.main import main
+
+    script(NAN.replace("x = torch", "s = torch.eye(3).to_sparse()\n    x = torch"))
+    assert main(["hunt", "--keep-step", "train.py"]) == 5
+    assert "the step was not written: " in capsys.readouterr().err
+    assert not list(Path().glob("*.opg"))

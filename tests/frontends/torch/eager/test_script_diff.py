@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from opstep.frontends.torch.eager.pairing import (
+from opstep.frontends.torch.eager.pairing import (  # noqa: E402
     aligned,
     diff_pairs,
     diff_scripts,
-    report,
 )
-from opstep.runtime.ir.errors import InputError
+from opstep.frontends.torch.eager.partings import report  # noqa: E402
+from opstep.runtime.ir.errors import InputError  # noqa: E402
 
 PAIRS = Path(__file__).parent / "pairs"
 NAMES = sorted(p.stem.removesuffix("_a") for p in PAIRS.glob("*_a.py"))
@@ -49,22 +48,40 @@ def write(tmp_path, monkeypatch):
     return written
 
 
-def expected(name):
-    """The lines that the scripts of a pair differ in."""
-    for side in "ab":
-        file = PAIRS / f"{name}_{side}.py"
-        lines = file.read_text().split("\n")
-        yield f"{file.name}:{next(k for k, t in enumerate(lines, 1) if '# expect' in t)}"
+def expected(name, side):
+    """The line in which this script of a pair, or a module of it, differs."""
+    own = f"{name}_{side}.py"
+    (found,) = (
+        f"{side}: {file.relative_to(PAIRS)}:{number}: "
+        for file in (PAIRS / own, PAIRS / "modules" / own) if file.exists()
+        for number, text in enumerate(file.read_text().split("\n"), 1) if "# expect" in text
+    )  # fmt: skip
+    return found
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """What is found in all pairs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(PAIRS)
+        found = diff_pairs([((f"{n}_a.py",), (f"{n}_b.py",)) for n in NAMES])
+        return {name: (one.same, report(one)) for name, one in zip(NAMES, found, strict=True)}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_line_is_named(monkeypatch, name):
-    monkeypatch.chdir(PAIRS)
-    found = diff_scripts((f"{name}_a.py",), (f"{name}_b.py",))
-    text = report(found)
-    for line in expected(name):
-        assert re.search(rf"{re.escape(line)}\b", text), text
-    assert found.same == (name == "dtype")  # a type is nothing but rounding
+def test_the_line_is_named_first(pairs, name):
+    same, text = pairs[name]
+    for side, line in zip("ab", text.split("\n"), strict=False):
+        assert line.startswith(expected(name, side)), text
+    assert same == (name == "dtype")  # a type is nothing but rounding
+
+
+def test_values_and_settings_are_in_the_report(pairs):
+    assert "LayerNorm: eps is 1e-05 in a, 1e-06 in b" in pairs["eps"][1]
+    assert "p is 0.1 in a, 0.0 in b" in pairs["config"][1]
+    assert "other is 0.5 in a, 0.25 in b" in pairs["clipping"][1]
+    assert "a has ReLU, b GELU" in pairs["activation"][1]
+    assert "a ended" in pairs["detach"][1] or "b ended" in pairs["detach"][1]
 
 
 def test_what_is_not_a_difference(write):
@@ -90,7 +107,7 @@ def test_a_difference_among_rounding(write):
     first = diff_scripts(a, b).first
     assert first is not None and first.kind == "only"
     line = next(k for k, t in enumerate((HEAD + LOOP).split("\n"), 1) if "loss = " in t)
-    assert first.frames[1].line == line and first.frames[0].line == line + 1
+    assert first.lines[1].line == line and first.lines[0].line == line + 1
 
 
 def test_one_script_in_two_settings(write):
@@ -113,6 +130,39 @@ def test_a_seed_and_data_of_its_own(write):
     assert any(
         s.startswith("manual_seed: arguments is [0] in a, [1] in b") for s in second.settings
     )
+
+
+COMPILED = HEAD.replace("nn.LayerNorm(8)", "nn.BatchNorm1d(8)") + LOOP.replace(
+    "net(x.to(net[0].weight.dtype))", "call(x)").replace(
+    "opt =", "call = torch.compile(net) if 'compiled' in sys.argv else net\nopt =")  # fmt: skip
+
+
+def test_what_the_script_compiles_runs_compiled(write):
+    (name,) = write("train.py", COMPILED)
+    found = diff_scripts((name,), (name, "compiled"))
+    assert found.same and found.rounded, report(found)
+    assert "only b runs compiled" in report(found)
+    (other,) = write("other.py", COMPILED.replace("nn.ReLU()", "nn.GELU()"))
+    found = diff_scripts((name,), (other, "compiled"))
+    line = next(k for k, t in enumerate(COMPILED.split("\n"), 1) if "nn.ReLU" in t)
+    assert [f.line for f in found.first.lines] == [line, line], report(found)
+
+
+def test_two_checkpoints(write):
+    text = HEAD + "net.load_state_dict(torch.load(sys.argv[1], weights_only=True))\n" + LOOP
+    (name,) = write("train.py", text)
+    state = torch.nn.Sequential(
+        torch.nn.Linear(6, 8), torch.nn.LayerNorm(8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
+    ).state_dict()
+    torch.save(state, "a.pt")
+    state["3.bias"][1] += 0.01
+    torch.save(state, "b.pt")
+    found = diff_scripts((name, "a.pt"), (name, "b.pt"))
+    line = next(k for k, t in enumerate(text.split("\n"), 1) if "load_state_dict" in t)
+    assert [f.line for f in found.first.lines] == [line, line]
+    assert found.first.message == "copy_ (3.bias) is given other data"
+    assert found.first.elements.first == (1,)
+    assert diff_scripts((name, "a.pt"), (name, "a.pt")).first is None
 
 
 def test_steps_end_the_scripts(write):
