@@ -178,9 +178,9 @@ class Dispatch:
     def place(self) -> Place:
         mode = self._local.mode
         if mode is None:
-            return Place(stack_now(2), 0, current_node())
+            return Place(stack_kept(2), 0, current_node())
         module = id(mode.modules[-1]) if mode.modules else 0
-        return Place(stack_now(2), module, current_node(), mode.is_updating)
+        return Place(stack_kept(2), module, current_node(), mode.is_updating)
 
     def level(self, t: torch.Tensor) -> int:
         """See `looking.Looks`. What was seen to be finite is not looked at again."""

@@ -112,7 +112,7 @@ class Calls(Listener):
         watcher = self.session.watcher
         place = watcher.place()
         made = watcher.made_by(place) if place.phase == "backward" else ()
-        key = tuple(id(watcher.interned(s)) for s in (place.stack, *(m.stack for m in made)))
+        key = tuple(id(s) for s in (place.stack, *(m.stack for m in made)))
         if (own := self._lines.get(key)) is None:
             own = forward_frames(place.stack, made) if place.phase == "backward" else []
             own = self._lines[key] = own or frames(place.stack)
