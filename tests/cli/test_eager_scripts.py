@@ -314,3 +314,26 @@ def test_a_recursion_is_as_deep_as_without(cli, script):
     print(deep(990))
     """
     assert cli("hunt", script(text)).out == "2.0\n"
+
+
+GROWS = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=1e8)
+for step in range(3):
+    loss = net(torch.randn(8, 4)).exp().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_parameter_that_grows(cli, script, form):
+    outcome = cli("hunt", script(GROWS))
+    assert outcome.code == 5 and "infinity born in exp: overflow of f32" in outcome.err
+    grew = r"  (weight|bias) grew from 0\.\d+ to [\d.e+]+ in one update, and 1 more: clip gradients"
+    assert bool(re.search(grew, outcome.err)) == (form == "native")
+    assert "grew" not in cli("hunt", script(GROWS.replace("1e8", "1e-3").replace("exp", "log"))).err

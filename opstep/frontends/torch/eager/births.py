@@ -468,7 +468,8 @@ def _born(op: Any, arguments: Sequence[Any], result: torch.Tensor, index: int) -
     """See `opstep.runtime.nan.births.born`: its operands are the tensors of the call, in order."""
     from opstep.frontends.torch.evaluating import array_of, results_of, tensor_of
 
-    tensors = [t for a in arguments for t in tensors_in(a)]
+    tensors = [t.cpu() for a in arguments for t in tensors_in(a)]
+    arguments = [torch.device("cpu") if isinstance(a, torch.device) else a for a in arguments]
     arrays = [array_of(t.contiguous()) if readable(t) else None for t in tensors]
 
     def again(changes: Mapping[int, np.ndarray]) -> list[np.ndarray]:
@@ -479,6 +480,5 @@ def _born(op: Any, arguments: Sequence[Any], result: torch.Tensor, index: int) -
         return [array_of(t.contiguous()) for t in made if isinstance(t, torch.Tensor)]
 
     with np.errstate(all="ignore"):
-        return torch.from_numpy(
-            np.asarray(born_by_rerun(again, arrays, array_of(result.contiguous()), index))
-        )
+        found = born_by_rerun(again, arrays, array_of(result.cpu().contiguous()), index)
+        return torch.from_numpy(np.asarray(found)).to(result.device)

@@ -28,7 +28,14 @@ from opstep.frontends.torch.eager.places import (
     stack_kept,
     stack_now,
 )
-from opstep.frontends.torch.eager.tensors import FINITE, PLAIN, readable, storage_of, undispatched
+from opstep.frontends.torch.eager.tensors import (
+    FINITE,
+    NAN,
+    PLAIN,
+    readable,
+    storage_of,
+    undispatched,
+)
 
 NODES = 1 << 16  # of a thread that are remembered
 NEAR = 64  # how far a node's number is from that of its op
@@ -184,7 +191,7 @@ class Dispatch:
 
     def level(self, t: torch.Tensor) -> int:
         """See `looking.Looks`. What was seen to be finite is not looked at again."""
-        if not t.is_cpu:
+        if not _has_elements(t):
             return FINITE
         storage = t.untyped_storage()._cdata
         if storage in self.seen and not self.births.is_bad(storage):
@@ -208,11 +215,16 @@ class Dispatch:
 
     # --- nodes ---
 
-    def note(self, tensors: Sequence[torch.Tensor], sink: str, gradients: bool = False) -> None:
-        """See `native.Native.note`."""
+    def note(self, tensors: Sequence[torch.Tensor], sink: str, gradients: bool = False) -> bool:
+        """See `native.Native.note`: here all is looked at at once."""
+        return False
 
     def step_done(self, wait: bool = False) -> None:
         """See `native.Native.step_done`."""
+
+    def sizes(self) -> list[tuple[int, float, float]]:
+        """Of parameters, before and after an update: only the native watcher knows them."""
+        return []
 
     def made_by(self, place: Place) -> tuple[Made, ...]:
         """See `places.makers`."""
@@ -278,7 +290,9 @@ class _Mode(TorchDispatchMode):
             self._guarded(call, func, args, kwargs or {})
         before: dict[int, list[Before]] = {}
         if looks and facts.matters:
-            self._ask(facts, args[0])
+            for t in args[: 1 + facts.compares]:
+                if isinstance(t, torch.Tensor):
+                    self._ask(facts, t)
         written = self._written(facts, args, kwargs, before) if looks and facts.writes else ()
         if noted is not None:
             self.began = monotonic_ns()
@@ -305,10 +319,13 @@ class _Mode(TorchDispatchMode):
         return out
 
     def _ask(self, facts: Facts, t: Any) -> None:
-        """A value that matters: a number that is read, a loss whose backward begins."""
+        """A value that matters: a number that is read or compared, a loss whose backward begins."""
         for _, _, storage in self._lookable((t,)):
             if storage not in self.seen or storage in self.watcher.births.held:
-                if facts.name in READS:
+                if facts.compares:
+                    if not t.dim() and self.looks.level(t) == NAN:
+                        self._guarded(self.watcher.harm.read, t)
+                elif facts.name in READS:
                     self._guarded(self.watcher.harm.read, t)
                 elif _node() is None and calls(stack_now(3), "_make_grads"):
                     self._guarded(self.watcher.harm.loss, t)
@@ -331,12 +348,12 @@ class _Mode(TorchDispatchMode):
         self.made[(number - 1) % NODES] = number - 1, made, makes_none
 
     def _lookable(self, tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tensor, int]]:
-        """Those whose elements are in host memory and can be infinite: index, tensor, storage."""
+        """Those whose elements can be infinite, and be read: index, tensor, storage."""
         found = []
         for k, t in enumerate(tensors):
             if t.dtype not in _WATCHED:
                 continue
-            if type(t) in PLAIN and t.layout is torch.strided and t.is_cpu:
+            if type(t) in PLAIN and t.layout is torch.strided and (t.is_cpu or _has_elements(t)):
                 found.append((k, t, t.untyped_storage()._cdata))
             else:
                 self.watcher.note_unseen(t)
@@ -374,6 +391,11 @@ class _Mode(TorchDispatchMode):
                 watcher.empty.pop(storage, None)
         if len(seen) > SEEN:
             seen.clear()
+
+
+def _has_elements(t: torch.Tensor) -> bool:
+    """Whether they can be read now: not while a GPU's ops are captured."""
+    return t.is_cpu or (t.is_cuda and not torch.cuda.is_current_stream_capturing())
 
 
 def _needs_grad(argument: Any) -> bool:

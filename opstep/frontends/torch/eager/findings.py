@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +37,7 @@ from opstep.runtime.nan.verdict import Element, Verdict
 _ARGUMENT = re.compile(r"arg(\d+)_1")
 _NODE = re.compile(r"(?:.*::)?(\w+?)(?:Backward\w*)?\d*$")
 MOST_CALLS = 8
+JUMP, LARGE = 100, 10  # of a parameter's size, in one update
 _SUMS = ("add", "sub", "mul", "addcmul", "lerp")  # of finite numbers only too large ones are lost
 LATE = "--sync op says which elements, and why: a GPU's op is gone when its flag is read"
 
@@ -277,6 +279,22 @@ def _cause(birth: Birth, names: Names) -> str:
     if birth.how == CAME:
         return f"the infinity was in {_name(birth.operands[0], names)}" if birth.operands else ""
     return f"the infinity was born in {birth.op}{at}"
+
+
+def grown(sizes: Sequence[tuple[int, float, float]], names: Names) -> list[str]:
+    """The parameter that one update changed most, if that is why numbers are too large. `sizes`: of
+    each storage the largest magnitude before the last update and after.
+    """
+    jumps = [
+        (now / before, names.tensors[storage], before, now) for storage, before, now in sizes
+        if storage in names.tensors and before and now >= max(LARGE, JUMP * before)
+    ]  # fmt: skip
+    if not jumps:
+        return []
+    _, name, before, now = max(jumps)
+    more = f", and {len(jumps) - 1:,} more" if len(jumps) > 1 else ""
+    text = f"{name} grew from {before:.3g} to {now:.3g} in one update{more}: clip gradients, or"
+    return [f"{text} lower the learning rate"]
 
 
 def _harm(harm: Harm, names: Names) -> str:

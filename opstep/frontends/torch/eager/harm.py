@@ -51,7 +51,7 @@ class Sinks:
         self._reported: set[Any] = set()
         self.place_of: Callable[[], Place] = lambda: Place(())
         self.level_of: Callable[[torch.Tensor], int] = level_of
-        self.note: Callable[[torch.Tensor, str], None] = lambda t, sink: None  # of a GPU
+        self.note: Callable[[torch.Tensor, str], bool] = lambda t, sink: False  # see `Native.note`
 
     def loss(self, t: torch.Tensor) -> None:
         """A backward begins at it."""
@@ -82,8 +82,7 @@ class Sinks:
         """Whether it does harm there; then that is reported."""
         if not readable(t) or not t.numel():
             return False
-        if t.is_cuda and sink in (RESULT, SHOWN):
-            self.note(t, sink)
+        if t.is_cuda and sink in (RESULT, SHOWN) and self.note(t, sink):
             return False
         storage = t.untyped_storage()._cdata
         level = self.level_of(t)

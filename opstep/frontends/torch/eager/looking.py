@@ -1,8 +1,9 @@
-"""Looks at tensors on the CPU: finite, infinite or NaN, by the kernels that raise flags."""
+"""Looks at tensors: finite, infinite or NaN. On the CPU by the kernels that raise flags."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 
 import torch
@@ -40,7 +41,12 @@ class Looks:
         return ctypes.CFUNCTYPE(None)(kernel.address()) if kernel.is_compiled() else None
 
     def level(self, t: torch.Tensor) -> int:
-        """Of a strided tensor on the CPU, FINITE, INFINITE or NAN."""
+        """Of a strided tensor, FINITE, INFINITE or NAN. A GPU's is waited for."""
+        if not t.numel():
+            return FINITE
+        if t.is_cuda:
+            most = float(torch.linalg.vector_norm(t.detach(), math.inf))
+            return NAN if most != most else INFINITE if most == math.inf else FINITE
         call = self._calls.get(t.dtype)
         if call is None:
             return level_of(t)

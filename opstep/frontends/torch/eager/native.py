@@ -61,6 +61,7 @@ class Native:
         self.push, self.updating = self._module.push, self._module.updating
         self.level = self._module.level
         self.pop, self.within = self._module.pop, self._module.within
+        self.sizes = self._module.sizes
         self.distrust = self._module.distrust  # what is compiled writes memory that was seen
 
     def start(self) -> None:
@@ -116,9 +117,10 @@ class Native:
         """See `dispatch.Dispatch.bad_among`."""
         return self._module.bad_among(list(tensors), gradients)
 
-    def note(self, tensors: Sequence[torch.Tensor], sink: str, gradients: bool = False) -> None:
-        """Values that matter, of which a GPU's are looked at when their flags are read."""
+    def note(self, tensors: Sequence[torch.Tensor], sink: str, gradients: bool = False) -> bool:
+        """Values that matter. Whether a GPU's are asked for when their flags are read."""
         self._module.log_sinks(list(tensors), gradients, KINDS.index(sink))
+        return not self._waits
 
     def step_done(self, wait: bool = False) -> None:
         """An optimizer has made a step; with `wait` all flags of a GPU are read."""

@@ -13,6 +13,7 @@ import torch
 _NORMS = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
 LIFTS = ("lift_fresh", "lift")
 READS = ("_local_scalar_dense", "item", "is_nonzero")  # the latter two in inference mode
+_COMPARES = ("lt", "gt", "le", "ge")  # a NaN decides nothing
 _UNREAD = ("detach", "resize_", "set_", *READS)
 
 
@@ -23,7 +24,8 @@ class Facts:
     `skipped`: nothing new is in its results: a view, or memory that nothing was written to.
     `matters`: its operand is a number that is read, or a loss. `lifts`: its result is a literal of
     the script's text. `empty`: gives memory as it was. `passes`: skipped, and that is all.
-    `statistics`: it writes some beside what it gives.
+    `statistics`: it writes some beside what it gives. `compares`: its operands are numbers that the
+    script may decide by.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Facts:
     passes: bool = False
     random: bool = False
     statistics: bool = False
+    compares: bool = False
 
 
 @cache
@@ -52,7 +55,8 @@ def facts_of(op: Any) -> Facts:
     found.writes = (3, 4) if found.statistics else tuple(writes)
     found.pointwise = torch.Tag.pointwise in op.tags
     found.random = torch.Tag.nondeterministic_seeded in op.tags
-    found.matters = name in (*READS, "ones_like")
+    found.compares = name in _COMPARES
+    found.matters = found.compares or name in (*READS, "ones_like")
     found.lifts = name in LIFTS
     found.empty = name.startswith(("empty", "new_empty"))
     views = any(r.alias_info for r in schema.returns) and not writes and not found.lifts

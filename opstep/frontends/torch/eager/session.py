@@ -12,7 +12,7 @@ import torch
 from opstep.frontends.torch.eager import native as native_watcher
 from opstep.frontends.torch.eager.births import BORN, CAME, Birth, Births, in_parameter
 from opstep.frontends.torch.eager.dispatch import Dispatch, Listener
-from opstep.frontends.torch.eager.findings import ScriptFinding, finding_of
+from opstep.frontends.torch.eager.findings import ScriptFinding, finding_of, grown
 from opstep.frontends.torch.eager.harm import BIRTH, END, FAILED, GRADIENT, Harm, Sinks, values_at
 from opstep.frontends.torch.eager.hooks import Hooks
 from opstep.frontends.torch.eager.kinds import Kinds
@@ -171,6 +171,7 @@ class Session:
         with undispatched():
             names = Names(self.hooks.optimizers)
             one = finding_of(harm, names, self.hooks.batch.text())
+            one.why += grown(self.watcher.sizes(), names) if one.how == BORN else []
         file, line = one.place
         at = {f"{file}:{line}", f"{file.rpartition('/')[2]}:{line}", one.finding.op, one.module}
         parameter = names.tensors.get(int(harm.label)) if harm.label.isdigit() else ""

@@ -4,6 +4,7 @@
 #include "elements.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace opstep {
 namespace {
@@ -87,6 +88,19 @@ bool is_readable(const at::Tensor& t) {
   if (keys.has(c10::DispatchKey::Python) || !keys.has_all(c10::DispatchKeySet(c10::DispatchKey::CPU)))
     return false;
   return t.has_storage() && t.numel() && t.const_data_ptr() != nullptr;
+}
+
+double largest_of(const at::Tensor& t) {
+  if (!t.is_contiguous()) return 0;
+  const void* p = t.const_data_ptr();
+  int64_t n = t.numel();
+  switch (t.scalar_type()) {
+    case at::kHalf: return c10::Half(largest(static_cast<const uint16_t*>(p), n), c10::Half::from_bits());
+    case at::kBFloat16: return c10::BFloat16(largest(static_cast<const uint16_t*>(p), n), c10::BFloat16::from_bits());
+    case at::kFloat: return std::bit_cast<float>(largest(static_cast<const uint32_t*>(p), n));
+    case at::kDouble: return std::bit_cast<double>(largest(static_cast<const uint64_t*>(p), n));
+    default: return 0;
+  }
 }
 
 Level level_of(const at::Tensor& t) {

@@ -25,16 +25,24 @@ struct Facts {
   bool lifts = false;          // its result is a literal of the script's text
   bool is_norm = false;        // beside its first result it gives statistics, which are bad where that is
   bool empty = false, reads = false, ones_like = false, statistics = false;
+  bool compares = false;       // numbers that the script may decide by
 };
 
 // A number is asked for; of these PyTorch runs the latter two in inference mode, as they are.
 const char* const READS[] = {"_local_scalar_dense", "item", "is_nonzero"};
+
+const char* const COMPARES[] = {"lt", "gt", "le", "ge"};
 
 // As bad as their operands, so a GPU does not look at their results.
 const char* const MOVES[] = {
     "cat", "clone", "index_select", "repeat", "stack", "roll", "flip", "gather", "constant_pad_nd",
     "embedding", "relu", "relu_", "threshold_backward", "max_pool2d_with_indices", "native_dropout", "amax",
     "amin", "index", "slice_backward", "neg"};
+
+template <size_t N>
+bool is_among(const std::string& name, const char* const (&names)[N]) {
+  return std::any_of(std::begin(names), std::end(names), [&](const char* n) { return name == n; });
+}
 
 bool starts_with(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
 
@@ -59,9 +67,10 @@ std::unique_ptr<Facts> learn(const c10::FunctionSchema& schema) {
   found->is_norm = name.find("_norm") != std::string::npos && name.find("backward") == std::string::npos &&
                    found->results > 1;
   found->empty = starts_with(name, "empty") || starts_with(name, "new_empty");
-  found->reads = std::any_of(std::begin(READS), std::end(READS), [&](const char* r) { return name == r; });
+  found->reads = is_among(name, READS);
+  found->compares = is_among(name, COMPARES);
   found->ones_like = name == "ones_like";
-  found->moves = std::any_of(std::begin(MOVES), std::end(MOVES), [&](const char* m) { return name == m; });
+  found->moves = is_among(name, MOVES);
   found->skipped = found->empty || found->reads || name == "detach" || name == "resize_" || name == "set_" ||
                    (aliases && found->writes.empty() && !found->lifts);
   return found;

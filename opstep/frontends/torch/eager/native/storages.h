@@ -56,6 +56,27 @@ bool is_empty(const void* storage) {
   return empties.count(storage) != 0;
 }
 
+// The largest magnitude of a parameter, before and after the last update that wrote it.
+struct Size {
+  int64_t update = -17;
+  double before = 0, now = 0;
+};
+ska::flat_hash_map<const void*, Size> sizes;
+std::atomic<int64_t> updates{0};  // of optimizers
+
+// Before an update writes it, or after.
+void note_size(const at::Tensor& t, bool is_written) {
+  if (!is_readable(t)) return;
+  std::lock_guard<std::mutex> lock(storages_mutex);
+  Size& one = sizes[storage_of(t)];
+  // There may be several optimizers; what was written long ago may have been another tensor.
+  bool is_known = updates - one.update <= 16;
+  if (!is_written && is_known) return;
+  if (one.update != updates) one.before = is_known ? one.now : 0;
+  one.update = is_written ? updates.load() : updates - 1;
+  one.now = largest_of(t);
+}
+
 std::mutex log_mutex;
 ska::flat_hash_map<const void*, int64_t> logged;  // of a GPU's, the number of the result written last
 

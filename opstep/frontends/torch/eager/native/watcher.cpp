@@ -45,6 +45,7 @@ Befores before_writing(const Facts& facts, const Arguments& arguments) {
   for (int k : facts.writes)
     for_tensors(arguments[k], [&](const at::Tensor& t) {
       Before one{k};
+      if (self().updating && t.requires_grad()) note_size(t, false);
       if (is_looked_at(t)) {
         const void* storage = storage_of(t);
         bool known = is_seen(storage) && !is_bad(storage);
@@ -100,15 +101,17 @@ void look_at(const Facts& facts, const Arguments& arguments, const Befores& befo
   else if (is_written && is_bad(storage))
     call_with(on_healed, t);
   if (is_written) filled(storage);
+  if (is_written && self().updating && t.requires_grad()) note_size(t, true);
 }
 
 // A value that matters: a number that is read, a loss whose backward begins.
 void ask(Thread& thread, const Facts& facts, const c10::IValue& given) {
   if (!given.isTensor()) return;
   const at::Tensor& t = given.toTensor();
+  if (facts.compares && (t.dim() || !is_looked_at(t) || level_now(t) != NAN_)) return;
   if (is_looked_at(t)) {
     if (is_seen(storage_of(t)) && !is_bad(storage_of(t))) return;
-    if (level_now(t)) call_with(facts.reads ? on_read : on_loss, t);
+    if (level_now(t)) call_with(facts.ones_like ? on_loss : on_read, t);
   } else if (is_on_gpu(t)) {
     log_sink(thread, t, facts.reads ? READ_ : LOSS_, nullptr, stack_now());
   }
@@ -127,7 +130,8 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   thread.stack = 0;
   if (number != thread.last) note_node(thread, number, facts, given);
   bool looks = is_looking.load(std::memory_order_relaxed), records = is_recorded.load(std::memory_order_relaxed);
-  if (looks && (facts.reads || facts.ones_like)) ask(thread, facts, given[0]);
+  if (looks && (facts.reads || facts.ones_like || facts.compares)) ask(thread, facts, given[0]);
+  if (looks && facts.compares) ask(thread, facts, given[1]);
   // The call takes its arguments off the stack; they are needed only if its results are bad.
   Arguments arguments;
   Befores before;
@@ -202,6 +206,7 @@ PyObject* py_stop(PyObject*, PyObject*) {
   std::lock_guard<std::mutex> lock(storages_mutex);
   bad.clear();
   empties.clear();
+  sizes.clear();
   bad_count = empty_count = 0;
   for (auto& one : seen) one = nullptr;
   op_count = 0;
@@ -242,7 +247,20 @@ PyObject* py_pop(PyObject*, PyObject*) {
 
 PyObject* py_updating(PyObject*, PyObject* value) {
   self().updating = static_cast<int>(PyLong_AsLong(value));
+  updates += self().updating != 0;
   Py_RETURN_NONE;
+}
+
+// [(storage, largest magnitude before the last update of it, and after)] of what optimizers write
+PyObject* py_sizes(PyObject*, PyObject*) {
+  PyObject* found = PyList_New(0);
+  std::lock_guard<std::mutex> lock(storages_mutex);
+  for (const auto& [storage, one] : sizes) {
+    PyObject* item = Py_BuildValue("(Kdd)", reinterpret_cast<unsigned long long>(storage), one.before, one.now);
+    PyList_Append(found, item);
+    Py_DECREF(item);
+  }
+  return found;
 }
 
 PyObject* id_of(void* module) { return PyLong_FromVoidPtr(module); }
@@ -451,7 +469,7 @@ PyMethodDef methods[] = {
     {"distrust", py_distrust, METH_NOARGS, ""},
     {"stop", py_stop, METH_NOARGS, ""},         {"enter", py_enter, METH_O, ""},
     {"push", py_push, METH_O, ""},              {"pop", py_pop, METH_NOARGS, ""},
-    {"updating", py_updating, METH_O, ""},      {"here", py_here, METH_NOARGS, ""},
+    {"updating", py_updating, METH_O, ""}, {"sizes", py_sizes, METH_NOARGS, ""},      {"here", py_here, METH_NOARGS, ""},
     {"made", py_made, METH_VARARGS, ""},        {"level", py_level, METH_O, ""},
     {"bad_among", py_bad_among, METH_VARARGS, ""}, {"set_bad", py_set_bad, METH_VARARGS, ""},
     {"log_sinks", py_log_sinks, METH_VARARGS, ""}, {"set_gpu", py_set_gpu, METH_VARARGS, ""},
