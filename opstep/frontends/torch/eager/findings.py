@@ -19,7 +19,7 @@ from opstep.frontends.torch.eager.births import (
     Birth,
     Operand,
 )
-from opstep.frontends.torch.eager.harm import END, FAILED, GRADIENT, PARAMETER, Harm
+from opstep.frontends.torch.eager.harm import END, GRADIENT, PARAMETER, Harm
 from opstep.frontends.torch.eager.names import Names
 from opstep.frontends.torch.eager.ops import LIFTS, tensors_in
 from opstep.frontends.torch.eager.places import forward_frames, frames
@@ -302,7 +302,9 @@ def _harm(harm: Harm, names: Names) -> str:
         return ""
     bad = "NaN" if harm.level == NAN else "infinite"
     at = frames(harm.place.stack)
-    place = f", {at[0].file}:{at[0].line}" if at and FAILED not in harm.sink else ""
+    place = (
+        f", {at[0].file}:{at[0].line}" if at and "where the script failed" not in harm.sink else ""
+    )
     name = names.tensors.get(int(harm.label), "") if harm.label.isdigit() else harm.label
     if harm.sink == GRADIENT:
         return f"the gradient of {name or 'a parameter'} is {bad} at the optimizer's step{place}"

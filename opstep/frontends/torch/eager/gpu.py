@@ -151,7 +151,7 @@ class Gpus:
                 place = Place(self._module.frames(stack), module)
                 if KINDS[kind] == PARAMETER:
                     in_parameter(births)
-                self._sinks.judge(births, level, KINDS[kind], str(label), place)
+                self._sinks.judge(births, level, KINDS[kind], str(label), place, late=True)
         oldest = segment.start - FLAGS * 4
         for number in [n for n in self._bad if 0 <= n < oldest]:
             del self._bad[number]
@@ -166,9 +166,8 @@ class Gpus:
         if worst < level:
             node = Node(result.node, result.node_thread, result.node_name)
             stack = self._module.frames(result.stack)
-            updated = not result.op and calls(
-                stack, "_after_step"
-            )  # that its ops are not looked at
+            # Of an optimizer's ops none is looked at.
+            updated = not result.op and calls(stack, "_after_step")
             place = Place(stack, result.module, node, bool(result.is_updating) or updated)
             how = WRITTEN if result.literal else BORN if result.op or updated else CAME
             self._births.count += 1

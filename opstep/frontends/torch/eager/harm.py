@@ -21,7 +21,7 @@ from opstep.runtime.nan.kinds import Criteria
 LOSS, READ, RESULT = "the loss", "a number that the script reads", "the result of the model"
 GRADIENT, PARAMETER = "a gradient at the optimizer's step", "a parameter after the optimizer's step"
 END = "a parameter at the end of the script"
-FAILED = "at hand where the script failed"
+FAILED = "a value at hand where the script failed"
 SHOWN = "a tensor that the script prints, saves or hands over"
 BIRTH = "an element of it"
 _IN_UPDATES = (GRADIENT, PARAMETER)
@@ -29,7 +29,7 @@ _IN_UPDATES = (GRADIENT, PARAMETER)
 
 class Harm(NamedTuple):
     """`birth`: the first one that made a value bad which matters. `sink`: such as LOSS; `label`:
-    which parameter; `place`: where the script is; `level`: of the value.
+    which parameter; `place`: where the script is; `level`: of the value. `late`: it was seen later.
     """
 
     birth: Birth
@@ -37,6 +37,7 @@ class Harm(NamedTuple):
     label: str
     place: Place
     level: int
+    late: bool = False
 
 
 class Sinks:
@@ -92,12 +93,13 @@ class Sinks:
         return self.judge(known, level, sink, label, self.place_of())
 
     def judge(
-        self, births: Sequence[Birth], level: int, sink: str, label: str, place: Place
+        self, births: Sequence[Birth], level: int, sink: str, label: str, place: Place,
+        late: bool = False,
     ) -> bool:  # fmt: skip
         """Whether one of the births of what is bad in a value does harm there; that is reported."""
         birth = self._to_blame(births, level, sink) if self.hunted[level] else None
         if birth is not None:
-            self.harmed(Harm(birth, sink, label, place, level))
+            self.harmed(Harm(birth, sink, label, place, level, late))
         return birth is not None
 
     def lost(self, birth: Birth) -> None:
@@ -157,4 +159,4 @@ def values_at(error: BaseException) -> list[tuple[str, torch.Tensor]]:
         return []
     values = (one for frame in reversed(frames) for one in reversed(list(frame.f_locals.items())))
     tensors = (one for one in values if isinstance(one[1], torch.Tensor) and readable(one[1]))
-    return [(f"{name}, {FAILED} ({at}),", t) for name, t in tensors]
+    return [(f"{name}, {FAILED.removeprefix('a value ')} ({at}),", t) for name, t in tensors]

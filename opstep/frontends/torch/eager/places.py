@@ -82,10 +82,18 @@ def makers(node: Node, made: Callable[[Node], Made | None]) -> tuple[Made, ...]:
     return tuple(found)
 
 
+def _outer(depth: int) -> types.FrameType | None:
+    """The frame that many above the caller's; None in autograd's own threads, which have few."""
+    try:
+        return sys._getframe(depth + 1)
+    except ValueError:
+        return None
+
+
 def stack_now(depth: int = 1) -> Stack:
     """That of this thread, without the `depth` innermost frames."""
     found = []
-    frame: types.FrameType | None = sys._getframe(depth)
+    frame = _outer(depth)
     while frame is not None:
         found.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
@@ -98,7 +106,7 @@ _stacks: dict[tuple[int, ...], Stack] = {}  # each once
 def stack_kept(depth: int = 1) -> Stack:
     """As `stack_now`, of what the script has called: the same object each time it is the same."""
     key: list[int] = []
-    frame: types.FrameType | None = sys._getframe(depth)
+    frame = _outer(depth)
     while frame is not None and (code := frame.f_code) is not executed.__code__:
         key.append(id(code))
         key.append(frame.f_lasti)

@@ -21,7 +21,7 @@ from opstep.frontends.torch.eager.tensors import level_of, readable, undispatche
 from opstep.runtime.nan.kinds import Criteria
 
 _DEFAULT = Criteria()
-_OF_NAN = re.compile(r"\b(nans?|inf|infs|infinite|infinity)\b", re.IGNORECASE)
+_OF_NAN = re.compile(r"\b(nans?|infs?|infinit(e|y)|(non-?)?finite)\b", re.IGNORECASE)
 MOST_BIRTHS = 1000  # without harm, that are remembered
 
 
@@ -118,20 +118,13 @@ class Session:
         self.hooks.settle()
         if not self.watcher.is_active:
             return
-        given = values_at(error) if error is not None else []
+        given = values_at(error) if error is not None and _is_check(error) else []
         self.watcher.note([t for _, t in given], FAILED)
         self.watcher.step_done(wait=True)
+        if self._failed(given, str(error)):
+            return
         if not self.births.any:
             return
-        with undispatched():
-            for what, t in given:
-                if self.births.is_bad(_storage(t)) and self.sinks.ask(t, what):
-                    return
-            latest = [b for b in self.births_of_own[-1:] if b.step == self.births.step]
-            if latest and _OF_NAN.search(str(error)):  # such as PyTorch's anomaly mode raises
-                place = self.births.place_of()
-                self.sinks.judge(latest, latest[0].level, f"a value {FAILED}", "", place)
-                return
         with undispatched():
             params = [p for p in parameters() + leaves() if readable(p)]
             for p in params:
@@ -142,6 +135,18 @@ class Session:
                 for p, t in zip(params, tensors, strict=True):
                     if t is not None and readable(t) and self.births.is_bad(_storage(t)):
                         self.sinks.ask(t, sink, label=str(_storage(p)))
+
+    def _failed(self, given: list[tuple[str, torch.Tensor]], error: str) -> bool:
+        """Whether the script failed with a NaN that it found, which is reported."""
+        with undispatched():
+            for what, t in given:
+                if self.births.is_bad(_storage(t)) and self.sinks.ask(t, what):
+                    return True
+            latest = [b for b in self.births_of_own[-1:] if b.step == self.births.step]
+            if not latest or _OF_NAN.search(error) is None:
+                return False
+            # Nothing is at hand where PyTorch's anomaly mode raises.
+            return self.sinks.judge(latest, latest[0].level, FAILED, "", self.births.place_of())
 
     def leave(self) -> None:
         """The script is to end."""
@@ -170,7 +175,7 @@ class Session:
     def _report(self, harm: Harm) -> None:
         with undispatched():
             names = Names(self.hooks.optimizers)
-            one = finding_of(harm, names, self.hooks.batch.text())
+            one = finding_of(harm, names, "" if harm.late else self.hooks.batch.text())
             one.why += grown(self.watcher.sizes(), names) if one.how == BORN else []
         file, line = one.place
         at = {f"{file}:{line}", f"{file.rpartition('/')[2]}:{line}", one.finding.op, one.module}
@@ -219,6 +224,12 @@ class Session:
         other.distrust()
         self.notes = [n for n in self.notes if not n.startswith("watched in Python")]
         return True
+
+
+def _is_check(error: BaseException) -> bool:
+    """Whether a script may have failed because it found a NaN."""
+    is_check = isinstance(error, AssertionError | SystemExit | FloatingPointError)
+    return is_check or _OF_NAN.search(str(error)) is not None
 
 
 def _storage(t: torch.Tensor) -> int:
