@@ -45,6 +45,8 @@ class Looks:
         if not t.numel():
             return FINITE
         if t.is_cuda:
+            if not t.data_ptr():  # zeros that have no memory, or a storage that was emptied
+                return FINITE
             most = float(torch.linalg.vector_norm(t.detach(), math.inf))
             return NAN if most != most else INFINITE if most == math.inf else FINITE
         call = self._calls.get(t.dtype)
