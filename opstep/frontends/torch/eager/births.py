@@ -115,6 +115,7 @@ class Before(NamedTuple):
 class _Held(NamedTuple):
     storage: StorageWeakRef
     births: list[Birth]
+    computed: bool = False  # not only moved
 
 
 class Births:
@@ -156,6 +157,10 @@ class Births:
     def is_bad(self, storage: int) -> bool:
         return storage in self.held and bool(self.of(storage))
 
+    def is_computed(self, storage: int) -> bool:
+        """Whether what it holds is more than data that were moved."""
+        return storage in self.held and self.held[storage].computed
+
     @property
     def any(self) -> bool:
         return bool(self.held)
@@ -173,10 +178,10 @@ class Births:
         self.held.pop(storage, None)
         self.on_bad(storage, False)
 
-    def hold(self, tensor: torch.Tensor, births: list[Birth]) -> None:
+    def hold(self, tensor: torch.Tensor, births: list[Birth], computed: bool = False) -> None:
         """They made what is bad in a tensor."""
         storage = tensor.untyped_storage()
-        self.held[storage._cdata] = _Held(StorageWeakRef(storage), births[:MOST_BIRTHS])
+        self.held[storage._cdata] = _Held(StorageWeakRef(storage), births[:MOST_BIRTHS], computed)
         self.on_bad(storage._cdata, True)
         if len(self.held) > self._sweep_at:
             for key in [k for k, h in self.held.items() if h.storage.expired()]:
@@ -220,7 +225,8 @@ class Births:
                 births += [b for b in self.of(result.untyped_storage()._cdata) if b not in births]
             if written and is_parameter(result):
                 in_parameter(births)
-            self.hold(result, births)
+            taken = any(self.is_computed(o.storage) for o in operands)
+            self.hold(result, births, taken or not (facts.moves or facts.lifts))
 
     def _is_usual(self, birth: Birth) -> bool:
         """Whether its line has written such values several times, as a mask does in each step: of

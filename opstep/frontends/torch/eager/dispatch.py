@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opstep.frontends.torch.eager.births import Before, Births
 from opstep.frontends.torch.eager.looking import Looks
-from opstep.frontends.torch.eager.ops import READS, Facts, facts_of, positional, tensors_in
+from opstep.frontends.torch.eager.ops import READS, TESTS, Facts, facts_of, positional, tensors_in
 from opstep.frontends.torch.eager.places import (
     Made,
     Node,
@@ -330,14 +330,16 @@ class _Mode(TorchDispatchMode):
         return out
 
     def _ask(self, facts: Facts, t: Any) -> None:
-        """A value that matters: a number that is read, a loss whose backward begins."""
+        """A value that matters: one that is read or tested, a loss whose backward begins."""
         if not readable(t) or not t.numel():
             return
         storage = t.untyped_storage()._cdata
         if self.seen.has(storage) and storage not in self.watcher.births.held:
             return
         sinks = self.watcher.harm
-        if facts.name in READS:
+        if facts.name in TESTS:
+            self._guarded(sinks.tested, t)
+        elif facts.name in READS:
             self._guarded(sinks.read, t)
         elif _node() is None and calls(stack_now(3), "_make_grads"):
             self._guarded(sinks.loss, t)

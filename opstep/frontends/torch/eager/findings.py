@@ -22,7 +22,7 @@ from opstep.frontends.torch.eager.harm import END, FAILED, GRADIENT, PARAMETER, 
 from opstep.frontends.torch.eager.names import Names
 from opstep.frontends.torch.eager.ops import LIFTS, tensors_in
 from opstep.frontends.torch.eager.places import forward_frames, frames
-from opstep.frontends.torch.eager.reasons import reason_of, wide_results
+from opstep.frontends.torch.eager.reasons import is_overflow, reason_of, wide_results
 from opstep.frontends.torch.eager.tensors import INFINITE, NAN, undispatched
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.sources import Frame
@@ -231,8 +231,8 @@ def _verdict(birth: Birth) -> Verdict:
     elif birth.how == CAME:
         text = "no op wrote it"
     else:
-        wide = wide_results(birth)
-        if wide is not None and bool(torch.isfinite(wide[birth.first[0]])) and birth.dtype:
+        wide = wide_results(birth) if is_overflow(birth) else None
+        if wide is not None:
             exact = float(wide[birth.first[0]].real)
             text = f"overflow of {str(birth.dtype).removeprefix('torch.')}"
         elif any(o.level == INFINITE for o in birth.operands):

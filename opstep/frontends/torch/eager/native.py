@@ -66,8 +66,8 @@ class Native:
         births.made_at = lambda node: self._made(Node(node._sequence_nr(), 0, node.name()))
         gpus = self.gpus
         self._module.start(
-            self._gave, births.healed, self.sinks.read, self._loss, gpus.set_up, gpus.full,
-            gpus.came_from_host, self._waits,
+            self._gave, births.healed, self.sinks.read, self.sinks.tested, self._loss,
+            gpus.set_up, gpus.full, gpus.came_from_host, self._waits,
         )  # fmt: skip
         self.is_active = True
         self._open_higher_order_ops()
@@ -286,7 +286,7 @@ spec.loader.exec_module(module)
 module.register()
 found = []
 note = lambda *given: found.append(given[0])
-module.start(*[note] * 7, False)
+module.start(*[note] * 8, False)
 module.enter(True)
 torch.zeros(2).log_()
 assert found == ["aten::log_"], found

@@ -12,15 +12,24 @@ import torch
 _NORMS = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
 LIFTS = ("lift_fresh", "lift")
 READS = ("_local_scalar_dense", "item", "is_nonzero")  # the latter two in inference mode
+TESTS = ("isnan", "isinf", "eq", "ne")  # by which PyTorch asks for NaNs and infinities
 _UNREAD = ("detach", "resize_", "set_", *READS)
+
+
+_MOVES = (
+    "cat", "clone", "constant_pad", "copy", "fill", "flip", "gather", "index", "masked", "put",
+    "repeat", "roll", "scatter", "select", "slice", "sort", "stack", "take", "to_copy", "topk",
+    "tril", "triu",
+)  # fmt: skip
 
 
 class Facts(NamedTuple):
     """`name`: without namespace and overload. `writes`: indices of the arguments that it writes.
 
     `skipped`: nothing new is in its results: a view, or memory that nothing was written to.
-    `matters`: its operand is a number that is read, or a loss. `lifts`: its result is a literal of
-    the script's text. `empty`: gives memory as it was.
+    `matters`: its operand is a number that is read, a loss, or tested. `lifts`: its result is a
+    literal of the script's text. `empty`: gives memory as it was. `moves`: gives elements of its
+    operands.
     """
 
     name: str
@@ -32,6 +41,7 @@ class Facts(NamedTuple):
     lifts: bool
     empty: bool
     random: bool
+    moves: bool
 
 
 @cache
@@ -39,7 +49,7 @@ def facts_of(op: Any) -> Facts:
     """Those of an `OpOverload`; of what has no schema (a higher-order op) only the name."""
     schema = getattr(op, "_schema", None)
     if schema is None:
-        return Facts(str(getattr(op, "__name__", op)), (), (), *[False] * 6)
+        return Facts(str(getattr(op, "__name__", op)), (), (), *[False] * 7)
     name = schema.name.partition("::")[2]
     arguments = schema.arguments
     writes = [k for k, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write]
@@ -54,10 +64,11 @@ def facts_of(op: Any) -> Facts:
         tuple(writes),
         torch.Tag.pointwise in op.tags,
         empty or views or name in _UNREAD,
-        name in (*READS, "ones_like"),
+        name in (*READS, *TESTS, "ones_like"),
         lifts,
         empty,
         torch.Tag.nondeterministic_seeded in op.tags,
+        torch.Tag.pointwise in op.tags or name.strip("_").startswith(_MOVES),
     )
 
 

@@ -105,6 +105,12 @@ def wide_results(birth: Birth) -> torch.Tensor | None:
     return wide_result(birth.target, list(birth.arguments), birth.result)
 
 
+def is_overflow(birth: Birth) -> bool:
+    """Whether f64 holds a number where the first of its elements is infinite."""
+    wide = wide_results(birth)
+    return wide is not None and bool(torch.isfinite(wide[birth.first[0]]))
+
+
 def wide_result(
     op: Any, arguments: list[Any], index: int, of_integers: bool = False
 ) -> torch.Tensor | None:

@@ -71,13 +71,15 @@ def headline(found: ScriptFinding) -> str:
 def stack(frames: list[Frame], module: str) -> str:
     """``Block.attend (blocks.0) charlm.py:34 / LM.forward :50 / main :59``"""
     parts, last = [], ""
-    for k, f in enumerate(frames[:MOST_FRAMES]):
+    left = len(frames) - MOST_FRAMES
+    shown = [*frames[: MOST_FRAMES // 2], *frames[-MOST_FRAMES // 2 :]] if left > 0 else frames
+    for k, f in enumerate(shown):
+        if left > 0 and k == MOST_FRAMES // 2:
+            parts.append(f"… {left} more")
         file = "" if f.file == last else short(f.file)
         last = f.file
         inside = f" ({module})" if module and not k else ""
         parts.append(f"{f.function}{inside} {file}:{f.line}")
-    if len(frames) > MOST_FRAMES:
-        parts.append(f"… {len(frames) - MOST_FRAMES} more")
     return " / ".join(parts)
 
 

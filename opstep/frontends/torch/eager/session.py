@@ -64,6 +64,7 @@ class Session:
             self.watcher = self._native()
         self.watcher = self.watcher or Dispatch(self.births, self.sinks, listeners, looks, noted)
         self.sinks.place_of = self.births.place_of
+        self.sinks.ops = lambda: self.watcher.counts()[0]
         self.sinks.note = lambda t, sink: self.watcher.note([t], sink)
         self.sinks.level_of = self.births.level_of = lambda t: self.watcher.level(t)
         self.hooks = Hooks(lambda: self.watcher, self.births, self.sinks, self._on_scaler)
@@ -116,6 +117,7 @@ class Session:
         self.watcher.note([t for _, t in given], FAILED)
         self.watcher.step_done(wait=True)
         if not self.births.any:
+            self.sinks.ended()
             return
         with undispatched():
             for what, t in given:
@@ -136,6 +138,7 @@ class Session:
                 for p, t in zip(params, tensors, strict=True):
                     if t is not None and readable(t) and self.births.is_bad(_storage(t)):
                         self.sinks.ask(t, sink, label=str(_storage(p)))
+        self.sinks.ended()
 
     def leave(self) -> None:
         """The script is to end."""

@@ -25,7 +25,7 @@ constexpr auto KEY = c10::DispatchKey::Fake;
 
 std::atomic<bool> is_active{false};
 std::atomic<int64_t> op_count{0};
-PyObject *on_bad, *on_healed, *on_read, *on_loss;  // callables
+PyObject *on_bad, *on_healed, *on_read, *on_test, *on_loss;  // callables
 std::mutex unread_mutex;
 std::unordered_map<std::string, int64_t> unread;  // results that cannot be looked at, by kind
 

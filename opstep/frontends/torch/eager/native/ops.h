@@ -24,7 +24,7 @@ struct Facts {
   bool moves = false;          // its results have only elements of its operands
   bool lifts = false;          // its result is a literal of the script's text
   bool is_norm = false;        // beside its first result it gives statistics, which are bad where that is
-  bool empty = false, reads = false, ones_like = false, statistics = false;
+  bool empty = false, reads = false, tests = false, ones_like = false, statistics = false;
 };
 
 // A number is asked for; of these PyTorch runs the latter two in inference mode, as they are.
@@ -59,6 +59,7 @@ std::unique_ptr<Facts> learn(const c10::FunctionSchema& schema) {
                    found->results > 1;
   found->empty = starts_with(name, "empty") || starts_with(name, "new_empty");
   found->reads = std::any_of(std::begin(READS), std::end(READS), [&](const char* r) { return name == r; });
+  found->tests = name == "isnan" || name == "isinf" || name == "eq" || name == "ne";
   found->ones_like = name == "ones_like";
   found->moves = std::any_of(std::begin(MOVES), std::end(MOVES), [&](const char* m) { return name == m; });
   found->skipped = found->empty || found->reads || name == "detach" || name == "resize_" || name == "set_" ||

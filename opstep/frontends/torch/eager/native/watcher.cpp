@@ -106,14 +106,14 @@ void look_at(const Facts& facts, const Arguments& arguments, const Befores& befo
   if (is_written) filled(storage);
 }
 
-// A value that matters: a number that is read, a loss whose backward begins.
+// A value that matters: one that is read or tested, a loss whose backward begins.
 void ask(Thread& thread, const Facts& facts, const c10::IValue& given) {
   if (!given.isTensor()) return;
   const at::Tensor& t = given.toTensor();
   if (is_looked_at(t)) {
     if (is_seen(storage_of(t)) && !is_bad(storage_of(t))) return;
-    if (level_now(t)) call_with(facts.reads ? on_read : on_loss, t);
-  } else if (is_on_gpu(t)) {
+    if (level_now(t)) call_with(facts.tests ? on_test : facts.reads ? on_read : on_loss, t);
+  } else if (is_on_gpu(t) && !facts.tests) {
     log_sink(thread, t, facts.reads ? READ_ : LOSS_, nullptr, stack_now());
   }
 }
@@ -130,7 +130,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   int64_t number = at::sequence_number::peek();
   thread.stack = 0;
   if (number != thread.last) note_node(thread, number, facts, given);
-  if (facts.reads || facts.ones_like) ask(thread, facts, given[0]);
+  if (facts.reads || facts.tests || facts.ones_like) ask(thread, facts, given[0]);
   // The call takes its arguments off the stack; they are needed only if its results are bad.
   Arguments arguments;
   Befores before;
@@ -158,13 +158,13 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 // ---- what Python asks for -------------------------------------------------------------------------
 
-PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, loss, gpu, full, host, whether looks wait)
+PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, test, loss, gpu, full, host, whether looks wait)
   int looks_wait;
-  PyObject* before[] = {on_bad, on_healed, on_read, on_loss, on_gpu, on_full, on_host};
-  if (!PyArg_ParseTuple(arguments, "OOOOOOOp", &on_bad, &on_healed, &on_read, &on_loss, &on_gpu, &on_full, &on_host,
-                        &looks_wait))
+  PyObject* before[] = {on_bad, on_healed, on_read, on_test, on_loss, on_gpu, on_full, on_host};
+  if (!PyArg_ParseTuple(arguments, "OOOOOOOOp", &on_bad, &on_healed, &on_read, &on_test, &on_loss, &on_gpu, &on_full,
+                        &on_host, &looks_wait))
     return nullptr;
-  for (PyObject* one : {on_bad, on_healed, on_read, on_loss, on_gpu, on_full, on_host}) Py_INCREF(one);
+  for (PyObject* one : {on_bad, on_healed, on_read, on_test, on_loss, on_gpu, on_full, on_host}) Py_INCREF(one);
   for (PyObject* one : before) Py_XDECREF(one);
   waits = looks_wait;
   is_trusted = true;
