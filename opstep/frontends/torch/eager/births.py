@@ -45,6 +45,7 @@ COMPILED = (
     "environment they run one by one, and the line is found"
 )
 KEPT_BYTES = 64 << 20  # of operands of births, for their reasons
+SHOWN = 3  # elements whose values a report gives
 KEPT_BIRTHS = 1024  # with their operands
 
 
@@ -83,6 +84,7 @@ class Birth:
     own: int = 0  # elements
     nan: int = 0
     first: tuple[tuple[int, ...], ...] = ()  # places of some
+    values: tuple[float, ...] = ()  # there
     result: int = 0  # index
     causes: list[Birth] = field(default_factory=list)
     scaled: bool = False  # where a GradScaler scales a loss, or in the backward of that
@@ -344,6 +346,7 @@ class Births:
             birth.level = INFINITE
         birth.shape, birth.dtype, birth.result = tuple(result.shape), result.dtype, index
         birth.first = places(nan if nan is not None and birth.nan else own)
+        birth.values = tuple(result[p].real.item() for p in birth.first[:SHOWN])
         operands = birth.operands
         seen: dict[Birth, None] = {}
         for o in operands:

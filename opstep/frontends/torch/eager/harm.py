@@ -38,7 +38,7 @@ _ASKS = re.compile(  # of a whole tensor: which elements are bad, a script asks 
 )
 _PRINTS = re.compile(r"[\w.]*(print|log|debug|info|warn\w*|write)\(")
 _LEAVES_OUT = ("continue", "raise")  # which somebody catches, or the script fails
-FEW = 32  # ops that run after a test where a script ends because of it
+FEW = 8  # ops that run after a test where a script ends because of it
 
 
 class Harm(NamedTuple):

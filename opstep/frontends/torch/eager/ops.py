@@ -13,6 +13,7 @@ _NORMS = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
 LIFTS = ("lift_fresh", "lift")
 READS = ("_local_scalar_dense", "item", "is_nonzero")  # the latter two in inference mode
 TESTS = ("isnan", "isinf", "eq", "ne")  # by which PyTorch asks for NaNs and infinities
+_PREFIXES = ("foreach_", "native_", "linalg_")
 _UNREAD = ("detach", "resize_", "set_", *READS)
 
 
@@ -70,6 +71,12 @@ def facts_of(op: Any) -> Facts:
         torch.Tag.nondeterministic_seeded in op.tags,
         torch.Tag.pointwise in op.tags or name.strip("_").startswith(_MOVES),
     )
+
+
+def plain_name(name: str) -> str:
+    """An op's name as PyTorch documents it."""
+    name = name.strip("_")
+    return next((name.removeprefix(p) for p in _PREFIXES if name.startswith(p)), name)
 
 
 def by_name(qualified: str, overload: str) -> Any:
