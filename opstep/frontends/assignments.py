@@ -13,7 +13,8 @@ class Assignment(NamedTuple):
     """A Python statement: its lines, and the names that it assigns ("" for anything else); as
     `structure` with the tuples that they are in.
 
-    `turn`: in a loop, how many operations one turn has at least; else 0.
+    `turn`: in a loop, how many operations one turn has at least; else 0. `operation`: the last one
+    of what is assigned, as PyTorch calls it; "" where it has no name.
     """
 
     first: int
@@ -21,6 +22,7 @@ class Assignment(NamedTuple):
     targets: tuple[str, ...]
     turn: int = 0
     structure: Any = ""
+    operation: str = ""
 
     def name_at(self, place: Sequence[int]) -> str:
         """What gets the part at that place of the tuples that are assigned."""
@@ -52,7 +54,7 @@ def _statements(file: str) -> dict[int, Assignment]:
         turn = _operations(node) if node in repeated else 0
         structure = _structure(node.targets[-1]) if isinstance(node, ast.Assign) else ""
         lines = node.lineno, node.end_lineno or node.lineno
-        statement = Assignment(*lines, _targets(node), turn, structure)
+        statement = Assignment(*lines, _targets(node), turn, structure, _operation(node))
         for line in range(statement.first, statement.last + 1):
             found[line] = statement
     return found
@@ -61,6 +63,16 @@ def _statements(file: str) -> dict[int, Assignment]:
 def _operations(node: ast.stmt) -> int:
     written = sum(isinstance(n, ast.BinOp | ast.AugAssign) for n in ast.walk(node))
     return max(written, 1)
+
+
+def _operation(node: ast.stmt) -> str:
+    match node:
+        case ast.AugAssign(op=op) | ast.Assign(value=ast.BinOp(op=op)):
+            name = type(op).__name__.lower()
+            return {"mult": "mul", "matmult": "mm"}.get(name, name)
+        case ast.Assign(value=ast.Call(func=function)):
+            return _name(function)
+    return ""
 
 
 def _targets(node: ast.stmt) -> tuple[str, ...]:

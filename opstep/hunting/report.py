@@ -360,6 +360,15 @@ def verdict_lines(finding: Finding, verdict: Verdict) -> list[str]:
     return lines
 
 
+def is_literal(operand: Operand) -> bool:
+    """Whether its name is its value, rather than such as that of the parameter ``0.weight``."""
+    try:
+        float(operand.name)
+    except ValueError:
+        return False
+    return True
+
+
 def equation(finding: Finding, element: Element) -> str:
     """``lg[3, 17] = nan of h[3, 17] = -0.0013``"""
     text = f"{finding.value}{_index(element.place)} = {element.value:g}"
@@ -367,9 +376,8 @@ def equation(finding: Finding, element: Element) -> str:
     for b in element.blamed:
         operand = finding.operands[b.operand]
         if operand is not None:
-            literal = operand.name[:1] in "0123456789-" or operand.name in ("nan", "inf")
             at = f"{operand.name}{_index(b.place)}"
-            named.append(operand.name if literal else f"{at} = {b.value:g}")
+            named.append(operand.name if is_literal(operand) else f"{at} = {b.value:g}")
     if named:
         text += f" of {', '.join(named)}"
     if element.exact is not None and abs(element.exact) < float("inf"):

@@ -71,8 +71,24 @@ def test_a_report_begins_with_the_line(cli, script):
     assert (outcome.code, outcome.out) == (5, "step 0\nthe end\n")
     lines = summary(outcome).splitlines()
     assert lines[0] == "train.py:7: return torch.log(y)  # line 7"
-    assert lines[1].startswith("infinity born in log: log of 0 (result[0] = -inf of self[0] = 0)")
+    assert lines[1].startswith("infinity born in log: log of 0 (log[0] = -inf of input[0] = 0)")
     assert lines[2] == "  Log.forward (Log) train.py:7 / <module> :12"
+
+
+@pytest.mark.parametrize(
+    ("op", "born"),
+    [
+        ("log_", "infinity born in log: log of 0 (log[1] = -inf)"),
+        ("sqrt_", "NaN born in sqrt: square root of a negative number (sqrt[2] = nan)"),
+    ],
+)
+def test_operands_that_are_overwritten_are_not_shown(cli, script, op, born):
+    number = 3.0 if op == "log_" else -1.0
+    text = f"import torch\nx = torch.tensor([4.0, 0.0, {number}])\nx.{op}()\nprint(x)\n"
+    outcome = cli("hunt", script(text))
+    lines = summary(outcome).splitlines()
+    assert lines[:2] == [f"train.py:3: x.{op}()", born]
+    assert "input" not in outcome.err
 
 
 def test_as_json(cli, script):
@@ -109,7 +125,7 @@ def test_masked(cli, script):
     assert cli("hunt", name).code == 0
     outcome = cli("hunt", "--masked", name)
     assert outcome.code == 5 and "train.py:4: print(torch.where(" in outcome.err
-    assert "1 of 2 elements of result was born here" in outcome.err
+    assert "1 of 2 elements of log was born here" in outcome.err
 
 
 @pytest.mark.parametrize("name", ["train.py:10", "div", "0"])

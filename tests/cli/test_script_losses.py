@@ -27,7 +27,7 @@ def test_a_bad_loss_whose_gradient_is_finite(cli, script):
     assert (outcome.code, outcome.out) == (5, "")
     place, told, *_, harm, _ = outcome.err.splitlines()
     assert place == "train.py:19: return y.log().mean()  # nan, with a gradient that is finite"
-    assert told.startswith("NaN born in log: log of a negative number (result[0, 0] = nan of self")
+    assert told.startswith("NaN born in log: log of a negative number (log[0, 0] = nan of input")
     assert harm.endswith("the loss is NaN, train.py:24")
     outcome = cli("hunt", "--compiled", "--json", "--keep-going", name)
     (found,) = outcome.json["findings"]
@@ -59,7 +59,9 @@ def test_data_that_no_module_gets_is_seen_at_the_end(cli, script):
     name = script(NET + text + "print(net(torch.ones(2, 4)).shape, (y * 2).sum().item())\n")
     outcome = cli("hunt", "--compiled", name)
     assert (outcome.code, outcome.out) == (5, "torch.Size([2, 2]) nan\n")
-    assert "NaN was in self, before mul took it in here: no op of PyTorch's wrote it" in outcome.err
+    assert (
+        "NaN was in input, before mul took it in here: no op of PyTorch's wrote it" in outcome.err
+    )
 
 
 def test_without_a_compiler_that_is_said(cli, script, monkeypatch, tmp_path):
@@ -100,7 +102,7 @@ def test_ops_of_what_the_script_compiles_itself_are_watched(cli, script):
     assert "1 call of 1 module, no NaN or infinity came out; some were born" in outcome.err
     outcome = cli("hunt", "--compiled", name, "linear", "loss")
     assert outcome.code == 5
-    assert "NaN born in log: log of a negative number (result[0] = nan of" in outcome.err
+    assert "NaN born in log: log of a negative number (log[0] = nan of" in outcome.err
 
 
 def test_a_mean_of_no_labels_is_named(cli, script):

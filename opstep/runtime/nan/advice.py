@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from opstep.runtime.nan.verdict import Element
 
 # Functions whose slope is infinite where what is below their root is 0.
-_ROOT = re.compile(r"\b(sqrt|norm|std|cdist|dist|pairwise_distance)\b")
+_ROOT = re.compile(r"(?<![a-z])(sqrt|norm|std|cdist|dist|pairwise_distance)\b")
+_EDGE = re.compile(r"\b(acos|arccos|asin|arcsin|acosh|arccosh|atanh|arctanh)\b")  # at 1 and -1
 # By what a rule says. Where a derivative broke it, those come first that are about derivatives.
 _BACKWARD = (
     (
@@ -92,6 +93,10 @@ _SLOPE = (
     "The slope of {0} at 0 is infinite: what stands below its root was 0. Add a small number, such "
     "as 1e-12, to that."
 )
+_AT_EDGE = (
+    "The slope of {0} is infinite at the ends of the range in which it is defined: clamp its "
+    "operand to a slightly smaller one, such as to 1 - 1e-6."
+)
 
 
 def advice(rule: str, backward: str = "", elements: Sequence[Element] = ()) -> str:
@@ -99,9 +104,11 @@ def advice(rule: str, backward: str = "", elements: Sequence[Element] = ()) -> s
     statement whose derivative broke it. `elements`: some that did; only where those are finite when
     they are computed in f64 may a wider type help.
     """
-    root = _ROOT.search(backward)
-    if root and re.match(r"1 / (0|sqrt)|0 / 0|.*division by 0", rule):
-        return _SLOPE.format(root[0])
+    if re.match(r"1 / (0|sqrt)|0 / 0|.*division by 0", rule):
+        if root := _ROOT.search(backward):
+            return _SLOPE.format(root[0])
+        if edge := _EDGE.search(backward):
+            return _AT_EDGE.format(edge[0])
     exact = [e.exact for e in elements if e.rule == rule]
     if any(e is not None and isfinite(e) for e in exact):
         rule = f"held: {rule}" if re.match(r".*overflow of (?!f64)", rule) else rule

@@ -45,6 +45,7 @@ COMPILED = (
     "environment they run one by one, and the line is found"
 )
 KEPT_BYTES = 64 << 20  # of operands of births, for their reasons
+SHOWN = 3  # elements whose values a report gives
 KEPT_BIRTHS = 1024  # with their operands
 
 
@@ -83,6 +84,7 @@ class Birth:
     own: int = 0  # elements
     nan: int = 0
     first: tuple[tuple[int, ...], ...] = ()  # places of some
+    values: tuple[float, ...] = ()  # there
     result: int = 0  # index
     causes: list[Birth] = field(default_factory=list)
     scaled: bool = False  # where a GradScaler scales a loss, or in the backward of that
@@ -115,6 +117,7 @@ class Before(NamedTuple):
 class _Held(NamedTuple):
     storage: StorageWeakRef
     births: list[Birth]
+    computed: bool = False  # not only moved
 
 
 class Births:
@@ -156,6 +159,10 @@ class Births:
     def is_bad(self, storage: int) -> bool:
         return storage in self.held and bool(self.of(storage))
 
+    def is_computed(self, storage: int) -> bool:
+        """Whether what it holds is more than data that were moved."""
+        return storage in self.held and self.held[storage].computed
+
     @property
     def any(self) -> bool:
         return bool(self.held)
@@ -173,10 +180,10 @@ class Births:
         self.held.pop(storage, None)
         self.on_bad(storage, False)
 
-    def hold(self, tensor: torch.Tensor, births: list[Birth]) -> None:
+    def hold(self, tensor: torch.Tensor, births: list[Birth], computed: bool = False) -> None:
         """They made what is bad in a tensor."""
         storage = tensor.untyped_storage()
-        self.held[storage._cdata] = _Held(StorageWeakRef(storage), births[:MOST_BIRTHS])
+        self.held[storage._cdata] = _Held(StorageWeakRef(storage), births[:MOST_BIRTHS], computed)
         self.on_bad(storage._cdata, True)
         if len(self.held) > self._sweep_at:
             for key in [k for k, h in self.held.items() if h.storage.expired()]:
@@ -220,7 +227,8 @@ class Births:
                 births += [b for b in self.of(result.untyped_storage()._cdata) if b not in births]
             if written and is_parameter(result):
                 in_parameter(births)
-            self.hold(result, births)
+            taken = any(self.is_computed(o.storage) for o in operands)
+            self.hold(result, births, taken or not (facts.moves or facts.lifts))
 
     def _is_usual(self, birth: Birth) -> bool:
         """Whether its line has written such values several times, as a mask does in each step: of
@@ -338,6 +346,7 @@ class Births:
             birth.level = INFINITE
         birth.shape, birth.dtype, birth.result = tuple(result.shape), result.dtype, index
         birth.first = places(nan if nan is not None and birth.nan else own)
+        birth.values = tuple(result[p].real.item() for p in birth.first[:SHOWN])
         operands = birth.operands
         seen: dict[Birth, None] = {}
         for o in operands:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opstep.frontends.torch.eager.births import Before, Births
 from opstep.frontends.torch.eager.looking import Looks
-from opstep.frontends.torch.eager.ops import READS, Facts, facts_of, positional, tensors_in
+from opstep.frontends.torch.eager.ops import READS, TESTS, Facts, facts_of, positional, tensors_in
 from opstep.frontends.torch.eager.places import (
     Made,
     Node,
@@ -319,16 +319,20 @@ class _Mode(TorchDispatchMode):
         return out
 
     def _ask(self, facts: Facts, t: Any) -> None:
-        """A value that matters: a number that is read or compared, a loss whose backward begins."""
+        """A value that matters: one that is read, compared or tested, a loss."""
         for _, _, storage in self._lookable((t,)):
-            if storage not in self.seen or storage in self.watcher.births.held:
-                if facts.compares:
-                    if not t.dim() and self.looks.level(t) == NAN:
-                        self._guarded(self.watcher.harm.read, t)
-                elif facts.name in READS:
-                    self._guarded(self.watcher.harm.read, t)
-                elif _node() is None and calls(stack_now(3), "_make_grads"):
-                    self._guarded(self.watcher.harm.loss, t)
+            if storage in self.seen and storage not in self.watcher.births.held:
+                continue
+            sinks = self.watcher.harm
+            if facts.compares:
+                if not t.dim() and self.looks.level(t) == NAN:
+                    self._guarded(sinks.read, t)
+            elif facts.name in TESTS:
+                self._guarded(sinks.tested, t)
+            elif facts.name in READS:
+                self._guarded(sinks.read, t)
+            elif _node() is None and calls(stack_now(3), "_make_grads"):
+                self._guarded(sinks.loss, t)
 
     def _guarded(self, call: Any, *args: Any) -> None:
         """Calls it; ops that it runs are not watched."""

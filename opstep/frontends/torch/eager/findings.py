@@ -21,9 +21,9 @@ from opstep.frontends.torch.eager.births import (
 )
 from opstep.frontends.torch.eager.harm import END, GRADIENT, PARAMETER, Harm
 from opstep.frontends.torch.eager.names import Names
-from opstep.frontends.torch.eager.ops import LIFTS, tensors_in
+from opstep.frontends.torch.eager.ops import LIFTS, plain_name, tensors_in
 from opstep.frontends.torch.eager.places import forward_frames, frames
-from opstep.frontends.torch.eager.reasons import reason_of, wide_results
+from opstep.frontends.torch.eager.reasons import ARGUMENT, is_overflow, reason_of, wide_results
 from opstep.frontends.torch.eager.tensors import INFINITE, NAN, undispatched
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.sources import Frame
@@ -34,7 +34,6 @@ from opstep.runtime.nan.findings import ORIGIN, Finding, Where
 from opstep.runtime.nan.kinds import SILENT
 from opstep.runtime.nan.verdict import Element, Verdict
 
-_ARGUMENT = re.compile(r"arg(\d+)_1")
 _NODE = re.compile(r"(?:.*::)?(\w+?)(?:Backward\w*)?\d*$")
 MOST_CALLS = 8
 JUMP, LARGE = 100, 10  # of a parameter's size, in one update
@@ -165,7 +164,10 @@ def _value(birth: Birth, own: list[Frame]) -> str:
         return "grad"
     found = assignment(*own[0][:2]) if own else None
     targets = [t for t in found.targets if t] if found else []
-    return targets[0] if len(targets) == 1 else "result"
+    name = "tensor" if birth.op in LIFTS else plain_name(birth.op)
+    outermost = found.operation if found else ""
+    is_last = outermost and (outermost in name or name in outermost)
+    return targets[0] if len(targets) == 1 and is_last else name
 
 
 def _type(dtype: Any, shape: tuple[int, ...]) -> TensorType | None:
@@ -176,7 +178,8 @@ def _type(dtype: Any, shape: tuple[int, ...]) -> TensorType | None:
 
 
 def _name(operand: Operand, names: Names) -> str:
-    return names.tensors.get(operand.storage) or operand.argument
+    argument = "input" if operand.argument == "self" else operand.argument  # as PyTorch's pages say
+    return names.tensors.get(operand.storage) or argument
 
 
 def _argument_names(birth: Birth, names: Names) -> list[str]:
@@ -192,7 +195,7 @@ def _argument_names(birth: Birth, names: Names) -> list[str]:
 
 def _renamed(operand: graph.Operand | None, names: list[str]) -> graph.Operand | None:
     """With the argument's or the parameter's name in place of the placeholder's."""
-    found = _ARGUMENT.fullmatch(operand.name) if operand is not None else None
+    found = ARGUMENT.fullmatch(operand.name) if operand is not None else None
     if operand is None or found is None or int(found[1]) >= len(names):
         return operand
     return replace(operand, name=names[int(found[1])])
@@ -233,8 +236,8 @@ def _verdict(birth: Birth) -> Verdict:
     elif birth.how == CAME:
         text = "no op wrote it"
     else:
-        wide = wide_results(birth)
-        if wide is not None and bool(torch.isfinite(wide[birth.first[0]])) and birth.dtype:
+        wide = wide_results(birth) if is_overflow(birth) else None
+        if wide is not None:
             exact = float(wide[birth.first[0]].real)
             text = f"overflow of {str(birth.dtype).removeprefix('torch.')}"
         elif any(o.level == INFINITE for o in birth.operands):
@@ -242,9 +245,14 @@ def _verdict(birth: Birth) -> Verdict:
         elif birth.op.rstrip("_").removeprefix("_foreach_") in _SUMS and birth.dtype is not None:
             text = f"overflow of {str(birth.dtype).removeprefix('torch.')}"
         else:
-            text = "its operands are outside the range in which it has a value"
+            is_known = wide_results(birth) is not None
+            outside = "its operands are outside the range in which it has a value"
+            text = outside if is_known else "its operands are not known any more"
     size = _size(birth.shape)
-    elements = tuple(Element(p, value, text, exact, ()) for p in birth.first)
+    values = birth.values or (value,) * len(birth.first)
+    elements = tuple(
+        Element(p, v, text, exact, ()) for p, v in zip(birth.first, values, strict=False)
+    )
     rules = ((text, birth.own),)
     return Verdict(birth.kind, birth.own, size, birth.own, rules, elements, nan=birth.nan)
 

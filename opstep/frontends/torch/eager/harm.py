@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +16,8 @@ from opstep.frontends.torch.eager.births import (
     Birth,
     Births,
 )
-from opstep.frontends.torch.eager.places import Place, is_engine, is_own
+from opstep.frontends.torch.eager.places import Place, frames, is_engine, is_library, is_own
+from opstep.frontends.torch.eager.reasons import is_overflow
 from opstep.frontends.torch.eager.tensors import FINITE, INFINITE, NAN, level_of, readable
 from opstep.runtime.nan.kinds import Criteria
 
@@ -23,8 +26,19 @@ GRADIENT, PARAMETER = "a gradient at the optimizer's step", "a parameter after t
 END = "a parameter at the end of the script"
 FAILED = "a value at hand where the script failed"
 SHOWN = "a tensor that the script prints, saves or hands over"
+SHOWN_RESULT = "a result that the script prints, saves or hands over"
+TESTED = "a tensor that the script tests for NaNs and infinities"
 BIRTH = "an element of it"
 _IN_UPDATES = (GRADIENT, PARAMETER)
+_TEST = r"is_?(nan|inf|finite)"
+_GIVEN = r"\((?:[^()]|\([^()]*\))*\)"
+_ALL = r"(any|all|sum|count_nonzero|item)"
+_ASKS = re.compile(  # of a whole tensor: which elements are bad, a script asks to repair them
+    rf"^(if|elif|while)\b.*{_TEST}|{_TEST}{_GIVEN}\.{_ALL}\b|\b{_ALL}\((\w+\.)?{_TEST}\b"
+)
+_PRINTS = re.compile(r"[\w.]*(print|log|debug|info|warn\w*|write)\(")
+_LEAVES_OUT = ("continue", "raise")  # which somebody catches, or the script fails
+FEW = 8  # ops that run after a test where a script ends because of it
 
 
 class Harm(NamedTuple):
@@ -50,6 +64,9 @@ class Sinks:
         self._report = report
         self.hunted = {FINITE: False, INFINITE: criteria.infinities, NAN: criteria.nans}
         self._reported: set[Any] = set()
+        self._printed: Harm | None = None  # the first that the script tested, and said so
+        self._tested: tuple[Harm, int] | None = None  # the latest, with the number of ops till then
+        self.ops: Callable[[], int] = lambda: 0
         self.place_of: Callable[[], Place] = lambda: Place(())
         self.level_of: Callable[[torch.Tensor], int] = level_of
         self.note: Callable[[torch.Tensor, str], bool] = lambda t, sink: False  # see `Native.note`
@@ -62,11 +79,40 @@ class Sinks:
         """Its number is asked for, or printed."""
         self.ask(t, READ)
 
+    def tested(self, t: torch.Tensor) -> None:
+        """The script may ask whether it has a NaN. Most scripts then repair it or leave it out; so
+        it is reported at the end, if the answer was printed or the script did nothing more. An
+        infinity may be meant, unless a wider type could hold the number.
+        """
+        place = self.place_of()
+        own = frames(place.stack)
+        text = linecache.getline(*own[0][:2]).strip() if own else ""
+        level = self.level_of(t)
+        if not _ASKS.search(text) or is_library(own[0].file) or not self.hunted[level]:
+            return
+        birth = self._to_blame(self._births.of(t.untyped_storage()._cdata), level, SHOWN)
+        if birth is None or (level == INFINITE and not is_overflow(birth)):
+            return
+        harm = Harm(birth, TESTED, "", place, level)
+        if _PRINTS.match(text):
+            self._printed = self._printed or harm
+        elif not linecache.getline(own[0].file, own[0].line + 1).strip().startswith(_LEAVES_OUT):
+            self._tested = harm, self.ops()
+
+    def ended(self) -> None:
+        """The script is over: what it found itself is reported."""
+        harm = self._printed
+        if harm is None and self._tested is not None and self.ops() - self._tested[1] <= FEW:
+            harm = self._tested[0]
+        if harm is not None:
+            self.harmed(harm)
+
     def shown(self, given: Any) -> None:
         """It leaves PyTorch."""
         for t in tree_leaves(given) if self._births.any or torch.cuda.is_initialized() else ():
             if isinstance(t, torch.Tensor):
-                self.ask(t, SHOWN)
+                computed = readable(t) and self._births.is_computed(t.untyped_storage()._cdata)
+                self.ask(t, SHOWN_RESULT if computed else SHOWN)
 
     def results(self, found: Any, depth: int = 0) -> None:
         """The outermost module gives it."""
@@ -83,7 +129,8 @@ class Sinks:
         """Whether it does harm there; then that is reported."""
         if not readable(t) or not t.numel():
             return False
-        if t.is_cuda and sink in (RESULT, SHOWN) and self.note(t, sink):
+        kind = SHOWN if sink == SHOWN_RESULT else sink
+        if t.is_cuda and kind in (RESULT, SHOWN) and self.note(t, kind):
             return False
         storage = t.untyped_storage()._cdata
         level = self.level_of(t)
@@ -124,6 +171,8 @@ class Sinks:
     def _to_blame(self, births: Sequence[Birth], level: int, sink: str) -> Birth | None:
         """The first birth of the kind that the value is, or an infinity that led to it."""
         loud = [b for b in births if self._is_loud(b, sink)]
+        if not loud and sink in (LOSS, *_IN_UPDATES):  # nobody wants one there, whoever wrote it
+            loud = [b for b in births if not b.scaled]
         same = [b for b in loud if b.level == level] or loud
         found = min(same, key=lambda b: b.order, default=None)
         while found is not None:

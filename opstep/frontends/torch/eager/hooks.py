@@ -101,8 +101,8 @@ class Hooks:
         modules = (self._modules,) if self.sees_modules else ()
         for hook in (*modules, self._threads, self._scaler, self._loader, self._compile):
             self._stack.enter_context(hook())
-        for owner, name in ((torch.Tensor, "__repr__"), (torch.Tensor, "numpy"), (torch, "save")):
-            self._stack.enter_context(self._shown(owner, name))
+        for name in ("__repr__", "numpy", "__dlpack__", "__reduce_ex__"):  # the latter pickles
+            self._stack.enter_context(self._shown(torch.Tensor, name))
         self._stack.callback(self._lists.close)
         self._lists.enter_context(self._shown(torch.Tensor, "tolist"))
         for register, call in (

@@ -72,8 +72,8 @@ class Native:
         births.made_at = lambda node: self._made(Node(node._sequence_nr(), 0, node.name()))
         gpus = self.gpus
         self._module.start(
-            self._gave, births.healed, self.sinks.read, self._loss, gpus.set_up, gpus.full,
-            gpus.came_from_host, self._waits, self.looks,
+            self._gave, births.healed, self.sinks.read, self.sinks.tested, self._loss,
+            gpus.set_up, gpus.full, gpus.came_from_host, self._waits, self.looks,
         )  # fmt: skip
         if (records := self._records) is not None:
             self._module.record(records.met, records.read, records.gave)
@@ -293,7 +293,7 @@ spec.loader.exec_module(module)
 module.register()
 found = []
 note = lambda *given: found.append(given[0])
-module.start(*[note] * 7, False, True)
+module.start(*[note] * 8, False, True)
 module.enter(True)
 torch.zeros(2).log_()
 assert found == ["aten::log_"], found

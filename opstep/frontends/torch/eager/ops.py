@@ -13,8 +13,15 @@ import torch
 _NORMS = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
 LIFTS = ("lift_fresh", "lift")
 READS = ("_local_scalar_dense", "item", "is_nonzero")  # the latter two in inference mode
+TESTS = ("isnan", "isinf", "eq", "ne")  # by which PyTorch asks for NaNs and infinities
 _COMPARES = ("lt", "gt", "le", "ge")  # a NaN decides nothing
+_PREFIXES = ("foreach_", "native_", "linalg_")
 _UNREAD = ("detach", "resize_", "set_", *READS)
+_MOVES = (
+    "cat", "clone", "constant_pad", "copy", "fill", "flip", "gather", "index", "masked", "put",
+    "repeat", "roll", "scatter", "select", "slice", "sort", "stack", "take", "to_copy", "topk",
+    "tril", "triu",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -22,10 +29,10 @@ class Facts:
     """`name`: without namespace and overload. `writes`: indices of the arguments that it writes.
 
     `skipped`: nothing new is in its results: a view, or memory that nothing was written to.
-    `matters`: its operand is a number that is read, or a loss. `lifts`: its result is a literal of
-    the script's text. `empty`: gives memory as it was. `passes`: skipped, and that is all.
-    `statistics`: it writes some beside what it gives. `compares`: its operands are numbers that the
-    script may decide by.
+    `matters`: its operand is a number that is read or compared, a loss, or tested. `lifts`: its
+    result is a literal of the script's text. `empty`: gives memory as it was. `passes`: skipped,
+    and that is all. `statistics`: it writes some beside what it gives. `compares`: its operands are
+    numbers that the script may decide by. `moves`: gives elements of its operands.
     """
 
     name: str
@@ -40,6 +47,7 @@ class Facts:
     random: bool = False
     statistics: bool = False
     compares: bool = False
+    moves: bool = False
 
 
 @cache
@@ -56,13 +64,20 @@ def facts_of(op: Any) -> Facts:
     found.pointwise = torch.Tag.pointwise in op.tags
     found.random = torch.Tag.nondeterministic_seeded in op.tags
     found.compares = name in _COMPARES
-    found.matters = found.compares or name in (*READS, "ones_like")
+    found.matters = found.compares or name in (*READS, *TESTS, "ones_like")
+    found.moves = found.pointwise or name.strip("_").startswith(_MOVES)
     found.lifts = name in LIFTS
     found.empty = name.startswith(("empty", "new_empty"))
     views = any(r.alias_info for r in schema.returns) and not writes and not found.lifts
     found.skipped = found.empty or views or name in _UNREAD
     found.passes = found.skipped and not (found.matters or found.empty)
     return found
+
+
+def plain_name(name: str) -> str:
+    """An op's name as PyTorch documents it."""
+    name = name.strip("_")
+    return next((name.removeprefix(p) for p in _PREFIXES if name.startswith(p)), name)
 
 
 def by_name(qualified: str, overload: str) -> Any:

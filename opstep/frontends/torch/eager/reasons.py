@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +15,10 @@ from opstep.frontends.torch.eager.ops import as_call, substituted, tensors_in
 from opstep.frontends.torch.eager.tensors import undispatched
 from opstep.runtime.nan.findings import Finding
 from opstep.runtime.nan.kinds import KINDS
+from opstep.runtime.nan.verdict import Element, Verdict
 
+ARGUMENT = re.compile(r"arg(\d+)_1")
+_GUESSES = (0.0, -1.0)  # for operands that are overwritten: an op that fails does with one of these
 MOST_ELEMENTS = 1 << 24  # of operands: of larger ones no reason is looked for
 
 
@@ -21,18 +26,43 @@ def reason_of(birth: Birth) -> Finding | None:
     """A hunt's finding in a program of the op on the operands that it had. None where these are not
     known, the op has no counterpart, or our op gives finite results.
     """
-    given = _known(birth)
     kinds = birth.kind if birth.verdict is not None else KINDS
-    tensors = [t for a in given for t in tensors_in(a)]
-    if not given or sum(t.numel() for t in tensors) > MOST_ELEMENTS:
-        return None
-    try:
-        with undispatched(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            op, given = functional(birth.target, given, birth.result)
-            return _hunted(op, given, [t for a in given for t in tensors_in(a)], kinds)
-    except Exception:  # of PyTorch, which cannot trace it, or of ours, which cannot compute it
-        return None
+    for number in _GUESSES:
+        given, guessed = _known(birth, number)
+        tensors = [t for a in given for t in tensors_in(a)]
+        if not given or sum(t.numel() for t in tensors) > MOST_ELEMENTS:
+            return None
+        try:
+            with undispatched(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                op, given = functional(birth.target, given, birth.result)
+                tensors = [t for a in given for t in tensors_in(a)]
+                found = _hunted(op, given, tensors, kinds)
+        except Exception:  # of PyTorch, which cannot trace it, or of ours, which cannot compute it
+            return None
+        if not guessed:
+            return found
+        if found is not None and found.verdict is not None and found.verdict.kind == birth.kind:
+            lost = {k for k, t in enumerate(tensors) if any(t is g for g in guessed)}
+            return _without(lost, found, found.verdict, birth)
+    return None
+
+
+def _without(lost: set[int], found: Finding, verdict: Verdict, birth: Birth) -> Finding:
+    """Of a finding only what does not depend on the operands with these numbers."""
+    numbers = [ARGUMENT.fullmatch(o.name) if o is not None else None for o in found.operands]
+    kept = [n is None or int(n[1]) not in lost for n in numbers]
+    values = dict(zip(birth.first, birth.values, strict=False))
+    elements = tuple(
+        Element(place, value, verdict.rules[0][0], None, ())
+        if not (same := [e for e in verdict.elements if e.place == place])
+        else same[0]._replace(
+            value=value, exact=None, blamed=tuple(b for b in same[0].blamed if kept[b.operand])
+        )
+        for place, value in values.items()
+    )
+    operands = tuple(o if k else None for o, k in zip(found.operands, kept, strict=True))
+    return replace(found, operands=operands, verdict=verdict._replace(elements=elements))
 
 
 def _hunted(op: Any, arguments: Any, tensors: list[torch.Tensor], kinds: Any) -> Finding | None:
@@ -81,21 +111,22 @@ def functional(op: Any, given: list[Any], index: int) -> tuple[Any, list[Any]]:
     return getattr(packet, kind), values
 
 
-def _known(birth: Birth) -> list[Any]:
-    """The arguments; zeros for an operand that was finite and is overwritten: where the op fails
-    with those, it is not that operand's doing. Nothing where others are not known.
+def _known(birth: Birth, number: float) -> tuple[list[Any], list[torch.Tensor]]:
+    """The arguments; a number for an operand that was finite and is overwritten, in the tensors
+    that come with them. Nothing where others are not known.
     """
     lost = [o for o in birth.operands if o.tensor is None]
     written = {birth.target._schema.arguments[o.index].alias_info is not None for o in lost}
     if any(o.level for o in lost) or False in written:
-        return []
-    zeros = iter([torch.zeros(o.shape, dtype=o.dtype) for o in lost])
+        return [], []
+    guessed = [torch.full(o.shape, number, dtype=o.dtype) for o in lost]
+    left = iter(guessed)
     numbers = {o.index for o in lost}
 
     def filled(a: Any) -> Any:
-        return [next(zeros) if x is None else x for x in a] if isinstance(a, list) else next(zeros)
+        return [next(left) if x is None else x for x in a] if isinstance(a, list) else next(left)
 
-    return [filled(a) if k in numbers else a for k, a in enumerate(birth.arguments)]
+    return [filled(a) if k in numbers else a for k, a in enumerate(birth.arguments)], guessed
 
 
 def wide_results(birth: Birth) -> torch.Tensor | None:
@@ -103,6 +134,12 @@ def wide_results(birth: Birth) -> torch.Tensor | None:
     if not birth.arguments or any(o.tensor is None for o in birth.operands):
         return None
     return wide_result(birth.target, list(birth.arguments), birth.result)
+
+
+def is_overflow(birth: Birth) -> bool:
+    """Whether f64 holds a number where the first of its elements is infinite."""
+    wide = wide_results(birth)
+    return wide is not None and bool(torch.isfinite(wide[birth.first[0]]))
 
 
 def wide_result(

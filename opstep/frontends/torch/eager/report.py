@@ -8,10 +8,10 @@ from typing import Any
 
 from opstep.frontends.torch.eager.births import BORN, CAME, COMPILED, WRITTEN
 from opstep.frontends.torch.eager.findings import ScriptFinding
-from opstep.frontends.torch.eager.ops import LIFTS
+from opstep.frontends.torch.eager.ops import LIFTS, plain_name
 from opstep.frontends.torch.sources import Frame
 from opstep.hunting.records import finding_record
-from opstep.hunting.report import WORDS, equation, operand_text, verdict_lines
+from opstep.hunting.report import WORDS, equation, is_literal, operand_text, verdict_lines
 from opstep.runtime.nan.advice import advice
 
 PHASES = {"backward": "in the backward", "update": "in the optimizer's step"}
@@ -29,7 +29,7 @@ def report(found: ScriptFinding) -> str:
         lines.append(f"  {stack(found.frames, found.module)}")
     if verdict is not None:
         lines += verdict_lines(finding, verdict)
-    shown = [o for o in finding.operands if o is not None and o.name[:1] not in "0123456789-"]
+    shown = [o for o in finding.operands if o is not None and not is_literal(o)]
     lines += [f"  {operand_text(o)}" for o in shown]
     lines += [f"  {text}" for text in found.why]
     at = f"step {found.step}{f', {found.batch}' if found.batch else ''}"
@@ -38,7 +38,7 @@ def report(found: ScriptFinding) -> str:
         lines.append(f"  {verdict.rules[0][0]}")
     if found.times > 1:
         lines.append(f"  it was born {found.times:,} times on this line; the others did no harm")
-    backward = finding.where.backward if finding.where else ""
+    backward = finding.where.backward and plain_name(found.derivative_of) if finding.where else ""
     rules = verdict.rules if verdict is not None and found.how == BORN else ()
     if verdict is not None and rules and (text := advice(rules[0][0], backward, verdict.elements)):
         lines.append(f"  help: {text}")
@@ -52,15 +52,15 @@ def headline(found: ScriptFinding) -> str:
     if found.how == WRITTEN and finding.op in LIFTS and not finding.type.endswith("[]"):
         return f"{bad} in the data that is made a tensor here"
     if found.how == WRITTEN:
-        return f"{bad} written here" + f", by {finding.op}" * (finding.op not in LIFTS)
+        return f"{bad} written here" + f", by {plain_name(finding.op)}" * (finding.op not in LIFTS)
     if found.how == CAME:
-        by = f", before {finding.op} took it in here" if finding.op else ""
+        by = f", before {plain_name(finding.op)} took it in here" if finding.op else ""
         seen = "that was seen" if COMPILED in found.why else "of PyTorch's"
         return f"{bad} was in {finding.given}{by}: no op {seen} wrote it"
-    where = PHASES.get(found.phase, "")
+    where, op = PHASES.get(found.phase, ""), plain_name(finding.op)
     if found.derivative_of:
-        where = f"in the backward of {found.derivative_of}"
-    born = f"{bad}{' born' * (finding.bad in WORDS)} {f'{where}, ' if where else ''}in {finding.op}"
+        where = f"in the backward of {plain_name(found.derivative_of)}"
+    born = f"{bad}{' born' * (finding.bad in WORDS)} {f'{where}, ' if where else ''}in {op}"
     if verdict is None or not verdict.own:
         return born
     why = verdict.rules[0][0] if verdict.rules else "no rule is known"
@@ -71,13 +71,15 @@ def headline(found: ScriptFinding) -> str:
 def stack(frames: list[Frame], module: str) -> str:
     """``Block.attend (blocks.0) charlm.py:34 / LM.forward :50 / main :59``"""
     parts, last = [], ""
-    for k, f in enumerate(frames[:MOST_FRAMES]):
+    left = len(frames) - MOST_FRAMES
+    shown = [*frames[: MOST_FRAMES // 2], *frames[-MOST_FRAMES // 2 :]] if left > 0 else frames
+    for k, f in enumerate(shown):
+        if left > 0 and k == MOST_FRAMES // 2:
+            parts.append(f"… {left} more")
         file = "" if f.file == last else short(f.file)
         last = f.file
         inside = f" ({module})" if module and not k else ""
         parts.append(f"{f.function}{inside} {file}:{f.line}")
-    if len(frames) > MOST_FRAMES:
-        parts.append(f"… {len(frames) - MOST_FRAMES} more")
     return " / ".join(parts)
 
 

@@ -66,6 +66,7 @@ class Session:
             self.watcher = self._native()
         self.watcher = self.watcher or Dispatch(self.births, self.sinks, listeners, looks, noted)
         self.sinks.place_of = self.births.place_of
+        self.sinks.ops = lambda: self.watcher.counts()[0]
         self.sinks.note = lambda t, sink: self.watcher.note([t], sink)
         self.sinks.level_of = self.births.level_of = lambda t: self.watcher.level(t)
         self.hooks = Hooks(lambda: self.watcher, self.births, self.sinks, self._on_scaler)
@@ -124,6 +125,7 @@ class Session:
         if self._failed(given, str(error)):
             return
         if not self.births.any:
+            self.sinks.ended()
             return
         with undispatched():
             params = [p for p in parameters() + leaves() if readable(p)]
@@ -135,6 +137,7 @@ class Session:
                 for p, t in zip(params, tensors, strict=True):
                     if t is not None and readable(t) and self.births.is_bad(_storage(t)):
                         self.sinks.ask(t, sink, label=str(_storage(p)))
+        self.sinks.ended()
 
     def _failed(self, given: list[tuple[str, torch.Tensor]], error: str) -> bool:
         """Whether the script failed with a NaN that it found, which is reported."""

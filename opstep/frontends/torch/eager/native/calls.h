@@ -29,7 +29,7 @@ using Arguments = c10::SmallVector<c10::IValue, 8>;
 std::atomic<bool> is_active{false};
 std::atomic<bool> is_looking{true};  // whether anybody wants to know of NaNs and infinities
 std::atomic<int64_t> op_count{0};
-PyObject *on_bad, *on_healed, *on_read, *on_loss;  // callables
+PyObject *on_bad, *on_healed, *on_read, *on_test, *on_loss;  // callables
 std::mutex unread_mutex;
 std::unordered_map<std::string, int64_t> unread;  // results that cannot be looked at, by kind
 

@@ -24,7 +24,7 @@ struct Facts {
   bool moves = false;          // its results have only elements of its operands
   bool lifts = false;          // its result is a literal of the script's text
   bool is_norm = false;        // beside its first result it gives statistics, which are bad where that is
-  bool empty = false, reads = false, ones_like = false, statistics = false;
+  bool empty = false, reads = false, tests = false, ones_like = false, statistics = false;
   bool compares = false;       // numbers that the script may decide by
 };
 
@@ -32,6 +32,7 @@ struct Facts {
 const char* const READS[] = {"_local_scalar_dense", "item", "is_nonzero"};
 
 const char* const COMPARES[] = {"lt", "gt", "le", "ge"};
+const char* const TESTS[] = {"isnan", "isinf", "eq", "ne"};  // by which PyTorch asks for NaNs and infinities
 
 // As bad as their operands, so a GPU does not look at their results.
 const char* const MOVES[] = {
@@ -69,6 +70,7 @@ std::unique_ptr<Facts> learn(const c10::FunctionSchema& schema) {
   found->empty = starts_with(name, "empty") || starts_with(name, "new_empty");
   found->reads = is_among(name, READS);
   found->compares = is_among(name, COMPARES);
+  found->tests = is_among(name, TESTS);
   found->ones_like = name == "ones_like";
   found->moves = is_among(name, MOVES);
   found->skipped = found->empty || found->reads || name == "detach" || name == "resize_" || name == "set_" ||

@@ -104,15 +104,15 @@ void look_at(const Facts& facts, const Arguments& arguments, const Befores& befo
   if (is_written && self().updating && t.requires_grad()) note_size(t, true);
 }
 
-// A value that matters: a number that is read, a loss whose backward begins.
+// A value that matters: one that is read or tested, a loss whose backward begins.
 void ask(Thread& thread, const Facts& facts, const c10::IValue& given) {
   if (!given.isTensor()) return;
   const at::Tensor& t = given.toTensor();
   if (facts.compares && (t.dim() || !is_looked_at(t) || level_now(t) != NAN_)) return;
   if (is_looked_at(t)) {
     if (is_seen(storage_of(t)) && !is_bad(storage_of(t))) return;
-    if (level_now(t)) call_with(facts.ones_like ? on_loss : on_read, t);
-  } else if (is_on_gpu(t)) {
+    if (level_now(t)) call_with(facts.tests ? on_test : facts.ones_like ? on_loss : on_read, t);
+  } else if (is_on_gpu(t) && !facts.tests) {
     log_sink(thread, t, facts.reads ? READ_ : LOSS_, nullptr, stack_now());
   }
 }
@@ -130,7 +130,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   thread.stack = 0;
   if (number != thread.last) note_node(thread, number, facts, given);
   bool looks = is_looking.load(std::memory_order_relaxed), records = is_recorded.load(std::memory_order_relaxed);
-  if (looks && (facts.reads || facts.ones_like || facts.compares)) ask(thread, facts, given[0]);
+  if (looks && (facts.reads || facts.tests || facts.ones_like || facts.compares)) ask(thread, facts, given[0]);
   if (looks && facts.compares) ask(thread, facts, given[1]);
   // The call takes its arguments off the stack; they are needed only if its results are bad.
   Arguments arguments;
@@ -160,13 +160,14 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 // ---- what Python asks for -------------------------------------------------------------------------
 
-PyObject* py_start(PyObject*, PyObject* arguments) {  // (bad, healed, read, loss, gpu, full, host, whether looks wait, whether it looks)
+// (bad, healed, read, test, loss, gpu, full, host, whether looks wait, whether it looks)
+PyObject* py_start(PyObject*, PyObject* arguments) {
   int looks_wait, looks;
-  PyObject* before[] = {on_bad, on_healed, on_read, on_loss, on_gpu, on_full, on_host};
-  if (!PyArg_ParseTuple(arguments, "OOOOOOOpp", &on_bad, &on_healed, &on_read, &on_loss, &on_gpu, &on_full, &on_host,
-                        &looks_wait, &looks))
+  PyObject* before[] = {on_bad, on_healed, on_read, on_test, on_loss, on_gpu, on_full, on_host};
+  if (!PyArg_ParseTuple(arguments, "OOOOOOOOpp", &on_bad, &on_healed, &on_read, &on_test, &on_loss, &on_gpu, &on_full,
+                        &on_host, &looks_wait, &looks))
     return nullptr;
-  for (PyObject* one : {on_bad, on_healed, on_read, on_loss, on_gpu, on_full, on_host}) Py_INCREF(one);
+  for (PyObject* one : {on_bad, on_healed, on_read, on_test, on_loss, on_gpu, on_full, on_host}) Py_INCREF(one);
   for (PyObject* one : before) Py_XDECREF(one);
   waits = looks_wait;
   is_looking = looks;
