@@ -173,7 +173,7 @@ class Started:
         """Complains of options that a framework has no use for."""
         context = click.get_current_context()
         is_eager = package == "torch" and not self.compiled
-        if not is_eager and self.options.get("kinds") is not None:
+        if package == "torch" and self.compiled and self.options.get("kinds") is not None:
             raise InputError("--hunt is for programs, and for what PyTorch runs itself")
         if not is_eager:
             return
@@ -339,6 +339,9 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         what = "nothing ran on opstep" if started.compiled else "nothing was checked"
         say(f"{file}: {what}: {why}")
         return COMMAND
+    for one in parts:
+        if hunting.criteria.slow and one.part != "op":
+            say(f"note: {file}: of --hunt only nan and inf were looked for in {one.seen()}")
     for name in options["wanted"]:
         if name not in hunting.known:
             say(f"note: no value that was bad is called {name}, which --wanted names")

@@ -87,10 +87,10 @@ for step in range(3):
 @pytest.mark.parametrize(
     "kind, text, line, headline",
     [
-        ("underflow", UNDERFLOW, 4, "underflow in _softmax: underflow of f32 to 0 (p[0, 0] = 0 of"),
+        ("underflow", UNDERFLOW, 4, "underflow in softmax: underflow of f32 to 0 (p[0, 0] = 0 of"),
         ("underflow", IN_BACKWARD, 4, "underflow in the backward of mul, in mul: underflow of f16"),
-        ("overflow", WRAPS, 4, "overflow in add_: u8 wraps (levels[0] = 44 of self[0] = 200, 100"),
-        ("overflow", CONVERTED, 3, "overflow in _to_copy: beyond what i32 holds (n[0] = -2.14748e"),
+        ("overflow", WRAPS, 4, "overflow in add: u8 wraps (levels[0] = 44 of input[0] = 200, 100"),
+        ("overflow", CONVERTED, 3, "overflow in to: beyond what i32 holds (n[0] = -2.14748e"),
         ("overflow", TOO_LARGE, 5, "overflow in mul: overflow of f16 (mul[0] = inf"),
         ("index", EMBEDDED, 5, "index in embedding: an index that does not exist: indices[1, 1]"),
         ("index", LABELLED, 4, "index in nll_loss_forward: an index that does not exist: target["),

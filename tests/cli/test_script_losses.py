@@ -25,10 +25,10 @@ def test_a_bad_loss_whose_gradient_is_finite(cli, script):
     name = script(NET + LOSS)
     outcome = cli("hunt", "--compiled", name)
     assert (outcome.code, outcome.out) == (5, "")
-    place, told, *_, harm, _ = outcome.err.splitlines()
+    place, told, *others = outcome.err.splitlines()
     assert place == "train.py:19: return y.log().mean()  # nan, with a gradient that is finite"
     assert told.startswith("NaN born in log: log of a negative number (log[0, 0] = nan of input")
-    assert harm.endswith("the loss is NaN, train.py:24")
+    assert any(line.endswith("the loss is NaN, train.py:24") for line in others)
     outcome = cli("hunt", "--compiled", "--json", "--keep-going", name)
     (found,) = outcome.json["findings"]
     assert (outcome.code, found["op"], found["phase"], found["step"]) == (5, "log", "forward", 0)

@@ -178,8 +178,12 @@ def _type(dtype: Any, shape: tuple[int, ...]) -> TensorType | None:
 
 
 def _name(operand: Operand, names: Names) -> str:
-    argument = "input" if operand.argument == "self" else operand.argument  # as PyTorch's pages say
-    return names.tensors.get(operand.storage) or argument
+    return names.tensors.get(operand.storage) or _documented(operand.argument)
+
+
+def _documented(argument: str) -> str:
+    """Its name on PyTorch's pages."""
+    return "input" if argument == "self" else argument
 
 
 def _argument_names(birth: Birth, names: Names) -> list[str]:
@@ -187,7 +191,8 @@ def _argument_names(birth: Birth, names: Names) -> list[str]:
     found: list[str] = []
     for k, argument in enumerate(birth.arguments):
         own = [_name(o, names) for o in birth.operands if o.index == k]
-        own = own or [birth.target._schema.arguments[k].name for _ in tensors_in(argument)]
+        name = _documented(birth.target._schema.arguments[k].name)
+        own = own or [name for _ in tensors_in(argument)]
         is_list = birth.op.startswith("_foreach_") and len(own) > 1
         found += own[birth.result :][:1] if is_list else own
     return found

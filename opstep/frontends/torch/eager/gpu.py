@@ -23,6 +23,7 @@ from opstep.frontends.torch.eager.harm import (
     READ,
     RESULT,
     SHOWN,
+    TESTED,
 )
 from opstep.frontends.torch.eager.places import Node, Place, calls
 
@@ -30,7 +31,7 @@ FLAGS = 1 << 15  # results whose flags fit
 READ_AT = 1 << 9  # results after which flags are read at the end of a step: reading has its cost
 HANDED = "a tensor that is copied to the host"
 # By the number that the native watcher knows.
-KINDS = (LOSS, READ, GRADIENT, PARAMETER, RESULT, FAILED, SHOWN, HANDED)
+KINDS = (LOSS, READ, GRADIENT, PARAMETER, RESULT, FAILED, SHOWN, HANDED, TESTED)
 _SOURCE = Path(__file__).parent / "native" / "look.cu"
 
 
@@ -149,6 +150,9 @@ class Gpus:
                     self.handed = births
                     continue
                 place = Place(self._module.frames(stack), module)
+                if KINDS[kind] == TESTED:
+                    self._sinks.test(births, level, place, late=True)
+                    continue
                 if KINDS[kind] == PARAMETER:
                     in_parameter(births)
                 self._sinks.judge(births, level, KINDS[kind], str(label), place, late=True)

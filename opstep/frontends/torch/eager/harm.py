@@ -80,23 +80,30 @@ class Sinks:
         self.ask(t, READ)
 
     def tested(self, t: torch.Tensor) -> None:
-        """The script may ask whether it has a NaN. Most scripts then repair it or leave it out; so
-        it is reported at the end, if the answer was printed or the script did nothing more. An
+        """The script may ask whether it has a NaN."""
+        births = self._births.of(t.untyped_storage()._cdata)
+        self.test(births, self.level_of(t), self.place_of())
+
+    def test(
+        self, births: Sequence[Birth], level: int, place: Place, late: bool = False
+    ) -> None:  # fmt: skip
+        """Most scripts repair what they find so, or leave it out: it is reported at the end, if the
+        answer was printed or the script did nothing more, which is not known where it is `late`. An
         infinity may be meant, unless a wider type could hold the number.
         """
-        place = self.place_of()
         own = frames(place.stack)
         text = linecache.getline(*own[0][:2]).strip() if own else ""
-        level = self.level_of(t)
         if not _ASKS.search(text) or is_library(own[0].file) or not self.hunted[level]:
             return
-        birth = self._to_blame(self._births.of(t.untyped_storage()._cdata), level, SHOWN)
+        birth = self._to_blame(births, level, SHOWN)
         if birth is None or (level == INFINITE and not is_overflow(birth)):
             return
-        harm = Harm(birth, TESTED, "", place, level)
+        harm = Harm(birth, TESTED, "", place, level, late)
         if _PRINTS.match(text):
             self._printed = self._printed or harm
-        elif not linecache.getline(own[0].file, own[0].line + 1).strip().startswith(_LEAVES_OUT):
+            return
+        following = linecache.getline(own[0].file, own[0].line + 1).strip()
+        if not late and not following.startswith(_LEAVES_OUT):
             self._tested = harm, self.ops()
 
     def ended(self) -> None:

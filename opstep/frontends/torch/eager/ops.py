@@ -77,6 +77,8 @@ def facts_of(op: Any) -> Facts:
 def plain_name(name: str) -> str:
     """An op's name as PyTorch documents it."""
     name = name.strip("_")
+    if name == "to_copy":
+        return "to"
     return next((name.removeprefix(p) for p in _PREFIXES if name.startswith(p)), name)
 
 

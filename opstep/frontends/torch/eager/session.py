@@ -124,9 +124,11 @@ class Session:
         self.watcher.step_done(wait=True)
         if self._failed(given, str(error)):
             return
-        if not self.births.any:
-            self.sinks.ended()
-            return
+        if self.births.any:
+            self._look_at_parameters()
+        self.sinks.ended()
+
+    def _look_at_parameters(self) -> None:
         with undispatched():
             params = [p for p in parameters() + leaves() if readable(p)]
             for p in params:
@@ -137,7 +139,6 @@ class Session:
                 for p, t in zip(params, tensors, strict=True):
                     if t is not None and readable(t) and self.births.is_bad(_storage(t)):
                         self.sinks.ask(t, sink, label=str(_storage(p)))
-        self.sinks.ended()
 
     def _failed(self, given: list[tuple[str, torch.Tensor]], error: str) -> bool:
         """Whether the script failed with a NaN that it found, which is reported."""

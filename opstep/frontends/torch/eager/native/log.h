@@ -68,7 +68,7 @@ std::vector<Logged> log_;
 std::vector<LoggedSink> logged_sinks;
 int64_t log_step = 0;
 int64_t log_start = 0;                            // the number of the first that is logged
-enum SinkKind { LOSS_ = 0, READ_ = 1, PARAMETER_ = 3 };  // as in gpu.py
+enum SinkKind { LOSS_ = 0, READ_ = 1, PARAMETER_ = 3, TESTED_ = 8 };  // as in gpu.py
 
 Level literal_of(const c10::IValue& v) {
   auto level = [](double d) { return std::isnan(d) ? NAN_ : std::isinf(d) ? INFINITE : FINITE; };

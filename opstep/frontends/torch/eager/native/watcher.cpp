@@ -112,8 +112,8 @@ void ask(Thread& thread, const Facts& facts, const c10::IValue& given) {
   if (is_looked_at(t)) {
     if (is_seen(storage_of(t)) && !is_bad(storage_of(t))) return;
     if (level_now(t)) call_with(facts.tests ? on_test : facts.ones_like ? on_loss : on_read, t);
-  } else if (is_on_gpu(t) && !facts.tests) {
-    log_sink(thread, t, facts.reads ? READ_ : LOSS_, nullptr, stack_now());
+  } else if (is_on_gpu(t)) {
+    log_sink(thread, t, facts.tests ? TESTED_ : facts.reads ? READ_ : LOSS_, nullptr, stack_now());
   }
 }
 
