@@ -62,7 +62,7 @@ class Framework(ABC):
         """The script has ended, perhaps by an error: waits for what was not looked at yet."""
 
     def seen(self) -> str:
-        """How much a hunt has looked at."""
+        """The amount that a hunt has looked at."""
         return f"{_amount(self.count, 'call')} of {_amount(self.compiled, self.part)}"
 
     def excepted(self) -> str:
@@ -72,11 +72,11 @@ class Framework(ABC):
         return ""
 
     def notes(self) -> list[str]:
-        """What a person should know of how the script ran."""
+        """Facts on the run that a person should know."""
         return []
 
     def faults(self) -> list[Any]:
-        """What a lint has found, `eager.lint.LintFinding`s."""
+        """The `eager.lint.LintFinding`s of a lint."""
         return []
 
     def kept_step(self) -> Any:
@@ -96,7 +96,7 @@ class Framework(ABC):
         return None
 
     def outside(self, found: Hunt) -> str:
-        """What to do where a part was given what is bad; "" where it was not one of these."""
+        """Advice where a part was given what is bad; "" where it was not one of these."""
         return ""
 
 

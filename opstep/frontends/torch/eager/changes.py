@@ -25,7 +25,7 @@ class Change(NamedTuple):
     ends: tuple[int, int]
 
     def frame(self, side: int, offset: int = 0) -> Frame:
-        """Where there are none, the line that follows."""
+        """The line that follows, if there are none."""
         lines = _lines(self.files[side])
         line = min(self.starts[side] + offset, max(self.ends[side] - 1, self.starts[side]))
         while line < len(lines) and not lines[line - 1]:

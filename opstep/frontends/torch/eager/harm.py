@@ -157,7 +157,7 @@ class Sinks:
         return birth is not None
 
     def lost(self, birth: Birth) -> None:
-        """What no NaN and no infinity shows is reported where it is born."""
+        """Reports a birth that no NaN and no infinity shows, where it is born."""
         self.harmed(Harm(birth, BIRTH, "", birth.place, birth.level))
 
     def harmed(self, harm: Harm) -> None:

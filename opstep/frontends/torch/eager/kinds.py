@@ -38,7 +38,7 @@ class Kinds(Listener):
         self._local = threading.local()
 
     def runs(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """What it writes is kept as it was."""
+        """Keeps operands that it writes as they were."""
         self._local.given = given = positional(op, tuple(args), kwargs)
         for k in facts_of(op).writes if self._silent else ():
             if k < len(given):

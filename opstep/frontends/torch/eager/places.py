@@ -1,4 +1,4 @@
-"""Where an op runs: the Python frames, the module, and the node of autograd."""
+"""The place at which an op runs: its Python frames, its module, its node of autograd."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NOWHERE = Node()
 
 
 class Place(NamedTuple):
-    """Where one op ran. `module`: the id of the innermost one that is called, 0 outside of all;
+    """The place of one op. `module`: the id of the innermost one that is called, 0 outside of all;
     `node`: the one that autograd is at; `updating`: an optimizer is at its step.
     """
 

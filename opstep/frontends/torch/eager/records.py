@@ -151,7 +151,7 @@ class Records:
             return number
 
     def _take(self) -> None:
-        """What the native watcher has noted."""
+        """Takes in the ops that the native watcher has noted."""
         if self._session.watcher.form == "native":
             rows = np.frombuffer(self._session.watcher.take_ran(), np.int64)
             for row in rows.reshape(-1, 5).tolist():

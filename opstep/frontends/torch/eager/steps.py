@@ -201,7 +201,7 @@ class Recorder(Calls):
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """Where no step was asked for, the script goes on without the one at hand."""
+        """The script goes on without the step at hand, if none was asked for."""
         try:
             yield
         except ImportFailed as error:

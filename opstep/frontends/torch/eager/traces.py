@@ -293,7 +293,7 @@ class Tracer(Calls):
         return noted
 
     def _compiling(self, before: Callable[..., Any]) -> Callable[..., Any]:
-        """What the script compiles runs compiled, as one op."""
+        """Regions that the script compiles run compiled, each as one op."""
 
         def compiled(model: Any = None, **kwargs: Any) -> Any:
             if model is None:
