@@ -32,11 +32,14 @@ FOR_EACH_PROCESSOR uint64_t largest(const uint64_t* p, int64_t n) {
   return most;
 }
 
+thread_local uint64_t latest = 0;  // the largest word of those looked at
+
 Level look(const char* p, int64_t elements, const Format& format) {
   int64_t n = elements * format.words;
   uint64_t most = format.size == 4   ? largest(reinterpret_cast<const uint32_t*>(p), n)
                   : format.size == 2 ? largest(reinterpret_cast<const uint16_t*>(p), n)
                                      : largest(reinterpret_cast<const uint64_t*>(p), n);
+  latest = most;
   return most > format.infinity ? NAN_ : most == format.infinity ? INFINITE : FINITE;
 }
 
@@ -92,13 +95,11 @@ bool is_readable(const at::Tensor& t) {
 
 double largest_of(const at::Tensor& t) {
   if (!t.is_contiguous()) return 0;
-  const void* p = t.const_data_ptr();
-  int64_t n = t.numel();
   switch (t.scalar_type()) {
-    case at::kHalf: return c10::Half(largest(static_cast<const uint16_t*>(p), n), c10::Half::from_bits());
-    case at::kBFloat16: return c10::BFloat16(largest(static_cast<const uint16_t*>(p), n), c10::BFloat16::from_bits());
-    case at::kFloat: return std::bit_cast<float>(largest(static_cast<const uint32_t*>(p), n));
-    case at::kDouble: return std::bit_cast<double>(largest(static_cast<const uint64_t*>(p), n));
+    case at::kHalf: return c10::Half(static_cast<uint16_t>(latest), c10::Half::from_bits());
+    case at::kBFloat16: return c10::BFloat16(static_cast<uint16_t>(latest), c10::BFloat16::from_bits());
+    case at::kFloat: return std::bit_cast<float>(static_cast<uint32_t>(latest));
+    case at::kDouble: return std::bit_cast<double>(latest);
     default: return 0;
   }
 }

@@ -23,7 +23,7 @@ bool is_watched(c10::ScalarType type);
 // The worst of the elements of a tensor for which `is_readable` holds.
 Level level_of(const at::Tensor& t);
 
-// The largest magnitude of a tensor for which `is_readable` holds; 0 where that is not known.
+// The largest magnitude of the tensor that this thread gave to `level_of` last; 0 where that is not known.
 double largest_of(const at::Tensor& t);
 
 // Whether the elements are in host memory: not of a subclass, sparse, quantised or without memory.

@@ -64,7 +64,7 @@ struct Size {
 ska::flat_hash_map<const void*, Size> sizes;
 std::atomic<int64_t> updates{0};  // of optimizers
 
-// Before an update writes it, or after.
+// Before an update writes it, or after, when it has just been looked at.
 void note_size(const at::Tensor& t, bool is_written) {
   if (!is_readable(t)) return;
   std::lock_guard<std::mutex> lock(storages_mutex);
@@ -73,6 +73,7 @@ void note_size(const at::Tensor& t, bool is_written) {
   bool is_known = updates - one.update <= 16;
   if (!is_written && is_known) return;
   if (one.update != updates) one.before = is_known ? one.now : 0;
+  if (!is_written) level_of(t);
   one.update = is_written ? updates.load() : updates - 1;
   one.now = largest_of(t);
 }

@@ -95,13 +95,13 @@ void look_at(const Facts& facts, const Arguments& arguments, const Befores& befo
   }
   const void* storage = storage_of(t);
   Level level = level_now(t);
+  if (is_written && self().updating && t.requires_grad()) note_size(t, true);
   add_seen(storage);
   if (level)
     tell_bad(facts, arguments, before, t, index, level, is_written);
   else if (is_written && is_bad(storage))
     call_with(on_healed, t);
   if (is_written) filled(storage);
-  if (is_written && self().updating && t.requires_grad()) note_size(t, true);
 }
 
 // A value that matters: one that is read or tested, a loss whose backward begins.
