@@ -116,11 +116,14 @@ class Frameworks:
 
     def __enter__(self) -> Frameworks:
         arrivals = _Arrivals(self._arrived)
-        sys.meta_path.insert(0, arrivals)
-        self._stack.callback(sys.meta_path.remove, arrivals)
-        for package in _PLACES:
-            if package in sys.modules:
-                self._arrived(package)
+        with ExitStack() as stack:  # what was entered is left where one of them is refused
+            stack.callback(self._stack.close)
+            sys.meta_path.insert(0, arrivals)
+            self._stack.callback(sys.meta_path.remove, arrivals)
+            for package in _PLACES:
+                if package in sys.modules:
+                    self._arrived(package)
+            stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
