@@ -151,7 +151,7 @@ class _Beside:
         return "".join(f"; {text}" for text in [*excepted(self.session), *self.session.notes])
 
     def origin(self, name: str) -> str:
-        """What is known of an input that a module was given bad."""
+        """The origin of an input that a module was given bad, as far as it is known."""
         t = getattr(self.hunting.given.get(name), "owner", None)
         if t is None:
             return ""

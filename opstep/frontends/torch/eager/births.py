@@ -29,6 +29,7 @@ from opstep.frontends.torch.eager.tensors import (
     is_parameter,
     level_of,
     readable,
+    storage_key,
     undispatched,
 )
 from opstep.runtime.nan.births import born as born_by_rerun
@@ -224,7 +225,7 @@ class Births:
                         births.append(b)
             whole = result.numel() * result.element_size() >= result.untyped_storage().nbytes()
             if written and not whole:
-                births += [b for b in self.of(result.untyped_storage()._cdata) if b not in births]
+                births += [b for b in self.of(storage_key(result)) if b not in births]
             if written and is_parameter(result):
                 in_parameter(births)
             taken = any(self.is_computed(o.storage) for o in operands)
@@ -258,7 +259,7 @@ class Births:
             for n, t in enumerate(tensors_in(argument)):
                 if not readable(t):
                     continue
-                storage = t.untyped_storage()._cdata
+                storage = storage_key(t)
                 old = before.get(k, ())[n] if n < len(before.get(k, ())) else Before()
                 level = old.level if overwritten else self.level_of(t)
                 empty = None if overwritten else self.empty_at(storage)

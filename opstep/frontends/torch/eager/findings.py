@@ -23,7 +23,7 @@ from opstep.frontends.torch.eager.harm import END, GRADIENT, PARAMETER, Harm
 from opstep.frontends.torch.eager.names import Names
 from opstep.frontends.torch.eager.ops import LIFTS, plain_name, tensors_in
 from opstep.frontends.torch.eager.places import forward_frames, frames
-from opstep.frontends.torch.eager.reasons import ARGUMENT, is_overflow, reason_of, wide_results
+from opstep.frontends.torch.eager.reasons import ARGUMENT, reason_of, wide_results
 from opstep.frontends.torch.eager.tensors import INFINITE, NAN, undispatched
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.sources import Frame
@@ -241,8 +241,8 @@ def _verdict(birth: Birth) -> Verdict:
     elif birth.how == CAME:
         text = "no op wrote it"
     else:
-        wide = wide_results(birth) if is_overflow(birth) else None
-        if wide is not None:
+        wide = wide_results(birth)
+        if wide is not None and bool(torch.isfinite(wide[birth.first[0]])):
             exact = float(wide[birth.first[0]].real)
             text = f"overflow of {str(birth.dtype).removeprefix('torch.')}"
         elif any(o.level == INFINITE for o in birth.operands):
@@ -250,9 +250,8 @@ def _verdict(birth: Birth) -> Verdict:
         elif birth.op.rstrip("_").removeprefix("_foreach_") in _SUMS and birth.dtype is not None:
             text = f"overflow of {str(birth.dtype).removeprefix('torch.')}"
         else:
-            is_known = wide_results(birth) is not None
             outside = "its operands are outside the range in which it has a value"
-            text = outside if is_known else "its operands are not known any more"
+            text = outside if wide is not None else "its operands are not known any more"
     size = _size(birth.shape)
     values = birth.values or (value,) * len(birth.first)
     elements = tuple(

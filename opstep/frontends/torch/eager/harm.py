@@ -18,7 +18,14 @@ from opstep.frontends.torch.eager.births import (
 )
 from opstep.frontends.torch.eager.places import Place, frames, is_engine, is_library, is_own
 from opstep.frontends.torch.eager.reasons import is_overflow
-from opstep.frontends.torch.eager.tensors import FINITE, INFINITE, NAN, level_of, readable
+from opstep.frontends.torch.eager.tensors import (
+    FINITE,
+    INFINITE,
+    NAN,
+    level_of,
+    readable,
+    storage_key,
+)
 from opstep.runtime.nan.kinds import Criteria
 
 LOSS, READ, RESULT = "the loss", "a number that the script reads", "the result of the model"
@@ -81,7 +88,7 @@ class Sinks:
 
     def tested(self, t: torch.Tensor) -> None:
         """The script may ask whether it has a NaN."""
-        births = self._births.of(t.untyped_storage()._cdata)
+        births = self._births.of(storage_key(t))
         self.test(births, self.level_of(t), self.place_of())
 
     def test(
@@ -118,7 +125,7 @@ class Sinks:
         """It leaves PyTorch."""
         for t in tree_leaves(given) if self._births.any or torch.cuda.is_initialized() else ():
             if isinstance(t, torch.Tensor):
-                computed = readable(t) and self._births.is_computed(t.untyped_storage()._cdata)
+                computed = readable(t) and self._births.is_computed(storage_key(t))
                 self.ask(t, SHOWN_RESULT if computed else SHOWN)
 
     def results(self, found: Any, depth: int = 0) -> None:
@@ -139,7 +146,7 @@ class Sinks:
         kind = SHOWN if sink == SHOWN_RESULT else sink
         if t.is_cuda and kind in (RESULT, SHOWN) and self.note(t, kind):
             return False
-        storage = t.untyped_storage()._cdata
+        storage = storage_key(t)
         level = self.level_of(t)
         if not self.hunted[level]:
             return False

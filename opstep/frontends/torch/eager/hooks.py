@@ -25,7 +25,13 @@ from torch.utils.data import dataloader
 from opstep.frontends.torch.eager.births import Births, in_parameter
 from opstep.frontends.torch.eager.harm import GRADIENT, PARAMETER, Sinks
 from opstep.frontends.torch.eager.places import closures
-from opstep.frontends.torch.eager.tensors import bad, is_undispatched, readable, undispatched
+from opstep.frontends.torch.eager.tensors import (
+    bad,
+    is_undispatched,
+    readable,
+    storage_key,
+    undispatched,
+)
 from opstep.frontends.torch.outstanding import outstanding
 
 MOST_SKIPPED = 20  # steps in a row that a GradScaler may skip
@@ -202,10 +208,10 @@ class Hooks:
         for k in self.watcher.bad_among(params, of_gradients):
             with undispatched():
                 found = params[k].grad if of_gradients else params[k]
-                storage = found.untyped_storage()._cdata
+                storage = storage_key(found)
                 if not of_gradients:
                     in_parameter(self.births.of(storage))
-                if self.sinks.ask(found, sink, label=str(params[k].untyped_storage()._cdata)):
+                if self.sinks.ask(found, sink, label=str(storage_key(params[k]))):
                     return
 
     # --- GradScaler ---

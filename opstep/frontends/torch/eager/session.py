@@ -17,7 +17,7 @@ from opstep.frontends.torch.eager.harm import BIRTH, END, FAILED, GRADIENT, Harm
 from opstep.frontends.torch.eager.hooks import Hooks
 from opstep.frontends.torch.eager.kinds import Kinds
 from opstep.frontends.torch.eager.names import Names, leaves, parameters
-from opstep.frontends.torch.eager.tensors import level_of, readable, undispatched
+from opstep.frontends.torch.eager.tensors import level_of, readable, storage_key, undispatched
 from opstep.runtime.nan.kinds import Criteria
 
 _DEFAULT = Criteria()
@@ -132,19 +132,19 @@ class Session:
         with undispatched():
             params = [p for p in parameters() + leaves() if readable(p)]
             for p in params:
-                in_parameter(self.births.of(_storage(p)))
+                in_parameter(self.births.of(storage_key(p)))
             given = [(END, params), (GRADIENT, [p.grad for p in params])]
             is_scaling = self.hooks.skipped and self.hooks.steps  # the last one may be skipped, too
             for sink, tensors in given[: 1 if is_scaling else 2]:
                 for p, t in zip(params, tensors, strict=True):
-                    if t is not None and readable(t) and self.births.is_bad(_storage(t)):
-                        self.sinks.ask(t, sink, label=str(_storage(p)))
+                    if t is not None and readable(t) and self.births.is_bad(storage_key(t)):
+                        self.sinks.ask(t, sink, label=str(storage_key(p)))
 
     def _failed(self, given: list[tuple[str, torch.Tensor]], error: str) -> bool:
         """Whether the script failed with a NaN that it found, which is reported."""
         with undispatched():
             for what, t in given:
-                if self.births.is_bad(_storage(t)) and self.sinks.ask(t, what):
+                if self.births.is_bad(storage_key(t)) and self.sinks.ask(t, what):
                     return True
             latest = [b for b in self.births_of_own[-1:] if b.step == self.births.step]
             if not latest or _OF_NAN.search(error) is None:
@@ -158,7 +158,7 @@ class Session:
 
     def origin(self, t: torch.Tensor, sink: str) -> ScriptFinding | None:
         """Of what is bad in a tensor that a compiled module was given, as far as ops made it."""
-        births = self.births.of(_storage(t))
+        births = self.births.of(storage_key(t))
         if not births:
             return None
         birth = min(births, key=lambda b: b.order)
@@ -234,7 +234,3 @@ def _is_check(error: BaseException) -> bool:
     """Whether a script may have failed because it found a NaN."""
     is_check = isinstance(error, AssertionError | SystemExit | FloatingPointError)
     return is_check or _OF_NAN.search(str(error)) is not None
-
-
-def _storage(t: torch.Tensor) -> int:
-    return t.untyped_storage()._cdata

@@ -52,10 +52,15 @@ def readable(t: torch.Tensor) -> bool:
     return not t._is_zerotensor() and (t.is_floating_point() or t.is_complex())
 
 
+def storage_key(t: torch.Tensor) -> int:
+    """The key of its storage, of a tensor for which `readable` holds."""
+    return t.untyped_storage()._cdata
+
+
 def storage_of(t: torch.Tensor) -> int | None:
     """The key of its storage; None where it has none: sparse, a subclass, a wrapper's."""
     try:
-        return t.untyped_storage()._cdata
+        return storage_key(t)
     except (NotImplementedError, RuntimeError, ValueError):
         return None
 
