@@ -79,6 +79,18 @@ export function expandPath(
     : expanded;
 }
 
+/** A path inside one of the folders as a setting that holds wherever the folder is. */
+export function inFolder(file: string, folders: string[]): string | undefined {
+  for (const folder of folders) {
+    const inside = path.relative(folder, file);
+    if (path.isAbsolute(file) && inside && !inside.startsWith("..") && !path.isAbsolute(inside)) {
+      const name = folders.length > 1 ? `:${path.basename(folder)}` : "";
+      return `\${workspaceFolder${name}}/${inside.split(path.sep).join("/")}`;
+    }
+  }
+  return undefined;
+}
+
 /** Pythons in the order in which they are tried, each once. A setting is the only one. */
 export function candidates(environment: Environment): Candidate[] {
   const exists = environment.exists ?? existsSync;

@@ -61,6 +61,14 @@ export function graphInView(): string | undefined {
   });
 }
 
+/** The Python script in the editor in front, if it is a file. */
+export function scriptInView(): string | undefined {
+  const document = vscode.window.activeTextEditor?.document;
+  return document?.languageId === "python" && document.uri.scheme === "file"
+    ? document.uri.fsPath
+    : undefined;
+}
+
 /** The graph's file; where none is open it is picked. */
 export async function graphInViewOrPicked(): Promise<string | undefined> {
   return graphInView() ?? (await pickFile("Which graph?", { graphs: ["opg"] }));

@@ -13,6 +13,7 @@ import {
   examine,
   expandPath,
   type Interpreter,
+  inFolder,
 } from "./discovery";
 import { worked } from "./walkthrough";
 
@@ -163,6 +164,16 @@ export class Python implements vscode.Disposable {
     });
   }
 
+  /** What scripts run in: the setting, the interpreter of the Python extension, or else what runs opstep. */
+  async ofScripts(
+    file: string | undefined,
+    folder: vscode.WorkspaceFolder | undefined,
+  ): Promise<string> {
+    const isSet = vscode.workspace.getConfiguration("opstep").get<string>("python", "").trim();
+    const resource = file ? vscode.Uri.file(file) : folder?.uri;
+    return (isSet ? undefined : await this.active(resource)) ?? (await this.need());
+  }
+
   /** The interpreter that the Python extension has chosen, where there is one. */
   async active(resource: vscode.Uri | undefined): Promise<string | undefined> {
     const extension = vscode.extensions.getExtension<PythonExtension>("ms-python.python");
@@ -295,7 +306,6 @@ export class Python implements vscode.Disposable {
 
   /** Lets the user choose among all interpreters that are found. */
   async select(): Promise<void> {
-    const config = vscode.workspace.getConfiguration("opstep");
     const pick = vscode.window.createQuickPick<
       vscode.QuickPickItem & { value?: string; act?: "browse" | "automatic" }
     >();
@@ -335,10 +345,7 @@ export class Python implements vscode.Disposable {
     if (value === undefined) {
       return;
     }
-    const target = vscode.workspace.workspaceFolders
-      ? vscode.ConfigurationTarget.Workspace
-      : vscode.ConfigurationTarget.Global;
-    await config.update("python", value || undefined, target);
+    await keepChoice(value);
     this.lastComplaint = "";
     if (!(await this.refresh())) {
       await this.complain();
@@ -362,6 +369,22 @@ export class Python implements vscode.Disposable {
     }
     const once = all.filter((c, i) => all.findIndex((d) => d.path === c.path) === i);
     return Promise.all(once.map((c) => examine(c)));
+  }
+}
+
+/**
+ * Sets opstep.python: in the folder's settings, which hold on every machine, without a path of this one; otherwise in
+ * those of the user or the machine.
+ */
+async function keepChoice(file: string): Promise<void> {
+  const config = vscode.workspace.getConfiguration("opstep");
+  const { Global, Workspace } = vscode.ConfigurationTarget;
+  const inside = inFolder(file, folderPaths());
+  if (vscode.workspace.workspaceFolders) {
+    await config.update("python", inside, Workspace);
+  }
+  if (!inside) {
+    await config.update("python", file || undefined, Global);
   }
 }
 

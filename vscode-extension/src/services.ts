@@ -10,7 +10,10 @@ export interface Stop {
   text: string;
   path: string;
   line: number;
+  /** The function, in a session on Python. */
   graph: string;
+  /** Whether the session is on Python, and no graph is there. */
+  isScript: boolean;
   /** What the calls that lead to the frame are for, the outermost first; see `parseFrame`. */
   calls: string[];
   /** The function of Python that the frame shows in place of its graph, and where. */

@@ -19,6 +19,8 @@ interface Finished {
 
 export interface QuietOptions {
   cwd?: string;
+  /** In place of the command line. */
+  module?: string;
   token?: vscode.CancellationToken;
   /** Gets what it is at: `compiling kernel 3: mul`. */
   onProgress?: (text: string) => void;
@@ -32,7 +34,8 @@ export async function runOpstep(
 ): Promise<Finished> {
   const command = await python.need();
   return new Promise((resolve, reject) => {
-    const child = spawn(command, [...MODULE, ...args], {
+    const words = options.module ? ["-P", "-m", options.module] : MODULE;
+    const child = spawn(command, [...words, ...args], {
       cwd: options.cwd ?? defaultFolder(),
       env: {
         ...process.env,

@@ -4,7 +4,7 @@
  */
 
 import * as vscode from "vscode";
-import { KERNEL } from "./debug/launch";
+import { isPython, KERNEL } from "./debug/launch";
 import { levelOf } from "./debug/level";
 import { graphInView } from "./inView";
 import type { Python } from "./python";
@@ -43,7 +43,7 @@ function registerLevel(services: Services): vscode.Disposable {
       item.text = "$(sync) running";
       item.tooltip = "The program runs. F6 stops it before the next op.";
     }
-    if (level || session?.type === "opstep") {
+    if (level || onGraph(session)) {
       item.show();
     } else {
       item.hide();
@@ -58,9 +58,14 @@ function registerLevel(services: Services): vscode.Disposable {
   );
 }
 
+/** Scripts choose their devices, and are stepped as ever. */
+function onGraph(session: vscode.DebugSession | undefined): boolean {
+  return session?.type === "opstep" && !isPython(session.configuration);
+}
+
 function updateBar(bar: vscode.StatusBarItem, python: Python): void {
   const session = vscode.debug.activeDebugSession;
-  const debugged = session?.type === "opstep" ? session.configuration : undefined;
+  const debugged = onGraph(session) ? session?.configuration : undefined;
   if (!debugged && session?.type !== KERNEL && !graphInView()) {
     bar.hide();
     return;

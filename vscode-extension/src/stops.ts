@@ -3,7 +3,7 @@
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 import { parseFrame } from "../shared/frames";
-import { isScript } from "./debug/launch";
+import { isPython } from "./debug/launch";
 import type { Stop } from "./services";
 import { worked } from "./walkthrough";
 
@@ -23,7 +23,7 @@ interface GraphPlace {
   readonly line: number;
 }
 
-/** Follows sessions of type `opstep`, and which frame is chosen. */
+/** Follows sessions, on graphs and on Python, and which frame is chosen. */
 export class Stops implements vscode.Disposable {
   private readonly fired = new vscode.EventEmitter<Stop | undefined>();
   private readonly disposables: vscode.Disposable[] = [this.fired];
@@ -41,7 +41,7 @@ export class Stops implements vscode.Disposable {
         }),
       }),
       vscode.debug.onDidStartDebugSession(({ type, configuration }) => {
-        if (type === "opstep" && isScript(configuration.program)) {
+        if (type === "opstep" && isPython(configuration)) {
           worked("torch");
         }
       }),
@@ -78,6 +78,8 @@ export class Stops implements vscode.Disposable {
         this.leave(session);
       } else if (answer.success && answer.command === "stackTrace") {
         this.stackReceived(session, answer as DebugProtocol.StackTraceResponse);
+      } else if (answer.success && SETTING.has(answer.command)) {
+        this.changed(session);
       }
       return;
     }
@@ -92,8 +94,16 @@ export class Stops implements vscode.Disposable {
       this.stopped.set(session, { stopped: body, requests: new Set() });
     } else if (event === "continued" || event === "terminated" || event === "exited") {
       this.leave(session);
-    } else if (event === "invalidated" && this.current?.session === session) {
-      this.publish({ ...this.current });
+    } else if (event === "invalidated") {
+      this.changed(session, true);
+    }
+  }
+
+  /** A value was set; of graphs the debugger says so itself. */
+  private changed(session: vscode.DebugSession, isSaid = false): void {
+    const { current } = this;
+    if (current?.session === session && (isSaid || current.isScript)) {
+      this.publish({ ...current });
     }
   }
 
@@ -180,15 +190,20 @@ export class Stops implements vscode.Disposable {
     frame: DebugProtocol.StackFrame,
   ): Stop {
     const stopped = this.stopped.get(session)?.stopped;
+    const isScript = isPython(session.configuration);
+    const { name, line } = frame;
+    const place = placeOf(frame);
     return {
       session,
       threadId,
       frameId: frame.id,
       reason: stopped?.reason ?? "",
       text: stopped?.description ?? stopped?.text ?? "",
-      ...placeOf(frame),
+      ...place,
+      isScript,
+      ...(isScript && { graph: name, calls: [], python: { name, path: place.path, line } }),
       ...(frame.source?.adapterData && {
-        python: { name: frame.name, path: pathOf(frame.source.path ?? ""), line: frame.line },
+        python: { name, path: pathOf(frame.source.path ?? ""), line },
       }),
     };
   }
@@ -218,10 +233,22 @@ export async function stackOf({
   return answer.stackFrames.map((frame) => ({ id: frame.id, ...placeOf(frame) }));
 }
 
+/** Where a stop is in a file: within an op that is a graph of others, its caller. */
+export async function inText(stop: Stop): Promise<Stop> {
+  if (stop.path !== "") {
+    return stop;
+  }
+  const stack = await stackOf(stop);
+  const at = stack.findIndex(({ id }) => id === stop.frameId);
+  const around = stack.slice(at).find(({ path }) => path !== "");
+  return around === undefined ? stop : { ...stop, ...around, frameId: around.id };
+}
+
 function threadOf(stopped: DebugProtocol.StoppedEvent["body"] | undefined): number {
   return stopped?.threadId ?? 1;
 }
 
+const SETTING = new Set(["setVariable", "setExpression"]);
 const RESUMING = new Set([
   "continue",
   "next",

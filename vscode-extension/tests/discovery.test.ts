@@ -9,6 +9,7 @@ import {
   type Environment,
   examine,
   expandPath,
+  inFolder,
   type Probe,
   probe,
 } from "../src/discovery";
@@ -37,6 +38,20 @@ describe("a path of the settings", () => {
       expanded,
     );
   });
+});
+
+it.each([
+  ["/one/.venv/bin/python", ["/one"], "${workspaceFolder}/.venv/bin/python"],
+  ["/two/bin/python", ["/one", "/two"], "${workspaceFolder:two}/bin/python"],
+  ["/one-more/bin/python", ["/one"], undefined],
+  ["/usr/bin/python3", ["/one"], undefined],
+  ["python3.12", [], undefined],
+  ["", ["/one"], undefined],
+])("an interpreter %s is kept in the settings of %j as %s", (file, folders, kept) => {
+  expect(inFolder(file, folders)).toBe(kept);
+  if (kept) {
+    expect(expandPath(kept, folders)).toBe(file);
+  }
 });
 
 describe("candidates", () => {

@@ -19,12 +19,12 @@ it("names each command once, with a title", () => {
 
 it("has menus and keys for commands that exist", () => {
   const used = [
-    ...Object.values(contributes.menus).flatMap((items) => items.map((item) => item.command)),
+    ...Object.values(contributes.menus).flatMap((items) =>
+      items.flatMap((item) => ("command" in item ? item.command : [])),
+    ),
     ...contributes.keybindings.map((k) => k.command),
-    ...Object.values(contributes.debuggers[0]?.variables ?? {}),
   ].filter((name): name is string => name?.startsWith("opstep.") ?? false);
-  const asked = ["pickGraph", "pickParams", "pickInput", "pickProgram"].map((n) => `opstep.${n}`);
-  expect(used.filter((name) => ![...commands, ...asked].includes(name))).toEqual([]);
+  expect(used.filter((name) => !commands.includes(name))).toEqual([]);
 });
 
 it("describes each setting and each attribute of a launch", () => {
@@ -55,9 +55,33 @@ it("offers all arguments that the debugger's launch and attach take", () => {
     (name) => name !== "noDebug" && !fixed.includes(name),
   );
   const attach = fields(read("dap/requests/lifecycle.py"), "AttachArguments");
+  // What is said of the others is for Python.
+  const ofGraphs = (properties: Record<string, { description?: string } | undefined> = {}) =>
+    Object.keys(properties).filter(
+      (name) => !properties[name]?.description?.startsWith("Of Python: "),
+    );
   expect(launch.length).toBeGreaterThan(20);
-  expect(Object.keys(attributes?.launch?.properties ?? {}).sort()).toEqual(launch.sort());
-  expect(Object.keys(attributes?.attach?.properties ?? {}).sort()).toEqual(attach.sort());
+  expect(ofGraphs(attributes?.launch?.properties).sort()).toEqual(launch.sort());
+  expect(ofGraphs(attributes?.attach?.properties).sort()).toEqual(attach.sort());
+});
+
+it("offers what debugpy takes, and what the proxy in front of it adds", () => {
+  const proxy = readFileSync(path.join(ROOT, "../opstep/dap/python/launching.py"), "utf8");
+  const added = [...(/^OURS = \((.*)\)/m.exec(proxy)?.[1] ?? "").matchAll(/"(\w+)"/g)];
+  const ours = added.map(([, name = ""]) => name);
+  expect(ours).not.toEqual([]);
+  const both = "django jinja justMyCode logToFile pathMappings redirectOutput showReturnValue";
+  const attributes = contributes.debuggers[0]?.configurationAttributes;
+  expect(Object.keys(attributes?.launch?.properties ?? {})).toEqual(
+    expect.arrayContaining([
+      ...`${both} args module code python pythonArgs cwd env envFile console`.split(" "),
+      ...`subProcess stopOnEntry autoReload gevent guiEventLoop pyramid sudo`.split(" "),
+      ...ours,
+    ]),
+  );
+  expect(Object.keys(attributes?.attach?.properties ?? {})).toEqual(
+    expect.arrayContaining([...`${both} connect listen processId subProcess`.split(" "), ...ours]),
+  );
 });
 
 it("names files that are there", () => {

@@ -148,15 +148,22 @@ test("sizes that no memory holds are told with their input, not kept, and asked 
   await expect(workbench.notification(/no NaN and no infinity/)).toBeVisible();
 });
 
-test("a script that fails shows why, though the panel was closed", async ({ workbench }) => {
+test("a run that fails shows why, though the panel was closed", async ({ workbench }) => {
   const { debug, folder, page } = workbench;
-  await folder.write("fails.py", 'raise ValueError("there is no data")\n');
-  await debug.configure({ program: "${workspaceFolder}/fails.py" });
-  await workbench.openFile("small.opg");
+  const text = `graph main(x: f32[]) -> f32[] {
+  fine = greater(x, 1.0)
+  assert fine, "x is too small"
+  return x
+}
+`;
+  await folder.write("fails.opg", text);
+  const program = "${workspaceFolder}/fails.opg";
+  await debug.configure({ program, inputs: { x: 0 }, noDebug: true });
+  await workbench.openFile("fails.opg");
   for (const _ of ["the first session opens it by itself", "the second does not"]) {
     await debug.pressF5();
     await expect(page.locator(".repl")).toBeVisible();
-    await expect(page.locator(".repl")).toContainText("ValueError: there is no data");
+    await expect(page.locator(".repl")).toContainText("x is too small");
     await debug.expectEnded();
     await workbench.command("View: Hide Panel");
     await expect(page.locator(".part.panel")).toBeHidden();

@@ -1,7 +1,6 @@
-/** PyTorch scripts in terminals, and those that one attaches to. */
+/** Scripts: in terminals, with processes of their own, and those that one attaches to. */
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { endOf } from "../lib/lineEnds";
 import { CACHE } from "../lib/opstep";
 import { python } from "../lib/paths";
 import { freePort } from "../lib/server";
@@ -50,7 +49,7 @@ test("a script in the integrated terminal reads what is typed, in colours, and i
   workbench,
 }) => {
   const { debug } = workbench;
-  await debug.configure({ program: "${workspaceFolder}/ask.py", console: "integratedTerminal" });
+  await debug.configure({ program: "${workspaceFolder}/ask.py" });
   await workbench.openFile("net.py");
   await debug.setBreakpoint(STATES);
   await debug.pressF5();
@@ -67,51 +66,100 @@ test("a script in the integrated terminal reads what is typed, in colours, and i
   await expect(step.locator(".codicon-getting-started-step-checked").first()).toBeVisible();
 });
 
-test("what is under the mouse, and at the ends of lines, has a shape and figures", async ({
+test("a program that waits for debugpy is attached to, stepped, left, and goes on", async ({
   workbench,
 }) => {
-  const { debug } = workbench;
-  await workbench.openFile("net.py");
-  await debug.setBreakpoint(RESULT);
-  await workbench.openFile("train.py");
-  await debug.pressF5();
-  await expect(workbench.tab("net.py")).toHaveClass(/active/, { timeout: 120_000 });
-  await debug.expectStoppedAt(RESULT);
-  await expect.poll(() => workbench.text()).toMatch(/words\):\s*words = i64\[8, 12\]\s+mean/);
-  await expect.poll(() => workbench.text()).toMatch(/float\(\)\s*mask = f32\[8, 12\]\s+all 1/);
-  await expect(await debug.hover("return self.out", "states")).toContainText(
-    /f32\[8, 12, 16\]\s+mean \S+\s+std/,
-  );
-  await expect(await debug.hover("mask = ", "words")).toContainText(/i64\[8, 12\]\s+mean/);
-  // What is not finite has its colour here, too.
-  await debug.evaluate("states[0, 0, 0] = nan");
-  await expect
-    .poll(() => endOf(workbench, "states = self.layers"))
-    .toMatch(/^states = 1 NaN of 1,536/);
-  await debug.stop();
-});
-
-test("a script that waits is attached to, stepped, left, and goes on", async ({ workbench }) => {
   const { debug, folder } = workbench;
-  program = new Program(folder.path, ..."-m opstep debug --listen 0 --wait train.py".split(" "));
-  const [, port] = await program.expect(/listening on \S+:(\d+)/);
-  await debug.configure({ request: "attach", port: Number(port) });
+  const port = await freePort();
+  const words = `-m debugpy --listen ${port} --wait-for-client train.py`;
+  program = new Program(folder.path, ...words.split(" "));
+  await debug.configure({ request: "attach", connect: { host: "127.0.0.1", port } });
   await workbench.openFile("net.py");
   await debug.setBreakpoint(STATES);
-  await debug.pressF5();
-  await debug.expectStoppedAt(STATES);
+  await expect(async () => {
+    if (await workbench.page.locator(".debug-toolbar").isHidden()) await debug.pressF5();
+    await debug.expectStoppedAt(STATES);
+  }).toPass();
   await debug.view();
-  await expect(debug.frames()).toHaveText([/^Classifier\.forward/, /^<module>/]);
+  await expect(debug.frames()).toHaveText([/^forward/, /^<module>/]);
   await workbench.focusEditor();
   await debug.next();
   await debug.expectStoppedAt(RESULT);
-  await debug.pressF5();
-  await debug.expectStoppedAt(STATES);
-  await expect(debug.frames().first()).toContainText("Classifier.forward backward");
   expect(program.text).not.toContain("step 0");
   await debug.stop();
   await program.expectEnd();
   expect(program.text).toContain("step 2: loss");
+});
+
+const CHILDREN = `from multiprocessing import get_context
+
+
+def square(x):
+    return x * x
+
+
+if __name__ == "__main__":
+    with get_context("spawn").Pool(1) as pool:
+        print("squares:", pool.map(square, [3, 4]))
+`;
+
+test("a module, with its processes: each is a session that stops at breakpoints", async ({
+  workbench,
+}) => {
+  const { debug, folder, page } = workbench;
+  await folder.write("squares.py", CHILDREN);
+  await debug.configure({ module: "squares", console: "internalConsole" });
+  await workbench.openFile("squares.py");
+  await debug.setBreakpoint(5);
+  await debug.pressF5();
+  await debug.expectStoppedAt(5);
+  await debug.view();
+  await expect(await debug.variable("x", "Locals")).toContainText("3");
+  const sessions = page.locator(".debug-call-stack .session");
+  await expect(sessions.filter({ hasText: "Subprocess" }).first()).toBeVisible();
+  await workbench.focusEditor();
+  await debug.filter("squares.py", false);
+  await debug.pressF5();
+  await expect(page.locator(".repl")).toContainText("squares: [9, 16]");
+  await debug.expectEnded();
+});
+
+test("the Debug Console opens when something is written, and the keys stay with the editor", async ({
+  workbench,
+}) => {
+  const { debug, folder, page } = workbench;
+  const script = "import os, sys\nx = 1\nprint('args:', sys.argv[1:], os.environ['GREETING'])\n";
+  await folder.write("quiet.py", script);
+  await folder.write("some.env", "export GREETING='good day'  # said first\n");
+  await debug.configure({
+    program: "${workspaceFolder}/quiet.py",
+    args: ["--epochs", "3"],
+    envFile: "${workspaceFolder}/some.env",
+    console: "internalConsole",
+    stopOnEntry: true,
+  });
+  await workbench.openFile("quiet.py");
+  await debug.pressF5();
+  await debug.expectStoppedAt(1);
+  await expect(page.locator(".repl")).toBeHidden();
+  await debug.next();
+  await debug.expectStoppedAt(2);
+  await debug.next();
+  await debug.expectStoppedAt(3);
+  await debug.next();
+  await expect(page.locator(".repl")).toContainText("args: ['--epochs', '3'] good day");
+  await expect(workbench.editor().locator("textarea, .native-edit-context").first()).toBeFocused();
+  await debug.expectEnded();
+});
+
+test("a script that a signal has ended: which one is said", async ({ workbench }) => {
+  const { debug, folder } = workbench;
+  await folder.write("dies.py", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n");
+  await debug.configure({ program: "${workspaceFolder}/dies.py" });
+  await workbench.openFile("dies.py");
+  await debug.pressF5();
+  await expect(workbench.notification(/signal SIGSEGV/)).toBeVisible();
+  await debug.expectEnded();
 });
 
 test("a model that listens is attached to while it runs, and again", async ({ workbench }) => {

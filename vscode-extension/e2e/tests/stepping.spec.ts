@@ -73,3 +73,29 @@ test("a breakpoint with a condition over a tensor stops; a log point writes, and
   await debug.expectConsole("the least is -inf");
   await debug.stop();
 });
+
+test("a step goes into an op that is a graph of others, whose text opens", async ({
+  workbench,
+}) => {
+  const { debug } = workbench;
+  await debug.enter(ENTROPY, 3);
+  await debug.ignoreTrouble();
+  await workbench.command("opstep: Open Graph View");
+  const view = await workbench.webview("svg .nodes");
+  await workbench.focusEditor();
+  await debug.next();
+  await debug.expectStoppedAt(4);
+  await debug.stepIn();
+  await expect(workbench.tab("<softmax>")).toHaveClass(/active/);
+  await debug.expectStoppedAt(2);
+  await debug.view();
+  await expect(debug.frames()).toHaveText([/^p = softmax/, /^main/]);
+  await expect(view.locator("g.node.is-now")).toContainText("p = softmax");
+  await debug.next();
+  await debug.expectStoppedAt(3);
+  await debug.stepOut();
+  await expect(workbench.tab("entropy.opg")).toHaveClass(/active/);
+  await debug.expectStoppedAt(5);
+  await expect(view.locator("g.node.is-done")).toContainText(["sharp = mul", "p = softmax"]);
+  await debug.stop();
+});

@@ -31,6 +31,12 @@ export interface GraphNode {
   calls: string[];
   values: Value[];
   problem?: string;
+  /** Its file, where a graph has ops of several. */
+  uri?: string;
+  /** Of a script, which stands: whether it stands at this op, or in this call. */
+  now?: boolean;
+  /** Likewise: what was born in it. */
+  bad?: string;
 }
 
 export interface GraphEdge {
@@ -89,6 +95,7 @@ export interface Tainted {
 
 export type HostMessage =
   | { kind: "graph"; data: GraphData; path: PathEntry[]; line: number | null }
+  | { kind: "library"; graphs: GraphData[] }
   | { kind: "expanded"; key: string; data: GraphData }
   | { kind: "failed"; text: string }
   | { kind: "cursor"; uri: string; line: number }

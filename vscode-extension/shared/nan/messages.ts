@@ -67,6 +67,8 @@ export interface Link extends Tensor {
   /** `advice`: what a rule means and what helps; empty where its own words are enough. */
   rules?: { rule: string; elements: number; advice?: string }[];
   elements?: BadElement[];
+  /** What else is known of it, in words. */
+  notes?: string[];
   /** Where they go from there, the result last. */
   way?: Place[];
   /** What was lost before, without a sign: the element and its op. */

@@ -24,7 +24,14 @@ export interface TensorType {
   dtype: DType;
   shape: number[];
   unwritten?: string;
+  /** Of which expressions are, where that is not the graph's own. */
+  language?: "python";
+  /** What is not certain of it, of a tensor of the past. */
+  note?: string;
 }
+
+/** Elements that are not finite, whose places are asked for in a session on Python. */
+export type PlacesOf = "nan" | "posinf" | "neginf" | "any";
 
 /** A part that came (`opstep/tensorSlice`), its elements as bytes. */
 export interface Slice {
@@ -118,7 +125,16 @@ export interface FrameLocation {
 /** The requests of the page, and what answers each. */
 export interface Calls {
   type: { arguments: { expression: string }; answer: TensorType };
-  slice: { arguments: { expression: string; maxElements?: number }; answer: Slice };
+  slice: {
+    arguments: {
+      expression: string;
+      maxElements?: number;
+      places?: PlacesOf;
+      first?: number;
+      count?: number;
+    };
+    answer: Slice;
+  };
   statistics: { arguments: { expression: string }; answer: { statistics: Statistics } };
   histogram: {
     arguments: { expression: string; bins: number; low?: number; high?: number };

@@ -20,6 +20,7 @@ import {
 } from "./arguments";
 import { openExample } from "./examples";
 import { Plans } from "./plans";
+import { runOnScript } from "./scripts";
 import { registerTasks } from "./tasks";
 import * as verbs from "./verbs";
 
@@ -46,11 +47,14 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
     };
   const verb = (name: string, argsOf: (target: Target) => verbs.Args) =>
     vscode.commands.registerCommand(`opstep.${name}`, async (target?: Target) => {
-      try {
+      const onGraph = async () => {
         const args = await argsOf(target);
-        const code = args && (await services.show(args, { title: title(args) }));
+        return { code: args && (await services.show(args, { title: title(args) })) };
+      };
+      try {
+        const ran = (await runOnScript(services, name, target)) ?? (await onGraph());
         const step = STEPS[name];
-        if (step && code === OK) {
+        if (step && ran.code === OK) {
           worked(step);
         }
       } catch (error) {
@@ -72,6 +76,9 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
   return vscode.Disposable.from(
     vscode.commands.registerCommand("opstep.run", async (target?: Target) => {
       try {
+        if (await runOnScript(services, "run", target)) {
+          return;
+        }
         const given = await runArguments(services, target);
         if (given && checkProgram(given.file)) {
           const args = ["run", ...given.options];

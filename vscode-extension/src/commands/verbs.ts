@@ -123,16 +123,25 @@ async function severalSteps(run: RunOptions): Args {
 /** `opstep run --trace`: a timeline beside the program. */
 export async function runTraced(run: RunOptions): Args {
   const options = await severalSteps(run);
-  const file = options && (await savePath("Save the timeline as", "run.pftrace", TRACES));
+  const file = options && (await timelineFile());
   return file ? ["run", ...options, "--trace", file] : undefined;
+}
+
+export function timelineFile(): Promise<string | undefined> {
+  return savePath("Save the timeline as", "run.pftrace", TRACES);
 }
 
 /** `opstep run --workspace`. */
 export async function runRecorded(run: RunOptions): Args {
   const options = await severalSteps(run);
-  const configured = vscode.workspace.getConfiguration("opstep").get<string>("workspace", "");
-  const file = options && (configured || (await workspaceToRecordIn(ofGraph(options))));
+  const file = options && (await workspaceFile(ofGraph(options)));
   return file ? ["run", ...options, "--workspace", file] : undefined;
+}
+
+/** That of the settings, or one that is asked for. */
+export async function workspaceFile(what: string): Promise<string | undefined> {
+  const configured = vscode.workspace.getConfiguration("opstep").get<string>("workspace", "");
+  return configured || workspaceToRecordIn(what);
 }
 
 /** A workspace of the folder, which the run is added to, or a new one. */

@@ -6,26 +6,35 @@ import * as vscode from "vscode";
 import type { Python } from "../python";
 import type { Services } from "../services";
 import { MODULE } from "../shell";
-import { KERNEL } from "./launch";
+import { isPython, KERNEL } from "./launch";
 import { ProcessAdapter } from "./processAdapter";
 import { Spare } from "./spare";
 
 const LOOPBACK = new Set(["127.0.0.1", "localhost", "::1"]);
 
+/** What debugpy sends, for clients that start no session at `startDebugging`. */
+const CHILD = "debugpyAttach";
+
 /** Registers both types: graphs, and the kernels that are entered from them. */
-export function registerAdapters({ log, started }: Services, python: Python): vscode.Disposable {
+export function registerAdapters(
+  { context, log, started }: Services,
+  python: Python,
+): vscode.Disposable {
   const spare = new Spare(python, started, log);
   return vscode.Disposable.from(
     spare,
     vscode.debug.registerDebugAdapterDescriptorFactory("opstep", {
       createDebugAdapterDescriptor: async ({ configuration }) => {
-        if (configuration.request === "attach") {
+        const ofPython = isPython(configuration);
+        if (configuration.request === "attach" && !ofPython) {
           return serverAt(configuration.host, configuration.port);
         }
         const command = await python.need();
-        const ahead = spare.take(command);
-        log.info(`debugger: ${[command, ...MODULE, "dap"].join(" ")}${ahead ? ", ahead" : ""}`);
-        const child = ahead ?? spawn(command, [...MODULE, "dap"]);
+        const ahead = ofPython ? undefined : spare.take(command);
+        const args = [...MODULE, "dap", ...(ofPython ? ["--script"] : [])];
+        log.info(`debugger: ${[command, ...args].join(" ")}${ahead ? ", ahead" : ""}`);
+        const logs = configuration.logToFile && { DEBUGPY_LOG_DIR: context.logUri.fsPath };
+        const child = ahead ?? spawn(command, args, { env: { ...process.env, ...logs } });
         if (!ahead) {
           child.stderr.on("data", (data) => log.debug(`debugger: ${data}`));
         }
@@ -38,6 +47,11 @@ export function registerAdapters({ log, started }: Services, python: Python): vs
       createDebugAdapterDescriptor: ({ configuration }) =>
         serverAt(configuration.connect?.host, configuration.connect?.port),
     }),
+    vscode.debug.onDidReceiveDebugSessionCustomEvent(({ session, event, body }) => {
+      if (session.type === "opstep" && event === CHILD) {
+        void debugChild(session, body);
+      }
+    }),
     vscode.debug.registerDebugAdapterTrackerFactory("opstep", {
       createDebugAdapterTracker: messageTracer,
     }),
@@ -45,6 +59,19 @@ export function registerAdapters({ log, started }: Services, python: Python): vs
       createDebugAdapterTracker: messageTracer,
     }),
   );
+}
+
+/** A session on a process that the script has started; it ends with the script's. */
+async function debugChild(
+  parentSession: vscode.DebugSession,
+  configuration: vscode.DebugConfiguration,
+): Promise<void> {
+  const config = { ...configuration, type: "opstep", request: "attach" };
+  const options = { parentSession, lifecycleManagedByParent: true };
+  const started = await vscode.debug.startDebugging(parentSession.workspaceFolder, config, options);
+  if (!started) {
+    void vscode.window.showErrorMessage(`${config.name} could not be debugged.`);
+  }
 }
 
 function serverAt(host: unknown = "127.0.0.1", port: unknown): vscode.DebugAdapterServer {

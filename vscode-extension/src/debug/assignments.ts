@@ -20,10 +20,9 @@ export function valuesByTrouble(values: readonly PlacedValue[], troubled: boolea
     .filter(({ text }) => text.search(COLOUR) >= 0 === troubled)
     .map((value) => {
       const text = value.text.replace(COLOUR, "");
-      return {
-        ...value,
-        text: text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text,
-      };
+      const [line = ""] = text.split("\n");
+      const shown = line.slice(0, LONGEST - 1);
+      return { ...value, text: shown.length < text.length ? `${shown}…` : text };
     });
 }
 

@@ -21,6 +21,7 @@ interface Launch {
   mode?: unknown;
   cwd?: string;
   noDebug?: boolean;
+  request?: string;
 }
 
 /** The device and mode of the settings, and the folder that paths are relative to. */
@@ -49,13 +50,33 @@ export function isScript(program: unknown): program is string {
   return typeof program === "string" && /\.pyw?$/i.test(program);
 }
 
-/** Whether a breakpoint may stop a script: those in files of graphs are left from other sessions. */
-export function stopsScripts({
-  enabled,
-  location,
-}: {
-  enabled: boolean;
-  location?: { uri: { path: string } };
-}): boolean {
-  return enabled && !location?.uri.path.endsWith(".opg");
+/** Whether a session is on Python, and not on a graph, as the debugger decides it. */
+export function isPython(config: Launch): boolean {
+  return config.request === "attach"
+    ? ["connect", "listen", "processId"].some((name) => config[name] !== undefined)
+    : isScript(config.program) || config.module !== undefined || config.code !== undefined;
+}
+
+/** A session of a kernel, to which VS Code gives the type of the session that has started it. */
+export function isKernel({ request, connect, rules, subProcessId, name }: Launch): boolean {
+  const isAttach = request === "attach" && connect !== undefined && subProcessId === undefined;
+  return isAttach && Array.isArray(rules) && /^kernel /.test(String(name));
+}
+
+/**
+ * A session on Python as the Python extension completes it: in a terminal, where the script can be typed to. The Debug
+ * Console does not cover that; where there is no terminal it is opened by what is written in it (`opensConsole`).
+ */
+export function pythonDefaults<T extends Launch>(config: T): T {
+  const console = config.console ?? (config.request === "launch" && "integratedTerminal");
+  const isTerminal = console === "integratedTerminal" || console === "externalTerminal";
+  return {
+    ...(console && { console }),
+    showReturnValue: true,
+    ...(config.internalConsoleOptions === undefined && {
+      internalConsoleOptions: "neverOpen",
+      opensConsole: isTerminal ? "never" : "onOutput",
+    }),
+    ...config,
+  };
 }

@@ -62,7 +62,7 @@ export class Live implements vscode.Disposable {
   private async stopped(stop: Stop | undefined): Promise<void> {
     const { services } = this;
     clearTimeout(this.ending);
-    if (!stop?.python && !stop?.path.endsWith(".opg")) {
+    if (stop?.isScript || (!stop?.python && !stop?.path.endsWith(".opg"))) {
       this.leave();
       this.ending = setTimeout(() => void this.clear(), LINGER_MS);
       return;

@@ -1,13 +1,24 @@
 /** Launch configurations: configurations where there is none, completed where one leaves something open. */
 
 import { existsSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import path from "node:path";
 import * as vscode from "vscode";
-import { graphInView, graphInViewOrPicked } from "../inView";
+import { messageOf } from "../../shared/errors";
+import { graphInView, graphInViewOrPicked, scriptInView } from "../inView";
 import type { Python } from "../python";
 import { addressError, isListening } from "./adapters";
 import { type RunArguments, sizesOf } from "./arguments";
-import { applyDefaults, configurationName, isScript, KERNEL, stopsScripts } from "./launch";
+import { parseEnvFile } from "./envFile";
+import {
+  applyDefaults,
+  configurationName,
+  isKernel,
+  isPython,
+  isScript,
+  KERNEL,
+  pythonDefaults,
+} from "./launch";
 import { checkProgram } from "./problems";
 import { chooseGraph, findArguments, programOf, type Sizes } from "./prompts";
 
@@ -54,12 +65,11 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     if (!config.type && !config.request && !config.name) {
       return this.ofEditor(folder, config);
     }
-    if (config.request === "attach" && config.connect) {
-      // VS Code gives a session that a debugger starts that debugger's own type.
+    if (isKernel(config)) {
       return { ...config, type: KERNEL };
     }
-    if (config.request !== "attach" && !config.program) {
-      const file = activeScript() ?? graphInView();
+    if (config.request !== "attach" && !config.program && !isPython(config)) {
+      const file = scriptInView() ?? graphInView();
       if (!file) {
         return refuse(
           `${config.name}: “program” is missing. Which .opg or .py file should run?`,
@@ -119,7 +129,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     folder: vscode.WorkspaceFolder | undefined,
     config: vscode.DebugConfiguration,
   ): Promise<vscode.DebugConfiguration | undefined> {
-    if (config.request === "attach") {
+    if (config.request === "attach" && !isPython(config)) {
       return checkAttach(config);
     }
     if (!(await this.python.find()) && !(await this.python.refresh())) {
@@ -127,8 +137,8 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       return undefined;
     }
     const settings = vscode.workspace.getConfiguration("opstep");
-    if (isScript(config.program)) {
-      return this.ofScript(config, folder);
+    if (isPython(config)) {
+      return this.ofPython(config, folder);
     }
     if (config.run) {
       return config; // of a workspace, which has its program and inputs
@@ -149,22 +159,34 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     return this.completed(complete, file);
   }
 
-  /** A script has devices and data of its own; what is open is its Python. */
-  private async ofScript(
+  /** Debugpy's attributes pass as they are; what is open is completed as the Python extension does it. */
+  private async ofPython(
     config: vscode.DebugConfiguration,
     folder: vscode.WorkspaceFolder | undefined,
   ): Promise<vscode.DebugConfiguration | undefined> {
-    const cwd = config.cwd ?? folder?.uri.fsPath ?? path.dirname(config.program);
-    const file = path.resolve(cwd, config.program);
-    const problem = programError(file);
+    const complete = { workspaceFolder: folder?.uri.fsPath, ...pythonDefaults(config) };
+    if (config.request === "attach") {
+      return complete; // also to a process that another session has started
+    }
+    const script = isScript(config.program) ? config.program : undefined;
+    const beside = script && path.isAbsolute(script) ? path.dirname(script) : undefined;
+    const cwd: string | undefined = config.cwd ?? folder?.uri.fsPath ?? beside;
+    const file = script && path.resolve(cwd ?? "", script);
+    const problem = file && programError(file);
     if (problem) {
       return refuse(problem);
     }
-    if (!(await saveBeforeRun(file))) {
+    if (file && !(await saveBeforeRun(file))) {
       return undefined;
     }
-    const python = config.python || (await this.python.active(vscode.Uri.file(file)));
-    return { ...consoleShown(config), cwd, ...(python && { python }) };
+    const python = config.python || (await this.python.ofScripts(file, folder));
+    try {
+      const env = await environmentOf(config, folder);
+      const program = file && { program: file };
+      return { ...complete, ...program, ...(cwd && { cwd }), ...(env && { env }), python };
+    } catch (error) {
+      return refuse(`envFile: ${messageOf(error)}`);
+    }
   }
 
   /** Chooses the graph, and asks for sizes that are open. */
@@ -199,18 +221,24 @@ export class Configurations implements vscode.DebugConfigurationProvider {
   }
 }
 
-/** A terminal is not covered by the Debug Console, where nothing of the script's is written. */
-function consoleShown(config: vscode.DebugConfiguration): vscode.DebugConfiguration {
-  return (config.console ?? "internalConsole") === "internalConsole"
-    ? config
-    : { internalConsoleOptions: "neverOpen", ...config };
+/** `env`, over what `envFile` has: the one that is named, or `.env` in the folder if it is there. */
+async function environmentOf(
+  config: vscode.DebugConfiguration,
+  folder: vscode.WorkspaceFolder | undefined,
+): Promise<Record<string, string> | undefined> {
+  const usual = folder && path.join(folder.uri.fsPath, ".env");
+  const file = config.envFile || (usual && existsSync(usual) ? usual : undefined);
+  if (!file) {
+    return config.env;
+  }
+  return { ...parseEnvFile(await readFile(file, "utf8"), process.env), ...config.env };
 }
 
 /** The configuration of a script. */
-function scriptConfiguration(
+export function scriptConfiguration(
   file: string,
   folder: vscode.WorkspaceFolder | undefined,
-  noDebug: boolean,
+  noDebug = false,
 ): vscode.DebugConfiguration {
   return {
     type: "opstep",
@@ -218,8 +246,6 @@ function scriptConfiguration(
     name: path.basename(file),
     program: file,
     cwd: folder?.uri.fsPath ?? path.dirname(file),
-    // Without a breakpoint of the user's it would run through before one sees anything.
-    stopOnEntry: !noDebug && !vscode.debug.breakpoints.some(stopsScripts),
     ...(noDebug && { noDebug: true }),
   };
 }
@@ -239,7 +265,7 @@ export class DynamicConfigurations implements vscode.DebugConfigurationProvider 
       : [];
     const files = [...new Set([...(active ? [active] : []), ...found.map((uri) => uri.fsPath)])];
     const all = await Promise.all(files.map((file) => configurationsOf(file, folder)));
-    return [...(activeScript() ? [SCRIPT] : []), ...all.flat()];
+    return [...(scriptInView() ? [SCRIPT] : []), ...all.flat()];
   }
 }
 
@@ -271,14 +297,6 @@ async function configurationsOf(
 function relative(file: string, folder: vscode.WorkspaceFolder | undefined): string {
   const inside = folder && path.relative(folder.uri.fsPath, file);
   return inside && !inside.startsWith("..") ? `\${workspaceFolder}/${inside}` : file;
-}
-
-/** The Python script in the editor, if it is a file. */
-function activeScript(): string | undefined {
-  const document = vscode.window.activeTextEditor?.document;
-  return document?.languageId === "python" && document.uri.scheme === "file"
-    ? document.uri.fsPath
-    : undefined;
 }
 
 /** Where a document is on disk; one that never was is saved first, if the user likes. */

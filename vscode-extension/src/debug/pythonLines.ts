@@ -54,7 +54,9 @@ export class PythonLines implements vscode.Disposable, vscode.InlineValuesProvid
       return [];
     }
     const lines = document.getText().split(/\r?\n/);
-    const names = assignedAbove(lines, stoppedLocation.start.line);
+    const names = assignedAbove(lines, stoppedLocation.start.line).filter(
+      ({ name }) => name !== "self" && name !== "cls", // in sight in any case, and long
+    );
     const answers = names.map(({ name: expression }) =>
       // As in a hover: what is not finite comes with its colour.
       session.customRequest("evaluate", { expression, frameId, context: "hover" }).then(

@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
+import { scriptOf } from "../commands/scripts";
 import { pickFile } from "../dialogs";
 import { followSight, graphInView, graphInViewOrPicked } from "../inView";
 import type { Python } from "../python";
@@ -12,9 +13,11 @@ import { showDebugView } from "./debugView";
 import { registerEditing } from "./editing";
 import { showFailures } from "./failures";
 import { enterKernel, followKernels, runToLine } from "./kernels";
+import { isPython } from "./launch";
 import { LaunchProblems } from "./problems";
+import { pickArgs, pickProcess } from "./processes";
 import { chooseGraph, findArguments, followCursor, programOf, Sizes } from "./prompts";
-import { Configurations, DynamicConfigurations } from "./provider";
+import { Configurations, DynamicConfigurations, scriptConfiguration } from "./provider";
 import { PythonLines, toggleSourceView } from "./pythonLines";
 import { setValue } from "./setValue";
 import { breakOnNan, copyStatistics, type VariableContext } from "./variables";
@@ -41,6 +44,12 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
         return undefined;
       }
     });
+  const debug = async (target?: GraphTarget | vscode.Uri) => {
+    const script = scriptOf(target);
+    return script
+      ? debugScript(script)
+      : startDebugging(configurations, await fileOf(target), graphOf(target));
+  };
   return vscode.Disposable.from(
     registerAdapters(services, python),
     registerEditing(services),
@@ -50,6 +59,7 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
     followKernels(),
     showDebugView(),
     showFailures(),
+    followPython(),
     problems,
     vscode.debug.registerDebugAdapterTrackerFactory("opstep", problems),
     vscode.debug.registerDebugConfigurationProvider("opstep", configurations),
@@ -58,9 +68,8 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
       new DynamicConfigurations(),
       vscode.DebugConfigurationProviderTriggerKind.Dynamic,
     ),
-    command("opstep.debug", async (target?: GraphTarget | vscode.Uri) =>
-      startDebugging(configurations, await fileOf(target), graphOf(target)),
-    ),
+    command("opstep.debug", debug),
+    command("opstep.debugScript", debug),
     command("opstep.enterKernel", () => enterKernel(services)),
     command("opstep.runToLine", () => runToLine(services)),
     command("opstep.toggleSourceView", () => toggleSourceView(services)),
@@ -84,8 +93,23 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
     }),
     command("opstep.pickParams", () => pickFile("Weights", { safetensors: ["safetensors"] })),
     command("opstep.pickInput", () => pickFile("An input", { arrays: ["npy", "npz"] })),
+    command("opstep.pickProcess", pickProcess),
+    command("opstep.pickArgs", () => pickArgs(services.context.workspaceState)),
     command("opstep.pickProgram", () => pickFile("A graph", { graphs: ["opg"] })),
   );
+}
+
+/** A key for menus: what commands ask of a run of a graph, a session on Python does not know. */
+function followPython(): vscode.Disposable {
+  return vscode.debug.onDidChangeActiveDebugSession((session) => {
+    const onPython = session?.type === "opstep" && isPython(session.configuration);
+    void vscode.commands.executeCommand("setContext", "opstep.python", onPython);
+  });
+}
+
+async function debugScript(file: string): Promise<void> {
+  const folder = vscode.workspace.getWorkspaceFolder(vscode.Uri.file(file));
+  await vscode.debug.startDebugging(folder, scriptConfiguration(file, folder));
 }
 
 async function startDebugging(

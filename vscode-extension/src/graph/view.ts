@@ -11,16 +11,19 @@ import type {
   PageState,
   PathEntry,
 } from "../../shared/graph/messages";
-import { programOf, Sizes } from "../debug/prompts";
-import { askSavePath, type Filters } from "../dialogs";
+import { isScript } from "../debug/launch";
+import { Sizes } from "../debug/prompts";
 import { showLine } from "../editor";
-import { graphInViewOrPicked, showsGraph } from "../inView";
+import { showsGraph } from "../inView";
 import { nanPath, onNanPath } from "../nan/current";
 import type { Services, Stop } from "../services";
-import { stackOf } from "../stops";
+import { inText, stackOf } from "../stops";
 import { onRestore, Panel } from "../webview";
 import { breakpoints, toggle } from "./breakpoints";
+import { registerModels } from "./models";
+import { planned, saveImage } from "./outputs";
 import { streamsOf } from "./streams";
+import { inView, type Target, targetOf } from "./target";
 import { FrameValues } from "./values";
 
 const TYPING_MS = 200;
@@ -28,53 +31,35 @@ const TYPING_LARGE_MS = 1000; // of graphs that take the server a while
 const LARGE = 2000; // nodes
 const CURSOR_MS = 60;
 
-/** A graph of a file, as commands are given it. */
-interface Target {
-  uri: string;
-  graph?: string;
-}
-
 export function register(services: Services): vscode.Disposable {
   const view = new GraphView(services);
   return vscode.Disposable.from(
+    registerModels(services),
     view,
     showsGraph(() => view.shown()),
     vscode.commands.registerCommand("opstep.openGraph", async (target?: unknown, graph?: unknown) =>
-      view.open(targetOf(target, graph) ?? (await inView())),
+      view.openAt(targetOf(target, graph)),
     ),
     onRestore<PageState>("graph", (panel, state) => view.restore(panel, state ?? {})),
   );
 }
 
-/** What a menu, a code lens or another part gives: a URI or its text, with a graph or without. */
-function targetOf(target: unknown, graph: unknown): Target | undefined {
-  const name = typeof graph === "string" ? graph : undefined;
-  if (target instanceof vscode.Uri || typeof target === "string") {
-    return { uri: target.toString(), graph: name };
-  }
-  if (typeof target === "object" && target !== null && "uri" in target) {
-    const { uri, graph: inside } = target as { uri: unknown; graph?: unknown };
-    return { uri: String(uri), graph: typeof inside === "string" ? inside : name };
-  }
-  const document = vscode.window.activeTextEditor?.document;
-  return document?.languageId === "opg" ? { uri: document.uri.toString() } : undefined;
-}
-
-async function inView(): Promise<Target | undefined> {
-  const file = await graphInViewOrPicked();
-  return file ? { uri: vscode.Uri.file(file).toString() } : undefined;
-}
-
-class GraphView implements vscode.Disposable {
+export class GraphView implements vscode.Disposable {
   private panel: Panel<PageMessage, HostMessage> | undefined;
   private readonly disposables: vscode.Disposable[];
   private ready = false;
-  private pending: Target | undefined;
+  private pending: Target | Promise<Target> | undefined;
+  /** The file of a model whose program this is: it has a view of its own, which follows nothing. */
+  private model: string | undefined;
   private data: GraphData | undefined;
+  /** Where a script stands, whose graph is shown. */
+  private script: Stop | undefined;
   /** Where each graph on the path is: the last one is shown. */
   private path: PathEntry[] = [];
   private following = true;
   private values: FrameValues | undefined;
+  /** Where the run stands, as far as a file shows it; `values` are those of that frame. */
+  private place: Stop | undefined;
   private requests = 0;
   private typing: NodeJS.Timeout | undefined;
   private moving: NodeJS.Timeout | undefined;
@@ -106,12 +91,20 @@ class GraphView implements vscode.Disposable {
   shown(): { file: string; active: boolean; visible: boolean } | undefined {
     const uri = this.data && vscode.Uri.parse(this.data.uri);
     const panel = this.panel?.panel;
-    return panel && uri?.scheme === "file"
+    return panel && !this.script && uri?.scheme === "file"
       ? { file: uri.fsPath, active: panel.active, visible: panel.visible }
       : undefined;
   }
 
-  async open(target: Target | undefined): Promise<void> {
+  /** Of what is meant: a graph; else what has run of the script that stands; else what is picked. */
+  async openAt(target: Target | undefined): Promise<void> {
+    const { stop } = this.services;
+    const isScript = target === undefined && stop?.isScript === true;
+    this.script = isScript ? stop : undefined;
+    await this.open(isScript ? { uri: "" } : (target ?? (await inView())));
+  }
+
+  private async open(target: Target | undefined): Promise<void> {
     if (target === undefined) {
       return; // none was picked
     }
@@ -126,10 +119,23 @@ class GraphView implements vscode.Disposable {
   }
 
   restore(panel: vscode.WebviewPanel, state: PageState): void {
+    if (state.uri && isScript(vscode.Uri.parse(state.uri).path)) {
+      panel.dispose(); // of a run that is over
+      return;
+    }
     this.panel?.dispose();
     this.following = state.follow ?? true;
     this.pending = state.uri === undefined ? undefined : { uri: state.uri, graph: state.graph };
     this.adopt(new Panel(this.services.context, { name: "graph", title: "Graph", panel }));
+  }
+
+  /** In a panel of its own, once the model has been translated to a program. */
+  showModel(panel: vscode.WebviewPanel, name: string, uri: Promise<string>): void {
+    this.following = false;
+    this.model = name;
+    this.pending = uri.then((found) => ({ uri: found }));
+    this.pending.catch(() => undefined); // said when the page is there
+    this.adopt(new Panel(this.services.context, { name: "graph", title: name, panel }));
   }
 
   private adopt(panel: Panel<PageMessage, HostMessage>): void {
@@ -161,10 +167,20 @@ class GraphView implements vscode.Disposable {
 
   // --- which graph ---
 
+  /** Of a script the debugger has it, as far as it has run. */
+  private async request(what: { uri: string; graph?: string; line?: number }): Promise<GraphData> {
+    const { script } = this;
+    if (script === undefined) {
+      return await this.services.request<GraphData>("opstep/graph", what);
+    }
+    const { frameId } = script;
+    return await script.session.customRequest("opstep/graph", { frameId, graph: what.graph });
+  }
+
   /** The cursor's line, where the editor in front has the file and no graph was named. */
   private at(uri: string, graph: string | undefined): { line?: number } {
     const editor = vscode.window.visibleTextEditors.find((e) => e.document.uri.toString() === uri);
-    return graph === undefined && editor ? { line: editor.selection.active.line } : {};
+    return graph === undefined && editor && uri ? { line: editor.selection.active.line } : {};
   }
 
   /** Shows a graph; `path` leads to it from what was shown. */
@@ -176,7 +192,7 @@ class GraphView implements vscode.Disposable {
     const request = this.requests;
     let data: GraphData;
     try {
-      data = await this.services.request<GraphData>("opstep/graph", what);
+      data = await this.request(what);
     } catch (error) {
       if (request === this.requests) {
         this.failed(error);
@@ -188,12 +204,23 @@ class GraphView implements vscode.Disposable {
     }
     this.path = path({ graph: data.graph, uri: data.uri });
     this.data = data;
-    this.panel.title = `Graph: ${callName(data.graph, this.path.at(-1)?.call)}`;
+    this.panel.title = this.model ?? `Graph: ${callName(data.graph, this.path.at(-1)?.call)}`;
     const line = this.cursorIn(data);
     this.post({ kind: "graph", data, path: this.path, line });
+    if (this.model !== undefined) {
+      void this.postLibrary(data);
+    }
     this.post({ kind: "breakpoints", byUri: breakpoints() });
     this.postTaint();
     this.postStop();
+  }
+
+  /** All graphs of a model: what is in its modules is found without opening them. */
+  private async postLibrary({ uri, graphs }: GraphData): Promise<void> {
+    const all = graphs.map((graph) =>
+      this.services.request<GraphData>("opstep/graph", { uri, graph }),
+    );
+    this.post({ kind: "library", graphs: await Promise.all(all) });
   }
 
   /** In place of the graph that is shown. */
@@ -226,7 +253,7 @@ class GraphView implements vscode.Disposable {
   // --- events of the editor ---
 
   private typed(document: vscode.TextDocument): void {
-    const { data } = this;
+    const data = this.script ? undefined : this.data;
     if (this.panel !== undefined && data !== undefined && document.uri.toString() === data.uri) {
       clearTimeout(this.typing);
       const pause = data.nodes.length > LARGE ? TYPING_LARGE_MS : TYPING_MS;
@@ -245,7 +272,7 @@ class GraphView implements vscode.Disposable {
   }
 
   private moved(editor: vscode.TextEditor): void {
-    if (this.panel === undefined || editor.document.languageId !== "opg") {
+    if (this.panel === undefined || this.script || editor.document.languageId !== "opg") {
       return;
     }
     clearTimeout(this.moving);
@@ -276,13 +303,18 @@ class GraphView implements vscode.Disposable {
 
   private async stopped(stop: Stop | undefined): Promise<void> {
     this.values = undefined;
-    if (this.panel === undefined || stop === undefined) {
+    if (this.script) {
+      await this.scriptStopped(stop);
+      return;
+    }
+    if (this.panel === undefined || stop === undefined || stop.isScript) {
       this.postStop();
       return;
     }
-    const values = new FrameValues(stop);
+    let [place, values] = [stop, new FrameValues(stop)];
     try {
-      await values.read();
+      place = await inText(stop);
+      values = await new FrameValues(place).read();
     } catch (error) {
       this.services.log.debug(`graph view: ${error}`); // it went on meanwhile
       return;
@@ -291,21 +323,33 @@ class GraphView implements vscode.Disposable {
       return;
     }
     this.values = values;
-    const uri = vscode.Uri.file(stop.path).toString();
-    const graph = this.data?.graph === stop.graph && this.data.uri === uri;
-    const call = this.path.at(-1)?.call === stop.calls.at(-1);
-    const there = graph && call && sameCall(callsOf(this.path), stop.calls);
-    if (this.following && !there && stop.path !== "") {
-      const path = pathOf(await stackOf(stop), stop);
-      await this.show({ uri, graph: stop.graph }, () => path);
+    this.place = place;
+    const uri = vscode.Uri.file(place.path).toString();
+    const graph = this.data?.graph === place.graph && this.data.uri === uri;
+    const call = this.path.at(-1)?.call === place.calls.at(-1);
+    const there = graph && call && sameCall(callsOf(this.path), place.calls);
+    if (this.following && !there && place.path !== "") {
+      const path = pathOf(await stackOf(place), place);
+      await this.show({ uri, graph: place.graph }, () => path);
     } else {
       this.postStop();
     }
   }
 
+  /** The graph of a script is what led to where it stands: at each stop another one. */
+  private async scriptStopped(stop: Stop | undefined): Promise<void> {
+    if (this.panel === undefined || !stop?.isScript || !this.following) {
+      this.postStop();
+      return;
+    }
+    this.script = stop;
+    this.post({ kind: "stop", stop: null }); // until it is known where in the graph
+    await this.show({ uri: "" });
+  }
+
   /** Colours the way that NaNs took, as the last report has it. */
   private postTaint(): void {
-    const found = nanPath();
+    const found = this.script ? undefined : nanPath(); // a line of a script runs many ops
     if (found === undefined) {
       this.post({ kind: "tainted", tainted: null });
       return;
@@ -322,11 +366,17 @@ class GraphView implements vscode.Disposable {
   /** Tells the page where the run stands; not before its values are known. */
   private postStop(): void {
     const { stop } = this.services;
-    if (stop === undefined || this.values === undefined) {
+    if (this.script && stop && this.data && stop.frameId === this.script.frameId) {
+      const { uri, graph } = this.data;
+      const there = { uri, graph, calls: [], line: -1, reason: stop.reason, values: {} };
+      this.post({ kind: "stop", stop: there });
+      return;
+    }
+    if (stop === undefined || this.values === undefined || this.place === undefined) {
       this.post({ kind: "stop", stop: null });
       return;
     }
-    const { path, graph, line, reason, calls } = stop;
+    const { path, graph, line, reason, calls } = this.place;
     const uri = vscode.Uri.file(path).toString();
     const values = this.values.lines;
     this.post({ kind: "stop", stop: { uri, graph, calls, line: line - 1, reason, values } });
@@ -357,7 +407,7 @@ class GraphView implements vscode.Disposable {
         break;
       case "expand": {
         const { key, uri, graph } = message;
-        const data = await this.services.request<GraphData>("opstep/graph", { uri, graph });
+        const data = await this.request({ uri, graph });
         this.post({ kind: "expanded", key, data });
         break;
       }
@@ -381,7 +431,7 @@ class GraphView implements vscode.Disposable {
         this.following = message.on;
         break;
       case "export":
-        await this.saveImage(message.format, message.data);
+        await saveImage(this.data, message.format, message.data);
         break;
     }
   }
@@ -397,8 +447,11 @@ class GraphView implements vscode.Disposable {
 
   private async begin(): Promise<void> {
     this.ready = true;
+    if (this.model !== undefined) {
+      this.post({ kind: "failed", text: `Reading ${this.model} …` });
+    }
     if (this.pending !== undefined) {
-      const { uri, graph } = this.pending;
+      const { uri, graph } = await this.pending;
       await this.show({ uri, graph, ...this.at(uri, graph) });
     }
     const { stop } = this.services;
@@ -412,7 +465,8 @@ class GraphView implements vscode.Disposable {
       this.post({ kind: "streams", byLine: null, text: "" });
       return;
     }
-    const text = (await this.plannedHere()) ?? (await this.planned(this.data));
+    const text =
+      (await this.plannedHere()) ?? (await planned(this.services, this.sizes, this.data));
     const byLine = text === undefined ? undefined : streamsOf(text, this.data.graph);
     const count = new Set(Object.values(byLine ?? {})).size;
     this.post({
@@ -431,40 +485,6 @@ class GraphView implements vscode.Disposable {
     const { frameId } = stop;
     const plan = (await stop.session.customRequest("opstep/plan", { frameId })) as { text: string };
     return streamsOf(plan.text, this.data?.graph ?? "") === undefined ? undefined : plan.text;
-  }
-
-  /** A plan for sizes that are asked for. */
-  private async planned(data: GraphData): Promise<string | undefined> {
-    const uri = vscode.Uri.parse(data.uri);
-    const program = await programOf(uri.fsPath);
-    const head = program.graphs.find((graph) => graph.name === data.graph);
-    // The plan, and with it the streams, depends on the sizes of the inputs.
-    const chosen = head && (await this.sizes.of(uri.fsPath, head, {}));
-    if (chosen === undefined) {
-      return undefined;
-    }
-    const args = ["plan", uri.fsPath, "--graph", data.graph, "--mode", "async"];
-    for (const [name, size] of Object.entries(chosen.sizes)) {
-      args.push("--symbol", `${name}=${size}`);
-    }
-    const { code, stdout, stderr } = await this.services.opstep(args);
-    if (code !== 0) {
-      throw new Error(`Cannot colour by stream without a plan: ${stderr.trim() || stdout.trim()}`);
-    }
-    return stdout;
-  }
-
-  private async saveImage(format: "svg" | "png", data: string): Promise<void> {
-    const { uri = "", graph = "graph" } = this.data ?? {};
-    const folder = vscode.Uri.joinPath(vscode.Uri.parse(uri), "..");
-    const filters: Filters =
-      format === "svg" ? { "SVG picture": ["svg"] } : { "PNG picture": ["png"] };
-    const file = await askSavePath(`${graph}.${format}`, { folder, filters });
-    if (file !== undefined) {
-      const content = format === "svg" ? Buffer.from(data) : Buffer.from(data, "base64");
-      await vscode.workspace.fs.writeFile(file, content);
-      vscode.window.setStatusBarMessage(`Saved ${file.fsPath}`, 5000);
-    }
   }
 }
 

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import * as vscode from "vscode";
 import { runArguments } from "../commands/arguments";
+import { runOnScript, scriptOf } from "../commands/scripts";
 import { checkProgram, type Problem, tellProblems } from "../debug/problems";
 import type { GraphTarget } from "../debug/register";
 import { tellError } from "../python";
@@ -41,7 +42,8 @@ export function registerHunt(services: Services): vscode.Disposable {
 }
 
 async function hunt(services: Services, target: GraphTarget | vscode.Uri | undefined) {
-  const given = await runArguments(services, target);
+  const onScript = await huntScript(services, target);
+  const given = onScript ? undefined : await runArguments(services, target);
   if (!given || !checkProgram(given.file)) {
     return;
   }
@@ -71,6 +73,25 @@ async function hunt(services: Services, target: GraphTarget | vscode.Uri | undef
       `${hunted.graph}: no NaN and no infinity came out${steps}.`,
     );
   }
+}
+
+/** In a terminal, where the script writes and reads; true where the hunt is about one. */
+async function huntScript(
+  services: Services,
+  target: GraphTarget | vscode.Uri | undefined,
+): Promise<boolean> {
+  const script = scriptOf(target);
+  if (!script) {
+    return false;
+  }
+  const name = `Python: ${path.basename(script)}`;
+  const config = { type: "opstep", request: "launch", name, program: script };
+  const folder = vscode.workspace.getWorkspaceFolder(vscode.Uri.file(script));
+  await withFindings({ config, folder }, async (env) => {
+    const ran = await runOnScript(services, "hunt", target, env);
+    return ran?.code;
+  });
+  return true;
 }
 
 /** What is wrong with the program or what it was given: a Problem, with its place, where it has one. */
@@ -112,10 +133,18 @@ export async function showRun(
   again: Again | undefined,
   title: string,
 ): Promise<number | undefined> {
+  return await withFindings(again, (env) => services.show(args, { title, env }));
+}
+
+/** Runs what writes findings to a file that its environment names, and shows them. */
+async function withFindings(
+  again: Again | undefined,
+  run: (env: Record<string, string>) => Promise<number | undefined>,
+): Promise<number | undefined> {
   const folder = await mkdtemp(path.join(tmpdir(), "opstep-"));
   try {
     const file = path.join(folder, "findings.json");
-    const code = await services.show(args, { title, env: { OPSTEP_FINDINGS: file } });
+    const code = await run({ OPSTEP_FINDINGS: file });
     const hunted = read(await readFile(file, "utf8").catch(() => ""));
     if (hunted?.found && again) {
       showHunted({ hunted, again });

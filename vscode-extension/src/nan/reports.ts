@@ -40,6 +40,10 @@ interface HuntedFinding {
   caused?: string[];
   rules?: { rule: string; elements: number; advice?: string }[];
   elements?: BadElement[];
+  /** Of a script: its module, what made it so, and what came of it. */
+  module?: string | null;
+  causes?: string[];
+  harm?: string;
 }
 
 /** What a hunt found, as `opstep hunt --json` writes it. */
@@ -89,6 +93,7 @@ export function reportOfHunt(hunted: Hunted, absolute: (path: string) => string)
       ...(f.caused && { caused: f.caused }),
       ...(f.rules && { rules: f.rules }),
       ...(f.elements && { elements: f.elements }),
+      ...notesOf(f),
       way: f.chain.slice(1).map(place),
       ...(f.before && { before: { ...place(f.before), text: lossOf(f.before) } }),
     };
@@ -103,6 +108,11 @@ export function reportOfHunt(hunted: Hunted, absolute: (path: string) => string)
     separate: true,
     ...(!known && text && { summary: told[0] ?? text }),
   };
+}
+
+function notesOf({ module, causes = [], harm }: HuntedFinding): { notes?: string[] } {
+  const notes = [module && `in ${module}`, ...causes, harm].filter((note) => !!note);
+  return notes.length > 0 ? { notes: notes as string[] } : {};
 }
 
 function lossOf({ value, place, number, rule }: NonNullable<HuntedFinding["before"]>): string {

@@ -118,7 +118,7 @@ class NanView implements vscode.Disposable {
   }
 
   private subject(argument: unknown, stop: Stop): Subject | undefined {
-    const found = subjectOf(argument, vscode.window.activeTextEditor);
+    const found = subjectOf(argument, vscode.window.activeTextEditor, stop.isScript);
     return found ?? (isNanStop(stop) ? undefined : { expression: "" });
   }
 
@@ -163,7 +163,8 @@ class NanView implements vscode.Disposable {
     const report = reportOfHunt(hunted, (file) => path.resolve(base, file));
     const name = path.basename(String(again.config.program));
     const step = hunted.step ? `, step ${hunted.step}` : "";
-    const where = `${name}: ${hunted.graph}${step}`;
+    const graph = hunted.graph && hunted.graph !== name ? `: ${hunted.graph}` : "";
+    const where = `${name}${graph}${step}`;
     setNanPath(pathOf(wayOf(report), report.links[0]?.source?.path ?? ""));
     await this.display({
       message: { kind: "report", report, title: resultOf(hunted), where, state: "past" },
@@ -283,6 +284,12 @@ class NanView implements vscode.Disposable {
       if (went) {
         return;
       }
+    }
+    if (session && live && shown.stop?.isScript) {
+      // As far as it is recorded: else an error says that it is not.
+      const { source, line } = link;
+      await session.customRequest("opstep/goToOp", { path: source?.path, line });
+      return;
     }
     const old = session ?? this.services.stop?.session;
     if (old && old.configuration.program === shown.again.config.program) {

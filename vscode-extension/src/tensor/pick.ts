@@ -67,7 +67,7 @@ export function expressionOf(
 async function choicesAt(stop: Stop): Promise<Choice[]> {
   const [frame, locals] = await Promise.all([
     valuesOf(stop, { most: MOST }),
-    stop.python ? localsOf(stop) : [],
+    stop.python && !stop.isScript ? localsOf(stop) : [],
   ]);
   return choicesOf(frame, locals);
 }

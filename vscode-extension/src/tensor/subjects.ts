@@ -21,6 +21,7 @@ const NAME = /`[^`]+`|[A-Za-z_]\w*(?:\.\w+)*/;
 export function subjectOf(
   argument: unknown,
   editor: vscode.TextEditor | undefined,
+  isScript = false,
 ): Subject | undefined {
   if (typeof argument === "string" && argument.trim()) {
     return { expression: argument.trim() };
@@ -39,7 +40,9 @@ export function subjectOf(
   if (isSubject(argument)) {
     return argument;
   }
-  return editor?.document.languageId === "opg" ? underCursor(editor) : undefined;
+  return editor?.document.languageId === (isScript ? "python" : "opg")
+    ? underCursor(editor)
+    : undefined;
 }
 
 /** Of `f32[64, 256]`, the shape. */

@@ -47,7 +47,8 @@ class TensorViews implements vscode.Disposable {
 
   /** Opens a panel for what a menu, another view or the editor's cursor means. */
   async open(argument: unknown): Promise<void> {
-    const subject = subjectOf(argument, vscode.window.activeTextEditor);
+    const isScript = this.services.stop?.isScript;
+    const subject = subjectOf(argument, vscode.window.activeTextEditor, isScript);
     if (subject) {
       await this.show(subject);
     } else {
@@ -56,8 +57,8 @@ class TensorViews implements vscode.Disposable {
   }
 
   async prompt(): Promise<void> {
-    const selected = subjectOf(undefined, vscode.window.activeTextEditor);
     const { stop } = this.services;
+    const selected = subjectOf(undefined, vscode.window.activeTextEditor, stop?.isScript);
     if (!stop) {
       sayWhen();
       return;

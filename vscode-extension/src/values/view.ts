@@ -85,7 +85,8 @@ class ValuesView implements vscode.Disposable {
       const frame = await allValuesOf(stop, () => turn === this.turn);
       if (turn === this.turn) {
         this.frame = frame;
-        const { graph, total, values } = frame;
+        const { total, values } = frame;
+        const graph = stop.isScript ? stop.graph : frame.graph;
         this.post({ kind: "values", turn, graph, total, values });
       }
     } catch (error) {

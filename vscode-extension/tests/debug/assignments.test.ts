@@ -74,5 +74,7 @@ describe("values at the ends of lines", () => {
     const [value] = valuesByTrouble([at(1, `h = ${"1, ".repeat(100)}`)], false);
     expect(value?.text).toHaveLength(110);
     expect(value?.text.endsWith("…")).toBe(true);
+    const [module] = valuesByTrouble([at(1, "net = Net(\n  (out): Linear()\n)")], false);
+    expect(module?.text).toBe("net = Net(…");
   });
 });

@@ -1,5 +1,12 @@
 import { describe, expect, it } from "vitest";
-import { applyDefaults, configurationName, isScript, stopsScripts } from "../../src/debug/launch";
+import {
+  applyDefaults,
+  configurationName,
+  isKernel,
+  isPython,
+  isScript,
+  pythonDefaults,
+} from "../../src/debug/launch";
 
 const SETTINGS = { device: "cuda:1", mode: "auto", folder: "/ws" };
 
@@ -38,11 +45,50 @@ describe("a launch configuration", () => {
     expect(["net.opg", "net.pt2", "py", undefined].some(isScript)).toBe(false);
   });
 
-  it("of a script stops before its first pass unless a breakpoint may stop it", () => {
-    const at = (path: string) => ({ enabled: true, location: { uri: { path } } });
-    expect(stopsScripts(at("/ws/net.py"))).toBe(true);
-    expect(stopsScripts({ enabled: true })).toBe(true); // on a function, or on data
-    expect(stopsScripts(at("/ws/entropy.opg"))).toBe(false);
-    expect(stopsScripts({ ...at("/ws/net.py"), enabled: false })).toBe(false);
+  it.each([
+    [{ request: "launch", program: "train.py" }, true],
+    [{ request: "launch", module: "torch.distributed.run" }, true],
+    [{ request: "launch", code: "print(1)" }, true],
+    [{ request: "attach", connect: { port: 5678 } }, true],
+    [{ request: "attach", listen: { port: 5678 } }, true],
+    [{ request: "attach", processId: "12" }, true],
+    [{ request: "launch", program: "lenet.opg" }, false],
+    [{ request: "launch", run: "a1", workspace: "runs.db" }, false],
+    [{ request: "attach", port: 5678 }, false],
+  ])("%j is of Python: %s", (config, expected) => {
+    expect(isPython(config)).toBe(expected);
+  });
+
+  it("of a kernel is none of a script's process", () => {
+    const kernel = {
+      request: "attach",
+      name: "kernel relu, block (0,0,0)",
+      connect: {},
+      rules: [],
+    };
+    expect(isKernel(kernel)).toBe(true);
+    expect(isKernel({ ...kernel, subProcessId: 7, name: "Subprocess 7" })).toBe(false);
+    expect(isKernel({ request: "attach", name: "mine", connect: { port: 5678 } })).toBe(false);
+  });
+
+  it("of Python runs in a terminal, which the Debug Console does not cover", () => {
+    expect(pythonDefaults({ request: "launch", program: "a.py" })).toEqual({
+      request: "launch",
+      program: "a.py",
+      console: "integratedTerminal",
+      showReturnValue: true,
+      internalConsoleOptions: "neverOpen",
+      opensConsole: "never",
+    });
+    const inConsole = { request: "launch", console: "internalConsole" };
+    expect(pythonDefaults(inConsole)).toHaveProperty("opensConsole", "onOutput");
+    const own = {
+      request: "launch",
+      console: "internalConsole",
+      showReturnValue: false,
+      internalConsoleOptions: "openOnSessionStart",
+    };
+    expect(pythonDefaults(own)).toEqual(own);
+    expect(pythonDefaults({ request: "attach" })).not.toHaveProperty("console");
   });
 });

@@ -72,6 +72,12 @@ describe("the report of a hunt", () => {
     expect(resultOf(hunted(LOG))).toBe("mean");
   });
 
+  it("of a script says in which module, and what made it so", () => {
+    const script = { ...LOG, graph: "", module: "blocks.0", causes: ["it grew"], harm: "" };
+    expect(reportOfHunt(hunted(script), at).links[0]?.notes).toEqual(["in blocks.0", "it grew"]);
+    expect(reportOfHunt(hunted(LOG), at).links[0]).not.toHaveProperty("notes");
+  });
+
   it("leaves out what no output shows, unless there is nothing else", () => {
     const masked = { ...MUL, kind: "masked" };
     expect(reportOfHunt(hunted(LOG, masked), at).links).toHaveLength(1);

@@ -85,7 +85,7 @@ function collect(
     nodes.push({
       key,
       parent: around.key || null,
-      uri: data.uri,
+      uri: node.uri || data.uri,
       graph: data.graph,
       node,
       frame: inside !== undefined,
@@ -106,6 +106,11 @@ function collect(
       links.push({ key: `${prefix}e${k}`, from, to, value: edge.value, type: edge.type });
     }
   });
+}
+
+/** The nodes of a graph as they are before anything is opened or left out. */
+export function allNodes(data: GraphData): PictureNode[] {
+  return picture(data, new Map(), { weights: true, most: Infinity, focus: null }).nodes;
 }
 
 /** A node and the open calls around it, the outermost first. */
@@ -275,6 +280,9 @@ export function progress(
   stop: StopState | null,
   calls: readonly string[],
 ): Progress {
+  if (stop !== null && shown.node.now !== undefined) {
+    return shown.node.now ? "now" : "done"; // all that is drawn of a script has run
+  }
   if (stop === null || !standsIn(shown, stop, calls)) {
     return "none";
   }

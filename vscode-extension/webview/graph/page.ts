@@ -15,7 +15,9 @@ import { h } from "../dom";
 import { idOf } from "./drawing";
 import { asPng, asSvg } from "./export";
 import { Superseded } from "./layoutRunner";
+import { Library } from "./library";
 import {
+  allNodes,
   ancestors,
   type Direction,
   nodeAt,
@@ -37,7 +39,14 @@ export class Page {
   private readonly bar = toolbar();
   private readonly state = new State();
   private readonly scene = new Scene(this.state.marks);
-  private readonly search = new Search(this.bar, this.scene, this.state, (key) => this.choose(key));
+  private readonly library = new Library();
+  private readonly search = new Search(
+    this.bar,
+    this.scene,
+    this.state,
+    (key) => this.choose(key),
+    () => this.whole(),
+  );
   private readonly tooltip = new Tooltip();
   private readonly note = new Note();
   private readonly announcement = h("div", { class: "said" });
@@ -78,6 +87,10 @@ export class Page {
     switch (message.kind) {
       case "graph":
         this.open(message.data, message.path, message.line);
+        break;
+      case "library":
+        this.library.set(message.graphs);
+        this.bar.buttons.follow.hidden = true; // no cursor, no run
         break;
       case "expanded":
         this.expanded.set(message.key, message.data);
@@ -123,6 +136,11 @@ export class Page {
       this.state.data.graph === data.graph &&
       calls.join("/") === this.state.calls.join("/");
     this.state.calls = calls;
+    const isScript = data.nodes.some((node) => node.now !== undefined);
+    this.bar.buttons.streams.hidden = isScript;
+    if (isScript) {
+      this.expanded.clear(); // its graph is another one at each stop
+    }
     if (!same) {
       this.expanded.clear();
       this.state.chosen = this.state.cursor = this.around = undefined;
@@ -413,8 +431,19 @@ export class Page {
     }
   }
 
+  /** What a search looks at: of a model its calls, too; of a large graph also what is not drawn. */
+  private whole(): readonly PictureNode[] {
+    const { data } = this.state;
+    return (data && this.library.nodes(data, this.saved.weights)) ?? this.scene.picture.all;
+  }
+
   private choose(key: string | undefined): void {
     this.state.chosen = key;
+    const { data } = this.state;
+    if (key !== undefined && data && this.library.open(key, data, this.expanded)) {
+      void this.draw("stay").then(() => this.point(key));
+      return;
+    }
     if (key !== undefined && this.scene.shown(key) === undefined) {
       this.around = key; // it is not drawn: then what is around it is
       void this.draw("focus").then(() => this.point(key));
@@ -473,9 +502,4 @@ export class Page {
     this.refresh();
     this.scene.moved();
   }
-}
-
-/** The nodes of a graph as they are before anything is opened or left out. */
-function allNodes(data: GraphData): PictureNode[] {
-  return picture(data, new Map(), { weights: true, most: Infinity, focus: null }).nodes;
 }

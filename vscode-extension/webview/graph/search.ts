@@ -1,7 +1,7 @@
 /** Nodes by words: which are found, drawn or not, and going from one to the next. */
 
 import { grouped } from "../../shared/format";
-import { matches, type Picture } from "./model";
+import { matches, type Picture, type PictureNode } from "./model";
 
 /** The parts of the page that it needs. */
 interface Bar {
@@ -28,6 +28,8 @@ export class Search {
     private readonly scene: Drawn,
     private readonly state: Found,
     private readonly choose: (key: string | undefined) => void,
+    /** Nodes, also in calls that are closed. */
+    private readonly whole: () => readonly PictureNode[] = () => scene.picture.all,
   ) {}
 
   focus(): void {
@@ -44,7 +46,7 @@ export class Search {
   /** Finds what is asked for in the whole graph: of a large one most is not drawn. */
   find(): void {
     const terms = this.bar.search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = terms.length === 0 ? [] : this.scene.picture.all.filter((n) => matches(n, terms));
+    const found = terms.length === 0 ? [] : this.whole().filter((n) => matches(n, terms));
     this.state.terms = terms;
     this.state.found = new Set(found.map((n) => n.key));
     const { buttons } = this.bar;

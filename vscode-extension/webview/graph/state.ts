@@ -27,7 +27,7 @@ export class State {
     const at = (line: number) => first <= line && line <= last;
     const breakpoint = (this.breakpoints[shown.uri] ?? []).find((b) => at(b.line));
     const nan = this.tainted?.uri === shown.uri ? this.tainted.lines : {};
-    const bad = Object.entries(nan).find(([line]) => at(Number(line)));
+    const bad = Object.entries(nan).find(([line]) => at(Number(line)))?.[1] ?? shown.node.bad;
     const stopped = this.stop !== null && standsIn(shown, this.stop, this.calls);
     const found = this.found.has(shown.key);
     return {
@@ -36,7 +36,7 @@ export class State {
       chosen: shown.key === this.chosen,
       found,
       faded: this.terms.length > 0 && !found,
-      tainted: bad === undefined || shown.node.kind === "input" ? null : bad[1],
+      tainted: !bad || shown.node.kind === "input" ? null : bad,
       stream: own && this.streams !== null ? (this.streams[first] ?? null) : null,
       breakpoint: !breakpoint
         ? null

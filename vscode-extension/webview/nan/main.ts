@@ -93,7 +93,9 @@ function linkItem(link: Link, k: number, tensors: boolean, cause?: Link): HTMLEl
       "div",
       { class: "head" },
       h("span", { class: "kind" }, cause ? `follows from ${cause.name}` : kindOf(link)),
-      tensors ? tensorButton(link, k) : h("span", { class: "name" }, link.name || "literal"),
+      tensors && canOpen(link)
+        ? tensorButton(link, k)
+        : h("span", { class: "name" }, link.name || "literal"),
       h("code", { class: "type" }, link.type),
       link.op && h("span", { class: "op" }, `result of ${link.op}`),
       h("span", { class: "count" }, count + born),
@@ -130,6 +132,7 @@ function linkItem(link: Link, k: number, tensors: boolean, cause?: Link): HTMLEl
     ),
     cause && h("p", { class: "rule" }, cameFirst(cause)),
     link.elements?.length ? elements(link, k, link.elements, tensors) : false,
+    ...(link.notes ?? []).map((note) => h("p", { class: "note" }, note)),
     link.before &&
       h("p", { class: "way" }, h("span", { class: "count" }, "before it: "), ...lost(link.before)),
     link.way?.length ? way(link.way) : false,
@@ -145,6 +148,11 @@ function kindOf(link: Link): string {
     finite: "finite",
   };
   return labels[link.kind];
+}
+
+/** Whether its elements are still there: a script's op may have stopped before they have a name. */
+function canOpen(tensor: { expression?: string; memoryReference?: string } | undefined): boolean {
+  return tensor?.expression !== undefined || tensor?.memoryReference !== undefined;
 }
 
 function tensorButton(link: Link, k: number): HTMLElement {
@@ -221,7 +229,11 @@ function elements(
   tensors: boolean,
 ): HTMLElement {
   const named = (text: string, to: { link: number; operand?: number; place: number[] }) =>
-    tensors ? elementLink(text, to) : h("span", {}, text);
+    tensors && opens(to) ? elementLink(text, to) : h("span", {}, text);
+  const opens = (to: { operand?: number }) =>
+    to.operand === undefined
+      ? canOpen(link)
+      : canOpen(link.operands?.find((o) => o.operand === to.operand));
   const several = new Set(found.map((e) => e.rule)).size > 1;
   return h(
     "table",

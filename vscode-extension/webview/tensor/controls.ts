@@ -54,6 +54,9 @@ const AGAINST: readonly Choice<Comparison["kind"]>[] = [
   { value: "expression", label: "expression" },
 ];
 
+/** Of these a session on Python has no record. */
+const COUNTED: readonly Comparison["kind"][] = ["step", "change"];
+
 export class Controls {
   readonly head = h("header", { class: "bar" });
   readonly axes = h("div", { class: "axes", role: "group", "aria-label": "Axes" });
@@ -370,24 +373,25 @@ export class Controls {
       model.view.comparison = { ...comparison, ...change };
       actions.changed("layout");
     };
-    const counted = comparison.kind === "step" || comparison.kind === "change";
+    const against = AGAINST.filter(({ value }) => !(model.isPython && COUNTED.includes(value)));
+    const counted = COUNTED.includes(comparison.kind) && !model.isPython;
     const by = h("input", {
       value: comparison.expression,
       class: "expression",
-      placeholder: 'y, x@-2, load("x.npy")',
+      placeholder: model.isPython ? "y, a + b" : 'y, x@-2, load("x.npy")',
       "aria-label": "Compared expression",
       spellcheck: "false",
       onchange: () => set({ expression: by.value }),
     });
     return [
-      chooser("compare with", AGAINST, comparison.kind, (kind) => set({ kind })),
+      chooser("compare with", against, comparison.kind, (kind) => set({ kind })),
       counted &&
         numberBox("", comparison.count, (n) => set({ count: Math.max(1, Math.round(n)) }), {
           min: 1,
           "aria-label": "How many ago",
         }),
       comparison.kind === "expression" && by,
-      comparison.kind !== "none" &&
+      model.earlier !== undefined &&
         model.view.mode === "picture" &&
         chooser(
           "difference",

@@ -50,7 +50,7 @@ export class ElementEditor {
     const expression = elementExpression(this.model.subject.expression, [...place]);
     this.end();
     try {
-      await this.connection.call("set", { expression, value });
+      await this.connection.call("set", { expression, value: this.model.written(value) });
     } catch (error) {
       if (!(error instanceof Outdated)) {
         this.closed(messageOf(error));

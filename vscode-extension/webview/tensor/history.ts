@@ -43,7 +43,11 @@ export class History {
   private async fetch(): Promise<void> {
     const { expression, memoryReference } = this.model.subject;
     this.entries = [];
-    if (!memoryReference && /^(?:[A-Za-z_][\w.]*|`[^`]+`)$/.test(expression)) {
+    if (
+      !this.model.isPython &&
+      !memoryReference &&
+      /^(?:[A-Za-z_][\w.]*|`[^`]+`)$/.test(expression)
+    ) {
       try {
         this.entries = (
           await this.connection.call("history", { name: expression, count: MOST })

@@ -335,8 +335,9 @@ class Page {
     const goes = { running: "the run goes on", ended: "the run has ended", stopped: "" }[
       model.state
     ];
-    const note = tilesNote(model, this.pictures.grid.count);
-    this.message.textContent = model.error || goes || (model.view.mode === "picture" ? note : "");
+    const tiles = model.view.mode === "picture" && tilesNote(model, this.pictures.grid.count);
+    const notes = [model.type?.note, tiles].filter(Boolean).join("; ");
+    this.message.textContent = model.error || goes || notes;
     this.message.classList.toggle("error", Boolean(model.error));
     document.body.classList.toggle("stale", Boolean(model.error) || model.state === "ended");
   }

@@ -2,8 +2,10 @@
 
 import { type Axes, fitAxes } from "../../shared/tensor/axes";
 import type {
+  Calls,
   Comparison,
   FrameLocation,
+  PlacesOf,
   Slice,
   Statistics,
   Subject,
@@ -45,7 +47,10 @@ export class Model {
   }
 
   get earlier(): string | undefined {
-    return comparedExpression(this.subject.expression, this.view.comparison);
+    const { comparison } = this.view;
+    return this.isPython && comparison.kind !== "expression"
+      ? undefined
+      : comparedExpression(this.subject.expression, comparison);
   }
 
   /** Takes a view that was remembered: what this version does not know of keeps its first value. */
@@ -62,6 +67,37 @@ export class Model {
   setAxes(axes: Axes): void {
     this.axes = axes;
     this.view.axes = axes;
+  }
+
+  /** Whether its elements can be NaN or infinite. */
+  get isFloat(): boolean {
+    return /^b?f\d/.test(this.type?.dtype ?? "");
+  }
+
+  get isPython(): boolean {
+    return this.type?.language === "python";
+  }
+
+  /** The arguments for places of elements that are not finite; `mask`: of them in a graph. */
+  placesOf(
+    places: PlacesOf,
+    expression: string,
+    mask: (x: string) => string,
+    [first, count]: [number, number],
+  ): Calls["slice"]["arguments"] {
+    return this.isPython
+      ? { expression, places, first, count }
+      : { expression: `where(${mask(expression)})[${first || ""}:${first + count}]` };
+  }
+
+  /** What is typed for an element, as the session's language has it. */
+  written(value: string): string {
+    const text = value.trim();
+    if (!this.isPython) {
+      return value;
+    }
+    const special = /^[+-]?(?:nan|inf)$/i.test(text) ? `float("${text}")` : undefined;
+    return special ?? { true: "True", false: "False" }[text] ?? value;
   }
 
   elements(slice: Slice): Elements {

@@ -1,6 +1,7 @@
 /** Counts of non-finite elements, and navigation from one to the next. */
 
 import { messageOf } from "../../shared/errors";
+import type { PlacesOf } from "../../shared/tensor/messages";
 import { operand } from "../../shared/tensor/parts";
 import { fill, h } from "../dom";
 import { SPECIAL } from "./colours";
@@ -15,6 +16,7 @@ const MOST = 4096; // places that are fetched at a time
 interface Category {
   kind: number;
   label: string;
+  places: PlacesOf;
   count: number;
   /** The mask whose places they are. */
   mask: (x: string) => string;
@@ -48,12 +50,31 @@ export class NonFinite {
       : (x: string) => `isnan(${x})`;
     const float = this.model.type?.unwritten !== undefined;
     return [
-      { kind: NAN, label: "NaN", count: f.nan - (float ? unwritten : 0), mask: nans },
-      { kind: POSINF, label: "+Inf", count: f.posinf, mask: (x) => `${operand(x)} == inf` },
-      { kind: NEGINF, label: "−Inf", count: f.neginf, mask: (x) => `${operand(x)} == -inf` },
+      {
+        kind: NAN,
+        label: "NaN",
+        places: "nan",
+        count: f.nan - (float ? unwritten : 0),
+        mask: nans,
+      },
+      {
+        kind: POSINF,
+        label: "+Inf",
+        places: "posinf",
+        count: f.posinf,
+        mask: (x) => `${operand(x)} == inf`,
+      },
+      {
+        kind: NEGINF,
+        label: "−Inf",
+        places: "neginf",
+        count: f.neginf,
+        mask: (x) => `${operand(x)} == -inf`,
+      },
       {
         kind: UNWRITTEN,
         label: "never written",
+        places: "any", // no session on Python has such
         count: unwritten,
         mask: (x) => `isunwritten(${x})`,
       },
@@ -116,9 +137,10 @@ export class NonFinite {
       if (!rank) {
         return [];
       }
-      const slice = await this.connection.call("slice", {
-        expression: `where(${sort.mask(expression)})[${first}:${first + MOST}]`,
-      });
+      const slice = await this.connection.call(
+        "slice",
+        this.model.placesOf(sort.places, expression, sort.mask, [first, MOST]),
+      );
       const numbers = this.model.elements(slice).numbers;
       const places: number[][] = [];
       for (let k = 0; k < numbers.length; k += rank) {

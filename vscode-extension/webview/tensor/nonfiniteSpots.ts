@@ -14,14 +14,13 @@ export async function nonFiniteSpots(
   connection: Connection,
   part: Part,
 ): Promise<Spot[]> {
-  if (model.type?.unwritten === undefined) {
-    return []; // only floats can be NaN or infinite
+  if (!model.isFloat) {
+    return [];
   }
   const step = { ...part, rows: { ...part.rows, step: 1 }, columns: { ...part.columns, step: 1 } };
   const of = partExpression(model.subject.expression, model.shape, step);
-  const slice = await connection.call("slice", {
-    expression: `where(not isfinite(${of}))[:${MOST}]`,
-  });
+  const mask = (x: string) => `not isfinite(${x})`;
+  const slice = await connection.call("slice", model.placesOf("any", of, mask, [0, MOST]));
   const found = model.elements(slice).numbers;
   const { axes } = model;
   const seen = axes.at.map((_, k) => k).filter((k) => roleOf(axes, k));

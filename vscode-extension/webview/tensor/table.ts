@@ -362,7 +362,7 @@ export class Table {
     const expression = elementExpression(this.model.subject.expression, this.place());
     this.stopEditing();
     try {
-      await this.connection.call("set", { expression, value });
+      await this.connection.call("set", { expression, value: this.model.written(value) });
     } catch (error) {
       if (!(error instanceof Outdated)) {
         this.listener.failed(messageOf(error));
