@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 OK, PROGRAM, COMMAND, MACHINE, UNRECORDED, FOUND, BUG = 0, 1, 2, 3, 4, 5, 70
 INTERRUPTED, TERMINATED = 130, 143
+FINDINGS = "OPSTEP_FINDINGS"  # in the environment: the file that an editor reads findings from
 ON_SIGTERM = "terminated"  # what a command says that it ends
 OTHERS_RTOL = "--rtol 1e-5"  # beside runs of another library, whose sums are in another order
 

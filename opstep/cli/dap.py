@@ -24,12 +24,23 @@ from opstep.cli.serving import serve_port, serving_options, writer
     help="Import what a launch needs before the first message comes, for editors that start the "
     "server before it is needed. If opstep changed meanwhile, it starts anew.",
 )
+@click.option(
+    "--script",
+    is_flag=True,
+    help="Debug Python scripts, by debugpy and what opstep adds; an editor that knows what it "
+    "launches saves a moment so. Without it, scripts and graphs are launched.",
+)
 @serving_options
-def dap(listen: str | None, log_file: str | None, ahead: bool) -> None:
+def dap(listen: str | None, log_file: str | None, ahead: bool, script: bool) -> None:
     """Serve the debugger to an editor (Debug Adapter Protocol).
 
     docs/dap.md describes the launch arguments and requests, docs/editors.md the setup of editors.
     """
+    if script:
+        from opstep.dap.python.server import serve_stdio
+
+        serve_stdio()
+        return
     from opstep.dap import server
 
     log = writer(log_file)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.cli.debug.completing import completions
 from opstep.cli.debug.opening import asked, begun
 from opstep.cli.debug.session import Session
 from opstep.hunting.debugging import FindingDebugger
@@ -30,7 +32,7 @@ def debug_finding(
     session = begun(Session, debugger)
     session.say(f"step {found.step}, {position_text(found.first)}; help lists the commands.")
     session.go(debugger.start)
-    session.loop(asked(session))
+    session.loop(asked(session, partial(completions, session)))
 
 
 def position_text(finding: Finding) -> str:

@@ -20,6 +20,7 @@ from opstep.api.devices import HOST, check_computes, kind_of
 from opstep.api.settings import RunSettings
 from opstep.cli.common import (
     COMMAND,
+    FINDINGS,
     MACHINE,
     OK,
     PROGRAM,
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
 
 LISTED = 64  # elements up to which --json holds a result's values
 TICK_S = 0.1  # between two moves of the progress bar
-FINDINGS = "OPSTEP_FINDINGS"  # in the environment: the file that an editor reads findings from
 
 
 @command(

@@ -18,10 +18,10 @@ import click
 
 from opstep.api.devices import HOST
 from opstep.api.settings import RunSettings
-from opstep.cli import launched
 from opstep.cli.common import (
     ADD_BREAK,
     COMMAND,
+    FINDINGS,
     FOUND,
     OK,
     UNRECORDED,
@@ -29,6 +29,7 @@ from opstep.cli.common import (
     emit_json,
     is_explicit,
     is_watched,
+    json_text,
     say,
 )
 from opstep.cli.recording import opened_recording, show_recording
@@ -190,18 +191,10 @@ class Started:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """While the block lasts, what takes long before the first run is told: to the editor that
-        launched the script, or on standard error.
-        """
+        """While the block lasts, what takes long before the first run is said on standard error."""
         from opstep.frontends.scripts.waiting import told
         from opstep.runtime.device.cache import Compiler
 
-        if launched.adapter is not None:
-            from opstep.dap import attach
-
-            with told(attach.tell):
-                yield
-            return
         if not is_watched():
             yield
             return
@@ -305,6 +298,7 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         lint_except=options["lint_except"], keep_step=options["keep_step"],
     )  # fmt: skip
     started.frameworks.options |= {"hunt": hunting}
+    for_editor = os.environ.pop(FINDINGS, "")  # which is not for the script's own processes
 
     def run() -> int:
         try:
@@ -316,6 +310,8 @@ def hunt_script(file: str, options: dict[str, Any]) -> int:
         code = _recorded(recording, run)
     if recording is not None and options["workspace"] and recording.runs and not started.compiled:
         _record_findings(Path(options["workspace"]), recording.runs[0].key, found)
+    if for_editor:
+        Path(for_editor).write_text(json_text(_for_editor(file, found)))
     faults = [fault for one in started.frameworks.entered for fault in one.faults()]
     if options["as_json"]:
         lint = {"lint": [vars(fault) for fault in faults]} if options["lint"] else {}
@@ -419,6 +415,13 @@ def _report(started: Started, findings: list[Any], found: Any) -> None:
     if not started.options["keep_going"]:
         started.frameworks.leave()
         raise Leave
+
+
+def _for_editor(file: str, found: Sequence[Any]) -> dict[str, Any]:
+    """As `opstep hunt --json` writes what it found in a program."""
+    records = [one for each in map(_record, found) for one in each.get("findings", [each])]
+    head = {"graph": Path(file).name, "found": bool(records), "steps": 0, "unrepeated": []}
+    return head | {"step": records[0].get("step") if records else None, "findings": records}
 
 
 def _record(found: Any) -> dict[str, Any]:

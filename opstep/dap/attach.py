@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import atexit
 import os
-import signal
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
@@ -28,8 +26,9 @@ from opstep.api import program as programs
 from opstep.api.devices import kind_of
 from opstep.dap.debuggee import Debuggee
 from opstep.dap.exit_code import exit_code, outermost_frame
+from opstep.dap.python import hosting
 from opstep.dap.registry import DapError, State
-from opstep.dap.server import Listener, serve
+from opstep.dap.server import Listener
 from opstep.dap.source_view import SourceView
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from opstep.api.settings import RunSettings
     from opstep.dap.requests.lifecycle import AttachArguments
     from opstep.dap.session import Session
-    from opstep.dap.wire import Wire
 
 
 FAREWELL_S = 1.0  # how long the end of the program waits for its client to have taken its leave
@@ -56,7 +54,6 @@ class Attached:
         self._session: Session | None = None
         self._arguments: AttachArguments | None = None
         self._lock = threading.Lock()
-        self.is_to_end = False  # as who launched it is gone
         self._configured = threading.Event()
         self._running = threading.Lock()
 
@@ -84,6 +81,10 @@ class Attached:
         found.pauses_next = arguments.stop_on_entry
         return found
 
+    def debug_python(self, session: Session, message: dict[str, Any]) -> None:
+        """The client attaches to all of the program. Raises `DapError`."""
+        hosting.debug_python(session, message)
+
     def configured(self) -> None:
         """The client has set its breakpoints."""
         self._configured.set()
@@ -92,7 +93,6 @@ class Attached:
         """The client is gone."""
         with self._lock:
             if self._session is session:
-                self.is_to_end = session.debuggee is not None and session.debuggee.terminated
                 self._session = self._arguments = None
                 self._configured.clear()
 
@@ -198,32 +198,6 @@ def listen(port: int = 0, host: str = "127.0.0.1") -> int:
     return listener.port
 
 
-def listen_to(wire: Wire) -> None:
-    """As `listen` and `wait_for_client` do, to the debug adapter that has started this program."""
-
-    def talk() -> None:
-        serve(wire, attached=_attached)
-        _attached.configured()  # nobody waits for who is gone
-        if _attached.is_to_end:  # with what it has started
-            leads = os.getpgid(0) == os.getpid()
-            (os.killpg if leads else os.kill)(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=talk, name="opstep debug", daemon=True).start()
-    programs.interposed = _attached.run
-    _attached.wait(None)
-
-
-def tell(what: str) -> Callable[[], None]:
-    """Shows the client what the program does before it runs a graph; gives what ends that."""
-    session = _attached.session
-    if session is None:
-        return lambda: None
-    bar = session.progress(f"opstep: {what}", after=0.0)
-    bar.__enter__()
-    bar.update()
-    return bar.__exit__
-
-
 def wait_for_client(timeout: float | None = None) -> bool:
     """Waits until an editor is attached and has set its breakpoints; False after `timeout` seconds.
 
@@ -232,6 +206,24 @@ def wait_for_client(timeout: float | None = None) -> bool:
     if _attached.listener is None:
         raise InputError("nobody can attach yet", hint="call opstep.debug.listen(port) first")
     return _attached.wait(timeout)
+
+
+def port() -> int | None:
+    """The port at which the program listens; None where it does not."""
+    return _attached.listener.port if _attached.listener is not None else None
+
+
+def is_attached() -> bool:
+    """Whether a client is there that sees graphs, and none runs."""
+    session = _attached.session
+    return session is not None and session.state is State.IDLE
+
+
+def pause_next(wanted: bool) -> None:
+    """Whether the next run of a graph stops before its first op."""
+    session = _attached.session
+    if session is not None and session.debuggee is not None:
+        session.debuggee.pauses_next = wanted
 
 
 def program_ends(code: int) -> None:

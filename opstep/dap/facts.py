@@ -14,6 +14,7 @@ from opstep.dap.tensor_origins import (
     VariableWriter,
     target_of,
 )
+from opstep.runtime.debugger.applied import producer_of
 
 if TYPE_CHECKING:
     from opstep.runtime.debugger.executor import Executor
@@ -93,7 +94,7 @@ def producer_fields(node: Node, executor: Executor) -> tuple[Fields | None, str]
     from opstep.runtime.debugger.handles import Handle
     from opstep.runtime.ir.printer import print_statement
 
-    producer = node.producer
+    producer = producer_of(node)
     if producer is None:
         return None, ""
     names = operand_names(producer.step.op, len(producer.operands))

@@ -41,9 +41,8 @@ class Sought:
 class LaunchArguments(RunSettings):
     """Arguments of ``launch``: how to run, and what. `inputs` and `symbols` are by name; inputs may
     be words as on the command line (``x.npy``, ``random``), numbers, or lists, and symbols words
-    (``N=8``) for editors whose settings hold no numbers. Paths are relative to `cwd`. `args`,
-    `module` (patterns of names of modules), `python` and `console` are for a program that is a
-    Python script.
+    (``N=8``) for editors whose settings hold no numbers. Paths are relative to `cwd`. What
+    debugs Python scripts is not read here, see `opstep.dap.python`.
     """
 
     mode: str = "debug"
@@ -70,12 +69,6 @@ class LaunchArguments(RunSettings):
     on_disconnect: Literal["terminate", "continue"] = "terminate"
     source_view: View = "auto"
     no_debug: bool = False
-    args: list[str] = field(default_factory=list)
-    module: list[str] | str = field(default_factory=list)
-    python: str | None = None
-    console: Literal["internalConsole", "integratedTerminal", "externalTerminal"] = (
-        "internalConsole"
-    )
 
     def __post_init__(self) -> None:
         """`settings` checks, within what is shown when it goes wrong."""

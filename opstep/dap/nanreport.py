@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.dap.source_view import python_place
 from opstep.dap.tensor_origins import ComputedTensor
 from opstep.dap.variables import memory_reference
+from opstep.runtime.debugger.applied import producer_of
 
 if TYPE_CHECKING:
     from opstep.dap.frames import FrameHandle
@@ -29,7 +30,7 @@ def report_json(session: Session, frame_handle: FrameHandle, found: Backtrace) -
 def _link(session: Session, frame_handle: FrameHandle, link: Link, node: Node) -> dict[str, Any]:
     from opstep.runtime.nan.backtrace import describe
 
-    producer, verdict = node.producer, link.verdict
+    producer, verdict = producer_of(node), link.verdict
     tensor = _tensor(session, frame_handle, node)
     record: dict[str, Any] = {"kind": link.kind, **tensor, "name": link.value}
     record["text"] = describe(link)
@@ -55,9 +56,10 @@ def _before(session: Session, producer: Producer, verdict: Verdict) -> dict[str,
     from opstep.runtime.nan.causes import cause_of
 
     found = cause_of(session.debugger.machine.executor, producer, verdict.elements)
-    if found is None or found.node.producer is None:
+    made = None if found is None else producer_of(found.node)
+    if found is None or made is None:
         return {}
-    made, place = found.node.producer, list(found.place) or ""
+    place = list(found.place) or ""
     source = _source(session, made)
     record = {"name": found.node.name, "op": made.op.name, "line": source.get("line")}
     record["path"] = source.get("source", {}).get("path")
@@ -117,10 +119,9 @@ def _source(session: Session, producer: Producer) -> dict[str, Any]:
     from opstep.runtime.ir.printer import print_statement
 
     plan, step = producer.plan, producer.step
-    graph = plan.frames[step.frame].graph
+    graph, source = plan.frames[step.frame].graph, plan.frames[step.frame].source
     record: dict[str, Any] = {"graph": graph.name.text}
     record["statement"] = print_statement(step.statement)
-    source = plan.sources.get(graph.name.text)
     if source is not None:
         record["source"] = session.source(source.path, source.text)
         record["line"] = session.client.line(source.locate(step.statement.span.start)[0])

@@ -20,6 +20,7 @@ from opstep.dap.checking import plain
 from opstep.dap.client import Client
 from opstep.dap.inbox import Inbox
 from opstep.dap.progress import SHOW_AFTER_S, Progress
+from opstep.dap.python import launching, proxy
 from opstep.dap.references import References
 from opstep.dap.registry import (
     BAD_ARGUMENTS,
@@ -65,6 +66,7 @@ class HostProgram(Protocol):
     """The Python program that a session is a door to (`opstep.dap.attach`)."""
 
     def debuggee(self, session: Session, arguments: Any) -> Debuggee: ...
+    def debug_python(self, session: Session, message: dict[str, Any]) -> None: ...
     def configured(self) -> None: ...
     def client_left(self, session: Session) -> None: ...
 
@@ -279,6 +281,11 @@ class Session:
         if declared is None:
             self._answer_error(seq, command, unknown(command))
             return
+        if launching.is_python(command, message.get("arguments")):
+            self._settle()
+            if self.state is State.READY:
+                self._debug_python(seq, message)
+                return
         if declared.wire:
             self._handle(seq, declared, message.get("arguments"))
             return
@@ -291,6 +298,32 @@ class Session:
             self._answer_error(seq, command, DapError("too many requests wait", short="busy"))
         elif self.state is State.RUNNING and self.debuggee:
             self.debuggee.later(self.drain)
+
+    def _settle(self) -> None:
+        """Waits for the answer to ``initialize``, for which not all clients wait."""
+        settled = threading.Event()
+        if self.state is State.NEW and self.greeting and self.inbox.put(settled.set):
+            settled.wait()
+
+    def _debug_python(self, seq: int, message: dict[str, Any]) -> None:
+        """From now on the client talks to debugpy's adapter: through a proxy, which is the client
+        where this process is the program.
+        """
+        if self.attached is not None:
+            try:
+                self.attached.debug_python(self, message)
+            except DapError as error:
+                self._answer_error(seq, message["command"], error)
+            return
+        found = proxy.Proxy(self.wire, self.greeting)
+        self.relay(found)
+        found.forward(message)
+
+        def end() -> None:
+            found.is_over.wait()
+            self.leave()
+
+        threading.Thread(target=end, name="opstep script", daemon=True).start()
 
     def _receive_response(self, message: dict[str, Any]) -> None:
         seq = message.get("request_seq")

@@ -20,6 +20,11 @@ class Wire(wire.Wire):
         super().__init__(reader, writer, LONGEST_MESSAGE)
         self._seq = 0
 
+    @property
+    def latest(self) -> int:
+        """The number of the message that was sent last."""
+        return self._seq
+
     def write(self, message: Mapping[str, Any]) -> int:
         """Sends one message under the next number, which is returned.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from debugged_program import PROGRAM
+from scripts import commands
 
 from opstep.cli.main import main
 
@@ -113,6 +115,26 @@ def debug(cli, write, monkeypatch):
         assert outcome.code == 0, outcome.err
         assert "internal error" not in outcome.out
         return outcome.out
+
+    return run
+
+
+@pytest.fixture
+def debug_script(tmp_path):
+    """A session as a process; gives its exit code and what it printed."""
+
+    def run(
+        script: str, *given: str, batch: bool = True, options=(), arguments=(), pipe: str = "",
+        name: str = "train.py",
+    ):  # fmt: skip
+        (tmp_path / name).write_text(script, encoding="utf-8")
+        ended = subprocess.run(
+            [sys.executable, "-m", "opstep", "debug", *commands(*given), *["--batch"] * batch,
+             *options, name, *arguments],
+            cwd=tmp_path, input=pipe, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        assert "internal error" not in ended.stdout
+        return ended.returncode, ended.stdout
 
     return run
 

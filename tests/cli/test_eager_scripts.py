@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -103,6 +105,17 @@ def test_as_json(cli, script):
     )
     assert [frame["line"] for frame in found["frames"]] == [7, 12]
     assert found["module"] == "Log" and found["harm"].startswith("the result of the model is inf")
+
+
+def test_an_editor_reads_the_findings(cli, script, tmp_path, monkeypatch):
+    file = tmp_path / "findings.json"
+    monkeypatch.setenv("OPSTEP_FINDINGS", str(file))
+    assert cli("hunt", script(LOGARITHM)).code == 5
+    found = json.loads(file.read_text())
+    assert (found["found"], found["step"]) == (True, 0)
+    (one,) = found["findings"]
+    assert one["rules"] and one["statement"] and one["line"]
+    assert "OPSTEP_FINDINGS" not in os.environ  # nor in that of the script's processes
 
 
 def test_nan_only(cli, script):

@@ -6,8 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from dap.client import Client
-from scripts import commands
 
 pytest.importorskip("jax")
 
@@ -167,44 +165,3 @@ def test_runs_are_recorded(cli, script):
     outcome = cli("run", "-w", "runs.db", script(STEP))
     assert outcome.code == 0 and "step 2 nan" in outcome.out
     assert "3 steps" in outcome.err and "div gives loss" in outcome.err
-
-
-def test_a_session_goes_from_call_to_call(cli, script):
-    ended = commands(
-        "break train.py:11", "run", "bt", "p max(mask)", "p max(error)", "next",
-        "p total", "reverse-next", "continue", "bt", "delete", "tbreak train.py:19",
-        "continue", "p loss",
-        "tbreak train.py:12", "continue", "p max(mask)",
-    )  # fmt: skip
-    outcome = cli("debug", *ended, "--batch", script(STEP))
-    assert outcome.code == 0 and "error:" not in outcome.out, outcome.out
-    lines = [line for line in outcome.out.splitlines() if line.startswith(("=>", "*", "  #"))]
-    assert lines[:5] == [
-        "=>  11      total = (error * mask).sum()",
-        "* #0  loss_of at train.py:11",
-        "  #1  step at train.py:18",
-        "=>  12      count = mask.sum()",
-        "=>  11      total = (error * mask).sum()",
-    ]
-    assert "Breakpoint 1, loss_of backward at train.py:11" in outcome.out
-    assert "* #0  loss_of backward at train.py:11" in lines
-    assert outcome.out.count("total = 6.60") == 1 and "loss = 1.65" in outcome.out
-    assert "max(error) = 1.65" in outcome.out  # not what its derivative keeps
-
-
-def test_an_editor_stops_in_a_function(script, tmp_path):
-    path = tmp_path / script(STEP)
-    with Client.over_socket() as client:
-        client.initialize()
-        client.launch(path, cwd=str(tmp_path))
-        client.set_breakpoints(path, [12])
-        client.request("setExceptionBreakpoints", filters=["nan-origin"])
-        client.request("configurationDone")
-        client.expect_stop("breakpoint")
-        assert [(f["name"], f["line"]) for f in client.stack()] == [("loss_of", 12), ("step", 18)]
-        scopes = client.request("scopes", frameId=client.stack()[0]["id"])["scopes"]
-        found = client.request("variables", variablesReference=scopes[0]["variablesReference"])
-        named = {v["name"]: v["value"] for v in found["variables"]}
-        assert named["mask"] == "[1.0, 1.0, 1.0, 1.0]" and named["total"].startswith("6.60")
-        client.go("stepBack", "step")
-        assert client.where() == ("loss_of", 11)

@@ -67,12 +67,12 @@ def test_data_that_no_module_gets_is_seen_at_the_end(cli, script):
 def test_without_a_compiler_that_is_said(cli, script, monkeypatch, tmp_path):
     monkeypatch.setenv("OPSTEP_CACHE", str(tmp_path / "kernels"))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    native.path.cache_clear()
+    native._extension.cache_clear()
     try:
         outcome = cli("hunt", "--compiled", script(NET + TRAINING))
     finally:
         monkeypatch.undo()
-        native.path.cache_clear()
+        native._extension.cache_clear()
     assert outcome.code == 0 and "; ops beside compiled modules were not watched: " in outcome.err
     assert "no-such-compiler, a C++ compiler" in outcome.err
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from dap.client import Client
 from scripts import NET
 
 pytest.importorskip("torch")
@@ -33,20 +32,3 @@ def test_what_lasts_is_told_once_on_standard_error(net, tmp_path, monkeypatch):
         said = [line.partition(" kernel ")[0] for line in ended.stderr.splitlines()]
         phases = ["importing PyTorch …", "translating Net …", "compiling"]
         assert said == [f"{net}: {phase}" for phase in phases if progress]
-
-
-def test_an_editor_shows_what_lasts(net, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(AT_ONCE)
-    with Client.over_socket() as client:
-        client.initialize()
-        client.launch(tmp_path / net, cwd=str(tmp_path), env={"PYTHONPATH": path_of(tmp_path)})
-        client.request("configurationDone")
-        client.expect_end(0)
-    told = [e["body"] for e in client.events if e["event"].startswith("progress")]
-    titles = [body["title"] for body in told if "title" in body]
-    assert titles[:2] == ["opstep: importing PyTorch", "opstep: translating Net"]
-    assert len(told) >= 2 * len(titles)  # each has an end
-
-
-def path_of(folder) -> str:
-    return ":".join([str(folder), *(p for p in sys.path if p)])

@@ -1,4 +1,4 @@
-"""Python scripts in place of programs: run, hunted and debugged as they are."""
+"""Python scripts in place of programs: run and hunted as they are."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_without_pytorch(cli, script, monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    for command in ("run", "hunt", "debug"):
+    for command in ("run", "hunt"):
         outcome = cli(command, script("print(1)"))
         assert outcome.code == 2 and "pip install 'opstep[torch]'" in outcome.err, command
 
@@ -83,7 +83,6 @@ def test_without_pytorch(cli, script, monkeypatch):
         ("run -i x=x.npy train.py", "--input is not for scripts"),
         ("run --device cuda train.py", "a script runs where its tensors are"),
         ("run --fallback cpu train.py", "--fallback cpu is for programs"),
-        ("hunt --hunt index train.py", "--hunt is not for scripts"),
         ("debug --wait train.py", "--wait needs --listen PORT"),
         ("run --module x net.opg", "--module is for Python scripts"),
         ("hunt --import mylib train.py", "--import is not for scripts"),
@@ -420,9 +419,9 @@ def test_the_example(cli, monkeypatch):
         assert outcome.code == 5 and f", model.py:{line}: division by 0" in outcome.out
         torch._dynamo.reset()
         sys.modules.pop("model")
-        wanted = commands(f"break model.py:{line} if min(squares) == 0", "run", "up",
-                          "p anchor[14] - same[14]")  # fmt: skip
+        wanted = commands(f"break model.py:{line} if squares.min() == 0", "run", "up",
+                          "p (anchor[14] - same[14]).tolist()")  # fmt: skip
         outcome = cli("debug", *wanted, "--batch", "train.py")
-        assert outcome.out.endswith(f"anchor[14] - same[14] = {[0.0] * 8}\n")
+        assert outcome.out.endswith(f"(anchor[14] - same[14]).tolist() = {[0.0] * 8}\n")
     finally:
         sys.modules.pop("model", None)

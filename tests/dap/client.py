@@ -28,6 +28,7 @@ from dap.schema import check_message
 
 from opstep.dap.server import serve
 from opstep.dap.wire import Wire, wire_of
+from opstep.editors.wire import Gone
 
 PATIENCE_S = 60.0
 MARKER = re.compile(r"#.*\bbreak: (\w+)")
@@ -113,7 +114,7 @@ class Client:
     def close(self) -> None:
         """As a client does that ends well."""
         if not self._ended:
-            with suppress(AssertionError, OSError, queue.Empty):
+            with suppress(AssertionError, OSError, Gone, queue.Empty):
                 self.request("disconnect")
         self.vanish()
         if self.thread:

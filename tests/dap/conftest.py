@@ -85,3 +85,12 @@ def client() -> Iterator[Client]:
     """A client whose session must have ended well."""
     with Client.over_socket() as made:
         yield made
+
+
+@pytest.fixture
+def session():
+    """Of a server for scripts."""
+    from dap.test_python_sessions import Session
+
+    with Session.over_stdio("--script") as one:
+        yield one

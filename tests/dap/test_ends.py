@@ -1,18 +1,13 @@
-"""Every way in which a program ends that is attached to, or a script that was launched: what the
-client is told.
-"""
+"""Every way in which a program ends that is attached to: what the client hears of it."""
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 
 import pytest
-from dap.client import PATIENCE_S, Client
+from dap.client import Client
 
 ATTACHED = """
 import os, signal, sys
@@ -92,71 +87,6 @@ def test_requests_that_a_program_does_not_live_to_answer_are_refused(attached):
         response = client.response(seq)
         assert (response["success"], response["message"]) == (False, "the program has ended")
         client.expect("terminated")
-
-
-@pytest.fixture
-def script(tmp_path):
-    """Launches a script of this text, until it runs."""
-    path, clients = tmp_path / "train.py", []
-
-    def launch(text: str, **arguments) -> Client:
-        path.write_text(f"import os, time\nprint(os.getpid(), flush=True)\n{text}\n")
-        client = Client.over_stdio()
-        clients.append(client)
-        client.launch(path, **arguments)
-        client.request("configurationDone")
-        return client
-
-    yield launch
-    for client in clients:
-        client.vanish()
-        client.process.kill()
-        client.process.wait()
-        client.process.stderr.close()
-
-
-@pytest.mark.parametrize(
-    "end, code, told",
-    [
-        (KILLED, 128 + 9, "train.py was ended by SIGKILL.\n"),
-        ("os.kill(os.getpid(), 11)", 128 + 11, "train.py was ended by SIGSEGV.\n"),
-        ("os._exit(5)", 5, ""),
-        ("raise SystemExit(4)", 4, ""),
-        ("pass", 0, ""),
-    ],
-)
-def test_what_ended_a_script_is_told(script, end, code, told):
-    client = script(end)
-    client.expect_end(code)
-    assert client.output("important") == told
-
-
-def test_a_script_that_is_terminated_is_not_said_to_be_killed(script):
-    client = script("time.sleep(600)")
-    client.expect("output", category="stdout")
-    client.request("terminate")
-    client.expect_end(128 + signal.SIGTERM)
-    assert client.output("important") == ""
-
-
-@pytest.mark.parametrize("goes_on", [False, True])
-def test_a_script_whose_adapter_is_killed_ends_unless_it_is_to_go_on(script, goes_on):
-    client = script("time.sleep(600)", onDisconnect="continue" if goes_on else "terminate")
-    pid = int(client.expect("output", category="stdout")["output"])
-    try:
-        client.process.kill()
-        client.expect_closed()
-        until = time.monotonic() + (1.0 if goes_on else PATIENCE_S)
-        while lives(pid) and time.monotonic() < until:
-            time.sleep(0.05)
-        assert lives(pid) is goes_on
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def lives(pid: int) -> bool:
-    return state_of(pid) not in ("", "Z", "X")
 
 
 def state_of(pid: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +48,12 @@ if TYPE_CHECKING:
         ("opstep debug model.opg -i random --streams 4 --alloc reuse", "with four streams"),
         ("opstep debug model.opg -i random -x commands.txt --batch", "commands from a file"),
         ("opstep debug step.opg -i x=part-{rank}.npy --ranks 4", "four ranks, as one"),
-        ("opstep debug --listen 5678 --wait train.py", "a training script, from an editor"),
+        ("opstep debug -ex 'break 12' -ex run train.py", "a Python script"),
+        ("opstep debug --listen 5678 --wait train.py", "a script, from an editor"),
         ("echo 'b relu\nrun\np x' | opstep debug model.opg -i random", "or from a pipe"),
     ],
     codes={
-        OK: "the session was ended",
+        OK: "the session was ended; of a script that ended, its exit code",
         PROGRAM: "errors in the program; with --batch, a command that could not be done",
         COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit",
         MACHINE: "out of memory, no such device",
@@ -112,17 +114,18 @@ def debug(file: str, **options: Any) -> int:
     The commands are those of gdb: break, run, next, step, print, watch, reverse-next … An empty
     line repeats the last command; help lists all. See docs/debugging.md.
 
-    FILE can be a Python script: it stops in the nn.Modules and the functions of jax.jit that it
-    calls. What is behind its name is for the script. docs/pytorch.md and docs/jax.md describe it.
+    FILE can be a Python script, which runs as Python runs it, under debugpy. What is after its name
+    is for the script; options of programs are not for it. -m runs a module.
 
     --ranks debugs so many ranks as one, in this process. docs/distributed.md describes it.
     """
     if script_arguments() is not None:
         if options["ranks"] or options["mesh"]:
             raise InputError("--ranks and --mesh are for programs, not for scripts")
-        from opstep.cli.debug.script import debug_script
+        from opstep.cli.debug.python import debug_script
 
-        return debug_script(file, options)
+        flags = {one.name: max(one.opts, key=len) for one in debug.params}
+        return debug_script(file, options, flags)
     from opstep.cli.debug.opening import asked, begun, given_commands
     from opstep.cli.debug.rank_session import RankSession
     from opstep.cli.debug.session import Session
@@ -137,7 +140,9 @@ def debug(file: str, **options: Any) -> int:
     for reader in first:
         session.loop(reader)
     if not options["batch"] and not session.over:
-        session.loop(asked(session))
+        from opstep.cli.debug.completing import completions
+
+        session.loop(asked(session, partial(completions, session)))
     return PROGRAM if options["batch"] and session.failed else OK
 
 

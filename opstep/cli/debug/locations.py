@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,18 +18,6 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"[+-]?\d{1,9}$")
 _NAME = re.compile(r"[A-Za-z_][\w.]*$")
-_IF = re.compile(r"(?:^|\s)if(?:\s+|$|(?=\())")
-
-
-def split_if(text: str) -> tuple[str, str | None]:
-    """``12 if nan(x)`` as its two halves. Raises `Refused` where nothing stands behind ``if``."""
-    match = _IF.search(text)
-    if match is None:
-        return text.strip(), None
-    condition = text[match.end() :].strip()
-    if not condition:
-        raise Refused("an expression is missing after if")
-    return text[: match.start()].strip(), condition
 
 
 def locate(session: Session, text: str) -> Location:
@@ -67,18 +54,8 @@ def resolve_file(session: Session, name: str) -> str:
     for path in paths:
         if path == name or Path(path).name == name or _same(path, name):
             return path
-    if session.points.keeps_unknown and (later := _python_file(name)):
-        return later
     names = ", ".join(dict.fromkeys(visible(Path(p).name) for p in paths))
     raise Refused(f"the program has no file {visible(name[:60])}", f"its files: {names}")
-
-
-def _python_file(name: str) -> str | None:
-    """A file that a later run may be of: one that is there, or that the script has imported."""
-    if name.endswith(".py") and Path(name).is_file():
-        return str(Path(name).resolve())
-    files = (getattr(m, "__file__", None) for m in list(sys.modules.values()))
-    return next((f for f in files if f and Path(f).name == name), None)
 
 
 def _same(a: str, b: str) -> bool:
@@ -158,36 +135,15 @@ def of_function(paths: Iterable[str], name: str) -> Location | None:
 
 
 def _python_files(session: Session) -> list[str]:
-    """Those that the program came from; of a script, all that it has imported from its folder."""
-    paths = list(session.debugger.stop_point.lines.starts())
-    if session.points.keeps_unknown:
-        own = {str(Path.cwd()), str(Path(sys.path[0]).resolve())}
-        for module in list(sys.modules.values()):
-            path = str(getattr(module, "__file__", None) or "")
-            if path.endswith(".py") and "site-packages" not in path:
-                paths += [path for folder in own if path.startswith(f"{folder}/")][:1]
-    return [str(Path(path).resolve()) for path in paths]
+    """Those that the program came from."""
+    return [str(Path(path).resolve()) for path in session.debugger.stop_point.lines.starts()]
 
 
-def numbers(text: str) -> list[int]:
-    """``1 3-5`` as numbers. Raises `Refused`."""
-    found: list[int] = []
-    for word in text.replace(",", " ").split():
-        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", word)
-        if not match:
-            raise Refused(f"{visible(word[:60])} is not a number", "write 2, or 2-4")
-        low, high = int(match[1]), int(match[2] or match[1])
-        if high - low > 10_000:
-            raise Refused(f"{word} are too many")
-        found += range(low, high + 1)
-    return found
-
-
-def count(text: str, default: int = 1) -> int:
-    """How many times. Raises `Refused`."""
-    text = text.strip()
-    if not text:
-        return default
-    if not text.isdecimal() or len(text) > 9:
-        raise Refused(f"{visible(text[:60])} is not a count", "write a number")
-    return int(text)
+def lines_of(session: Session, path: str) -> list[str]:
+    for text in session.debugger.host.texts():
+        if text.source.path == path:
+            return text.source.text.splitlines()
+    file = python_file(path)
+    if file is not None and path in session.debugger.stop_point.lines.starts():
+        return file.lines
+    raise Refused(f"the program has no file {path}")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from opstep.cli.common import colors
 
 if TYPE_CHECKING:
-    from opstep.cli.debug.reading import Reader
-    from opstep.cli.debug.session import Session
+    from opstep.cli.debug.dialogue import Dialogue
+    from opstep.cli.debug.reading import Complete, Reader
+    from opstep.cli.debug.showing import Paint
 
-S = TypeVar("S", bound="Session")
+S = TypeVar("S", bound="Dialogue")
 
 
 def given_commands(options: dict[str, Any]) -> list[Reader]:
@@ -23,21 +24,20 @@ def given_commands(options: dict[str, Any]) -> list[Reader]:
     return first + ([ScriptReader("-ex", options["given"])] if options["given"] else [])
 
 
-def begun(kind: type[S], debugger: Any, batch: bool = False) -> S:
+def begun(kind: Callable[[Any, Paint, bool], S], about: Any, batch: bool = False) -> S:
     """A session at this terminal, or of a pipe."""
-    from opstep.cli.debug import registry
     from opstep.cli.debug.showing import Paint
 
-    registry.load()
     interactive = sys.stdin.isatty() and sys.stdout.isatty() and not batch
-    return kind(debugger, Paint(colors(sys.stdout)), interactive)
+    session = kind(about, Paint(colors(sys.stdout)), interactive)
+    session.registry.load()
+    return session
 
 
-def asked(session: Session) -> Reader:
+def asked(session: Dialogue, complete: Complete) -> Reader:
     """Reads what the user writes."""
-    from opstep.cli.debug.completing import completions
     from opstep.cli.debug.reading import PipeReader, TerminalReader
 
     if not session.interactive:
         return PipeReader()
-    return TerminalReader(session.paint, partial(completions, session))
+    return TerminalReader(session.paint, complete)

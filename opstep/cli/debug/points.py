@@ -56,7 +56,6 @@ class Entry:
     stops: int = 0
     passed: int = 0  # hits that did not stop, of breakpoints that the debugger has no more
     commands: list[str] = field(default_factory=list)
-    most: int | None = None  # see `Wanted`
     core: Breakpoint | None = None
 
     @property
@@ -80,18 +79,9 @@ class Entry:
         return self.core.count if self.kind == "log" else min(self.core.count, self.ignore)
 
     @property
-    def core_is_invalid(self) -> bool:
-        """Whether its condition or message is wrong, wherever it is."""
-        return self.core is not None and self.core.invalid is not None
-
-    @property
     def note(self) -> str:
         """What is to be known of where it is."""
-        if self.core is None or self.core.verified or self.core_is_invalid:
-            return self.core.message if self.core else ""
-        if self.core.request.most is None:
-            return "pending: no op came from this line so far"
-        return "no op of this run came from this line"
+        return self.core.message if self.core else ""
 
     def settle(self) -> None:
         """Takes over what the debugger counted, before it gets a new breakpoint."""
@@ -105,9 +95,7 @@ class Entry:
 class BreakpointTable:
     """All breakpoints of a session; `debugger` is given its by `apply`."""
 
-    def __init__(self, keeps_unknown: bool = False) -> None:
-        """With `keeps_unknown`, lines that a run does not know are kept for later runs."""
-        self.keeps_unknown = keeps_unknown
+    def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self._next = 1
         self._paths: set[str] = set()
@@ -125,8 +113,7 @@ class BreakpointTable:
             raise Refused(f"{entry.name} is caught already", "info breakpoints has its number")
         self.entries[entry.number] = entry
         self.apply(breakpoints)
-        is_kept = self.keeps_unknown and entry.location.path and not entry.core_is_invalid
-        if entry.core is not None and not entry.core.verified and not is_kept:
+        if entry.core is not None and not entry.core.verified:
             del self.entries[entry.number]
             self.apply(breakpoints)
             name = entry.location.name
@@ -160,15 +147,6 @@ class BreakpointTable:
         caught = [e for e in self.of("catch") if e.enabled]
         origin = {e.name for e in caught if e.origin}
         breakpoints.set_filters({e.name: e.condition for e in caught}, origin)
-
-    def move(self, breakpoints: Breakpoints) -> None:
-        """From now on another debugger is told, of another run."""
-        for entry in self.entries.values():
-            entry.settle()
-            if entry.core is not None:
-                entry.most, entry.core = entry.core.request.most, None
-        self._applied.clear()
-        self.apply(breakpoints)
 
     def _apply_lines(self, breakpoints: Breakpoints) -> None:
         by_path: dict[str, list[Entry]] = {path: [] for path in self._paths}
@@ -211,4 +189,4 @@ def request(entry: Entry):
 
     hits = f">={entry.ignore + 1}" if entry.ignore else None
     name = entry.location.name or entry.name
-    return Wanted(entry.location.line, name, entry.condition, hits, entry.log, most=entry.most)
+    return Wanted(entry.location.line, name, entry.condition, hits, entry.log)

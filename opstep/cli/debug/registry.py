@@ -22,7 +22,8 @@ class Refused(Exception):
 class Command:
     """`names`: the full one first, then abbreviations that win over other commands that begin like
     that. `usage`: how it is written. `repeats`: whether an empty line does it again. `completes`:
-    what its argument is (see `completing`). `then`: what an empty line does in its place.
+    what its argument is (see `completing`). `then`: what an empty line does in its place. `more`:
+    the rest of its help.
     """
 
     names: tuple[str, ...]
@@ -31,6 +32,7 @@ class Command:
     repeats: bool
     completes: str
     then: str | None
+    more: Callable[[], str] | None
     function: Callable[[Any, str], None]
 
     @property
@@ -47,24 +49,74 @@ class Command:
         return self.help.partition("\n\n")[0].replace("\n", " ")
 
 
-COMMANDS: dict[str, Command] = {}  # by full name
-_ALIASES: dict[str, Command] = {}
+class Registry:
+    """The commands of a kind of session. `modules`: those that declare them."""
+
+    def __init__(self, *modules: str):
+        self.commands: dict[str, Command] = {}  # by full name
+        self.aliases: dict[str, Command] = {}
+        self._modules = modules
+
+    def command(
+        self,
+        *names: str,
+        usage: str,
+        section: str,
+        repeats: bool = True,
+        completes: str = "",
+        then: str | None = None,
+        more: Callable[[], str] | None = None,
+    ):
+        """Declares the function below, which takes the session and the text after the name."""
+
+        def register(function: Callable[[Any, str], None]):
+            entry = Command(names, usage, section, repeats, completes, then, more, function)
+            self.commands[names[0]] = entry
+            self.aliases.update((name, entry) for name in names)
+            return function
+
+        return register
+
+    def find(self, word: str) -> Command:
+        """The command that a word means: its name, an abbreviation, or how only one begins. Raises
+        `Refused`.
+        """
+        if word in self.aliases:
+            return self.aliases[word]
+        found = sorted(name for name in self.commands if name.startswith(word))
+        if len(found) == 1:
+            return self.commands[found[0]]
+        if found:
+            raise Refused(f"{word} is ambiguous: {', '.join(found)}")
+        from opstep.runtime.ir.diagnostics import did_you_mean, visible
+
+        hint = did_you_mean(word, self.aliases) or "help lists the commands"
+        raise Refused(f"there is no command {visible(word[:60])}", hint)
+
+    def load(self) -> None:
+        """Imports all commands."""
+        from importlib import import_module
+
+        for module in self._modules:
+            import_module(f"opstep.cli.debug.{module}")
 
 
-def command(
-    *names: str,
-    usage: str,
-    section: str,
-    repeats: bool = True,
-    completes: str = "",
-    then: str | None = None,
-):
-    """Declares the function below, which takes the session and the text behind the name."""
+_OF_GRAPHS = (
+    "breaking", "data", "information", "other", "ranks", "running", "shared", "stack", "threads",
+)  # fmt: skip
+GRAPHS = Registry(*(f"commands.{module}" for module in _OF_GRAPHS))
+PYTHON = Registry(
+    "python.running", "python.breaking", "commands.stack", "python.looking", "commands.shared"
+)
+COMMANDS, command, find, load = GRAPHS.commands, GRAPHS.command, GRAPHS.find, GRAPHS.load
+
+
+def shared(*names: str, **how: Any):
+    """Declares a command of every kind of session."""
 
     def register(function: Callable[[Any, str], None]):
-        entry = Command(names, usage, section, repeats, completes, then, function)
-        COMMANDS[names[0]] = entry
-        _ALIASES.update((name, entry) for name in names)
+        for registry in (GRAPHS, PYTHON):
+            registry.command(*names, **how)(function)
         return function
 
     return register
@@ -78,34 +130,8 @@ def split(line: str) -> tuple[str, str]:
     return (line[:end], line[end:].strip()) if end else (line[:1], line[1:].strip())
 
 
-def find(word: str) -> Command:
-    """The command that a word means: its name, an abbreviation, or how only one begins. Raises
-    `Refused`.
-    """
-    if word in _ALIASES:
-        return _ALIASES[word]
-    found = sorted(name for name in COMMANDS if name.startswith(word))
-    if len(found) == 1:
-        return COMMANDS[found[0]]
-    if found:
-        raise Refused(f"{word} is ambiguous: {', '.join(found)}")
-    from opstep.runtime.ir.diagnostics import did_you_mean, visible
-
-    hint = did_you_mean(word, _ALIASES) or "help lists the commands"
-    raise Refused(f"there is no command {visible(word[:60])}", hint)
-
-
 def remembered(command: Command, line: str) -> str:
     """What an empty line does next."""
     if command.then is not None:
         return command.then
     return line if command.repeats else ""
-
-
-def load() -> None:
-    """Imports all commands."""
-    from importlib import import_module
-
-    modules = "breaking", "data", "information", "other", "ranks", "running", "stack", "threads"
-    for module in modules:
-        import_module(f"opstep.cli.debug.commands.{module}")

@@ -2,182 +2,57 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from opstep.api.results import odd_results
 from opstep.cli.common import watch_compiler
 from opstep.cli.debug import showing
 from opstep.cli.debug.points import KINDS, BreakpointTable, Entry
-from opstep.cli.debug.registry import Refused, find, remembered, split
+from opstep.cli.debug.registry import GRAPHS, Refused
+from opstep.cli.debug.standing import Standing
 from opstep.cli.debug.values import array_line, named_line, value_lines
 from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import OpstepError, render, render_all, visible
 
 if TYPE_CHECKING:
-    from opstep.cli.debug.reading import Reader
     from opstep.runtime.debugger.debugger import Debugger, Stop
     from opstep.runtime.debugger.frames import Frame
 
-PROMPT = "(opstep) "
-_LONGEST = 10_000  # characters of a command
-_DEEPEST = 20  # scripts that run scripts
 
+class Session(Standing):
+    """On a program's run."""
 
-class Session:
-    """`interactive`: whether a person sits there; `options`: how the program was opened."""
+    registry = GRAPHS
 
     def __init__(self, debugger: Debugger, paint: showing.Paint, interactive: bool):
+        super().__init__(paint, interactive)
         self.debugger = debugger
-        self.paint = paint
-        self.interactive = interactive
         self.points = BreakpointTable()
         self.displays: dict[int, tuple[str, str]] = {}  # number -> format, expression
         self.started = False
         self.ended = False
         self.thread: int | None = None
-        self.listed: tuple[Any, int] | None = None  # a frame's text, the line behind the last shown
-        self.over = False  # whether the session is
-        self.failed = False  # whether a command of -x or -ex could not be done
-        self.interrupted = threading.Event()
-        self.command = ""  # the name of the latest
         self._has_hinted = False
-        self._selected = 0
-        self._previous = ""
         self._cut: tuple[Any, list[str]] | None = None  # a text and its lines
-        self._pending: deque[str] = deque()  # commands of a breakpoint
-        self._readers: list[Reader] = []
         debugger.on_output = self.on_output
 
     def on_output(self, text: str, frame: Frame | None) -> None:
         self.say(visible(text))
 
-    @property
-    def prompt(self) -> str:
-        return PROMPT
-
-    # --- output ---
-
-    def say(self, text: str = "") -> None:
-        click.echo(text)
-
-    def write(self, text: str) -> None:
-        """Without a line end."""
-        click.echo(text, nl=False)
-
-    def complain(self, message: str, hint: str = "") -> None:
-        self.say(f"{self.paint('error:', 'bold red')} {message}")
-        if hint:
-            self.say(f"{self.paint('hint:', 'cyan')} {hint}")
-
-    # --- reading and doing commands ---
-
-    def loop(self, reader: Reader) -> None:
-        """Until the reader's end, or ``quit``."""
-        if len(self._readers) >= _DEEPEST:
-            raise Refused(f"scripts are nested more than {_DEEPEST} deep")
-        self._readers.append(reader)
-        try:
-            while self.reads():
-                try:
-                    line = reader.read(self.prompt)
-                except KeyboardInterrupt:
-                    self.say("Quit")
-                    continue
-                if line is None:
-                    return
-                done = self.do(line)
-                self._do_pending()
-                if reader.stops_at_error and (not done or self.interrupted.is_set()):
-                    self.say(f"{reader.name}: the commands that follow are left out")
-                    self.failed = True
-                    return
-        finally:
-            self._readers.pop()
-
-    def reads(self) -> bool:
-        """Whether more commands are wanted."""
-        return not self.over
-
-    def read(self, prompt: str) -> str | None:
-        """A further line of whoever gave the command."""
-        return self._readers[-1].read(prompt) if self._readers else None
-
-    def do(self, line: str) -> bool:
-        """One command; whether it could be done. An empty line repeats the one before."""
-        line = line.strip()
-        if line.startswith("#"):
-            return True
-        if not line:
-            line = self._previous
-            if not line:
-                return True
-        try:
-            if len(line) > _LONGEST:
-                raise Refused(f"a command has at most {_LONGEST:,} characters")
-            name, text = split(line)
-            found = find(name)
-            self.command, self._previous = found.name, remembered(found, line)
-            with self.undisturbed():
-                found.function(self, text)
-        except KeyboardInterrupt:
-            self.say("Quit")
-            return False
-        except Exception as error:
-            self.explain(error)
-            return False
-        return True
-
-    def _do_pending(self) -> None:
-        """The commands of the breakpoint that stopped."""
-        while self._pending and self.reads():
-            line = self._pending.popleft()
-            previous = self._previous
-            if not self.do(line) or self.interrupted.is_set():
-                self._pending.clear()
-            self._previous = previous
-
     def explain(self, error: Exception) -> None:
-        """Says why a command could not be done."""
+        """Of expressions as well."""
         from opstep.runtime.expressions import ExpressionError
 
-        if isinstance(error, Refused):
-            self.complain(error.message, error.hint)
-        elif isinstance(error, ExpressionError):
+        if isinstance(error, ExpressionError):
             self.say(render(error.diagnostic, self.paint.on))
-        elif isinstance(error, OpstepError):
-            self.say(render_all(error.diagnostics, self.paint.on, in_switches))
-        elif isinstance(error, MemoryError):
-            self.complain("out of memory", "print a part of it: x[0, :8]")
         else:
-            what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            self.complain(f"internal error: {what}: this is a bug in opstep, please report it")
+            super().explain(error)
 
     # --- where it stands ---
 
     def frames(self) -> list[Frame]:
         return self.debugger.stack(self.thread)
-
-    def frame(self) -> Frame:
-        """The one that is selected. Raises `Refused`."""
-        frames = self.frames()
-        if not frames:
-            raise Refused("there is no stack")
-        return frames[min(self._selected, len(frames) - 1)]
-
-    def select(self, number: int) -> Frame:
-        """Raises `Refused`."""
-        count = len(self.frames())
-        if not 0 <= number < count:
-            raise Refused(f"there is no frame {number}", f"there are 0 to {count - 1}")
-        self._selected, self.listed = number, None
-        return self.frame()
 
     @property
     def whose(self) -> str:
@@ -193,25 +68,9 @@ class Session:
     def moved(self) -> None:
         """The run stands again."""
 
-    @contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        """In it Ctrl-C pauses the run; it never ends what a command does midway, which could leave
-        values half computed. What expressions take is limited.
-        """
-        self.interrupted.clear()
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def interrupt(number: int, at: Any) -> None:
-            self.interrupted.set()
-            self.debugger.pause()
-
-        before = signal.signal(signal.SIGINT, interrupt)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    def on_interrupt(self) -> None:
+        """Ctrl-C pauses the run."""
+        self.debugger.pause()
 
     def go(self, move: Callable[[], Stop], times: int = 1) -> None:
         """Moves so many times, or until something else stops it; then shows where it stands."""
@@ -342,15 +201,8 @@ class Session:
             named_line(self.paint, shown, n, node) for n, node in nodes.items() if node is not None
         ]
 
-    def show_frame(self, frame: Frame, heading: bool = True, lead: str = "") -> None:
-        """A frame and the lines around where it stands."""
-        if heading:
-            arguments = showing.arguments_of(frame)
-            self.say(lead + showing.frame_line(self.paint, frame, arguments))
-        lines, line = self.lines(frame), frame.line
-        first = line - showing.AROUND
-        for text in showing.excerpt(self.paint, lines, first, line + showing.AROUND, line):
-            self.say(text)
+    def described(self, frame: Frame) -> str:
+        return showing.frame_line(self.paint, frame, showing.arguments_of(frame))
 
     def lines(self, frame: Frame) -> list[str]:
         """Of a frame's text. They are kept: to cut a large text takes longer than a step."""

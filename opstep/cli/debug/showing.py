@@ -40,7 +40,7 @@ class Paint:
         self.on = on
 
     def __call__(self, text: str, style: str) -> str:
-        if not self.on or not text:
+        if not self.on or not text or not style:
             return text
         codes = ";".join(_STYLES[s] for s in style.split())
         return f"\x1b[{codes}m{text}\x1b[0m"

@@ -13,6 +13,7 @@ from opstep.dap.requests.nans import present
 from opstep.dap.requests.variables import opened_of
 from opstep.dap.tensor_origins import NamedTensor
 from opstep.dap.variables import Range, Tensor
+from opstep.runtime.debugger.applied import index_of, producer_of
 from opstep.runtime.ir.control import BODY, TEST
 from opstep.runtime.ir.graph import Apply
 from opstep.runtime.ir.lexer import bare_name, quote_name
@@ -200,9 +201,10 @@ def data_id(frame_handle: FrameHandle, name: str) -> tuple[str, str]:
         if again:
             return again, f"what {again.replace('.', ' computes as ')}"
     node = frame.lookup(name)
-    producer = node.producer if node is not None else None
+    producer = producer_of(node) if node is not None else None
     if node is not None and producer is not None:
-        plan, step, inner = producer.plan, producer.step, producer.step.results[node.index]
+        plan, step = producer.plan, producer.step
+        inner = step.results[index_of(node, producer)]
     else:  # it is not computed yet, or was set by hand
         step, inner = next((s for s in plan.steps if value in s.results), None), value
     if step is None:

@@ -28,7 +28,6 @@ from opstep.dap.registry import (
     request,
 )
 from opstep.dap.relay import Relay, connection_to
-from opstep.dap.script import ScriptRun, is_script
 from opstep.dap.source_view import SourceView, View
 
 if TYPE_CHECKING:
@@ -51,13 +50,11 @@ def initialize(session: Session, arguments: Client) -> dict[str, Any]:
 
 @request("launch", states=READY)
 def launch_request(session: Session, arguments: LaunchArguments) -> Any:
-    """Loads a program, or starts a script. What is wrong with it is told, and the session stays:
-    another launch may follow.
+    """Loads a program. What is wrong with it is reported, and the session stays: another launch
+    may follow.
     """
     if session.attached is not None:
         raise DapError("this is a Python program that runs already: attach to it", show=True)
-    if is_script(arguments.program):
-        return launch_script(session, arguments)
     if arguments.no_debug:
         session.after(lambda: initialized(session))
         session.per_session(Launched).plainly = arguments
@@ -69,23 +66,6 @@ def launch_request(session: Session, arguments: LaunchArguments) -> Any:
     adopt(session, debuggee)
     session.after(lambda: initialized(session))
     return None
-
-
-def launch_script(session: Session, arguments: LaunchArguments) -> Any:
-    """From now on the client talks to the script, which answers. One that is not to be debugged
-    says nothing, and starts at once.
-    """
-    run = ScriptRun(session, arguments)
-    session.relay(run)
-    try:
-        run.begin()
-    except DapError:
-        session.relay(None)
-        raise
-    if arguments.no_debug:
-        session.after(run.run)
-        return None
-    return NO_ANSWER
 
 
 class Launched:

@@ -11,6 +11,7 @@ from opstep.dap.python_variables import value_name
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.execution import resume
 from opstep.dap.requests.memory import origin_of
+from opstep.runtime.debugger.applied import producer_of
 from opstep.runtime.debugger.problems import Problem
 
 if TYPE_CHECKING:
@@ -57,9 +58,10 @@ class GoToOpArguments:
 def go_to_op(session: Session, arguments: GoToOpArguments) -> None:
     """Goes back to behind the op that computed a tensor, and stops there for its NaNs."""
     node = origin_of(session, arguments.memory_reference).node()
-    if node is None or node.producer is None:
+    producer = None if node is None else producer_of(node)
+    if node is None or producer is None:
         raise DapError("it came from outside: no op of this run made it", NO_TENSOR)
-    debugger, op = session.debugger, node.producer.op.name
+    debugger, op = session.debugger, producer.op.name
     s = debugger.machine.executor.statistics(node)
     counts = {"nan": s.nan, "inf": s.posinf + s.neginf}
     kind = "nan" if s.nan else "inf"

@@ -224,7 +224,7 @@ def _point(session: Session, position: int) -> dict[str, Any]:
     }
     graph = plan.frames[point.frame].graph
     if point.statement is not None:
-        source = plan.sources.get(graph.name.text)
+        source = plan.frames[point.frame].source
         if source is not None:
             body["line"] = session.client.line(source.locate(point.statement.span.start)[0])
         body |= python_place(session, graph, point.statement)

@@ -14,7 +14,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -55,6 +55,7 @@ class Command(Protocol):
 
 
 script: Command | None = None  # of this process
+untraced: Callable[[], AbstractContextManager[Any]] = nullcontext  # by a debugger of Python
 
 
 def decorated(function: Any, options: Mapping[str, Any]) -> Any:
@@ -187,7 +188,7 @@ class Debugged:
     def _made(self, given: Arguments, watch: Watch) -> Call | None:
         leaves = [shape_of(x) if isinstance(x, Tracer) else x for x in given.leaves]
         args, kwargs = given.with_leaves(leaves)
-        with transparent(), eval_context():  # apart from what is traced around it
+        with transparent(), untraced(), eval_context():  # apart from what is traced around it
             traced = staged(self.jitted, args, kwargs)
         if len(traced.jaxpr.in_avals) != len(leaves):
             self._tell("it uses values of a function that is being traced: pass them as arguments")

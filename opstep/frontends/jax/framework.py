@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opstep.frontends.jax.debugging import Debugged
     from opstep.hunting.report import Hunt
 
-_CALLBACKS = logging.getLogger("jax._src.callback")  # shows what a callback raises, as we do
+CALLBACKS = logging.getLogger("jax._src.callback")  # shows what a callback raises, as we do
 
 
 class Jax(Framework):
@@ -41,8 +41,8 @@ class Jax(Framework):
 
     def __enter__(self) -> Jax:
         self.watch = Watch(Options.of(self._options))
-        self._level = _CALLBACKS.level
-        _CALLBACKS.setLevel(logging.CRITICAL)
+        self._level = CALLBACKS.level
+        CALLBACKS.setLevel(logging.CRITICAL)
         debugging.script = self
         self._rules = rules_seen()
         self._rules.__enter__()
@@ -53,7 +53,7 @@ class Jax(Framework):
         debugging.script = None
         jax.jit = self._jit
         self._rules.__exit__(None, None, None)
-        _CALLBACKS.setLevel(self._level)
+        CALLBACKS.setLevel(self._level)
 
     def _seen_jit(self) -> Any:
         """`jax.jit` for the script. Libraries have that which there was."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from opstep.cli.debug.locations import count, locate, numbers, split_if, stopping
+from opstep.cli.debug.locations import locate, stopping
 from opstep.cli.debug.points import KINDS, Entry, Location
 from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
+from opstep.cli.debug.words import count, numbers, split_if
 from opstep.runtime.ir.diagnostics import visible
 from opstep.runtime.ir.lexer import bare_name, is_tensor_name
 
@@ -13,9 +14,7 @@ from opstep.runtime.ir.lexer import bare_name, is_tensor_name
 def added(session: Session, kind: str, what: str, **details) -> Entry:
     entry = session.points.add(session.debugger.breakpoints, kind, what, **details)
     session.say(f"{entry.title.capitalize()} {entry.number}{about(entry)}")
-    if entry.core is not None and not entry.core.verified:
-        session.say(entry.note)
-    elif entry.core is not None and entry.core.message:
+    if entry.core is not None and entry.core.message:
         session.say(f"{session.paint('warning:', 'yellow')} {entry.core.message}")
     return entry
 
@@ -46,9 +45,8 @@ def break_(session: Session, text: str) -> None:
     """Stop before a line, at the start of a graph, or before each op of a name.
 
     LOCATION is LINE, FILE:LINE, a graph, an op (conv2d), a value (c1, features.c1) or a function of
-    Python (Net.forward); the default is the current line. In a script, a line that no op has come
-    from yet is pending: it stops once one does. With a condition, stop only where it is true:
-    break linear if max(abs(x)) > 100. The condition sees the values from before the op.
+    Python (Net.forward); the default is the current line. With a condition, stop only where it is
+    true: break linear if max(abs(x)) > 100. The condition sees the values from before the op.
     """
     set_break(session, text, temporary=False)
 

@@ -13,7 +13,13 @@ from opstep.cli.debug.values import FORMATS, format_of, named_line, type_of
 _ASSIGNED = re.compile(r"(?<![=<>!])=(?!=)")
 
 
-@command("print", "p", "inspect", usage="print[/FMT] EXPR", section="data", completes="expression")
+def formats() -> str:
+    """For help."""
+    return "Formats:\n" + "\n".join(f"  /{key}  {what}" for key, what in FORMATS.items())
+
+
+@command("print", "p", "inspect", usage="print[/FMT] EXPR", section="data",
+         completes="expression", more=formats)  # fmt: skip
 def print_(session: Session, text: str) -> None:
     """Show the value of an expression in the selected frame.
 
@@ -86,8 +92,3 @@ def set_(session: Session, text: str) -> None:
     node = frame.lookup(name)
     if node is not None:
         session.say(named_line(session.paint, frame, name, node))
-
-
-def formats() -> str:
-    """For help."""
-    return "\n".join(f"  /{key}  {what}" for key, what in FORMATS.items())

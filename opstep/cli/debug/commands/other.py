@@ -1,47 +1,11 @@
-"""Commands of the session itself: help, scripts, the file that changes, the end."""
+"""Commands for the texts of a program: which is shown, and when it changes."""
 
 from __future__ import annotations
 
-import re
-
-from opstep.cli.debug.registry import COMMANDS, SECTIONS, Refused, command, find
+from opstep.cli.debug.commands.stack import show_lines
+from opstep.cli.debug.locations import line_of, lines_of, locate
+from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
-
-
-@command("help", "h", "?", usage="help [COMMAND]", section="session", completes="command")
-def help_(session: Session, text: str) -> None:
-    """List the commands, or explain one."""
-    if not text:
-        overview(session)
-        return
-    found = find(text.split()[0])
-    session.say(session.paint(found.usage, "bold"))
-    others = [name for name in found.names[1:] if name]
-    if others:
-        session.say(f"short: {', '.join(others)}")
-    session.say(f"\n{found.help}")
-    if found.name == "print":
-        from opstep.cli.debug.commands.data import formats
-
-        session.say(f"\nFormats:\n{formats()}")
-
-
-def overview(session: Session) -> None:
-    width = max(len(c.usage) for c in COMMANDS.values()) + 2
-    brief = {c: min(c.names[1:], key=len, default="") for c in COMMANDS.values()}
-    second = max(map(len, brief.values())) + 1
-    for section in SECTIONS:
-        session.say(session.paint(section, "bold cyan"))
-        for one in COMMANDS.values():
-            if one.section == section:
-                session.say(f"  {one.usage:<{width}}{brief[one]:<{second}}{one.summary}")
-    session.say("\nAn empty line does the last command again. docs/debugging.md is the guide.")
-
-
-@command("quit", "q", "exit", usage="quit", section="session", repeats=False)
-def quit_(session: Session, text: str) -> None:
-    """End the session, without asking. Files stay as they are."""
-    session.over = True
 
 
 @command("reload", usage="reload", section="editing", repeats=False)
@@ -73,8 +37,6 @@ def edit(session: Session, text: str) -> None:
     import shutil
     import subprocess
 
-    from opstep.cli.debug.locations import line_of, locate
-
     if not session.interactive:
         raise Refused("there is no terminal to edit in")
     where = line_of(session, locate(session, text))
@@ -99,20 +61,33 @@ def editor() -> list[str]:
     return ["vi"]
 
 
-@command("source", usage="source FILE", section="session", repeats=False)
-def source(session: Session, text: str) -> None:
-    """Run the commands in a file, up to the first one that fails."""
-    from opstep.cli.debug.reading import script
+@command("view", usage="view [python|graph|auto]", section="stack", repeats=False)
+def view(session: Session, text: str) -> None:
+    """Show Python's lines or the graph's text in frames, and step by them; alone: the other one.
 
-    if not text:
-        raise Refused("a file is missing")
-    session.loop(script(text))
+    auto, as at the beginning: Python's lines where the file is found.
+    """
+    debugger, word = session.debugger, text.strip()
+    if word not in ("", "python", "graph", "auto"):
+        raise Refused(f"there is no view {word}", "write python, graph or auto")
+    debugger.view = word or ("auto" if debugger.view == "graph" else "graph")
+    session.say(f"[{debugger.view}]")
+    if session.frames():
+        session.show_frame(session.select(0))
 
 
-@command("echo", usage="echo TEXT", section="session", repeats=False)
-def echo(session: Session, text: str) -> None:
-    r"""Print a text, for scripts. As in gdb, \n and \t are escapes and no newline is added."""
-    from opstep.runtime.ir.diagnostics import visible
+@command("list", "l", usage="list [LOCATION|FIRST,LAST|-]", section="stack", then="list",
+         completes="place")  # fmt: skip
+def list_(session: Session, text: str) -> None:
+    """Show ten lines around a location, or the next ten; list - shows the previous ten.
 
-    escapes = {"n": "\n", "t": "\t"}
-    session.write(re.sub(r"\\(.)", lambda m: escapes.get(m[1], m[1]), visible(text)))
+    list 10,20 shows these lines.
+    """
+
+    def find(word: str) -> tuple[list[str], str, int]:
+        where, frame = line_of(session, locate(session, word)), session.frame()
+        is_here = where.path == frame.path
+        lines = session.lines(frame) if is_here else lines_of(session, where.path)
+        return lines, where.path, where.line
+
+    show_lines(session, text, find)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from opstep.cli.debug.locations import count, line_of, locate
+from opstep.cli.debug.locations import line_of, locate
 from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
+from opstep.cli.debug.words import count
 
 
 def alive(session: Session) -> None:

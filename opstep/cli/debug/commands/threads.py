@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from opstep.cli.debug.locations import count, numbers
 from opstep.cli.debug.rank_session import RankSession
 from opstep.cli.debug.registry import Refused, command, find, split
 from opstep.cli.debug.session import Session
+from opstep.cli.debug.words import count, numbers
 
 
 @command("thread", "t", usage="thread [N|off|apply …]", section="stack", repeats=False)

@@ -206,6 +206,10 @@ class Births:
             if facts.lifts:
                 operands = [o._replace(level=FINITE) for o in operands]
             literal = max((_literal(a) for a in arguments), default=FINITE)
+            seen = result
+            if index and facts.name.endswith("ctc_loss"):
+                # Working memory, of which the kernel writes a part: its NaNs were there before.
+                level, seen = INFINITE, result.masked_fill(result.isnan(), 0.0)
             came = {id(o): self._came(o, facts, op) for o in operands if o.level}
             births: list[Birth] = []
             how = WRITTEN if facts.lifts or literal else BORN
@@ -213,11 +217,11 @@ class Births:
             if how == WRITTEN and not came and self._is_usual(birth):
                 births.append(birth)
             else:
-                own = self._own(facts, op, arguments, operands, result, index, level, literal)
+                own = self._own(facts, op, arguments, operands, seen, index, level, literal)
                 birth.own = int(own.count_nonzero())
             if birth.own:
                 birth.operands, birth.arguments = tuple(operands), tuple(arguments)
-                self._describe(birth, result, index, own, came)
+                self._describe(birth, seen, index, own, came)
                 births.append(birth)
             for o in operands:
                 for b in came.get(id(o), ()):

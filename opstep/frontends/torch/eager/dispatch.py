@@ -42,6 +42,12 @@ NEAR = 64  # how far a node's number is from that of its op
 SEEN = 1 << 14  # storages that were looked at, which are remembered
 _node = torch._C._current_autograd_node  # pyright: ignore[reportAttributeAccessIssue]
 _WATCHED = Looks.watched
+NOT_ASKED, ASKED, COMPOSITE = range(
+    3
+)  # the latter: it is made of other ops, which run in its place
+Wants = Callable[[str, str], int]  # one of these, for an op's name and its overload
+# With its arguments, its results, and the names of composites that it runs for.
+Asked = Callable[[str, str, list[Any], list[torch.Tensor], list[str]], None]
 _tracing = torch._C._get_tracing_state  # while it is not None, sizes are tensors
 
 
@@ -95,7 +101,8 @@ class Dispatch:
         self.ran = [one.ran for one in listeners if type(one).ran is not Listener.ran]
         self.failed = [one.failed for one in listeners if type(one).failed is not Listener.failed]
         self.noted = noted
-        self.looks = looks
+        self._looks = looks
+        self._listening = list(self.ran)
         self.is_alone = not listeners and noted is None
         self.ops = 0
         self.unseen: dict[str, int] = {}  # results that could not be read, by their kind
@@ -105,6 +112,24 @@ class Dispatch:
         self._threads: dict[int, _Mode] = {}
         self._local = _Local()
         self.is_active = False
+
+    @property
+    def looks(self) -> bool:
+        return self._looks
+
+    @looks.setter
+    def looks(self, value: bool) -> None:
+        self._looks = value
+        self.seen.clear()  # what is in it may be written meanwhile
+
+    def ask(self, wants: Wants | None, asked: Asked | None, has_composites: bool = False) -> None:
+        """`asked` is called after each op that is wanted; no more with None. Composites are not
+        seen here.
+        """
+        self.ran = [*self._listening]
+        if wants is not None and asked is not None:
+            self.ran.append(_asking(wants, asked))
+        self.is_alone = not (self.ran or self.runs or self.failed or self.noted)
 
     def start(self) -> None:
         """Watches this thread; others by `enter`."""
@@ -395,6 +420,27 @@ class _Mode(TorchDispatchMode):
                 watcher.empty.pop(storage, None)
         if len(seen) > SEEN:
             seen.clear()
+
+
+def _asking(wants: Wants, asked: Asked) -> Callable[..., None]:
+    known: dict[Any, int] = {}
+
+    def ran(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        schema = getattr(op, "_schema", None)
+        if schema is None:  # a higher-order op's
+            return
+        asking = known.get(op)
+        if asking is None:
+            asking = known[op] = wants(schema.name, schema.overload_name)
+        if asking == ASKED:
+            arguments = positional(op, args, kwargs)
+            found = tensors_in(result) if not isinstance(result, tuple) else [
+                t for one in result for t in tensors_in(one)
+            ]  # fmt: skip
+            written = (t for k in facts_of(op).writes for t in tensors_in(arguments[k]))
+            asked(schema.name, schema.overload_name, arguments, found or list(written), [])
+
+    return ran
 
 
 def _has_elements(t: torch.Tensor) -> bool:

@@ -59,6 +59,7 @@ class ScriptFinding:
     why: list[str] = field(default_factory=list)
     batch: str = ""
     times: int = 1
+    birth: Birth | None = field(default=None, repr=False)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -86,6 +87,7 @@ def finding_of(harm: Harm, names: Names, batch: str) -> ScriptFinding:
         [*_unwritten(birth, names), *birth.trail, *_causes(birth, reason, names)],
         batch,
         birth.times,
+        birth,
     )
 
 
@@ -178,10 +180,10 @@ def _type(dtype: Any, shape: tuple[int, ...]) -> TensorType | None:
 
 
 def _name(operand: Operand, names: Names) -> str:
-    return names.tensors.get(operand.storage) or _documented(operand.argument)
+    return names.tensors.get(operand.storage) or documented(operand.argument)
 
 
-def _documented(argument: str) -> str:
+def documented(argument: str) -> str:
     """Its name on PyTorch's pages."""
     return "input" if argument == "self" else argument
 
@@ -191,7 +193,7 @@ def _argument_names(birth: Birth, names: Names) -> list[str]:
     found: list[str] = []
     for k, argument in enumerate(birth.arguments):
         own = [_name(o, names) for o in birth.operands if o.index == k]
-        name = _documented(birth.target._schema.arguments[k].name)
+        name = documented(birth.target._schema.arguments[k].name)
         own = own or [name for _ in tensors_in(argument)]
         is_list = birth.op.startswith("_foreach_") and len(own) > 1
         found += own[birth.result :][:1] if is_list else own

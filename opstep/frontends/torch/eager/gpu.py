@@ -57,7 +57,7 @@ class _Segment(NamedTuple):
 
     start: int
     results: list[_Result]
-    sinks: list[tuple[int, int, int, int, int]]
+    sinks: list[tuple[int, int, int, int, int, int]]
     flags: list[torch.Tensor]
     done: list[Any]
     scaled: bool
@@ -142,7 +142,7 @@ class Gpus:
             if level:
                 births = self._births_of(segment, result, level, operands)
                 self._bad[segment.start + k] = level, births
-        for number, kind, label, stack, module in sinks:
+        for number, kind, label, stack, module, ops in sinks:
             other = KINDS[kind] == LOSS and not calls(self._module.frames(stack), "_make_grads")
             if number in self._bad and not other:
                 level, births = self._bad[number]
@@ -151,7 +151,7 @@ class Gpus:
                     continue
                 place = Place(self._module.frames(stack), module)
                 if KINDS[kind] == TESTED:
-                    self._sinks.test(births, level, place, late=True)
+                    self._sinks.test(births, level, place, ops, late=True)
                     continue
                 if KINDS[kind] == PARAMETER:
                     in_parameter(births)

@@ -89,13 +89,13 @@ class Sinks:
     def tested(self, t: torch.Tensor) -> None:
         """The script may ask whether it has a NaN."""
         births = self._births.of(storage_key(t))
-        self.test(births, self.level_of(t), self.place_of())
+        self.test(births, self.level_of(t), self.place_of(), self.ops())
 
     def test(
-        self, births: Sequence[Birth], level: int, place: Place, late: bool = False
+        self, births: Sequence[Birth], level: int, place: Place, ops: int, late: bool = False
     ) -> None:  # fmt: skip
         """Most scripts repair what they find so, or leave it out: it is reported at the end, if the
-        answer was printed or the script did nothing more, which is not known where it is `late`. An
+        answer was printed or the script did little more than the `ops` that had run by then. An
         infinity may be meant, unless a wider type could hold the number.
         """
         own = frames(place.stack)
@@ -110,8 +110,8 @@ class Sinks:
             self._printed = self._printed or harm
             return
         following = linecache.getline(own[0].file, own[0].line + 1).strip()
-        if not late and not following.startswith(_LEAVES_OUT):
-            self._tested = harm, self.ops()
+        if not following.startswith(_LEAVES_OUT):
+            self._tested = harm, ops
 
     def ended(self) -> None:
         """The script is over: what it found itself is reported."""

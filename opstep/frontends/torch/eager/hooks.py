@@ -84,6 +84,7 @@ class Hooks:
     ):  # fmt: skip
         self._watcher = watcher
         self.on_compile: Callable[[], None] = lambda: None
+        self.on_call: Callable[[nn.Module, Sequence[Any]], None] | None = None  # before it
         self.listeners: Sequence[Any] = ()  # `dispatch.Listener`s
         self.sees_modules = True  # their names and results; Dynamo would trace the hook
         self.births = births
@@ -135,12 +136,15 @@ class Hooks:
     def _modules(self) -> Iterator[None]:
         call = nn.Module.__call__
         compiling, watcher_now = torch.compiler.is_dynamo_compiling, self._watcher
+        hooks = self
 
         def called(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if compiling():
                 return call(self, *args, **kwargs)
             watcher = watcher_now()
             watcher.push(self)
+            if hooks.on_call is not None:
+                hooks.on_call(self, args)
             result = None
             try:
                 result = call(self, *args, **kwargs)

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import os
-import shutil
-import subprocess
-import sys
 import sysconfig
-import tempfile
-import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -19,10 +11,11 @@ from typing import Any
 import torch
 
 from opstep.frontends.torch.eager.births import Before, Births
+from opstep.frontends.torch.eager.dispatch import Asked, Wants
 from opstep.frontends.torch.eager.gpu import HANDED, KINDS, Gpus
 from opstep.frontends.torch.eager.ops import by_name, tensors_in
 from opstep.frontends.torch.eager.places import Made, Node, Place, calls, makers, stack_now
-from opstep.runtime.device.cache import Compiler
+from opstep.runtime.device.extension import Extension, Unavailable, what_is_missing
 
 NAME = "opstep_watcher"
 _SOURCES = Path(__file__).parent / "native"
@@ -30,12 +23,6 @@ _SOURCES = Path(__file__).parent / "native"
 _UNITS = {
     "watcher.cpp": "-O1", "nodes.cpp": "-O1", "gpu.cpp": "-O1", "elements.cpp": "-O3"
 }  # fmt: skip
-PROBE_S = 300
-STALE_S = 3600  # after which nobody is compiling it any more
-
-
-class Unavailable(Exception):
-    """There is no native watcher, for a reason that a person can do something about."""
 
 
 class Native:
@@ -51,7 +38,7 @@ class Native:
         `records`: gets what runs, see `records.Records`.
         """
         self._module: Any = load()
-        self._waits, self.looks, self._records = waits, looks, records
+        self._waits, self._looks, self._records = waits, looks, records
         self.take_ran, self.values = self._module.take_ran, self._module.values
         self.gpus = Gpus(self._module, births, sinks)
         self.births = births
@@ -63,6 +50,19 @@ class Native:
         self.pop, self.within = self._module.pop, self._module.within
         self.sizes = self._module.sizes
         self.distrust = self._module.distrust  # what is compiled writes memory that was seen
+
+    @property
+    def looks(self) -> bool:
+        return self._looks
+
+    @looks.setter
+    def looks(self, value: bool) -> None:
+        self._looks = value
+        self._module.looks(value)
+
+    def ask(self, wants: Wants | None, asked: Asked | None, has_composites: bool = False) -> None:
+        """See `dispatch.Dispatch.ask`. `has_composites`: whether some are wanted."""
+        self._module.ask(wants, asked, has_composites)
 
     def start(self) -> None:
         births = self.births
@@ -78,7 +78,7 @@ class Native:
         if (records := self._records) is not None:
             self._module.record(records.met, records.read, records.gave)
         self.is_active = True
-        self._open_higher_order_ops()
+        open_higher_order_ops()
         self.enter()
 
     def enter(self) -> None:
@@ -88,6 +88,7 @@ class Native:
 
     def stop(self) -> None:
         self.is_active = False
+        self.ask(None, None)
         self.gpus.forget()
         self.ops, self.unseen = self._module.counts()
         self._module.stop()
@@ -162,26 +163,27 @@ class Native:
             self.births.hold(result, births)
         return bool(births)
 
-    def _open_higher_order_ops(self) -> None:
-        """Higher-order ops raise where a key is included that they have no rule for."""
-        ops: Any = torch._ops
-        key = torch._C._dispatch_key_parse("Fake")  # pyright: ignore
-        registry, create = ops._higher_order_ops, ops.HigherOrderOperator.__init__
 
-        def let_through(op: Any) -> None:
-            op.non_fallthrough_keys = op.non_fallthrough_keys.remove(key)
+def open_higher_order_ops() -> None:
+    """Higher-order ops raise where a key is included that they have no rule for."""
+    ops: Any = torch._ops
+    key = torch._C._dispatch_key_parse("Fake")  # pyright: ignore
+    registry, create = ops._higher_order_ops, ops.HigherOrderOperator.__init__
 
-        if getattr(create, "__module__", "") == __name__:
-            return
-        for op in list(registry.values()):
-            let_through(op)
+    def let_through(op: Any) -> None:
+        op.non_fallthrough_keys = op.non_fallthrough_keys.remove(key)
 
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            create(self, *args, **kwargs)
-            let_through(self)
+    if getattr(create, "__module__", "") == __name__:
+        return
+    for op in list(registry.values()):
+        let_through(op)
 
-        init.__module__ = __name__
-        ops.HigherOrderOperator.__init__ = init
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        create(self, *args, **kwargs)
+        let_through(self)
+
+    init.__module__ = __name__
+    ops.HigherOrderOperator.__init__ = init
 
 
 # --- building -------------------------------------------------------------------------------------
@@ -191,18 +193,11 @@ def load() -> Any:
     """The compiled module. Raises `Unavailable` where it was not built, or PyTorch has begun to use
     its key.
     """
-    file = path()
-    if not file.exists():
+    if not path().exists():
         missing = what_is_missing()
         why = f"it takes {missing}" if missing else "compiling it takes a minute, meanwhile"
         raise Unavailable(f"the native watcher is not there: {why}")
-    module = sys.modules.get(NAME)
-    if module is None:
-        spec = importlib.util.spec_from_file_location(NAME, file)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        sys.modules[NAME] = module
+    module = _extension().load()
     try:
         module.register()
     except RuntimeError as error:
@@ -210,69 +205,36 @@ def load() -> Any:
     return module
 
 
-@cache
 def path() -> Path:
     """Of the compiled file: another PyTorch, Python, machine or source has another."""
-    sources = b"".join(p.read_bytes() for p in sorted(_SOURCES.iterdir()) if p.is_file())
-    abi = torch._C._GLIBCXX_USE_CXX11_ABI
-    parts = (
-        torch.__version__,
-        torch.__file__,
-        abi,
-        sys.implementation.cache_tag,
-        os.uname().machine,
-    )
-    digest = hashlib.sha256(f"{parts} {_flags()}".encode() + sources).hexdigest()[:24]
-    return Compiler.cache_folder() / f"watcher-{digest}.so"
-
-
-def what_is_missing() -> str:
-    """Names what compiling takes and is not there; "" where nothing is missing."""
-    if shutil.which(_compiler()) is None:
-        return f"{_compiler()}, a C++ compiler (CXX names another)"
-    include = Path(sysconfig.get_paths()["include"])
-    if not (include / "Python.h").exists():
-        return f"Python's headers (Python.h in {include})"
-    return ""
+    return _extension().path
 
 
 def build(gently: bool = False) -> None:
-    """Compiles it, if it is not there, and tries it in another process. `gently`: at low priority.
-    Raises `Unavailable`.
-    """
-    file = path()
-    if file.exists():
-        return
-    if missing := what_is_missing():
-        raise Unavailable(f"it takes {missing}")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-        made = Path(folder) / f"{NAME}.so"
-        _compile(made, ["nice", "-n", "19"] if gently and shutil.which("nice") else [])
-        probe = [sys.executable, "-c", _PROBE, str(made)]
-        tried = subprocess.run(probe, capture_output=True, text=True, timeout=PROBE_S)
-        if tried.returncode:
-            said = (tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"])[-1]
-            raise Unavailable(f"it does not work with PyTorch {torch.__version__}: {said}")
-        os.replace(made, file)
+    """Compiles it, see `Extension.build`."""
+    _extension().build(gently)
 
 
 def build_in_background() -> None:
-    """Compiles it in a process of its own, which outlives this one; one at a time."""
-    lock = path().with_suffix(".building")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        if lock.exists() and time.time() - lock.stat().st_mtime > STALE_S:
-            lock.unlink()
-        os.close(os.open(lock, os.O_CREAT | os.O_EXCL))
-    except OSError:  # another process is at it, or nothing can be kept
-        return
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
-    words = [sys.executable, "-c", _BACKGROUND, str(lock)]
-    quiet = subprocess.DEVNULL
-    subprocess.Popen(
-        words, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
-    )
+    """Compiles it in a process of its own, see `Extension.build_in_background`."""
+    _extension().build_in_background(_BACKGROUND)
+
+
+@cache
+def _extension() -> Extension:
+    root, abi = Path(torch.__file__).parent, int(torch._C._GLIBCXX_USE_CXX11_ABI)
+    include = root / "include"
+    paths = [include, include / "torch/csrc/api/include", sysconfig.get_paths()["include"]]
+    # Classes of PyTorch's have fewer members with NDEBUG, with which it is compiled.
+    flags = ["-fPIC", "-fvisibility=hidden", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", "-DNDEBUG"]
+    libraries = (f"-l{n}" for n in ("torch_python", "torch_cpu", "torch", "c10"))
+    return Extension(
+        NAME, "watcher", _SOURCES, _UNITS,
+        flags=[*flags, *(f"-isystem{p}" for p in paths)],
+        libraries=[f"-L{root / 'lib'}", *libraries],
+        stands_on=(torch.__version__, torch.__file__, abi), probe=_PROBE,
+        works_with=f"PyTorch {torch.__version__}",
+    )  # fmt: skip
 
 
 _BACKGROUND = """
@@ -298,45 +260,3 @@ module.enter(True)
 torch.zeros(2).log_()
 assert found == ["aten::log_"], found
 """
-
-
-def _compiler() -> str:
-    return os.environ.get("CXX", "g++")
-
-
-def _flags() -> list[str]:
-    include = Path(torch.__file__).parent / "include"
-    paths = [include, include / "torch/csrc/api/include", sysconfig.get_paths()["include"]]
-    abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
-    return [
-        "-std=c++20", "-fPIC", "-fvisibility=hidden", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
-        *(f"-isystem{p}" for p in paths),
-    ]  # fmt: skip
-
-
-def _compile(target: Path, nice: list[str]) -> None:
-    """All files at once. Raises `Unavailable`."""
-    objects, running = [], []
-    for name, level in _UNITS.items():
-        made = target.with_name(f"{name}.o")
-        words = [_compiler(), "-c", str(_SOURCES / name), level, *_flags(), "-o", str(made)]
-        objects.append(str(made))
-        running.append(_started([*nice, *words]))
-    for process in running:
-        _ended(process)
-    lib = Path(torch.__file__).parent / "lib"
-    libraries = ("torch_python", "torch_cpu", "torch", "c10")
-    words = [_compiler(), "-shared", *objects, f"-L{lib}", *(f"-l{n}" for n in libraries)]
-    _ended(_started([*nice, *words, "-o", str(target)]))
-
-
-def _started(words: list[str]) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(words, stdout=pipe, stderr=subprocess.STDOUT, text=True)
-
-
-def _ended(process: subprocess.Popen[str]) -> None:
-    said, _ = process.communicate()
-    if process.returncode:
-        errors = [line for line in said.splitlines() if "error" in line] or said.splitlines()[-1:]
-        raise Unavailable(f"{_compiler()} fails: {errors[0] if errors else process.returncode}")

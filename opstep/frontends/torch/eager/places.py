@@ -21,6 +21,7 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES = tuple(sysconfig.get_paths()[k] + os.sep for k in ("purelib", "platlib"))
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))) + os.sep
+_DEBUGGER = f"{os.sep}debugpy{os.sep}"
 # Of those that run other lines on a person's behalf: the line to blame is the one that they run.
 _INNER = ("__torch_dispatch__", "__torch_function__")
 _ENGINE = ("_engine_run_backward", "_make_grads")  # below them on the stack is who called backward
@@ -124,9 +125,12 @@ def line_of(code: types.CodeType, instruction: int) -> int:
 
 
 def is_own(file: str) -> bool:
-    """Whether a file is a person's, or of a library that is neither PyTorch, Python nor opstep."""
+    """Whether a file is a person's, or of a library that is neither PyTorch, Python, its
+    debugger nor opstep.
+    """
     is_python = file.startswith(_STANDARD) and not file.startswith(_PACKAGES)
-    return not (is_python or file.startswith(("<", _TORCH, _OURS)))
+    is_tool = file.startswith(("<", _TORCH, _OURS)) or _DEBUGGER in file
+    return not (is_python or is_tool)
 
 
 def is_library(file: str) -> bool:

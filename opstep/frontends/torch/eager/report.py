@@ -17,8 +17,8 @@ from opstep.runtime.nan.advice import advice
 PHASES = {"backward": "in the backward", "update": "in the optimizer's step"}
 
 
-def report(found: ScriptFinding) -> str:
-    """All of it."""
+def report(found: ScriptFinding, is_live: bool = False) -> str:
+    """All of it. `is_live`: the script goes on, so that what more comes of it is not known."""
     finding, verdict = found.finding, found.finding.verdict
     file, line = found.place
     lines = []
@@ -31,13 +31,14 @@ def report(found: ScriptFinding) -> str:
         lines += verdict_lines(finding, verdict)
     shown = [o for o in finding.operands if o is not None and not is_literal(o)]
     lines += [f"  {operand_text(o)}" for o in shown]
-    lines += [f"  {text}" for text in found.why]
+    lines += [f"  {nearby(text)}" for text in found.why]
     at = f"step {found.step}{f', {found.batch}' if found.batch else ''}"
-    lines.append(f"  {at}: {found.harm}" if found.harm else f"  {at}")
+    lines.append(f"  {at}: {nearby(found.harm)}" if found.harm else f"  {at}")
     if verdict is not None and not verdict.own and found.how == BORN:
         lines.append(f"  {verdict.rules[0][0]}")
     if found.times > 1:
-        lines.append(f"  it was born {found.times:,} times on this line; the others did no harm")
+        others = "" if is_live else "; the others did no harm"
+        lines.append(f"  it was born {found.times:,} times on this line{others}")
     backward = finding.where.backward and plain_name(found.derivative_of) if finding.where else ""
     rules = verdict.rules if verdict is not None and found.how == BORN else ()
     if verdict is not None and rules and (text := advice(rules[0][0], backward, verdict.elements)):
@@ -93,6 +94,14 @@ def short(file: str) -> str:
     except OSError:  # the script has removed it
         return file
     return file.removeprefix(here) if file.startswith(here) else file
+
+
+def nearby(text: str) -> str:
+    """With the files of this folder relative to it."""
+    try:
+        return text.replace(os.getcwd() + os.sep, "")
+    except OSError:
+        return text
 
 
 def record(found: ScriptFinding) -> dict[str, Any]:

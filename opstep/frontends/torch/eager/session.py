@@ -11,7 +11,7 @@ import torch
 
 from opstep.frontends.torch.eager import native as native_watcher
 from opstep.frontends.torch.eager.births import BORN, CAME, Birth, Births, in_parameter
-from opstep.frontends.torch.eager.dispatch import Dispatch, Listener
+from opstep.frontends.torch.eager.dispatch import Asked, Dispatch, Listener, Wants
 from opstep.frontends.torch.eager.findings import ScriptFinding, finding_of, grown
 from opstep.frontends.torch.eager.harm import BIRTH, END, FAILED, GRADIENT, Harm, Sinks, values_at
 from opstep.frontends.torch.eager.hooks import Hooks
@@ -59,6 +59,7 @@ class Session:
         if criteria.slow:
             listeners = [*listeners, Kinds(criteria, self.births, self.sinks.lost)]
         self._looks, self._records = looks, records
+        self._asked: tuple[Wants | None, Asked | None, bool] = None, None, False
         noted = records.noted if records is not None else None
         self._is_seen = bool(listeners) or records is not None  # all ops are wanted
         self.watcher: Any = None
@@ -108,6 +109,11 @@ class Session:
         self._stack.close()
         self.hooks.__exit__(*error)
 
+    def ask(self, wants: Wants | None, asked: Asked | None, has_composites: bool = False) -> None:
+        """See `Dispatch.ask`."""
+        self._asked = wants, asked, has_composites
+        self.watcher.ask(*self._asked)
+
     def counts(self) -> tuple[int, dict[str, int]]:
         """The number of ops that ran; results that were not looked at, by their kind."""
         return self.watcher.counts()
@@ -156,14 +162,20 @@ class Session:
         """The script is to end."""
         self.watcher.silence()
 
-    def origin(self, t: torch.Tensor, sink: str) -> ScriptFinding | None:
-        """Of what is bad in a tensor that a compiled module was given, as far as ops made it."""
-        births = self.births.of(storage_key(t))
-        if not births:
-            return None
-        birth = min(births, key=lambda b: b.order)
+    def origin(
+        self, t: torch.Tensor, sink: str, of_worst: bool = False
+    ) -> ScriptFinding | None:  # fmt: skip
+        """Of what is bad in a tensor, as far as ops made it; with `of_worst`, of its NaNs if it has
+        any, and not of infinities that they were made of.
+        """
         with undispatched():
-            harm = Harm(birth, sink, "", self.births.place_of(), level_of(t))
+            level = level_of(t)
+            births = self.births.of(storage_key(t))
+            worst = [b for b in births if of_worst and b.level == level]
+            birth = min(worst or births, key=lambda b: b.order, default=None)
+            if birth is None:
+                return None
+            harm = Harm(birth, sink, "", self.births.place_of(), level)
             return finding_of(harm, Names(self.hooks.optimizers), self.hooks.batch.text())
 
     # --- what happens meanwhile ---
@@ -224,6 +236,8 @@ class Session:
         before, self.watcher = self.watcher, other
         before.stop()
         other.take_over(before)
+        other.looks = before.looks
+        other.ask(*self._asked)
         self.births.compiles = True
         other.distrust()
         self.notes = [n for n in self.notes if not n.startswith("watched in Python")]

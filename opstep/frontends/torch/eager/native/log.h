@@ -62,6 +62,7 @@ struct LoggedSink {
   const void* label;
   uint32_t stack;
   void* module;
+  int64_t ops;  // that had run
 };
 
 std::vector<Logged> log_;
@@ -92,6 +93,7 @@ int64_t log_result(Thread& thread, const Facts* facts, const Arguments& argument
   }
   std::lock_guard<std::mutex> lock(log_mutex);
   for (const auto& v : arguments) {
+    if (facts && facts->lifts) break;  // its memory is new, and its address may be that of a freed one
     for_tensors(v, [&](const at::Tensor& operand) {
       auto found = operand.has_storage() ? logged.find(storage_of(operand)) : logged.end();
       if (found != logged.end() && one.operands.size() < 6) one.operands.push_back(found->second);
@@ -118,7 +120,7 @@ void log_sink(Thread& thread, const at::Tensor& t, int kind, const void* label, 
   thread.stack = stack;
   if (number < 0 || kind == PARAMETER_) number = log_result(thread, nullptr, {}, t, false);
   std::lock_guard<std::mutex> lock(log_mutex);
-  logged_sinks.push_back({number, kind, label, stack, thread.module()});
+  logged_sinks.push_back({number, kind, label, stack, thread.module(), op_count});
 }
 
 }  // namespace

@@ -10,8 +10,10 @@
 #include <c10/core/GradMode.h>
 #include <torch/library.h>
 
+#include "asked.h"
 #include "log.h"
 #include "ran.h"
+#include "undo.h"
 
 namespace opstep {
 namespace {
@@ -119,6 +121,8 @@ void ask(Thread& thread, const Facts& facts, const c10::IValue& given) {
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Thread& thread = self();
+  BeforeWrite show = before_write.load(std::memory_order_relaxed);
+  if (show && !thread.is_within) show_writes(show, op, stack);
   if (!is_active.load(std::memory_order_relaxed) || thread.is_within) {
     c10::impl::ExcludeDispatchKeyGuard guard(KEY);
     return op.redispatchBoxed(keys & AFTER, stack);
@@ -135,14 +139,18 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   // The call takes its arguments off the stack; they are needed only if its results are bad.
   Arguments arguments;
   Befores before;
-  if (!facts.skipped || (records && facts.reads)) arguments.assign(given, given + facts.arguments);
+  bool asked = is_asked(facts);
+  if (asked || !facts.skipped || (records && facts.reads)) arguments.assign(given, given + facts.arguments);
   if (looks && !facts.skipped && !facts.writes.empty()) before = before_writing(facts, arguments);
   int64_t began = records ? now_ns() : 0;
   {
     c10::impl::ExcludeDispatchKeyGuard guard(KEY);
     op.redispatchBoxed(keys & AFTER, stack);
   }
-  if (records) note_ran(thread, facts, arguments, {stack->end() - facts.results, stack->end()}, began);
+  Arguments results;
+  if (records || asked) results.assign(stack->end() - facts.results, stack->end());
+  if (records) note_ran(thread, facts, arguments, results, began);
+  if (asked) give_asked(facts, arguments, results);
   if (!looks) return;
   auto for_results = [&](auto f) {
     for (size_t k = stack->size() - facts.results; k < stack->size(); ++k) for_tensors((*stack)[k], f);
@@ -230,7 +238,7 @@ PyObject* py_enter(PyObject*, PyObject* is_watched) {  // this thread
   Thread& thread = self();
   thread.modules.clear();
   thread.updating = 0;
-  c10::impl::tls_set_dispatch_key_included(KEY, PyObject_IsTrue(is_watched));
+  c10::impl::tls_set_dispatch_key_included(KEY, PyObject_IsTrue(is_watched) || before_write);
   Py_RETURN_NONE;
 }
 
@@ -391,8 +399,8 @@ PyObject* py_take_log(PyObject*, PyObject*) {
   }
   PyObject* of_sinks = PyList_New(0);
   for (const LoggedSink& s : sinks) {
-    PyObject* item = Py_BuildValue("(LiNIN)", static_cast<long long>(s.result), s.kind, id_of(const_cast<void*>(s.label)),
-                                   s.stack, id_of(s.module));
+    PyObject* item = Py_BuildValue("(LiNINL)", static_cast<long long>(s.result), s.kind, id_of(const_cast<void*>(s.label)),
+                                   s.stack, id_of(s.module), static_cast<long long>(s.ops));
     PyList_Append(of_sinks, item);
     Py_DECREF(item);
   }
@@ -464,9 +472,10 @@ PyObject* py_register(PyObject*, PyObject*) {  // raises RuntimeError where PyTo
 }
 
 PyMethodDef methods[] = {
+    {"show_writes", py_show_writes, METH_O, ""},
     {"register", py_register, METH_NOARGS, ""}, {"start", py_start, METH_VARARGS, ""},
     {"record", py_record, METH_VARARGS, ""},    {"take_ran", py_take_ran, METH_NOARGS, ""},
-    {"values", py_values, METH_O, ""},
+    {"values", py_values, METH_O, ""},          {"ask", py_ask, METH_VARARGS, ""}, {"looks", py_looks, METH_O, ""},
     {"distrust", py_distrust, METH_NOARGS, ""},
     {"stop", py_stop, METH_NOARGS, ""},         {"enter", py_enter, METH_O, ""},
     {"push", py_push, METH_O, ""},              {"pop", py_pop, METH_NOARGS, ""},

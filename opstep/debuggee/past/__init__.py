@@ -1,0 +1,1 @@
+"""The past of a Python script: a recorder of its lines, and what was then."""
