@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from opstep import jax, optim
     from opstep.api.debugging import Debugger
     from opstep.api.kernel_debugging import debug_kernel
-    from opstep.api.program import Program, Result, load, loads, policy
+    from opstep.api.program import Program, Result, load, loads
+    from opstep.api.settings import policy
     from opstep.dap import attach as debug
     from opstep.frontends.jax.importing import from_jax
     from opstep.frontends.onnx.exporting import to_onnx
@@ -115,6 +116,10 @@ def __getattr__(name: str):
         from opstep.hunting import search
 
         return getattr(search, name)
+    if name == "policy":
+        from opstep.api.settings import policy
+
+        return policy
     if name in __all__:
         from opstep.api import program
 

@@ -47,6 +47,7 @@ def pytest_addoption(parser):
         help="make the CPU's kernels, and plan their memory, as for vector registers like these",
     )  # fmt: skip
     parser.addoption("--trained", type=int, default=6, help="random runs of training that go bad")
+    parser.addoption("--scripts", type=int, default=2, help="random scripts a case of truth.py")
     parser.addoption("--kills", type=int, default=2, help="how often a rank is killed at random")
 
 
@@ -102,3 +103,20 @@ def pytest_collection_modifyitems(config, items):
 def execute(request):
     """``execute(op, arrays, attrs)`` of each device that runs single ops and needs no GPU."""
     return importlib.import_module(f"opstep.runtime.device.{request.param}").execute
+
+
+@pytest.fixture(scope="session")
+def compiled_parts():
+    """What sessions on scripts compile in the background is there, as from the second one on."""
+    from opstep.debuggee.past import recorder
+    from opstep.runtime.device.extension import Unavailable
+
+    try:
+        recorder.core().build()
+        if (tensors := recorder.tensors()) is not None:
+            from opstep.frontends.torch.eager import native
+
+            native.build()
+            tensors.build()
+    except Unavailable as error:
+        pytest.skip(str(error))

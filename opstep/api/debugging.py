@@ -32,14 +32,18 @@ if TYPE_CHECKING:
 
 
 class ProgramHost:
-    """What a debugger needs of a program. `run` starts a run of it at full speed."""
+    """A program, as a debugger needs it. `run` starts a run of it at full speed. `enters`: a step
+    into a composite is one into its graph.
+    """
 
     def __init__(
-        self, program: Program, graph: str, inputs: Mapping[str, Any], settings: RunSettings
-    ):
+        self, program: Program, graph: str, inputs: Mapping[str, Any], settings: RunSettings,
+        enters: bool = False,
+    ):  # fmt: skip
         self.program = program
         self.name = settings.device
         self.settings = settings
+        self.enters = enters
         self.device = program.on(self.name, settings.setup)
         self._graph = graph
         self._inputs = inputs
@@ -58,7 +62,8 @@ class ProgramHost:
         return self.program.changed_in_place
 
     def plan_for(self, graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
-        return self.program.plan_to_run(self.name, self.settings.setup, graph, types, policy)
+        setup = self.settings.setup
+        return self.program.plan_to_run(self.name, setup, graph, types, policy, steps=self.enters)
 
     def tensor(self, name: str) -> tuple[TensorType, Any]:
         """A named tensor as it is: its type and its memory on the device."""
@@ -106,7 +111,7 @@ class ProgramHost:
             old = self.tensors.get(name)
             if old is not None and old.type == declared.type and not redrawn(old, declared):
                 program.params[name] = self.program.params[name]
-        host = ProgramHost(program, self._graph, self._inputs, self.settings)
+        host = ProgramHost(program, self._graph, self._inputs, self.settings, self.enters)
         same = (n for n in self._before if n in host.tensors)
         same = (n for n in same if host.tensors[n].type == self.tensors[n].type)
         same = (n for n in same if not redrawn(self.tensors[n], host.tensors[n]))
@@ -209,7 +214,7 @@ class Debugger(core.Debugger):
         names = [b.name.text for b in found.inputs]
         inputs_by_name = dict(zip(names, arrays, strict=True))
         name = found.name.text
-        host = ProgramHost(program, name, inputs_by_name, replace(settings, seed=None))
+        host = ProgramHost(program, name, inputs_by_name, replace(settings, seed=None), True)
         source = program.module.source
         if files is None and source is not None and Path(source.path).is_file():
             files = Path(source.path).parent

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
     from opstep.runtime.device.protocols import Device, Recording
     from opstep.runtime.plan.plan import Fuse
+    from opstep.runtime.transforms.composite import Composite
 
 KERNELS = ("auto", "numba", "vendor")
 HOST = "cpu"  # the device where named tensors are set, drawn and looked at
@@ -124,6 +125,19 @@ def fusing_for(recording: Recording | None, device: str) -> Fuse:
     if recording is None:
         return Fuse.ALL
     return recording.fuses if kind_of(device).gpu else Fuse.NOTHING
+
+
+def entered_on(device: str, steps: bool) -> Callable[[type[Composite], Any, dict], bool]:
+    """Says of a composite whether plans for a device call its graph: where it has no kernel there,
+    or, for who `steps` through it, where the graph has the bits of the kernel.
+    """
+    kind = kind_of(device)
+
+    def enters(op: type[Composite], types: Any, attrs: dict) -> bool:
+        exact = steps and kind.name in op.exact_on
+        return exact or not op.has_kernel(kind.gpu, types, attrs)
+
+    return enters
 
 
 def canonical(name: str) -> str:

@@ -116,17 +116,27 @@ def kept(program: Program) -> dict[str, np.ndarray]:
     """The values that are saved with a program: those that no initialiser gives. Of shards all
     ranks call this, and rank 0 gets the whole.
     """
+    return program.params.whole(_kept_names(program))
+
+
+def _kept_names(program: Program) -> list[str]:
     params = program.params
-    return params.whole([n for n in params.known() if not params.drawable(n)])
+    return [name for name in params.known() if not params.drawable(name)]
+
+
+def text_for(program: Program, folder: Path) -> str:
+    """A program's text as it is saved in a folder."""
+    from opstep.api.origins import relocated
+    from opstep.runtime.ir.printer import print_module
+
+    module = _without_initialisers(program.module, _kept_names(program))
+    return print_module(relocated(module, _folder_of(program), folder))
 
 
 def save(program: Program, path: str | os.PathLike) -> list[Path]:
     """Writes a program's text, the values that no initialiser gives, and the example inputs; gives
     the paths of the files.
     """
-    from opstep.api.origins import relocated
-    from opstep.runtime.ir.printer import print_module
-
     target = Path(path)
     if target.suffix != ".opg":
         raise InputError(f"{target}: programs are saved as .opg files")
@@ -135,8 +145,6 @@ def save(program: Program, path: str | os.PathLike) -> list[Path]:
     files = Files(target)
     assert files.weights is not None and files.example is not None
     values = kept(program)
-    module = _without_initialisers(program.module, values)
-    module = relocated(module, _folder_of(program), target.absolute().parent)
     example = program.example
     written = [target]
     if values:
@@ -145,7 +153,7 @@ def save(program: Program, path: str | os.PathLike) -> list[Path]:
     if example:
         arrays.write_safetensors(files.example, example)
         written.append(files.example)
-    arrays.replace_text(target, print_module(module))
+    arrays.replace_text(target, text_for(program, target.absolute().parent))
     return written
 
 

@@ -7,7 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.devices import PLAIN, Setup, canonical, device_named, fusing_for, kind_of
+from opstep.api.devices import (
+    PLAIN,
+    Setup,
+    canonical,
+    device_named,
+    entered_on,
+    fusing_for,
+    kind_of,
+)
 from opstep.api.files import Files, check_fallback, importer_of, parsed, save
 from opstep.api.job import Job, recorder_of
 from opstep.api.meshes import mesh_for, verified_on
@@ -70,14 +78,6 @@ def loads(
     check_fallback(fallback)
     module = parsed(text, path)
     return Program(module, fallback, mesh_for(module.mesh, mesh, ranks))
-
-
-def policy(
-    mode: str = "async", streams: int | None = None, alloc: str | None = None,
-    fill: str | None = None, sync: str | None = None,
-) -> Policy:  # fmt: skip
-    """The four switches: the preset of a mode ("async" or "debug"), with those given replaced."""
-    return RunSettings(mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync).policy
 
 
 class Program:
@@ -239,14 +239,14 @@ class Program:
 
     def _plan(
         self, device: str, setup: Setup, graph: str, types, policy: Policy, carried: bool = False,
-        fuse: Fuse = Fuse.NOTHING,
+        fuse: Fuse = Fuse.NOTHING, steps: bool = False,
     ) -> Plan:  # fmt: skip
         from opstep.runtime.plan.planner import make_plan
         from opstep.runtime.recording import spending
 
         device = canonical(device)
         setup = setup._replace(chaos=None)  # delays change nothing of a plan
-        key = (device, setup.on(device), graph, types, policy, carried, fuse)
+        key = (device, setup.on(device), graph, types, policy, carried, fuse, steps)
         if key not in self._plans:
             on = self._device(device, setup)
             with spending("plan", graph):
@@ -254,20 +254,20 @@ class Program:
                     self.verified, graph, types, policy,
                     prepare=on.prepare,
                     library=self.library,
-                    asserts=self._asserts,
-                    carried=carried,
+                    asserts=self._asserts, carried=carried,
                     fuse=fuse, pace=on.pace, fills=on.fills, takes=on.takes,
+                    enters=entered_on(device, steps),
                 )  # fmt: skip
         return self._plans[key]
 
     def plan_to_run(
         self, device: str, setup: Setup, graph: str, types: tuple[TensorType, ...],
-        policy: Policy, carried: bool = False, fuse: Fuse = Fuse.NOTHING,
+        policy: Policy, carried: bool = False, fuse: Fuse = Fuse.NOTHING, steps: bool = False,
     ) -> Plan:  # fmt: skip
-        """A plan that a run is at hand of; `carried` and `fuse` as for `make_plan`. Raises
-        `InputError` at ops that it may not run.
+        """A plan that a run is at hand of; `carried` and `fuse` as for `make_plan`, `steps` as for
+        `entered_on`. Raises `InputError` at ops that it may not run.
         """
-        plan = self._plan(device, setup, graph, types, policy, carried, fuse)
+        plan = self._plan(device, setup, graph, types, policy, carried, fuse, steps)
         if plan.foreign and kind_of(device).computes:
             from opstep.runtime.device.foreign import check_foreign
 

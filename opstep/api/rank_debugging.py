@@ -38,7 +38,7 @@ class RankHost(ProgramHost):
         rank: int, first: RankHost | None = None,
     ):  # fmt: skip
         """`first`: that of rank 0, which reads the file again for all."""
-        super().__init__(program, graph, inputs, settings)
+        super().__init__(program, graph, inputs, settings, enters=True)
         self._rank = rank
         self._first = first
         self._next: RankHost | None = None  # what `reload` gave

@@ -139,3 +139,11 @@ def _listed(values: tuple[str, ...] | range, got: Any) -> str:
         is_open = values.stop == OPEN and not (isinstance(got, int) and got >= OPEN)
         return f"{values[0]} or more" if is_open else f"{values[0]} to {values[-1]}"
     return f"{', '.join(values[:-1])} or {values[-1]}"
+
+
+def policy(
+    mode: str = "async", streams: int | None = None, alloc: str | None = None,
+    fill: str | None = None, sync: str | None = None,
+) -> Policy:  # fmt: skip
+    """The four switches: the preset of a mode ("async" or "debug"), with those given replaced."""
+    return RunSettings(mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync).policy

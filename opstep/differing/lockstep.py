@@ -309,7 +309,7 @@ def _without_turns(key: Key) -> tuple[str, ...]:
 def placed(tapped: Tapped) -> OpSite:
     """Where its op stands."""
     plan, step, value = tapped.plan, tapped.step, tapped.plan.values[tapped.value]
-    source = plan.sources.get(plan.frames[step.frame].graph.name.text)
+    source = plan.frames[step.frame].source
     line = source.locate(step.statement.span.start)[0] if source else None
     return OpSite(
         "/".join(str(k) if isinstance(k, str) else f"[{k}]" for k in tapped.key),

@@ -312,7 +312,7 @@ class _Measurement:
 def _place(producer: Producer) -> tuple[Source | None, int, str]:
     """The file, line and text of its statement."""
     plan, statement = producer.plan, producer.step.statement
-    source = plan.sources.get(plan.frames[producer.step.frame].graph.name.text)
+    source = plan.frames[producer.step.frame].source
     line = source.locate(statement.span.start)[0] if source and statement.span.end else 0
     return source, line, print_statement(statement)
 

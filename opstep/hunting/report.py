@@ -272,6 +272,8 @@ def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> l
         lines.append(f"  {finding.times:,} times, this is the first; the last: {finding.last}")
     if finding.verdict is not None:
         lines += verdict_lines(finding, finding.verdict)
+    if finding.within is not None:
+        lines.append(f"  within {finding.op}: {finding.within.call} {finding.within.verb}")
     if finding.infinity is not None:
         lines.append(f"  the infinity is from: {infinity_text(finding.infinity)}")
     if finding.before is not None:

@@ -33,7 +33,7 @@ class OpInfo(NamedTuple):
 def describe(plan: Plan, step: Step) -> OpInfo:
     """A step of a plan, or an op of one that is several."""
     frame = plan.frames[step.frame]
-    source = plan.sources.get(frame.graph.name.text)
+    source = frame.source
     values = [plan.values[v] for v in step.operands if v is not None]
     results = [plan.values[v] for v in step.results]
     path = frame_path(plan, step.frame)
@@ -74,7 +74,7 @@ def _about_members(plan: Plan, step: Step) -> dict[str, Any]:
 
 
 def _member(plan: Plan, step: Step) -> Member:
-    source = plan.sources.get(plan.frames[step.frame].graph.name.text)
+    source = plan.frames[step.frame].source
     place = place_of(step.statement, source)
     return Member(
         _text(step),

@@ -84,7 +84,7 @@ class _Stream:
     def _call(self, frame: int) -> tuple[Any, Any]:
         plan, path = self.plan, frame_path(self.plan, frame)
         callee, parent = plan.frames[frame], plan.frames[plan.frames[frame].parent]
-        source = plan.sources.get(parent.graph.name.text)
+        source = parent.source
         arguments = self.tracks.ops.ids(self.activation) | {
             "frame": path,
             "graph": callee.graph.name.text,

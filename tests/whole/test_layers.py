@@ -1,10 +1,10 @@
 """Imports go one way. This test reads every import statement and holds the layers.
 
 `runtime` < `kernels` < `optim` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`,
-`lsp`, `training`, `distributed` < `frontends` < `cli`, and no module imports `opstep` itself, which
-is for users; inside `runtime`: `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
-`expressions` < `debugger` < `nan`. Imports inside functions and for type checkers count as well: a
-late import would only hide a cycle.
+`lsp`, `training`, `distributed` < `frontends` < `debuggee` < `cli`, and no module imports `opstep`
+itself, which is for users; inside `runtime`: `ir` < `transforms` < `plan` < `device` < `calls` <
+`interpreter` < `expressions` < `debugger` < `nan`. Imports inside functions and for type checkers
+count as well: a late import would only hide a cycle.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ LAYERS = [
     ["trace"],
     ["dap", "lsp", "training", "distributed"],
     ["frontends"],
+    ["debuggee"],
     ["cli", "onnx_backend"],
     [API],
 ]
@@ -51,6 +52,7 @@ KERNEL_LAYERS = [
     ["rules", "math", "stdlib"],
     ["pointwise"],
     ["move", "reduce", "matmul"],
+    ["schedules"],
     ["rows", "conv", "pick", "random", "collective"],
     ["pool", "statistics"],
 ]
@@ -62,6 +64,7 @@ DEVICE_LAYERS = [["cpu", "null"], ["cuda"], ["disassembly"]]  # all else is what
 CIRCLES = [
     "opstep.api: program, budget, files, gradients, inputs, job, sources, tensors, training",
     "opstep.dap: session, debuggee",
+    "opstep.dap.python: disassembly, frames, graphs, lines, ops, proxy, travel, views",
     "opstep.frontends.onnx: export_functions, export_writer, export_control",
     "opstep.lsp: file, item, environment",
     "opstep.lsp: server, protocol",
@@ -114,6 +117,7 @@ COMPILERS |= {
         "intrinsics",
         "packed",
         "runs",
+        "terms",
         "tiles",
         "vectors",
         "windows",

@@ -302,9 +302,9 @@ class Body:
         self, op: type[Op], operands: Sequence[Any], resolved: Resolved, attrs: Mapping[str, Any]
     ) -> tuple[Var, ...]:
         """The rule of an op, on operands of the types that it computes on."""
-        from opstep.frontends.onnx.export_rules import RULES
+        from opstep.frontends.onnx.export_rules import rule_of
 
-        rule = RULES.get(op.name)
+        rule = rule_of(op)
         if rule is None:
             raise Unsayable("it has no counterpart in ONNX")
         given: list[Var | None] = []

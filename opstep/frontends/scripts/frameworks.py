@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from importlib import metadata
 from importlib.abc import MetaPathFinder
@@ -115,7 +115,7 @@ class Frameworks:
         self._stack = ExitStack()
 
     def __enter__(self) -> Frameworks:
-        arrivals = _Arrivals(self._arrived)
+        arrivals = Arrivals(self._arrived)
         with ExitStack() as stack:  # what was entered is left where one of them is refused
             stack.callback(self._stack.close)
             sys.meta_path.insert(0, arrivals)
@@ -177,14 +177,16 @@ class Frameworks:
         return next(filter(None, (one.outside(found) for one in self.entered)), "")
 
 
-class _Arrivals(MetaPathFinder):
-    """Tells of the import of a framework, when it is done."""
+class Arrivals(MetaPathFinder):
+    """Calls a function with the name of a module when its import is done: of a framework, if no
+    other names are given.
+    """
 
-    def __init__(self, tell: Callable[[str], None]):
-        self._tell = tell
+    def __init__(self, tell: Callable[[str], None], names: Iterable[str] = _PLACES):
+        self._tell, self._names = tell, frozenset(names)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name not in _PLACES:
+        if name not in self._names:
             return None
         others = (f for f in sys.meta_path if f is not self)
         found = (f.find_spec(name, path, target) for f in others if hasattr(f, "find_spec"))
@@ -194,7 +196,7 @@ class _Arrivals(MetaPathFinder):
             load = loader.exec_module
 
             def exec_module(module: Any) -> None:
-                waiting = Waiting(f"importing {_NAMES[name]}")
+                waiting = Waiting(f"importing {_NAMES.get(name, name)}")
                 try:
                     load(module)
                     self._tell(name)

@@ -172,7 +172,7 @@ def _mean_grad(g, x, index, source, y, gy, reduction, axis, include_self):
 
 
 def _extreme_grad(g, x, index, source, y, gy, reduction, axis, include_self):
-    """Equal elements share."""
+    """Equal elements share; what leads to a NaN gets a NaN, as nothing equals it."""
     mine = g.equal(x, y)
     selected = g.equal(source, g.gather_elements(y, index, axis=axis, missing=0))
     ones = [g.cast(v, dtype=y.dtype) for v in (mine, selected)]
@@ -180,7 +180,7 @@ def _extreme_grad(g, x, index, source, y, gy, reduction, axis, include_self):
         ones[0] = g.scatter(ones[0], index, g.zeros_like(ones[1]), axis=axis)
     share = g.div(gy, g.scatter_add(ones[0], index, ones[1], axis=axis))
     picked = g.gather_elements(share, index, axis=axis, missing=0)
-    return g.where(mine, share, 0.0), g.where(selected, picked, 0.0)
+    return g.mul(ones[0], share), g.mul(ones[1], picked)
 
 
 def _product_grad(g, x, index, source, y, gy, reduction, axis, include_self):

@@ -100,7 +100,7 @@ class div(Binary):
         (a, b), (y,), (gy,) = operands, results, grads
         return (
             onto(g, a, lambda: g.div(gy, b)),
-            onto(g, b, lambda: g.neg(g.div(g.mul(gy, y), b))),
+            onto(g, b, lambda: g.neg(g.mul(gy, g.div(y, b)))),
         )
 
 

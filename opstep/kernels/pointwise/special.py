@@ -234,9 +234,11 @@ class hypot(Binary):
         return math.hypot(a, b)
 
     def grad(g, operands, results, grads):
-        a, b = operands
-        share = g.div(grads[0], results[0])
-        return onto(g, a, lambda: g.mul(share, a)), onto(g, b, lambda: g.mul(share, b))
+        (a, b), (y,), (gy,) = operands, results, grads
+        return (
+            onto(g, a, lambda: g.div(g.mul(gy, a), y)),
+            onto(g, b, lambda: g.div(g.mul(gy, b), y)),
+        )
 
 
 class copysign(Binary):
@@ -252,12 +254,12 @@ class copysign(Binary):
         return math.copysign(a, b)
 
     def grad(g, operands, results, grads):
-        a, b = operands
+        (a, b), (y,), (gy,) = operands, results, grads
 
         def by_a():
-            return g.mul(grads[0], g.mul(g.sign(a), g.copysign(1.0, b)))
+            return g.mul(gy, g.where(g.equal(a, 0.0), 0.0, g.div(y, a)))
 
-        return onto(g, a, by_a), onto(g, b, lambda: g.zeros_like(grads[0]))
+        return onto(g, a, by_a), onto(g, b, lambda: g.zeros_like(gy))
 
 
 class xlogy(Binary):
@@ -288,7 +290,7 @@ class xlogy(Binary):
             none = g.logical_and(g.equal(a, 0.0), g.less_equal(b, 0.0))
             return g.mul(gy, g.where(none, 0.0, g.log(b)))
 
-        return onto(g, a, by_a), onto(g, b, lambda: g.mul(gy, g.div(a, b)))
+        return onto(g, a, by_a), onto(g, b, lambda: g.div(g.mul(gy, a), b))
 
 
 class logaddexp(Binary):

@@ -87,6 +87,8 @@ class pow(Binary):
                 return g.mul(gy, g.where(g.equal(b, 0.0), 0.0, slope))
             if b == 0:
                 return g.zeros_like(y)
+            if b == 1.5:  # as PyTorch takes it: NaN for -inf
+                return g.mul(gy, g.mul(g.sqrt(a), b))
             return g.mul(gy, g.mul(a, 2.0) if b == 2 else g.mul(g.pow(a, b - 1.0), float(b)))
 
         def by_exponent():
@@ -119,7 +121,7 @@ class atan2(Binary):
 
         def over_square(x):
             square = g.add(g.square(a), g.square(b))
-            return g.mul(gy, g.div(x, g.where(g.equal(square, 0.0), 1.0, square)))
+            return g.mul(g.mul(gy, x), g.reciprocal(g.where(g.equal(square, 0.0), 1.0, square)))
 
         return onto(g, a, lambda: over_square(b)), onto(g, b, lambda: g.neg(over_square(a)))
 

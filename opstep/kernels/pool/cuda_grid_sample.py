@@ -18,7 +18,7 @@ from opstep.kernels.pick.cuda_ranking import Rows
 from opstep.kernels.pick.cuda_sort import sorted_pairs
 from opstep.kernels.pick.index import add_elements
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
-from opstep.kernels.pool.sampling import nearest_to, place_of
+from opstep.kernels.pool.sampling import nearest_to, nothing_at, place_of
 from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, pointer_to, real
 from opstep.runtime.device.launch import Arg, Grid, Scratch
@@ -147,10 +147,15 @@ def sampling(taps: int):
             first = (chunk - image * blocks) * own
             pixels = cuda.local.array(taps, np.int32)
             weights = pointer_to(cuda.local.array(taps, real))
-            look(grid, image * samples + q, height, width, padding, aligned, pixels, weights)
+            unit = image * samples + q
+            look(grid, unit, height, width, padding, aligned, pixels, weights)
+            nothing = 0.0
+            if taps > 1:
+                nothing += nothing_at(grid[2 * unit], padding)
+                nothing += nothing_at(grid[2 * unit + 1], padding)
             for c in range(first, min(first + own, channels)):
                 plane = offset(x, (image * channels + c) * height * width)
-                total = 0.0
+                total = nothing
                 for t in range(taps):
                     v = plane[max(pixels[t], 0)]
                     total += pick(pixels[t] >= 0, v * weights[t], 0.0)
@@ -213,6 +218,8 @@ def slopes(
     cuda.syncthreads()
     if part == 0 and unit < size:
         by_column, by_row = np.float64(0), np.float64(0)
+        by_column += nothing_at(grid[2 * unit + 1], padding)
+        by_row += nothing_at(grid[2 * unit], padding)
         for t in range(4):
             products = np.float64(0)
             for p in range(THREADS // _PLACES):

@@ -10,7 +10,7 @@ import numpy as np
 from opstep.kernels.conv.cuda_direct import cleared
 from opstep.kernels.conv.windows import want_images
 from opstep.kernels.pool import cuda_grid_sample as gpu
-from opstep.kernels.pool.sampling import BEYOND, FARTHEST, nearest_to, place_of
+from opstep.kernels.pool.sampling import BEYOND, FARTHEST, nearest_to, nothing_at, place_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Mismatch, Op
@@ -88,6 +88,12 @@ def _corners(grid, plane, mode: str, padding_mode: str, aligned: bool):
         )
 
 
+def _nothing(grid, mode: str, padding_mode: str):
+    """For oracles: sums of no pixels, by both coordinates."""
+    zeros = mode == "bilinear" and padding_mode == "zeros"
+    return np.where(np.isnan(grid) & zeros, np.nan, 0.0)
+
+
 def _slopes(c, size: int, padding_mode: str, aligned: bool):
     """For oracles: the derivative of a place."""
     low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
@@ -115,7 +121,8 @@ class grid_sample2d(Op):
 
     x [N, C, H, W], grid [N, H', W', 2] of (column, row); y [N, C, H', W']. Places outside the image
     sample zeros, its border, or its reflection. With `align_corners`, -1 and 1 are the centres of
-    the pixels in the corners, else their outer edges. A coordinate that is no number is outside.
+    the pixels in the corners, else their outer edges. Where a coordinate is NaN, the result is NaN
+    if zeros are interpolated; the nearest is a zero, and other paddings take the first pixel.
     """
 
     choices = {"mode": MODES, "padding_mode": PADDINGS}
@@ -132,6 +139,7 @@ class grid_sample2d(Op):
         corners = _corners(grid, x.shape[2:], mode, padding_mode, align_corners)
         for row, column, inside, weight, *_ in corners:
             y += np.where(inside[..., None], x[n, :, row, column] * weight[..., None], 0.0)
+        y += _nothing(grid, mode, padding_mode).sum(-1, keepdims=True)
         return y.transpose(0, 3, 1, 2)
 
     def cpu(x, grid, y, *, mode, padding_mode, align_corners):
@@ -173,7 +181,7 @@ class grid_sample2d_grad(Op):
     def oracle(gy, x, grid, *, mode, padding_mode, align_corners):
         n = np.arange(x.shape[0])[:, None, None]
         gx = np.zeros((x.shape[0], *x.shape[2:], x.shape[1]), x.dtype)
-        ggrid = np.zeros(grid.shape, grid.dtype)
+        ggrid = _nothing(grid, mode, padding_mode)[..., ::-1].copy()
         gy = gy.transpose(0, 2, 3, 1)
         corners = _corners(grid, x.shape[2:], mode, padding_mode, align_corners)
         for row, column, inside, weight, by_row, by_column in corners:
@@ -244,9 +252,13 @@ def sample(x, grid, y, channels, height, width, samples, nearest, padding, align
                 total += pixel[width] * lower
                 total += pixel[width + 1] * last
                 target[c * samples] = total
+        nothing = np.float64(0)
+        if not nearest:
+            nothing += nothing_at(grid[2 * unit], padding)
+            nothing += nothing_at(grid[2 * unit + 1], padding)
         for c in range(0 if whole else channels):
             plane = offset(x, (image * channels + c) * height * width)
-            total = np.float64(0)
+            total = nothing
             for k in range(1 if nearest else 4):
                 h, w = top + k // 2, left + k % 2
                 if 0 <= h < height and 0 <= w < width:
@@ -296,6 +308,8 @@ def slopes_of_samples(
         down, right = row - top, column - left
         by_column, by_row = np.float64(0), np.float64(0)
         if not nearest:
+            by_column += nothing_at(grid[2 * unit + 1], padding)
+            by_row += nothing_at(grid[2 * unit], padding)
             for k in range(4):
                 h, w = top + k // 2, left + k % 2
                 if 0 <= h < height and 0 <= w < width:

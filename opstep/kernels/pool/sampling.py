@@ -40,6 +40,13 @@ def place_of(coordinate, size, padding, aligned):
     return place, slope
 
 
+def nothing_at(coordinate, padding):
+    """The sum of no pixels, where there are zeros around the image: NaN where a coordinate is, as
+    zeros have weights, too. Other paddings take NaN for the first pixel.
+    """
+    return math.nan if padding == 0 and coordinate != coordinate else 0.0
+
+
 def nearest_to(place):
     """The nearest integer; of two, the even one."""
     below = np.int64(math.floor(place))

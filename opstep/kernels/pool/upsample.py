@@ -55,19 +55,24 @@ class Sampling(NamedTuple):
         return cls(2 * down, down - up, 2 * up)
 
     def between(self, size: int, out: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The elements before and behind each place, the weight of the one behind."""
+        """The elements before and after each place, the weight of the one after: at the edge, and
+        where each place is that of an element, both are the same one.
+        """
         place = np.maximum(np.arange(out) * self.step + self.start, 0)
         before = np.minimum(place // self.divisor, size - 1)
-        after = np.minimum(before + 1, size - 1)
-        return before, after, np.where(after > before, place % self.divisor / self.divisor, 0.0)
+        after = np.minimum(before + (self.step != self.divisor), size - 1)
+        return before, after, np.minimum((place - before * self.divisor) / self.divisor, 1.0)
 
     def mix(self, size: int, out: int, mode: str, whole: bool = False) -> Mix:
-        """The terms of each element of the result; without weights of 0, unless it is `whole`."""
+        """The terms of each element of the result; without weights of 0, unless it is `whole`:
+        PyTorch has terms for them, too, and 0 times infinity is NaN.
+        """
         if mode == "bicubic":
             entries = [self._cubic(i, size) for i in range(out)]
+        elif mode in NEAREST:
+            entries = [[(b, 1.0)] for b in self.between(size, out)[0].tolist()]
         else:
             before, after, weights = (a.tolist() for a in self.between(size, out))
-            weights = [0.0] * out if mode in NEAREST else weights
             entries = [
                 [(b, 1.0 - w), (e, w)] for b, e, w in zip(before, after, weights, strict=True)
             ]
@@ -110,13 +115,15 @@ def gather_repeated(gy, gx, height, width, out_h, out_w, rows, columns, doubled,
                 row[columns[j]] += source[j]
 
 
-def weigh_columns(weights, out_w, width, step, start, divisor):
-    """weights[j]: that of the pixel behind place j. 0 where there is none."""
+def weight_after(place, before, divisor):
+    """The weight of the pixel after a place; see `Sampling.between`."""
+    return min((place - before * divisor) / divisor, 1.0)
+
+
+def weigh_columns(weights, columns, out_w, step, start, divisor):
+    """weights[j]: that of the pixel after place j."""
     for j in range(out_w):
-        place = max(j * step + start, 0)
-        weights[j] = 0
-        if place // divisor + 1 < width:
-            weights[j] = (place % divisor) / divisor
+        weights[j] = weight_after(max(j * step + start, 0), columns[j], divisor)
 
 
 def mix_pixels(
@@ -126,22 +133,20 @@ def mix_pixels(
     """Bilinear mixtures; a unit is a row of y. columns[j]: the pixel before place j."""
     mixed = offset(lines, lane * apart)
     weights = offset(lines, lane * apart + width)
-    weigh_columns(weights, out_w, width, step_w, start_w, divisor_w)
+    weigh_columns(weights, columns, out_w, step_w, start_w, divisor_w)
+    next_h = step_h != divisor_h
+    next_w = step_w != divisor_w
     for unit in range(lo, hi):
         place = max(unit % out_h * step_h + start_h, 0)
         before = min(place // divisor_h, height - 1)
         upper = offset(x, (unit // out_h * height + before) * width)
-        if before + 1 < height:
-            lower = offset(upper, width)
-            part = (place % divisor_h) / divisor_h
-            for w in range(width):
-                mixed[w] = upper[w] * (1.0 - part) + lower[w] * part
-        else:
-            for w in range(width):
-                mixed[w] = upper[w]
+        lower = offset(upper, (min(before + next_h, height - 1) - before) * width)
+        part = weight_after(place, before, divisor_h)
+        for w in range(width):
+            mixed[w] = upper[w] * (1.0 - part) + lower[w] * part
         for j in range(out_w):
             k = columns[j]
-            after = min(k + 1, width - 1)
+            after = min(k + next_w, width - 1)
             y[unit * out_w + j] = mixed[k] * (1.0 - weights[j]) + mixed[after] * weights[j]
 
 
@@ -152,7 +157,9 @@ def gather_mixed(
     """gx: what each pixel gave to mixtures comes back with the same weights; a unit is a plane."""
     mixed = offset(lines, lane * apart)
     weights = offset(lines, lane * apart + width)
-    weigh_columns(weights, out_w, width, step_w, start_w, divisor_w)
+    weigh_columns(weights, columns, out_w, step_w, start_w, divisor_w)
+    next_h = step_h != divisor_h
+    next_w = step_w != divisor_w
     for unit in range(lo, hi):
         to = offset(gx, unit * height * width)
         for k in range(height * width):
@@ -164,19 +171,15 @@ def gather_mixed(
             for j in range(out_w):
                 k = columns[j]
                 mixed[k] += source[j] * (1.0 - weights[j])
-                mixed[min(k + 1, width - 1)] += source[j] * weights[j]
+                mixed[min(k + next_w, width - 1)] += source[j] * weights[j]
             place = max(i * step_h + start_h, 0)
             before = min(place // divisor_h, height - 1)
             upper = offset(to, before * width)
-            if before + 1 < height:
-                lower = offset(upper, width)
-                part = (place % divisor_h) / divisor_h
-                for w in range(width):
-                    upper[w] += mixed[w] * (1.0 - part)
-                    lower[w] += mixed[w] * part
-            else:
-                for w in range(width):
-                    upper[w] += mixed[w]
+            lower = offset(upper, (min(before + next_h, height - 1) - before) * width)
+            part = weight_after(place, before, divisor_h)
+            for w in range(width):
+                upper[w] += mixed[w] * (1.0 - part)
+                lower[w] += mixed[w] * part
 
 
 class _Resizing(NamedTuple):
@@ -207,8 +210,8 @@ class _Resizing(NamedTuple):
 
     @property
     def on_plane(self) -> bool:
-        """Whether the kernels of images can do it."""
-        return len(self.small) < 3 and self.mode != "bicubic"
+        """Whether the kernels of images can do it: of two axes, where elements are mixed."""
+        return self.mode == "bilinear" or (self.mode in NEAREST and len(self.small) < 3)
 
     def before(self) -> list[list[int]]:
         """For rows and columns: the pixel at or before each place."""
@@ -216,10 +219,10 @@ class _Resizing(NamedTuple):
         tables = [s.between(n, out)[0].tolist() for s, n, out in axes]
         return [[0], *tables][-2:]
 
-    def steps(self) -> list[int] | None:
+    def steps(self) -> list[int]:
         """How places lie, where pixels are mixed."""
-        both = [Sampling(0, 0, 1), *self.samplings][-2:]
-        return None if self.mode in NEAREST else [*both[0], *both[1]]
+        rows, columns = self.samplings
+        return [*rows, *columns]
 
 
 def _launch(kernels, source: Arg, target: Arg, to: _Resizing, units: int) -> Launch:
@@ -236,7 +239,7 @@ def _launch(kernels, source: Arg, target: Arg, to: _Resizing, units: int) -> Lau
     lines = Scratch(source.dtype, width + out_w, per_lane=True)
     return Launch(
         *(kernels[1], source, target, lines, lines.size),
-        *(*sizes, *(to.steps() or ()), columns),
+        *(*sizes, *to.steps(), columns),
         units=units,
         grain=grain,
     )
@@ -297,14 +300,12 @@ class Upsampling(Op):
     def cpu(x, y, *, scale, size, **attrs):
         to = _Resizing.of(x.shape[2:], y.shape[2:], scale, **attrs)
         if not to.on_plane:
-            return resample(x, y, to.mixes())
+            return resample(x, y, to.mixes(whole=True))
         return _launch((repeat_pixels, mix_pixels), x, y, to, prod(y.shape[:-1]))
 
     def cuda(x, y, *, scale, size, **attrs):
         to = _Resizing.of(x.shape[2:], y.shape[2:], scale, **attrs)
-        if not to.on_plane:
-            return resampled_on_cuda(x, y, to.mixes())
-        if to.mode not in NEAREST:
+        if not to.on_plane or to.mode not in NEAREST:
             return resampled_on_cuda(x, y, to.mixes(whole=True), skips=False)
         return upsampled(flat(x), flat(y), to.before())
 

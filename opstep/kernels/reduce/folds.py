@@ -58,7 +58,7 @@ def over_count(acc, c, count):
 
 def total(dtype: DType) -> Fold:
     if dtype.is_float:
-        return Fold("sum", f64, zero, wide, plus, as_it_is, sum_of)
+        return Fold("sum", f64, zero, wide, plus, as_it_is, sum_of, in_order=True)
     return Fold("sum", i64, no_count, integer, plus, as_it_is)
 
 
@@ -68,7 +68,7 @@ def product(dtype: DType) -> Fold:
     return Fold("prod", i64, one_count, integer, times, as_it_is)
 
 
-average = Fold("mean", f64, zero, wide, plus, over_count, sum_of)
+average = Fold("mean", f64, zero, wide, plus, over_count, sum_of, in_order=True)
 
 # --- distances from the mean ----------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Reductions over axes: sums, products, extremes, statistics, norms, all and any.
 
 `axes` lists the axes to reduce (default: all); with `keepdims`, they stay, with size 1. Sums of
-floats are accumulated in f64; those of integers and bools in i64, which is also their result type.
+floats are accumulated in f64, on the CPU along the last axes in blocks of 512 elements, which are
+added in their own type; those of integers and bools in i64, which is also their result type.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from opstep.kernels.reduce import cuda_folds as gpu_folds
 from opstep.kernels.reduce import folds
 from opstep.kernels.reduce.cuda_folding import GpuFold, as_on_cpu
 from opstep.kernels.reduce.cuda_reduction import reduce as gpu_reduce
-from opstep.kernels.reduce.reduction import fold
+from opstep.kernels.reduce.reduction import Fold, fold, group
+from opstep.kernels.reduce.row_sums import sum_rows
 from opstep.kernels.rules.axes import axes_of, volume
 from opstep.kernels.rules.pitfalls import sums_and
 from opstep.kernels.rules.relations import over_axes
-from opstep.runtime.device.launch import Scratch
+from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, boolean, f64, i64
@@ -94,6 +96,15 @@ def number_of(g, x, axes, dtype):
     return g.extent(of=[x.shape[k] for k in reduced_axes(x, axes)], dtype=dtype)
 
 
+def _sums(how: Fold, x: Arg, y: Arg, axes, divisor: int) -> list[Launch]:
+    """Launches for sums over `divisor`. Rows of neighbouring floats have kernels of their own."""
+    axes = reduced_axes(x, axes)
+    g = group(x.shape, axes, cut=False)
+    if x.dtype.is_float and not g.columns and not g.row_sizes:
+        return sum_rows(x, y, g.n, divisor)
+    return fold(how, x, y, axes, divisor)
+
+
 class sum(Reduction):
     """The sum, in i64 for integers and bools; 0 if there are no elements."""
 
@@ -110,6 +121,9 @@ class sum(Reduction):
 
     def oracle(x, *, axes, keepdims):
         return np.sum(x, axis=numpy_axes(axes), keepdims=keepdims)
+
+    def cpu(x, y, *, axes, keepdims):
+        return _sums(folds.total(x.dtype), x, y, axes, 1)
 
     def grad(g, operands, results, grads, *, axes, keepdims):
         (x,), (gy,) = operands, grads
@@ -130,7 +144,7 @@ class mean(Reduction):
             return np.divide(total, float(folded(x, axes)))
 
     def cpu(x, y, *, axes, keepdims):
-        return fold(folds.average, x, y, reduced_axes(x, axes), folded(x, axes))
+        return _sums(folds.average, x, y, axes, folded(x, axes))
 
     @classmethod
     def gpu_fold(cls, dtype):

@@ -25,6 +25,7 @@ ROW = 8192  # a longer run is cut into rows of this length
 TILE = 512  # results that a column kernel accumulates side by side
 WORK = 32768  # elements worth a lane of their own
 BLOCKS = 256  # at most so many blocks for one result
+PART = 512  # rows that are folded in order, where those of a column are more
 FEW = 32  # results from which on their own number is parallelism enough
 
 
@@ -35,7 +36,8 @@ class Fold(NamedTuple):
     centre c, ``combine(acc, term)`` adds it, ``finish(acc, c, count)`` gives the result from the
     accumulator, the centre and an integer. `accumulator` is the dtype in which it is kept in
     memory. Where the order of terms matters, as for sums of floats, ``together(terms, n)`` is what
-    `combine` makes of a run of f64 terms, in an order of its own.
+    `combine` makes of a run of f64 terms, in an order of its own. If the fold is `in_order`,
+    columns are folded in the order that `order_of` gives, which other kernels repeat.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Fold(NamedTuple):
     combine: Callable
     finish: Callable
     together: Callable | None = None
+    in_order: bool = False
 
 
 class Groups(NamedTuple):
@@ -109,6 +112,21 @@ def merged_axes(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, in
                 merged.append((size, stride, reduced))
         stride *= size
     return merged
+
+
+class Order(NamedTuple):
+    """The order in which a column is folded: parts of so many rows, and of each part the rows k,
+    k + together, ... before what these come to.
+    """
+
+    together: int
+    part: int
+
+
+def order_of(rows: int, n: int) -> Order:
+    """Of n neighbouring columns of so many rows."""
+    together = TILE // n if n <= TILE // 8 and rows >= 64 else 1
+    return Order(together, PART * together)
 
 
 FEW_TERMS = 8  # of a run: folded one by one
@@ -245,7 +263,9 @@ def fold(
     units = g.kept * (-(-g.n // TILE) if g.columns else 1)
     each = g.rows * (min(g.n, TILE) if g.columns else g.n)  # elements a unit folds
     per = g.rows
-    if units < FEW and units * each > 4 * WORK:
+    if fold.in_order and g.columns and len(g.row_sizes) == 1:
+        per = min(per, order_of(g.rows, g.n).part)
+    elif units < FEW and units * each > 4 * WORK:
         wanted = min(BLOCKS, -(-units * each // WORK), g.rows)
         per = -(-g.rows // wanted)
     blocks = max(1, -(-g.rows // per)) if per else 1
@@ -281,7 +301,8 @@ def _launch(fold: Fold, g: Groups, x, y, per: int, blocks: int, count: int, cent
         args = (x, centre, y, *about, g.last, centred, count)
         return Launch(kernel, *args, units=units, grain=grain)
     tiles = Scratch(fold.accumulator, TILE, per_lane=True)
-    if not centred and g.row_strides == (g.n,) and g.n <= TILE // 8 and per >= 64:
+    joins = fold.in_order and fold.load is passed  # the parts of a column
+    if not (centred or joins) and g.row_strides == (g.n,) and order_of(per, g.n).together > 1:
         kernel = narrow_kernel(*functions)
         args = (x, y, tiles, *about[:3], g.rows, per, blocks, g.n, TILE, count)
         return Launch(kernel, *args, units=units, grain=grain)

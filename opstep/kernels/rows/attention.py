@@ -49,11 +49,12 @@ class scaled_dot_product_attention(Op):
     """The mean of the rows of v, weighted for each row of q by its similarity to the rows of k.
 
     q [..., L, E], k [..., S, E], v [..., S, D]; y [..., L, D]. Leading axes broadcast. `mask`
-    broadcasts to [..., L, S]: bool, false where not to look, or numbers that are added to the
-    scores. With `causal`, row i of q sees rows 0 to i of k. `scale` is 1/sqrt(E) unless set. With
-    `enable_gqa`, heads (axis -3) of k and v each serve several successive heads of q. A row of q
-    that sees nothing gives 0. The scores of all rows are never in memory at the same time, but in
-    the gradient where leading axes broadcast, or by a mask.
+    broadcasts to [..., L, S]: numbers that are added to the scores, or bool, where false stands for
+    -inf: as in PyTorch, a masked score that is NaN or inf makes its row NaN. With `causal`, row i
+    of q sees rows 0 to i of k. `scale` is 1/sqrt(E) unless set. With `enable_gqa`, heads (axis -3)
+    of k and v each serve several successive heads of q. A row of q that sees nothing gives 0. The
+    scores of all rows are never in memory at the same time, but in the gradient where leading axes
+    broadcast, or by a mask.
     """
 
     signature = (
@@ -124,7 +125,7 @@ def oracle_weights(q, k, mask, causal: bool, scale: float) -> np.ndarray:
     """What the rows of v are weighted by, with 0 for a row of q that sees nothing."""
     scores = np.matmul(q, k.swapaxes(-1, -2)) * scale
     if mask is not None:
-        scores = np.where(mask, scores, -np.inf) if mask.dtype.kind == "b" else scores + mask
+        scores = scores + (np.where(mask, 0, -np.inf) if mask.dtype.kind == "b" else mask)
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
     top = np.max(scores, -1, keepdims=True, initial=-np.inf)
@@ -202,8 +203,11 @@ def _weights(g, q, k, mask, causal: bool):
     """What the rows of v are weighted by, with 0 for a row that sees nothing."""
     scores = g.matmul(q, k, transpose_b=True)
     if mask is not None:
-        is_bool = mask.dtype.kind == "b"
-        scores = g.where(mask, scores, -math.inf) if is_bool else g.add(scores, mask)
+        if mask.dtype.kind == "b":  # inf and NaN less infinity are NaN
+            seen = g.logical_or(mask, g.logical_not(g.isfinite(scores)))
+            scores = g.where(seen, scores, -math.inf)
+        else:
+            scores = g.add(scores, mask)
     if causal:
         rows, columns = scores.shape[-2:]
         at = g.iota(shape=[rows, 1], axis=0), g.iota(shape=[1, columns], axis=1)
@@ -327,7 +331,7 @@ def masking(kind: str) -> Callable:
 
     def hide(row, mask, step, count):
         for j in range(count):
-            row[j] = row[j] if mask[j * step] != 0 else -1e999
+            row[j] = row[j] if mask[j * step] != 0 else row[j] + -1e999
 
     def add(row, mask, step, count):
         for j in range(count):

@@ -14,7 +14,7 @@ from opstep.kernels.reduce.runs import largest_of
 from opstep.kernels.rows import cuda_classify as gpu
 from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rows.rows import exponential_sum, rounded
-from opstep.kernels.rows.softmax import (
+from opstep.kernels.rows.softmax_within import (
     COLUMNS,
     column_exponential_sums,
     column_softmax,

@@ -211,7 +211,7 @@ def masked_score(kind: str) -> Callable:
         return score
 
     def hide(score, mask, at):
-        return score if mask[at] != 0 else -1e999
+        return score if mask[at] != 0 else score + -1e999
 
     def add(score, mask, at):
         return score + mask[at]

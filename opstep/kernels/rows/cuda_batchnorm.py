@@ -13,7 +13,7 @@ import numpy as np
 
 from opstep.kernels.pointwise.cuda_neighbours import GATHERED
 from opstep.kernels.rows.cuda_moments import GIVEN, Sums, finisher, moments_of
-from opstep.kernels.rows.cuda_rows import Team, rows_grid, steps_for, team_for
+from opstep.kernels.schedules.cuda.teams import Team, rows_grid, steps_for, team_for
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32, real
 from opstep.runtime.device.launch import Arg, Grid, Scratch

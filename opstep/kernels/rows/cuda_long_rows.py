@@ -18,7 +18,8 @@ import numpy as np
 from opstep.kernels.math.fastmath import exp
 from opstep.kernels.pointwise.cuda_neighbours import GATHERED
 from opstep.kernels.rows.cuda_moments import FIRST, THREADS, ZERO, Sums, finisher, moments_of
-from opstep.kernels.rows.cuda_rows import plus, quick_exp, reducers
+from opstep.kernels.schedules.cuda.columns import start_of
+from opstep.kernels.schedules.cuda.teams import plus, quick_exp, reducers
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, fmax, real
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
@@ -258,11 +259,6 @@ def from_parts(width: int, lowest, exp: Callable, logarithm: bool):
 def along_columns(kernel: Callable, args: tuple[Arg, ...], n: int, inner: int) -> Grid:
     columns = args[0].size // n
     return Grid(kernel, *args, n, inner, columns, grid=-(-columns // THREADS), block=THREADS)
-
-
-def start_of(column, n, inner):
-    outer = column // inner
-    return outer * n * inner + column - outer * inner
 
 
 def online_softmax(x, start, n, inner):

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.rows import cuda_long_rows
-from opstep.kernels.rows.cuda_rows import WARP, Team, rows_grid, steps_for, team_for
+from opstep.kernels.schedules.cuda.teams import WARP, Team, rows_grid, steps_for, team_for
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, real
 from opstep.runtime.device.launch import Arg, Grid, Scratch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from opstep.kernels.rows.cuda_rows import Team, exp_for, rows_grid, steps_for, team_for
+from opstep.kernels.schedules.cuda.teams import Team, exp_for, rows_grid, steps_for, team_for
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, fmax, real
 from opstep.runtime.device.launch import Arg, Grid

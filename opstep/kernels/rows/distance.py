@@ -73,16 +73,16 @@ class cdist(Op):
         away = g.sub(g.unsqueeze(a, axes=[-2]), g.unsqueeze(b, axes=[-3]))
         size, wide = g.abs(away), g.unsqueeze(y, axes=[-1])
         apart = g.not_equal(wide, 0.0)
-        scale = g.where(apart, wide, 1.0)
+        scale, gy = g.where(apart, wide, 1.0), g.unsqueeze(gy, axes=[-1])
         if p == math.inf:
-            slope = g.where(g.less(size, wide), 0.0, g.sign(away))
+            by_away = g.mul(g.where(g.less(size, wide), 0.0, g.sign(away)), gy)
         elif p == 2.0:
-            slope = g.div(away, scale)
+            by_away = g.div(g.mul(away, gy), scale)
         else:
             share = g.pow(g.div(g.where(g.greater(size, 0.0), size, 1.0), scale), p - 1.0)
-            slope = g.mul(g.sign(away), share)
-        slope = g.where(apart, g.mul(slope, g.unsqueeze(gy, axes=[-1])), 0.0)
-        by_a, by_b = g.sum(slope, axes=[-2]), g.neg(g.sum(slope, axes=[-3]))
+            by_away = g.mul(g.mul(g.sign(away), share), gy)
+        by_away = g.where(apart, by_away, 0.0)
+        by_a, by_b = g.sum(by_away, axes=[-2]), g.neg(g.sum(by_away, axes=[-3]))
         return g.sum_to(by_a, a), g.sum_to(by_b, b)
 
 

@@ -244,8 +244,7 @@ class binary_cross_entropy(PairLoss):
             return g.div(g.sub(x, target), g.clip(spread, low=1e-12))
 
         def by_target():
-            no, yes = g.log1p(g.neg(x)), g.log(x)
-            return g.sub(g.clip(no, low=-100.0), g.clip(yes, low=-100.0))
+            return g.sub(g.log1p(g.neg(x)), g.log(x))
 
         return by_x, by_target
 
@@ -309,7 +308,8 @@ class kl_div(PairLoss):
     def slopes(g, x, target, *, log_target):
         def by_target():
             if log_target:
-                return g.mul(g.exp(target), g.add(g.sub(target, x), 1.0))
+                scale = g.exp(target)
+                return g.add(g.mul(scale, g.sub(target, x)), scale)
             return g.add(g.sub(g.log(target), x), 1.0)
 
         return lambda: g.neg(g.exp(target) if log_target else target), by_target

@@ -1,12 +1,11 @@
 """Normalisation of rows by their own statistics: layer_norm, rms_norm, group_norm, and gradients.
 
-Means and mean squares are summed in blocks, and in f64 over the blocks. Variances are computed from
-the distances to the mean, in a second pass over a row that is still in the cache.
+Variances are computed from the distances to the mean, in a second pass over a row that is still in
+the cache.
 """
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from math import prod
 
@@ -15,12 +14,10 @@ import numpy as np
 from opstep.kernels.rows import cuda_norm as gpu
 from opstep.kernels.rows.cuda_batchnorm import group_norm as gpu_groups
 from opstep.kernels.rows.cuda_moments import fits_32_bits
-from opstep.kernels.rows.rows import centred_dot, dot, rounded, row_sum, squared_distance
-from opstep.kernels.rules.axes import around, volume, want_shape
+from opstep.kernels.rules.axes import volume, want_shape
 from opstep.kernels.rules.pitfalls import LAYER_NORM, RMS_NORM
 from opstep.kernels.rules.relations import grouped, of_sample
-from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch
+from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.faults import Faults
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
@@ -42,7 +39,7 @@ class RowNorm(Op):
         return 8 * x.size
 
 
-class layer_norm(RowNorm):
+class layer_norm(RowNorm, RowComposite):
     """Normalises each row (the last axes, of `shape`) to mean 0 and variance 1, then applies scale
     and bias.
 
@@ -63,13 +60,8 @@ class layer_norm(RowNorm):
         y = away / np.sqrt(_mean(away * away, axes) + epsilon)
         return _scaled(y, scale, bias)
 
-    def cpu(x, scale, bias, y, *, shape, epsilon):
-        n = prod(shape)
-        kernel = (layer_norm_plain, layer_norm_scaled, layer_norm_affine)[
-            (scale is not None) + (bias is not None)
-        ]
-        params = [p for p in (scale, bias) if p is not None]
-        return Launch(kernel, x, *params, y, n, epsilon, units=row_count(x, n), grain=row_grain(n))
+    def define(g, x, scale, bias, *, shape, epsilon):
+        return layer_norm_graph(g, x, scale, bias, shape, epsilon)[0]
 
     def cuda(x, scale, bias, y, *, shape, epsilon):
         n = prod(shape)
@@ -94,7 +86,7 @@ class layer_norm(RowNorm):
         return g.to_dtype(gx, x.dtype), g_scale, None if bias is None else g_bias
 
 
-class layer_norm_grad(RowNorm):
+class layer_norm_grad(RowNorm, RowComposite):
     """The gradient of layer_norm with respect to x."""
 
     signature = "layer_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
@@ -115,10 +107,12 @@ class layer_norm_grad(RowNorm):
         d = gy if scale is None else gy * scale
         return inverse * (d - _mean(d, axes) - h * _mean(d * h, axes))
 
-    def cpu(x, gy, scale, gx, *, shape, epsilon):
-        n = prod(shape)
-        args = (x, gy, scale or gy, scale is not None, gx, n, epsilon)
-        return Launch(layer_norm_grad_rows, *args, units=row_count(x, n), grain=row_grain(n))
+    def define(g, x, gy, scale, *, shape, epsilon):
+        mean = mean_of_rows(g, shape)
+        d = gy if scale is None else g.mul(gy, scale)
+        away, _, inverse = statistics_of_rows(g, x, shape, epsilon)
+        slope = g.mul(mean(g.mul(d, away)), g.square(inverse))
+        return g.mul(g.sub(g.sub(d, mean(d)), g.mul(away, slope)), inverse)
 
     def cuda(x, gy, scale, gx, *, shape, epsilon):
         n = prod(shape)
@@ -136,6 +130,40 @@ class layer_norm_grad(RowNorm):
         return pull_back(g, formula, operands, grads)
 
 
+def mean_of_rows(g, shape):
+    """The mean of each row; 0 of no elements."""
+    of = g.sum if 0 in shape else g.mean
+    return partial(of, axes=[*range(-len(shape), 0)], keepdims=True)
+
+
+def statistics_of_rows(g, x, shape, epsilon):
+    """The distance of x from the mean of its row, that mean, and the inverse deviation."""
+    mean = mean_of_rows(g, shape)
+    centre = mean(x)
+    away = g.sub(x, centre)
+    return away, centre, g.rsqrt(g.add(mean(g.square(away)), epsilon))
+
+
+def layer_norm_graph(g, x, scale, bias, shape, epsilon):
+    """layer_norm's result, the mean and the inverse deviation of each row."""
+    away, *statistics = statistics_of_rows(g, x, shape, epsilon)
+    y = g.mul(away, statistics[1])
+    y = y if scale is None else g.mul(y, scale)
+    return y if bias is None else g.add(y, bias), *statistics
+
+
+def group_norm_graph(g, x, scale, bias, groups, epsilon):
+    """group_norm's result, the mean and the inverse deviation of each group."""
+    each, plane = x.shape[1] // groups, volume(x.shape[2:])
+    rows = g.reshape(x, shape=(x.shape[0], groups, each, plane))
+    scale, bias = (p and g.reshape(p, shape=(groups, each, 1)) for p in (scale, bias))
+    away, centre, inverse = statistics_of_rows(g, rows, (each, plane), epsilon)
+    y = g.mul(away, inverse if scale is None else g.mul(inverse, scale))
+    y = y if bias is None else g.add(y, bias)
+    numbers = [g.reshape(v, shape=(x.shape[0], groups)) for v in (centre, inverse)]
+    return g.reshape(y, shape=x.shape), *numbers
+
+
 def layer_norm_formula(g, x, gy, scale, shape, epsilon):
     """x normalised without a scale, and the gradient by x, of ops that have gradients."""
     mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
@@ -146,7 +174,7 @@ def layer_norm_formula(g, x, gy, scale, shape, epsilon):
     return plain, g.mul(inverse, g.sub(g.sub(d, mean(d)), along))
 
 
-class rms_norm(RowNorm):
+class rms_norm(RowNorm, RowComposite):
     """Each row (the last axes, of `shape`) divided by its root mean square, then scaled."""
 
     signature = "rms_norm(x: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
@@ -161,11 +189,10 @@ class rms_norm(RowNorm):
         axes = tuple(range(x.ndim - len(shape), x.ndim))
         return _scaled(x / np.sqrt(_mean(x * x, axes) + epsilon), scale, None)
 
-    def cpu(x, scale, y, *, shape, epsilon):
-        n = prod(shape)
-        kernel = rms_norm_plain if scale is None else rms_norm_scaled
-        params = [] if scale is None else [scale]
-        return Launch(kernel, x, *params, y, n, epsilon, units=row_count(x, n), grain=row_grain(n))
+    def define(g, x, scale, *, shape, epsilon):
+        mean = mean_of_rows(g, shape)
+        y = g.mul(x, g.rsqrt(g.add(mean(g.square(x)), epsilon)))
+        return y if scale is None else g.mul(y, scale)
 
     def cuda(x, scale, y, *, shape, epsilon):
         n = prod(shape)
@@ -187,7 +214,7 @@ class rms_norm(RowNorm):
         return g.to_dtype(gx, x.dtype), g_scale
 
 
-class rms_norm_grad(RowNorm):
+class rms_norm_grad(RowNorm, RowComposite):
     """The gradient of rms_norm with respect to x."""
 
     signature = "rms_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
@@ -205,10 +232,12 @@ class rms_norm_grad(RowNorm):
         d = gy if scale is None else gy * scale
         return inverse * (d - x * inverse**2 * _mean(d * x, axes))
 
-    def cpu(x, gy, scale, gx, *, shape, epsilon):
-        n = prod(shape)
-        args = (x, gy, scale or gy, scale is not None, gx, n, epsilon)
-        return Launch(rms_norm_grad_rows, *args, units=row_count(x, n), grain=row_grain(n))
+    def define(g, x, gy, scale, *, shape, epsilon):
+        mean = mean_of_rows(g, shape)
+        d = gy if scale is None else g.mul(gy, scale)
+        inverse = g.rsqrt(g.add(mean(g.square(x)), epsilon))
+        slope = g.mul(mean(g.mul(d, x)), g.square(inverse))
+        return g.mul(g.sub(d, g.mul(x, slope)), inverse)
 
     def cuda(x, gy, scale, gx, *, shape, epsilon):
         n = prod(shape)
@@ -230,7 +259,7 @@ class rms_norm_grad(RowNorm):
         return pull_back(g, formula, operands, grads)
 
 
-class group_norm(Op):
+class group_norm(RowComposite):
     """Normalises each of the `groups` of channels (axis 1) of each sample to mean 0 and variance 1.
 
     x: [N, C, …]; scale and bias: [C]. With as many groups as channels, this is instance
@@ -269,13 +298,9 @@ class group_norm(Op):
         ]
         return _scaled(y.reshape(x.shape), *wide)
 
-    def cpu(x, scale, bias, y, *, groups, epsilon):
-        _, channels, plane = around(x.shape, 1)
-        args = (x, scale or x, scale is not None, bias or x, bias is not None, y)
-        each = channels // groups
-        rows = x.shape[0] * groups if x.size else 0
-        grain = row_grain(each * plane)
-        return Launch(group_norm_rows, *args, groups, each, plane, epsilon, units=rows, grain=grain)
+    def define(g, x, scale, bias, *, groups, epsilon):
+        y, *_ = group_norm_graph(g, x, scale, bias, groups, epsilon)
+        return y
 
     def cuda(x, scale, bias, y, *, groups, epsilon):
         if x.size == 0 or not fits_32_bits(x):
@@ -331,115 +356,3 @@ def _mean(x, axes):
 def _scaled(y, scale, bias):
     y = y if scale is None else y * scale
     return y if bias is None else y + bias
-
-
-def row_count(x: Arg, n: int) -> int:
-    return x.size // n if n else 0
-
-
-def row_grain(n: int) -> int:
-    return max(1, 32768 // max(n, 1))
-
-
-# --- kernels: units are rows ----------------------------------------------------------------------
-
-
-def inverse_deviation(x, centre, n, epsilon):
-    return 1.0 / math.sqrt(squared_distance(x, centre, n) / n + epsilon)
-
-
-def layer_norm_plain(x, y, n, epsilon, lo, hi):
-    for row in range(lo, hi):
-        source = offset(x, row * n)
-        target = offset(y, row * n)
-        centre = rounded(row_sum(source, n) / n)
-        factor = rounded(inverse_deviation(source, centre, n, epsilon))
-        for i in range(n):
-            target[i] = (source[i] - centre) * factor
-
-
-def layer_norm_scaled(x, scale, y, n, epsilon, lo, hi):
-    for row in range(lo, hi):
-        source = offset(x, row * n)
-        target = offset(y, row * n)
-        centre = rounded(row_sum(source, n) / n)
-        factor = rounded(inverse_deviation(source, centre, n, epsilon))
-        for i in range(n):
-            target[i] = (source[i] - centre) * factor * scale[i]
-
-
-def layer_norm_affine(x, scale, bias, y, n, epsilon, lo, hi):
-    for row in range(lo, hi):
-        source = offset(x, row * n)
-        target = offset(y, row * n)
-        centre = rounded(row_sum(source, n) / n)
-        factor = rounded(inverse_deviation(source, centre, n, epsilon))
-        for i in range(n):
-            target[i] = (source[i] - centre) * factor * scale[i] + bias[i]
-
-
-def layer_norm_grad_rows(x, gy, scale, scaled, gx, n, epsilon, lo, hi):
-    for row in range(lo, hi):
-        rows = (offset(x, row * n), offset(gy, row * n))
-        layer_norm_grad_of_row(*rows, scale, scaled, offset(gx, row * n), n, epsilon)
-
-
-def layer_norm_grad_of_row(x, gy, scale, scaled, gx, n, epsilon):
-    """Writes gx; gives the row's mean, and 1 / its deviation in f64."""
-    for i in range(n):
-        gx[i] = gy[i] * scale[i] if scaled else gy[i]
-    centre = rounded(row_sum(x, n) / n)
-    inverse = inverse_deviation(x, centre, n, epsilon)
-    mean = rounded(row_sum(gx, n) / n)
-    slope = rounded(centred_dot(gx, x, centre, n) / n * inverse * inverse)
-    factor = rounded(inverse)
-    for i in range(n):
-        gx[i] = (gx[i] - mean - (x[i] - centre) * slope) * factor
-    return centre, inverse
-
-
-def rms_norm_plain(x, y, n, epsilon, lo, hi):
-    for row in range(lo, hi):
-        source = offset(x, row * n)
-        target = offset(y, row * n)
-        factor = rounded(1.0 / math.sqrt(dot(source, source, n) / n + epsilon))
-        for i in range(n):
-            target[i] = source[i] * factor
-
-
-def rms_norm_scaled(x, scale, y, n, epsilon, lo, hi):
-    for row in range(lo, hi):
-        source = offset(x, row * n)
-        target = offset(y, row * n)
-        factor = rounded(1.0 / math.sqrt(dot(source, source, n) / n + epsilon))
-        for i in range(n):
-            target[i] = source[i] * factor * scale[i]
-
-
-def rms_norm_grad_rows(x, gy, scale, scaled, gx, n, epsilon, lo, hi):
-    for row in range(lo, hi):
-        source = offset(x, row * n)
-        incoming = offset(gy, row * n)
-        target = offset(gx, row * n)
-        for i in range(n):
-            target[i] = incoming[i] * scale[i] if scaled else incoming[i]
-        inverse = 1.0 / math.sqrt(dot(source, source, n) / n + epsilon)
-        slope = rounded(dot(target, source, n) / n * inverse * inverse)
-        factor = rounded(inverse)
-        for i in range(n):
-            target[i] = (target[i] - source[i] * slope) * factor
-
-
-def group_norm_rows(x, scale, scaled, bias, moved, y, groups, each, plane, epsilon, lo, hi):
-    n = each * plane
-    for row in range(lo, hi):
-        source = offset(x, row * n)
-        target = offset(y, row * n)
-        centre = rounded(row_sum(source, n) / n)
-        inverse = inverse_deviation(source, centre, n, epsilon)
-        first = row % groups * each
-        for c in range(each):
-            factor = rounded(inverse * scale[first + c]) if scaled else rounded(inverse)
-            shift = bias[first + c] if moved else 0.0
-            for i in range(c * plane, (c + 1) * plane):
-                target[i] = (source[i] - centre) * factor + shift

@@ -5,6 +5,7 @@ A few rows are summed at a time, then those sums in f64: the bits depend on the 
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 import numpy as np
@@ -15,10 +16,8 @@ from opstep.kernels.rows.norm import (
     RowNorm,
     layer_norm_formula,
     layer_norm_grad,
-    layer_norm_grad_of_row,
-    row_count,
 )
-from opstep.kernels.rows.rows import rounded
+from opstep.kernels.rows.rows import centred_dot, rounded, row_sum, squared_distance
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch, Scratch, thread_a_unit
 from opstep.runtime.transforms.backward import pull_back
@@ -50,7 +49,7 @@ class layer_norm_affine_grad(RowNorm):
 
     def cpu(x, gy, scale, gx, g_scale, g_bias, *, shape, epsilon):
         n = prod(shape)
-        rows = row_count(x, n)
+        rows = x.size // n if n else 0
         parts = -(-rows // ROWS)
         sums = Scratch(x.dtype, max(1, 2 * parts * n))
         args = (x, gy, scale, gx, sums, parts, rows, n, epsilon)
@@ -78,6 +77,20 @@ class layer_norm_affine_grad(RowNorm):
 
 
 # --- kernels --------------------------------------------------------------------------------------
+
+
+def layer_norm_grad_of_row(x, gy, scale, scaled, gx, n, epsilon):
+    """Writes gx; gives the row's mean, and 1 / its deviation in f64."""
+    for i in range(n):
+        gx[i] = gy[i] * scale[i] if scaled else gy[i]
+    centre = rounded(row_sum(x, n) / n)
+    inverse = 1.0 / math.sqrt(squared_distance(x, centre, n) / n + epsilon)
+    mean = rounded(row_sum(gx, n) / n)
+    slope = rounded(centred_dot(gx, x, centre, n) / n * inverse * inverse)
+    factor = rounded(inverse)
+    for i in range(n):
+        gx[i] = (gx[i] - mean - (x[i] - centre) * slope) * factor
+    return centre, inverse
 
 
 def affine_grad_rows(x, gy, scale, gx, sums, parts, rows, n, epsilon, lo, hi):

@@ -4,24 +4,25 @@ PyTorch's native_layer_norm and native_group_norm do. y has the same bits as wit
 
 from __future__ import annotations
 
-import math
 from math import prod
 
 from opstep.kernels.rows import cuda_norm as gpu
 from opstep.kernels.rows.cuda_batchnorm import group_norm as gpu_groups
 from opstep.kernels.rows.cuda_moments import fits_32_bits
-from opstep.kernels.rows.norm import group_norm, layer_norm, row_count, row_grain
-from opstep.kernels.rows.rows import rounded, row_sum, squared_distance
+from opstep.kernels.rows.norm import (
+    group_norm,
+    group_norm_graph,
+    layer_norm,
+    layer_norm_graph,
+)
 from opstep.kernels.rules.axes import volume
 from opstep.kernels.rules.pitfalls import LAYER_NORM
-from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch, thread_a_unit
+from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.faults import Faults, all_elements
-from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import TensorType, f32
 
 
-class layer_norm_with_statistics(Op):
+class layer_norm_with_statistics(RowComposite):
     """layer_norm, and the mean and 1/sqrt(variance + epsilon) of each row.
 
     These have x's shape with 1 for the axes of a row. For f16 and bf16 they are f32.
@@ -46,9 +47,8 @@ class layer_norm_with_statistics(Op):
         mean = _oracle_mean(x, axes)
         return y, mean, (_oracle_mean((x - mean) ** 2, axes) + epsilon) ** -0.5
 
-    def cpu(x, scale, bias, y, mean, rstd, *, shape, epsilon):
-        statistics = _statistics(x, mean, rstd, prod(shape), epsilon)
-        return [statistics, layer_norm.cpu(x, scale, bias, y, shape=shape, epsilon=epsilon)]
+    def define(g, x, scale, bias, *, shape, epsilon):
+        return layer_norm_graph(g, x, scale, bias, shape, epsilon)
 
     def cuda(x, scale, bias, y, mean, rstd, *, shape, epsilon):
         args = (x, scale, bias, y)
@@ -70,7 +70,7 @@ class layer_norm_with_statistics(Op):
         return g.to_dtype(_sum(g, gradients[0], gx), x.dtype), *gradients[1:]
 
 
-class group_norm_with_statistics(Op):
+class group_norm_with_statistics(RowComposite):
     """group_norm, and the mean and 1/sqrt(variance + epsilon) of each group of each sample.
 
     These are [N, groups]. For f16 and bf16 they are f32.
@@ -96,9 +96,8 @@ class group_norm_with_statistics(Op):
         rstd = (_oracle_mean((rows - mean) ** 2, (2,)) + epsilon) ** -0.5
         return y, mean[..., 0], rstd[..., 0]
 
-    def cpu(x, scale, bias, y, mean, rstd, *, groups, epsilon):
-        statistics = _statistics(x, mean, rstd, prod(x.shape[1:]) // groups, epsilon)
-        return [statistics, group_norm.cpu(x, scale, bias, y, groups=groups, epsilon=epsilon)]
+    def define(g, x, scale, bias, *, groups, epsilon):
+        return group_norm_graph(g, x, scale, bias, groups, epsilon)
 
     def cuda(x, scale, bias, y, mean, rstd, *, groups, epsilon):
         args = (x, scale, bias, y)
@@ -151,21 +150,3 @@ def _by_statistics(g, x, mean, rstd, g_mean, g_rstd, n):
     if g_mean is not None:
         gx = _sum(g, gx, g.broadcast(g.div(g_mean, count), shape=x.shape))
     return gx
-
-
-def _statistics(x: Arg, mean: Arg, rstd: Arg, n: int, epsilon: float) -> Launch:
-    rows = row_count(x, n) if n else mean.size
-    suits = None if x.size else thread_a_unit  # rows of no elements
-    args = (x, mean, rstd, n, epsilon)
-    return Launch(row_statistics, *args, units=rows, grain=row_grain(n), cuda=suits)
-
-
-def row_statistics(x, mean, rstd, n, epsilon, lo, hi):
-    for row in range(lo, hi):
-        source = offset(x, row * n)
-        divisor = max(n, 1)
-        centre = rounded(row_sum(source, n) / divisor)
-        mean[row] = centre
-        rstd[row] = rounded(
-            1.0 / math.sqrt(squared_distance(source, centre, n) / divisor + epsilon)
-        )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels.math.fastmath import exp
-from opstep.kernels.reduce.runs import RUN, dot_of, squares_of, sum_in_f64, sum_of, sum_of_terms
+from opstep.kernels.reduce.row_sums import row_sum
+from opstep.kernels.reduce.runs import RUN, dot_of, squares_of, sum_in_f64, sum_of_terms
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.source import by_dtype, distinct
 
@@ -24,13 +25,6 @@ def _as_f32(number):
 def rounded(number):
     """An f64 in the kernel's type."""
     return np.float64(number)
-
-
-def row_sum(x, n):
-    total = np.float64(0.0)
-    for start in range(0, n, BLOCK):
-        total += sum_of(offset(x, start), min(BLOCK, n - start))
-    return total
 
 
 def row_sum_in_f64(x, n):

@@ -6,27 +6,17 @@ NaN or +inf, or only -inf, becomes NaN.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from opstep.kernels.math.fastmath import exp
-from opstep.kernels.reduce.runs import largest_of
 from opstep.kernels.rows import cuda_long_rows
 from opstep.kernels.rows import cuda_softmax as gpu
-from opstep.kernels.rows.rows import dot, exponential_sum, exponentials, rounded, row_sum
 from opstep.kernels.rules.axes import around, axis_of, want_shape
 from opstep.kernels.rules.pitfalls import SOFTMAX, SOFTMAX_GRAD
-from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
-from opstep.runtime.device.source import distinct
-from opstep.runtime.ir.op import Op
-from opstep.runtime.ir.types import f64
-
-COLUMNS = 64  # columns that are worked on side by side, where the axis is not the last
+from opstep.kernels.schedules.rows import RowComposite
+from opstep.runtime.device.launch import Arg, Grid
 
 
-class AlongAxis(Op):
+class AlongAxis(RowComposite):
     """Base: x and the result have one shape, and one axis is looked along."""
 
     inplace = (0,)
@@ -51,8 +41,11 @@ class softmax(AlongAxis):
         e = np.exp(x - np.max(x, axis, keepdims=True, initial=-np.inf))
         return e / np.sum(e, axis, keepdims=True)
 
-    def cpu(x, y, *, axis):
-        return _launch(softmax_rows, softmax_columns, (x, y), axis)
+    def define(g, x, *, axis):
+        if 0 in x.shape:
+            return x
+        e = g.exp(g.sub(x, g.max(x, axes=[axis], keepdims=True)))
+        return g.mul(e, g.reciprocal(g.sum(e, axes=[axis], keepdims=True)))
 
     def cuda(x, y, *, axis):
         return _on_gpu("softmax", (x, y), axis)
@@ -74,8 +67,11 @@ class log_softmax(AlongAxis):
         with np.errstate(divide="ignore"):  # an axis of no elements
             return moved - np.log(np.sum(np.exp(moved), axis, keepdims=True))
 
-    def cpu(x, y, *, axis):
-        return _launch(log_softmax_rows, log_softmax_columns, (x, y), axis)
+    def define(g, x, *, axis):
+        if 0 in x.shape:
+            return x
+        moved = g.sub(x, g.max(x, axes=[axis], keepdims=True))
+        return g.sub(moved, g.log(g.sum(g.exp(moved), axes=[axis], keepdims=True)))
 
     def cuda(x, y, *, axis):
         return _on_gpu("log_softmax", (x, y), axis)
@@ -101,8 +97,8 @@ class softmax_grad(AlongAxis):
     def oracle(y, gy, *, axis):
         return y * (gy - np.sum(gy * y, axis, keepdims=True))
 
-    def cpu(y, gy, gx, *, axis):
-        return _launch(softmax_grad_rows, softmax_grad_columns, (y, gy, gx), axis)
+    def define(g, y, gy, *, axis):
+        return g.mul(y, g.sub(gy, g.sum(g.mul(gy, y), axes=[axis], keepdims=True)))
 
     def cuda(y, gy, gx, *, axis):
         return _on_gpu("softmax_grad", (y, gy, gx), axis)
@@ -134,8 +130,8 @@ class log_softmax_grad(AlongAxis):
     def oracle(y, gy, *, axis):
         return gy - np.exp(y) * np.sum(gy, axis, keepdims=True)
 
-    def cpu(y, gy, gx, *, axis):
-        return _launch(log_softmax_grad_rows, log_softmax_grad_columns, (y, gy, gx), axis)
+    def define(g, y, gy, *, axis):
+        return g.sub(gy, g.mul(g.exp(y), g.sum(gy, axes=[axis], keepdims=True)))
 
     def cuda(y, gy, gx, *, axis):
         return _on_gpu("log_softmax_grad", (y, gy, gx), axis)
@@ -145,19 +141,6 @@ class log_softmax_grad(AlongAxis):
         weighted = g.mul(h, g.exp(y))
         by_y = g.neg(g.mul(weighted, g.sum(gy, axes=[axis], keepdims=True)))
         return by_y, g.sub(h, g.sum(weighted, axes=[axis], keepdims=True))
-
-
-def _launch(rows, columns, args: tuple[Arg, ...], axis: int) -> Launch:
-    """`rows` where the axis is the last in memory, else `columns`, whose units are columns."""
-    before, n, after = around(args[0].shape, axis_of(axis, args[0].rank))
-    if after == 1:
-        grain = max(1, 8192 // max(n, 1))
-        return Launch(rows, *args, n, units=before if n else 0, grain=grain)
-    tiles = [Scratch(t, COLUMNS, per_lane=True) for t in (args[0].dtype, f64)]
-    units = before * after if n else 0
-    return Launch(
-        columns, *args, n, after, *tiles, units=units, grain=max(COLUMNS, 8192 // max(n, 1))
-    )
 
 
 def _on_gpu(name: str, args: tuple[Arg, ...], axis: int) -> Grid | list[Grid]:
@@ -182,169 +165,3 @@ def _on_gpu(name: str, args: tuple[Arg, ...], axis: int) -> Grid | list[Grid]:
     return cuda_long_rows.from_sums(
         sums, getattr(cuda_long_rows, name), y, gy, None, None, gx, n, 0.0
     )
-
-
-# --- the axis is the last -------------------------------------------------------------------------
-
-
-def softmax_row(x, y, n):
-    total = exponentials(x, largest_of(x, n), y, n)
-    share = rounded(1.0 / total)
-    for i in range(n):
-        y[i] *= share
-
-
-def softmax_rows(x, y, n, lo, hi):
-    for row in range(lo, hi):
-        softmax_row(offset(x, row * n), offset(y, row * n), n)
-
-
-def log_softmax_rows(x, y, n, lo, hi):
-    for row in range(lo, hi):
-        source = offset(x, row * n)
-        target = offset(y, row * n)
-        top = largest_of(source, n)
-        log_total = rounded(math.log(exponential_sum(source, top, n)))
-        for i in range(n):
-            target[i] = source[i] - top - log_total
-
-
-def softmax_grad_rows(y, gy, gx, n, lo, hi):
-    for row in range(lo, hi):
-        result = offset(y, row * n)
-        incoming = offset(gy, row * n)
-        target = offset(gx, row * n)
-        mean = rounded(dot(result, incoming, n))
-        for i in range(n):
-            target[i] = result[i] * (incoming[i] - mean)
-
-
-def log_softmax_grad_rows(y, gy, gx, n, lo, hi):
-    for row in range(lo, hi):
-        result = offset(y, row * n)
-        incoming = offset(gy, row * n)
-        target = offset(gx, row * n)
-        total = rounded(row_sum(incoming, n))
-        for i in range(n):
-            target[i] = incoming[i] - exp(result[i]) * total
-
-
-# --- the axis is not the last: neighbouring columns side by side ----------------------------------
-
-
-def column_tops(x, n, inner, count, tops):
-    """The largest of each of `count` columns of n elements that lie `inner` apart."""
-    for c in range(count):
-        tops[c] = x[c]
-    for k in range(1, n):
-        row = offset(x, k * inner)
-        for c in range(count):
-            tops[c] = row[c] if row[c] > tops[c] else tops[c]
-
-
-@distinct
-def column_softmax(x, y, n, inner, count, tops, sums):
-    """`tops` and `sums`: working memory for `count` elements each."""
-    column_tops(x, n, inner, count, tops)
-    for c in range(count):
-        sums[c] = 0.0
-    for k in range(n):
-        source = offset(x, k * inner)
-        target = offset(y, k * inner)
-        for c in range(count):
-            e = exp(source[c] - tops[c])
-            target[c] = e
-            sums[c] += e
-    for c in range(count):
-        tops[c] = 1.0 / sums[c]
-    for k in range(n):
-        target = offset(y, k * inner)
-        for c in range(count):
-            target[c] *= tops[c]
-
-
-def column_exponential_sums(x, n, inner, count, tops, sums):
-    """The largest of each column, and its sum of exp(x - largest)."""
-    column_tops(x, n, inner, count, tops)
-    for c in range(count):
-        sums[c] = 0.0
-    for k in range(n):
-        source = offset(x, k * inner)
-        for c in range(count):
-            sums[c] += exp(source[c] - tops[c])
-
-
-def softmax_columns(x, y, n, inner, tops, sums, lo, hi, lane):
-    top = offset(tops, lane * COLUMNS)
-    total = offset(sums, lane * COLUMNS)
-    column = lo
-    while column < hi:
-        outer = column // inner
-        count = min(COLUMNS, hi - column, (outer + 1) * inner - column)
-        start = outer * n * inner + column - outer * inner
-        column_softmax(offset(x, start), offset(y, start), n, inner, count, top, total)
-        column += count
-
-
-def log_softmax_columns(x, y, n, inner, tops, sums, lo, hi, lane):
-    top = offset(tops, lane * COLUMNS)
-    total = offset(sums, lane * COLUMNS)
-    column = lo
-    while column < hi:
-        outer = column // inner
-        count = min(COLUMNS, hi - column, (outer + 1) * inner - column)
-        start = outer * n * inner + column - outer * inner
-        column_exponential_sums(offset(x, start), n, inner, count, top, total)
-        for c in range(count):
-            total[c] = math.log(total[c])
-        for k in range(n):
-            source = offset(x, start + k * inner)
-            target = offset(y, start + k * inner)
-            for c in range(count):
-                target[c] = source[c] - top[c] - rounded(total[c])
-        column += count
-
-
-def softmax_grad_columns(y, gy, gx, n, inner, tops, sums, lo, hi, lane):
-    total = offset(sums, lane * COLUMNS)
-    column = lo
-    while column < hi:
-        outer = column // inner
-        count = min(COLUMNS, hi - column, (outer + 1) * inner - column)
-        start = outer * n * inner + column - outer * inner
-        for c in range(count):
-            total[c] = 0.0
-        for k in range(n):
-            result = offset(y, start + k * inner)
-            incoming = offset(gy, start + k * inner)
-            for c in range(count):
-                total[c] += result[c] * incoming[c]
-        for k in range(n):
-            result = offset(y, start + k * inner)
-            incoming = offset(gy, start + k * inner)
-            target = offset(gx, start + k * inner)
-            for c in range(count):
-                target[c] = result[c] * (incoming[c] - rounded(total[c]))
-        column += count
-
-
-def log_softmax_grad_columns(y, gy, gx, n, inner, tops, sums, lo, hi, lane):
-    total = offset(sums, lane * COLUMNS)
-    column = lo
-    while column < hi:
-        outer = column // inner
-        count = min(COLUMNS, hi - column, (outer + 1) * inner - column)
-        start = outer * n * inner + column - outer * inner
-        for c in range(count):
-            total[c] = 0.0
-        for k in range(n):
-            incoming = offset(gy, start + k * inner)
-            for c in range(count):
-                total[c] += incoming[c]
-        for k in range(n):
-            result = offset(y, start + k * inner)
-            incoming = offset(gy, start + k * inner)
-            target = offset(gx, start + k * inner)
-            for c in range(count):
-                target[c] = incoming[c] - exp(result[c]) * rounded(total[c])
-        column += count

@@ -7,16 +7,18 @@ from time import monotonic
 from typing import NamedTuple
 
 from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.applied import producer_of
 from opstep.runtime.debugger.breakpoints import EVERY, Breakpoint, Breakpoints
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node
-from opstep.runtime.debugger.points import OP, Point
+from opstep.runtime.debugger.points import CALL, OP, RETURN, Point
 from opstep.runtime.debugger.problems import Problem, amount_of, is_origin, unwritten
 from opstep.runtime.debugger.python.stack import is_backward_graph
 from opstep.runtime.debugger.scope import FrameScope
 from opstep.runtime.debugger.stop_point import StopPoint
 from opstep.runtime.expressions import Expression, ExpressionError, Limits
+from opstep.runtime.ir.graph import Apply
 from opstep.runtime.plan.plan import Step
 
 # What one evaluation of a condition may use, and how long all of one may take before they stop.
@@ -94,17 +96,30 @@ class Checks:
         table, plan, found = self.breakpoints, activation.plan, []
         if not (table.by_graph or table.by_op or table.by_value):
             return found
+        if plan.frames[point.frame].step is not None:
+            return found  # within an op
         graph = plan.frames[point.frame].graph.name.text
         if self.machine.history.index() in activation.points.entered:
             found += table.by_graph.get(graph, ())
+        op, computed = self._applied(activation, point)
+        found += table.by_op.get(op, ())
+        for name in computed:
+            found += table.by_value.get(name, ())
+            found += table.by_value.get(f"{graph}.{name}", ())
+        return found
+
+    def _applied(self, activation: Activation, point: Point) -> tuple[str, list[str]]:
+        """The op that is next, and what it computes; of a composite before its graph is entered."""
+        plan = activation.plan
         if point.kind == OP:
             step = plan.steps[point.step]
-            found += table.by_op.get(step.op.name, ())
-            for v in step.results:
-                name = plan.values[v].name
-                found += table.by_value.get(name, ())
-                found += table.by_value.get(f"{graph}.{name}", ())
-        return found
+            return step.op.name, [plan.values[v].name for v in step.results]
+        if point.kind == CALL and isinstance(point.statement, Apply):
+            inner = activation.points[self.machine.history.index() + 1].frame
+            step = plan.frames[inner].step
+            if step is not None:
+                return step.op.name, [b.name.text for b in point.statement.results]
+        return "", []
 
     def after_op(self) -> Stop | None:
         """What the op that was just passed has brought about; scopes are those behind it."""
@@ -119,6 +134,9 @@ class Checks:
         if step.op.host:
             return None
         found = [(v, activation.env[v][1]) for v in step.results if v in activation.env]
+        plan = activation.plan
+        if plan.frames[point.frame].step is not None:  # not what it computes on the way
+            found = [(v, n) for v, n in found if plan.frames[plan.values[v].frame].step is None]
         problem = self._problem_of(step, [node for _, node in found])
         if problem is not None:
             return Stop("exception", problem.kind, point.stream, (), problem)
@@ -218,16 +236,14 @@ class Checks:
         for kind in kinds:
             if not present[kind]:
                 continue
-            producer = node.producer
-            if (
-                kind in breakpoints.origin_only
-                and producer
-                and not is_origin(executor, producer, kind)
-            ):
+            applied = producer_of(node)
+            given = applied.sources if applied else ()
+            if kind in breakpoints.origin_only and not is_origin(executor, given, kind):
                 continue
             count, word = amount_of(executor, node, kind), "NaN" if kind == "nan" else "inf"
             what = f"{count:,} {word} of {node.type.size:,} elements"
-            found = self._problem(kind, f"{node.name}, the result of {step.op.name}: {what}", node)
+            op = applied.op if applied else step.op
+            found = self._problem(kind, f"{node.name}, the result of {op.name}: {what}", node)
             if found:
                 return found
         return None
@@ -256,8 +272,8 @@ class Checks:
 
     def _changes(self, activation: Activation, point: Point, found) -> tuple[int, ...]:
         """Data breakpoints on what the op computed, or updated."""
-        plan = activation.plan
-        graph, hits = plan.frames[point.frame].graph.name.text, []
+        plan, hits = activation.plan, []
+        graph = plan.frames[plan.text_frame(point.frame)].graph.name.text
         for one in self.breakpoints.data:
             for v, node in found if one.verified else ():
                 name = plan.values[v].name
@@ -290,6 +306,10 @@ class Checks:
 
 
 def hidden(location: tuple[Activation, Point]) -> bool:
-    """Whether a point is no statement of the program: a copy that the plan needs."""
+    """Whether a point is no statement of the program: a copy that the plan needs, or the end of a
+    composite.
+    """
     activation, point = location
+    if point.kind == RETURN:
+        return activation.plan.frames[point.frame].step is not None
     return point.kind == OP and activation.plan.steps[point.step].op.name == "snapshot"

@@ -172,7 +172,7 @@ def _frame(
         named(activation, frame),
         graph,
         statement,
-        plan.sources.get(graph.name.text),
+        plan.frames[frame].source,
         statement.span if statement is not None else _closing(graph),
         None,
         machine,

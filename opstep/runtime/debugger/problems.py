@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -73,10 +74,10 @@ def _suspect(executor: Executor, node: Node) -> bool:
     return not node.type.dtype.is_float or executor.nonfinite(node)[0]
 
 
-def is_origin(executor: Executor, producer: Producer, kind: str) -> bool:
+def is_origin(executor: Executor, operands: Iterable[Node | None], kind: str) -> bool:
     """Whether no operand of an op has what its result has: NaNs, or infs."""
     which = ("nan", "inf").index(kind)
-    return not any(executor.nonfinite(o)[which] for o in producer.sources if o is not None)
+    return not any(executor.nonfinite(o)[which] for o in operands if o is not None)
 
 
 def amount_of(executor: Executor, node: Node, kind: str) -> int:

@@ -49,7 +49,9 @@ class StopPoint:
     def point(self) -> tuple[Activation, Point] | None:
         """The point; None at the end of the run."""
         history = self.machine.history
-        return history.last_point() if self.after_op else history.next_point()
+        if not self.after_op:
+            return history.next_point()
+        return _of_op(history.last_point())
 
     def point_or_last(self) -> tuple[Activation, Point] | None:
         """The same, but at the end of the run the last one."""
@@ -106,6 +108,20 @@ class StopPoint:
         if frame.python is not None:
             found.variables = self.names.meant(frame)
         return found
+
+
+def _of_op(at: tuple[Activation, Point] | None) -> tuple[Activation, Point] | None:
+    """The statement of an op that has run: of a composite, whose graph has."""
+    while at is not None:
+        activation, point = at
+        frame = activation.plan.frames[point.frame]
+        if frame.step is None:
+            break
+        at = (
+            activation,
+            point._replace(frame=frame.parent, depth=point.depth - 1, statement=frame.statement),
+        )
+    return at
 
 
 def _point_of_stream(activation: Activation, k: int, stream: int) -> Point | None:

@@ -26,6 +26,15 @@ fixed_sum = Intrinsic("fixed_sum")
 fixed_sum_f64 = Intrinsic("fixed_sum", 64)
 fixed_product = Intrinsic("fixed_product")
 fixed_largest = Intrinsic("fixed_largest")
+fixed_greatest = Intrinsic("fixed_greatest")
+fixed_least = Intrinsic("fixed_least")
+TERMS = ("add", "sub", "mul", "neg", "square")  # what `fixed_terms` can do
+
+
+def fixed_terms(pointers: int, numbers: int, *steps: int) -> Intrinsic:
+    return Intrinsic("fixed_terms", pointers, numbers, *steps)
+
+
 fixed_squares = Intrinsic("fixed_squares")
 fixed_squares_f64 = Intrinsic("fixed_squares", 64)
 fixed_dot = Intrinsic("fixed_dot")

@@ -13,7 +13,7 @@ def error_at(
 ) -> OpstepError:
     """An error that points at the statement of a step."""
     statement = step.statement
-    source = plan.sources.get(plan.frames[step.frame].graph.name.text)
+    source = plan.frames[step.frame].source
     span = statement.callee.span if isinstance(statement, Apply) else statement.span
     return kind(message, span=span, source=source, hint=hint)
 

@@ -166,7 +166,7 @@ def standing() -> str:
 
 
 def _named(plan: Plan, step: Step) -> str:
-    source = plan.sources.get(plan.frames[step.frame].graph.name.text)
+    source = plan.frames[step.frame].source
     path, line, _ = place_of(step.statement, source)
     return f"{path.rpartition('/')[2]}:{line} ({step.op.name})" if line else step.op.name
 

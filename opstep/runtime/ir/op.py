@@ -113,6 +113,8 @@ class Op:
         False  # moves elements and never computes with them: any dtype, bit for bit
     )
     bits: ClassVar[bool] = False  # of any dtype, as they are; its oracle takes them in that dtype
+    # Its kernels for the CPU convert halves themselves, as they read and write.
+    as_stored: ClassVar[bool] = False
     reinterprets: ClassVar[bool] = False  # the result is operand 0's memory under another shape
     inplace: ClassVar[
         tuple[int, ...]

@@ -83,6 +83,10 @@ _ADVICE = (
         "The result is beyond the largest number of its type: operands must be smaller.",
     ),
     (
+        r".*overflows on the way",
+        "A number within the op is beyond the largest of its type: scale the operand down first.",
+    ),
+    (
         r"0 to a negative power",
         "0 to a negative power is infinite. Keep the operand away from 0 by an epsilon.",
     ),

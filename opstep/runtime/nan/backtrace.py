@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
+from opstep.runtime.debugger.applied import index_of, producer_of
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.meeting import MetProducer
 from opstep.runtime.debugger.node import Node
@@ -77,7 +78,7 @@ def _met(executor: Executor, node: Node) -> list[tuple[Node, str]]:
 
 def _link(executor: Executor, node: Node, carried: bool = False) -> Link:
     """`carried`: by a collective, of what ranks had."""
-    producer = node.producer
+    producer = producer_of(node)
     if producer is None or carried:
         s = executor.statistics(node)
         bad = s.nan + s.posinf + s.neginf
@@ -88,7 +89,9 @@ def _link(executor: Executor, node: Node, carried: bool = False) -> Link:
         return Link(node.name, "", None, GIVEN, seen)
     operands = [None if o is None else executor.array(o) for o in producer.operands]
     results = [executor.array(r) for r in producer.results]
-    verdict = judge(producer.step, operands, results, node.index, again_of(executor, producer))
+    k = index_of(node, producer)
+    again = again_of(executor, producer) if producer is node.producer else None
+    verdict = judge(producer.step, operands, results, k, again)
     kind = ORIGIN if verdict is not None and verdict.is_origin else PROPAGATED
     figures = tuple(
         None if o is None else Operand(o.name, o.type, executor.statistics(o))
@@ -99,10 +102,11 @@ def _link(executor: Executor, node: Node, carried: bool = False) -> Link:
 
 def _sources(node: Node, verdict: Verdict | None) -> list[Node]:
     """The operands that bad elements came from."""
-    if node.producer is None or verdict is None:
+    producer = producer_of(node)
+    if producer is None or verdict is None:
         return []
     indices = dict.fromkeys((*verdict.carried, *verdict.caused))
-    return [s for j in indices if (s := node.producer.operands[j]) is not None]
+    return [s for j in indices if (s := producer.operands[j]) is not None]
 
 
 def describe(link: Link) -> str:

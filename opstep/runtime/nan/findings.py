@@ -13,12 +13,13 @@ from opstep.runtime.debugger.line_mapping import text_on_disk
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.problems import Unwritten
 from opstep.runtime.debugger.python.stack import is_backward_graph
-from opstep.runtime.ir.graph import Apply, Assert, Provenance, Statement, Update
+from opstep.runtime.ir.graph import Apply, Assert, Name, Provenance, Statement, Update
 from opstep.runtime.ir.places import phase_of, place_of
 from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.nan.batch import BatchRows
 from opstep.runtime.nan.verdict import Verdict
+from opstep.runtime.nan.within import Overflow
 from opstep.runtime.statistics import Statistics
 
 ORIGIN, MASKED, UNINITIALISED, INTENDED = "origin", "masked", "uninitialised", "intended"
@@ -98,7 +99,8 @@ class Finding(Link):
     of the statement that did this, `last` the last one. `before`: what was lost on the way to its
     operands. `position`: where the run stood. `saved`: the output is none of the model's, but kept
     for its backward. `rows`: of a batch those that its elements come from, in a step of training.
-    `infinity`: one of the program's own that NaNs were made of here.
+    `infinity`: one of the program's own that NaNs were made of here. `within`: the first overflow
+    on the way in a composite.
     """
 
     given: str = ""
@@ -116,6 +118,7 @@ class Finding(Link):
     saved: bool = False
     rows: BatchRows | None = None
     infinity: Finding | None = None
+    within: Overflow | None = None
 
     @property
     def over_ranks(self) -> bool:
@@ -149,7 +152,7 @@ def where(producer: Producer, node: Node | None = None) -> Where:
         calls = _calls(node.home[0], step.frame)
         phase, target = part_of(node.home[0], step.frame, statement)
         through = tuple(_through(node.home[0], step.frame))
-    path, line, backward = place_of(statement, plan.sources.get(graph))
+    path, line, backward = place_of(statement, plan.frames[step.frame].source)
     at = None if isinstance(statement, Assert) else getattr(statement, "at", None)
     if at is None and calls and node is not None and node.home is not None:
         at = _imported(node.home[0], step.frame)
@@ -217,10 +220,18 @@ def _through(activation: Activation, frame: int) -> Iterator[tuple[str, int]]:
 
 
 def _place(plan, statement, frame: int) -> tuple[str, int]:
-    path, line, _ = place_of(statement, plan.sources.get(plan.frames[frame].graph.name.text))
+    path, line, _ = place_of(statement, plan.frames[frame].source)
     return path, line
 
 
 def _call(name: str, plan, statement, frame: int) -> str:
     path, line = _place(plan, statement, frame)
     return f"{name} at {path.rpartition('/')[2]}:{line}" if line else name
+
+
+def operand_names(producer: Producer) -> list[str]:
+    """The operands' names as the statement has them: a graph's inputs have others outside."""
+    statement = producer.step.statement
+    operands = statement.operands if isinstance(statement, Apply) else ()
+    names = [o.text if isinstance(o, Name) else "" for o in operands]
+    return names + [""] * (len(producer.operands) - len(names))

@@ -69,6 +69,11 @@ class Criteria:
         return ",".join([*named, *(text for text, _ in self.expressions)])
 
     @property
+    def within(self) -> bool:
+        """Whether overflows within an op count whose result is finite."""
+        return bool(self.kinds & {"inf", "overflow"})
+
+    @property
     def nans(self) -> bool:
         return "nan" in self.kinds
 

@@ -37,7 +37,7 @@ def silent_losses(
         mask = np.asarray(step.op.outside(operands, results[k].shape, **step.attrs))
         found.append(SilentLoss("index", "an index that does not exist", mask))
     if results[k].dtype.kind != "b" and ("overflow" in kinds or "underflow" in kinds):
-        exact = _exact(step, operands, k, results[k])
+        exact = exact_result(step, operands, k, results[k])
         if exact is not None:
             found += _compared(step, operands, exact, results[k], kinds)
             found += _on_the_way(step, operands, exact, results[k], kinds)
@@ -79,10 +79,7 @@ def _on_the_way(
     """Numbers that are altogether wrong, because something in between was too large or became 0."""
     if result.dtype.kind in "iu" or step.op.moves:
         return []
-    with np.errstate(all="ignore"):
-        wide = result.astype(np.float64)
-        wrong = np.isfinite(wide) & np.isfinite(exact) & (np.abs(wide - exact) > abs(exact) / 2)
-    wrong &= np.abs(exact) >= SMALLEST[dtype_of(result.dtype).name]
+    wrong = wrong_elements(exact, result)
     if not wrong.any():
         return []
     computed, arithmetic = np.float64 if result.dtype.itemsize == 8 else np.float32, Arithmetic()
@@ -98,15 +95,25 @@ def _on_the_way(
     return [SilentLoss(kind, f"{kind} of {name} on the way to the result", wrong)]
 
 
-def _exact(step: Step, operands, k: int, result: np.ndarray) -> np.ndarray | None:
+def wrong_elements(exact: np.ndarray, result: np.ndarray) -> np.ndarray:
+    """A mask of the finite elements of a result of floats that are wrong by more than half."""
+    with np.errstate(all="ignore"):
+        wide = result.astype(np.float64)
+        wrong = np.isfinite(wide) & np.isfinite(exact) & (np.abs(wide - exact) > abs(exact) / 2)
+    return wrong & (np.abs(exact) >= SMALLEST[dtype_of(result.dtype).name])
+
+
+def exact_result(
+    step: Step, operands, k: int, result: np.ndarray, most: int = COMPUTED
+) -> np.ndarray | None:
     """The result by the op's oracle, in numbers with more range than the result's; None where
-    nobody knows.
+    nobody knows, and of operands of more than `most` elements.
     """
     op = step.op
     there = [a for a in operands if a is not None]
     if op.family == "creation" and result.size <= COMPUTED:
         return _counted(step)
-    if not there or op.bits or sum(a.size for a in there) > COMPUTED:
+    if not there or op.bits or sum(a.size for a in there) > most:
         return None
     if op.moves:  # a conversion, else it loses nothing
         same = there[0].dtype == result.dtype or there[0].shape != result.shape

@@ -22,7 +22,7 @@ from opstep.runtime.debugger.points import OP, Point
 from opstep.runtime.debugger.problems import Unwritten, unwritten
 from opstep.runtime.ir.control import TEST
 from opstep.runtime.ir.diagnostics import OpstepError
-from opstep.runtime.ir.graph import Apply, Declaration, Name
+from opstep.runtime.ir.graph import Declaration
 from opstep.runtime.nan.batch import BatchRows, rows_of
 from opstep.runtime.nan.births import bad
 from opstep.runtime.nan.causes import cause_of
@@ -37,6 +37,7 @@ from opstep.runtime.nan.findings import (
     Operand,
     PriorLoss,
     link_of,
+    operand_names,
     part_of,
     where,
 )
@@ -54,6 +55,7 @@ from opstep.runtime.nan.reach import Reach, fate
 from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import ITSELF
 from opstep.runtime.nan.verdict import Verdict, given_verdict, judge, loss_verdict
+from opstep.runtime.nan.within import Within
 from opstep.runtime.plan.control import control_of
 from opstep.runtime.plan.internal import assert_
 
@@ -107,6 +109,7 @@ class Trace:
         self.consumers: dict[int, list[Producer]] = {}  # by id of a bad node: who took it in
         self.steering: set[int] = set()  # nodes that chose a branch, or whether a loop goes on
         self._nodes: dict[int, Node] = {}  # ids stay unique while their nodes live
+        self.within = Within(machine)
         self.searches = SEARCHES
         self.walks = WALKS
         self.error: OpstepError | None = None  # what ended the step
@@ -155,6 +158,10 @@ class Trace:
         found = [self._flags(node) for node in producer.results]
         if any(map(any, found)):
             self.producers.append(producer)
+        for node, loss in zip(producer.results, self.within.losses(producer), strict=False):
+            if loss is not None and self.criteria.within:
+                self._nodes[id(node)] = node
+                self.roots.append(_Root(node, loss.mask, None, "", "", self._now, loss))
         operands = None
         for k, (node, odd) in enumerate(zip(producer.results, found, strict=True)):
             missing = left.get(id(node))
@@ -214,7 +221,9 @@ class Trace:
         executor, now = self.machine.executor, self.machine.history.frontier
         found = []
         if self.criteria.silent:
-            found = silent_losses(*self._arrays(producer), node.index, self.criteria.kinds)
+            within = {"overflow"} if id(producer) in self.within.overflows else set()
+            kinds = self.criteria.kinds - within  # which is known better
+            found = silent_losses(*self._arrays(producer), node.index, kinds)
         handle = Handle(executor, node)
         found += [  # after what may be the reason
             SilentLoss(text.partition(":")[0], text, np.ones((), bool))
@@ -301,7 +310,7 @@ class Trace:
             if kept and not finding.chain and (way := for_backward.path(root.node, True)):
                 links = tuple(map(link_of, way))
                 finding = replace(finding, chain=links, output=way[-1].name, saved=True)
-            if kind == MASKED and fates < FATES:
+            if kind == MASKED and root.loss is None and fates < FATES:
                 fates += 1
                 finding = self._with_fate(finding, root, leading)
                 if finding.decided and self.error is None and self.machine.failed():
@@ -328,7 +337,8 @@ class Trace:
         """What a root counts as, and which of its own elements come out."""
         there = ways.reach.arriving.get(id(root.node))
         if root.unwritten or root.loss:
-            return UNINITIALISED if root.unwritten else ORIGIN, None
+            harmless = root.loss is not None and not root.loss.mask.any()
+            return UNINITIALISED if root.unwritten else MASKED if harmless else ORIGIN, None
         meant = WRITTEN if self._is_intended(root) else root.meant
         bits = 0xFF if meant in ("", ABOVE) else ITSELF
         arriving = None if there is None else ((there & bits) != 0) & root.own
@@ -380,7 +390,7 @@ class Trace:
             path = (root.meant and reach.path(node, True)) or reach.path(node, False)
         operands, verdict = (), None
         if producer is not None:
-            operands = tuple(map(self._operand, producer.operands, _operand_names(producer)))
+            operands = tuple(map(self._operand, producer.operands, operand_names(producer)))
         if root.unwritten is None:
             verdict = self._verdict(root, arriving)
         return Finding(
@@ -399,6 +409,7 @@ class Trace:
             intended=bool(root.meant) and kind == ORIGIN,
             before=None if root.origin else self._prior_loss(producer, verdict),
             rows=self._rows(root, kind),
+            within=self.within.overflows.get(id(producer)),
         )
 
     def _infinity(self, node: Node, ways: Ways, names: dict[int, str]) -> Finding | None:
@@ -487,11 +498,3 @@ class Trace:
                 verdict = judge(*self._arrays(producer), k, again, none)
                 if verdict is not None:
                     yield replace(link_of(node), verdict=verdict)
-
-
-def _operand_names(producer: Producer) -> list[str]:
-    """The operands' names as the statement has them: a graph's inputs have others outside."""
-    statement = producer.step.statement
-    operands = statement.operands if isinstance(statement, Apply) else ()
-    names = [o.text if isinstance(o, Name) else "" for o in operands]
-    return names + [""] * (len(producer.operands) - len(names))

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opstep.runtime.debugger.rerun import Rerun, on_cpu
-from opstep.runtime.ir.faults import Regions, Site, all_elements
+from opstep.runtime.ir.faults import UNKNOWN, Regions, Site, all_elements
+from opstep.runtime.nan.arithmetic import Arithmetic
 from opstep.runtime.nan.births import bad, born, carriers
-from opstep.runtime.nan.reasons import COMPUTED, broken, reason
+from opstep.runtime.nan.reasons import COMPUTED, broken, computed, reason
 from opstep.runtime.nan.silent import SilentLoss
 from opstep.runtime.plan.plan import Step
 
@@ -160,7 +161,11 @@ class _Judge:
         regions = self._regions(site)
         parts = self._parts(regions)
         blamed = self._blamed(regions, parts, broken(self.step, site, parts)[1], place)
-        return Element(place, float(self.results[self.k][place]), text, None, blamed)
+        result, exact = self.results[self.k], None
+        if result.dtype != np.float64:  # which is no wider
+            exact = computed(self.step, site, parts, np.float64, Arithmetic())
+        value = float(result[place])
+        return Element(place, value, text, None if exact is None else float(exact), blamed)
 
     # --- where an element comes from ---
 
@@ -196,6 +201,8 @@ class _Judge:
         where an operand has the result's shape: the one that got lost.
         """
         found = []
+        if self.step.op.faults is UNKNOWN:
+            return ()  # which elements it is computed from is not known
         for j, (region, part) in enumerate(zip(regions, parts, strict=True)):
             if region is None or part is None or not part.size:
                 continue

@@ -37,7 +37,6 @@ class Flat:
     scopes: list[dict[str, int]] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
-    sources: dict[str, Source | None] = field(default_factory=dict)
 
     @property
     def values(self) -> list[Value]:
@@ -75,9 +74,12 @@ class Flat:
         self.frame_of.append(frame)
         return len(self.names) - 1
 
-    def open_frame(self, parent: int, graph: Graph, call: Statement | None, types: str = "") -> int:
+    def open_frame(
+        self, parent: int, graph: Graph, call: Statement | None, types: str = "",
+        source: Source | None = None, step: Step | None = None,
+    ) -> int:  # fmt: skip
         """A new frame's id."""
-        self.frames.append(Frame(parent, graph, call, types))
+        self.frames.append(Frame(parent, graph, call, types, source, step))
         self.scopes.append({})
         return len(self.frames) - 1
 

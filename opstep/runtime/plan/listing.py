@@ -86,7 +86,7 @@ class _Lister:
         self.plan = plan
         self.buffer_of = [v.buffer for v in plan.values]
         self.root = self._roots()
-        self.sources = [plan.sources.get(f.graph.name.text) for f in plan.frames]
+        self.sources = [f.source for f in plan.frames]
 
     def _roots(self) -> list[int]:
         """For each value the one whose bytes it is: a reinterpretation writes none of its own."""

@@ -6,7 +6,7 @@ Most of it happens in `_Lowering.apply`, once for each statement of each call: t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -26,6 +26,7 @@ from opstep.runtime.plan.internal import Asserts, assert_, update
 from opstep.runtime.plan.plan import Step
 from opstep.runtime.plan.resolve import Rule, nbytes, new_rule
 from opstep.runtime.plan.versions import Versions, gather_commits
+from opstep.runtime.transforms.composite import Composite, definition
 
 
 def lower(
@@ -34,17 +35,23 @@ def lower(
     input_types: Sequence[TensorType],
     library: Sequence[Module] = (),
     asserts: Asserts | None = None,
+    enters: Enters | None = None,
 ) -> Flat:
     """The steps of a graph for inputs of these concrete types.
 
     A `Module` is verified first, and may call graphs of the modules of `library`. `asserts` gives
-    the asserts their codes; plans that run together must share one. Raises `OpstepError` where a
+    the asserts their codes; plans that run together must share one. `enters` says which composites
+    become calls of their graphs, by default those without a kernel. Raises `OpstepError` where a
     size does not fit, with the calls that led there.
     """
     if isinstance(verified, Module):
         verified = verify(verified, library=library)
     with collector_paused():
-        return _Lowering(verified, asserts or Asserts()).lower(graph, input_types)
+        return _Lowering(verified, asserts or Asserts(), enters).lower(graph, input_types)
+
+
+# Whether a composite becomes a call, of operands of these types, with these attributes.
+Enters = Callable[[type[Composite], tuple[TensorType | None, ...], dict[str, Any]], bool]
 
 
 class _Activation:
@@ -78,15 +85,16 @@ class _Activation:
 
 
 class _Lowering:
-    def __init__(self, verified: Verified, asserts: Asserts):
+    def __init__(self, verified: Verified, asserts: Asserts, enters: Enters | None):
         self.verified = verified
         self.asserts = asserts
-        sources = {name: g.source for name, g in verified.graphs.items()}
-        self.flat = Flat("", sources=sources)
+        self.enters = enters or _has_no_kernel
+        self.flat = Flat("")
         self.versions = Versions(self.flat, verified.tensors)
         self.consts: dict[tuple, int] = {}
         self.rules: dict[tuple, dict[int, Rule]] = {}  # binding of symbols -> see _Activation
         self.stack: list[_Activation] = []
+        self.definitions: list[Verified] = []
 
     def lower(self, graph: str, input_types: Sequence[TensorType]) -> Flat:
         if graph not in self.verified.graphs:
@@ -106,10 +114,13 @@ class _Lowering:
         gather_commits(flat)
         return flat
 
-    def _activate(self, graph: VerifiedGraph, call: Apply | None, symbols, inputs) -> None:
-        """Opens a frame for a graph whose inputs are these values."""
+    def _activate(
+        self, graph: VerifiedGraph, call: Apply | None, symbols, inputs, step: Step | None = None
+    ) -> None:
+        """Opens a frame for a graph whose inputs are these values: of a call, or of a composite."""
         parent = self.stack[-1].frame if self.stack else -1
-        frame = self.flat.open_frame(parent, graph.graph, call, types_of(graph.graph, symbols))
+        types = types_of(graph.graph, symbols)
+        frame = self.flat.open_frame(parent, graph.graph, call, types, graph.source, step)
         scope = self.flat.scopes[frame]
         for binding, value in zip(graph.graph.inputs, inputs, strict=True):
             scope[binding.name.text] = value
@@ -125,6 +136,12 @@ class _Lowering:
                     if application.graph is not None:
                         self._enter(at, statement, application.graph.name.text)
                         return
+                    op = application.op
+                    if op is not None and issubclass(op, Composite):
+                        rule = self._rule(at, statement, application)
+                        if self.enters(op, rule.operands, rule.attrs):
+                            self._enter_composite(at, statement, op, rule)
+                            return
                     self._apply(at, statement, application)
                 elif isinstance(statement, Update):
                     at.updates.append((statement, self._update_value(at, statement)))
@@ -140,17 +157,21 @@ class _Lowering:
         if at.call is None:
             self.flat.outputs = [self.versions.fresh(v) for v in at.returned]
             return
-        caller = self.stack[-1].scope
+        caller, flat = self.stack[-1], self.flat
+        step = flat.frames[at.frame].step
         for binding, value in zip(at.call.results, at.returned, strict=True):
-            caller[binding.name.text] = value
+            caller.scope[binding.name.text] = value
+            if step is not None and flat.frame_of[value] == at.frame:
+                # the result of an op, whoever looks at it
+                flat.names[value], flat.frame_of[value] = binding.name.text, caller.frame
+        if step is not None:
+            step.results = at.returned
 
     # --- statements ---
 
     def _apply(self, at: _Activation, call: Apply, application: Application) -> None:
         flat, scope, stale = self.flat, at.scope, self.versions.stale
-        rule = at.rules.get(id(application))
-        if rule is None:
-            rule = at.rules[id(application)] = self._new_rule(at, call, application)
+        rule = self._rule(at, call, application)
         operands: list[int | None] = []
         for o in call.operands:
             if isinstance(o, Name):
@@ -189,6 +210,12 @@ class _Lowering:
         flat.steps.append(step)
         flat.costs.append(rule.cost)
 
+    def _rule(self, at: _Activation, call: Apply, application: Application) -> Rule:
+        rule = at.rules.get(id(application))
+        if rule is None:
+            rule = at.rules[id(application)] = self._new_rule(at, call, application)
+        return rule
+
     def _new_rule(self, at: _Activation, call: Apply, application: Application) -> Rule:
         graphs = self.verified.graphs
         types = [self._type_of(at, o) for o in call.operands]
@@ -209,11 +236,27 @@ class _Lowering:
         """Begins a call of a graph, whose inputs are the operands' values."""
         graph = self.verified.graphs[callee]
         symbols, bound = unify(graph.graph, [self._type_of(at, o) for o in call.operands])
-        values = [
+        self._activate(graph, call, symbols, self._arguments(at, call, bound))
+
+    def _arguments(
+        self, at: _Activation, call: Apply, types: Sequence[TensorType | None]
+    ) -> list[int]:
+        """The values of a call's operands; `types` are those of literals."""
+        return [
             self._const(o.value, t) if isinstance(o, Literal) else self._read(at, o)
-            for o, t in zip(call.operands, bound, strict=True)
+            for o, t in zip(call.operands, types, strict=False)
         ]
-        self._activate(graph, call, symbols, values)
+
+    def _enter_composite(
+        self, at: _Activation, call: Apply, op: type[Composite], rule: Rule
+    ) -> None:
+        """Begins a call of the graph that an op is."""
+        values = self._arguments(at, call, rule.operands)
+        verified = definition(op, [self.flat.types[v] for v in values], rule.attrs)
+        operands = (*values, *[None] * rule.absent)
+        step = Step(op, operands, (), rule.operands, rule.attrs, at.frame, call)
+        self.definitions.append(verified)  # rules go by the ids of what is in it
+        self._activate(verified.graphs[op.name], call, {}, values, step)
 
     def _control(self, at: _Activation, call: Apply, rule: Rule, operands: list) -> None:
         """A step of control flow: the interpreter calls the plans of its graphs."""
@@ -296,6 +339,10 @@ class _Lowering:
         return OpstepError(
             error.message, span=span, source=at.graph.source, hint=error.hint, notes=notes[::-1]
         )
+
+
+def _has_no_kernel(op: type[Composite], types: tuple, attrs: dict) -> bool:
+    return not op.has_kernel(False, types, attrs)
 
 
 def _broken_promise(

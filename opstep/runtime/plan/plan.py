@@ -46,13 +46,16 @@ class Fuse(IntEnum):
 class Frame(NamedTuple):
     """One activation of a graph: the call that made it, in its parent's frame.
 
-    Frame 0 is the run's graph.
+    Frame 0 is the run's graph. `step`: of a composite, whose definition the graph is, what it would
+    be as one op.
     """
 
     parent: int  # -1 for frame 0
     graph: Graph
     statement: Statement | None  # the call, in the parent's body
     types: str = ""  # of a generic graph: ``<f16>``
+    source: Source | None = None  # of the graph
+    step: Step | None = None
 
     @property
     def name(self) -> str:
@@ -178,8 +181,7 @@ class Plan:
     that the caller must wait for.
 
     `scopes` has for each frame its names and their values: inputs and results of a call are the
-    same value in the caller's scope and in the callee's, under two names. `sources` has each
-    graph's text.
+    same value in the caller's scope and in the callee's, under two names.
 
     The last `commits` steps are updates that no other step comes after; they are issued last. So
     named tensors are as before until the first of them begins, but for those in `early`, which
@@ -203,7 +205,6 @@ class Plan:
     start: tuple[int, ...] = ()
     finish: tuple[int, ...] = ()
     scopes: list[dict[str, int]] = field(default_factory=list)
-    sources: dict[str, Source | None] = field(default_factory=dict)
     commits: int = 0
     early: tuple[str, ...] = ()
     foreign: tuple[int, ...] = ()
@@ -221,6 +222,18 @@ class Plan:
         largest = max(values, key=lambda v: v.type.nbytes, default=None)
         of = "" if largest is None else f", whose largest tensor is {largest.name}, {largest.type}"
         return f"graph {self.graph}{of}"
+
+    def composite(self, frame: int) -> int:
+        """The frame of the outermost composite around one; -1 where there is none."""
+        found = -1
+        while self.frames[frame].step is not None:
+            found, frame = frame, self.frames[frame].parent
+        return found
+
+    def text_frame(self, frame: int) -> int:
+        """The frame of the program's text that a frame is of, which may be within a composite."""
+        around = self.composite(frame)
+        return frame if around < 0 else self.frames[around].parent
 
     def needs(self, given: Container[int] = ()) -> int:
         """Bytes of all its buffers but params and those that are `given`, by their numbers."""

@@ -21,7 +21,7 @@ from opstep.runtime.plan.flat import Flat, rows
 from opstep.runtime.plan.fusing import with_fused
 from opstep.runtime.plan.internal import Asserts
 from opstep.runtime.plan.layouts import with_layouts
-from opstep.runtime.plan.lower import lower
+from opstep.runtime.plan.lower import Enters, lower
 from opstep.runtime.plan.moving import with_joined_moves, without_idle_moves
 from opstep.runtime.plan.packing import FOREVER, pack, rounded
 from opstep.runtime.plan.plan import (
@@ -73,16 +73,17 @@ def make_plan(
     pace: int = 1,
     fills: Callable[[Any], bool] | None = None,
     takes: Takes | None = None,
+    enters: Enters | None = None,
 ) -> Plan:
     """The plan of a graph for inputs of these concrete types (see `lower`), under a policy.
 
     `prepare` is the device's; without it steps have no launches. `carried`: the graph is the body
     of a loop, which carries values in the places of its inputs: an output may take over those of
     its own input. `fuse`: what may be joined, as far as nobody looks at single ops. `pace`, `fills`
-    and `takes`: those of the device.
+    and `takes`: those of the device. `enters`: as for `lower`.
     """
     with collector_paused():
-        flat = lower(verified, graph, input_types, library, asserts)
+        flat = lower(verified, graph, input_types, library, asserts, enters)
         again = 0
         if policy.alloc == "reuse":
             flat = sunk(deferred(flat))
@@ -98,7 +99,7 @@ def make_plan(
     if again and joined is not flat:  # memory comes first
         one_by_one = make_plan(
             verified, graph, input_types, policy, prepare, library, asserts, carried, pace=pace,
-            fills=fills,
+            fills=fills, enters=enters,
         )  # fmt: skip
         return plan if plan.arena <= one_by_one.arena else one_by_one
     return plan
@@ -186,11 +187,11 @@ def _refused(flat: Flat, step: Step, error: Mismatch) -> OpstepError:
     """What a device says of a step, at the step's place, with the calls that led there."""
     statement, frame = step.statement, flat.frames[step.frame]
     span = mismatch_span(statement, error) if isinstance(statement, Apply) else statement.span
-    source = flat.sources.get(frame.graph.name.text)
+    source = frame.source
     notes = []
     while isinstance(frame.statement, Apply):
         callee, frame = frame.statement.callee, flat.frames[frame.parent]
-        notes.append(Note("called here", callee.span, flat.sources.get(frame.graph.name.text)))
+        notes.append(Note("called here", callee.span, frame.source))
     return OpstepError(error.message, span=span, source=source, hint=error.hint, notes=tuple(notes))
 
 
@@ -299,7 +300,6 @@ class _Planner:
             start=streams,
             finish=streams,
             scopes=flat.scopes,
-            sources=flat.sources,
             commits=flat.commits,
             early=self._early(numbers),
             foreign=tuple(k for k, s in enumerate(flat.steps) if s.op.foreign),

@@ -370,4 +370,4 @@ def talk_of(plan: Plan, step: Step) -> Talk:
 def place_of(plan: Plan, step: Step) -> Place:
     statement = step.statement
     span = statement.callee.span if isinstance(statement, Apply) else statement.span
-    return Place(plan.sources.get(plan.frames[step.frame].graph.name.text), span)
+    return Place(plan.frames[step.frame].source, span)

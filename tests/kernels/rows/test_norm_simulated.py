@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.rows import cuda_norm, cuda_rows
+from opstep.kernels.rows import cuda_norm
+from opstep.kernels.schedules.cuda import teams
 from opstep.runtime.device.cuda.simulator.simulator import execute
 from opstep.runtime.ir.op import OPS, complete
 
@@ -14,8 +15,8 @@ from opstep.runtime.ir.op import OPS, complete
 @pytest.fixture
 def no_registers(monkeypatch):
     """Every row is too long to be held."""
-    monkeypatch.setattr(cuda_rows, "HELD", 0.001)
-    monkeypatch.setattr(cuda_rows, "MOST_THREADS", 1)
+    monkeypatch.setattr(teams, "HELD", 0.001)
+    monkeypatch.setattr(teams, "MOST_THREADS", 1)
 
 
 def all_of_rows(dtype: str, n: int) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.rows import cuda_long_rows, cuda_rows
+from opstep.kernels.rows import cuda_long_rows
+from opstep.kernels.schedules.cuda import teams
 
 FORWARD = ("softmax", "log_softmax")
 
@@ -14,8 +15,8 @@ FORWARD = ("softmax", "log_softmax")
 @pytest.fixture
 def no_registers(monkeypatch):
     """Every row is too long to be held."""
-    monkeypatch.setattr(cuda_rows, "HELD", 0.001)
-    monkeypatch.setattr(cuda_rows, "MOST_THREADS", 1)
+    monkeypatch.setattr(teams, "HELD", 0.001)
+    monkeypatch.setattr(teams, "MOST_THREADS", 1)
     monkeypatch.setattr(cuda_long_rows, "PART", 64)
 
 

@@ -257,7 +257,7 @@ def test_graphs_come_from_a_library_too():
         library=["graph twice(x: f32[N]) -> f32[N] {\n  y = add(x, x)\n  return y\n}"],
     )
     assert names(found) == ["add"]
-    assert found.sources["twice"].path == "library0.opg"
+    assert found.frames[1].source.path == "library0.opg"
 
 
 def test_a_size_that_does_not_fit_points_at_the_operand_and_the_calls():

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import TensorType, f32
 from opstep.runtime.transforms.builder import Var
+from opstep.runtime.transforms.composite import Composite
 
 RULES: dict[str, Callable[..., Any]] = {}
 
@@ -57,6 +59,18 @@ def node(op_type: str, **names: str) -> Callable[..., Any]:
         return b.onnx(op_type, *operands, out=t, **given)
 
     return write
+
+
+def rule_of(op: type[Op]) -> Callable[..., Any] | None:
+    """Its own; of a composite without one its definition. None of other ops."""
+    if op.name in RULES or not issubclass(op, Composite):
+        return RULES.get(op.name)
+
+    @wide
+    def defined(b: Any, t: Any, *operands: Var | None, **attrs: Any) -> Any:
+        return op.define(b, *operands, **attrs)
+
+    return defined
 
 
 for _family in (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opstep.frontends.onnx.export_rules import rule, wide
-from opstep.kernels.rules.axes import volume
+from opstep.kernels.rows.norm import group_norm, layer_norm
 from opstep.runtime.ir.types import f64
 
 
@@ -15,18 +15,6 @@ def _softmax(b, t, x, axis):
 @rule("log_softmax")
 def _log_softmax(b, t, x, axis):
     return b.onnx("LogSoftmax", x, out=t, axis=axis)
-
-
-@rule("softmax_grad")
-@wide
-def _softmax_grad(b, t, y, gy, axis):
-    return b.mul(y, b.sub(gy, b.sum(b.mul(gy, y), axes=[axis], keepdims=True)))
-
-
-@rule("log_softmax_grad")
-@wide
-def _log_softmax_grad(b, t, y, gy, axis):
-    return b.sub(gy, b.mul(b.exp(y), b.sum(gy, axes=[axis], keepdims=True)))
 
 
 # --- rows by their own statistics ---
@@ -56,35 +44,11 @@ def _scaled(b, y, scale, bias):
 
 @rule("layer_norm")
 def _layer_norm(b, t, x, scale, bias, shape, epsilon):
-    if t.dtype is f64 or not shape:  # ONNX's own has statistics in f32
-        return _scaled(b, _standard(b, x, _inner(x, shape), epsilon)[0], scale, bias)
+    if t.dtype is f64:  # ONNX's own has statistics in f32
+        return layer_norm.define(b, x, scale, bias, shape=shape, epsilon=epsilon)
     if scale is None:
         scale = b.ones(shape=shape, dtype=t.dtype)
     return b.onnx("LayerNormalization", x, scale, bias, out=t, axis=-len(shape), epsilon=epsilon)
-
-
-@rule("layer_norm_with_statistics")
-@wide
-def _layer_norm_with_statistics(b, t, x, scale, bias, shape, epsilon):
-    y, mean, inverse = _standard(b, x, _inner(x, shape), epsilon)
-    return _scaled(b, y, scale, bias), mean, inverse
-
-
-@rule("rms_norm")
-@wide
-def _rms_norm(b, t, x, scale, shape, epsilon):
-    inverse = b.rsqrt(b.add(_mean(b, b.square(x), _inner(x, shape)), epsilon))
-    return _scaled(b, b.mul(x, inverse), scale, None)
-
-
-@rule("layer_norm_grad")
-@wide
-def _layer_norm_grad(b, t, x, gy, scale, shape, epsilon):
-    axes = _inner(x, shape)
-    h, _, inverse = _standard(b, x, axes, epsilon)
-    d = gy if scale is None else b.mul(gy, scale)
-    passed = b.add(_mean(b, d, axes), b.mul(h, _mean(b, b.mul(d, h), axes)))
-    return b.mul(inverse, b.sub(d, passed))
 
 
 @rule("layer_norm_affine_grad")
@@ -99,16 +63,6 @@ def _layer_norm_affine_grad(b, t, x, gy, scale, shape, epsilon):
     return gx, b.sum(b.mul(gy, h), axes=rows), b.sum(gy, axes=rows)
 
 
-@rule("rms_norm_grad")
-@wide
-def _rms_norm_grad(b, t, x, gy, scale, shape, epsilon):
-    axes = _inner(x, shape)
-    inverse = b.rsqrt(b.add(_mean(b, b.square(x), axes), epsilon))
-    d = gy if scale is None else b.mul(gy, scale)
-    along = b.mul(b.mul(x, b.square(inverse)), _mean(b, b.mul(d, x), axes))
-    return b.mul(inverse, b.sub(d, along))
-
-
 # --- channels ---
 
 
@@ -119,24 +73,13 @@ def _channels(b, p, rank):
 @rule("group_norm")
 def _group_norm(b, t, x, scale, bias, groups, epsilon):
     if t.dtype is f64:
-        return b.group_norm_with_statistics(x, scale, bias, groups=groups, epsilon=epsilon)[0]
+        return group_norm.define(b, x, scale, bias, groups=groups, epsilon=epsilon)
     if 0 in x.shape:
         return x
     channels = [x.shape[1]]
     scale = b.ones(shape=channels, dtype=t.dtype) if scale is None else scale
     bias = b.zeros(shape=channels, dtype=t.dtype) if bias is None else bias
     return b.onnx("GroupNormalization", x, scale, bias, out=t, num_groups=groups, epsilon=epsilon)
-
-
-@rule("group_norm_with_statistics")
-@wide
-def _group_norm_with_statistics(b, t, x, scale, bias, groups, epsilon):
-    each = volume(x.shape[1:]) // groups
-    rows = b.shaped(x, (x.shape[0], groups, each))
-    y, mean, inverse = _standard(b, rows, [2], epsilon)
-    wide_params = [_channels(b, p, x.type.rank) for p in (scale, bias)]
-    y = _scaled(b, b.shaped(y, x.shape), *wide_params)
-    return y, b.squeeze(mean, axes=[2]), b.squeeze(inverse, axes=[2])
 
 
 @rule("batch_norm")

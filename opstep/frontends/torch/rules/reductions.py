@@ -137,6 +137,11 @@ def var_mean(b: Body, x, axes=None, *, correction=None, keepdim=False):
     return spread(b, "var", x, axes, correction, keepdim), _reduced(b, "mean", x, axes, keepdim)
 
 
+@rule("std_mean.correction")
+def std_mean(b: Body, x, axes=None, *, correction=None, keepdim=False):
+    return spread(b, "std", x, axes, correction, keepdim), _reduced(b, "mean", x, axes, keepdim)
+
+
 @rule("logsumexp.default")
 def logsumexp(b: Body, x, axes, keepdim=False):
     return _reduced(b, "logsumexp", x, axes, keepdim)
@@ -163,7 +168,10 @@ def norm_of(b: Body, x: Var, p, axes, keepdim: bool) -> Var:
         return _reduced(b, "min", b.abs(x), axes, keepdim)
     x = b.to(x, f32) if x.dtype.is_half else x  # powers overflow soon
     powers = _reduced(b, "sum", b.pow(b.abs(x), float(p)), axes, keepdim)
-    return b.pow(powers, 1.0 / p)
+    if p < 0:
+        return b.pow(powers, 1.0 / p)
+    none = b.equal(powers, 0.0)  # where the root has no slope, and PyTorch gives 0
+    return b.where(none, 0.0, b.pow(b.where(none, 1.0, powers), 1.0 / p))
 
 
 @rule("cumsum.default")

@@ -102,7 +102,7 @@ CPU = _Cpu()
 
 
 # Modules that hold intrinsics. They are imported by name, where something is compiled.
-_EMITTERS = ("tiles", "windows", "winograd", "runs", "vectors", "packed", "intrinsics")
+_EMITTERS = (*("tiles", "windows", "winograd", "runs", "vectors", "terms", "packed", "intrinsics"),)
 
 
 @cache

@@ -140,7 +140,8 @@ class Lowering:
         return made, self.size
 
     def _computed_type(self, t: TensorType) -> TensorType:
-        return t.with_dtype(self.step.op.computed(t.dtype))
+        op = self.step.op
+        return t if op.as_stored else t.with_dtype(op.computed(t.dtype))
 
     def _temporary(self, size: int) -> Arg:
         scratch = Scratch(f32, size)

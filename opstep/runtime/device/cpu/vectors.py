@@ -280,6 +280,27 @@ def fixed_largest():
     return _fixed(1, False, lambda v, read, _: read(0), join, start=None)
 
 
+def fixed_greatest():
+    """(pointer, count > 0) -> the largest element, or NaN if there is one."""
+    return _fixed(1, False, lambda v, read, _: read(0), _outermost(">"), start=None)
+
+
+def fixed_least():
+    """The same of the smallest."""
+    return _fixed(1, False, lambda v, read, _: read(0), _outermost("<"), start=None)
+
+
+def _outermost(beyond: str):
+    def join(v):
+        def outer(a, b):
+            found = v.builder.select(v.builder.fcmp_ordered(beyond, b, a), b, a)
+            return v.builder.select(v.builder.fcmp_unordered("uno", b, b), b, found)
+
+        return outer
+
+    return join
+
+
 def fixed_squares(bits: int = 0):
     """(pointer, centre, count) -> the sum of (x - centre)**2, in f64 where `bits` is 64."""
 
@@ -328,13 +349,20 @@ def _fixed(runs: int, in_f64: bool, term, join, start: float | None = 0.0, centr
         first = v.broadcast(
             builder.load(pointers[0]) if start is None else ir.Constant(v.real, start)
         )
-        chains = _chains(v, count, first, joined)
-        while len(chains) > 1:
-            half = len(chains) // 2
-            chains = [join(v)(a, b) for a, b in zip(chains[:half], chains[half:], strict=True)]
-        return v.total(chains[0], join(v))
+        return run_of(v, count, first, joined, join(v))
 
     return _typed(runs, in_f64, centred, generate)
+
+
+def run_of(v, count, first, joined, join):
+    """The number that a run of elements comes to. Chains begin as `first`, and
+    ``joined(chain, at, mask)`` adds a vector to one.
+    """
+    chains = _chains(v, count, first, joined)
+    while len(chains) > 1:
+        half = len(chains) // 2
+        chains = [join(a, b) for a, b in zip(chains[:half], chains[half:], strict=True)]
+    return v.total(chains[0], join)
 
 
 def _chains(v, count, first, joined):

@@ -22,7 +22,7 @@ def test_tensors_that_fit_one_by_one_but_not_together(monkeypatch):
         "  s = sum(again)\n  return s\n}\n"
     )
     monkeypatch.setattr(memory, "available", lambda: 150 * MB)
-    text = r"out of memory: 225.0 MiB are wanted for graph main, whose largest tensor is far, "
+    text = r"out of memory: 225.4 MiB are wanted for graph main, whose largest tensor is far, "
     with pytest.raises(DeviceError, match=text + r"f32\[26214400\], 150.0 MiB are free"):
         program.run(inputs={"x": np.ones(25 * MB // 4, np.float32)}, mode="debug")
 

@@ -209,11 +209,12 @@ def mask_scores(is_bool: int, paired: int = 0):
             (times,) = _singles(context, builder, signature, args, 6)
             made, held = [], ()
             for k, score in enumerate(cgutils.unpack_tuple(builder, args[0])):
+                hidden = builder.fadd(score, _SINGLE(-_INFINITY))  # NaN stays, and inf becomes it
                 if paired:
                     if k % 2 == 0:
                         held = two(builder, args[1], starts[_is_high(k)], final, k)
                     seen = builder.icmp_unsigned("!=", held[k % 2], byte(0))
-                    made.append(builder.select(seen, score, _SINGLE(-_INFINITY)))
+                    made.append(builder.select(seen, score, hidden))
                     continue
                 column = _LONG(_column(k))
                 column = builder.select(builder.icmp_signed("<", column, final), column, final)
@@ -221,7 +222,7 @@ def mask_scores(is_bool: int, paired: int = 0):
                 found = builder.load(builder.gep(args[1], [at]))
                 if is_bool:
                     seen = builder.icmp_unsigned("!=", found, found.type(0))
-                    made.append(builder.select(seen, score, _SINGLE(-_INFINITY)))
+                    made.append(builder.select(seen, score, hidden))
                 else:
                     number = converted(context, builder, mask, found)
                     number = context.cast(builder, number, mask.dtype, types.float32)

@@ -84,7 +84,8 @@ def mask_scores(is_bool: int, paired: int = 0):
         places = columns + np.array([[low], [high]])
         found = np.array([mask[at] for at in places.reshape(-1)]).reshape(places.shape)
         if is_bool:
-            return _numbers(np.where(found != 0, _rows(scores), -np.inf))
+            rows = _rows(scores)
+            return _numbers(np.where(found != 0, rows, rows - np.float32(np.inf)))
         return _numbers(found.astype(np.float32) * np.float32(factor) + _rows(scores))
 
     return apply

@@ -30,7 +30,7 @@ SHARED = SLOTS * WARP  # numbers
 
 
 class Team(NamedTuple):
-    """How rows are shared out. `width`: elements of a vector; `vectors`: of each thread;
+    """A way of sharing rows out. `width`: elements of a vector; `vectors`: of each thread;
     `threads`: of a team, a power of 2; `teams`: of a block; `full`: no thread is left without;
     `halves`: elements have two bytes.
     """
@@ -50,14 +50,14 @@ class Team(NamedTuple):
         return self.threads * self.teams
 
 
-def team_for(n: int, args: list[Arg], arrays: int = 1) -> Team | None:
-    """For rows of n > 0 elements of these operands, `arrays` of which each thread holds; None where
-    they are too long.
+def team_for(n: int, args: list[Arg], arrays: int = 1, held: int | None = None) -> Team | None:
+    """For rows of n > 0 elements of these operands, `arrays` of which each thread holds, so many
+    elements of each at most; None where they are too long.
     """
     width = gcd(n, 16 // max(2, *(a.stored.itemsize for a in args)))
     vectors = -(-n // width)
-    wide = max(a.dtype.itemsize for a in args) // 4
-    most = max(1, HELD // (width * wide))
+    wide = max(4, *(a.dtype.itemsize for a in args)) // 4
+    most = max(1, (held or HELD) // (width * wide))
     threads = 1
     while threads * most < vectors:
         threads *= 2
@@ -78,11 +78,11 @@ def rows_grid(kernel: Callable, team: Team, rows: int, *args) -> Grid:
 
 
 class Steps(NamedTuple):
-    """What kernels of rows call.
+    """Functions that kernels of rows call.
 
     ``locate() -> (row, thread of the team)``; ``fetch(x, n, thread, values, missing)`` reads a row
     that starts at x into a local array, `missing` where there is nothing; ``put(y, n, thread,
-    values)`` writes it; ``in_row(n, thread, k)`` tells whether element k of a thread exists.
+    values)`` writes it; ``in_row(n, thread, k)`` says whether element k of a thread exists.
     ``largest(value, slot)``, ``total(value, slot)`` and ``totals(a, b, slot)`` are those of the
     team, in each of its threads; each call in a kernel has a slot of its own, `totals` has two.
     """

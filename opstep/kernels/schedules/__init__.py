@@ -1,0 +1,1 @@
+"""Schedules: how a graph of primitives becomes one kernel."""

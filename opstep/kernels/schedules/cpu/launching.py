@@ -1,0 +1,142 @@
+"""Launches of graphs of rows on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from math import prod
+from typing import Any
+
+from opstep.kernels.reduce.reduction import TILE, order_of
+from opstep.kernels.schedules.cpu.columns import WIDTH, ColumnText
+from opstep.kernels.schedules.cpu.row import RowText
+from opstep.kernels.schedules.cpu.text import Text
+from opstep.kernels.schedules.passes import is_costly
+from opstep.kernels.schedules.row_graph import Read, RowGraph, Unfit, row_graph
+from opstep.kernels.schedules.ways import FOUND, LED, PLANES, SPREAD, Way, way_of
+from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.ir.types import TensorType, f32, f64, i32, i64
+from opstep.runtime.transforms.composite import Composite, definition
+
+WORK = 32768  # elements worth a lane of their own
+COSTLY = 8192  # the same, where a function of each is computed
+
+
+def launch_composite(op: type[Composite], args: Sequence[Arg | None], attrs: dict) -> list[Launch]:
+    """The launch of a composite for its operands and results."""
+    count = len(op.operands)
+    operands, results = args[:count], [a for a in args[count:] if a is not None]
+    if not any(a.size for a in results):
+        return []
+    types = tuple(None if a is None else TensorType(a.dtype, a.shape) for a in operands)
+    graph = _graph(op, types, tuple(attrs.items()))
+    present = [a for a in operands if a is not None]
+    shared = tuple(present.index(a) for k in op.inplace if (a := operands[k]) is not None)
+    return launch(graph, present, results, shared)
+
+
+@lru_cache(maxsize=256)
+def _graph(op: type[Composite], types: tuple, attrs: tuple) -> RowGraph:
+    return row_graph(definition(op, types, dict(attrs)).graphs[op.name])
+
+
+def launch(
+    graph: RowGraph, operands: Sequence[Arg], results: Sequence[Arg], inplace: Sequence[int] = ()
+) -> list[Launch]:
+    """`inplace`: operands in whose buffer a result may be. Raises `Unfit`."""
+    rows = graph.rows
+    ways = [way_of(graph, k) for k, leaf in enumerate(graph.leaves) if isinstance(leaf, Read)]
+    kinds = tuple(way.kind for way in ways)
+    text, kernel = _kernel(
+        RowText if rows.after == 1 else ColumnText, _Key(graph), kinds, len(operands), (*inplace,)
+    )
+    work = COSTLY if any(is_costly(graph, r) for r in range(len(graph.inner))) else WORK
+    grain, args, before = max(1, work // max(1, rows.n)), [*operands, *results], []
+    if isinstance(text, ColumnText):
+        args += [*_tiles(text, graph), rows.n, rows.after, min(WIDTH, rows.after)]
+        args += order_of(rows.n, rows.after)
+        grain = max(WIDTH, grain)
+    else:
+        before = _spread(graph, ways, operands)
+        args += [launch.args[1] for launch in before]
+        args += [*_rows(text, graph), *_places(graph, ways), rows.n]
+    units = rows.before * rows.after
+    return [*before, Launch(kernel, *args, units=units, grain=grain)]
+
+
+def _spread(graph: RowGraph, ways: Sequence[Way], operands: Sequence[Arg]) -> list[Launch]:
+    """Launches that spread numbers of planes over these."""
+    rows, launches = graph.rows, []
+    for k, way in enumerate(ways):
+        if way.kind == SPREAD:
+            operand = operands[graph.leaves[k].slot]  # pyright: ignore[reportAttributeAccessIssue]
+            outer = rows.sizes(graph.shapes[k])[: rows.first]
+            whole = Scratch(operand.dtype, prod(outer) * rows.n, stored=operand.stored)
+            plane = whole.size // max(1, operand.size)
+            launches.append(Launch(spread, operand, whole, plane, units=operand.size))
+    return launches
+
+
+def spread(x, y, plane, lo, hi):
+    for k in range(lo, hi):
+        number = x[k]
+        for i in range(plane):
+            y[k * plane + i] = number
+
+
+def _rows(text: Text, graph: RowGraph) -> list[Any]:
+    """Working memory for what is held of a row."""
+    own = [Scratch(graph.dtype, graph.rows.n, per_lane=True) for _ in text.own]
+    return [word for scratch in own for word in (scratch, scratch.size)]
+
+
+def _places(graph: RowGraph, ways: Sequence[Way]) -> list[Any]:
+    """Arguments that lead to the rows of operands, and to planes in them."""
+    rows, args = graph.rows, []
+    if strides := [way.strides for way in ways if way.kind in (FOUND, LED, PLANES, SPREAD)]:
+        args += [rows.shape[: rows.first], rows.first, *strides]
+    if planes := {way.planes for way in ways if way.kind == PLANES}:
+        if len(planes) > 1:
+            raise Unfit("planes are not of one size")
+        (count,) = planes
+        args += [count, rows.n // max(count, 1)]
+    return args
+
+
+def _tiles(text: ColumnText, graph: RowGraph) -> list[Any]:
+    """Working memory for `ColumnText.tiles`."""
+    held = (graph.dtype, graph.rows.n * WIDTH)
+    keys = i32 if graph.dtype is f32 else i64
+    sizes = {"held": held, "lanes": (f64, TILE), "keys": (keys, WIDTH), "sums": (f64, WIDTH)}
+    sizes["numbers"] = (graph.dtype, WIDTH)
+    found: list[Any] = []
+    for _, kind in text.tiles:
+        own = Scratch(*sizes[kind], per_lane=True)
+        found += [own, own.size]
+    return found
+
+
+class _Key:
+    """Graphs with equal texts share a kernel."""
+
+    def __init__(self, graph: RowGraph):
+        self.graph = graph
+        self.text = repr((graph.body, graph.leaves, graph.inner, graph.terms))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+@cache
+def _kernel(
+    kind: type[RowText | ColumnText],
+    key: _Key,
+    ways: tuple[str, ...],
+    operands: int,
+    inplace: tuple[int, ...],
+) -> tuple[Text, Any]:
+    text = kind(key.graph, ways, inplace)
+    return text, text.kernel(operands)

@@ -1,0 +1,212 @@
+"""The kernel of a graph of rows on the CPU: a few loops over a row, all else of it in between.
+
+A reduction ends a pass over the row. What a later pass needs again is computed again where that is
+cheap; else it is held, in the result's own row or in memory of the thread. Rows add as `sum` does,
+block by block, and every primitive rounds: the kernel has the bits of the graph run op by op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from opstep.kernels.pointwise.fused import indented
+from opstep.kernels.reduce import reduce as reductions
+from opstep.kernels.reduce.extremes import greatest, least
+from opstep.kernels.reduce.row_sums import row_sum
+from opstep.kernels.reduce.runs import RUN, sum_of
+from opstep.kernels.schedules.cpu.terms import Terms, terms_of
+from opstep.kernels.schedules.cpu.text import EXTREMES, Text
+from opstep.kernels.schedules.row_graph import RowGraph
+from opstep.kernels.schedules.ways import ALONG, EACH, ONE, PLANES, SAME, SPREAD
+from opstep.runtime.device.builtin import buffer_f32_512, buffer_f64_512
+from opstep.runtime.device.source import vectorised
+from opstep.runtime.ir.types import f32
+
+_AT = {SAME: "row * n", EACH: "row", ALONG: "0", ONE: "0"}  # of all others strides lead to a row
+_RUNS = {reductions.max: "greatest", reductions.min: "least"}
+
+
+class RowText(Text):
+    """Units are rows. Terms of reductions go to buffers `t{k}`, a block at a time."""
+
+    def __init__(self, graph: RowGraph, kinds: Sequence[str], inplace: Sequence[int]):
+        super().__init__(graph, kinds, inplace)
+        self._terms: dict[tuple[int, int], Terms | None] = {}
+        buffer = buffer_f32_512 if graph.dtype is f32 else buffer_f64_512
+        self.scope |= {"buffer": buffer, "row_sum": row_sum, "sum_of": sum_of}
+        self.scope |= {"greatest": greatest, "least": least}
+
+    def kernel(self, operands: int) -> Any:
+        """(operands, results, what is spread, rows of working memory each with its size, ways, n,
+        lo, hi)
+        """
+        lines = [line for p in range(len(self.passes)) for line in self.functions(p)]
+        made = self.compiled([*lines, *self.whole(operands)], "rows")
+        for name in [name for name in self.scope if name.startswith("blocks_of_")]:
+            plain, blocks = name.removeprefix("blocks_of_"), self.scope[name]
+            self.scope[plain] = vectorised(f32=blocks, f64=blocks)(self.scope[plain])
+        return made
+
+    # --- a pass ---
+
+    def direct(self, p: int, fold: int) -> str:
+        """The pointer to what a reduction folds, where it is in memory before the pass."""
+        term = self.graph.terms[fold]
+        if term in self.passes[p].known:
+            return f"h{term}"
+        of_type = self.graph.body.types[term] is self.graph.dtype
+        return f"x{term}" if self.is_read_along(term) and of_type else ""
+
+    def looped(self, p: int) -> list[int]:
+        folds = self.passes[p].folds
+        return [f for f in folds if not (self.direct(p, f) or self.terms(p, f))]
+
+    def terms(self, p: int, fold: int) -> Terms | None:
+        """The terms of a sum, where these are sums and products."""
+        key = p, fold
+        if key not in self._terms:
+            self._terms[key] = terms_of(self, p, fold)
+        return self._terms[key]
+
+    def is_idle(self, p: int) -> bool:
+        """Whether a pass has no loop."""
+        return not (self.looped(p) or self.passes[p].holds or self.passes[p].stores)
+
+    def buffered(self, p: int) -> list[int]:
+        """Terms of reductions that are not held."""
+        terms = {self.graph.terms[f] for f in self.looped(p)}
+        return sorted(terms.difference(self.passes[p].holds))
+
+    def functions(self, p: int) -> list[str]:
+        """The loop of a pass; where it ends in reductions, two functions that call it, or do as it
+        does: in blocks, and for a thread of a GPU.
+        """
+        lines = [line for f in self.passes[p].folds for line in self.sum_of_terms(p, f)]
+        if self.is_idle(p):
+            return lines
+        buffers = [f"t{r}" for r in self.buffered(p)]
+        numbers = [f"r{r}" for r in self.numbers(p)]
+        lines += [f"def loop{p}({', '.join([*self.pointers(p), *buffers, *numbers, 'n'])}):"]
+        lines += ["    for i in range(n):", *indented(self.body(p), 2)]
+        lines += [f"        t{r}[i] = r{r}" for r in self.buffered(p)]
+        if not (folds := self.looped(p)):
+            return lines
+        head = ", ".join([*self.pointers(p), *numbers, "n"])
+        begun = [f"    a{f} = {self.start(f)}" for f in folds]
+        ended = f"    return {', '.join(f'a{f}' for f in folds)}"
+        lines += [
+            f"def blocks_of_pass{p}({head}):",
+            *begun,
+            *self.blocks(p, buffers, numbers),
+            ended,
+        ]
+        lines += [f"def pass{p}({head}):", *begun, "    for i in range(n):"]
+        lines += indented(self.body(p), 2)
+        for f in folds:
+            one = self.joined(f, f"a{f}", f"r{self.graph.terms[f]}")
+            lines.append(f"        a{f} = {one}")
+        return [*lines, ended]
+
+    def blocks(self, p: int, buffers: list[str], numbers: list[str]) -> list[str]:
+        moved = [f"offset({name}, start)" for name in self.pointers(p)]
+        lines = [f"    {name} = buffer()" for name in buffers]
+        lines += [f"    for start in range(0, n, {RUN}):", f"        count = min({RUN}, n - start)"]
+        lines += [f"        loop{p}({', '.join([*moved, *buffers, *numbers, 'count'])})"]
+        for f in self.looped(p):
+            term = self.graph.terms[f]
+            place = f"t{term}" if f"t{term}" in buffers else f"offset(h{term}, start)"
+            run = f"{_RUNS.get(self.op(f), 'sum_of')}({place}, count)"
+            lines.append(f"        a{f} = {self.joined(f, f'a{f}', run)}")
+        return lines
+
+    def sum_of_terms(self, p: int, fold: int) -> list[str]:
+        """Two functions that sum terms: in blocks, and for a thread of a GPU."""
+        if not (terms := self.terms(p, fold)):
+            return []
+        self.scope[f"fixed{fold}"] = terms.intrinsic
+        head = ", ".join([*terms.pointers, *terms.numbers, "n"])
+        begin = ", ".join([*(f"offset({name}, start)" for name in terms.pointers), *terms.numbers])
+        return [
+            f"def blocks_of_terms{fold}({head}):",
+            "    a = np.float64(0.0)",
+            f"    for start in range(0, n, {RUN}):",
+            f"        a += np.float64(fixed{fold}({begin}, min({RUN}, n - start)))",
+            "    return a",
+            f"def terms{fold}({head}):",
+            "    a = np.float64(0.0)",
+            "    for i in range(n):",
+            *indented(self.computed(p, terms.needed), 2),
+            f"        a += np.float64(r{self.graph.terms[fold]})",
+            "    return a",
+        ]
+
+    # --- a row ---
+
+    def whole(self, operands: int) -> list[str]:
+        graph = self.graph
+        own = [name for r in self.own for name in (f"m{r}", f"m{r}_size")]
+        strides = [f"s{k}" for k, kind in enumerate(self.kinds) if kind not in _AT]
+        names = [f"p{k}" for k in range(operands)]
+        names += [f"b{q}" for q in range(len(graph.body.results))]
+        names += [f"e{k}" for k, kind in enumerate(self.kinds) if kind == SPREAD]
+        names += [*own, *(["sizes", "rank", *strides] if strides else [])]
+        names += [*(["planes", "plane"] if PLANES in self.kinds else []), "n", "lo", "hi"]
+        lines = [f"def rows({', '.join([*names, *(['lane'] if own else [])])}):"]
+        lines += [f"    r{r} = c{r}" for r in range(len(graph.leaves)) if self.is_literal(r)]
+        lines += ["    for row in range(lo, hi):", *indented(self.places_of_row(), 2)]
+        for p in range(len(self.passes)):
+            lines += indented([*self.element.computed(self.between(p)), *self.run(p)], 2)
+        lines += indented(self.element.computed(self.between(len(self.passes))), 2)
+        results = enumerate(graph.body.results)
+        return lines + [
+            f"        {self.element.stored(q, '0')}" for q, r in results if not graph.inner[r]
+        ]
+
+    def places_of_row(self) -> list[str]:
+        """Pointers to the row, and the numbers that are read."""
+        lines = []
+        for k, kind in enumerate(self.kinds):
+            slot = self.graph.leaves[k].slot  # pyright: ignore[reportAttributeAccessIssue]
+            place = _AT.get(kind, f"locate(row, sizes, s{k}, rank)")
+            lines.append(f"x{k} = offset({f'e{k}' if kind == SPREAD else f'p{slot}'}, {place})")
+            if not self.graph.inner[k]:
+                lines.append(f"r{k} = {self.element.loaded(k, '0')}")
+        for q, r in enumerate(self.graph.body.results):
+            lines.append(f"y{q} = offset(b{q}, {'row * n' if self.graph.inner[r] else 'row'})")
+        lines += [f"h{r} = y{q}" for r, q in self.places.items()]
+        return lines + [f"h{r} = offset(m{r}, lane * m{r}_size)" for r in self.own]
+
+    def run(self, p: int) -> list[str]:
+        """A pass, and its reductions as numbers."""
+        lines, looped, numbers = [], self.looped(p), dict[int, str]()
+        for f in self.passes[p].folds:
+            place = self.direct(p, f)
+            if place and self.op(f) in EXTREMES:
+                numbers[f] = f"{_RUNS[self.op(f)]}({place}, n)"
+                continue
+            numbers[f] = self.ended(f, f"a{f}")
+            if place:
+                lines.append(f"a{f} = row_sum({place}, n)")
+            elif terms := self.terms(p, f):
+                taken = ", ".join([*terms.pointers, *terms.numbers, "n"])
+                lines.append(f"a{f} = terms{f}({taken})")
+        found = ", ".join(f"a{f}" for f in looped)
+        lines += [f"r{f} = {number}" for f, number in numbers.items() if f not in looped]
+        of_planes = [r for r in self.numbers(p) if self.is_of_planes(r)]
+        if of_planes:
+            lines += self.over_planes(p, of_planes)
+        elif not self.is_idle(p):
+            call = self.call(self.pointers(p), p, "n")
+            lines.append(f"{found} = pass{p}{call}" if looped else f"loop{p}{call}")
+        return lines + [f"r{f} = {numbers[f]}" for f in looped]
+
+    def call(self, pointers: list[str], p: int, count: str) -> str:
+        return f"({', '.join([*pointers, *(f'r{r}' for r in self.numbers(p)), count])})"
+
+    def over_planes(self, p: int, of_planes: list[int]) -> list[str]:
+        """A pass that ends in no reduction, plane by plane."""
+        moved = [f"offset({name}, k * plane)" for name in self.pointers(p)]
+        lines = ["for k in range(planes):"]
+        lines += [f"    r{r} = {self.element.loaded(r, 'k')}" for r in of_planes]
+        return [*lines, f"    loop{p}{self.call(moved, p, 'plane')}"]

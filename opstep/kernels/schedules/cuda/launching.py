@@ -1,0 +1,139 @@
+"""Launches of graphs of rows on CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+from opstep.kernels.pointwise.broadcast import broadcast_strides
+from opstep.kernels.pointwise.cuda_cast import as_numbers
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
+from opstep.kernels.schedules.cuda.columns import ALONE, ColumnText
+from opstep.kernels.schedules.cuda.holding import Pass, Passes, is_read, passes_of, without_casts
+from opstep.kernels.schedules.cuda.parts import PartText, cut_of
+from opstep.kernels.schedules.cuda.parts import passes_of as passes_by_parts
+from opstep.kernels.schedules.cuda.row import OF_PLANES, STRIDED, WHOLE, RowText
+from opstep.kernels.schedules.cuda.teams import HELD, Team, rows_grid, team_for
+from opstep.kernels.schedules.row_graph import Read, RowGraph, Rows, Unfit, row_graph
+from opstep.kernels.schedules.ways import PLANES, SPREAD, way_of
+from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.transforms.composite import Composite, definition
+
+ROOM = 6 * HELD  # elements of 4 bytes that a thread holds at most, of all arrays
+
+
+class _Work(NamedTuple):
+    graph: RowGraph
+    passes: Passes
+    text: str  # graphs with equal texts share a kernel
+
+
+def launch_composite(op: type[Composite], args: Sequence[Arg | None], attrs: dict) -> list[Grid]:
+    """The launches of a composite for its operands and results. Raises `Unfit`."""
+    count = len(op.operands)
+    operands, results = args[:count], [a for a in args[count:] if a is not None]
+    if not any(a.size for a in results):
+        return []
+    types = tuple(None if a is None else TensorType(a.stored, a.shape) for a in operands)
+    work = _work(op, types, tuple(attrs.items()))
+    return _launches(work, [a for a in operands if a is not None], results)
+
+
+@lru_cache(256)
+def _work(op: type[Composite], types: tuple, attrs: tuple) -> _Work:
+    graph = without_casts(row_graph(definition(op, types, dict(attrs)).graphs[op.name]))
+    rows = graph.rows
+    if rows.first == rows.last:  # rows of one element are side by side
+        graph = graph._replace(rows=Rows(rows.shape, len(rows.shape), len(rows.shape)))
+    text = repr((graph.body, graph.leaves, graph.inner, graph.stages, graph.terms))
+    return _Work(graph, passes_of(graph), text)
+
+
+def _launches(work: _Work, operands: Sequence[Arg], results: Sequence[Arg]) -> list[Grid]:
+    graph, rows = work.graph, work.graph.rows
+    if rows.n == 0 or max(rows.n, rows.before * rows.after) >= LIMIT:
+        raise Unfit("rows have no elements, or places take more than 32 bits")
+    args = [as_numbers(_as_stored(a)) for a in (*operands, *results)]
+    if rows.after > 1:
+        kernels, given = _kernels(work, ColumnText, passes_by_parts(graph), ALONE, args)
+        columns = rows.before * rows.after
+        grid, last = -(-columns // ALONE.block), (rows.n, rows.after, columns)
+        return [Grid(*kernels, *given, *last, grid=grid, block=ALONE.block)]
+    inner = _inner(graph, args)
+    if team := _team(work, inner):
+        kernels, given = _kernels(work, RowText, work.passes.passes, team, args)
+        return [rows_grid(*kernels, team, rows.before, *given, rows.n)]
+    cut, passes = cut_of(rows.n, rows.before, inner), passes_by_parts(graph)
+    kernels, given = _kernels(work, PartText, passes, cut.team, args)
+    sums = [Scratch(graph.dtype, rows.before * cut.parts) for _ in graph.terms]
+    launches, known, last = list[Grid](), 0, (rows.n, cut.parts, cut.span)
+    for kernel, this in zip(kernels, passes, strict=True):
+        known += len(this.folds)
+        grid = rows.before * (cut.parts if this.needed else 1)
+        launches.append(Grid(kernel, *given, *sums[:known], *last, grid=grid, block=cut.team.block))
+    return launches
+
+
+_made: dict[tuple, list[Any]] = {}
+
+
+def _kernels(
+    work: _Work, form: type[RowText], passes: Sequence[Pass], team: Team, args: list[Arg]
+) -> tuple[list[Any], tuple]:
+    """Those of a graph, and what all of them take first."""
+    graph = work.graph
+    reads = [k for k, leaf in enumerate(graph.leaves) if isinstance(leaf, Read)]
+    kinds = tuple(_kind(graph, k, team.width) for k in reads)
+    operands = len(args) - len(graph.body.results)
+    key = (form, work.text, kinds, team, operands)
+    if key not in _made:
+        _made[key] = form(graph, kinds, passes, team).kernels(operands)
+    return _made[key], (*args, 0, *_where(graph, kinds))
+
+
+def _kind(graph: RowGraph, register: int, width: int) -> str:
+    kind = way_of(graph, register).kind
+    if kind not in (PLANES, SPREAD):
+        return kind
+    return PLANES if _plane(graph, register) % width else WHOLE
+
+
+def _plane(graph: RowGraph, register: int) -> int:
+    """Elements of a row for each that an operand has of it."""
+    rows = graph.rows
+    return rows.n // prod(rows.sizes(graph.shapes[register])[rows.first : rows.last])
+
+
+def _where(graph: RowGraph, kinds: Sequence[str]) -> list[Any]:
+    """Arguments that lead to the rows of operands, and the sizes of planes in them."""
+    shape, first = graph.rows.shape, graph.rows.first
+    strided = [k for k, kind in enumerate(kinds) if kind in STRIDED]
+    strides = [tuple(broadcast_strides(graph.shapes[k], len(shape))[:first]) for k in strided]
+    planes = [_plane(graph, k) for k in strided if kinds[k] in OF_PLANES]
+    return [shape[:first], first, *strides, *planes] if strided else []
+
+
+def _as_stored(a: Arg) -> Arg:
+    """Its graph casts it, where it is promoted."""
+    return Arg(TensorType(a.stored, a.shape), a.slot)
+
+
+def _inner(graph: RowGraph, args: list[Arg]) -> list[Arg]:
+    """Those operands and results that have an element for each of a row's."""
+    slots = {graph.leaves[r].slot for r in range(len(graph.leaves)) if is_read(graph, r)}  # pyright: ignore[reportAttributeAccessIssue]
+    first = len(args) - len(graph.body.results)
+    slots |= {first + q for q, r in enumerate(graph.body.results) if graph.inner[r]}
+    return [args[k] for k in sorted(slots)] or args
+
+
+def _team(work: _Work, inner: list[Arg]) -> Team | None:
+    """None where rows are too long."""
+    arrays = work.passes.arrays
+    held = min(HELD, ROOM // arrays)
+    if work.graph.dtype.itemsize > max(4, *(a.dtype.itemsize for a in inner)):
+        held //= 2
+    # a block of 1,024 threads has registers for one array, one of 512 for three
+    return team_for(work.graph.rows.n, inner, 1 if arrays == 1 else 2 if arrays <= 3 else 4, held)

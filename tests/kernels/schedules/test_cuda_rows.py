@@ -1,0 +1,270 @@
+"""Kernels that the schedule for CUDA makes of graphs of rows, in the simulator and as PTX: beside
+float64, beside the CPU's, beside hand-written kernels of the same ops.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from row_programs import declared, shared_rows
+from rowwise import close, numbers, widened
+
+from opstep.api.devices import entered_on
+from opstep.runtime.device.cpu import device as cpu
+from opstep.runtime.device.cuda.compiling import compiler
+from opstep.runtime.device.cuda.lowering import Lowering, Prepared
+from opstep.runtime.device.cuda.simulator import simulator
+from opstep.runtime.device.single import one_step
+from opstep.runtime.ir.op import OPS, complete
+from opstep.runtime.ir.types import TensorType, f32
+
+# op -> operands of x's shape, operands of one row
+OPERANDS = {
+    "softmax": (1, 0),
+    "log_softmax": (1, 0),
+    "softmax_grad": (2, 0),
+    "log_softmax_grad": (2, 0),
+    "layer_norm": (1, 2),
+    "layer_norm_with_statistics": (1, 2),
+    "layer_norm_grad": (2, 1),
+    "rms_norm": (1, 1),
+    "rms_norm_grad": (2, 1),
+}
+
+
+@contextmanager
+def by_graph(name: str) -> Iterator[Any]:
+    """Within, there is an op of the same graph, without kernels of its own."""
+    op: Any = OPS[name]
+    signature = op.signature.replace(f"{name}(", f"{name}_by_graph(", 1)
+    with declared(signature, op.infer, op.define) as twin:
+        yield OPS[twin]
+
+
+def operands(name: str, dtype: str, *shape: int) -> tuple[list[np.ndarray], dict[str, Any]]:
+    own, of_row = OPERANDS[name]
+    arrays = [numbers(dtype, *shape, seed=k) for k in range(own)]
+    arrays += [numbers(dtype, shape[-1], seed=k + 7) for k in range(of_row)]
+    return arrays, {} if "softmax" in name else {"shape": (shape[-1],)}
+
+
+def simulated(name: str, arrays: list[np.ndarray], attrs: dict[str, Any]) -> list[np.ndarray]:
+    """The schedule's results, which are those of the oracle."""
+    op: Any = OPS[name]
+    attrs = complete(op, attrs)
+    with by_graph(name) as twin:
+        found = simulator.execute(twin, arrays, attrs)
+    with np.errstate(all="ignore"):
+        wanted = op.oracle(*map(widened, arrays), **attrs)
+    for own, true in zip(found, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        close(own, true)
+    return found
+
+
+@pytest.mark.parametrize("n", [1, 7, 64, 500])
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "f16"])
+@pytest.mark.parametrize("name", OPERANDS)
+def test_results(name, dtype, n):
+    simulated(name, *operands(name, dtype, 3, n))
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "rms_norm_grad"])
+def test_a_row_of_a_whole_block(name):
+    for dtype, n in (("f32", 5000), ("f64", 1030), ("bf16", 4096)):
+        simulated(name, *operands(name, dtype, 2, n))
+
+
+@pytest.fixture
+def no_registers(monkeypatch):
+    shared_rows(monkeypatch)
+
+
+@pytest.mark.usefixtures("no_registers")
+@pytest.mark.parametrize("dtype, n", [("f64", 133), ("f32", 512), ("bf16", 516), ("f16", 500)])
+@pytest.mark.parametrize("name", OPERANDS)
+def test_long_rows(name, dtype, n):
+    simulated(name, *operands(name, dtype, 3, n))
+
+
+def test_a_row_of_many_blocks():
+    simulated("rms_norm", *operands("rms_norm", "f32", 1, 36004))
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16"])
+@pytest.mark.parametrize("name", [name for name in OPERANDS if "softmax" in name])
+def test_columns(name, dtype):
+    for shape, axis in (((2, 19, 3), 1), ((5, 200), 0), ((3, 1), 1)):
+        simulated(name, operands(name, dtype, *shape)[0], {"axis": axis})
+
+
+@pytest.mark.parametrize("name", ["group_norm", "group_norm_with_statistics"])
+@pytest.mark.parametrize("plane", [(), (3,), (4, 5)])
+def test_numbers_of_planes(name, plane):
+    """scale and bias are one for each channel, of which a row has several."""
+    for dtype, channels, groups in (("f32", 6, 2), ("bf16", 4, 1), ("f64", 5, 5)):
+        params = [numbers(dtype, channels, seed=k) for k in (1, 2)]
+        simulated(name, [numbers(dtype, 2, channels, *plane), *params], {"groups": groups})
+
+
+@pytest.mark.usefixtures("no_registers")
+def test_numbers_of_planes_of_long_rows():
+    params = [numbers("f32", 6, seed=k) for k in (1, 2)]
+    simulated("group_norm", [numbers("f32", 2, 6, 67), *params], {"groups": 2})
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+def test_as_the_hand_written_kernel_has_it(name):
+    """Sums go the same way, but for products that a hand-written kernel joins with sums."""
+    arrays, attrs = operands(name, "f32", 5, 130)
+    own = simulated(name, arrays, attrs)
+    op: Any = OPS[name]
+    for a, b in zip(own, simulator.execute(op, arrays, complete(op, attrs)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6)
+
+
+def test_parameters_of_another_type():
+    arrays, attrs = operands("layer_norm", "bf16", 3, 24)
+    simulated("layer_norm", [arrays[0], *(a.astype("f4") for a in arrays[1:])], attrs)
+
+
+@pytest.mark.parametrize("n", [5, 64, 1100])
+@pytest.mark.parametrize("name", OPERANDS)
+def test_extreme_numbers(name, n):
+    extremes_as_on_the_cpu(name, n)
+
+
+@pytest.mark.usefixtures("no_registers")
+@pytest.mark.parametrize("name", OPERANDS)
+def test_extreme_numbers_of_long_rows(name):
+    extremes_as_on_the_cpu(name, 300)
+
+
+def extremes_as_on_the_cpu(name: str, n: int) -> None:
+    """NaN and infinities are where the CPU has them."""
+    arrays, attrs = operands(name, "f32", 6, n)
+    for x in arrays:
+        rows = x.reshape(-1, n)
+        rows[0, 3] = np.nan
+    for x in arrays[: OPERANDS[name][0]]:
+        x[1, 0], x[2, n - 1], x[3, :] = np.inf, -np.inf, -np.inf
+        x[4, 2:] = -np.inf
+    op: Any = OPS[name]
+    attrs = complete(op, attrs)
+    with by_graph(name) as twin, np.errstate(all="ignore"):
+        found = simulator.execute(twin, arrays, attrs)
+        expected = cpu.execute(twin, arrays, attrs)
+    for own, want in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(np.isnan(own), np.isnan(want))
+        np.testing.assert_array_equal(np.isinf(own) * np.sign(own), np.isinf(want) * np.sign(want))
+
+
+def folding(axis: int):
+    """A graph of reductions of all kinds, of more sums than two, of a mask."""
+
+    def define(g, x, mask, share):
+        seen = g.where(mask, x, 0.0)
+        most, least = (f(seen, axes=[axis], keepdims=True) for f in (g.max, g.min))
+        terms = (seen, g.square(seen), g.abs(seen))
+        sums = [g.sum(v, axes=[axis], keepdims=True) for v in terms]
+        scaled = g.div(g.sub(seen, least), g.add(g.sub(most, least), share))
+        again = g.mean(scaled, axes=[axis], keepdims=True)
+        return g.sub(scaled, again), g.add(sums[0], g.mul(sums[1], sums[2])), most
+
+    return define
+
+
+def all_reductions(dtype: str, shape: tuple[int, ...], axis: int, mask: Any, share: Any) -> None:
+    """x has a row whose maximum and minimum are NaN."""
+
+    def infer(x, mask, share):
+        number = x.with_shape(1 if k == axis else d for k, d in enumerate(x.shape))
+        return x, number, number
+
+    x = numbers(dtype, *shape)
+    x[1, -1, -1] = np.nan
+    mask[..., -1, -1] = True
+    with declared("folding(x: F, mask: B, share: F)", infer, folding(axis)) as name:
+        op: Any = OPS[name]
+        found = simulator.execute(op, [x, mask, share.astype(x.dtype)], {})
+        wanted = op.oracle(*map(widened, (x, mask, share)))
+    for own, true in zip(found, wanted, strict=True):
+        close(own, true)
+
+
+SHARE = np.array([[[0.5]], [[2.0]]])  # a number for some rows
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("n", [6, 130, 1500])
+def test_all_kinds_of_reductions(dtype, n):
+    all_reductions(dtype, (2, 3, n), 2, numbers("f32", 3, n) > 0, SHARE)
+
+
+@pytest.mark.usefixtures("no_registers")
+def test_all_kinds_of_reductions_of_long_rows():
+    all_reductions("f32", (2, 3, 300), 2, numbers("f32", 3, 300) > 0, SHARE)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_all_kinds_of_reductions_of_columns(dtype):
+    share = np.broadcast_to(SHARE, (2, 1, 3)) + np.arange(3)
+    all_reductions(dtype, (2, 20, 3), 1, numbers("f32", 2, 20, 3) > 0, share)
+
+
+def prepared(op: Any, arrays: list[np.ndarray], attrs: dict[str, Any]) -> Prepared:
+    step, stored, results = one_step(op, arrays, complete(op, attrs))
+    (launch,) = Lowering(step, (*stored, *results)).prepared()[0]
+    assert isinstance(launch, Prepared)
+    return launch
+
+
+INSTRUCTIONS = (r"ld\.global\S*\.v\d", r"ld\.global", r"st\.global\S*\.v\d", r"st\.global", "shfl")
+
+
+def counted(launch: Prepared) -> list[int]:
+    """Vector loads, loads, vector stores, stores, shuffles. There is no local memory."""
+    ptx, _ = compiler.to_ptx(launch.kernel, "sm_90")
+    assert "__local_depot" not in ptx
+    return [len(re.findall(text, ptx)) for text in INSTRUCTIONS]
+
+
+@pytest.mark.parametrize("n", [64, 4096])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm_grad"])
+def test_as_many_instructions_as_by_hand(name, n):
+    arrays, attrs = operands(name, "f32", 4, n)
+    with by_graph(name) as twin:
+        own = prepared(twin, arrays, attrs)
+    by_hand = prepared(OPS[name], arrays, attrs)
+    assert own.block == by_hand.block
+    assert counted(own) == counted(by_hand)
+
+
+def test_long_functions_leave_rows_in_registers():
+    def define(g, x):
+        long = g.pow(g.gelu(g.tanh(x)), 1.7)
+        return g.sub(long, g.sum(long, axes=[1], keepdims=True))
+
+    with declared("long_functions(x: F)", lambda x: x, define) as name:
+        vectors = counted(prepared(OPS[name], [numbers("f32", 4, 1024)], {}))
+    assert vectors == [8, 8, 8, 8, 5]
+
+
+def test_where_it_is_one_op():
+    """A composite is called where results depend on more than rows that follow one another."""
+    enters = entered_on("cuda", steps=False)
+
+    def define(g, x, *, axes):
+        return g.sub(x, g.mean(x, axes=axes, keepdims=True))
+
+    with declared("centred(x: F, *, axes: ints)", lambda x, axes: x, define) as name:
+        op: Any = OPS[name]
+        for n, axes, called in [
+            *((50, (2,), False), (50000, (2,), False), (50, (1,), False), (50, (1, 2), False)),
+            (50, (0, 2), True),
+        ]:
+            assert enters(op, (TensorType(f32, (2, 3, n)),), {"axes": axes}) is called
