@@ -41,14 +41,15 @@ def commands() -> str:
     return "\n".join(parts)
 
 
-def debug_commands() -> str:
-    """The commands of the terminal's debugger, by section."""
-    from opstep.cli.debug.registry import COMMANDS, SECTIONS, load
+def debug_commands(kind: str) -> str:
+    """The commands of the terminal's debugger, by section. `kind`: the name of a registry."""
+    from opstep.cli.debug import registry
 
-    load()
+    commands = getattr(registry, kind)
+    commands.load()
     lines = ["| Command | Short | Meaning |", "|---|---|---|"]
-    for section in SECTIONS:
-        for one in COMMANDS.values():
+    for section in registry.SECTIONS:
+        for one in commands.commands.values():
             if one.section == section:
                 usage = one.usage.replace("|", "\\|")
                 short = ", ".join(f"`{name}`" for name in one.names[1:])
@@ -268,7 +269,10 @@ PARTS: dict[str, tuple[tuple[str, Callable[[], str]], ...]] = {
         ("gpus", partial(gpu_benchmarks, FIGURES_OF_RANKS, "two and four")),
     ),
     "cli.md": (("exit codes", exit_codes), ("commands", commands)),
-    "debugging.md": (("debug commands", debug_commands),),
+    "debugging.md": (
+        ("debug commands", partial(debug_commands, "GRAPHS")),
+        ("script commands", partial(debug_commands, "PYTHON")),
+    ),
     "datasette.md": (("questions", questions),),
     "hunting.md": (("rules", rules),),
     "expressions.md": (("functions", functions),),
