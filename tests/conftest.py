@@ -5,6 +5,7 @@ import importlib
 import signal
 from zlib import crc32
 
+import numpy as np
 import pytest
 
 # Shells start what runs in the background with Ctrl-C ignored, which programs inherit: tests that
@@ -97,6 +98,14 @@ def pytest_collection_modifyitems(config, items):
         taken.update(cases[(crc32(name.encode()) + part - 1) % step :: step])
     config.hook.pytest_deselected(items=[item for item in items if item not in taken])
     items[:] = [item for item in items if item in taken]
+
+
+def pytest_runtest_setup(item):
+    """The numbers that a test draws from its module's generator do not depend on what ran before."""
+    for drawn in vars(getattr(item, "module", None) or object).values():
+        if isinstance(drawn, np.random.Generator):
+            fresh = np.random.default_rng(crc32(item.name.encode()))
+            drawn.bit_generator.state = fresh.bit_generator.state
 
 
 @pytest.fixture(params=["cpu.device", "cuda.simulator.simulator"], ids=["cpu", "simulator"])

@@ -325,7 +325,7 @@ class Upsampling(Op):
 def _on_array(x, to: _Resizing):
     """For oracles: of images, rows are mixed as the kernels mix them, weights of 0 included."""
     if not to.on_plane:
-        return resampled(x, to.mixes())
+        return resampled(x, to.mixes(whole=True))
     for axis, (s, n, out) in enumerate(zip(to.samplings, to.small, to.large, strict=True), 2):
         before, after, weights = s.between(n, out)
         if to.mode in NEAREST:

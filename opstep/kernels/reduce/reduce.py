@@ -340,7 +340,7 @@ class std(_Spread):
         (x,), (y,), (gy,) = operands, results, grads
         distance = g.sub(x, g.mean(x, axes=axes, keepdims=True))
         divisor = _less(g, number_of(g, x, axes, x.dtype), correction)
-        share = g.div(gy, g.mul(y, divisor))
+        share = g.div(g.div(gy, y), divisor)  # their product may overflow
         share = g.where(g.equal(y, 0.0), 0.0, share)
         return (g.mul(distance, with_ones(g, share, x, axes, keepdims)),)
 

@@ -133,6 +133,14 @@ def differences(function: Callable, tensors: list[torch.Tensor]) -> dict[Differe
     return found
 
 
+def differences_of(name: str, dtype: torch.dtype) -> dict[Difference, str] | None:
+    """Those of a form ("form NAME") or of an op of PyTorch's samples ("NAME/VARIANT"); None if
+    there is no sample of floats.
+    """
+    found = form(name[5:], dtype) if name.startswith("form ") else sample(name, dtype)
+    return None if found is None else differences(*found)
+
+
 def compared(theirs: torch.Tensor, ours: np.ndarray) -> Iterator[tuple[str, tuple]]:
     """What differs, with the place of the first element that does."""
     a, b = theirs.double().numpy(), np.asarray(ours).astype(np.float64)

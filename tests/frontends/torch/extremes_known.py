@@ -68,6 +68,7 @@ KNOWN = (
         "PyTorch divides by the number of elements before it multiplies, and ours overflows",
     ),
     Known(MEANS, "yd", NOT_FINITE, L, WIDER),
+    Known(r"(form )?(mean|std|var).*", "yd", (EXTRA,), L, ORDER),
     Known(r"(form )?std.*|linalg.vector_norm", "d", (LOST,), NUMBERS, WIDER),
     Known(
         r"nn.functional.binary_cross_entropy", "d", (OTHER,), S,

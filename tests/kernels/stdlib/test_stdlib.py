@@ -17,7 +17,7 @@ from opstep.runtime.transforms.grad import grad
 
 RNG = np.random.default_rng(0)
 B, H, L, S, D, E = 2, 3, 5, 7, 4, 6
-TOLERANCE = {"f64": 1e-13, "f32": 1e-6, "f16": 3e-3, "bf16": 3e-2}
+TOLERANCE = {"f64": 1e-13, "f32": 2e-6, "f16": 3e-3, "bf16": 3e-2}
 
 
 def data(*shape: int) -> np.ndarray:
