@@ -12,7 +12,7 @@ import argparse
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,19 +22,54 @@ from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
 
-# op -> operands of x's shape, operands of one row
-OPERANDS = {
-    "softmax": (1, 0),
-    "log_softmax": (1, 0),
-    "softmax_grad": (2, 0),
-    "log_softmax_grad": (2, 0),
-    "layer_norm": (1, 2),
-    "layer_norm_grad": (2, 1),
-    "rms_norm": (1, 1),
-    "rms_norm_grad": (2, 1),
+
+class Case(NamedTuple):
+    """`own`: operands of x's shape, `params`: operands of one row, or of x's channels."""
+
+    op: str
+    own: int
+    params: int
+    shapes: list[tuple[int, ...]]
+    attrs: Callable[[tuple[int, ...]], dict[str, Any]]
+
+
+def no_attrs(shape):
+    return {}
+
+
+def of_rows(shape):
+    return {"shape": shape[1:]}
+
+
+def of_groups(shape):
+    return {"groups": min(32, shape[1])}
+
+
+ROWS = [(64, 1024), (2048, 1024), (8192, 64), (16, 50257), (65536, 256)]
+IMAGES = [(32, 64, 56, 56), (8, 320, 64, 64), (64, 256, 14, 14), (1, 128, 512, 512)]
+COLUMNS = [(8, 21, 512, 512), (64, 1000, 64), (16384, 4096)]
+NORM = "layer_norm_with_statistics"
+CASES = {
+    "softmax": Case("softmax", 1, 0, ROWS, no_attrs),
+    "log_softmax": Case("log_softmax", 1, 0, ROWS, no_attrs),
+    "softmax_grad": Case("softmax_grad", 2, 0, ROWS, no_attrs),
+    "log_softmax_grad": Case("log_softmax_grad", 2, 0, ROWS, no_attrs),
+    "layer_norm": Case("layer_norm", 1, 2, ROWS, of_rows),
+    "layer_norm_grad": Case("layer_norm_grad", 2, 1, ROWS, of_rows),
+    "rms_norm": Case("rms_norm", 1, 1, ROWS, of_rows),
+    "rms_norm_grad": Case("rms_norm_grad", 2, 1, ROWS, of_rows),
+    "group_norm": Case("group_norm", 1, 2, IMAGES, of_groups),
+    "instance_norm": Case("group_norm", 1, 0, IMAGES, lambda shape: {"groups": shape[1]}),
+    "noted layer_norm": Case(NORM, 1, 2, ROWS, of_rows),
+    "noted group_norm": Case("group_norm_with_statistics", 1, 2, IMAGES, of_groups),
+    "softmax, columns": Case(
+        "softmax", 1, 0, COLUMNS, lambda shape: {"axis": 1 % (len(shape) - 1)}
+    ),
+    "softmax_grad, columns": Case(
+        "softmax_grad", 2, 0, COLUMNS, lambda shape: {"axis": 1 % (len(shape) - 1)}
+    ),
 }
-SHAPES = [(64, 1024), (2048, 1024), (8192, 64), (16, 50257), (65536, 256)]
-TINY = [(3, 64), (2, 130), (2, 9001)]
+TINY = {2: [(3, 64), (2, 130), (2, 9001)], 3: [(2, 5, 7)], 4: [(2, 8, 3, 5)]}
 CHOICES = ["f32", "bf16", "f64"]
 TURNS, CALLS = 25, 10  # calls of a turn, between two events
 
@@ -44,7 +79,8 @@ def by_graph(name: str) -> Iterator[str]:
     """Within, there is an op of the same graph, without kernels of its own."""
     op: Any = OPS[name]
     signature = op.signature.replace(f"{name}(", f"{name}_by_graph(", 1)
-    body = {"signature": signature, "infer": op.infer, "define": op.define}
+    names = ("infer", "define", "results")
+    body = {"signature": signature} | {n: getattr(op, n) for n in names}
     made: Any = type("by_graph", (RowComposite,), body)
     try:
         yield made.name
@@ -52,11 +88,11 @@ def by_graph(name: str) -> Iterator[str]:
         del OPS[made.name]
 
 
-def operands(name: str, shape: tuple[int, int], dtype: str) -> list[np.ndarray]:
+def operands(case: Case, shape: tuple[int, ...], dtype: str) -> list[np.ndarray]:
     rng, kind = np.random.default_rng(0), DTYPES[dtype].numpy
-    own, of_row = OPERANDS[name]
-    sizes = [shape] * own + [shape[1:]] * of_row
-    return [rng.standard_normal(size).astype(kind) for size in sizes]
+    param = shape[1:2] if len(shape) > 2 else shape[1:]
+    sizes = [shape] * case.own + [param] * case.params
+    return [rng.standard_normal(size, "f4").astype(kind) for size in sizes]
 
 
 def off(found: np.ndarray, exact: np.ndarray) -> float:
@@ -107,15 +143,15 @@ def in_simulator(names: list[str], arrays: list[np.ndarray], attrs: dict) -> lis
     return [(0.0, execute(op, arrays, complete(op, attrs))[0]) for op in ops]
 
 
-def measure(name: str, shape: tuple[int, int], dtype: str, simulate: bool) -> str:
-    arrays = operands(name, shape, dtype)
-    attrs = {} if "softmax" in name else {"shape": shape[1:]}
-    op: Any = OPS[name]
+def measure(case: Case, shape: tuple[int, ...], dtype: str, simulate: bool) -> str:
+    arrays, attrs = operands(case, shape, dtype), case.attrs(shape)
+    op: Any = OPS[case.op]
     exact = op.oracle(*(a.astype("f8") for a in arrays), **complete(op, attrs))
-    with by_graph(name) as twin:
+    exact = exact[0] if isinstance(exact, tuple) else exact
+    with by_graph(case.op) as twin:
         try:
             run = in_simulator if simulate else on_gpu
-            (ours, own), (theirs, by_hand) = run([twin, name], arrays, attrs)
+            (ours, own), (theirs, by_hand) = run([twin, case.op], arrays, attrs)
         except Unfit as unfit:
             return f"not one kernel: {unfit}"
     times = "" if simulate else f"{ours / theirs:6.2f}x {ours:9.2f} of {theirs:9.2f} us  "
@@ -124,15 +160,16 @@ def measure(name: str, shape: tuple[int, int], dtype: str, simulate: bool) -> st
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--only", default="", help="a regular expression of ops")
+    options.add_argument("--only", default="", help="a regular expression of cases")
     options.add_argument("--dtype", nargs="*", default=["f32", "bf16"], choices=CHOICES)
     options.add_argument("--simulate", action="store_true", help="tiny shapes, without a GPU")
     given = options.parse_args()
-    for name in OPERANDS:
+    for name, case in CASES.items():
+        shapes = TINY[len(case.shapes[0])] if given.simulate else case.shapes
         for dtype in given.dtype if re.search(given.only, name) else ():
-            for shape in TINY if given.simulate else SHAPES:
-                line = measure(name, shape, dtype, given.simulate)
-                print(f"{name:17} {dtype:5} {list(shape)!s:14} {line}", flush=True)
+            for shape in shapes:
+                line = measure(case, shape, dtype, given.simulate)
+                print(f"{name:21} {dtype:5} {list(shape)!s:20} {line}", flush=True)
 
 
 if __name__ == "__main__":
