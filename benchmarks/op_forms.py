@@ -152,6 +152,7 @@ def convolutions() -> None:
 
 def reductions() -> None:
     form("softmax_dim1", lambda x: torch.softmax(x, 1), PLANE)
+    form("softmax_columns", lambda x: torch.softmax(x, 0), "f 16384 4096")
     form("log_softmax", lambda x: torch.log_softmax(x, -1), FLAT)
     form("logsumexp_dim0", lambda x: torch.logsumexp(x, 0), ROWS)
     form(

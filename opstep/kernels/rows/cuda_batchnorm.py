@@ -13,8 +13,6 @@ import numpy as np
 
 from opstep.kernels.pointwise.cuda_neighbours import GATHERED
 from opstep.kernels.rows.cuda_moments import GIVEN, Sums, finisher, moments_of
-from opstep.kernels.schedules.cuda.teams import Team, rows_grid, steps_for, team_for
-from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32, real
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
@@ -78,23 +76,17 @@ def inference(
 def group_norm(
     x: Arg, scale: Arg | None, bias: Arg | None, y: Arg, groups: int, plane: int, epsilon: float,
     statistics: tuple[Arg, ...] = (),
-) -> Grid | list[Grid]:  # fmt: skip
+) -> list[Grid]:  # fmt: skip
     """`statistics`: where the mean and inverse deviation of each group are to be left, if any."""
     channels = x.shape[1]
     each, rows = channels // groups, x.shape[0] * groups
     n = each * plane
     args = (scale or x, bias or x, scale is not None, bias is not None)
-    sizes = (groups, each, plane)
-    team = team_for(n, [x, y])
-    if team is not None and team.width == gcd(plane, team.width):
-        kernel = group_norm_rows(team, bool(statistics))
-        into = statistics or (x, x)
-        return rows_grid(kernel, team, rows, x, *args, y, *into, epsilon, *sizes, n)
     sums = Sums(x, (1, rows, n))
     centre, factor = statistics or (Scratch(x.dtype, rows), Scratch(x.dtype, rows))
     into = (x, centre, factor, n, epsilon)
     width = gcd(plane, 16 // x.stored.itemsize)
-    args = (x, centre, factor, *args, y, *sizes, x.size)
+    args = (x, centre, factor, *args, y, groups, each, plane, x.size)
     return [
         sums.launch,
         sums.finish(finisher(row_statistics, len(into)), *into),
@@ -278,48 +270,3 @@ def tuple_of(width: int) -> Callable:
         return gathered(values, 0)
 
     return as_tuple
-
-
-@cache
-def group_norm_rows(team: Team, noted: bool):
-    steps = steps_for(team)
-    locate, fetch, put, in_row, total = (
-        steps.locate,
-        steps.fetch,
-        steps.put,
-        steps.in_row,
-        steps.total,
-    )
-    width, vectors, threads = team.width, team.vectors, team.threads
-    held = width * vectors
-
-    def group_norm(
-        x, scale, bias, scaled, moved, y, means, factors, epsilon, groups, each, plane, n, rows
-    ):  # fmt: skip
-        row, thread = locate()
-        row_there = min(row, rows - 1)
-        start = row_there * n
-        values = cuda.local.array(held, real)
-        fetch(offset(x, start), n, thread, values, 0.0)
-        sum = 0.0
-        for k in range(held):
-            sum += values[k]
-        mean = total(sum, 0) / real(n)
-        spread = 0.0
-        for k in range(held):
-            values[k] -= mean
-            spread += values[k] * values[k] if in_row(n, thread, k) else 0.0
-        factor = 1.0 / math.sqrt(total(spread, 1) / real(n) + epsilon)
-        if noted and row < rows and thread == 0:
-            means[row], factors[row] = mean, factor
-        first = row_there % groups * each
-        for k in range(vectors):
-            channel = first + min(div32((k * threads + thread) * width, plane), each - 1)
-            slope = factor * scale[channel] if scaled else factor
-            shift = bias[channel] if moved else 0.0
-            for j in range(width):
-                values[k * width + j] = values[k * width + j] * slope + shift
-        if row < rows:
-            put(offset(y, start), n, thread, values)
-
-    return group_norm

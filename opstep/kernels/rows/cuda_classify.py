@@ -14,9 +14,9 @@ import numpy as np
 
 from opstep.kernels.math.fastmath import exp
 from opstep.kernels.pointwise.cuda_neighbours import GATHERED
-from opstep.kernels.rows.cuda_long_rows import AT_ONCE, Parts, online_softmax, whole_row
 from opstep.kernels.rows.cuda_loss import Partials, write_inverse, write_share
 from opstep.kernels.rows.cuda_moments import THREADS, block_sum
+from opstep.kernels.rows.cuda_softmax_sums import AT_ONCE, Parts, online_softmax, whole_row
 from opstep.kernels.schedules.cuda.teams import Team, exp_for, rows_grid, steps_for, team_for
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, fmax, mod32, real

@@ -11,19 +11,21 @@ from math import prod
 
 import numpy as np
 
-from opstep.kernels.rows import cuda_norm as gpu
 from opstep.kernels.rows.cuda_batchnorm import group_norm as gpu_groups
 from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rules.axes import volume, want_shape
 from opstep.kernels.rules.pitfalls import LAYER_NORM, RMS_NORM
 from opstep.kernels.rules.relations import grouped, of_sample
+from opstep.kernels.schedules.cuda.launching import launch_composite
 from opstep.kernels.schedules.rows import RowComposite
+from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.ir.faults import Faults
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.backward import pull_back
 
 LONG = 8192  # elements of a row: a GPU's threads hold no more of it and of all its gradients
+LONG_GROUP = 16384  # elements of a group: a GPU's threads hold no more of it and of its result
 
 
 class RowNorm(Op):
@@ -62,15 +64,6 @@ class layer_norm(RowNorm, RowComposite):
 
     def define(g, x, scale, bias, *, shape, epsilon):
         return layer_norm_graph(g, x, scale, bias, shape, epsilon)[0]
-
-    def cuda(x, scale, bias, y, *, shape, epsilon):
-        n = prod(shape)
-        args = (x, scale, bias, y)
-        if x.size == 0:
-            return []
-        if not fits_32_bits(x):
-            return layer_norm.cpu(*args, shape=shape, epsilon=epsilon)
-        return gpu.layer_norm(*args, n, epsilon)
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         x, scale, bias = operands
@@ -114,15 +107,6 @@ class layer_norm_grad(RowNorm, RowComposite):
         slope = g.mul(mean(g.mul(d, away)), g.square(inverse))
         return g.mul(g.sub(g.sub(d, mean(d)), g.mul(away, slope)), inverse)
 
-    def cuda(x, gy, scale, gx, *, shape, epsilon):
-        n = prod(shape)
-        args = (x, gy, scale, gx)
-        if x.size == 0:
-            return []
-        if not fits_32_bits(x):
-            return layer_norm_grad.cpu(*args, shape=shape, epsilon=epsilon)
-        return gpu.layer_norm_grad(*args, n, epsilon)
-
     def grad(g, operands, results, grads, *, shape, epsilon):
         def formula(x, gy, scale):
             return layer_norm_formula(g, x, gy, scale, shape, epsilon)[1]
@@ -150,6 +134,16 @@ def layer_norm_graph(g, x, scale, bias, shape, epsilon):
     y = g.mul(away, statistics[1])
     y = y if scale is None else g.mul(y, scale)
     return y if bias is None else g.add(y, bias), *statistics
+
+
+def groups_on_cuda(op, args: tuple[Arg | None, ...], groups: int, epsilon: float) -> list[Grid]:
+    """Long groups have kernels that find the mean and the variance in one pass: where the schedule
+    reads a group three times, these take 0.6 to 0.75 of its time on an H200.
+    """
+    x, n = args[0], args[0].size // max(1, args[0].shape[0] * groups)
+    if n > LONG_GROUP and fits_32_bits(x):
+        return gpu_groups(*args[:4], groups, prod(x.shape[2:]), epsilon, args[4:])
+    return launch_composite(op, args, {"groups": groups, "epsilon": epsilon})
 
 
 def group_norm_graph(g, x, scale, bias, groups, epsilon):
@@ -194,15 +188,6 @@ class rms_norm(RowNorm, RowComposite):
         y = g.mul(x, g.rsqrt(g.add(mean(g.square(x)), epsilon)))
         return y if scale is None else g.mul(y, scale)
 
-    def cuda(x, scale, y, *, shape, epsilon):
-        n = prod(shape)
-        args = (x, scale, y)
-        if x.size == 0:
-            return []
-        if not fits_32_bits(x):
-            return rms_norm.cpu(*args, shape=shape, epsilon=epsilon)
-        return gpu.rms_norm(*args, n, epsilon)
-
     def grad(g, operands, results, grads, *, shape, epsilon):
         x, scale = operands
         gy = grads[0]
@@ -238,15 +223,6 @@ class rms_norm_grad(RowNorm, RowComposite):
         inverse = g.rsqrt(g.add(mean(g.square(x)), epsilon))
         slope = g.mul(mean(g.mul(d, x)), g.square(inverse))
         return g.mul(g.sub(d, g.mul(x, slope)), inverse)
-
-    def cuda(x, gy, scale, gx, *, shape, epsilon):
-        n = prod(shape)
-        args = (x, gy, scale, gx)
-        if x.size == 0:
-            return []
-        if not fits_32_bits(x):
-            return rms_norm_grad.cpu(*args, shape=shape, epsilon=epsilon)
-        return gpu.rms_norm_grad(*args, n, epsilon)
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         def formula(x, gy, scale):
@@ -303,9 +279,7 @@ class group_norm(RowComposite):
         return y
 
     def cuda(x, scale, bias, y, *, groups, epsilon):
-        if x.size == 0 or not fits_32_bits(x):
-            return group_norm.cpu(x, scale, bias, y, groups=groups, epsilon=epsilon)
-        return gpu_groups(x, scale, bias, y, groups, prod(x.shape[2:]), epsilon)
+        return groups_on_cuda(group_norm, (x, scale, bias, y), groups, epsilon)
 
     def flops(x, *params, groups, epsilon):
         return 8 * x.size

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from opstep.kernels.rows import cuda_norm as gpu
+from opstep.kernels.rows import cuda_norm_affine_grad as on_gpu
 from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rows.norm import (
     RowNorm,
@@ -19,14 +19,19 @@ from opstep.kernels.rows.norm import (
 )
 from opstep.kernels.rows.rows import centred_dot, rounded, row_sum, squared_distance
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Launch, Scratch, thread_a_unit
+from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 from opstep.runtime.transforms.backward import pull_back
+from opstep.runtime.transforms.composite import Composite
 
 ROWS = 32  # that are summed in the data's type
 
 
-class layer_norm_affine_grad(RowNorm):
-    """The gradients of layer_norm with respect to x, scale and bias."""
+class layer_norm_affine_grad(RowNorm, Composite):
+    """The gradients of layer_norm with respect to x, scale and bias.
+
+    Kernels by hand sum over rows and along them as each row goes by: a schedule takes one or the
+    other. A GPU has them for rows in registers.
+    """
 
     signature = (
         "layer_norm_affine_grad(x: F, gy: F, scale: F, *, shape: dims, epsilon: float = 1e-5)"
@@ -63,7 +68,19 @@ class layer_norm_affine_grad(RowNorm):
         args = (x, gy, scale, gx, g_scale, g_bias)
         if x.size == 0 or not fits_32_bits(x):
             return layer_norm_affine_grad.cpu(*args, shape=shape, epsilon=epsilon)
-        return gpu.layer_norm_affine_grad(*args, n, epsilon)
+        return on_gpu.layer_norm_affine_grad(*args, n, epsilon)
+
+    @classmethod
+    def has_kernel(cls, gpu: bool, types, attrs) -> bool:
+        if not gpu or 0 in types[0].shape:
+            return True
+        args = [Arg(t, k, types[0].dtype) for k, t in enumerate(types)]
+        return on_gpu.team_of(prod(attrs["shape"]), args) is not None
+
+    def define(g, x, gy, scale, *, shape, epsilon):
+        plain = g.layer_norm(x, shape=shape, epsilon=epsilon)
+        gx = g.layer_norm_grad(x, gy, scale, shape=shape, epsilon=epsilon)
+        return gx, g.sum_to(g.mul(gy, plain), scale), g.sum_to(gy, scale)
 
     def flops(x, *others, shape, epsilon):
         return 12 * x.size

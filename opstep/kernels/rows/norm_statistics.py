@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from math import prod
 
-from opstep.kernels.rows import cuda_norm as gpu
-from opstep.kernels.rows.cuda_batchnorm import group_norm as gpu_groups
-from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rows.norm import (
     group_norm,
     group_norm_graph,
+    groups_on_cuda,
     layer_norm,
     layer_norm_graph,
 )
@@ -49,13 +47,6 @@ class layer_norm_with_statistics(RowComposite):
 
     def define(g, x, scale, bias, *, shape, epsilon):
         return layer_norm_graph(g, x, scale, bias, shape, epsilon)
-
-    def cuda(x, scale, bias, y, mean, rstd, *, shape, epsilon):
-        args = (x, scale, bias, y)
-        if x.size == 0 or not fits_32_bits(x):
-            op = layer_norm_with_statistics
-            return op.cpu(*args, mean, rstd, shape=shape, epsilon=epsilon)
-        return gpu.layer_norm(*args, prod(shape), epsilon, (mean, rstd))
 
     def flops(x, *params, shape, epsilon):
         return 12 * x.size
@@ -100,11 +91,8 @@ class group_norm_with_statistics(RowComposite):
         return group_norm_graph(g, x, scale, bias, groups, epsilon)
 
     def cuda(x, scale, bias, y, mean, rstd, *, groups, epsilon):
-        args = (x, scale, bias, y)
-        if x.size == 0 or not fits_32_bits(x):
-            op = group_norm_with_statistics
-            return op.cpu(*args, mean, rstd, groups=groups, epsilon=epsilon)
-        return gpu_groups(*args, groups, prod(x.shape[2:]), epsilon, (mean, rstd))
+        args = (x, scale, bias, y, mean, rstd)
+        return groups_on_cuda(group_norm_with_statistics, args, groups, epsilon)
 
     def flops(x, *params, groups, epsilon):
         return 12 * x.size

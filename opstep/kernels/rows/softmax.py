@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.kernels.rows import cuda_long_rows
-from opstep.kernels.rows import cuda_softmax as gpu
-from opstep.kernels.rules.axes import around, axis_of, want_shape
+from opstep.kernels.rules.axes import axis_of, want_shape
 from opstep.kernels.rules.pitfalls import SOFTMAX, SOFTMAX_GRAD
 from opstep.kernels.schedules.rows import RowComposite
-from opstep.runtime.device.launch import Arg, Grid
 
 
 class AlongAxis(RowComposite):
@@ -47,9 +44,6 @@ class softmax(AlongAxis):
         e = g.exp(g.sub(x, g.max(x, axes=[axis], keepdims=True)))
         return g.mul(e, g.reciprocal(g.sum(e, axes=[axis], keepdims=True)))
 
-    def cuda(x, y, *, axis):
-        return _on_gpu("softmax", (x, y), axis)
-
     def grad(g, operands, results, grads, *, axis):
         return (g.softmax_grad(results[0], grads[0], axis=axis),)
 
@@ -72,9 +66,6 @@ class log_softmax(AlongAxis):
             return x
         moved = g.sub(x, g.max(x, axes=[axis], keepdims=True))
         return g.sub(moved, g.log(g.sum(g.exp(moved), axes=[axis], keepdims=True)))
-
-    def cuda(x, y, *, axis):
-        return _on_gpu("log_softmax", (x, y), axis)
 
     def grad(g, operands, results, grads, *, axis):
         return (g.log_softmax_grad(results[0], grads[0], axis=axis),)
@@ -99,9 +90,6 @@ class softmax_grad(AlongAxis):
 
     def define(g, y, gy, *, axis):
         return g.mul(y, g.sub(gy, g.sum(g.mul(gy, y), axes=[axis], keepdims=True)))
-
-    def cuda(y, gy, gx, *, axis):
-        return _on_gpu("softmax_grad", (y, gy, gx), axis)
 
     def grad(g, operands, results, grads, *, axis):
         (y, gy), (h,) = operands, grads
@@ -133,35 +121,8 @@ class log_softmax_grad(AlongAxis):
     def define(g, y, gy, *, axis):
         return g.sub(gy, g.mul(g.exp(y), g.sum(gy, axes=[axis], keepdims=True)))
 
-    def cuda(y, gy, gx, *, axis):
-        return _on_gpu("log_softmax_grad", (y, gy, gx), axis)
-
     def grad(g, operands, results, grads, *, axis):
         (y, gy), (h,) = operands, grads
         weighted = g.mul(h, g.exp(y))
         by_y = g.neg(g.mul(weighted, g.sum(gy, axes=[axis], keepdims=True)))
         return by_y, g.sub(h, g.sum(weighted, axes=[axis], keepdims=True))
-
-
-def _on_gpu(name: str, args: tuple[Arg, ...], axis: int) -> Grid | list[Grid]:
-    _, n, after = around(args[0].shape, axis_of(axis, args[0].rank))
-    if args[0].size == 0:
-        return []
-    if after > 1:
-        return cuda_long_rows.along_columns(
-            getattr(cuda_long_rows, f"{name}_columns"), args, n, after
-        )
-    grid = gpu.along_rows(getattr(gpu, name), args, n)
-    if grid is not None:
-        return grid
-    if len(args) == 2:
-        return cuda_long_rows.long_softmax(*args, n, logarithm=name == "log_softmax")
-    sums = (
-        cuda_long_rows.dot_coefficients
-        if name == "softmax_grad"
-        else cuda_long_rows.sum_coefficients
-    )
-    y, gy, gx = args
-    return cuda_long_rows.from_sums(
-        sums, getattr(cuda_long_rows, name), y, gy, None, None, gx, n, 0.0
-    )

@@ -35,8 +35,6 @@ class RowComposite(Composite):
 
     @classmethod
     def has_kernel(cls, gpu: bool, types: tuple[TensorType | None, ...], attrs: dict) -> bool:
-        if ("cuda" if gpu else "cpu") in cls.__dict__:
-            return super().has_kernel(gpu, types, attrs)
         return _fits(cls, gpu, types, tuple(attrs.items()))
 
 

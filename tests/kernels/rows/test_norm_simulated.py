@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.rows import cuda_norm
+from opstep.kernels.rows import cuda_norm_affine_grad as affine
+from opstep.kernels.rows import norm
 from opstep.kernels.schedules.cuda import teams
 from opstep.runtime.device.cuda.simulator.simulator import execute
 from opstep.runtime.ir.op import OPS, complete
+from opstep.runtime.ir.types import TensorType, f32
 
 
 @pytest.fixture
@@ -26,7 +30,6 @@ def all_of_rows(dtype: str, n: int) -> None:
     check("layer_norm", x, shape=(n,))
     same_beside_statistics("layer_norm", x, scale, bias, shape=(n,))
     check("layer_norm_grad", x, gy, scale, shape=(n,))
-    check("layer_norm_affine_grad", x, gy, scale, shape=(n,))
     check("rms_norm", x, scale, shape=(n,))
     check("rms_norm_grad", x, gy, scale, shape=(n,))
 
@@ -42,19 +45,29 @@ def same_beside_statistics(name: str, *given, **attrs) -> None:
 @pytest.mark.parametrize("dtype", ["f64", "f32", "bf16"])
 def test_rows_in_registers(dtype, n):
     all_of_rows(dtype, n)
+    x, gy, scale = numbers(dtype, 3, n), numbers(dtype, 3, n, seed=1), numbers(dtype, n)
+    check("layer_norm_affine_grad", x, gy, scale, shape=(n,))
 
 
 @pytest.mark.usefixtures("no_registers")
-def test_long_rows(monkeypatch):
+def test_long_rows():
     all_of_rows("f32", 150)
-    monkeypatch.setattr(cuda_norm, "MOST_PARTS", 1)
     all_of_rows("bf16", 300)
+
+
+@pytest.mark.parametrize("n, is_one", [(8192, True), (8196, False)])
+def test_where_all_gradients_are_one_kernel(n, is_one):
+    """A GPU's threads hold rows so long; longer ones are those of the graph."""
+    row, x = (TensorType(f32, (n,)), TensorType(f32, (3, n)))
+    op: Any = OPS["layer_norm_affine_grad"]
+    assert op.has_kernel(True, (x, x, row), complete(op, {"shape": (n,)})) is is_one
+    assert op.has_kernel(False, (x, x, row), complete(op, {"shape": (n,)}))
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "bf16"])
 def test_gradients_of_many_rows(dtype, monkeypatch):
     """More than have sums of their own, and a last team without a row."""
-    monkeypatch.setattr(cuda_norm, "MOST_PARTS", 20)
+    monkeypatch.setattr(affine, "MOST_PARTS", 20)
     x, gy = numbers(dtype, 3, 23, 24), numbers(dtype, 3, 23, 24, seed=1)
     check("layer_norm_affine_grad", x, gy, numbers(dtype, 24), shape=(24,))
 
@@ -100,7 +113,7 @@ def test_group_norm(groups):
     same_beside_statistics("group_norm", x, numbers("f32", 6), None, groups=groups)
 
 
-@pytest.mark.usefixtures("no_registers")
-def test_group_norm_of_large_groups():
+def test_group_norm_of_large_groups(monkeypatch):
+    monkeypatch.setattr(norm, "LONG_GROUP", 1)
     given = (numbers("f32", 2, 4, 12), numbers("f32", 4), None)
     same_beside_statistics("group_norm", *given, groups=2)

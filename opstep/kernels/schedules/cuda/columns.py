@@ -1,20 +1,36 @@
-"""The kernel of a graph of rows whose axes are not the last: a thread works through a row, which is
-a column of memory, so that neighbours read neighbours. It holds nothing of it.
+"""The kernel of a graph of rows whose axes are not the last: a row is a column of memory, so that
+neighbouring threads read neighbouring columns. Where columns are few, threads of a block share one:
+each takes every so many elements of it. Nothing of a column is held.
 
 Sums add in f64, as the CPU's do along such axes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
+import numpy as np
+
+from opstep.kernels.pointwise.fused import indented
 from opstep.kernels.schedules.cuda.holding import Pass, is_read
 from opstep.kernels.schedules.cuda.row import EXTREMES, RowText
-from opstep.kernels.schedules.cuda.teams import Team
+from opstep.kernels.schedules.cuda.teams import BLOCK, WARP, Team, plus
 from opstep.kernels.schedules.row_graph import RowGraph
+from opstep.runtime.device.cuda.compiling.names import cuda, max_nan, min_nan
 
-ALONE = Team(width=1, vectors=1, threads=1, teams=128, full=True)
+BUSY = 1 << 17  # threads that a GPU has under way
+LEAST = 4  # elements of a column for each thread that shares it
+MOST = 32  # threads that share one
+
+
+def team_of(n: int, columns: int) -> Team:
+    """For so many columns of n elements; `teams`: those of a block."""
+    threads = 1
+    while threads < MOST and threads * columns < BUSY and 2 * threads * LEAST <= n:
+        threads *= 2
+    return Team(1, 1, threads, max(WARP, BLOCK // threads), True)
 
 
 def start_of(column, n, inner):
@@ -23,21 +39,47 @@ def start_of(column, n, inner):
     return outer * n * inner + column - outer * inner
 
 
+@cache
+def joined(combine: Callable, team: Team) -> Callable:
+    """In a kernel: one number of those of all threads that share a column. Calls alternate between
+    two slots: one is written when all threads have read it.
+    """
+    threads, columns, block = team.threads, team.teams, team.block
+
+    def of_column(value, slot):
+        if threads == 1:
+            return value
+        found = cuda.shared.array(2 * block, np.float64)
+        found[slot * block + cuda.threadIdx.x] = value
+        cuda.syncthreads()
+        at = slot * block + cuda.threadIdx.x % columns
+        value = found[at]
+        for k in range(1, threads):
+            value = combine(value, found[at + k * columns])
+        return value
+
+    return of_column
+
+
 class ColumnText(RowText):
     """Results are pointers `y{q}` to where the column begins, operands `x{k}`."""
 
     index = "k * inner"
-    length = "n"
 
     def __init__(self, graph: RowGraph, kinds: Sequence[str], passes: Sequence[Pass], team: Team):
         super().__init__(graph, kinds, passes, team)
+        self.length = f"part, end, {team.threads}"
+        names = {"total": plus, "largest": max_nan, "smallest": min_nan}
+        self.scope |= {name: joined(combine, team) for name, combine in names.items()}
         self.scope["start_of"] = start_of
 
     def kernels(self, operands: int) -> list[Any]:
         """(operands, results, a 0, n, inner, columns)"""
-        graph = self.graph
-        lines = ["row = at = cuda.grid(1)", "if row >= columns:", "    return"]
-        lines += ["start = start_of(row, n, inner)", *self.given()]
+        graph, columns = self.graph, self.team.teams
+        lines = ["thread = np.int64(cuda.threadIdx.x)", f"part = thread // {columns}"]
+        lines.append(f"row = np.int64(cuda.blockIdx.x) * {columns} + thread % {columns}")
+        lines += ["at = min(row, columns - 1)", "end = n if row < columns else 0"]
+        lines += ["start = start_of(at, n, inner)", *self.given()]
         reads = [k for k in range(len(self.kinds)) if is_read(graph, k)]
         lines += [f"x{k} = offset({self.operand(k)}, start)" for k in reads]
         inner = [q for q, r in enumerate(graph.body.results) if graph.inner[r]]
@@ -46,7 +88,8 @@ class ColumnText(RowText):
             lines += self.numbers_before(p)
             if this.needed:
                 lines += [*self.begun(this), *self.loop(this), *self.ended(this.folds)]
-        lines += self.stored_numbers()
+        if stored := self.stored_numbers():
+            lines += ["if row < columns and part == 0:", *indented(stored)]
         return [self.compiled("columns_of_rows", operands, ["n", "inner", "columns"], lines)]
 
     def neutral(self, fold: int) -> str:
@@ -56,5 +99,11 @@ class ColumnText(RowText):
         wide = term if self.op(fold) in EXTREMES else f"np.float64({term})"
         return super().joined(fold, wide)
 
+    def slot(self) -> int:
+        self.calls += 1
+        return self.calls % 2
+
     def of_team(self, folds: Sequence[int]) -> list[str]:
-        return [f"r{f} = real(a{f})" for f in folds]
+        names = {f: EXTREMES[self.op(f)][0] for f in folds if self.op(f) in EXTREMES}
+        names = {f: "largest" if name == "max_nan" else "smallest" for f, name in names.items()}
+        return [f"r{f} = real({names.get(f, 'total')}(a{f}, {self.slot()}))" for f in folds]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from opstep.kernels.schedules.passes import folds_of, is_costly, targets_of
 from opstep.kernels.schedules.row_graph import Read, RowGraph
+from opstep.kernels.schedules.ways import PLANES, SPREAD, way_of
 from opstep.runtime.ir.types import f32
 
 
@@ -51,9 +52,15 @@ def passes_of(graph: RowGraph) -> Passes:
         lists = tuple(reads), frozenset(known), tuple(needed), tuple(held)
         passes.append(Pass(folds, *lists, stores))
         after = _live(graph, later, {*known, *held})
-        arrays = max(arrays, len(known), len(after) + len(stores))
+        arrays = max(arrays, _arrays(graph, known), _arrays(graph, after) + len(stores))
         known = after
     return Passes(tuple(passes), arrays)
+
+
+def _arrays(graph: RowGraph, registers: Collection[int]) -> int:
+    """How many arrays these are; numbers of planes take little."""
+    reads = [r for r in registers if is_read(graph, r)]
+    return len(registers) - sum(way_of(graph, r).kind in (PLANES, SPREAD) for r in reads)
 
 
 def is_read(graph: RowGraph, r: int) -> bool:

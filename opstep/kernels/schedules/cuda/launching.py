@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 from opstep.kernels.pointwise.broadcast import broadcast_strides
 from opstep.kernels.pointwise.cuda_cast import as_numbers
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
-from opstep.kernels.schedules.cuda.columns import ALONE, ColumnText
+from opstep.kernels.schedules.cuda.columns import ColumnText
+from opstep.kernels.schedules.cuda.columns import team_of as team_of_columns
 from opstep.kernels.schedules.cuda.holding import Pass, Passes, is_read, passes_of, without_casts
 from opstep.kernels.schedules.cuda.parts import PartText, cut_of
 from opstep.kernels.schedules.cuda.parts import passes_of as passes_by_parts
-from opstep.kernels.schedules.cuda.row import OF_PLANES, STRIDED, WHOLE, RowText
+from opstep.kernels.schedules.cuda.row import STRIDED, RowText
 from opstep.kernels.schedules.cuda.teams import HELD, Team, rows_grid, team_for
 from opstep.kernels.schedules.row_graph import Read, RowGraph, Rows, Unfit, row_graph
 from opstep.kernels.schedules.ways import PLANES, SPREAD, way_of
@@ -58,15 +59,16 @@ def _launches(work: _Work, operands: Sequence[Arg], results: Sequence[Arg]) -> l
         raise Unfit("rows have no elements, or places take more than 32 bits")
     args = [as_numbers(_as_stored(a)) for a in (*operands, *results)]
     if rows.after > 1:
-        kernels, given = _kernels(work, ColumnText, passes_by_parts(graph), ALONE, args)
         columns = rows.before * rows.after
-        grid, last = -(-columns // ALONE.block), (rows.n, rows.after, columns)
-        return [Grid(*kernels, *given, *last, grid=grid, block=ALONE.block)]
-    inner = _inner(graph, args)
-    if team := _team(work, inner):
+        team = team_of_columns(rows.n, columns)
+        kernels, given = _kernels(work, ColumnText, passes_by_parts(graph), team, args)
+        last = rows.n, rows.after, columns
+        return [Grid(*kernels, *given, *last, grid=team.grid(columns), block=team.block)]
+    inner, vector = _inner(graph, args), _longest_vector(graph)
+    if team := _team(work, inner, vector):
         kernels, given = _kernels(work, RowText, work.passes.passes, team, args)
         return [rows_grid(*kernels, team, rows.before, *given, rows.n)]
-    cut, passes = cut_of(rows.n, rows.before, inner), passes_by_parts(graph)
+    cut, passes = cut_of(rows.n, rows.before, inner, vector), passes_by_parts(graph)
     kernels, given = _kernels(work, PartText, passes, cut.team, args)
     sums = [Scratch(graph.dtype, rows.before * cut.parts) for _ in graph.terms]
     launches, known, last = list[Grid](), 0, (rows.n, cut.parts, cut.span)
@@ -86,7 +88,7 @@ def _kernels(
     """Those of a graph, and what all of them take first."""
     graph = work.graph
     reads = [k for k, leaf in enumerate(graph.leaves) if isinstance(leaf, Read)]
-    kinds = tuple(_kind(graph, k, team.width) for k in reads)
+    kinds = tuple(_kind(graph, k) for k in reads)
     operands = len(args) - len(graph.body.results)
     key = (form, work.text, kinds, team, operands)
     if key not in _made:
@@ -94,11 +96,9 @@ def _kernels(
     return _made[key], (*args, 0, *_where(graph, kinds))
 
 
-def _kind(graph: RowGraph, register: int, width: int) -> str:
+def _kind(graph: RowGraph, register: int) -> str:
     kind = way_of(graph, register).kind
-    if kind not in (PLANES, SPREAD):
-        return kind
-    return PLANES if _plane(graph, register) % width else WHOLE
+    return PLANES if kind == SPREAD else kind
 
 
 def _plane(graph: RowGraph, register: int) -> int:
@@ -112,7 +112,7 @@ def _where(graph: RowGraph, kinds: Sequence[str]) -> list[Any]:
     shape, first = graph.rows.shape, graph.rows.first
     strided = [k for k, kind in enumerate(kinds) if kind in STRIDED]
     strides = [tuple(broadcast_strides(graph.shapes[k], len(shape))[:first]) for k in strided]
-    planes = [_plane(graph, k) for k in strided if kinds[k] in OF_PLANES]
+    planes = [_plane(graph, k) for k in strided if kinds[k] == PLANES]
     return [shape[:first], first, *strides, *planes] if strided else []
 
 
@@ -129,11 +129,18 @@ def _inner(graph: RowGraph, args: list[Arg]) -> list[Arg]:
     return [args[k] for k in sorted(slots)] or args
 
 
-def _team(work: _Work, inner: list[Arg]) -> Team | None:
+def _longest_vector(graph: RowGraph) -> int:
+    """Vectors of a row divide this number: they end where rows and planes do."""
+    reads = [k for k, leaf in enumerate(graph.leaves) if isinstance(leaf, Read) and graph.inner[k]]
+    return gcd(graph.rows.n, *(_plane(graph, k) for k in reads if _kind(graph, k) == PLANES))
+
+
+def _team(work: _Work, inner: list[Arg], vector: int) -> Team | None:
     """None where rows are too long."""
     arrays = work.passes.arrays
     held = min(HELD, ROOM // arrays)
     if work.graph.dtype.itemsize > max(4, *(a.dtype.itemsize for a in inner)):
         held //= 2
     # a block of 1,024 threads has registers for one array, one of 512 for three
-    return team_for(work.graph.rows.n, inner, 1 if arrays == 1 else 2 if arrays <= 3 else 4, held)
+    count = 1 if arrays == 1 else 2 if arrays <= 3 else 4
+    return team_for(work.graph.rows.n, inner, count, held, vector)

@@ -33,9 +33,9 @@ class Cut(NamedTuple):
     tile: int
 
 
-def cut_of(n: int, rows: int, args: list[Arg]) -> Cut:
-    """For rows of n elements of these operands."""
-    width = gcd(n, 16 // max(2, *(a.stored.itemsize for a in args)))
+def cut_of(n: int, rows: int, args: list[Arg], vector: int) -> Cut:
+    """For rows of n elements of these operands, read by vectors that divide `vector`."""
+    width = gcd(vector, 16 // max(2, *(a.stored.itemsize for a in args)))
     vectors = max(1, HELD // (width * max(4, *(a.dtype.itemsize for a in args))))
     tile = THREADS * vectors * width
     tiles = -(-n // tile)

@@ -35,9 +35,7 @@ from opstep.runtime.device.source import pinned
 from opstep.runtime.device.texts import from_text
 
 AT = {SAME: "at * n", EACH: "at", ALONG: "0", ONE: "0"}  # where the row's part of an operand is
-WHOLE = "whole"  # numbers of planes in which vectors end with a plane
-OF_PLANES = (PLANES, WHOLE)
-STRIDED = (FOUND, LED, *OF_PLANES)
+STRIDED = (FOUND, LED, PLANES)
 # Where a loop is not unrolled, its local arrays are memory: compilers stop at some length.
 MOST = 2  # functions in a loop over all elements of a thread
 LENGTHS = {"pow": 3}  # of which one is as long as so many
@@ -50,26 +48,16 @@ _numbers = count()
 
 
 @cache
-def fetch_planes(team: Team, whole: bool):
-    """Reads numbers of planes, of so many elements each, into a local array: one for each
-    element from `first` on. `whole`: all vectors end with a plane, or before.
+def fetch_planes(team: Team):
+    """Reads numbers of planes, of so many elements each, into a local array: one for each vector
+    from `first` on, which ends with a plane, or before.
     """
     width, vectors, threads, full = team.width, team.vectors, team.threads, team.full
 
     def fetch_planes(x, first, plane, n, thread, values, missing):
         for k in range(vectors):
             i = (k * threads + thread) * width
-            if full or i < n:
-                place = div32(first + i, plane)
-                left = (place + 1) * plane - first - i
-                number = x[place]
-                for j in range(width):
-                    if not whole and j >= left:
-                        number = x[div32(first + i + j, plane)]
-                    values[k * width + j] = number
-            else:
-                for j in range(width):
-                    values[k * width + j] = missing
+            values[k] = x[div32(first + i, plane)] if full or i < n else missing
 
     return fetch_planes
 
@@ -97,7 +85,7 @@ class RowText:
         self.scope |= {"exact_sum": exact_sum, "max_nan": max_nan, "min_nan": min_nan}
         self.scope |= {"pick": pick, "spot": spot, "locate": steps.locate, "put": steps.put}
         self.scope |= {"fetch": steps.fetch, "in_row": steps.in_row}
-        self.scope |= {f"fetch_{kind}": fetch_planes(team, kind == WHOLE) for kind in OF_PLANES}
+        self.scope["fetch_planes"] = fetch_planes(team)
         self.scope["total"], self.scope["totals"] = reducers(plus, team.threads)
         self.scope["largest"], _ = reducers(max_nan, team.threads)
         self.scope["smallest"], _ = reducers(min_nan, team.threads)
@@ -123,7 +111,7 @@ class RowText:
         names = [f"p{k}" for k in range(operands)]
         names += [f"b{q}" for q in range(len(self.graph.body.results))]
         names += ["zero", *(["sizes", "rank", *strides] if strides else [])]
-        names += [*(f"plane{k}" for k, kind in enumerate(self.kinds) if kind in OF_PLANES), *last]
+        names += [*(f"plane{k}" for k, kind in enumerate(self.kinds) if kind == PLANES), *last]
         text = "\n".join([f"def {name}({', '.join(names)}):", *indented(lines)])
         made = from_text(text, f"{name} on CUDA {next(_numbers)}", name, self.scope)
         return pinned(self.graph.dtype.name)(made)
@@ -154,15 +142,20 @@ class RowText:
         for name, r in found:
             dtype = computed(self.graph.body.types[r])
             self.scope[f"t{r}"] = np.uint8 if dtype.kind == "b" else dtype.numpy.type
-            lines.append(f"{name} = cuda.local.array({self.held}, t{r})")
+            held = self.team.vectors if self.is_of_planes(r) else self.held
+            lines.append(f"{name} = cuda.local.array({held}, t{r})")
         return lines + [self.fetched(r) for r in this.reads]
 
     def fetched(self, r: int) -> str:
         last = f"{self.count}, thread, x{r}, {MISSING})"
-        if (kind := self.kinds[r]) in OF_PLANES:
+        if self.is_of_planes(r):
             source = f"offset({self.operand(r)}, {self.place(r)})"
-            return f"fetch_{kind}({source}, 0{self.start}, plane{r}, {last}"
+            return f"fetch_planes({source}, 0{self.start}, plane{r}, {last}"
         return f"fetch(offset({self.operand(r)}, {self.place(r)}{self.start}), {last}"
+
+    def is_of_planes(self, r: int) -> bool:
+        """Whether it is read as one number for each vector."""
+        return r < len(self.kinds) and self.kinds[r] == PLANES
 
     def begun(self, this: Pass) -> list[str]:
         return [f"a{f} = {self.neutral(f)}" for f in this.folds]
@@ -171,7 +164,8 @@ class RowText:
         """The lines of a pass for each element of a thread."""
         graph, leaves = self.graph, len(self.graph.leaves)
         found = [(r, "x" if r < leaves else "h") for r in this.needed if r in this.known]
-        lines = [f"r{r} = {kind}{r}[{self.index}]" for r, kind in found]
+        index = {r: f"k // {self.team.width}" for r, _ in found if self.is_of_planes(r)}
+        lines = [f"r{r} = {kind}{r}[{index.get(r, self.index)}]" for r, kind in found]
         lines += self.element.computed(
             [r for r in this.needed if r >= leaves and graph.inner[r] and r not in this.known]
         )

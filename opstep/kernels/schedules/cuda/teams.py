@@ -50,11 +50,13 @@ class Team(NamedTuple):
         return self.threads * self.teams
 
 
-def team_for(n: int, args: list[Arg], arrays: int = 1, held: int | None = None) -> Team | None:
+def team_for(
+    n: int, args: list[Arg], arrays: int = 1, held: int | None = None, vector: int = 0
+) -> Team | None:
     """For rows of n > 0 elements of these operands, `arrays` of which each thread holds, so many
-    elements of each at most; None where they are too long.
+    elements of each at most; None where they are too long. Vectors divide `vector`, if given.
     """
-    width = gcd(n, 16 // max(2, *(a.stored.itemsize for a in args)))
+    width = gcd(n, vector, 16 // max(2, *(a.stored.itemsize for a in args)))
     vectors = -(-n // width)
     wide = max(4, *(a.dtype.itemsize for a in args)) // 4
     most = max(1, (held or HELD) // (width * wide))
