@@ -45,11 +45,12 @@ def joined(combine: Callable, team: Team) -> Callable:
     two slots: one is written when all threads have read it.
     """
     threads, columns, block = team.threads, team.teams, team.block
+    slots = 2 * block
 
     def of_column(value, slot):
         if threads == 1:
             return value
-        found = cuda.shared.array(2 * block, np.float64)
+        found = cuda.shared.array(slots, np.float64)
         found[slot * block + cuda.threadIdx.x] = value
         cuda.syncthreads()
         at = slot * block + cuda.threadIdx.x % columns
