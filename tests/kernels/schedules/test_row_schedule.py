@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from row_programs import FLOATS, declared, differing, drawn
+
+from opstep.kernels.schedules.cpu import launching
 
 SOFTMAX = {"softmax": 1, "log_softmax": 1, "softmax_grad": 2, "log_softmax_grad": 2}
 # op -> operands of x's shape, and at most so many of a row's
@@ -76,6 +79,14 @@ def test_threads_share_rows(name, dtype):
     assert differing(name, arrays, {"axis": 1} if name in SOFTMAX else {"shape": (129,)}) == []
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize("name", LONG)
+def test_threads_share_a_row(name, dtype):
+    n = 140_003
+    arrays = [drawn(np.random.default_rng(k), (2, n), dtype) for k in range(LONG[name])]
+    assert differing(name, arrays, {"axis": 1} if name in SOFTMAX else {"shape": (n,)}) == []
+
+
 @pytest.mark.parametrize("name", ["log_softmax", "softmax_grad"])
 def test_threads_share_columns(name):
     arrays = [drawn(np.random.default_rng(k), (2, 60, 2000), "f32") for k in range(LONG[name])]
@@ -117,8 +128,9 @@ LAYOUTS = st.sampled_from([
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.data(), LAYOUTS, st.sampled_from(FLOATS), st.integers(0, 1 << 30))
-def test_random_graphs(data, layout, dtype, seed):
+@given(st.data(), LAYOUTS, st.sampled_from(FLOATS), st.booleans(), st.integers(0, 1 << 30))
+def test_random_graphs(data, layout, dtype, shared, seed):
+    """`shared`: threads share few rows, however short."""
     rng = np.random.default_rng(seed)
     shape, axes = layout
     number = tuple(1 if k in axes else d for k, d in enumerate(shape))
@@ -136,6 +148,7 @@ def test_random_graphs(data, layout, dtype, seed):
         return x, x.with_shape(number)
 
     operands = ", ".join(f"x{k}: F" for k in range(len(shapes)))
-    with declared(f"rows_at_random({operands})", infer, define) as name:
+    many = mock.patch.object(launching, "MANY", -1 if shared else launching.MANY)
+    with many, declared(f"rows_at_random({operands})", infer, define) as name:
         arrays = [drawn(rng, s, dtype) for s in shapes]
         assert differing(name, arrays, {}) == []

@@ -27,13 +27,13 @@ class ColumnText(Text):
         if any(computed(graph.body.types[r]) is not graph.dtype for r in self.kept):
             raise Unfit("a number of a column is of another type")
 
-    def kernel(self, operands: int) -> Any:
+    def kernels(self, operands: int) -> list[Any]:
         """(operands, results, tiles each with its size, n, inner, width, together, part, lo, hi,
         lane)
         """
         lines = [line for p in range(len(self.passes)) for line in self.pass_of(p)]
         lines += [line for p in range(len(self.passes) + 1) for line in self.numbers_after(p)]
-        return self.compiled([*lines, *self.whole(operands)], "columns")
+        return self.compiled([*lines, *self.whole(operands)], ["columns"])
 
     @property
     def tiles(self) -> list[tuple[str, str]]:

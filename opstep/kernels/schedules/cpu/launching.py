@@ -7,10 +7,12 @@ from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
-from opstep.kernels.reduce.reduction import TILE, order_of
+from opstep.kernels.reduce.reduction import FEW, TILE, order_of
+from opstep.kernels.reduce.runs import RUN
 from opstep.kernels.schedules.cpu.columns import WIDTH, ColumnText
+from opstep.kernels.schedules.cpu.parts import PartText
 from opstep.kernels.schedules.cpu.row import RowText
-from opstep.kernels.schedules.cpu.text import Text
+from opstep.kernels.schedules.cpu.text import EXTREMES, Text
 from opstep.kernels.schedules.passes import is_costly
 from opstep.kernels.schedules.row_graph import Read, RowGraph, Unfit, row_graph
 from opstep.kernels.schedules.ways import FOUND, LED, PLANES, SPREAD, Way, way_of
@@ -19,6 +21,7 @@ from opstep.runtime.ir.types import TensorType, f32, f64, i32, i64
 from opstep.runtime.transforms.composite import Composite, definition
 
 WORK = 32768  # elements worth a lane of their own
+MANY = 4 * WORK  # elements of few rows that are worth several launches
 COSTLY = 8192  # the same, where a function of each is computed
 
 
@@ -47,21 +50,39 @@ def launch(
     rows = graph.rows
     ways = [way_of(graph, k) for k, leaf in enumerate(graph.leaves) if isinstance(leaf, Read)]
     kinds = tuple(way.kind for way in ways)
-    text, kernel = _kernel(
-        RowText if rows.after == 1 else ColumnText, _Key(graph), kinds, len(operands), (*inplace,)
-    )
+    form = RowText if rows.after == 1 else ColumnText
+    if form is RowText and rows.before < FEW and rows.before * rows.n > MANY:
+        form = RowText if PLANES in kinds else PartText
+    text, kernels = _kernels(form, _Key(graph), kinds, len(operands), (*inplace,))
     work = COSTLY if any(is_costly(graph, r) for r in range(len(graph.inner))) else WORK
-    grain, args, before = max(1, work // max(1, rows.n)), [*operands, *results], []
+    grain, args = max(1, work // max(1, rows.n)), [*operands, *results]
     if isinstance(text, ColumnText):
         args += [*_tiles(text, graph), rows.n, rows.after, min(WIDTH, rows.after)]
         args += order_of(rows.n, rows.after)
-        grain = max(WIDTH, grain)
-    else:
-        before = _spread(graph, ways, operands)
-        args += [launch.args[1] for launch in before]
-        args += [*_rows(text, graph), *_places(graph, ways), rows.n]
-    units = rows.before * rows.after
-    return [*before, Launch(kernel, *args, units=units, grain=grain)]
+        units = rows.before * rows.after
+        return [Launch(*kernels, *args, units=units, grain=max(WIDTH, grain))]
+    before = _spread(graph, ways, operands)
+    args += [launch.args[1] for launch in before]
+    if isinstance(text, PartText):
+        args += [*_rows(text, graph, rows.before), *_places(graph, ways)]
+        return [*before, *_of_parts(text, kernels, args, work // RUN)]
+    args += [*_rows(text, graph), *_places(graph, ways), rows.n]
+    return [*before, Launch(*kernels, *args, units=rows.before, grain=grain)]
+
+
+def _of_parts(text: PartText, kernels: list[Any], args: list[Any], grain: int) -> list[Launch]:
+    graph, rows = text.graph, text.graph.rows
+    blocks = -(-rows.n // RUN)
+    kinds = [graph.dtype if text.op(f) in EXTREMES else f64 for f in graph.terms]
+    args += [Scratch(kind, rows.before * blocks) for kind in kinds]
+    args += [Scratch(graph.dtype, rows.before) for _ in graph.terms]
+    args += [rows.n, blocks]
+    shared, whole = (rows.before * blocks, grain), (rows.before, 1)
+    units = [shared if of_blocks else whole for of_blocks in text.of_blocks]
+    return [
+        Launch(kernel, *args, units=count, grain=each)
+        for kernel, (count, each) in zip(kernels, units, strict=True)
+    ]
 
 
 def _spread(graph: RowGraph, ways: Sequence[Way], operands: Sequence[Arg]) -> list[Launch]:
@@ -84,9 +105,10 @@ def spread(x, y, plane, lo, hi):
             y[k * plane + i] = number
 
 
-def _rows(text: Text, graph: RowGraph) -> list[Any]:
-    """Working memory for what is held of a row."""
-    own = [Scratch(graph.dtype, graph.rows.n, per_lane=True) for _ in text.own]
+def _rows(text: Text, graph: RowGraph, rows: int = 0) -> list[Any]:
+    """Working memory for what is held of a row, or of so many."""
+    n = graph.rows.n
+    own = [Scratch(graph.dtype, n * rows or n, per_lane=not rows) for _ in text.own]
     return [word for scratch in own for word in (scratch, scratch.size)]
 
 
@@ -131,12 +153,12 @@ class _Key:
 
 
 @cache
-def _kernel(
-    kind: type[RowText | ColumnText],
+def _kernels(
+    kind: type[Text],
     key: _Key,
     ways: tuple[str, ...],
     operands: int,
     inplace: tuple[int, ...],
-) -> tuple[Text, Any]:
+) -> tuple[Text, list[Any]]:
     text = kind(key.graph, ways, inplace)
-    return text, text.kernel(operands)
+    return text, text.kernels(operands)

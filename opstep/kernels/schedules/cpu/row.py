@@ -24,7 +24,7 @@ from opstep.runtime.device.source import vectorised
 from opstep.runtime.ir.types import f32
 
 _AT = {SAME: "row * n", EACH: "row", ALONG: "0", ONE: "0"}  # of all others strides lead to a row
-_RUNS = {reductions.max: "greatest", reductions.min: "least"}
+RUNS = {reductions.max: "greatest", reductions.min: "least"}
 
 
 class RowText(Text):
@@ -37,12 +37,16 @@ class RowText(Text):
         self.scope |= {"buffer": buffer, "row_sum": row_sum, "sum_of": sum_of}
         self.scope |= {"greatest": greatest, "least": least}
 
-    def kernel(self, operands: int) -> Any:
+    def kernels(self, operands: int) -> list[Any]:
         """(operands, results, what is spread, rows of working memory each with its size, ways, n,
         lo, hi)
         """
-        lines = [line for p in range(len(self.passes)) for line in self.functions(p)]
-        made = self.compiled([*lines, *self.whole(operands)], "rows")
+        return self.made(self.whole(operands), ["rows"])
+
+    def made(self, lines: list[str], names: list[str]) -> list[Any]:
+        """The kernels of these names that the lines define, which call the passes' functions."""
+        before = [line for p in range(len(self.passes)) for line in self.functions(p)]
+        made = self.compiled([*before, *lines], names)
         for name in [name for name in self.scope if name.startswith("blocks_of_")]:
             plain, blocks = name.removeprefix("blocks_of_"), self.scope[name]
             self.scope[plain] = vectorised(f32=blocks, f64=blocks)(self.scope[plain])
@@ -116,7 +120,7 @@ class RowText(Text):
         for f in self.looped(p):
             term = self.graph.terms[f]
             place = f"t{term}" if f"t{term}" in buffers else f"offset(h{term}, start)"
-            run = f"{_RUNS.get(self.op(f), 'sum_of')}({place}, count)"
+            run = f"{RUNS.get(self.op(f), 'sum_of')}({place}, count)"
             lines.append(f"        a{f} = {self.joined(f, f'a{f}', run)}")
         return lines
 
@@ -144,17 +148,11 @@ class RowText(Text):
     # --- a row ---
 
     def whole(self, operands: int) -> list[str]:
-        graph = self.graph
-        own = [name for r in self.own for name in (f"m{r}", f"m{r}_size")]
-        strides = [f"s{k}" for k, kind in enumerate(self.kinds) if kind not in _AT]
-        names = [f"p{k}" for k in range(operands)]
-        names += [f"b{q}" for q in range(len(graph.body.results))]
-        names += [f"e{k}" for k, kind in enumerate(self.kinds) if kind == SPREAD]
-        names += [*own, *(["sizes", "rank", *strides] if strides else [])]
-        names += [*(["planes", "plane"] if PLANES in self.kinds else []), "n", "lo", "hi"]
-        lines = [f"def rows({', '.join([*names, *(['lane'] if own else [])])}):"]
-        lines += [f"    r{r} = c{r}" for r in range(len(graph.leaves)) if self.is_literal(r)]
+        graph, lane = self.graph, ["lane"] if self.own else []
+        names = [*self.arguments(operands), "n", "lo", "hi", *lane]
+        lines = [f"def rows({', '.join(names)}):", *self.literals()]
         lines += ["    for row in range(lo, hi):", *indented(self.places_of_row(), 2)]
+        lines += [f"        h{r} = offset(m{r}, lane * m{r}_size)" for r in self.own]
         for p in range(len(self.passes)):
             lines += indented([*self.element.computed(self.between(p)), *self.run(p)], 2)
         lines += indented(self.element.computed(self.between(len(self.passes))), 2)
@@ -163,43 +161,63 @@ class RowText(Text):
             f"        {self.element.stored(q, '0')}" for q, r in results if not graph.inner[r]
         ]
 
-    def places_of_row(self) -> list[str]:
-        """Pointers to the row, and the numbers that are read."""
+    def arguments(self, operands: int) -> list[str]:
+        """The names of what a kernel takes first."""
+        strides = [f"s{k}" for k, kind in enumerate(self.kinds) if kind not in _AT]
+        names = [f"p{k}" for k in range(operands)]
+        names += [f"b{q}" for q in range(len(self.graph.body.results))]
+        names += [f"e{k}" for k, kind in enumerate(self.kinds) if kind == SPREAD]
+        names += [name for r in self.own for name in (f"m{r}", f"m{r}_size")]
+        names += ["sizes", "rank", *strides] if strides else []
+        return names + (["planes", "plane"] if PLANES in self.kinds else [])
+
+    def literals(self) -> list[str]:
+        leaves = range(len(self.graph.leaves))
+        return [f"    r{r} = c{r}" for r in leaves if self.is_literal(r)]
+
+    def places_of_row(self, start: str = "") -> list[str]:
+        """Pointers to the row, or to where it goes on, and the numbers that are read."""
         lines = []
         for k, kind in enumerate(self.kinds):
             slot = self.graph.leaves[k].slot  # pyright: ignore[reportAttributeAccessIssue]
             place = _AT.get(kind, f"locate(row, sizes, s{k}, rank)")
+            place += start if self.graph.inner[k] else ""
             lines.append(f"x{k} = offset({f'e{k}' if kind == SPREAD else f'p{slot}'}, {place})")
             if not self.graph.inner[k]:
                 lines.append(f"r{k} = {self.element.loaded(k, '0')}")
         for q, r in enumerate(self.graph.body.results):
-            lines.append(f"y{q} = offset(b{q}, {'row * n' if self.graph.inner[r] else 'row'})")
-        lines += [f"h{r} = y{q}" for r, q in self.places.items()]
-        return lines + [f"h{r} = offset(m{r}, lane * m{r}_size)" for r in self.own]
+            place = f"row * n{start}" if self.graph.inner[r] else "row"
+            lines.append(f"y{q} = offset(b{q}, {place})")
+        return lines + [f"h{r} = y{q}" for r, q in self.places.items()]
 
     def run(self, p: int) -> list[str]:
         """A pass, and its reductions as numbers."""
-        lines, looped, numbers = [], self.looped(p), dict[int, str]()
+        folds = self.passes[p].folds
+        return self.reduced(p, "n") + [f"r{f} = {self.number(p, f)}" for f in folds]
+
+    def reduced(self, p: int, count: str) -> list[str]:
+        """A pass over so many elements, whose reductions are `a{k}` then."""
+        lines, looped = [], self.looped(p)
         for f in self.passes[p].folds:
-            place = self.direct(p, f)
-            if place and self.op(f) in EXTREMES:
-                numbers[f] = f"{_RUNS[self.op(f)]}({place}, n)"
-                continue
-            numbers[f] = self.ended(f, f"a{f}")
-            if place:
-                lines.append(f"a{f} = row_sum({place}, n)")
+            if (place := self.direct(p, f)) and self.op(f) in EXTREMES:
+                lines.append(f"a{f} = {RUNS[self.op(f)]}({place}, {count})")
+            elif place:
+                lines.append(f"a{f} = row_sum({place}, {count})")
             elif terms := self.terms(p, f):
-                taken = ", ".join([*terms.pointers, *terms.numbers, "n"])
+                taken = ", ".join([*terms.pointers, *terms.numbers, count])
                 lines.append(f"a{f} = terms{f}({taken})")
-        found = ", ".join(f"a{f}" for f in looped)
-        lines += [f"r{f} = {number}" for f, number in numbers.items() if f not in looped]
         of_planes = [r for r in self.numbers(p) if self.is_of_planes(r)]
         if of_planes:
-            lines += self.over_planes(p, of_planes)
-        elif not self.is_idle(p):
-            call = self.call(self.pointers(p), p, "n")
+            return lines + self.over_planes(p, of_planes)
+        if not self.is_idle(p):
+            call, found = self.call(self.pointers(p), p, count), ", ".join(f"a{f}" for f in looped)
             lines.append(f"{found} = pass{p}{call}" if looped else f"loop{p}{call}")
-        return lines + [f"r{f} = {numbers[f]}" for f in looped]
+        return lines
+
+    def number(self, p: int, fold: int) -> str:
+        """What a reduction comes to."""
+        whole = self.op(fold) in EXTREMES and self.direct(p, fold)
+        return f"a{fold}" if whole else self.ended(fold, f"a{fold}")
 
     def call(self, pointers: list[str], p: int, count: str) -> str:
         return f"({', '.join([*pointers, *(f'r{r}' for r in self.numbers(p)), count])})"

@@ -47,13 +47,13 @@ class Text:
             if isinstance(leaf, Number):
                 self.scope[f"c{k}"] = leaf.of(computed(graph.body.types[k]))
 
-    def compiled(self, lines: list[str], name: str) -> Any:
-        """The kernel of that name, whose loops are `loop{p}`."""
-        made = from_text("\n".join(lines), f"{name} {next(_numbers)}", name, self.scope)
+    def compiled(self, lines: list[str], names: list[str]) -> list[Any]:
+        """The kernels of these names, whose loops are `loop{p}`."""
+        from_text("\n".join(lines), f"{names[0]} {next(_numbers)}", names[0], self.scope)
         for p in range(len(self.passes)):
             if loop := self.scope.get(f"loop{p}"):
                 swaps(loop)
-        return pinned(self.graph.dtype.name)(made)
+        return [pinned(self.graph.dtype.name)(self.scope[name]) for name in names]
 
     def op(self, fold: int) -> Any:
         return self.graph.leaves[fold].op  # pyright: ignore[reportAttributeAccessIssue]
@@ -67,6 +67,10 @@ class Text:
     def is_read_along(self, r: int) -> bool:
         """Whether it is read element by element."""
         return r < len(self.kinds) and self.graph.inner[r] and not self.is_of_planes(r)
+
+    def kernels(self, operands: int) -> list[Any]:
+        """Those of a graph with so many operands."""
+        raise NotImplementedError
 
     # --- a pass ---
 
