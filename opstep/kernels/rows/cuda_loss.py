@@ -1,20 +1,15 @@
-"""Losses of pairs on CUDA, summed in one pass.
-
-Sums are in f64: of a thread, of a block, then of all blocks in a fixed order.
-"""
+"""Sums of what the blocks of a launch left, for losses on CUDA: in f64, in a fixed order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from math import gcd
+from collections.abc import Callable
 
 import numpy as np
 
 from opstep.kernels.rows.cuda_moments import THREADS, block_sum
-from opstep.runtime.device.cuda.compiling.names import cuda, real
-from opstep.runtime.device.launch import Arg, Grid, Scratch
-from opstep.runtime.device.source import Intrinsic, pinned
+from opstep.runtime.device.cuda.compiling.names import cuda
+from opstep.runtime.device.launch import Grid, Scratch
+from opstep.runtime.device.source import pinned
 from opstep.runtime.ir.types import f64
 
 AT_ONCE = 4  # vectors of each operand that a thread reads before it adds
@@ -78,69 +73,3 @@ def write_inverse(sums, count, mass):
     _, b = both(sums, count)
     if cuda.threadIdx.x == 0:
         mass[0] = np.float64(1.0) / b
-
-
-# --- losses of pairs ------------------------------------------------------------------------------
-
-
-def pair_sum(
-    f: Callable, name: str, x: Arg, target: Arg, y: Arg, numbers: Sequence[float], divisor: int
-) -> list[Grid]:
-    """y = the sum of f(x, target, *numbers) over all pairs, divided."""
-    width = gcd(x.size, 16 // max(x.stored.itemsize, target.stored.itemsize))
-    vectors = x.size // width
-    blocks = min(BLOCKS, -(-vectors // (THREADS * AT_ONCE)))
-    partial = Partials(blocks)
-    args = (x, target, partial.sums, *numbers, vectors)
-    first = Grid(pair_sums(f, name, len(numbers), width), *args, grid=blocks, block=THREADS)
-    return [first, *partial.finish(write_share, y, divisor)]
-
-
-@cache
-def pair_sums(f: Callable, name: str, numbers: int, width: int) -> Callable:
-    load, held = Intrinsic("load", width), width * AT_ONCE
-
-    def fetch(x, target, first, vectors, values, targets):
-        """How many elements there are."""
-        valid = 0
-        for k in range(AT_ONCE):
-            v = first + k * THREADS
-            if v < vectors:
-                vector, other = load(x, v * width), load(target, v * width)
-                for j in range(width):
-                    values[k * width + j] = vector[j]
-                    targets[k * width + j] = other[j]
-                valid += width
-        return valid
-
-    def plain(x, target, partial, vectors):
-        values, targets = cuda.local.array(held, real), cuda.local.array(held, real)
-        total = np.float64(0.0)
-        step = cuda.gridDim.x * THREADS * AT_ONCE
-        first = np.int64(cuda.blockIdx.x) * THREADS * AT_ONCE + cuda.threadIdx.x
-        while first < vectors:
-            valid = fetch(x, target, first, vectors, values, targets)
-            for k in range(held):
-                if k < valid:
-                    total += np.float64(f(values[k], targets[k]))
-            first += step
-        none = np.float64(0.0)
-        block_sum(total, none, none, none, partial, cuda.blockIdx.x, cuda.gridDim.x)
-
-    def with_one(x, target, partial, p, vectors):
-        values, targets = cuda.local.array(held, real), cuda.local.array(held, real)
-        total = np.float64(0.0)
-        step = cuda.gridDim.x * THREADS * AT_ONCE
-        first = np.int64(cuda.blockIdx.x) * THREADS * AT_ONCE + cuda.threadIdx.x
-        while first < vectors:
-            valid = fetch(x, target, first, vectors, values, targets)
-            for k in range(held):
-                if k < valid:
-                    total += np.float64(f(values[k], targets[k], p))
-            first += step
-        none = np.float64(0.0)
-        block_sum(total, none, none, none, partial, cuda.blockIdx.x, cuda.gridDim.x)
-
-    kernel = (plain, with_one)[numbers]
-    kernel.__name__ = f"{name}_sum"
-    return kernel

@@ -1,35 +1,20 @@
 """Losses of two tensors of the same shape: mse, l1, huber, smooth_l1, binary cross entropy, kl_div.
 
-A declaration has `scalar`, the loss of one pair, and `slope`, its derivative with respect to x (and
-to the target) as IR. `reduction` is "mean", "sum" or "none"; sums are computed in the data's type
-within blocks, and in f64 over blocks.
+A declaration has `terms`, the loss of each pair, and `slope`, its derivative with respect to x (and
+to the target). `reduction` is "mean", "sum" or "none".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
-import numpy as np
-
-from opstep.kernels.math.fastmath import exp, log, log1p
-from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.kernels.reduce.reduce import number_of
-from opstep.kernels.reduce.runs import RUN, sum_of_terms
-from opstep.kernels.rows.cuda_loss import pair_sum
 from opstep.kernels.rules.relations import by_reduction
-from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Launch, Scratch
+from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.faults import Faults, Rule, infinite
-from opstep.runtime.ir.op import Mismatch, Op
-from opstep.runtime.ir.types import f64
-
-BLOCK = RUN  # pairs whose losses are summed in the data's type
-UNIT = 16 * BLOCK  # pairs whose sum is kept for the second launch
+from opstep.runtime.ir.op import Mismatch
 
 
-class PairLoss(Op):
-    """Base. Numeric attributes reach `scalar` behind x and target, in the order declared."""
+class PairLoss(RowComposite):
+    """Base."""
 
     faults = Faults(by_reduction)
 
@@ -52,43 +37,13 @@ class PairLoss(Op):
         """Raises Mismatch where numeric attributes make no sense."""
 
     @classmethod
-    def oracle(cls, x, target, *, reduction, **attrs):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            losses = cls.each(x, target, **attrs)
-            if reduction == "none":
-                return losses
-            total = np.sum(losses)
-            if reduction == "batchmean":
-                return total / np.float64(x.shape[0] if x.ndim else 1)
-            return total / np.float64(x.size) if reduction == "mean" else total
-
-    @classmethod
-    def cpu(cls, x, target, y, *, reduction, **attrs):
-        numbers = tuple(float(v) for v in attrs.values())
+    def define(cls, g, x, target, *, reduction, **attrs):
+        each = cls.terms(g, x, target, **attrs)
         if reduction == "none":
-            kernel = each_loss(cls.scalar, cls.name, len(numbers))
-            return Launch(kernel, x, target, y, *numbers, units=x.size)
-        count = {"sum": 1, "mean": x.size, "batchmean": x.shape[0] if x.rank else 1}[reduction]
-        blocks = -(-x.size // UNIT)
-        partial = Scratch(f64, max(blocks, 1))
-        kernel = summed_losses(cls.scalar, cls.name, len(numbers))
-        args = (x, target, partial, *(numbers or (0.0,)), x.size)
-        grain = max(1, 32768 // UNIT)
-        return [
-            Launch(kernel, *args, units=blocks, grain=grain),
-            Launch(share_of_total, partial, y, blocks, count, units=1),
-        ]
-
-    @classmethod
-    def cuda(cls, x, target, y, *, reduction, **attrs):
-        numbers = tuple(float(v) for v in attrs.values())
-        if reduction == "none":
-            each = elementwise(cls.scalar, cls.name, (x, target), y, numbers) if x.size else None
-            return each or cls.cpu(x, target, y, reduction=reduction, **attrs)
-        if x.size == 0:
-            return cls.cpu(x, target, y, reduction=reduction, **attrs)
-        count = {"sum": 1, "mean": x.size, "batchmean": x.shape[0] if x.rank else 1}[reduction]
-        return pair_sum(cls.scalar, cls.name, x, target, y, numbers, count)
+            return each
+        total = g.mean(each) if reduction == "mean" else g.sum(each)
+        count = x.shape[0] if reduction == "batchmean" and x.shape else 1
+        return total if count == 1 else g.div(total, float(count))
 
     def flops(x, target, **attrs):
         return 3 * x.size
@@ -136,11 +91,8 @@ class mse_loss(Difference):
     formula = "(x - target)**2"
     source = "torch.nn.functional.mse_loss"
 
-    def each(x, target):
-        return (x - target) ** 2
-
-    def scalar(x, target):
-        return (x - target) * (x - target)
+    def terms(g, x, target):
+        return g.square(g.sub(x, target))
 
     def slope(g, difference):
         return g.mul(difference, 2.0)
@@ -153,11 +105,8 @@ class l1_loss(Difference):
     formula = "abs(x - target)"
     source = "torch.nn.functional.l1_loss"
 
-    def each(x, target):
-        return np.abs(x - target)
-
-    def scalar(x, target):
-        return abs(x - target)
+    def terms(g, x, target):
+        return g.abs(g.sub(x, target))
 
     def slope(g, difference):
         return g.sign(difference)
@@ -174,13 +123,10 @@ class huber_loss(Difference):
         if not delta > 0.0:
             raise Mismatch(f"delta={delta} is not above 0", "delta")
 
-    def each(x, target, delta):
-        d = np.abs(x - target)
-        return np.where(d <= delta, d * d / 2, delta * (d - delta / 2))
-
-    def scalar(x, target, delta):
-        d = abs(x - target)
-        return 0.5 * d * d if d <= delta else delta * (d - 0.5 * delta)
+    def terms(g, x, target, *, delta):
+        d = g.abs(g.sub(x, target))
+        near, far = g.mul(g.mul(d, 0.5), d), g.mul(g.sub(d, 0.5 * delta), delta)
+        return g.where(g.less_equal(d, delta), near, far)
 
     def slope(g, difference, *, delta):
         return g.clip(difference, low=-delta, high=delta)
@@ -197,13 +143,12 @@ class smooth_l1_loss(Difference):
         if not beta >= 0.0:
             raise Mismatch(f"beta={beta} is below 0", "beta")
 
-    def each(x, target, beta):
-        d = np.abs(x - target)
-        return np.where(d < beta, d * d / 2 / beta, d - beta / 2) if beta else d
-
-    def scalar(x, target, beta):
-        d = abs(x - target)
-        return 0.5 * d * d / beta if d < beta else d - 0.5 * beta
+    def terms(g, x, target, *, beta):
+        d = g.abs(g.sub(x, target))
+        if beta == 0.0:
+            return d
+        near = g.div(g.mul(g.mul(d, 0.5), d), beta)
+        return g.where(g.less(d, beta), near, g.sub(d, 0.5 * beta))
 
     def slope(g, difference, *, beta):
         if beta == 0.0:
@@ -227,16 +172,9 @@ class binary_cross_entropy(PairLoss):
         ),
     )
 
-    def each(x, target):
-        no, yes = np.maximum(np.log1p(-x), -100.0), np.maximum(np.log(x), -100.0)
-        return (target - 1) * no - target * yes
-
-    def scalar(x, target):
-        yes = log(x)
-        no = log1p(-x)
-        yes = -100.0 if yes < -100.0 else yes
-        no = -100.0 if no < -100.0 else no
-        return (target - 1.0) * no - target * yes
+    def terms(g, x, target):
+        yes, no = g.clip(g.log(x), low=-100.0), g.clip(g.log1p(g.neg(x)), low=-100.0)
+        return g.sub(g.mul(g.sub(target, 1.0), no), g.mul(target, yes))
 
     def slopes(g, x, target):
         def by_x():
@@ -263,13 +201,10 @@ class binary_cross_entropy_with_logits(PairLoss):
         ),
     )
 
-    def each(x, target):
-        line = np.where(x > 0, (1 - target) * x, -target * x)
-        return line + np.log1p(np.exp(-np.abs(x)))
-
-    def scalar(x, target):
-        line = (1.0 - target) * x if x > 0.0 else -target * x
-        return line + log1p(exp(-abs(x)))
+    def terms(g, x, target):
+        above, below = g.mul(g.sub(1.0, target), x), g.mul(g.neg(target), x)
+        line = g.where(g.greater(x, 0.0), above, below)
+        return g.add(line, g.log1p(g.exp(g.neg(g.abs(x)))))
 
     def slopes(g, x, target):
         return lambda: g.sub(g.sigmoid(x), target), lambda: g.neg(x)
@@ -295,15 +230,11 @@ class kl_div(PairLoss):
     )
     choices = {"reduction": ("none", "sum", "mean", "batchmean")}
 
-    def each(x, target, log_target):
+    def terms(g, x, target, *, log_target):
         if log_target:
-            return np.exp(target) * (target - x)
-        return np.where(target == 0, 0.0, target * np.log(target)) - target * x
-
-    def scalar(x, target, log_target):
-        if log_target != 0.0:
-            return exp(target) * (target - x)
-        return (0.0 if target == 0.0 else target * log(target)) - target * x
+            return g.mul(g.exp(target), g.sub(target, x))
+        own = g.where(g.equal(target, 0.0), 0.0, g.mul(target, g.log(target)))
+        return g.sub(own, g.mul(target, x))
 
     def slopes(g, x, target, *, log_target):
         def by_target():
@@ -313,50 +244,3 @@ class kl_div(PairLoss):
             return g.add(g.sub(g.log(target), x), 1.0)
 
         return lambda: g.neg(g.exp(target) if log_target else target), by_target
-
-
-# --- kernels --------------------------------------------------------------------------------------
-
-
-@cache
-def each_loss(f: Callable, name: str, numbers: int) -> Callable:
-    def plain(x, target, y, lo, hi):
-        for i in range(lo, hi):
-            y[i] = f(x[i], target[i])
-
-    def with_one(x, target, y, p, lo, hi):
-        for i in range(lo, hi):
-            y[i] = f(x[i], target[i], p)
-
-    kernel = (plain, with_one)[numbers]
-    kernel.__name__ = name
-    return kernel
-
-
-@cache
-def summed_losses(f: Callable, name: str, numbers: int) -> Callable:
-    """Units are blocks of UNIT pairs, each summed to one f64."""
-
-    def plain_term(x, target, p):
-        return f(x, target)
-
-    some_losses = sum_of_terms(f if numbers else plain_term)
-
-    def kernel(x, target, partial, p, size, lo, hi):
-        for unit in range(lo, hi):
-            total = np.float64(0.0)
-            end = min((unit + 1) * UNIT, size)
-            for start in range(unit * UNIT, end, BLOCK):
-                count = min(BLOCK, end - start)
-                total += some_losses(offset(x, start), offset(target, start), p, count)
-            partial[unit] = total
-
-    kernel.__name__ = f"{name}_sum"
-    return kernel
-
-
-def share_of_total(partial, y, blocks, count, lo, hi):
-    total = np.float64(0.0)
-    for b in range(blocks):
-        total += partial[b]
-    y[0] = total / count

@@ -1,9 +1,10 @@
 """A graph of primitives as work on rows: what is computed of each element of a row, and what of the
 row as a whole.
 
-A row is what the reductions of the graph fold; all fold the same axes of one shape. A value is
-*inner* if it has an element for each of a row's, else it is a number of the row. Values are
-registers of a `Body`: what is read, literals and reductions come first, then elementwise ops.
+A row is what the reductions of the graph fold; all fold the same axes of one shape. Without one,
+all elements are a row. A value is *inner* if it has an element for each of a row's, else it is a
+number of the row. Values are registers of a `Body`: what is read, literals and reductions come
+first, then elementwise ops.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class RowGraph(NamedTuple):
     inner: tuple[bool, ...]
     stages: tuple[int, ...]
     terms: Mapping[int, int]  # register of a reduction -> that of what it folds
-    dtype: DType  # of all that is folded
+    dtype: DType  # of all that is folded, or in which elements are computed
 
     def within(self, targets: Iterable[int], known: Iterable[int] = ()) -> set[int]:
         """The registers from which the targets are computed within a row, with those; not those
@@ -256,7 +257,10 @@ class _Reader:
             tuple(inner[k] for k in order),
             tuple(stages[k] for k in order),
             terms,
-            types[next(iter(terms))].dtype,
+            next(
+                (t.dtype for t in [*(types[f] for f in terms), *types] if t.dtype in (f32, f64)),
+                f32,
+            ),
         )
 
     def _source(self, k: int) -> int:
@@ -278,6 +282,9 @@ class _Reader:
                 shape: tuple[int, ...] = self.nodes[node.operands[0]].type.shape  # pyright: ignore[reportAssignmentType]
                 wide = tuple(a for a in node.what.axes if shape[a] != 1)
                 found.add((shape, wide, node.type.dtype))
+        if not found:  # all of it is one row
+            shape: Any = self.nodes[reached[-1]].type.shape
+            return Rows(shape, 0, len(shape))
         if len(found) != 1:
             raise Unfit("reductions are not of the same axes of one shape and type")
         ((shape, axes, _),) = found

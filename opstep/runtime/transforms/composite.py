@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 from traceback import walk_tb
+from types import FunctionType
 from typing import Any, ClassVar
 
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -48,7 +49,7 @@ class Composite(Op):
 
     def __init_subclass__(cls, **kwargs):
         define = cls.__dict__.get("define")
-        if define is not None and not isinstance(define, staticmethod):
+        if isinstance(define, FunctionType):
             cls.define = staticmethod(define)
         super().__init_subclass__(**kwargs)
 

@@ -55,10 +55,10 @@ def _work(op: type[Composite], types: tuple, attrs: tuple) -> _Work:
 
 def _launches(work: _Work, operands: Sequence[Arg], results: Sequence[Arg]) -> list[Grid]:
     graph, rows = work.graph, work.graph.rows
-    if rows.n == 0 or max(rows.n, rows.before * rows.after) >= LIMIT:
-        raise Unfit("rows have no elements, or places take more than 32 bits")
+    if max(rows.n, rows.before * rows.after) >= LIMIT:
+        raise Unfit("places take more than 32 bits")
     args = [as_numbers(_as_stored(a)) for a in (*operands, *results)]
-    if rows.after > 1:
+    if rows.after > 1 or rows.n == 0:
         columns = rows.before * rows.after
         team = team_of_columns(rows.n, columns)
         kernels, given = _kernels(work, ColumnText, passes_by_parts(graph), team, args)
