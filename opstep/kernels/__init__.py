@@ -60,6 +60,7 @@ from opstep.kernels.pool import (
 from opstep.kernels.random import random  # noqa: F401
 from opstep.kernels.reduce import (
     argreduce,  # noqa: F401
+    norms,  # noqa: F401
     reduce,  # noqa: F401
     running,  # noqa: F401
     scan,  # noqa: F401

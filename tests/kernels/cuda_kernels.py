@@ -12,6 +12,7 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from cases import Case, cases, program
+from values import flattened
 
 from opstep.runtime.device import source
 from opstep.runtime.device.cuda.compiling.compiler import CUDA, Kernel
@@ -170,7 +171,7 @@ def steps(case: Case, dtype: str) -> Iterator[tuple[Any, Step, list[TensorType |
     """(op, step, types of its operands as they are stored) of each op of a test graph."""
     checked = program(case.id, dtype).verified.graphs[case.graph.name.text]
     values: dict[str, TensorType | None] = {b.name.text: b.type for b in checked.graph.inputs}
-    for statement, application in zip(checked.graph.body, checked.applications, strict=True):
+    for statement, application in flattened(checked, {}):
         if not isinstance(statement, Apply) or application is None or application.op is None:
             continue
         resolved = application.resolved

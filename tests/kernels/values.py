@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from cases import Case
 
 from opstep.api.program import Program
 from opstep.runtime.device.payload import payload
-from opstep.runtime.ir.graph import Apply, Literal, Return
+from opstep.runtime.ir.graph import Apply, Literal, Name, Return
 from opstep.runtime.ir.types import dtype_of
-from opstep.runtime.ir.verified import Application
+from opstep.runtime.ir.verified import Application, VerifiedGraph
+from opstep.runtime.transforms.composite import Composite, definition
 
 Execute = Callable[[Application, Sequence[np.ndarray]], Sequence[np.ndarray]]
 
@@ -38,9 +41,45 @@ def op_by_op(
 
 
 def statements(made: Program, case: Case) -> Iterator[tuple]:
-    """(statement, its application) of a test graph."""
-    checked = made.verified.graphs[case.graph.name.text]
-    return zip(checked.graph.body, checked.applications, strict=True)
+    """(statement, its application) of a test graph; those of the graph of a composite where a
+    device has no kernel for it.
+    """
+    return flattened(made.verified.graphs[case.graph.name.text], {})
+
+
+def flattened(checked: VerifiedGraph, named: dict[str, Name | Literal], prefix="") -> Iterator:
+    """`named`: what stands for names of the graph; all others get the prefix."""
+
+    def renamed(names: Sequence[Any]) -> tuple:
+        return tuple(named.get(n.text, n) if isinstance(n, Name) else n for n in names)
+
+    for statement, application in zip(checked.graph.body, checked.applications, strict=True):
+        if isinstance(statement, Return):
+            yield replace(statement, values=renamed(statement.values)), application
+            return
+        operands = renamed(statement.operands)
+        results = [b.name.text for b in statement.results]
+        if (inner := called(application)) is not None:
+            given = dict(zip((b.name.text for b in inner.graph.inputs), operands, strict=True))
+            *body, (last, _) = flattened(inner, given, f"{prefix}{results[0]}.")
+            yield from body
+            named |= zip(results, last.values, strict=True)
+            continue
+        if prefix:
+            named |= {name: Name(prefix + name) for name in results}
+        bound = tuple(replace(b, name=named.get(b.name.text, b.name)) for b in statement.results)
+        yield replace(statement, operands=operands, results=bound), application
+
+
+def called(application: Application | None) -> VerifiedGraph | None:
+    """The graph of a composite that is called on a device."""
+    op: Any = application and application.op
+    if application is None or op is None or not issubclass(op, Composite):
+        return None
+    types, attrs = application.resolved.operands, dict(application.attrs)
+    if all(op.has_kernel(gpu, types, attrs) for gpu in (False, True)):
+        return None
+    return definition(op, types, attrs).graphs[op.name]
 
 
 def compare(got: np.ndarray, want: np.ndarray, tol: float) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
-from opstep.kernels.math.fastmath import exp, log
 from opstep.kernels.reduce import folds
 from opstep.kernels.reduce.cuda_folding import FIRST, POSITION, GpuFold, as_it_is, as_on_cpu
 from opstep.runtime.device.cuda.compiling.names import max_nan, min_nan
-from opstep.runtime.ir.types import DType, f32, f64, i64
+from opstep.runtime.ir.types import DType, f64, i64
 
 
 def itself(acc, count, divisor):
@@ -30,14 +28,6 @@ def element(v, c):
     return v
 
 
-def size(v, c):
-    return np.abs(v)
-
-
-def squared(v, c):
-    return v * v
-
-
 def plus(a, b):
     return a + b
 
@@ -48,10 +38,6 @@ def wide(term):
 
 def over_count(acc, count, divisor):
     return acc / np.float64(count)
-
-
-def root(acc, count, divisor):
-    return np.sqrt(acc)
 
 
 def _sum(name: str, load, finish) -> GpuFold:
@@ -76,10 +62,6 @@ def most():
     return 1e999
 
 
-def none_yet():
-    return 0.0
-
-
 def larger(acc, term):
     return max_nan(acc, term)
 
@@ -98,12 +80,6 @@ def smallest(dtype: DType) -> GpuFold:
     if not dtype.is_float:
         return as_on_cpu(folds.smallest(dtype))
     return GpuFold("min", dtype, 1, most, element, smaller, as_it_is, smaller, itself)
-
-
-def norms(p: float, dtype: DType) -> GpuFold:
-    if p != math.inf:
-        return _sum("norm", size, itself) if p == 1 else _sum("norm", squared, root)
-    return GpuFold("norm", dtype, 1, none_yet, size, larger, as_it_is, larger, itself)
 
 
 # --- truth ----------------------------------------------------------------------------------------
@@ -177,36 +153,6 @@ def _spread(name: str, finish) -> GpuFold:
 
 variance = _spread("var", variance_of)
 deviation = _spread("std", deviation_of)
-
-
-def no_exponentials():
-    top = -1e999  # by itself: literals within tuples do not take the kernel's dtype
-    return top, 0.0
-
-
-def exponential(v, c):
-    return v, 1.0
-
-
-def rescaled(acc, term):
-    """(m, sum of e**(x - m)) of both."""
-    gap = acc[0] - term[0] if acc[0] != term[0] else 0.0
-    share = exp(-np.abs(gap))
-    if gap >= 0.0:
-        return acc[0], acc[1] + term[1] * share
-    return term[0], acc[1] * share + term[1]
-
-
-def logarithm(acc, count, divisor):
-    return log(acc[1]) + acc[0]
-
-
-def logsumexp(dtype: DType) -> GpuFold:
-    kind = dtype if dtype.is_float else f32
-    return GpuFold(
-        *("logsumexp", kind, 2, no_exponentials, exponential),
-        *(rescaled, as_it_is, rescaled, logarithm),
-    )
 
 
 def no_index():

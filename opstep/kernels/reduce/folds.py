@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from opstep.kernels.math.fastmath import exp, log
 from opstep.kernels.reduce.reduction import Fold
 from opstep.kernels.reduce.runs import product_of, sum_of
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits
@@ -209,57 +206,3 @@ def some(dtype: DType) -> Fold:
 
 def every(dtype: DType) -> Fold:
     return Fold("all", boolean, yes, truth, both, as_it_is)
-
-
-# --- exponentials ---------------------------------------------------------------------------------
-
-
-def finite_value(acc, c, count):
-    """The maximum to subtract: 0 of nothing, and where it is infinite: inf - inf is NaN."""
-    top = value_of_key(acc, c, count)
-    return 0.0 if math.isinf(top) or acc == lowest() else top
-
-
-def highest(dtype: DType) -> Fold:
-    return Fold("max", _key_type(dtype), lowest, high_key, larger, finite_value)
-
-
-def exponential(v, c):
-    return np.float64(exp(v - c))
-
-
-def log_over_centre(acc, c, count):
-    return log(acc) + c
-
-
-log_of_exponentials = Fold("logsumexp", f64, zero, exponential, plus, log_over_centre, sum_of)
-
-# --- norms ----------------------------------------------------------------------------------------
-
-
-def size(v, c):
-    return np.float64(np.abs(v))
-
-
-def squared(v, c):
-    return np.float64(v) * np.float64(v)
-
-
-def root(acc, c, count):
-    return np.sqrt(acc)
-
-
-def size_key(v, c):
-    return high_key(np.abs(v), c)
-
-
-def key_of_zero():
-    return high_key(0.0, 0.0)
-
-
-def norms(p: float, dtype: DType) -> Fold:
-    if p == 1:
-        return Fold("norm", f64, zero, size, plus, as_it_is, sum_of)
-    if p == 2:
-        return Fold("norm", f64, zero, squared, plus, root, sum_of)
-    return Fold("norm", _key_type(dtype), key_of_zero, size_key, larger, value_of_key)

@@ -8,12 +8,9 @@ added in their own type; those of integers and bools in i64, which is also their
 from __future__ import annotations
 
 import builtins
-import math
 
 import numpy as np
 
-from opstep.kernels.pointwise.cuda_elementwise import elementwise
-from opstep.kernels.pointwise.elementwise import same
 from opstep.kernels.reduce import cuda_folds as gpu_folds
 from opstep.kernels.reduce import folds
 from opstep.kernels.reduce.cuda_folding import GpuFold, as_on_cpu
@@ -350,86 +347,3 @@ def _less(g, count, correction: int):
     if isinstance(count, float):
         return count - correction if count > correction else 0.0
     return g.maximum(g.sub(count, float(correction)), 0.0)
-
-
-class logsumexp(Reduction):
-    """The logarithm of the sum of exponentials, without overflow; -inf if there are no elements."""
-
-    signature = "logsumexp(x: F, *, axes: ints = none, keepdims: bool = false)"
-    formula = "m + ln(sum(e**(x - m))), m = max(x)"
-    source = "torch.logsumexp, ONNX ReduceLogSumExp"
-    faults = Faults(
-        over_axes,
-        Rule("log of 0: all elements are -inf", lambda x, **_: bool((x == -np.inf).all())),
-    )
-
-    def oracle(x, *, axes, keepdims):
-        with np.errstate(all="ignore"):
-            axis = numpy_axes(axes)
-            top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
-            top = np.where(np.isinf(top), 0.0, top)
-            total = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
-            return total if keepdims else np.squeeze(total, axis=reduced_axes(x, axes))
-
-    def cpu(x, y, *, axes, keepdims):
-        axes = reduced_axes(x, axes)
-        centre = Scratch(x.dtype, y.size)
-        return fold(folds.highest(x.dtype), x, centre, axes) + fold(
-            folds.log_of_exponentials, x, y, axes, centre=centre
-        )
-
-    gpu_fold = staticmethod(gpu_folds.logsumexp)
-
-    @classmethod
-    def cuda(cls, x, y, *, axes, keepdims):
-        if x.size == 0:
-            return elementwise(same, "put", (), y, (-math.inf,))
-        return super().cuda(x, y, axes=axes, keepdims=keepdims)
-
-    def grad(g, operands, results, grads, *, axes, keepdims):
-        (x,), (y,), (gy,) = operands, results, grads
-        share = g.exp(g.sub(x, with_ones(g, y, x, axes, keepdims)))
-        return (g.mul(share, with_ones(g, gy, x, axes, keepdims)),)
-
-    def flops(x, **attrs):
-        return x.size * 4
-
-
-class norm(Reduction):
-    """The vector norm: p is 1 (sum of magnitudes), 2 (Euclidean) or inf (largest magnitude)."""
-
-    signature = "norm(x: F, *, p: float = 2.0, axes: ints = none, keepdims: bool = false)"
-    formula = "sum(|x|**p) ** (1/p)"
-    source = "torch.linalg.vector_norm, ONNX ReduceL1 and ReduceL2"
-    faults = Faults(over_axes)
-
-    def infer(x, *, p, axes, keepdims):
-        if p not in (1.0, 2.0, math.inf):
-            raise Mismatch("p is 1, 2 or inf", "p")
-        return reduced(x, axes, keepdims)
-
-    def oracle(x, *, p, axes, keepdims):
-        axis, size = numpy_axes(axes), np.abs(x)
-        if p == math.inf:
-            return np.max(size, axis=axis, keepdims=keepdims, initial=0.0)
-        if p == 1:
-            return np.sum(size, axis=axis, keepdims=keepdims)
-        return np.sqrt(np.sum(size * size, axis=axis, keepdims=keepdims))
-
-    def cpu(x, y, *, p, axes, keepdims):
-        return fold(folds.norms(p, x.dtype), x, y, reduced_axes(x, axes))
-
-    @classmethod
-    def gpu_fold(cls, dtype, *, p):
-        return gpu_folds.norms(p, dtype)
-
-    def grad(g, operands, results, grads, *, p, axes, keepdims):
-        (x,), (y,), (gy,) = operands, results, grads
-        y, gy = (with_ones(g, v, x, axes, keepdims) for v in (y, gy))
-        if p == 1:
-            return (g.mul(g.sign(x), gy),)
-        if p == 2:
-            return (g.where(g.equal(y, 0.0), 0.0, g.mul(g.div(x, y), gy)),)
-        hit = g.cast(g.equal(g.abs(x), y), dtype=x.dtype)
-        share = g.div(gy, g.sum(hit, axes=axes, keepdims=True))
-        return (g.mul(g.mul(hit, g.sign(x)), share),)
