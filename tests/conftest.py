@@ -101,7 +101,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_runtest_setup(item):
-    """The numbers that a test draws from its module's generator do not depend on what ran before."""
+    """Numbers from a module's generator do not depend on the tests that ran before."""
     for drawn in vars(getattr(item, "module", None) or object).values():
         if isinstance(drawn, np.random.Generator):
             fresh = np.random.default_rng(crc32(item.name.encode()))

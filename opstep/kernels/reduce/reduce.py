@@ -94,11 +94,11 @@ def number_of(g, x, axes, dtype):
 
 
 def _sums(how: Fold, x: Arg, y: Arg, axes, divisor: int) -> list[Launch]:
-    """Launches for sums over `divisor`. Rows of neighbouring floats have kernels of their own."""
+    """Launches for sums over `divisor`. Rows of floats have kernels of their own."""
     axes = reduced_axes(x, axes)
     g = group(x.shape, axes, cut=False)
-    if x.dtype.is_float and not g.columns and not g.row_sizes:
-        return sum_rows(x, y, g.n, divisor)
+    if x.dtype.is_float and not g.columns and len(g.row_sizes) <= 1:
+        return sum_rows(x, y, g, divisor)
     return fold(how, x, y, axes, divisor)
 
 

@@ -61,19 +61,46 @@ class _Node(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The shape of what is folded, whose axes from `first` to `last`, without that, make a row."""
+    """The shape of what is folded, whose axes from `first` to `last`, without that, make a row; if
+    those from `over` are folded, too, a row is as many runs of elements, which lie apart.
+    """
 
     shape: tuple[int, ...]
     first: int
     last: int
+    over: tuple[int, int] = (0, 0)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The axes before a run that are not folded."""
+        return tuple(k for k in range(self.first) if not self.over[0] <= k < self.over[1])
 
     @property
     def before(self) -> int:
-        return prod(self.shape[: self.first])
+        return prod(self.shape[k] for k in self.kept)
 
     @property
     def n(self) -> int:
+        """Elements of a run."""
         return prod(self.shape[self.first : self.last])
+
+    @property
+    def runs(self) -> int:
+        return prod(self.shape[slice(*self.over)])
+
+    @property
+    def count(self) -> int:
+        """Elements of a row."""
+        return self.n * self.runs
+
+    @property
+    def apart(self) -> bool:
+        return self.over[0] < self.over[1]
+
+    @property
+    def step(self) -> int:
+        """Between the beginnings of a row's runs."""
+        return prod(self.shape[self.over[1] :])
 
     @property
     def after(self) -> int:
@@ -89,7 +116,8 @@ class Rows(NamedTuple):
         return wide
 
     def is_inner(self, shape: tuple[int, ...]) -> bool:
-        return any(d != 1 for d in self.sizes(shape)[self.first : self.last])
+        sizes = self.sizes(shape)
+        return any(d != 1 for d in (*sizes[self.first : self.last], *sizes[slice(*self.over)]))
 
 
 class RowGraph(NamedTuple):
@@ -292,10 +320,10 @@ class _Reader:
             reads = [n.type.size for n in map(self.nodes.__getitem__, reached) if _is_read(n)]
             at = 0 if {*reads} <= {1, prod(shape)} else len(shape)
             return Rows(shape, at, at)
-        first, last = axes[0], axes[-1] + 1
-        if any(shape[k] != 1 and k not in axes for k in range(first, last)):
+        (*others, (first, last)) = _together(shape, axes)
+        if len(others) > 1 or (others and prod(shape[last:]) != 1):
             raise Unfit("what is folded does not lie together")
-        return Rows(shape, first, last)
+        return Rows(shape, first, last, *others)
 
     def _kinds(self, reached: list[int], rows: Rows) -> tuple[dict[int, bool], dict[int, int]]:
         inner, stages = dict[int, bool](), dict[int, int]()
@@ -321,11 +349,22 @@ class _Reader:
             raise Unfit("a number of a row is seen along the row")
 
     def _check_folded(self, node: _Node, inner: dict[int, bool], rows: Rows) -> None:
-        if rows.n != 1 and not inner[node.operands[0]]:
+        if rows.count != 1 and not inner[node.operands[0]]:
             raise Unfit("a number of a row is folded")
 
     def _check_results(self, results: list[int], inner: dict[int, bool], rows: Rows) -> None:
         for k in results:
-            size = rows.before * rows.after * (rows.n if inner[k] else 1)
+            size = rows.before * rows.after * (rows.count if inner[k] else 1)
             if self.nodes[k].type.size != size:
                 raise Unfit("a result is not of all rows")
+
+
+def _together(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, int]]:
+    """The first and the last of neighbouring axes, without that; axes of size 1 are no matter."""
+    groups: list[tuple[int, int]] = []
+    for k in axes:
+        if groups and all(shape[j] == 1 for j in range(groups[-1][1], k)):
+            groups[-1] = groups[-1][0], k + 1
+        else:
+            groups.append((k, k + 1))
+    return groups

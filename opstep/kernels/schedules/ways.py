@@ -33,13 +33,15 @@ def way_of(graph: RowGraph, register: int) -> Way:
     """Of what is read as this register. Raises `Unfit`."""
     rows, shape, inner = graph.rows, graph.shapes[register], graph.inner[register]
     sizes = rows.sizes(shape)
+    if rows.apart and inner and sizes != rows.shape:
+        raise Unfit("an operand repeats along rows whose runs lie apart")
     within, whole = sizes[rows.first : rows.last], rows.shape[rows.first : rows.last]
     if inner and within != whole:
         planes = _planes(within, whole, rows.after)
         if rows.n >= planes * SHORT and register not in graph.within(graph.terms.values()):
-            return Way(PLANES, _strides(graph, shape), planes)
-        return Way(SPREAD, _strides(graph, (*sizes[: rows.first], *rows.shape[rows.first :])))
-    others = [k for k in range(len(sizes)) if not rows.first <= k < rows.last]
+            return Way(PLANES, strides_of(graph, shape), planes)
+        return Way(SPREAD, strides_of(graph, (*sizes[: rows.first], *rows.shape[rows.first :])))
+    others = [*rows.kept, *range(rows.last, len(sizes))]
     if all(sizes[k] == rows.shape[k] for k in others):
         return Way(SAME if inner else EACH)
     if all(sizes[k] == 1 for k in others):
@@ -48,11 +50,13 @@ def way_of(graph: RowGraph, register: int) -> Way:
         return Way(ALONG if inner else ONE)
     if rows.after > 1:
         raise Unfit("an operand repeats among columns")
-    return Way(FOUND if inner else LED, _strides(graph, shape))
+    return Way(FOUND if inner else LED, strides_of(graph, shape))
 
 
-def _strides(graph: RowGraph, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(broadcast_strides(shape, len(graph.rows.shape))[: graph.rows.first])
+def strides_of(graph: RowGraph, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Those that lead to the row of what has this shape, along the axes before that are kept."""
+    strides = broadcast_strides(shape, len(graph.rows.shape))
+    return tuple(strides[k] for k in graph.rows.kept)
 
 
 def _planes(within: tuple[int, ...], whole: tuple[int, ...], after: int) -> int:

@@ -242,7 +242,7 @@ def test_long_functions_leave_rows_in_registers():
 
 
 def test_where_it_is_one_op():
-    """A composite is called where results depend on more than rows that follow one another."""
+    """A composite is called where runs of a row are no neighbouring elements."""
     enters = entered_on("cuda", steps=False)
 
     def define(g, x, *, axes):
@@ -250,8 +250,9 @@ def test_where_it_is_one_op():
 
     with declared("centred(x: F, *, axes: ints)", lambda x, axes: x, define) as name:
         op: Any = OPS[name]
-        for n, axes, called in [
-            *((50, (2,), False), (50000, (2,), False), (50, (1,), False), (50, (1, 2), False)),
-            (50, (0, 2), True),
+        for shape, axes, called in [
+            *(((2, 3, n), (2,), False) for n in (50, 50000)),
+            *(((2, 3, 50), axes, False) for axes in ((1,), (1, 2), (0, 2))),
+            ((2, 3, 50, 4), (0, 2), True),
         ]:
-            assert enters(op, (TensorType(f32, (2, 3, n)),), {"axes": axes}) is called
+            assert enters(op, (TensorType(f32, shape),), {"axes": axes}) is called

@@ -20,7 +20,7 @@ BINARY = ("add", "sub", "maximum", "minimum")
 FOLDS = ("sum", "max", "min")
 
 
-def random_graph(choices: Iterator[int], g, values: list, axis: int) -> tuple:
+def random_graph(choices: Iterator[int], g, values: list, axes: tuple[int, ...]) -> tuple:
     """A result of the first value's shape, and a number of each row."""
 
     def one_of(options: Sequence) -> Any:
@@ -32,31 +32,37 @@ def random_graph(choices: Iterator[int], g, values: list, axis: int) -> tuple:
         kind = one_of([UNARY, BINARY, BINARY, FOLDS])
         op = getattr(g, one_of(kind))
         if kind is FOLDS:
-            numbers.append(op(one_of(inner[-4:]), axes=[axis], keepdims=True))
+            numbers.append(op(one_of(inner[-4:]), axes=axes, keepdims=True))
             values.append(numbers[-1])
             continue
         made = op(*(one_of(values[-6:]) for _ in range(1 + (kind is BINARY))))
         values.append(made)
         inner += [made] * (made.shape == shape)
-    number = numbers[-1] if numbers else g.max(inner[-1], axes=[axis], keepdims=True)
+    number = numbers[-1] if numbers else g.max(inner[-1], axes=axes, keepdims=True)
     return g.add(g.sub(g.mul(inner[-1], 0.5), number), values[0]), number
 
 
-@settings(max_examples=25, deadline=None)
+LAYOUTS = [
+    *(((3, 70), (1,)), ((5, 8), (1,)), ((2, 97), (1,)), ((1, 3), (1,))),
+    *(((3, 70), (0,)), ((5, 8), (0,)), ((2, 97), (0,)), ((1, 3), (0,))),
+    *(((3, 4, 20), (0, 2)), ((2, 3, 2, 5), (0, 3)), ((2, 3, 2, 7), (1, 3)), ((9, 2, 1), (0, 2))),
+]
+
+
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.integers(0, 59), min_size=50, max_size=50),
-    st.sampled_from([(3, 70), (5, 8), (2, 97), (1, 3)]),
-    st.integers(0, 1),
+    st.sampled_from(LAYOUTS),
     st.booleans(),
     st.integers(0, 1 << 30),
 )
-def test_random_graphs(choices, shape, axis, long, seed):
-    rng = np.random.default_rng(seed)
-    number = tuple(1 if k == axis else d for k, d in enumerate(shape))
-    shapes = [shape, shape, number] + [shape[1:]] * axis
+def test_random_graphs(choices, layout, long, seed):
+    (shape, axes), rng = layout, np.random.default_rng(seed)
+    number = tuple(1 if k in axes else d for k, d in enumerate(shape))
+    shapes = [shape, shape, number] + [shape[1:]] * (axes == (1,))
 
     def define(g, *operands):
-        return random_graph(iter(choices), g, list(operands), axis)
+        return random_graph(iter(choices), g, list(operands), axes)
 
     def infer(x, *others):
         return x, x.with_shape(number)

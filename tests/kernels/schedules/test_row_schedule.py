@@ -87,6 +87,11 @@ def test_threads_share_a_row(name, dtype):
     assert differing(name, arrays, {"axis": 1} if name in SOFTMAX else {"shape": (n,)}) == []
 
 
+def test_rows_of_other_lengths_have_the_same_kernel():
+    for shape in ((2, 140_003), (3, 70_000), (2, 512_000)):
+        assert differing("softmax", [drawn(np.random.default_rng(0), shape, "f32")], {}) == []
+
+
 @pytest.mark.parametrize("name", ["log_softmax", "softmax_grad"])
 def test_threads_share_columns(name):
     arrays = [drawn(np.random.default_rng(k), (2, 60, 2000), "f32") for k in range(LONG[name])]
@@ -124,6 +129,7 @@ LAYOUTS = st.sampled_from([
     ((3, 1030), (1,)), ((2, 5, 17), (1, 2)), ((4, 3), (1,)), ((2, 600, 3), (1,)),
     ((2, 30, 70), (1,)), ((40, 9), (0,)), ((7, 1), (1,)), ((2, 3, 1), (2,)),
     ((1, 1100, 70), (1,)), ((2, 3, 1, 50), (3,)), ((0, 4), (1,)),
+    ((3, 4, 600), (0, 2)), ((2, 3, 4, 5, 7), (1, 3, 4)), ((5, 1, 3, 1), (0, 2)),
 ])  # fmt: skip
 
 
@@ -135,11 +141,13 @@ def test_random_graphs(data, layout, dtype, shared, seed):
     shape, axes = layout
     number = tuple(1 if k in axes else d for k, d in enumerate(shape))
     shapes = [shape, shape, number]
-    if max(axes) == len(shape) - 1:  # rows of neighbours
+    if max(axes) - min(axes) >= len(axes):  # runs that lie apart
+        shapes.append((1, *number[1:]))
+    elif max(axes) == len(shape) - 1:  # rows of neighbours
         shapes.append(shape[min(axes) :])
         shapes.append((1, *shape[1:]))
-    if len(axes) == 2:  # planes
-        shapes.append((shape[1], 1))
+        if len(axes) == 2:  # planes
+            shapes.append((shape[1], 1))
 
     def define(g, *operands):
         return random_graph(data.draw, g, list(operands), axes)

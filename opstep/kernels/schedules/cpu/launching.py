@@ -15,7 +15,7 @@ from opstep.kernels.schedules.cpu.row import RowText
 from opstep.kernels.schedules.cpu.text import EXTREMES, Text
 from opstep.kernels.schedules.passes import is_costly
 from opstep.kernels.schedules.row_graph import Read, RowGraph, Unfit, row_graph
-from opstep.kernels.schedules.ways import FOUND, LED, PLANES, SPREAD, Way, way_of
+from opstep.kernels.schedules.ways import FOUND, LED, PLANES, SPREAD, Way, strides_of, way_of
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.types import TensorType, f32, f64, i32, i64
 from opstep.runtime.transforms.composite import Composite, definition
@@ -51,11 +51,11 @@ def launch(
     ways = [way_of(graph, k) for k, leaf in enumerate(graph.leaves) if isinstance(leaf, Read)]
     kinds = tuple(way.kind for way in ways)
     form = RowText if rows.after == 1 else ColumnText
-    if form is RowText and rows.before < FEW and rows.before * rows.n > MANY:
+    if form is RowText and rows.before < FEW and rows.before * rows.count > MANY:
         form = RowText if PLANES in kinds else PartText
     text, kernels = _kernels(form, _Key(graph), kinds, len(operands), (*inplace,))
     work = COSTLY if any(is_costly(graph, r) for r in range(len(graph.inner))) else WORK
-    grain, args = max(1, work // max(1, rows.n)), [*operands, *results]
+    grain, args = max(1, work // max(1, rows.count)), [*operands, *results]
     if isinstance(text, ColumnText):
         args += [*_tiles(text, graph), rows.n, rows.after, min(WIDTH, rows.after)]
         args += order_of(rows.n, rows.after)
@@ -65,23 +65,26 @@ def launch(
     args += [launch.args[1] for launch in before]
     if isinstance(text, PartText):
         args += [*_rows(text, graph, rows.before), *_places(graph, ways)]
-        return [*before, *_of_parts(text, kernels, args, work // RUN)]
+        return [*before, *_of_parts(text, kernels, graph, args, work // RUN)]
     args += [*_rows(text, graph), *_places(graph, ways), rows.n]
     return [*before, Launch(*kernels, *args, units=rows.before, grain=grain)]
 
 
-def _of_parts(text: PartText, kernels: list[Any], args: list[Any], grain: int) -> list[Launch]:
-    graph, rows = text.graph, text.graph.rows
-    blocks = -(-rows.n // RUN)
+def _of_parts(
+    text: PartText, kernels: list[Any], graph: RowGraph, args: list[Any], grain: int
+) -> list[Launch]:
+    rows = graph.rows
+    blocks = -(-rows.n // RUN)  # of a run
+    units = rows.before * rows.runs * blocks
     kinds = [graph.dtype if text.op(f) in EXTREMES else f64 for f in graph.terms]
-    args += [Scratch(kind, rows.before * blocks) for kind in kinds]
+    args += [Scratch(kind, units) for kind in kinds]
     args += [Scratch(graph.dtype, rows.before) for _ in graph.terms]
     args += [rows.n, blocks]
-    shared, whole = (rows.before * blocks, grain), (rows.before, 1)
-    units = [shared if of_blocks else whole for of_blocks in text.of_blocks]
+    shared, whole = (units, grain), (rows.before, 1)
+    counts = [shared if of_blocks else whole for of_blocks in text.of_blocks]
     return [
         Launch(kernel, *args, units=count, grain=each)
-        for kernel, (count, each) in zip(kernels, units, strict=True)
+        for kernel, (count, each) in zip(kernels, counts, strict=True)
     ]
 
 
@@ -107,7 +110,7 @@ def spread(x, y, plane, lo, hi):
 
 def _rows(text: Text, graph: RowGraph, rows: int = 0) -> list[Any]:
     """Working memory for what is held of a row, or of so many."""
-    n = graph.rows.n
+    n = graph.rows.count
     own = [Scratch(graph.dtype, n * rows or n, per_lane=not rows) for _ in text.own]
     return [word for scratch in own for word in (scratch, scratch.size)]
 
@@ -115,8 +118,10 @@ def _rows(text: Text, graph: RowGraph, rows: int = 0) -> list[Any]:
 def _places(graph: RowGraph, ways: Sequence[Way]) -> list[Any]:
     """Arguments that lead to the rows of operands, and to planes in them."""
     rows, args = graph.rows, []
-    if strides := [way.strides for way in ways if way.kind in (FOUND, LED, PLANES, SPREAD)]:
-        args += [rows.shape[: rows.first], rows.first, *strides]
+    strides = [way.strides for way in ways if way.kind in (FOUND, LED, PLANES, SPREAD)]
+    if strides or rows.apart:
+        args += [tuple(rows.shape[k] for k in rows.kept), len(rows.kept), *strides]
+    args += [strides_of(graph, rows.shape), rows.runs, rows.step] if rows.apart else []
     if planes := {way.planes for way in ways if way.kind == PLANES}:
         if len(planes) > 1:
             raise Unfit("planes are not of one size")
@@ -143,7 +148,7 @@ class _Key:
 
     def __init__(self, graph: RowGraph):
         self.graph = graph
-        self.text = repr((graph.body, graph.leaves, graph.inner, graph.terms))
+        self.text = repr((graph.body, graph.leaves, graph.inner, graph.terms, graph.rows.apart))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Key) and self.text == other.text

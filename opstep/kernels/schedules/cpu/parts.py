@@ -18,7 +18,9 @@ from opstep.kernels.schedules.ways import PLANES
 
 
 class PartText(RowText):
-    """A block folds to `s{k}[unit]`, a row to `t{k}[row]`. What is held is so for all rows."""
+    """A block folds to `s{k}[unit]`, a row to `t{k}[row]`. What is held is so for all rows, one run
+    after the other.
+    """
 
     def __init__(self, graph: RowGraph, kinds: Sequence[str], inplace: Sequence[int]):
         super().__init__(graph, kinds, inplace)
@@ -49,7 +51,11 @@ class PartText(RowText):
                 yield f"joined{p}", "row", self.joined_blocks(p)
         results = enumerate(self.graph.body.results)
         if stored := [self.element.stored(q, "0") for q, r in results if not self.graph.inner[r]]:
-            yield "numbers", "row", [*self.places_of_row(), *self.before(len(self.passes)), *stored]
+            yield (
+                "numbers",
+                "row",
+                [*self.numbers_of_row(), *self.before(len(self.passes)), *stored],
+            )
 
     def before(self, p: int) -> list[str]:
         """The numbers of a row that are known before pass p."""
@@ -61,9 +67,12 @@ class PartText(RowText):
         return lines
 
     def part(self, p: int) -> list[str]:
-        lines = ["row = unit // blocks", f"start = (unit - row * blocks) * {RUN}"]
-        lines += [f"count = min({RUN}, n - start)", *self.places_of_row(" + start")]
-        lines += [f"h{r} = offset(m{r}, row * n + start)" for r in self.own]
+        lines = ["run = unit // blocks", f"start = (unit - run * blocks) * {RUN}"]
+        lines += [f"count = min({RUN}, n - start)"]
+        lines += [f"h{r} = offset(m{r}, run * n + start)" for r in self.own]
+        lines += ["row = run // runs", "run -= row * runs"] if self.apart else ["row = run"]
+        place = "first + run * step" if self.apart else "row * n"
+        lines += [*self.numbers_of_row(), *self.places_of_run(place, " + start")]
         lines += [*self.before(p), *self.reduced(p, "count")]
         lines += [f"s{f}[unit] = {self.of_block(p, f)}" for f in self.passes[p].folds]
         return lines
@@ -72,15 +81,14 @@ class PartText(RowText):
         return self.number(p, fold) if self.op(fold) in EXTREMES else f"a{fold}"
 
     def joined_blocks(self, p: int) -> list[str]:
-        lines = []
+        lines, runs = [], "runs" if self.apart else "1"
         for f in self.passes[p].folds:
-            blocks = f"offset(s{f}, row * blocks)"
             if self.op(f) in EXTREMES:
-                lines.append(f"t{f}[row] = {RUNS[self.op(f)]}({blocks}, blocks)")
+                blocks = f"offset(s{f}, row * {runs} * blocks)"
+                lines.append(f"t{f}[row] = {RUNS[self.op(f)]}({blocks}, {runs} * blocks)")
                 continue
-            lines += [f"a{f} = np.float64(0.0)", "for k in range(blocks):"]
-            lines += [
-                f"    a{f} += s{f}[row * blocks + k]",
-                f"t{f}[row] = {self.ended(f, f'a{f}')}",
-            ]
+            lines += [f"a{f} = np.float64(0.0)", f"for run in range({runs}):"]
+            lines += ["    some = np.float64(0.0)", "    for k in range(blocks):"]
+            lines.append(f"        some += s{f}[(row * {runs} + run) * blocks + k]")
+            lines += [f"    a{f} += some", f"t{f}[row] = {self.ended(f, f'a{f}')}"]
         return lines

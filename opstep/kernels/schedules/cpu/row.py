@@ -32,6 +32,7 @@ class RowText(Text):
 
     def __init__(self, graph: RowGraph, kinds: Sequence[str], inplace: Sequence[int]):
         super().__init__(graph, kinds, inplace)
+        self.apart = graph.rows.apart
         self._terms: dict[tuple[int, int], Terms | None] = {}
         buffer = buffer_f32_512 if graph.dtype is f32 else buffer_f64_512
         self.scope |= {"buffer": buffer, "row_sum": row_sum, "sum_of": sum_of}
@@ -151,8 +152,10 @@ class RowText(Text):
         graph, lane = self.graph, ["lane"] if self.own else []
         names = [*self.arguments(operands), "n", "lo", "hi", *lane]
         lines = [f"def rows({', '.join(names)}):", *self.literals()]
-        lines += ["    for row in range(lo, hi):", *indented(self.places_of_row(), 2)]
-        lines += [f"        h{r} = offset(m{r}, lane * m{r}_size)" for r in self.own]
+        lines += ["    for row in range(lo, hi):", *indented(self.numbers_of_row(), 2)]
+        if not self.apart:
+            own = [f"h{r} = offset(m{r}, lane * m{r}_size)" for r in self.own]
+            lines += indented([*self.places_of_run("row * n"), *own], 2)
         for p in range(len(self.passes)):
             lines += indented([*self.element.computed(self.between(p)), *self.run(p)], 2)
         lines += indented(self.element.computed(self.between(len(self.passes))), 2)
@@ -168,32 +171,61 @@ class RowText(Text):
         names += [f"b{q}" for q in range(len(self.graph.body.results))]
         names += [f"e{k}" for k, kind in enumerate(self.kinds) if kind == SPREAD]
         names += [name for r in self.own for name in (f"m{r}", f"m{r}_size")]
-        names += ["sizes", "rank", *strides] if strides else []
+        names += ["sizes", "rank", *strides] if strides or self.apart else []
+        names += ["w", "runs", "step"] if self.apart else []
         return names + (["planes", "plane"] if PLANES in self.kinds else [])
 
     def literals(self) -> list[str]:
         leaves = range(len(self.graph.leaves))
         return [f"    r{r} = c{r}" for r in leaves if self.is_literal(r)]
 
-    def places_of_row(self, start: str = "") -> list[str]:
-        """Pointers to the row, or to where it goes on, and the numbers that are read."""
+    def numbers_of_row(self) -> list[str]:
+        """Those that are read, pointers to those that are results, and where its runs begin."""
+        lines = ["first = locate(row, sizes, w, rank)"] if self.apart else []
+        for k, kind in enumerate(self.kinds):
+            if not self.graph.inner[k]:
+                place = _AT.get(kind, f"locate(row, sizes, s{k}, rank)")
+                lines.append(f"x{k} = offset({self.operand(k)}, {place})")
+                lines.append(f"r{k} = {self.element.loaded(k, '0')}")
+        results = enumerate(self.graph.body.results)
+        return lines + [f"y{q} = offset(b{q}, row)" for q, r in results if not self.graph.inner[r]]
+
+    def operand(self, k: int) -> str:
+        slot = self.graph.leaves[k].slot  # pyright: ignore[reportAttributeAccessIssue]
+        return f"e{k}" if self.kinds[k] == SPREAD else f"p{slot}"
+
+    def places_of_run(self, run: str, start: str = "") -> list[str]:
+        """Pointers to a row's run, which is there in what has all elements, or further on."""
         lines = []
         for k, kind in enumerate(self.kinds):
-            slot = self.graph.leaves[k].slot  # pyright: ignore[reportAttributeAccessIssue]
-            place = _AT.get(kind, f"locate(row, sizes, s{k}, rank)")
-            place += start if self.graph.inner[k] else ""
-            lines.append(f"x{k} = offset({f'e{k}' if kind == SPREAD else f'p{slot}'}, {place})")
-            if not self.graph.inner[k]:
-                lines.append(f"r{k} = {self.element.loaded(k, '0')}")
+            if self.graph.inner[k]:
+                place = run if kind == SAME else _AT.get(kind, f"locate(row, sizes, s{k}, rank)")
+                lines.append(f"x{k} = offset({self.operand(k)}, {place}{start})")
         for q, r in enumerate(self.graph.body.results):
-            place = f"row * n{start}" if self.graph.inner[r] else "row"
-            lines.append(f"y{q} = offset(b{q}, {place})")
+            lines += [f"y{q} = offset(b{q}, {run}{start})"] if self.graph.inner[r] else []
         return lines + [f"h{r} = y{q}" for r, q in self.places.items()]
 
     def run(self, p: int) -> list[str]:
         """A pass, and its reductions as numbers."""
         folds = self.passes[p].folds
-        return self.reduced(p, "n") + [f"r{f} = {self.number(p, f)}" for f in folds]
+        if not self.apart:
+            return self.reduced(p, "n") + [f"r{f} = {self.number(p, f)}" for f in folds]
+        if not folds and self.is_idle(p):
+            return []
+        own = [f"h{r} = offset(m{r}, lane * m{r}_size + run * n)" for r in self.own]
+        lines = [*self.places_of_run("first + run * step"), *own, *self.reduced(p, "n")]
+        lines += [self.merged(p, f) for f in folds]
+        begun = [f"t{f} = {self.start(f)}" for f in folds]
+        ended = [f"r{f} = {self.ended(f, f't{f}')}" for f in folds]
+        return [*begun, "for run in range(runs):", *indented(lines), *ended]
+
+    def merged(self, p: int, fold: int) -> str:
+        """The line that adds what a run came to."""
+        if self.op(fold) not in EXTREMES:
+            return f"t{fold} += a{fold}"
+        _, join, key = EXTREMES[self.op(fold)]
+        whole = f"{key}(a{fold}, 0.0)" if self.direct(p, fold) else f"a{fold}"
+        return f"t{fold} = {join}(t{fold}, {whole})"
 
     def reduced(self, p: int, count: str) -> list[str]:
         """A pass over so many elements, whose reductions are `a{k}` then."""

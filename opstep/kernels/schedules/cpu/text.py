@@ -139,5 +139,6 @@ class Text:
         """The number that it gives."""
         if self.op(fold) in EXTREMES:
             return f"value_of_key({so_far}, 0.0, 0)"
-        mean = self.op(fold) is reductions.mean
-        return f"number({so_far} / np.float64(n))" if mean else f"number({so_far})"
+        if self.op(fold) is not reductions.mean:
+            return f"number({so_far})"
+        return f"number({so_far} / np.float64({'n * runs' if self.graph.rows.apart else 'n'}))"

@@ -7,7 +7,6 @@ from functools import lru_cache
 from math import gcd, prod
 from typing import Any, NamedTuple
 
-from opstep.kernels.pointwise.broadcast import broadcast_strides
 from opstep.kernels.pointwise.cuda_cast import as_numbers
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.schedules.cuda.columns import ColumnText
@@ -18,7 +17,7 @@ from opstep.kernels.schedules.cuda.parts import passes_of as passes_by_parts
 from opstep.kernels.schedules.cuda.row import STRIDED, RowText
 from opstep.kernels.schedules.cuda.teams import HELD, Team, rows_grid, team_for
 from opstep.kernels.schedules.row_graph import Read, RowGraph, Rows, Unfit, row_graph
-from opstep.kernels.schedules.ways import PLANES, SPREAD, way_of
+from opstep.kernels.schedules.ways import PLANES, SPREAD, strides_of, way_of
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.composite import Composite, definition
@@ -49,29 +48,29 @@ def _work(op: type[Composite], types: tuple, attrs: tuple) -> _Work:
     rows = graph.rows
     if rows.first == rows.last:  # rows of one element are side by side
         graph = graph._replace(rows=Rows(rows.shape, len(rows.shape), len(rows.shape)))
-    text = repr((graph.body, graph.leaves, graph.inner, graph.stages, graph.terms))
+    text = repr((graph.body, graph.leaves, graph.inner, graph.stages, graph.terms, rows.apart))
     return _Work(graph, passes_of(graph), text)
 
 
 def _launches(work: _Work, operands: Sequence[Arg], results: Sequence[Arg]) -> list[Grid]:
     graph, rows = work.graph, work.graph.rows
-    if max(rows.n, rows.before * rows.after) >= LIMIT:
+    if max(rows.count, rows.before * rows.after) >= LIMIT:
         raise Unfit("places take more than 32 bits")
     args = [as_numbers(_as_stored(a)) for a in (*operands, *results)]
-    if rows.after > 1 or rows.n == 0:
+    if rows.after > 1 or rows.count == 0:
         columns = rows.before * rows.after
-        team = team_of_columns(rows.n, columns)
+        team = team_of_columns(rows.count, columns)
         kernels, given = _kernels(work, ColumnText, passes_by_parts(graph), team, args)
-        last = rows.n, rows.after, columns
+        last = rows.count, rows.after, columns
         return [Grid(*kernels, *given, *last, grid=team.grid(columns), block=team.block)]
     inner, vector = _inner(graph, args), _longest_vector(graph)
     if team := _team(work, inner, vector):
         kernels, given = _kernels(work, RowText, work.passes.passes, team, args)
-        return [rows_grid(*kernels, team, rows.before, *given, rows.n)]
-    cut, passes = cut_of(rows.n, rows.before, inner, vector), passes_by_parts(graph)
+        return [rows_grid(*kernels, team, rows.before, *given, rows.count)]
+    cut, passes = cut_of(rows.count, rows.before, inner, vector), passes_by_parts(graph)
     kernels, given = _kernels(work, PartText, passes, cut.team, args)
     sums = [Scratch(graph.dtype, rows.before * cut.parts) for _ in graph.terms]
-    launches, known, last = list[Grid](), 0, (rows.n, cut.parts, cut.span)
+    launches, known, last = list[Grid](), 0, (rows.count, cut.parts, cut.span)
     for kernel, this in zip(kernels, passes, strict=True):
         known += len(this.folds)
         grid = rows.before * (cut.parts if this.needed else 1)
@@ -108,12 +107,14 @@ def _plane(graph: RowGraph, register: int) -> int:
 
 
 def _where(graph: RowGraph, kinds: Sequence[str]) -> list[Any]:
-    """Arguments that lead to the rows of operands, and the sizes of planes in them."""
-    shape, first = graph.rows.shape, graph.rows.first
+    """Arguments that lead to the rows of operands, to runs of these, and the sizes of planes."""
+    rows = graph.rows
     strided = [k for k, kind in enumerate(kinds) if kind in STRIDED]
-    strides = [tuple(broadcast_strides(graph.shapes[k], len(shape))[:first]) for k in strided]
     planes = [_plane(graph, k) for k in strided if kinds[k] == PLANES]
-    return [shape[:first], first, *strides, *planes] if strided else []
+    strides = [strides_of(graph, graph.shapes[k]) for k in strided]
+    where = [tuple(rows.shape[k] for k in rows.kept), len(rows.kept), *strides]
+    runs = [strides_of(graph, rows.shape), rows.n, rows.step] if rows.apart else []
+    return [*where, *runs, *planes] if strided or runs else []
 
 
 def _as_stored(a: Arg) -> Arg:
@@ -143,4 +144,4 @@ def _team(work: _Work, inner: list[Arg], vector: int) -> Team | None:
         held //= 2
     # a block of 1,024 threads has registers for one array, one of 512 for three
     count = 1 if arrays == 1 else 2 if arrays <= 3 else 4
-    return team_for(work.graph.rows.n, inner, count, held, vector)
+    return team_for(work.graph.rows.count, inner, count, held, vector)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from opstep.kernels.pointwise.cuda_neighbours import GATHERED
 from opstep.kernels.pointwise.cuda_offsets import spot
 from opstep.kernels.pointwise.fused import Element, computed, indented
 from opstep.kernels.reduce import reduce as reductions
@@ -31,7 +32,7 @@ from opstep.runtime.device.cuda.compiling.names import (
     min_nan,
     real,
 )
-from opstep.runtime.device.source import pinned
+from opstep.runtime.device.source import Intrinsic, pinned
 from opstep.runtime.device.texts import from_text
 
 AT = {SAME: "at * n", EACH: "at", ALONG: "0", ONE: "0"}  # where the row's part of an operand is
@@ -62,6 +63,38 @@ def fetch_planes(team: Team):
     return fetch_planes
 
 
+@cache
+def runs_apart(team: Team):
+    """(fetch, put) of `teams.steps_for` for a row whose runs of so many elements are `step` apart;
+    it begins at x, and what is wanted at its element `first`. Vectors end with a run, or before.
+    """
+    width, vectors, threads, full = team.width, team.vectors, team.threads, team.full
+    load, store = Intrinsic("load", width), Intrinsic("store", width)
+    gathered = GATHERED[width]
+
+    def fetch_runs(x, first, run, step, n, thread, values, missing):
+        for k in range(vectors):
+            i = (k * threads + thread) * width
+            if full or i < n:
+                before = div32(first + i, run)
+                vector = load(x, before * step + first + i - before * run)
+                for j in range(width):
+                    values[k * width + j] = vector[j]
+            else:
+                for j in range(width):
+                    values[k * width + j] = missing
+
+    def put_runs(y, first, run, step, n, thread, values):
+        for k in range(vectors):
+            i = (k * threads + thread) * width
+            if full or i < n:
+                before = div32(first + i, run)
+                place = before * step + first + i - before * run
+                store(y, place, gathered(values, k * width))
+
+    return fetch_runs, put_runs
+
+
 class RowText:
     """Register k is `r{k}`; a local array of it is `x{k}`, where it is read, or `h{k}`, that of a
     result `y{q}`. A reduction that has not ended is `a{k}`. Operands are `p{k}`, results `b{q}`.
@@ -86,6 +119,8 @@ class RowText:
         self.scope |= {"pick": pick, "spot": spot, "locate": steps.locate, "put": steps.put}
         self.scope |= {"fetch": steps.fetch, "in_row": steps.in_row}
         self.scope["fetch_planes"] = fetch_planes(team)
+        self.scope["fetch_runs"], self.scope["put_runs"] = runs_apart(team)
+        self.apart = graph.rows.apart
         self.scope["total"], self.scope["totals"] = reducers(plus, team.threads)
         self.scope["largest"], _ = reducers(max_nan, team.threads)
         self.scope["smallest"], _ = reducers(min_nan, team.threads)
@@ -94,7 +129,7 @@ class RowText:
                 self.scope[f"c{k}"] = leaf.of(computed(graph.body.types[k]))
 
     def kernels(self, operands: int) -> list[Any]:
-        """(operands, results, a 0, sizes, their count, strides, sizes of planes, n, rows)"""
+        """(operands, results, a 0, sizes, their count, strides, runs, sizes of planes, n, rows)"""
         lines = ["row, thread = locate()", "at = min(row, rows - 1)", *self.given()]
         for p, this in enumerate(self.passes):
             lines += [*self.numbers_before(p), *self.begun(this), *self.arrays(this)]
@@ -110,7 +145,8 @@ class RowText:
         strides = [f"s{k}" for k, kind in enumerate(self.kinds) if kind in STRIDED]
         names = [f"p{k}" for k in range(operands)]
         names += [f"b{q}" for q in range(len(self.graph.body.results))]
-        names += ["zero", *(["sizes", "rank", *strides] if strides else [])]
+        names += ["zero", *(["sizes", "rank", *strides] if strides or self.apart else [])]
+        names += ["w", "run", "step"] if self.apart else []
         names += [*(f"plane{k}" for k, kind in enumerate(self.kinds) if kind == PLANES), *last]
         text = "\n".join([f"def {name}({', '.join(names)}):", *indented(lines)])
         made = from_text(text, f"{name} on CUDA {next(_numbers)}", name, self.scope)
@@ -123,6 +159,8 @@ class RowText:
 
     def place(self, k: int) -> str:
         """The place at which the row's part of an operand begins."""
+        if self.apart and self.kinds[k] == SAME:
+            return "spot(at, sizes, w, rank)"
         return AT.get(self.kinds[k]) or f"spot(at, sizes, s{k}, rank)"
 
     def given(self) -> list[str]:
@@ -151,6 +189,9 @@ class RowText:
         if self.is_of_planes(r):
             source = f"offset({self.operand(r)}, {self.place(r)})"
             return f"fetch_planes({source}, 0{self.start}, plane{r}, {last}"
+        if self.apart:
+            source = f"offset({self.operand(r)}, {self.place(r)})"
+            return f"fetch_runs({source}, 0{self.start}, run, step, {last}"
         return f"fetch(offset({self.operand(r)}, {self.place(r)}{self.start}), {last}"
 
     def is_of_planes(self, r: int) -> bool:
@@ -190,6 +231,10 @@ class RowText:
 
     def puts(self, this: Pass) -> list[str]:
         place, n = f"at * n{self.start}", self.count
+        if self.apart:
+            runs = f"0{self.start}, run, step, {n}"
+            place = "spot(at, sizes, w, rank)"
+            return [f"put_runs(offset(b{q}, {place}), {runs}, thread, y{q})" for q in this.stores]
         return [f"put(offset(b{q}, {place}), {n}, thread, y{q})" for q in this.stores]
 
     # --- reductions ---
