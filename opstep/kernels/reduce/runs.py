@@ -17,7 +17,6 @@ from opstep.runtime.device.builtin import (
     fixed_product,
     fixed_squares,
     fixed_sum,
-    fixed_sum_f64,
 )
 from opstep.runtime.device.source import vectorised
 
@@ -39,18 +38,6 @@ def sum_of(x, n):
     total = x[0] - x[0]
     for i in range(n):
         total += x[i]
-    return total
-
-
-def _sum_f64(x, n):
-    return fixed_sum_f64(x, n)
-
-
-@_on_floats(_sum_f64)
-def sum_in_f64(x, n):
-    total = np.float64(0)
-    for i in range(n):
-        total += np.float64(x[i])
     return total
 
 

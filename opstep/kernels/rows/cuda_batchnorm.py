@@ -23,29 +23,24 @@ ROWS = 8  # samples that a thread takes, where a plane is one element
 Shape = tuple[int, int, int]  # elements before the channels, channels, elements behind
 
 
-def train(
-    x: Arg, scale, bias, y, mean: Arg, var: Arg, shape: Shape, epsilon: float, put: Callable
-) -> list[Grid]:
-    """`put`: what writes a channel's results, and what y is made of."""
+def train(x: Arg, scale, bias, y, mean: Arg, var: Arg, shape: Shape, epsilon: float) -> list[Grid]:
     sums = Sums(x, shape)
     factor, shift = Scratch(x.dtype, shape[1]), Scratch(x.dtype, shape[1])
     args = (x, scale, bias, mean, var, factor, shift, sums.count, sums.stride, epsilon)
-    finish = sums.finish(finisher(batch_statistics(put), len(args)), *args)
+    finish = sums.finish(finisher(batch_statistics, len(args)), *args)
     return [sums.launch, finish, normalise(x, mean, factor, shift, y, shape)]
 
 
 def gradients(
     x: Arg, scale: Arg, gy: Arg, mean: Arg, var: Arg, moment_grads: tuple[Arg, Arg, bool],
-    gx: Arg, g_scale: Arg, g_bias: Arg, shape: Shape, epsilon: float, of_channel: Callable,
+    gx: Arg, g_scale: Arg, g_bias: Arg, shape: Shape, epsilon: float,
 ) -> list[Grid]:  # fmt: skip
-    """`moment_grads`: by mean and var, and whether there are any; `of_channel`: what makes a
-    channel's results of its sums.
-    """
+    """`moment_grads`: by mean and var, and whether there are any."""
     sums = Sums(x, shape, pivot=GIVEN, pivots=mean, d=gy)
     channels = shape[1]
     abc = Scratch(x.dtype, 3 * channels)
     into = (scale, var, *moment_grads, g_scale, g_bias, abc, channels, sums.count, epsilon)
-    finish = sums.finish(finisher(channel_gradients(of_channel), len(into)), *into)
+    finish = sums.finish(finisher(channel_gradients, len(into)), *into)
     width, args = _width(x, shape), (x, gy, mean, abc, gx, channels)
     if shape[2] == 1:
         kernel, grid = combine_columns(width), _column_grid(shape, width)
@@ -116,15 +111,24 @@ def channel_factors(scale, var, factor, epsilon, channels):
         factor[c] = scale[c] / math.sqrt(var[c] + epsilon)
 
 
-@cache
-def batch_statistics(put: Callable) -> Callable:
-    def batch_statistics(
-        c, s1, s2, s3, s4, x, scale, bias, mean, var, factor, shift, count, stride, epsilon
-    ):
-        centre, variance = moments_of(s1, s2, count, np.float64(x[c * stride]))
-        put(c, centre, variance, scale, bias, mean, var, factor, shift, epsilon)
+def put_channel(c, centre, variance, scale, bias, mean, var, factor, shift, epsilon):
+    """A channel's statistics, in f64 until here: its results, and y = (x - mean)*factor + shift.
 
-    return batch_statistics
+    The shift makes good what the mean loses when it is stored.
+    """
+    mean[c] = centre
+    var[c] = variance
+    slope = np.float64(scale[c]) / math.sqrt(variance + epsilon)
+    lost = centre - np.float64(mean[c])
+    factor[c] = slope
+    shift[c] = bias[c] if lost == 0.0 else bias[c] - lost * slope
+
+
+def batch_statistics(
+    c, s1, s2, s3, s4, x, scale, bias, mean, var, factor, shift, count, stride, epsilon
+):
+    centre, variance = moments_of(s1, s2, count, np.float64(x[c * stride]))
+    put_channel(c, centre, variance, scale, bias, mean, var, factor, shift, epsilon)
 
 
 def row_statistics(row, s1, s2, s3, s4, x, centre, factor, n, epsilon):
@@ -133,18 +137,26 @@ def row_statistics(row, s1, s2, s3, s4, x, centre, factor, n, epsilon):
     factor[row] = 1.0 / math.sqrt(variance + epsilon)
 
 
-@cache
-def channel_gradients(of_channel: Callable) -> Callable:
-    def channel_gradients(
-        c, s1, s2, s3, s4, scale, var, g_mean, g_var, has_g, g_scale, g_bias, abc, channels, count,
-        epsilon,
-    ):  # fmt: skip
-        of_channel(
-            c, count, s4, s3, scale, var, g_mean, g_var, has_g, g_scale, g_bias, abc, channels,
-            epsilon,
-        )  # fmt: skip
+def channel_gradients(
+    c, s1, s2, total, dot, scale, var, g_mean, g_var, has_g, g_scale, g_bias, abc, channels, n,
+    epsilon,
+):  # fmt: skip
+    """From a channel's sums of gy * (x - mean) and of gy: its results, and what makes gx.
 
-    return channel_gradients
+    gx = a*gy + b*(x - mean) + c; `abc` holds a, then b, then c of all channels.
+    """
+    inverse = 1.0 / math.sqrt(np.float64(var[c]) + epsilon)
+    slope = scale[c] * inverse
+    g_scale[c] = dot * inverse
+    g_bias[c] = total
+    b = -slope * inverse * inverse * dot / n
+    constant = -slope * total / n
+    if has_g:
+        b += 2.0 * g_var[c] / n
+        constant += np.float64(g_mean[c]) / n
+    abc[c] = slope
+    abc[channels + c] = b
+    abc[2 * channels + c] = constant
 
 
 # --- every element --------------------------------------------------------------------------------

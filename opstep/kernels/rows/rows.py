@@ -10,7 +10,7 @@ import numpy as np
 
 from opstep.kernels.math.fastmath import exp
 from opstep.kernels.reduce.row_sums import row_sum
-from opstep.kernels.reduce.runs import RUN, dot_of, squares_of, sum_in_f64, sum_of_terms
+from opstep.kernels.reduce.runs import RUN, dot_of, squares_of, sum_of_terms
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.source import by_dtype, distinct
 
@@ -25,14 +25,6 @@ def _as_f32(number):
 def rounded(number):
     """An f64 in the kernel's type."""
     return np.float64(number)
-
-
-def row_sum_in_f64(x, n):
-    """The sum of numbers that are much larger than what they differ by."""
-    total = np.float64(0.0)
-    for start in range(0, n, BLOCK):
-        total += sum_in_f64(offset(x, start), min(BLOCK, n - start))
-    return total
 
 
 def squared_distance(x, centre, n):
