@@ -131,7 +131,8 @@ class Client:
                 self.socket.shutdown(socket.SHUT_RDWR)
             self.socket.close()
         if self.process:
-            self.process.stdin.close()
+            with suppress(BrokenPipeError):  # it has ended before it read all
+                self.process.stdin.close()
 
     # --- messages ---
 

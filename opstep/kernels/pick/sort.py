@@ -256,7 +256,7 @@ def sort_by_digits(
         for c in range(4 * DIGITS):
             counts[c] = 0
         for i in range(n):
-            key = np.int64(high_key(source[i * inner] + 0.0, 0)) + 0x80000000  # -0.0 is 0.0
+            key = np.int64(high_key(source[i * inner] + 0.0)) + 0x80000000  # -0.0 is 0.0
             key = 0xFFFFFFFF - key if descending else key
             words[i] = key << 32 | i
             for d in range(4):

@@ -19,12 +19,12 @@ from opstep.runtime.ir.types import f32, i32, i64
 
 def rank_up(v):
     """An integer that orders like v: NaN above all, and 0 equal to -0."""
-    return high_key(v + 0.0, 0.0)
+    return high_key(v + 0.0)
 
 
 def rank_down(v):
     """An integer that orders against v: NaN above all."""
-    return ~low_key(v + 0.0, 0.0)
+    return ~low_key(v + 0.0)
 
 
 @cache

@@ -49,13 +49,16 @@ def as_it_is(acc):
 
 @cache
 def as_on_cpu(fold: Fold) -> GpuFold:
-    """The fold of a CPU kernel that has no centre."""
-    ended = fold.finish
+    """The fold of a CPU kernel."""
+    ended, of_element = fold.finish, fold.load
 
     def finish(acc, count, divisor):
-        return ended(acc, 0.0, count)
+        return ended(acc, count)
 
-    start, load, combine = fold[2:5]
+    def load(v, c):
+        return of_element(v)
+
+    start, _, combine = fold[2:5]
     return GpuFold(fold.name, fold.accumulator, 1, start, load, combine, as_it_is, combine, finish)
 
 

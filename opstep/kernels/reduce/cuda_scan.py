@@ -55,7 +55,7 @@ def running(fold: Fold, exclusive: bool) -> Running:
     term = fold.load
 
     def load(v, other, place):
-        return term(v, 0.0)
+        return term(v)
 
     def finish(v, other, before, after):
         return before if exclusive else after

@@ -20,15 +20,15 @@ from opstep.runtime.device.source import vectorised
 def _by_high_key(x, n):
     key = lowest()
     for i in range(n):
-        key = larger(key, high_key(x[i], 0.0))
-    return value_of_key(key, 0.0, 0)
+        key = larger(key, high_key(x[i]))
+    return value_of_key(key, 0)
 
 
 def _by_low_key(x, n):
     key = uppermost()
     for i in range(n):
-        key = smaller(key, low_key(x[i], 0.0))
-    return value_of_key(key, 0.0, 0)
+        key = smaller(key, low_key(x[i]))
+    return value_of_key(key, 0)
 
 
 def _greatest(x, n):

@@ -29,11 +29,11 @@ def one_count():
     return np.int64(1)
 
 
-def wide(v, c):
+def wide(v):
     return np.float64(v)
 
 
-def integer(v, c):
+def integer(v):
     return np.int64(v)
 
 
@@ -45,11 +45,11 @@ def times(acc, term):
     return acc * term
 
 
-def as_it_is(acc, c, count):
+def as_it_is(acc, count):
     return acc
 
 
-def over_count(acc, c, count):
+def over_count(acc, count):
     return acc / np.float64(count)
 
 
@@ -67,21 +67,6 @@ def product(dtype: DType) -> Fold:
 
 average = Fold("mean", f64, zero, wide, plus, over_count, sum_of, in_order=True)
 
-# --- distances from the mean ----------------------------------------------------------------------
-
-
-def squared_distance(v, c):
-    d = np.float64(v) - np.float64(c)
-    return d * d
-
-
-def root_over_count(acc, c, count):
-    return np.sqrt(acc / np.float64(count))
-
-
-variance = Fold("var", f64, zero, squared_distance, plus, over_count, sum_of)
-deviation = Fold("std", f64, zero, squared_distance, plus, root_over_count, sum_of)
-
 # --- extremes -------------------------------------------------------------------------------------
 # Floats are compared as integers of the same order, in which NaN is the outermost: integer
 # extremes vectorise, those of floats that must not lose a NaN do not.
@@ -97,45 +82,45 @@ def _key_f64(v):
     return bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
 
 
-def _high_f32(v, c):
+def _high_f32(v):
     return np.int32(0x7FFFFFFF) if v != v else _key_f32(v)
 
 
-def _high_f64(v, c):
+def _high_f64(v):
     return 0x7FFFFFFFFFFFFFFF if v != v else _key_f64(v)
 
 
 @by_dtype(f32=_high_f32, f64=_high_f64)
-def high_key(v, c):
+def high_key(v):
     """An integer that is the larger the larger v is; the largest of all for NaN."""
     return np.int64(v)
 
 
-def _low_f32(v, c):
+def _low_f32(v):
     return np.int32(-0x80000000) if v != v else _key_f32(v)
 
 
-def _low_f64(v, c):
+def _low_f64(v):
     return -0x8000000000000000 if v != v else _key_f64(v)
 
 
 @by_dtype(f32=_low_f32, f64=_low_f64)
-def low_key(v, c):
+def low_key(v):
     """The same, and the smallest of all for NaN."""
     return np.int64(v)
 
 
-def _value_f32(acc, c, count):
+def _value_f32(acc, count):
     bits = np.int32(acc)
     return bits_to_float(np.int32(bits ^ ((bits >> 31) & 0x7FFFFFFF)))
 
 
-def _value_f64(acc, c, count):
+def _value_f64(acc, count):
     return bits_to_float(acc ^ ((acc >> 63) & 0x7FFFFFFFFFFFFFFF))
 
 
 @by_dtype(f32=_value_f32, f64=_value_f64)
-def value_of_key(acc, c, count):
+def value_of_key(acc, count):
     return acc
 
 
@@ -188,7 +173,7 @@ def yes():
     return np.uint8(1)
 
 
-def truth(v, c):
+def truth(v):
     return np.uint8(v != 0.0)
 
 

@@ -1,16 +1,126 @@
-"""Norms, and logarithms of sums of exponentials: reductions that are graphs of others."""
+"""Reductions that are graphs of others: variances, norms, logarithms of sums of exponentials."""
 
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
-from opstep.kernels.reduce.reduce import folded, numpy_axes, reduced, reduced_axes, with_ones
+from opstep.kernels.reduce import cuda_folds
+from opstep.kernels.reduce.cuda_folding import GpuFold
+from opstep.kernels.reduce.cuda_reduction import reduce as gpu_reduce
+from opstep.kernels.reduce.reduce import (
+    folded,
+    number_of,
+    numpy_axes,
+    reduced,
+    reduced_axes,
+    with_ones,
+)
 from opstep.kernels.rules.relations import over_axes
+from opstep.kernels.schedules.cuda.launching import launch_composite
 from opstep.kernels.schedules.rows import RowComposite
-from opstep.runtime.ir.faults import Faults, Rule
+from opstep.runtime.ir.faults import Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch
+
+
+def _moments(x, *, axes, keepdims, correction):
+    """Sum of squared distances from the mean over count - correction, as torch.var."""
+    with np.errstate(all="ignore"):
+        count = float(folded(x, axes))
+        centre = np.sum(x, axis=numpy_axes(axes), keepdims=True) / count
+        total = np.sum((x - centre) ** 2, axis=numpy_axes(axes), keepdims=keepdims)
+        return np.divide(total, np.maximum(count - correction, 0.0))
+
+
+class Spread(RowComposite):
+    """Base of var and std, for which a GPU has kernels by hand: they read x once."""
+
+    faults = Faults(
+        over_axes,
+        Rule(
+            "0 / 0: the variance of one element",
+            lambda x, *, correction, **_: x.size == 1 and correction == 1,
+        ),
+        Rule(
+            "0 / 0: no more elements than the correction takes away",
+            lambda x, *, correction, **_: x.size <= correction,
+        ),
+        Rule("an infinity among the elements: inf - inf", lambda x, **_: infinite(x)),
+    )
+
+    gpu_fold: ClassVar[GpuFold]
+
+    def infer(x, *, axes, keepdims, correction):
+        return reduced(x, axes, keepdims)
+
+    @classmethod
+    def cuda(cls, x, y, *, axes, keepdims, correction):
+        count = folded(x, axes)
+        divisor = max(0, count - correction)
+        launches = gpu_reduce(cls.gpu_fold, x, y, reduced_axes(x, axes), count, divisor)
+        attrs = {"axes": axes, "keepdims": keepdims, "correction": correction}
+        return launches or launch_composite(cls, (x, y), attrs)
+
+    def flops(x, **attrs):
+        return x.size * 4
+
+
+class var(Spread):
+    """The variance: the sum of squared distances from the mean, divided by count - correction."""
+
+    signature = "var(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
+    formula = "sum((x - mean(x))**2) / (count - correction)"
+    source = "torch.var"
+    oracle = _moments
+    gpu_fold = cuda_folds.variance
+
+    def define(g, x, *, axes, keepdims, correction):
+        return _variance(g, x, axes, keepdims, correction)
+
+    def grad(g, operands, results, grads, *, axes, keepdims, correction):
+        (x,), (gy,) = operands, grads
+        distance = g.sub(x, g.mean(x, axes=axes, keepdims=True))
+        divisor = _less(g, number_of(g, x, axes, x.dtype), correction)
+        share = g.div(g.mul(with_ones(g, gy, x, axes, keepdims), 2.0), divisor)
+        return (g.mul(distance, share),)
+
+
+class std(Spread):
+    """The standard deviation: the square root of `var`. Where it is 0, so is its gradient."""
+
+    signature = "std(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
+    formula = "sqrt(sum((x - mean(x))**2) / (count - correction))"
+    source = "torch.std"
+    gpu_fold = cuda_folds.deviation
+
+    def define(g, x, *, axes, keepdims, correction):
+        return g.sqrt(_variance(g, x, axes, keepdims, correction))
+
+    def oracle(x, *, axes, keepdims, correction):
+        return np.sqrt(_moments(x, axes=axes, keepdims=keepdims, correction=correction))
+
+    def grad(g, operands, results, grads, *, axes, keepdims, correction):
+        (x,), (y,), (gy,) = operands, results, grads
+        distance = g.sub(x, g.mean(x, axes=axes, keepdims=True))
+        divisor = _less(g, number_of(g, x, axes, x.dtype), correction)
+        share = g.div(g.div(gy, y), divisor)  # their product may overflow
+        share = g.where(g.equal(y, 0.0), 0.0, share)
+        return (g.mul(distance, with_ones(g, share, x, axes, keepdims)),)
+
+
+def _variance(g, x, axes, keepdims, correction):
+    away = g.sub(x, g.mean(x, axes=axes, keepdims=True))
+    squares = g.sum(g.square(away), axes=axes, keepdims=keepdims)
+    return g.div(squares, float(max(0, folded(x, axes) - correction)))
+
+
+def _less(g, count, correction: int):
+    """count - correction, not below 0."""
+    if isinstance(count, float):
+        return count - correction if count > correction else 0.0
+    return g.maximum(g.sub(count, float(correction)), 0.0)
 
 
 class logsumexp(RowComposite):
@@ -36,11 +146,11 @@ class logsumexp(RowComposite):
             return total if keepdims else np.squeeze(total, axis=reduced_axes(x, axes))
 
     def define(g, x, *, axes, keepdims):
-        """The maximum is no distance where it is infinite: inf - inf is NaN."""
+        """What is taken away is finite: inf - inf is NaN."""
         if folded(x, axes) == 0:
             return g.log(g.sum(x, axes=axes, keepdims=keepdims))
-        top = g.max(x, axes=axes, keepdims=True)
-        top = g.where(g.equal(g.abs(top), math.inf), 0.0, top)
+        most = float(np.finfo(x.dtype.numpy).max)
+        top = g.clip(g.max(x, axes=axes, keepdims=True), low=-most, high=most)
         total = g.sum(g.exp(g.sub(x, top)), axes=axes, keepdims=True)
         y = g.add(g.log(total), top)
         return y if keepdims else g.reshape(y, shape=reduced(x.type, axes, False).shape)

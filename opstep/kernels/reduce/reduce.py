@@ -7,8 +7,6 @@ added in their own type; those of integers and bools in i64, which is also their
 
 from __future__ import annotations
 
-import builtins
-
 import numpy as np
 
 from opstep.kernels.reduce import cuda_folds as gpu_folds
@@ -20,10 +18,10 @@ from opstep.kernels.reduce.row_sums import sum_rows
 from opstep.kernels.rules.axes import axes_of, volume
 from opstep.kernels.rules.pitfalls import sums_and
 from opstep.kernels.rules.relations import over_axes
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch, Op
-from opstep.runtime.ir.types import TensorType, boolean, f64, i64
+from opstep.runtime.ir.types import TensorType, boolean, i64
 
 
 def reduced_axes(x, axes) -> tuple[int, ...]:
@@ -69,10 +67,8 @@ class Reduction(Op):
 
     @classmethod
     def cuda(cls, x, y, *, axes, keepdims, **attrs):
-        count = folded(x, axes)
-        divisor = builtins.max(0, count - attrs.get("correction", 0))
         how = cls.gpu_fold(x.dtype, **attrs)
-        launches = gpu_reduce(how, x, y, reduced_axes(x, axes), count, divisor)
+        launches = gpu_reduce(how, x, y, reduced_axes(x, axes), folded(x, axes))
         return launches or cls.cpu(x, y, axes=axes, keepdims=keepdims, **attrs)
 
     def flops(x, **attrs):
@@ -259,91 +255,3 @@ class all(Reduction):
 
     def oracle(x, *, axes, keepdims):
         return np.all(x, axis=numpy_axes(axes), keepdims=keepdims)
-
-
-def _moments(x, *, axes, keepdims, correction):
-    """Sum of squared distances from the mean over count - correction, as torch.var."""
-    with np.errstate(all="ignore"):
-        count = float(folded(x, axes))
-        centre = np.sum(x, axis=numpy_axes(axes), keepdims=True) / count
-        total = np.sum((x - centre) ** 2, axis=numpy_axes(axes), keepdims=keepdims)
-        return np.divide(total, np.maximum(count - correction, 0.0))
-
-
-class _Spread(Reduction):
-    """var and std: a launch for the mean, one for the squared distances from it."""
-
-    faults = Faults(
-        over_axes,
-        Rule(
-            "0 / 0: the variance of one element",
-            lambda x, *, correction, **_: x.size == 1 and correction == 1,
-        ),
-        Rule(
-            "0 / 0: no more elements than the correction takes away",
-            lambda x, *, correction, **_: x.size <= correction,
-        ),
-        Rule("an infinity among the elements: inf - inf", lambda x, **_: infinite(x)),
-    )
-
-    @classmethod
-    def cpu(cls, x, y, *, axes, keepdims, correction):
-        count, axes = folded(x, axes), reduced_axes(x, axes)
-        centre = Scratch(f64, y.size)
-        divisor = count - correction if count > correction else 0
-        means = fold(folds.average, x, centre, axes, count)
-        return means + fold(cls.finished, x, y, axes, divisor, centre)
-
-    @classmethod
-    def gpu_fold(cls, dtype, *, correction):
-        """In one pass."""
-        return cls.gpu_finished
-
-    def flops(x, **attrs):
-        return x.size * 4
-
-
-class var(_Spread):
-    """The variance: the sum of squared distances from the mean, divided by count - correction."""
-
-    signature = "var(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
-    formula = "sum((x - mean(x))**2) / (count - correction)"
-    source = "torch.var"
-    oracle = _moments
-    finished = folds.variance
-    gpu_finished = gpu_folds.variance
-
-    def grad(g, operands, results, grads, *, axes, keepdims, correction):
-        (x,), (gy,) = operands, grads
-        distance = g.sub(x, g.mean(x, axes=axes, keepdims=True))
-        divisor = _less(g, number_of(g, x, axes, x.dtype), correction)
-        share = g.div(g.mul(with_ones(g, gy, x, axes, keepdims), 2.0), divisor)
-        return (g.mul(distance, share),)
-
-
-class std(_Spread):
-    """The standard deviation: the square root of `var`. Where it is 0, so is its gradient."""
-
-    signature = "std(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
-    formula = "sqrt(sum((x - mean(x))**2) / (count - correction))"
-    source = "torch.std"
-    finished = folds.deviation
-    gpu_finished = gpu_folds.deviation
-
-    def oracle(x, *, axes, keepdims, correction):
-        return np.sqrt(_moments(x, axes=axes, keepdims=keepdims, correction=correction))
-
-    def grad(g, operands, results, grads, *, axes, keepdims, correction):
-        (x,), (y,), (gy,) = operands, results, grads
-        distance = g.sub(x, g.mean(x, axes=axes, keepdims=True))
-        divisor = _less(g, number_of(g, x, axes, x.dtype), correction)
-        share = g.div(g.div(gy, y), divisor)  # their product may overflow
-        share = g.where(g.equal(y, 0.0), 0.0, share)
-        return (g.mul(distance, with_ones(g, share, x, axes, keepdims)),)
-
-
-def _less(g, count, correction: int):
-    """count - correction, not below 0."""
-    if isinstance(count, float):
-        return count - correction if count > correction else 0.0
-    return g.maximum(g.sub(count, float(correction)), 0.0)

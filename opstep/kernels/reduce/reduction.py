@@ -32,9 +32,9 @@ FEW = 32  # results from which on their own number is parallelism enough
 class Fold(NamedTuple):
     """A reduction as functions of scalars, in plain Python.
 
-    ``start()`` begins the accumulator, ``load(v, c)`` makes a term of an element v and the result's
-    centre c, ``combine(acc, term)`` adds it, ``finish(acc, c, count)`` gives the result from the
-    accumulator, the centre and an integer. `accumulator` is the dtype in which it is kept in
+    ``start()`` begins the accumulator, ``load(v)`` makes a term of an element v, ``combine(acc,
+    term)`` adds it, ``finish(acc, count)`` gives the result from the accumulator and an integer.
+    `accumulator` is the dtype in which it is kept in
     memory. Where the order of terms matters, as for sums of floats, ``together(terms, n)`` is what
     `combine` makes of a run of f64 terms, in an order of its own. If the fold is `in_order`,
     columns are folded in the order that `order_of` gives, which other kernels repeat.
@@ -135,24 +135,24 @@ FEW_TERMS = 8  # of a run: folded one by one
 def _run(load, combine, together):
     """A function that folds n neighbouring elements."""
 
-    def run(x, n, c, acc):  # on its own, so that nothing around it keeps LLVM from vectorising
+    def run(x, n, acc):  # on its own, so that nothing around it keeps LLVM from vectorising
         for j in range(n):
-            acc = combine(acc, load(x[j], c))
+            acc = combine(acc, load(x[j]))
         return acc
 
     if together is None:
         return run
 
-    def in_vectors(x, n, c, acc):
+    def in_vectors(x, n, acc):
         terms = buffer_f64_512()
         if n <= FEW_TERMS:
             for j in range(n):
-                acc = combine(acc, load(x[j], c))
+                acc = combine(acc, load(x[j]))
         else:
             for first in range(0, n, RUN):
                 count = min(RUN, n - first)
                 for j in range(count):
-                    terms[j] = load(x[first + j], c)
+                    terms[j] = load(x[first + j])
                 acc = combine(acc, together(terms, count))
         return acc
 
@@ -165,19 +165,18 @@ def rows_kernel(name, start, load, combine, finish, together):
     run = _run(load, combine, together)
 
     def kernel(
-        x, centre, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
-        rows, per, blocks, n, last, centred, count, lo, hi,
+        x, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
+        rows, per, blocks, n, last, count, lo, hi,
     ):  # fmt: skip
         for unit in range(lo, hi):
             i = unit if blocks == 1 else unit // blocks
             first = (unit - i * blocks) * per
             base = locate(i, kept_sizes, kept_strides, kept)
-            c = centre[i * centred]
             acc = start()
             for r in range(first, min(first + per, rows)):
                 p = base + locate(r, row_sizes, row_strides, axes)
-                acc = run(offset(x, p), last if r == rows - 1 else n, c, acc)
-            y[unit] = finish(acc, c, count)
+                acc = run(offset(x, p), last if r == rows - 1 else n, acc)
+            y[unit] = finish(acc, count)
 
     kernel.__name__ = name
     return kernel
@@ -188,8 +187,8 @@ def columns_kernel(name, start, load, combine, finish):
     """One unit folds one block of rows of one tile of neighbouring results."""
 
     def kernel(
-        x, centre, y, tiles, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
-        rows, per, blocks, n, width, centred, count, lo, hi, lane,
+        x, y, tiles, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
+        rows, per, blocks, n, width, count, lo, hi, lane,
     ):  # fmt: skip
         acc = offset(tiles, lane * width)
         across = (n + width - 1) // width
@@ -199,16 +198,15 @@ def columns_kernel(name, start, load, combine, finish):
             i = block // blocks
             first = (block - i * blocks) * per
             base = locate(i, kept_sizes, kept_strides, kept) + column
-            here = (i * n + column) * centred
             w = min(width, n - column)
             for j in range(w):
                 acc[j] = start()
             for r in range(first, min(first + per, rows)):
                 p = base + locate(r, row_sizes, row_strides, axes)
                 for j in range(w):
-                    acc[j] = combine(acc[j], load(x[p + j], centre[here + j * centred]))
+                    acc[j] = combine(acc[j], load(x[p + j]))
             for j in range(w):
-                y[block * n + column + j] = finish(acc[j], centre[here + j * centred], count)
+                y[block * n + column + j] = finish(acc[j], count)
 
     kernel.__name__ = name
     return kernel
@@ -232,32 +230,29 @@ def narrow_kernel(name, start, load, combine, finish):
             for r in range(first, end, together):
                 p = base + r * n
                 for j in range(min(together, end - r) * n):
-                    acc[j] = combine(acc[j], load(x[p + j], 0.0))
+                    acc[j] = combine(acc[j], load(x[p + j]))
             for j in range(n, together * n):
                 acc[j % n] = combine(acc[j % n], acc[j])
             for j in range(n):
-                y[block * n + j] = finish(acc[j], 0.0, count)
+                y[block * n + j] = finish(acc[j], count)
 
     kernel.__name__ = name
     return kernel
 
 
-def passed(term, c):
+def passed(term):
     """The `load` of a second launch: its elements are accumulators already."""
     return term
 
 
-def unfinished(acc, c, count):
+def unfinished(acc, count):
     """The `finish` of a first launch."""
     return acc
 
 
-def fold(
-    fold: Fold, x: Arg, y: Arg | Scratch, axes: Sequence[int], count: int = 0, centre=None
-) -> list[Launch]:
-    """Launches that reduce `x` over `axes` into `y`, row-major without them.
-
-    `centre`, where given, has an element for each result; `count` is handed to `finish`.
+def fold(fold: Fold, x: Arg, y: Arg | Scratch, axes: Sequence[int], count: int = 0) -> list[Launch]:
+    """Launches that reduce `x` over `axes` into `y`, row-major without them. `count` is handed to
+    `finish`.
     """
     g = group(x.shape, axes)
     units = g.kept * (-(-g.n // TILE) if g.columns else 1)
@@ -270,7 +265,7 @@ def fold(
         per = -(-g.rows // wanted)
     blocks = max(1, -(-g.rows // per)) if per else 1
     if blocks == 1:
-        return [_launch(fold, g, x, y, g.rows, 1, count, centre)]
+        return [_launch(fold, g, x, y, g.rows, 1, count)]
     parts = Scratch(fold.accumulator, g.kept * blocks * (g.n if g.columns else 1))
     first = fold._replace(finish=unfinished)
     second = fold._replace(load=passed)
@@ -279,13 +274,12 @@ def fold(
     else:
         rest = Groups(False, (g.kept,), (blocks,), (), (), blocks, blocks)
     return [
-        _launch(first, g, x, parts, per, blocks, count, centre),
-        _launch(second, rest, parts, y, rest.rows, 1, count, centre),
+        _launch(first, g, x, parts, per, blocks, count),
+        _launch(second, rest, parts, y, rest.rows, 1, count),
     ]
 
 
-def _launch(fold: Fold, g: Groups, x, y, per: int, blocks: int, count: int, centre) -> Launch:
-    centred = int(centre is not None)
+def _launch(fold: Fold, g: Groups, x, y, per: int, blocks: int, count: int) -> Launch:
     about = (
         *(g.kept_sizes, g.kept_strides, len(g.kept_sizes)),
         *(g.row_sizes, g.row_strides, len(g.row_sizes)),
@@ -295,17 +289,16 @@ def _launch(fold: Fold, g: Groups, x, y, per: int, blocks: int, count: int, cent
     across = -(-g.n // TILE) if g.columns else 1
     units = g.kept * blocks * across
     grain = max(1, WORK // max(1, per * (min(TILE, g.n) if g.columns else g.n)))
-    centre = (0,) if centre is None else centre  # which `load` and `finish` do not look at
     if not g.columns:
         kernel = rows_kernel(*functions, fold.together)
-        args = (x, centre, y, *about, g.last, centred, count)
+        args = (x, y, *about, g.last, count)
         return Launch(kernel, *args, units=units, grain=grain)
     tiles = Scratch(fold.accumulator, TILE, per_lane=True)
     joins = fold.in_order and fold.load is passed  # the parts of a column
-    if not (centred or joins) and g.row_strides == (g.n,) and order_of(per, g.n).together > 1:
+    if not joins and g.row_strides == (g.n,) and order_of(per, g.n).together > 1:
         kernel = narrow_kernel(*functions)
         args = (x, y, tiles, *about[:3], g.rows, per, blocks, g.n, TILE, count)
         return Launch(kernel, *args, units=units, grain=grain)
     kernel = columns_kernel(*functions)
-    args = (x, centre, y, tiles, *about, TILE, centred, count)
+    args = (x, y, tiles, *about, TILE, count)
     return Launch(kernel, *args, units=units, grain=grain)

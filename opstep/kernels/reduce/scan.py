@@ -37,7 +37,7 @@ def along_rows(start: Callable, load: Callable, combine: Callable, name: str) ->
             acc = start()
             for _ in range(n):
                 before = acc
-                acc = combine(acc, load(x[i], 0.0))
+                acc = combine(acc, load(x[i]))
                 y[i] = before if exclusive else acc
                 i += step
 
@@ -64,11 +64,11 @@ def along_columns(start: Callable, load: Callable, combine: Callable, name: str)
                 if exclusive:
                     for j in range(w):
                         before = acc[j]
-                        acc[j] = combine(before, load(x[i + j], 0.0))
+                        acc[j] = combine(before, load(x[i + j]))
                         y[i + j] = before
                 else:
                     for j in range(w):
-                        acc[j] = combine(acc[j], load(x[i + j], 0.0))
+                        acc[j] = combine(acc[j], load(x[i + j]))
                         y[i + j] = acc[j]
 
     kernel.__name__ = name

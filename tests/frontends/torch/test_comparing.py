@@ -324,8 +324,10 @@ def test_inductor_without_a_compiler(net, monkeypatch):
     from torch._inductor import config
 
     monkeypatch.setattr(config.cpp, "cxx", (None, "no-such-compiler"))
-    monkeypatch.setattr(config, "force_disable_caches", True)
-    with pytest.raises(DeviceError, match="no-such-compiler") as raised:
+    with (
+        config.patch(force_disable_caches=True),
+        pytest.raises(DeviceError, match="no-such-compiler") as raised,
+    ):
         diff_torch(*net, against="inductor")
     assert "CXX" in str(raised.value.diagnostics[0].hint)
 

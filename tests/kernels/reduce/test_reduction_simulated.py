@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from opstep.kernels.reduce import cuda_columns, cuda_reduction
 from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
-from opstep.runtime.ir.types import DTYPES
+from opstep.runtime.ir.types import DTYPES, TensorType, dtype_of
+from opstep.runtime.transforms.composite import Composite
 
 SHAPES = [
     ((3, 5), None),
@@ -28,7 +31,11 @@ FOLDS = ["sum", "prod", "mean", "max", "min", "var", "std", "logsumexp", "norm"]
 
 
 def check(name: str, x: np.ndarray, near: float, **attrs) -> None:
-    given = complete(OPS[name], attrs)
+    op: Any = OPS[name]
+    given = complete(op, attrs)
+    types = (TensorType(dtype_of(x.dtype), x.shape),)
+    if issubclass(op, Composite) and not op.has_kernel(True, types, given):
+        return  # it is a call
     (found,) = simulator.execute(OPS[name], [x], given)
     exact = x.astype(np.float64) if x.dtype.kind not in "iub" else x
     wanted = np.asarray(OPS[name].oracle(exact, **given))

@@ -49,6 +49,7 @@ Wants = Callable[[str, str], int]  # one of these, for an op's name and its over
 # With its arguments, its results, and the names of composites that it runs for.
 Asked = Callable[[str, str, list[Any], list[torch.Tensor], list[str]], None]
 _tracing = torch._C._get_tracing_state  # while it is not None, sizes are tensors
+_mode_of, _PROXY = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey.PROXY  # pyright: ignore
 
 
 class Listener:
@@ -297,7 +298,7 @@ class _Mode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         watcher = self.watcher
-        if self._is_within or not watcher.is_active or _tracing() is not None:
+        if self._is_within or not watcher.is_active or _is_traced():
             return func(*args, **kwargs) if kwargs else func(*args)
         known = self.known.get(id(func))
         if known is None:  # what is kept of an op's packet is called without Python between
@@ -441,6 +442,11 @@ def _asking(wants: Wants, asked: Asked) -> Callable[..., None]:
             asked(schema.name, schema.overload_name, arguments, found or list(written), [])
 
     return ran
+
+
+def _is_traced() -> bool:
+    """Whether ops are recorded, those that look at a result among them."""
+    return _tracing() is not None or _mode_of(_PROXY) is not None
 
 
 def _has_elements(t: torch.Tensor) -> bool:

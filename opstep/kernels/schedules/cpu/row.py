@@ -224,7 +224,7 @@ class RowText(Text):
         if self.op(fold) not in EXTREMES:
             return f"t{fold} += a{fold}"
         _, join, key = EXTREMES[self.op(fold)]
-        whole = f"{key}(a{fold}, 0.0)" if self.direct(p, fold) else f"a{fold}"
+        whole = f"{key}(a{fold})" if self.direct(p, fold) else f"a{fold}"
         return f"t{fold} = {join}(t{fold}, {whole})"
 
     def reduced(self, p: int, count: str) -> list[str]:

@@ -132,13 +132,13 @@ class Text:
         """`so_far`, and one more term."""
         if (op := self.op(fold)) in EXTREMES:
             _, join, key = EXTREMES[op]
-            return f"{join}({so_far}, {key}({term}, 0.0))"
+            return f"{join}({so_far}, {key}({term}))"
         return f"{so_far} + np.float64({term})"
 
     def ended(self, fold: int, so_far: str) -> str:
         """The number that it gives."""
         if self.op(fold) in EXTREMES:
-            return f"value_of_key({so_far}, 0.0, 0)"
+            return f"value_of_key({so_far}, 0)"
         if self.op(fold) is not reductions.mean:
             return f"number({so_far})"
         return f"number({so_far} / np.float64({'n * runs' if self.graph.rows.apart else 'n'}))"

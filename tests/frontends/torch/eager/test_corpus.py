@@ -19,7 +19,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from opstep.frontends.scripts.script import Ended, Leave, Script  # noqa: E402
-from opstep.frontends.torch.eager import native  # noqa: E402
+from opstep.frontends.torch.eager import hooks, native  # noqa: E402
 from opstep.frontends.torch.eager.session import Session  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -77,6 +77,10 @@ def path_of(name: str) -> Path:
 
 
 def run(path: Path, ended: Ended = lambda error: None) -> int:
+    for name in [name for name in vars(hooks) if name.startswith("__import_")]:
+        delattr(
+            hooks, name
+        )  # where Dynamo keeps the `__main__` that it saw: there is one a process
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return Script.find(str(path)).run(Judge(), ended=ended)
