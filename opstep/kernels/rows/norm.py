@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from opstep.kernels.rules.pitfalls import LAYER_NORM, RMS_NORM
 from opstep.kernels.rules.relations import grouped, of_sample
 from opstep.kernels.schedules.cuda.launching import launch_composite
 from opstep.kernels.schedules.rows import RowComposite
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import Grid
 from opstep.runtime.ir.faults import Faults
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
@@ -136,7 +137,7 @@ def layer_norm_graph(g, x, scale, bias, shape, epsilon):
     return y if bias is None else g.add(y, bias), *statistics
 
 
-def groups_on_cuda(op, args: tuple[Arg | None, ...], groups: int, epsilon: float) -> list[Grid]:
+def groups_on_cuda(op, args: tuple[Any, ...], groups: int, epsilon: float) -> list[Grid]:
     """Long groups have kernels that find the mean and the variance in one pass: where the schedule
     reads a group three times, these take 0.6 to 0.75 of its time on an H200.
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class layer_norm_affine_grad(RowNorm, Composite):
         return on_gpu.layer_norm_affine_grad(*args, n, epsilon)
 
     @classmethod
-    def has_kernel(cls, gpu: bool, types, attrs) -> bool:
+    def has_kernel(cls, gpu: bool, types: tuple[Any, ...], attrs: dict) -> bool:
         if not gpu or 0 in types[0].shape:
             return True
         args = [Arg(t, k, types[0].dtype) for k, t in enumerate(types)]

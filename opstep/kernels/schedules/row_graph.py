@@ -304,15 +304,15 @@ class _Reader:
 
     def _rows(self, reached: list[int]) -> Rows:
         """The rows that all reductions fold."""
-        found = set()
+        found = set[tuple[Any, ...]]()
         for node in (self.nodes[k] for k in reached):
             if isinstance(node.what, Folded):
-                shape: tuple[int, ...] = self.nodes[node.operands[0]].type.shape  # pyright: ignore[reportAssignmentType]
+                shape = self.nodes[node.operands[0]].type.shape
                 wide = tuple(a for a in node.what.axes if shape[a] != 1)
                 found.add((shape, wide, node.type.dtype))
         if not found:  # all of it is one row
-            shape: Any = self.nodes[reached[-1]].type.shape
-            return Rows(shape, 0, len(shape))
+            whole: Any = self.nodes[reached[-1]].type.shape
+            return Rows(whole, 0, len(whole))
         if len(found) != 1:
             raise Unfit("reductions are not of the same axes of one shape and type")
         ((shape, axes, _),) = found
