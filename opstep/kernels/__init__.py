@@ -60,7 +60,6 @@ from opstep.kernels.pool import (
 from opstep.kernels.random import random  # noqa: F401
 from opstep.kernels.reduce import (
     argreduce,  # noqa: F401
-    norms,  # noqa: F401
     reduce,  # noqa: F401
     running,  # noqa: F401
     scan,  # noqa: F401
@@ -75,5 +74,6 @@ from opstep.kernels.rows import (
     norm,  # noqa: F401
     norm_affine_grad,  # noqa: F401
     norm_statistics,  # noqa: F401
+    reductions,  # noqa: F401
     softmax,  # noqa: F401
 )
