@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch._C import DispatchKey
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from opstep.frontends.torch.body import Body
 from opstep.frontends.torch.rules.layers import rms_norm as rms_norm_rule
@@ -24,6 +26,7 @@ _KEY = DispatchKey.CompositeImplicitAutograd
 @contextmanager
 def whole_ops() -> Iterator[None]:
     """While the block lasts, these ops are traced as ops of ours."""
+    _default_epsilons()
     kept = {op: op.py_kernels.get(_KEY) for op in _WHOLE}
     for op, kernel in _WHOLE.items():
         op.py_kernels[_KEY] = kernel
@@ -102,12 +105,24 @@ def _pass_back(ctx, grad):
 rms_norm.register_autograd(_pass_back, setup_context=_keep)
 
 
+@cache
+def _default_epsilons() -> dict[torch.dtype, float]:
+    """Those that PyTorch takes where none is given: for halves that of f32, in some releases."""
+    found = {t: torch.finfo(t).eps for t in (torch.float64, torch.float32)}
+    for dtype in (torch.bfloat16, torch.float16):
+        x = 2.0**-7
+        with unset_fake_temporarily():
+            y = torch.rms_norm(torch.full((1,), x, dtype=dtype), (1,)).item()
+        seen, known = (x / y) ** 2 - x**2, (torch.finfo(dtype).eps, found[torch.float32])
+        found[dtype] = min(known, key=lambda eps, seen=seen: abs(eps - seen))
+    return found
+
+
 def _rms_norm(x: Tensor, shape: Sequence[int], scale: Tensor | None = None, eps=None) -> Tensor:
-    """As one op, unless the `eps` that PyTorch takes is not known, or types differ."""
-    known = eps is not None or x.dtype in (torch.float32, torch.float64)
-    if not known or (scale is not None and scale.dtype is not x.dtype):
+    """As one op, unless types differ."""
+    if scale is not None and scale.dtype is not x.dtype:
         return aten.rms_norm.default._op_dk(_KEY, x, shape, scale, eps)
-    return rms_norm(x, shape, scale, torch.finfo(x.dtype).eps if eps is None else eps)
+    return rms_norm(x, shape, scale, _default_epsilons()[x.dtype] if eps is None else eps)
 
 
 rule("opstep::rms_norm.default")(rms_norm_rule)
