@@ -17,6 +17,7 @@ import pytest
 from waiting import PATIENCE_S, cpu_seconds, wait_until
 
 from opstep.runtime import arrays
+from opstep.runtime.ir.op import OPS, Mismatch
 
 # Files that are not what they should be: name, content, what the message says.
 GOOD = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -253,14 +254,18 @@ LOOP = """\
     """
 
 
-def test_what_only_the_device_can_refuse_has_its_line(cli, write):
+def test_what_only_the_device_can_refuse_has_its_line(cli, write, monkeypatch):
+    def refuse(x, y, **attrs):
+        raise Mismatch("a size or an attribute does not fit 64 bits")
+
+    monkeypatch.setattr(OPS["cumsum"], "cpu", refuse)
     path = write("deep.opg", """\
-        graph main(x: f32[N, 3]) -> f32[3] {
-          y = spread(x)
+        graph main(x: f32[N, 3]) -> f32[N, 3] {
+          y = added(x)
           return y
         }
-        graph spread(x: f32[N, 3]) -> f32[3] {
-          y = var(x, axes=[0], correction=-9223372036854775808)
+        graph added(x: f32[N, 3]) -> f32[N, 3] {
+          y = cumsum(x, axis=0)
           return y
         }
         """)  # fmt: skip

@@ -21,15 +21,8 @@ Found = dict[str, set[str]]
 
 # One number is made of what is left of no elements, or stands in for a sum that is not wanted.
 SCALARS: Found = {
-    "binary_cross_entropy": {"share_of_total"},
-    "binary_cross_entropy_with_logits": {"share_of_total"},
-    "huber_loss": {"share_of_total"},
-    "kl_div": {"share_of_total"},
-    "l1_loss": {"share_of_total"},
-    "mse_loss": {"share_of_total"},
     "nll_loss": {"total_loss"},
     "nll_loss_grad": {"inverse_mass"},
-    "smooth_l1_loss": {"share_of_total"},
     "softmax_cross_entropy": {"total_loss"},
     "softmax_cross_entropy_grad": {"inverse_mass"},
 }

@@ -116,12 +116,14 @@ class batch_norm_train(RowComposite):
         return y, mean, var
 
     def define(g, x, scale, bias, *, epsilon):
+        """`rest` is what a large mean lost when it was rounded."""
         mean = partial(g.mean, axes=_others(x), keepdims=True)
         centre = mean(x)
         away = g.sub(x, centre)
-        var = mean(g.square(away))
+        rest, squares = mean(away), mean(g.square(away))
+        var = g.sub(squares, g.square(rest))
         factor = g.mul(g.rsqrt(g.add(var, epsilon)), _wide(g, x, scale))
-        y = g.add(g.mul(away, factor), _wide(g, x, bias))
+        y = g.add(g.mul(g.sub(away, rest), factor), _wide(g, x, bias))
         return y, *(g.reshape(v, shape=scale.shape) for v in (centre, var))
 
     def cuda(x, scale, bias, y, mean, var, *, epsilon):
