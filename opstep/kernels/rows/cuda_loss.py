@@ -13,11 +13,7 @@ from opstep.runtime.device.source import pinned
 from opstep.runtime.ir.types import f64
 
 AT_ONCE = 4  # vectors of each operand that a thread reads before it adds
-BLOCKS = 1024  # that sum pairs
 FEW = 4096  # sums that one block adds up
-
-
-# --- sums of what blocks left ---------------------------------------------------------------------
 
 
 class Partials:

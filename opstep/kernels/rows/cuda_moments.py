@@ -31,25 +31,24 @@ MOST_PARTS = 1024
 LIMIT = 1 << 32
 _OF_WARPS = (4, WARPS)
 
-FIRST, ZERO, GIVEN = "first", "zero", "given"  # pivots
+FIRST, GIVEN = "first", "given"  # pivots
 
 
 class Sums:
     """Where the sums of channels are left, and the launch that leaves them.
 
-    `x`: [outer, channels, plane]; `d`, of the same shape, if products are wanted, times `scale`
-    ([plane], where outer is 1), if given; `pivot`: what is subtracted from x, GIVEN by `pivots`,
-    one a channel.
+    `x`: [outer, channels, plane]; `d`, of the same shape, if products are wanted; `pivot`: what is
+    subtracted from x, GIVEN by `pivots`, one a channel.
     """
 
     def __init__(
         self, x: Arg, shape: tuple[int, int, int], pivot: str = FIRST, pivots: Arg | None = None,
-        d: Arg | None = None, scale: Arg | None = None,
+        d: Arg | None = None,
     ):  # fmt: skip
         outer, channels, plane = shape
         self.count, self.channels = outer * plane, channels
         self.stride = plane  # between the first elements of channels
-        operands = [a for a in (x, d, scale) if a is not None]
+        operands = [a for a in (x, d) if a is not None]
         width = gcd(plane, 16 // max(2, *(a.stored.itemsize for a in operands)))
         across = plane == 1 and outer > 1
         work = outer if across else self.count // width
@@ -60,12 +59,12 @@ class Sums:
         self.parts = parts
         self.sums = Scratch(f64, 4 * parts * channels)
         span = -(-work // parts)
-        args = (x, d or x, scale or x, pivots or x, self.sums, outer, channels)
+        args = (x, d or x, pivots or x, self.sums, outer, channels)
         if across:
             kernel = column_sums(columns, d is not None, pivot)
             self.launch = Grid(kernel, *args, parts, span, grid=groups * parts, block=THREADS)
         else:
-            kernel = plane_sums(width, d is not None, scale is not None, pivot, outer == 1)
+            kernel = plane_sums(width, d is not None, pivot, outer == 1)
             args = (*args, plane, parts, span)
             self.launch = Grid(kernel, *args, grid=channels * parts, block=THREADS)
 
@@ -136,17 +135,14 @@ def pivot_of(kind: str) -> Callable:
     def first(x, pivots, at, channel):
         return x[at]
 
-    def zero(x, pivots, at, channel):
-        return 0.0
-
     def of_channel(x, pivots, at, channel):
         return real(pivots[channel])
 
-    return {FIRST: first, ZERO: zero, GIVEN: of_channel}[kind]
+    return {FIRST: first, GIVEN: of_channel}[kind]
 
 
 @cache
-def plane_sums(width: int, dual: bool, scaled: bool, pivot: str, flat: bool):
+def plane_sums(width: int, dual: bool, pivot: str, flat: bool):
     """Each block takes a part of one channel. `flat`: a channel is one run of elements."""
     load, held = Intrinsic("load", width), width * AT_ONCE
     pivot_in = pivot_of(pivot)
@@ -157,7 +153,7 @@ def plane_sums(width: int, dual: bool, scaled: bool, pivot: str, flat: bool):
         row = div32(v * width, plane)
         return (row * channels + channel) * plane + v * width - row * plane
 
-    def fetch(x, d, scale, centre, v, end, channel, channels, plane, values, others):
+    def fetch(x, d, centre, v, end, channel, channels, plane, values, others):
         for k in range(AT_ONCE):
             if v + k * THREADS < end:
                 i = locate(v + k * THREADS, channel, channels, plane)
@@ -168,16 +164,12 @@ def plane_sums(width: int, dual: bool, scaled: bool, pivot: str, flat: bool):
                     other = load(d, i)
                     for j in range(width):
                         others[k * width + j] = other[j]
-                if scaled:
-                    factors = load(scale, (v + k * THREADS) * width)
-                    for j in range(width):
-                        others[k * width + j] *= factors[j]
             else:
                 for j in range(width):
                     values[k * width + j] = 0.0
                     others[k * width + j] = 0.0
 
-    def channel_sums(x, d, scale, pivots, sums, outer, channels, plane, parts, span):
+    def channel_sums(x, d, pivots, sums, outer, channels, plane, parts, span):
         channel = cuda.blockIdx.x // parts
         part = cuda.blockIdx.x - channel * parts
         centre = pivot_in(x, pivots, channel * plane, channel)
@@ -187,7 +179,7 @@ def plane_sums(width: int, dual: bool, scaled: bool, pivot: str, flat: bool):
         end = min((part + 1) * span, outer * plane // width)
         v = part * span + cuda.threadIdx.x
         while v < end:
-            fetch(x, d, scale, centre, v, end, channel, channels, plane, values, others)
+            fetch(x, d, centre, v, end, channel, channels, plane, values, others)
             t1 = 0.0
             t2 = 0.0
             t3 = 0.0
@@ -238,7 +230,7 @@ def column_sums(width: int, dual: bool, pivot: str):
     load, pivot_in = Intrinsic("load", width), pivot_of(pivot)
     across, of_sums = LANES * width, (4, width)
 
-    def column_sums(x, d, scale, pivots, sums, outer, channels, parts, span):
+    def column_sums(x, d, pivots, sums, outer, channels, parts, span):
         thread = np.int64(cuda.threadIdx.x)
         lane, warp = thread % LANES, thread // LANES
         group = cuda.blockIdx.x // parts
