@@ -42,9 +42,8 @@ NEAR = 64  # how far a node's number is from that of its op
 SEEN = 1 << 14  # storages that were looked at, which are remembered
 _node = torch._C._current_autograd_node  # pyright: ignore[reportAttributeAccessIssue]
 _WATCHED = Looks.watched
-NOT_ASKED, ASKED, COMPOSITE = range(
-    3
-)  # the latter: it is made of other ops, which run in its place
+NOT_ASKED, ASKED = 0, 1
+COMPOSITE = 2  # it is made of other ops, which run in its place
 Wants = Callable[[str, str], int]  # one of these, for an op's name and its overload
 # With its arguments, its results, and the names of composites that it runs for.
 Asked = Callable[[str, str, list[Any], list[torch.Tensor], list[str]], None]
